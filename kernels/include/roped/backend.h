@@ -1,0 +1,140 @@
+/*
+ * backend.h - the whole boundary between those who schedule calls and the
+ * device that computes them. Two backends implement it: roped_backend_cpu and
+ * roped_backend_cuda. No CUDA type is visible here.
+ *
+ * THREADS: open, close and the allocators may be called from any thread. A
+ * queue belongs to one thread at a time; different queues run concurrently.
+ * upload, download, launch and build_table are ordered on their queue and may
+ * return before the device has finished; wait ends that.
+ */
+#ifndef ROPED_BACKEND_H
+#define ROPED_BACKEND_H
+
+#include <roped/op.h>
+#include <roped/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct roped_backend; /* one open device */
+struct roped_queue;   /* a CUDA stream, or nothing */
+
+enum { ROPED_MAX_MARKS = 8 };
+
+struct roped_backend_options {
+    int device;    /* index among the backend's devices */
+    int n_threads; /* CPU backend: worker threads, 0: one per usable core */
+};
+
+struct roped_device_info {
+    char name[96];     /* "NVIDIA H200", "AMD EPYC" */
+    char detail[96];   /* "sm_90, driver 13.0", "AVX-512, 2 threads" */
+    char uuid[48];     /* "GPU-...", empty for the CPU */
+    uint64_t memory_bytes;
+    int n_units;       /* multiprocessors or threads */
+};
+
+struct roped_backend_api {
+    const char *name; /* "cpu", "cuda": metric label, v2 platform suffix */
+
+    /* Data pointers of calls are host memory: nothing to upload. */
+    bool is_host;
+
+    /*
+     * Number of usable devices. 0 with a sentence in *err (which may be
+     * NULL) where there is none: no driver, stub driver, no device.
+     */
+    int (*device_count)(struct roped_error *err);
+
+    enum roped_status (*open)(const struct roped_backend_options *options,
+                              struct roped_backend **out,
+                              struct roped_error *err);
+    void (*close)(struct roped_backend *backend);
+    void (*info)(struct roped_backend *backend,
+                 struct roped_device_info *out);
+
+    /* False after an error that only a new process can clear. */
+    bool (*is_healthy)(struct roped_backend *backend);
+
+    /*
+     * Host memory that the device reaches at full speed (page-locked for
+     * CUDA; kernels may read and write it in place), 64-byte aligned.
+     */
+    enum roped_status (*host_alloc)(struct roped_backend *backend,
+                                    size_t bytes, void **out,
+                                    struct roped_error *err);
+    void (*host_free)(struct roped_backend *backend, void *memory);
+
+    /* Device memory, 256-byte aligned; host memory where is_host. */
+    enum roped_status (*device_alloc)(struct roped_backend *backend,
+                                      size_t bytes, void **out,
+                                      struct roped_error *err);
+    void (*device_free)(struct roped_backend *backend, void *memory);
+
+    enum roped_status (*queue_open)(struct roped_backend *backend,
+                                    struct roped_queue **out,
+                                    struct roped_error *err);
+    void (*queue_close)(struct roped_queue *queue);
+
+    /* Copies; host may be any memory, page-locked memory is faster. */
+    enum roped_status (*upload)(struct roped_queue *queue, void *device,
+                                const void *host, size_t bytes,
+                                struct roped_error *err);
+    enum roped_status (*download)(struct roped_queue *queue, void *host,
+                                  const void *device, size_t bytes,
+                                  struct roped_error *err);
+
+    /*
+     * Starts a planned call. Every data pointer, aux and table.data must be
+     * reachable by the device and aligned to its element size; 16 bytes is
+     * faster. An output may be the very memory of its in_place input; any
+     * other overlap is undefined. Empty tensors may have NULL data.
+     */
+    enum roped_status (*launch)(struct roped_queue *queue,
+                                const struct roped_call *call,
+                                struct roped_error *err);
+
+    /*
+     * Fills device memory [rows, 2 * n_pairs] with
+     * [cos_0 .. cos_{n-1}, sin_0 .. sin_{n-1}] * attention_factor of rows
+     * first_row, first_row + 1, ... angles->frequency is host memory that
+     * the call reads before it returns.
+     */
+    enum roped_status (*build_table)(struct roped_queue *queue,
+                                     const struct roped_angles *angles,
+                                     int64_t first_row, int64_t rows,
+                                     float *device,
+                                     struct roped_error *err);
+
+    /* Blocks until everything on the queue is done; its errors end here. */
+    enum roped_status (*wait)(struct roped_queue *queue,
+                              struct roped_error *err);
+
+    /*
+     * (optional, both or none) Marks a point on the queue, 0 <= mark <
+     * ROPED_MAX_MARKS; after wait, the seconds between two marks.
+     */
+    enum roped_status (*mark)(struct roped_queue *queue, int mark,
+                              struct roped_error *err);
+    double (*seconds_between)(struct roped_queue *queue, int first,
+                              int last);
+};
+
+typedef enum roped_status roped_launch_fn(const struct roped_call *call,
+                                          struct roped_queue *queue,
+                                          struct roped_error *err);
+
+ROPED_API extern const struct roped_backend_api roped_backend_cpu;
+ROPED_API extern const struct roped_backend_api roped_backend_cuda;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

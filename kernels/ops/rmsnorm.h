@@ -1,0 +1,31 @@
+/*
+ * rmsnorm.h - ports, parameters and plan of rmsnorm:
+ * y = x * rsqrt(mean(x^2) + eps) * (weight_bias + weight), row by row.
+ */
+#ifndef ROPED_OPS_RMSNORM_H
+#define ROPED_OPS_RMSNORM_H
+
+#include <roped/op.h>
+
+enum { RMSNORM_X, RMSNORM_WEIGHT };
+enum { RMSNORM_Y };
+
+enum rmsnorm_rounding { RMSNORM_ROUND_ONCE, RMSNORM_ROUND_HF };
+
+struct rmsnorm_params {
+    double eps;
+    double weight_bias;
+    int32_t rounding; /* enum rmsnorm_rounding */
+    int32_t reserved;
+};
+
+struct rmsnorm_plan {
+    int64_t n_rows;
+    int64_t hidden;
+    float eps;
+    float weight_bias;
+    int32_t rounding;
+    int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weight is 1 */
+};
+
+#endif

@@ -1,0 +1,126 @@
+/*
+ * rope.h - what the kernels of rope see: which port is which, its parameters,
+ * and the plan, in which every form, position mode and angle source of the
+ * operator has become one geometry that both backends walk.
+ */
+#ifndef ROPED_OPS_ROPE_H
+#define ROPED_OPS_ROPE_H
+
+#include <roped/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ROPE_Q,
+    ROPE_K,
+    ROPE_POSITIONS,
+    ROPE_INDPTR,
+    ROPE_OFFSETS,
+    ROPE_COS_SIN_CACHE,
+    ROPE_COS,
+    ROPE_SIN,
+    ROPE_SHORT_FACTOR,
+    ROPE_LONG_FACTOR
+};
+enum { ROPE_Q_OUT, ROPE_K_OUT };
+
+enum rope_style { ROPE_NEOX, ROPE_GPTJ };
+enum rope_layout { ROPE_LAYOUT_NHD, ROPE_LAYOUT_BSD };
+
+struct rope_params {
+    struct roped_angle_params angles;
+    int64_t head_dim;      /* 0: from the shape */
+    int64_t rotary_dim;    /* 0: head_dim */
+    int64_t rotary_offset; /* first rotated element of the head */
+    int64_t offset;        /* implicit positions only */
+    int32_t style;         /* enum rope_style */
+    int32_t layout;        /* enum rope_layout */
+    int32_t inverse;       /* bool */
+    int32_t reserved;
+};
+
+/* Where the position of token t comes from. */
+enum rope_positions {
+    ROPE_POSITIONS_NONE,     /* angles are per token */
+    ROPE_POSITIONS_IMPLICIT, /* offset + t % tokens_per_sequence */
+    ROPE_POSITIONS_I32,      /* positions[t], or positions[row * n + t] */
+    ROPE_POSITIONS_I64,
+    ROPE_POSITIONS_RAGGED_I32, /* offsets[j] + t - indptr[j] */
+    ROPE_POSITIONS_RAGGED_I64
+};
+
+/* Where cos and sin of a token and pair come from. */
+enum rope_angle_source {
+    ROPE_ANGLES_PAIR,   /* cos[t][i], sin[t][i]: tensors of angle_dtype */
+    ROPE_ANGLES_CACHE,  /* [rows, 2 * n_pairs] tensor of angle_dtype */
+    ROPE_ANGLES_DERIVED /* call->table.data (F32) if set, else call->aux */
+};
+
+/*
+ * The part of a plan that every rotary operator shares: how to find the
+ * angle of (token, pair). Kept in the operator's plan as member 'rotary'.
+ */
+struct rope_rotary {
+    int64_t n_tokens;
+    int64_t n_pairs;             /* 2 * n_pairs elements rotate */
+    int64_t tokens_per_sequence; /* implicit */
+    int64_t offset;              /* implicit */
+    int64_t n_sequences;         /* ragged */
+    int64_t largest_position;    /* -1 where unknown or n_tokens is 0 */
+    int32_t style;
+    int32_t positions;    /* enum rope_positions */
+    int32_t angle_source; /* enum rope_angle_source */
+    int32_t angle_dtype;  /* enum roped_dtype, PAIR and CACHE */
+    int32_t precision;    /* DERIVED: enum roped_angle_precision of aux */
+    float attention_factor; /* DERIVED; PAIR and CACHE have it inside */
+    float sin_sign;         /* -1 for inverse, else 1 */
+    /* M-RoPE: 0 where positions has one row. Pair i takes its position from
+     * row 0, 1 or 2 (see rope_mrope_row) */
+    int32_t is_mrope;
+    int32_t mrope_interleaved;
+    int32_t reserved;
+    int64_t mrope_section[3];
+    const void *index[2];   /* device: positions, or indptr and offsets */
+    const void *angle[2];   /* device: cache, or cos and sin */
+};
+
+/*
+ * The plan's index and angle pointers are not set by plan (it runs on host
+ * memory): a launch fills a copy by rope_rotary_bind.
+ */
+struct rope_plan {
+    struct rope_rotary rotary;
+    int64_t q_heads;
+    int64_t k_heads; /* 0 without k */
+    int64_t head_dim;
+    int64_t rotary_offset;
+};
+
+/* Which row of positions [3, n] gives pair i its position. */
+static inline int rope_mrope_row(const struct rope_rotary *rotary, int64_t i)
+{
+    const int64_t *section = rotary->mrope_section;
+    if (rotary->mrope_interleaved) {
+        int64_t row = i % 3;
+        return row != 0 && i < 3 * section[row] ? (int)row : 0;
+    }
+    return i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
+}
+
+/*
+ * Returns the plan's rotary part with the pointers of this call's tensors, as
+ * they are now. positions .. sin are the operator's port numbers, in the
+ * order of rope's; every rotary operator keeps that order from its
+ * 'positions' port on.
+ */
+struct rope_rotary rope_rotary_bind(const struct roped_call *call,
+                                    const struct rope_rotary *planned,
+                                    int positions_port);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * rope_quantize.h - ports, parameters and plan of rope_quantize: rotate the
+ * rotary part, scale, saturate and round rotary and non-rotary part to FP8.
+ */
+#ifndef ROPED_OPS_ROPE_QUANTIZE_H
+#define ROPED_OPS_ROPE_QUANTIZE_H
+
+#include "ops/rope.h"
+
+enum {
+    ROPE_QUANTIZE_Q_ROPE,
+    ROPE_QUANTIZE_K_ROPE,
+    ROPE_QUANTIZE_Q_NOPE,
+    ROPE_QUANTIZE_K_NOPE,
+    ROPE_QUANTIZE_POSITIONS, /* from here on in the order of rope's ports */
+    ROPE_QUANTIZE_INDPTR,
+    ROPE_QUANTIZE_OFFSETS,
+    ROPE_QUANTIZE_COS_SIN_CACHE,
+    ROPE_QUANTIZE_COS,
+    ROPE_QUANTIZE_SIN,
+    ROPE_QUANTIZE_SHORT_FACTOR,
+    ROPE_QUANTIZE_LONG_FACTOR
+};
+enum {
+    ROPE_QUANTIZE_Q_ROPE_OUT,
+    ROPE_QUANTIZE_K_ROPE_OUT,
+    ROPE_QUANTIZE_Q_NOPE_OUT,
+    ROPE_QUANTIZE_K_NOPE_OUT
+};
+
+struct rope_quantize_params {
+    struct roped_angle_params angles;
+    double scale_q;
+    double scale_k;
+    int64_t head_dim;   /* 0, or r: operators.md gives it the parameters of rope */
+    int64_t rotary_dim; /* 0: the width of q_rope */
+    int64_t rotary_offset;
+    int64_t offset;
+    int32_t style;
+    int32_t inverse;
+    int32_t output_dtype; /* enum roped_dtype */
+    int32_t reserved;
+};
+
+struct rope_quantize_plan {
+    struct rope_rotary rotary;
+    int64_t q_heads;
+    int64_t k_heads; /* 1 in the MLA form */
+    int64_t rope_dim;    /* r: width of q_rope and k_rope */
+    int64_t nope_dim;    /* p, 0 without non-rotary parts */
+    int64_t rotary_offset;
+    float scale_q;
+    float scale_k;
+};
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * metrics.h - counters and histograms of the daemon, and their exposition.
+ *
+ * Fixed arrays of atomics, indexed by closed label sets (operator, status,
+ * transport, stage): counting is a few relaxed additions, no lock, no string.
+ * Gauges are read from their owners at scrape time through metrics_gauges.
+ */
+#ifndef ROPED_METRICS_H
+#define ROPED_METRICS_H
+
+#include "exec/executor.h"
+#include "wire/kserve_meta.h"
+
+#include <roped/op.h>
+#include <roped/status.h>
+
+#include <stdint.h>
+
+struct metrics;
+
+enum metrics_transport { METRICS_V1, METRICS_V2, METRICS_TRANSPORTS };
+
+enum metrics_stage {
+    METRICS_RECEIVE, /* first body byte to last */
+    METRICS_QUEUE,
+    METRICS_PLAN,
+    METRICS_H2D,
+    METRICS_KERNEL,
+    METRICS_D2H,
+    METRICS_STAGES
+};
+
+/* One finished call, successful or not. */
+struct metrics_call {
+    int op; /* roped_op_index */
+    enum roped_status status;
+    enum metrics_transport transport;
+    uint64_t total_ns; /* headers seen to answer queued */
+    uint64_t stage_ns[METRICS_STAGES];
+    uint64_t request_bytes, response_bytes;
+};
+
+ROPED_MUST_CHECK enum roped_status metrics_new(struct metrics **out,
+                                               struct roped_error *err);
+void metrics_free(struct metrics *metrics);
+
+void metrics_count_call(struct metrics *metrics,
+                        const struct metrics_call *call);
+
+/* Any HTTP answer, by status code; and refusals before an operator ran. */
+void metrics_count_response(struct metrics *metrics, int http_code);
+
+/* What the exposition shows besides the counters. */
+struct metrics_gauges {
+    struct executor *exec;
+    const char *version;
+    int n_connections;
+    uint64_t start_time_seconds; /* Unix time */
+};
+
+/* Text format 0.0.4 of everything, one HELP and TYPE per family. */
+void metrics_write(struct metrics *metrics,
+                   const struct metrics_gauges *gauges,
+                   struct buffer *buffer);
+
+/* Totals of one operator for the v2 statistics. */
+void metrics_statistics(struct metrics *metrics, int op,
+                        struct kserve_statistics *out);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * buffer.h - a growing text buffer for what the server writes: JSON,
+ * exposition text. Growth failure sticks: check once, at the end.
+ */
+#ifndef ROPED_WIRE_BUFFER_H
+#define ROPED_WIRE_BUFFER_H
+
+#include <roped/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct buffer {
+    char *text; /* NUL-terminated, heap; NULL when empty */
+    size_t bytes;
+    size_t capacity;
+    bool is_fixed;  /* text is the caller's memory: never grown or freed */
+    bool has_failed; /* an append did not fit or could not be allocated */
+};
+
+/* Empty heap buffer; empty buffer over memory of the caller. */
+void buffer_init(struct buffer *buffer);
+void buffer_init_fixed(struct buffer *buffer, char *memory, size_t capacity);
+void buffer_fini(struct buffer *buffer);
+
+void buffer_append(struct buffer *buffer, const char *text, size_t bytes);
+void buffer_text(struct buffer *buffer, const char *text);
+void buffer_printf(struct buffer *buffer, const char *format, ...)
+    ROPED_PRINTF(2, 3);
+
+/* A JSON string with quotes and escapes. */
+void buffer_json_string(struct buffer *buffer, const char *text);
+
+/* The shortest decimal that reads back as the same double / float;
+ * NaN, Infinity and -Infinity as bare tokens. */
+void buffer_double(struct buffer *buffer, double value);
+void buffer_float(struct buffer *buffer, float value);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * kserve.h - KServe v2 inference with the binary tensor extension: JSON, then
+ * the bytes of the binary tensors in array order, packed, at any offset.
+ * Phrases of errors are those that existing clients match on.
+ */
+#ifndef ROPED_WIRE_KSERVE_H
+#define ROPED_WIRE_KSERVE_H
+
+#include "wire/buffer.h"
+
+#include <roped/op.h>
+
+#include <stdbool.h>
+
+enum { KSERVE_ID_BYTES = 128 };
+
+struct kserve_request {
+    char id[KSERVE_ID_BYTES];       /* "" : absent */
+    char table[ROPED_NAME_BYTES];   /* request parameter 'table', or "" */
+    bool binary_output;             /* binary_data_output of the request */
+    int n_outputs;                  /* 0: all, in the operator's order */
+    struct {
+        int port;                   /* output index of the operator */
+        bool is_binary;
+    } output[ROPED_MAX_OUTPUTS];
+    uint64_t binary_bytes;          /* used after the JSON */
+    uint64_t json_tensor_bytes;     /* memory that JSON tensors ask for */
+    bool in_json[ROPED_MAX_INPUTS]; /* this input's values are in the JSON */
+};
+
+/*
+ * Reads the JSON part: sets parameters, binds inputs (call->in[].data of
+ * binary inputs point at binary + their offset), and notes what is wanted
+ * back. binary_bytes is what follows the JSON in the body. Does not resolve.
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_request(struct roped_call *call, const char *json,
+                    size_t json_bytes, void *binary, uint64_t binary_bytes,
+                    struct kserve_request *out, struct roped_error *err);
+
+/*
+ * Converts the values of JSON tensors into memory (request->json_tensor_bytes
+ * of it, each 16-byte aligned) and points call->in[].data at them. json is
+ * the same text again.
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_json_tensors(struct roped_call *call, const char *json,
+                         size_t json_bytes,
+                         const struct kserve_request *request, void *memory,
+                         struct roped_error *err);
+
+/*
+ * After resolve: do the requested outputs exist in this call? Fills
+ * request->output with the default where the client named none.
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_check_outputs(const struct roped_call *call,
+                     struct kserve_request *request, struct roped_error *err);
+
+/* True where every wanted output is binary: the JSON can be written before
+ * the results exist. */
+bool kserve_is_binary_answer(const struct kserve_request *request);
+
+/*
+ * Appends the answer's JSON. Values of outputs that are wanted as JSON are
+ * read from call->out[].data (host). offset[i] gets every binary output's
+ * place after the JSON; binary_bytes their sum. model_version is "1".
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_write_response(struct buffer *buffer, const struct roped_call *call,
+                      const struct kserve_request *request,
+                      uint64_t offset[ROPED_MAX_OUTPUTS],
+                      uint64_t *binary_bytes, struct roped_error *err);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * kserve_meta.h - what v2 clients read about server and models; everything
+ * about a model derives from its operator's descriptor.
+ */
+#ifndef ROPED_WIRE_KSERVE_META_H
+#define ROPED_WIRE_KSERVE_META_H
+
+#include "wire/buffer.h"
+
+#include <roped/op.h>
+
+/* GET /v2 */
+void kserve_write_server(struct buffer *buffer, const char *server_name,
+                         const char *version);
+
+/* GET /v2/models/{m}; backend is "cpu" or "cuda" (platform "roped_cuda"). */
+void kserve_write_model(struct buffer *buffer, const struct roped_op *op,
+                        const char *backend);
+
+/* GET /v2/models/{m}/config */
+void kserve_write_config(struct buffer *buffer, const struct roped_op *op,
+                         const char *backend);
+
+/* POST /v2/repository/index */
+void kserve_write_index(struct buffer *buffer);
+
+/* Nanosecond totals since start of one model, for the statistics. */
+struct kserve_statistics {
+    uint64_t last_inference_ms; /* Unix time, 0: none yet */
+    uint64_t success_count, success_ns;
+    uint64_t fail_count, fail_ns;
+    uint64_t execution_count;
+    uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
+};
+
+/* GET /v2/models/{m}/stats and /v2/models/stats: one object per op given. */
+void kserve_write_statistics(struct buffer *buffer,
+                             const struct roped_op *const *ops,
+                             const struct kserve_statistics *statistics,
+                             int n_ops);
+
+/* One operator for people and tools: GET /v1/{op}; everything the descriptor
+ * says. And the list of names and summaries: GET /v1. */
+void describe_write_op(struct buffer *buffer, const struct roped_op *op);
+void describe_write_ops(struct buffer *buffer);
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * openapi.h - GET /openapi.json: OpenAPI 3.1 for every route; operators'
+ * parameters, ranges and defaults derive from the table.
+ */
+#ifndef ROPED_WIRE_OPENAPI_H
+#define ROPED_WIRE_OPENAPI_H
+
+#include "wire/buffer.h"
+
+void openapi_write(struct buffer *buffer, const char *version);
+
+#endif

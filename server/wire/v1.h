@@ -1,0 +1,32 @@
+/*
+ * v1.h - the plain form of a call: POST /v1/{op}, a safetensors file each way,
+ * parameters in the query string.
+ */
+#ifndef ROPED_WIRE_V1_H
+#define ROPED_WIRE_V1_H
+
+#include "wire/buffer.h"
+
+#include <roped/op.h>
+
+/*
+ * Binds every tensor of a body whose header is at header. The tensors' data
+ * pointers become data + their offset: data is where the body's data section
+ * is, or will be once received. Metadata entries are ignored.
+ */
+ROPED_MUST_CHECK enum roped_status
+v1_read_request(struct roped_call *call, const void *header,
+                size_t header_bytes, uint64_t total_bytes, void *data,
+                struct roped_error *err);
+
+/*
+ * Appends the answer's header for a resolved call to buffer, and sets
+ * offset[i] of every output that is made: bytes from the start of the data
+ * section, which follows at a multiple of 64. Does not touch call.
+ */
+ROPED_MUST_CHECK enum roped_status
+v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
+                         bool fp8_as_u8, uint64_t offset[ROPED_MAX_OUTPUTS],
+                         uint64_t *data_bytes, struct roped_error *err);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * check.h - the whole test framework: checks that print both values and the
+ * line and go on, a list of named tests, and a closing line that counts.
+ *
+ *     TEST(shape_refuses_mixed_forms) { CHECK_INT(f(3), 9); }
+ *     int main(void) { RUN(shape_refuses_mixed_forms); return check_done(); }
+ */
+#ifndef ROPED_TESTS_CHECK_H
+#define ROPED_TESTS_CHECK_H
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHECK_SKIP = 77 };
+
+static int check_failures;   /* in the running test */
+static int check_n_passed;
+static int check_n_failed;
+
+#define CHECK_FAIL(...)                                                        \
+    do {                                                                       \
+        fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                        \
+        fprintf(stderr, __VA_ARGS__);                                          \
+        fputc('\n', stderr);                                                   \
+        check_failures++;                                                      \
+    } while (0)
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition))                                                      \
+            CHECK_FAIL("failed: %s", #condition);                              \
+    } while (0)
+
+#define CHECK_INT(found, expected)                                             \
+    do {                                                                       \
+        int64_t found_ = (int64_t)(found), expected_ = (int64_t)(expected);    \
+        if (found_ != expected_)                                               \
+            CHECK_FAIL("%s is %" PRId64 ", expected %" PRId64, #found, found_, \
+                       expected_);                                             \
+    } while (0)
+
+#define CHECK_DOUBLE(found, expected, tolerance)                               \
+    do {                                                                       \
+        double found_ = (found), expected_ = (expected);                       \
+        double off_ = found_ - expected_;                                      \
+        if (!(off_ <= (tolerance) && -off_ <= (tolerance)))                    \
+            CHECK_FAIL("%s is %.17g, expected %.17g within %g", #found,        \
+                       found_, expected_, (double)(tolerance));                \
+    } while (0)
+
+#define CHECK_TEXT(found, expected)                                            \
+    do {                                                                       \
+        const char *found_ = (found), *expected_ = (expected);                 \
+        if (!found_ || strcmp(found_, expected_) != 0)                         \
+            CHECK_FAIL("%s is '%s', expected '%s'", #found,                    \
+                       found_ ? found_ : "(null)", expected_);                 \
+    } while (0)
+
+#define CHECK_CONTAINS(found, part)                                            \
+    do {                                                                       \
+        const char *found_ = (found), *part_ = (part);                         \
+        if (!found_ || !strstr(found_, part_))                                 \
+            CHECK_FAIL("%s is '%s', expected it to contain '%s'", #found,      \
+                       found_ ? found_ : "(null)", part_);                     \
+    } while (0)
+
+/* A roped_status that must be ROPED_OK, with its error text if not. */
+#define CHECK_OK(call, err)                                                    \
+    do {                                                                       \
+        if ((call) != ROPED_OK)                                                \
+            CHECK_FAIL("%s failed: %s", #call, (err)->text);                   \
+    } while (0)
+
+#define TEST(name) static void name(void)
+
+#define RUN(name)                                                              \
+    do {                                                                       \
+        check_failures = 0;                                                    \
+        name();                                                                \
+        if (check_failures)                                                    \
+            check_n_failed++;                                                  \
+        else                                                                   \
+            check_n_passed++;                                                  \
+        if (check_failures)                                                    \
+            fprintf(stderr, "FAILED %s\n", #name);                             \
+    } while (0)
+
+static inline int check_done(void)
+{
+    printf("%d passed, %d failed\n", check_n_passed, check_n_failed);
+    return check_n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif
