@@ -70,10 +70,10 @@ struct rope_rotary {
     int64_t n_sequences;         /* ragged */
     int64_t largest_position;    /* -1 where unknown or n_tokens is 0 */
     int32_t style;
-    int32_t positions;    /* enum rope_positions */
-    int32_t angle_source; /* enum rope_angle_source */
-    int32_t angle_dtype;  /* enum roped_dtype, PAIR and CACHE */
-    int32_t precision;    /* DERIVED: enum roped_angle_precision of aux */
+    int32_t positions;      /* enum rope_positions */
+    int32_t angle_source;   /* enum rope_angle_source */
+    int32_t angle_dtype;    /* enum roped_dtype, PAIR and CACHE */
+    int32_t precision;      /* DERIVED: enum roped_angle_precision of aux */
     float attention_factor; /* DERIVED; PAIR and CACHE have it inside */
     float sin_sign;         /* -1 for inverse, else 1 */
     /* M-RoPE: 0 where positions has one row. Pair i takes its position from
@@ -82,8 +82,8 @@ struct rope_rotary {
     int32_t mrope_interleaved;
     int32_t reserved;
     int64_t mrope_section[3];
-    const void *index[2];   /* device: positions, or indptr and offsets */
-    const void *angle[2];   /* device: cache, or cos and sin */
+    const void *index[2]; /* device: positions, or indptr and offsets */
+    const void *angle[2]; /* device: cache, or cos and sin */
 };
 
 /*

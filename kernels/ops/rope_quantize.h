@@ -32,7 +32,8 @@ struct rope_quantize_params {
     struct roped_angle_params angles;
     double scale_q;
     double scale_k;
-    int64_t head_dim;   /* 0, or r: operators.md gives it the parameters of rope */
+    int64_t
+        head_dim; /* 0, or r: operators.md gives it the parameters of rope */
     int64_t rotary_dim; /* 0: the width of q_rope */
     int64_t rotary_offset;
     int64_t offset;
@@ -45,9 +46,9 @@ struct rope_quantize_params {
 struct rope_quantize_plan {
     struct rope_rotary rotary;
     int64_t q_heads;
-    int64_t k_heads; /* 1 in the MLA form */
-    int64_t rope_dim;    /* r: width of q_rope and k_rope */
-    int64_t nope_dim;    /* p, 0 without non-rotary parts */
+    int64_t k_heads;  /* 1 in the MLA form */
+    int64_t rope_dim; /* r: width of q_rope and k_rope */
+    int64_t nope_dim; /* p, 0 without non-rotary parts */
     int64_t rotary_offset;
     float scale_q;
     float scale_k;

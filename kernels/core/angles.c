@@ -1,0 +1,434 @@
+/*
+ * angles.c - from rope parameters to inverse frequencies, one function per
+ * scaling variant.
+ *
+ * Every step is written once, in double, and rounded by fl(): to float32 for
+ * angle_precision f32, not at all for f64. A float32 sum, product, quotient or
+ * root computed in double and then rounded is the correctly rounded float32
+ * one, so this is float32 arithmetic to the bit, with a correctly rounded
+ * power, as the tables of PyTorch have it.
+ */
+#include <roped/angles.h>
+
+#include <math.h>
+#include <string.h>
+
+#define PI 3.14159265358979323846
+
+void roped_angle_params_init(struct roped_angle_params *params)
+{
+    memset(params, 0, sizeof *params);
+    params->theta = 10000;
+    params->truncate = 1;
+    params->factor = params->low_freq_factor = params->high_freq_factor =
+        params->beta_fast = params->beta_slow = params->mscale =
+            params->mscale_all_dim = params->attention_factor = params->alpha =
+                params->mixed_b = ROPED_UNSET_FLOAT;
+    params->max_position = params->original_max_position = ROPED_UNSET_INT;
+}
+
+size_t roped_angles_frequency_bytes(int64_t n_pairs, int32_t precision)
+{
+    return (size_t)n_pairs *
+           (precision == ROPED_ANGLE_F64 ? sizeof(double) : sizeof(float));
+}
+
+int64_t roped_angles_pairs(const struct roped_angle_params *params,
+                           int64_t rotary_dim, int64_t head_dim)
+{
+    if (params->scaling == ROPED_SCALING_PROPORTIONAL)
+        return head_dim / 2;
+    return rotary_dim / 2;
+}
+
+bool roped_angles_depend_on_position(const struct roped_angle_params *params)
+{
+    if (params->scaling == ROPED_SCALING_LONGROPE)
+        return params->longrope == ROPED_LONGROPE_AUTO;
+    return params->scaling == ROPED_SCALING_DYNAMIC && isnan(params->alpha);
+}
+
+/* -------------------------------------------------------------- variants */
+
+/* One resolution under way. */
+struct work {
+    const struct roped_angle_params *params;
+    const float *ext; /* LongRoPE factors */
+    int64_t r;        /* rotary width */
+    int64_t d;        /* head width */
+    int64_t longest;  /* largest position + 1 */
+    double theta;
+    double factor;
+    double original; /* original_max_position */
+    bool is_f32;
+    /* yarn */
+    double low, high;
+};
+
+static double fl(const struct work *work, double x)
+{
+    return work->is_f32 ? (double)(float)x : x;
+}
+
+/* P_i = theta^(2i / width) */
+static double power(const struct work *work, int64_t i, int64_t width)
+{
+    double exponent = fl(work, (double)(2 * i) / (double)width);
+    return fl(work, pow(work->theta, exponent));
+}
+
+static double plain(const struct work *work, int64_t i)
+{
+    return fl(work, 1 / power(work, i, work->r));
+}
+
+static double linear(const struct work *work, int64_t i)
+{
+    return fl(work, plain(work, i) / fl(work, work->factor));
+}
+
+static double proportional(const struct work *work, int64_t i)
+{
+    if (2 * i >= work->r)
+        return 0;
+    double f = fl(work, 1 / power(work, i, work->d));
+    return isnan(work->factor) ? f : fl(work, f / fl(work, work->factor));
+}
+
+static double ntk(const struct work *work, int64_t i)
+{
+    double b = work->params->mixed_b;
+    double half = (double)work->r / 2;
+    if (isnan(b)) { /* theta is already theta * factor */
+        double shrink = pow(work->factor, 2 / (double)work->r);
+        return fl(work, plain(work, i) / fl(work, shrink));
+    }
+    double a = log(work->factor) / pow(half, b);
+    double stretch = exp(a * pow((double)(i + 1), b));
+    return fl(work, plain(work, i) / fl(work, stretch));
+}
+
+static double llama3(const struct work *work, int64_t i)
+{
+    double low = work->params->low_freq_factor;
+    double high = work->params->high_freq_factor;
+    double f = plain(work, i);
+    double wavelength = fl(work, fl(work, 2 * PI) / f);
+    if (wavelength < fl(work, work->original / high))
+        return f;
+    double scaled = fl(work, f / fl(work, work->factor));
+    if (wavelength > fl(work, work->original / low))
+        return scaled;
+    double t = fl(work, fl(work, work->original) / wavelength);
+    t = fl(work, fl(work, t - fl(work, low)) / fl(work, high - low));
+    double slow = fl(work, fl(work, 1 - t) * f);
+    return fl(work, fl(work, slow / fl(work, work->factor)) + fl(work, t * f));
+}
+
+static double yarn(const struct work *work, int64_t i)
+{
+    double p = power(work, i, work->r);
+    double interpolated = fl(work, 1 / fl(work, fl(work, work->factor) * p));
+    double extrapolated = fl(work, 1 / p);
+    double ramp = fl(work, fl(work, (double)i - fl(work, work->low)) /
+                               fl(work, work->high - work->low));
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    double weight = fl(work, 1 - ramp);
+    return fl(work, fl(work, interpolated * fl(work, 1 - weight)) +
+                        fl(work, extrapolated * weight));
+}
+
+static double longrope(const struct work *work, int64_t i)
+{
+    double p = power(work, i, work->r);
+    return fl(work, 1 / fl(work, (double)work->ext[i] * p));
+}
+
+typedef double frequency_fn(const struct work *work, int64_t i);
+
+static frequency_fn *const variants[] = {
+    [ROPED_SCALING_NONE] = plain,
+    [ROPED_SCALING_LINEAR] = linear,
+    [ROPED_SCALING_DYNAMIC] = plain, /* with another theta */
+    [ROPED_SCALING_NTK] = ntk,
+    [ROPED_SCALING_YARN] = yarn,
+    [ROPED_SCALING_LLAMA3] = llama3,
+    [ROPED_SCALING_LONGROPE] = longrope,
+    [ROPED_SCALING_PROPORTIONAL] = proportional,
+};
+
+static const char *const scaling_names[] = {
+    "none", "linear", "dynamic",  "ntk",
+    "yarn", "llama3", "longrope", "proportional"};
+
+/* ---------------------------------------------------------------- set-up */
+
+static enum roped_status need(const struct roped_angle_params *params,
+                              double value, const char *name,
+                              struct roped_error *err)
+{
+    if (!isnan(value))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "missing parameter '%s': scaling %s needs it", name,
+                      scaling_names[params->scaling]);
+}
+
+static double as_double(int64_t value)
+{
+    return value == ROPED_UNSET_INT ? ROPED_UNSET_FLOAT : (double)value;
+}
+
+static enum roped_status setup_dynamic(struct work *work,
+                                       struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    if (work->r <= 2)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'rotary_dim': 2, expected 4 or more with "
+                          "scaling dynamic (its exponent is r / (r - 2))");
+    double exponent = (double)work->r / (double)(work->r - 2);
+    if (!isnan(params->alpha)) {
+        work->theta *= pow(params->alpha, exponent);
+        return ROPED_OK;
+    }
+    enum roped_status status = need(params, params->factor, "factor", err);
+    if (!status)
+        status =
+            need(params, as_double(params->max_position), "max_position", err);
+    if (status)
+        return status;
+    double max = (double)params->max_position;
+    double longest = work->longest > max ? (double)work->longest : max;
+    double grown = params->factor * longest / max - (params->factor - 1);
+    work->theta *= pow(grown, exponent);
+    return ROPED_OK;
+}
+
+static enum roped_status setup_ntk(struct work *work, struct roped_error *err)
+{
+    enum roped_status status = need(work->params, work->factor, "factor", err);
+    if (!status && isnan(work->params->mixed_b))
+        work->theta *= work->factor;
+    return status;
+}
+
+static enum roped_status setup_llama3(struct work *work,
+                                      struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    enum roped_status status = need(params, params->factor, "factor", err);
+    if (!status)
+        status = need(params, params->low_freq_factor, "low_freq_factor", err);
+    if (!status)
+        status =
+            need(params, params->high_freq_factor, "high_freq_factor", err);
+    if (!status)
+        status = need(params, as_double(params->original_max_position),
+                      "original_max_position", err);
+    if (!status && params->low_freq_factor >= params->high_freq_factor)
+        status = roped_fail(err, ROPED_INVALID,
+                            "parameter 'low_freq_factor': %g, expected less "
+                            "than high_freq_factor = %g",
+                            params->low_freq_factor, params->high_freq_factor);
+    return status;
+}
+
+/* The pair whose wavelength turns rotations times over the original length */
+static double correction_dim(const struct work *work, double rotations)
+{
+    return (double)work->r * log(work->original / (rotations * 2 * PI)) /
+           (2 * log(work->theta));
+}
+
+static enum roped_status setup_yarn(struct work *work, struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    enum roped_status status =
+        need(params, work->original, "original_max_position", err);
+    if (!status && isnan(work->factor) &&
+        params->max_position != ROPED_UNSET_INT)
+        work->factor = (double)params->max_position / work->original;
+    if (!status)
+        status = need(params, work->factor, "factor", err);
+    if (!status && work->theta == 1)
+        status = roped_fail(err, ROPED_INVALID,
+                            "parameter 'theta': 1, expected another value "
+                            "with scaling yarn (it divides by its logarithm)");
+    if (status)
+        return status;
+    double fast = isnan(params->beta_fast) ? 32 : params->beta_fast;
+    double slow = isnan(params->beta_slow) ? 1 : params->beta_slow;
+    work->low = correction_dim(work, fast);
+    work->high = correction_dim(work, slow);
+    if (params->truncate) {
+        work->low = floor(work->low);
+        work->high = ceil(work->high);
+    }
+    if (work->low < 0)
+        work->low = 0;
+    if (work->high > (double)(work->r - 1))
+        work->high = (double)(work->r - 1);
+    if (work->low == work->high)
+        work->high += 0.001;
+    return ROPED_OK;
+}
+
+static enum roped_status check_factors(const char *name, const float *factors,
+                                       int64_t count, int64_t n_pairs,
+                                       struct roped_error *err)
+{
+    if (!factors)
+        return roped_fail(err, ROPED_INVALID,
+                          "missing tensor '%s': scaling longrope needs it",
+                          name);
+    if (count != n_pairs)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': dim 0 is %lld, expected r/2 = %lld",
+                          name, (long long)count, (long long)n_pairs);
+    for (int64_t i = 0; i < count; i++)
+        if (!(factors[i] > 0) || isinf(factors[i]))
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': value %g at index %lld, expected "
+                              "a finite value above 0",
+                              name, (double)factors[i], (long long)i);
+    return ROPED_OK;
+}
+
+static enum roped_status setup_longrope(struct work *work,
+                                        const struct roped_longrope_factors *f,
+                                        struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    bool is_long = params->longrope == ROPED_LONGROPE_LONG;
+    enum roped_status status =
+        need(params, work->original, "original_max_position", err);
+    if (status)
+        return status;
+    if (params->longrope == ROPED_LONGROPE_AUTO)
+        is_long = (double)work->longest > work->original;
+    if (isnan(work->factor) && params->max_position != ROPED_UNSET_INT)
+        work->factor = (double)params->max_position / work->original;
+    status = check_factors("short_factor", f ? f->short_factor : NULL,
+                           f ? f->count : 0, work->r / 2, err);
+    if (!status)
+        status = check_factors("long_factor", f ? f->long_factor : NULL,
+                               f ? f->count : 0, work->r / 2, err);
+    if (!status)
+        work->ext = is_long ? f->long_factor : f->short_factor;
+    return status;
+}
+
+/* 0.1 * c * ln s + 1 for s > 1 */
+static double yarn_magnitude(double s, double c)
+{
+    return s <= 1 ? 1 : 0.1 * c * log(s) + 1;
+}
+
+static double attention(const struct work *work)
+{
+    const struct roped_angle_params *params = work->params;
+    bool is_yarn = params->scaling == ROPED_SCALING_YARN;
+    if (!is_yarn && params->scaling != ROPED_SCALING_LONGROPE)
+        return 1;
+    if (!isnan(params->attention_factor))
+        return params->attention_factor;
+    if (!is_yarn)
+        return isnan(work->factor) || work->factor <= 1
+                   ? 1
+                   : sqrt(1 + log(work->factor) / log(work->original));
+    /* as Hugging Face does: both, and neither of them 0 */
+    if (params->mscale > 0 && params->mscale_all_dim > 0)
+        return yarn_magnitude(work->factor, params->mscale) /
+               yarn_magnitude(work->factor, params->mscale_all_dim);
+    return yarn_magnitude(work->factor, 1);
+}
+
+static enum roped_status setup(struct work *work,
+                               const struct roped_longrope_factors *factors,
+                               struct roped_error *err)
+{
+    switch ((enum roped_scaling)work->params->scaling) {
+    case ROPED_SCALING_NONE:
+    case ROPED_SCALING_PROPORTIONAL:
+        return ROPED_OK;
+    case ROPED_SCALING_LINEAR:
+        return need(work->params, work->factor, "factor", err);
+    case ROPED_SCALING_DYNAMIC:
+        return setup_dynamic(work, err);
+    case ROPED_SCALING_NTK:
+        return setup_ntk(work, err);
+    case ROPED_SCALING_YARN:
+        return setup_yarn(work, err);
+    case ROPED_SCALING_LLAMA3:
+        return setup_llama3(work, err);
+    case ROPED_SCALING_LONGROPE:
+        return setup_longrope(work, factors, err);
+    }
+    return roped_fail(err, ROPED_INTERNAL, "unknown scaling %d",
+                      work->params->scaling);
+}
+
+enum roped_status
+roped_angles_resolve(const struct roped_angle_params *params,
+                     const struct roped_longrope_factors *factors,
+                     int64_t rotary_dim, int64_t head_dim,
+                     int64_t largest_position, void *storage,
+                     struct roped_angles *out, struct roped_error *err)
+{
+    struct work work = {.params = params,
+                        .r = rotary_dim,
+                        .d = head_dim,
+                        .longest = largest_position + 1,
+                        .theta = params->theta,
+                        .factor = params->factor,
+                        .original = as_double(params->original_max_position),
+                        .is_f32 = params->angle_precision == ROPED_ANGLE_F32};
+    if (isnan(work.original))
+        work.original = as_double(params->max_position);
+    enum roped_status status = setup(&work, factors, err);
+    if (status)
+        return status;
+    frequency_fn *frequency = variants[params->scaling];
+    out->n_pairs = roped_angles_pairs(params, rotary_dim, head_dim);
+    out->precision = params->angle_precision;
+    out->attention_factor = (float)attention(&work);
+    out->frequency.f32 = storage;
+    for (int64_t i = 0; i < out->n_pairs; i++) {
+        if (work.is_f32)
+            ((float *)storage)[i] = (float)frequency(&work, i);
+        else
+            ((double *)storage)[i] = frequency(&work, i);
+    }
+    return ROPED_OK;
+}
+
+bool roped_angles_equal(const struct roped_angles *a,
+                        const struct roped_angles *b)
+{
+    return a->n_pairs == b->n_pairs && a->precision == b->precision &&
+           memcmp(&a->attention_factor, &b->attention_factor,
+                  sizeof a->attention_factor) == 0 &&
+           memcmp(a->frequency.f32, b->frequency.f32,
+                  roped_angles_frequency_bytes(a->n_pairs, a->precision)) == 0;
+}
+
+/* FNV-1a */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ byte[i]) * 0x100000001B3u;
+    return hash;
+}
+
+uint64_t roped_angles_hash(const struct roped_angles *angles)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    hash = hash_bytes(hash, &angles->precision, sizeof angles->precision);
+    hash = hash_bytes(hash, &angles->attention_factor,
+                      sizeof angles->attention_factor);
+    return hash_bytes(
+        hash, angles->frequency.f32,
+        roped_angles_frequency_bytes(angles->n_pairs, angles->precision));
+}

@@ -1,0 +1,454 @@
+/*
+ * call.c - a call on an operator, from what the client sent to a plan: names
+ * and types when bound, forms and shapes when resolved, values when planned.
+ */
+#include "core/call_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void roped_call_init(struct roped_call *call, const struct roped_op *op)
+{
+    memset(call, 0, sizeof *call);
+    call->op = op;
+    call->host_values = true;
+    call_default_params(call);
+}
+
+enum roped_status roped_call_use_angles(struct roped_call *call,
+                                        const struct roped_angle_set *set,
+                                        struct roped_error *err)
+{
+    if (call->op->angles_offset == ROPED_NO_ANGLES)
+        return roped_fail(err, ROPED_INVALID,
+                          "unknown parameter 'table': %s takes no angles",
+                          call->op->name);
+    if (call->angle_set)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'table' is given twice");
+    call->angle_set = set;
+    return ROPED_OK;
+}
+
+const struct roped_angle_params *
+roped_call_angles(const struct roped_call *call)
+{
+    if (call->angle_set)
+        return &call->angle_set->params;
+    return (const void *)(call->params + call->op->angles_offset);
+}
+
+static enum roped_status unknown_tensor(const struct roped_call *call,
+                                        const char *name,
+                                        struct roped_error *err)
+{
+    char names[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < roped_op_inputs(call->op) && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
+                               i ? ", " : "", call->op->in[i].name);
+    return roped_fail(err, ROPED_INVALID, "unknown tensor '%.64s': %s takes %s",
+                      name, call->op->name, names);
+}
+
+enum roped_status roped_call_bind(struct roped_call *call, const char *name,
+                                  const struct roped_tensor *tensor,
+                                  struct roped_error *err)
+{
+    char set[96];
+    int64_t n_elements, n_bytes;
+    int index = roped_op_input(call->op, name);
+    if (index < 0)
+        return unknown_tensor(call, name, err);
+    const struct roped_port *port = &call->op->in[index];
+    if (roped_tensor_given(&call->in[index]))
+        return roped_fail(err, ROPED_INVALID, "tensor '%s' is given twice",
+                          port->name);
+    uint32_t types = roped_op_types(call->op, port);
+    if (!(types & ROPED_SET(tensor->dtype)))
+        return roped_fail(err, ROPED_INVALID, "tensor '%s': %s, expected %s",
+                          port->name, roped_dtype_name(tensor->dtype),
+                          roped_dtype_set_text(types, set, sizeof set));
+    if (tensor->rank < 0 || tensor->rank > ROPED_MAX_RANK)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': rank %d, expected at most %d",
+                          port->name, tensor->rank, ROPED_MAX_RANK);
+    enum roped_status status =
+        roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);
+    if (!status)
+        call->in[index] = *tensor;
+    return status;
+}
+
+/* ----------------------------------------------------------------- forms */
+
+/* Does a shape of this rank fit the pattern? */
+static bool rank_fits(const struct roped_shape_pattern *pattern, int rank)
+{
+    int n_packs = 0;
+    for (int i = 0; i < pattern->count; i++)
+        n_packs += pattern->dim[i].is_pack;
+    return n_packs ? rank >= pattern->count - n_packs : rank == pattern->count;
+}
+
+static bool form_is_asked_for(const struct roped_call *call, int form)
+{
+    const struct roped_form *wanted = &call->op->form[form];
+    if (!wanted->name || !wanted->param)
+        return true;
+    int index = roped_op_param(call->op, wanted->param);
+    int32_t value;
+    if (index < 0)
+        return false;
+    memcpy(&value, call->params + call->op->param[index].offset, sizeof value);
+    return value == wanted->value;
+}
+
+/*
+ * The first form whose parameter and whose ranks fit, judged by the inputs
+ * that have alternatives, in order: the first one that tells forms apart
+ * chooses, and later ones are held to it by bind_shapes.
+ */
+static enum roped_status choose_form(struct roped_call *call,
+                                     struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    int n_forms = roped_op_forms(op);
+    bool is_possible[ROPED_MAX_FORMS];
+    int n_possible = 0;
+    for (int form = 0; form < n_forms; form++)
+        n_possible += is_possible[form] = form_is_asked_for(call, form);
+    for (int i = 0; i < roped_op_inputs(op) && n_possible > 1; i++) {
+        struct roped_shape_pattern pattern;
+        bool fits[ROPED_MAX_FORMS] = {false};
+        int n_fits = 0;
+        if (!roped_tensor_given(&call->in[i]) || !strchr(op->in[i].shape, '|'))
+            continue;
+        for (int form = 0; form < n_forms; form++) {
+            enum roped_status status =
+                roped_port_pattern(&op->in[i], form, &pattern, err);
+            if (status)
+                return status;
+            fits[form] =
+                is_possible[form] && rank_fits(&pattern, call->in[i].rank);
+            n_fits += fits[form];
+        }
+        if (n_fits == 0)
+            break; /* bind_shapes names what is wrong */
+        memcpy(is_possible, fits, sizeof is_possible);
+        n_possible = n_fits;
+    }
+    call->form = 0;
+    while (call->form < n_forms - 1 && !is_possible[call->form])
+        call->form++;
+    return ROPED_OK;
+}
+
+/* ---------------------------------------------------------------- shapes */
+
+static int find_dim(const struct roped_call *call, const char *name)
+{
+    for (int i = 0; i < call->n_dims; i++)
+        if (strcmp(call->dim[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int64_t roped_call_dim(const struct roped_call *call, const char *symbol)
+{
+    int i = find_dim(call, symbol);
+    return i < 0 ? -1 : call->dim[i].size;
+}
+
+/* "[n hq d]" of a port in this call's form. */
+static const char *pattern_text(const struct roped_call *call,
+                                const struct roped_port *port, char *text,
+                                size_t bytes)
+{
+    struct roped_shape_pattern pattern;
+    size_t at = (size_t)snprintf(text, bytes, "[");
+    if (roped_port_pattern(port, call->form, &pattern, NULL))
+        pattern.count = 0;
+    for (int i = 0; i < pattern.count && at < bytes; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        if (dim->name[0])
+            at +=
+                (size_t)snprintf(text + at, bytes - at, "%s%s%s", i ? ", " : "",
+                                 dim->is_pack ? "..." : "", dim->name);
+        else
+            at += (size_t)snprintf(text + at, bytes - at, "%s%lld",
+                                   i ? ", " : "", (long long)dim->size);
+    }
+    if (at < bytes)
+        snprintf(text + at, bytes - at, "]");
+    return text;
+}
+
+static enum roped_status wrong_rank(const struct roped_call *call, int input,
+                                    struct roped_error *err)
+{
+    char found[128], expected[96];
+    const struct roped_form *form = &call->op->form[call->form];
+    const struct roped_tensor *tensor = &call->in[input];
+    return roped_fail(
+        err, ROPED_INVALID, "tensor '%s': shape %s, expected rank of %s%s%s%s",
+        call->op->in[input].name,
+        roped_shape_text(tensor->dims, tensor->rank, found, sizeof found),
+        pattern_text(call, &call->op->in[input], expected, sizeof expected),
+        form->name ? " (form " : "", form->name ? form->name : "",
+        form->name ? ")" : "");
+}
+
+static enum roped_status bind_dim(struct roped_call *call, int input, int at,
+                                  const struct roped_dim_pattern *pattern,
+                                  struct roped_error *err)
+{
+    const char *port = call->op->in[input].name;
+    int64_t size = call->in[input].dims[at];
+    if (!pattern->name[0]) {
+        if (size == pattern->size)
+            return ROPED_OK;
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': dim %d is %lld, expected %lld", port,
+                          at, (long long)size, (long long)pattern->size);
+    }
+    int i = find_dim(call, pattern->name);
+    if (i >= 0) {
+        if (call->dim[i].size == size)
+            return ROPED_OK;
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': dim %d is %lld, expected %s = %lld (set by '%s')",
+            port, at, (long long)size, pattern->name,
+            (long long)call->dim[i].size,
+            call->op->in[call->dim[i].setter].name);
+    }
+    if (call->n_dims == ROPED_MAX_DIMS)
+        return roped_fail(err, ROPED_INTERNAL, "too many dims in %s",
+                          call->op->name);
+    i = call->n_dims++;
+    memcpy(call->dim[i].name, pattern->name, sizeof call->dim[i].name);
+    call->dim[i].size = size;
+    call->dim[i].setter = input;
+    return ROPED_OK;
+}
+
+static enum roped_status bind_pack(struct roped_call *call, int input, int at,
+                                   int rank,
+                                   const struct roped_dim_pattern *pattern,
+                                   struct roped_error *err)
+{
+    char found[128], expected[128];
+    const int64_t *dims = call->in[input].dims + at;
+    int i = find_dim(call, pattern->name);
+    if (i >= 0) {
+        if (call->dim[i].rank == rank &&
+            memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
+            return ROPED_OK;
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': leading dims are %s, expected %s (set by '%s')",
+            call->op->in[input].name,
+            roped_shape_text(dims, rank, found, sizeof found),
+            roped_shape_text(call->dim[i].dims, call->dim[i].rank, expected,
+                             sizeof expected),
+            call->op->in[call->dim[i].setter].name);
+    }
+    i = call->n_dims++;
+    memcpy(call->dim[i].name, pattern->name, sizeof call->dim[i].name);
+    call->dim[i].is_pack = true;
+    call->dim[i].rank = rank;
+    call->dim[i].setter = input;
+    call->dim[i].size = 1;
+    for (int j = 0; j < rank; j++) {
+        call->dim[i].dims[j] = dims[j];
+        call->dim[i].size = dims[j] == 0 ? 0 : call->dim[i].size * dims[j];
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status bind_shape(struct roped_call *call, int input,
+                                    struct roped_error *err)
+{
+    struct roped_shape_pattern pattern;
+    const struct roped_tensor *tensor = &call->in[input];
+    enum roped_status status =
+        roped_port_pattern(&call->op->in[input], call->form, &pattern, err);
+    if (status)
+        return status;
+    if (!rank_fits(&pattern, tensor->rank))
+        return wrong_rank(call, input, err);
+    for (int i = 0, at = 0; i < pattern.count && !status; i++) {
+        int rank =
+            pattern.dim[i].is_pack ? tensor->rank - (pattern.count - 1) : 1;
+        if (pattern.dim[i].is_pack)
+            status = bind_pack(call, input, at, rank, &pattern.dim[i], err);
+        else
+            status = bind_dim(call, input, at, &pattern.dim[i], err);
+        at += rank;
+    }
+    return status;
+}
+
+static enum roped_status bind_type(struct roped_call *call, int input,
+                                   struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    enum roped_dtype found = call->in[input].dtype;
+    int v = 0;
+    while (strcmp(op->type[v].name, op->in[input].type) != 0)
+        v++;
+    if (call->type[v] == ROPED_NO_DTYPE)
+        call->type[v] = found;
+    if (call->type[v] == found)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID, "tensor '%s': %s, but %s is %s here",
+                      op->in[input].name, roped_dtype_name(found),
+                      op->type[v].name, roped_dtype_name(call->type[v]));
+}
+
+static void bind_type_params(struct roped_call *call)
+{
+    const struct roped_op *op = call->op;
+    for (int i = 0; i < roped_op_params(op); i++) {
+        int32_t dtype;
+        int v = 0;
+        if (op->param[i].kind != ROPED_PARAM_DTYPE)
+            continue;
+        while (strcmp(op->type[v].name, op->param[i].type) != 0)
+            v++;
+        memcpy(&dtype, call->params + op->param[i].offset, sizeof dtype);
+        call->type[v] = (enum roped_dtype)dtype;
+    }
+}
+
+static enum roped_status infer_output(struct roped_call *call, int output,
+                                      struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    const struct roped_port *port = &op->out[output];
+    struct roped_tensor *tensor = &call->out[output];
+    struct roped_shape_pattern pattern;
+    int64_t n_elements, n_bytes;
+    int v = 0;
+    if (port->requires_ &&
+        !roped_tensor_given(&call->in[roped_op_input(op, port->requires_)]))
+        return ROPED_OK;
+    enum roped_status status =
+        roped_port_pattern(port, call->form, &pattern, err);
+    if (status)
+        return status;
+    for (int i = 0; i < pattern.count; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        int bound = find_dim(call, dim->name);
+        if (!dim->is_pack) {
+            tensor->dims[tensor->rank++] =
+                dim->name[0] ? call->dim[bound].size : dim->size;
+            continue;
+        }
+        for (int j = 0; j < call->dim[bound].rank; j++)
+            tensor->dims[tensor->rank++] = call->dim[bound].dims[j];
+    }
+    while (strcmp(op->type[v].name, port->type) != 0)
+        v++;
+    tensor->dtype = call->type[v];
+    return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);
+}
+
+enum roped_status roped_call_resolve(struct roped_call *call,
+                                     struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    int n_inputs = roped_op_inputs(op);
+    for (int i = 0; i < n_inputs; i++)
+        if (!roped_tensor_given(&call->in[i]) &&
+            !(op->in[i].flags & ROPED_OPTIONAL))
+            return roped_fail(err, ROPED_INVALID, "missing tensor '%s'",
+                              op->in[i].name);
+    call->n_dims = 0;
+    memset(call->type, 0, sizeof call->type);
+    memset(call->out, 0, sizeof call->out);
+    bind_type_params(call);
+    enum roped_status status = choose_form(call, err);
+    for (int i = 0; i < n_inputs && !status; i++) {
+        if (!roped_tensor_given(&call->in[i]))
+            continue;
+        status = bind_type(call, i, err);
+        if (!status)
+            status = bind_shape(call, i, err);
+    }
+    for (int i = 0; i < roped_op_outputs(op) && !status; i++)
+        status = infer_output(call, i, err);
+    if (!status && op->rule)
+        status = op->rule(call, err);
+    return status;
+}
+
+/* ---------------------------------------------------------------- values */
+
+static int64_t index_at(const struct roped_tensor *tensor, int64_t i)
+{
+    /* tensors of a body start at any byte */
+    if (tensor->dtype == ROPED_I32) {
+        int32_t value;
+        memcpy(&value, (const char *)tensor->data + 4 * i, sizeof value);
+        return value;
+    }
+    int64_t value;
+    memcpy(&value, (const char *)tensor->data + 8 * i, sizeof value);
+    return value;
+}
+
+static enum roped_status check_below(const struct roped_call *call, int input,
+                                     struct roped_error *err)
+{
+    const struct roped_port *port = &call->op->in[input];
+    int bound = find_dim(call, port->below);
+    int64_t n = roped_tensor_elements(&call->in[input]);
+    if (bound < 0)
+        return ROPED_OK;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t value = index_at(&call->in[input], i);
+        if (value < 0 || value >= call->dim[bound].size)
+            return roped_fail(
+                err, ROPED_INVALID,
+                "tensor '%s': value %lld at index %lld, expected 0 <= value < "
+                "%s = %lld (set by '%s')",
+                port->name, (long long)value, (long long)i, port->below,
+                (long long)call->dim[bound].size,
+                call->op->in[call->dim[bound].setter].name);
+    }
+    return ROPED_OK;
+}
+
+size_t roped_call_aux_bytes(const struct roped_call *call)
+{
+    return call->op->aux_bytes ? call->op->aux_bytes(call) : 0;
+}
+
+enum roped_status roped_call_plan(struct roped_call *call,
+                                  struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    for (int i = 0; i < roped_op_inputs(op) && call->host_values; i++) {
+        if (!op->in[i].below || !roped_tensor_given(&call->in[i]))
+            continue;
+        enum roped_status status = check_below(call, i, err);
+        if (status)
+            return status;
+    }
+    memset(&call->table, 0, sizeof call->table);
+    return op->plan(call, err);
+}
+
+int64_t roped_call_bytes(const struct roped_call *call)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        if (roped_tensor_given(&call->in[i]))
+            bytes += roped_tensor_bytes(&call->in[i]);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        if (roped_tensor_given(&call->out[i]))
+            bytes += roped_tensor_bytes(&call->out[i]);
+    return bytes;
+}

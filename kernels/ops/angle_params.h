@@ -1,0 +1,55 @@
+/*
+ * angle_params.h - the descriptor rows that every rotary operator shares: the
+ * parameters and tensors that say where angles come from.
+ */
+#ifndef ROPED_OPS_ANGLE_PARAMS_H
+#define ROPED_OPS_ANGLE_PARAMS_H
+
+#include <roped/op.h>
+
+#include <float.h>
+
+/* clang-format off */
+#define ANGLE_AT(S, member) offsetof(struct S, angles.member)
+#define POSITIVE ROPED_NO_DEFAULT | ROPED_ABOVE_MIN
+
+/* Parameters, for a struct S with a member 'angles'. */
+#define ROPED_ANGLE_PARAMS(S) \
+    {"theta", ROPED_PARAM_FLOAT, ANGLE_AT(S, theta), ROPED_ABOVE_MIN, 10000, 0, DBL_MAX, .doc = "base of the inverse frequencies"}, \
+    {"scaling", ROPED_PARAM_CHOICE, ANGLE_AT(S, scaling), .choices = ROPED_SCALING_CHOICES, .doc = "how the frequencies are stretched beyond the trained length"}, \
+    {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor; linear, dynamic, ntk, yarn, llama3, longrope"}, \
+    {"low_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, low_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths above original/this are divided by factor"}, \
+    {"high_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, high_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths below original/this are kept"}, \
+    {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn: rotations above which a frequency is kept (32)"}, \
+    {"beta_slow", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_slow), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn: rotations below which a frequency is divided by factor (1)"}, \
+    {"mscale", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: numerator of the attention factor, with mscale_all_dim"}, \
+    {"mscale_all_dim", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale_all_dim), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: denominator of the attention factor, with mscale"}, \
+    {"attention_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, attention_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn, longrope: multiplies cos and sin, instead of the derived one"}, \
+    {"truncate", ROPED_PARAM_BOOL, ANGLE_AT(S, truncate), .init = 1, .doc = "yarn: round the ramp's ends to whole pairs"}, \
+    {"max_position", ROPED_PARAM_INT, ANGLE_AT(S, max_position), ROPED_NO_DEFAULT, 0, 1, 1 << 30, .doc = "the model's longest sequence, tokens"}, \
+    {"original_max_position", ROPED_PARAM_INT, ANGLE_AT(S, original_max_position), ROPED_NO_DEFAULT, 0, 1, 1 << 30, .doc = "longest sequence before scaling, tokens; default max_position"}, \
+    {"longrope", ROPED_PARAM_CHOICE, ANGLE_AT(S, longrope), .choices = "auto|short|long", .doc = "longrope: which factor list; auto by the call's largest position"}, \
+    {"alpha", ROPED_PARAM_FLOAT, ANGLE_AT(S, alpha), POSITIVE, 0, 0, DBL_MAX, .doc = "dynamic: fixed stretch of theta instead of factor and length"}, \
+    {"mixed_b", ROPED_PARAM_FLOAT, ANGLE_AT(S, mixed_b), POSITIVE, 0, 0, DBL_MAX, .doc = "ntk: exponent of the mixed form"}, \
+    {"mrope_section", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_section), ROPED_NO_DEFAULT, 0, 0, 1 << 20, .doc = "M-RoPE: pairs that follow the time, height and width row of positions"}, \
+    {"mrope_interleaved", ROPED_PARAM_BOOL, ANGLE_AT(S, mrope_interleaved), .doc = "M-RoPE: rows alternate pair by pair instead of in blocks"}, \
+    {"angle_precision", ROPED_PARAM_CHOICE, ANGLE_AT(S, angle_precision), .choices = "f32|f64", .doc = "f32: frequency and angle rounded to float32, as models are trained; f64: exact angle"}, \
+    {"angles", ROPED_PARAM_CHOICE, ANGLE_AT(S, mode), .choices = "auto|table|compute", .doc = "where cos and sin come from: a resident table, or computed in the kernel"}
+
+/* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. */
+#define ROPED_ANGLE_INPUTS \
+    {"positions", "P", "...p n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; [3, n] for M-RoPE"}, \
+    {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
+    {"offsets", "O", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
+    {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \
+    {"cos", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: cosine of each pair"}, \
+    {"sin", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: sine of each pair"}, \
+    {"short_factor", "F", "half", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors up to the original length"}, \
+    {"long_factor", "F", "half", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors beyond the original length"}
+
+#define ROPED_ANGLE_TYPES \
+    {"P", ROPED_INDEXES}, {"I", ROPED_INDEXES}, {"O", ROPED_INDEXES}, \
+    {"C", ROPED_FLOATS}, {"A", ROPED_FLOATS}, {"F", ROPED_SET(ROPED_F32)}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,537 @@
+/*
+ * rotary.c - positions and angles of rotary operators, from tensors and
+ * parameters to one struct rope_rotary.
+ */
+#include "ops/rotary.h"
+
+#include <string.h>
+
+/* Ports relative to the operator's 'positions' port, in rope's order. */
+enum {
+    POSITIONS = ROPE_POSITIONS - ROPE_POSITIONS,
+    INDPTR = ROPE_INDPTR - ROPE_POSITIONS,
+    OFFSETS = ROPE_OFFSETS - ROPE_POSITIONS,
+    CACHE = ROPE_COS_SIN_CACHE - ROPE_POSITIONS,
+    COS = ROPE_COS - ROPE_POSITIONS,
+    SIN = ROPE_SIN - ROPE_POSITIONS,
+    SHORT_FACTOR = ROPE_SHORT_FACTOR - ROPE_POSITIONS,
+    LONG_FACTOR = ROPE_LONG_FACTOR - ROPE_POSITIONS
+};
+
+/* float32 holds every integer up to here; angles are accurate below it. */
+static const int64_t largest_float_position = (1 << 24) - 1;
+
+const char rotary_rule_doc[] =
+    "at most one of positions, indptr with offsets, and cos with sin; without "
+    "any of them a token's position is its index in its sequence plus offset; "
+    "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
+    "parameters; rotary_dim is even and rotary_offset + rotary_dim fits the "
+    "head";
+
+static const struct roped_tensor *tensor_of(const struct roped_call *call,
+                                            const struct rotary_shape *shape,
+                                            int port)
+{
+    return &call->in[shape->first_port + port];
+}
+
+static bool has(const struct roped_call *call, const struct rotary_shape *shape,
+                int port)
+{
+    return roped_tensor_given(tensor_of(call, shape, port));
+}
+
+int64_t rotary_width(const struct roped_call *call,
+                     const struct rotary_shape *shape)
+{
+    if (shape->rotary_dim)
+        return shape->rotary_dim;
+    if (call->angle_set && call->angle_set->rotary_dim)
+        return call->angle_set->rotary_dim;
+    return shape->head_dim;
+}
+
+static bool is_derived(const struct roped_call *call,
+                       const struct rotary_shape *shape)
+{
+    return !has(call, shape, CACHE) && !has(call, shape, COS);
+}
+
+static int64_t n_pairs_of(const struct roped_call *call,
+                          const struct rotary_shape *shape)
+{
+    int64_t width = rotary_width(call, shape);
+    if (!is_derived(call, shape))
+        return width / 2;
+    return roped_angles_pairs(roped_call_angles(call), width, shape->head_dim);
+}
+
+/* ------------------------------------------------------------------ rule */
+
+static enum roped_status exclusive(const struct roped_call *call,
+                                   const struct rotary_shape *shape, int a,
+                                   int b, struct roped_error *err)
+{
+    if (!has(call, shape, a) || !has(call, shape, b))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensors '%s' and '%s' are both given, expected one",
+                      call->op->in[shape->first_port + a].name,
+                      call->op->in[shape->first_port + b].name);
+}
+
+static enum roped_status pair(const struct roped_call *call,
+                              const struct rotary_shape *shape, int a, int b,
+                              struct roped_error *err)
+{
+    if (has(call, shape, a) == has(call, shape, b))
+        return ROPED_OK;
+    int missing = has(call, shape, a) ? b : a;
+    int given = missing == a ? b : a;
+    return roped_fail(err, ROPED_INVALID,
+                      "missing tensor '%s': '%s' is given and needs it",
+                      call->op->in[shape->first_port + missing].name,
+                      call->op->in[shape->first_port + given].name);
+}
+
+static enum roped_status check_sources(const struct roped_call *call,
+                                       const struct rotary_shape *shape,
+                                       struct roped_error *err)
+{
+    static const int pairs[][2] = {
+        {INDPTR, OFFSETS}, {COS, SIN}, {SHORT_FACTOR, LONG_FACTOR}};
+    static const int exclusives[][2] = {
+        {POSITIONS, INDPTR}, {POSITIONS, COS},      {INDPTR, COS},
+        {CACHE, COS},        {CACHE, SHORT_FACTOR}, {COS, SHORT_FACTOR}};
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < 3 && !status; i++)
+        status = pair(call, shape, pairs[i][0], pairs[i][1], err);
+    for (int i = 0; i < 6 && !status; i++)
+        status =
+            exclusive(call, shape, exclusives[i][0], exclusives[i][1], err);
+    return status;
+}
+
+/* Angle parameters beside another source of angles are refused by name. */
+static enum roped_status check_params(const struct roped_call *call,
+                                      const struct rotary_shape *shape,
+                                      struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    const char *source = call->angle_set           ? "table"
+                         : has(call, shape, CACHE) ? "cos_sin_cache"
+                         : has(call, shape, COS)   ? "cos"
+                                                   : NULL;
+    size_t first = op->angles_offset;
+    size_t mode = first + offsetof(struct roped_angle_params, mode);
+    if (call->angle_set &&
+        (!is_derived(call, shape) || has(call, shape, SHORT_FACTOR)))
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'table' and tensor '%s' are both given, "
+                          "expected one source of angles",
+                          has(call, shape, CACHE) ? "cos_sin_cache"
+                          : has(call, shape, COS) ? "cos"
+                                                  : "short_factor");
+    for (int i = 0; i < roped_op_params(op) && source; i++) {
+        size_t at = op->param[i].offset;
+        bool is_angle =
+            at >= first && at < first + sizeof(struct roped_angle_params);
+        if (!is_angle || !(call->given & (1ull << i)) ||
+            (at == mode && call->angle_set))
+            continue;
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%s' is given, but the angles come from "
+                          "'%s'",
+                          op->param[i].name, source);
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status check_width(const struct roped_call *call,
+                                     const struct rotary_shape *shape,
+                                     struct roped_error *err)
+{
+    int64_t r = rotary_width(call, shape);
+    const struct roped_angle_set *set = call->angle_set;
+    if (set && set->rotary_dim && r != set->rotary_dim)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'rotary_dim': %lld, expected %lld, that "
+                          "of table '%s'",
+                          (long long)r, (long long)set->rotary_dim, set->name);
+    if (r <= 0 || r % 2)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'rotary_dim': %lld, expected an even "
+                          "number above 0",
+                          (long long)r);
+    if (r > shape->head_dim)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'rotary_dim': %lld, expected at most the "
+                          "head width %lld",
+                          (long long)r, (long long)shape->head_dim);
+    int64_t rotated = 2 * n_pairs_of(call, shape);
+    if (shape->rotary_offset + rotated > shape->head_dim)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'rotary_offset': %lld, expected at most "
+                          "%lld (head width %lld less %lld rotated elements)",
+                          (long long)shape->rotary_offset,
+                          (long long)(shape->head_dim - rotated),
+                          (long long)shape->head_dim, (long long)rotated);
+    return ROPED_OK;
+}
+
+static enum roped_status check_dim(const struct roped_call *call,
+                                   const struct rotary_shape *shape, int port,
+                                   int dim, int64_t expected, const char *what,
+                                   struct roped_error *err)
+{
+    const struct roped_tensor *tensor = tensor_of(call, shape, port);
+    if (!roped_tensor_given(tensor) || tensor->dims[dim] == expected)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': dim %d is %lld, expected %s = %lld",
+                      call->op->in[shape->first_port + port].name, dim,
+                      (long long)tensor->dims[dim], what, (long long)expected);
+}
+
+static enum roped_status check_shapes(const struct roped_call *call,
+                                      const struct rotary_shape *shape,
+                                      struct roped_error *err)
+{
+    int64_t r = rotary_width(call, shape);
+    const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
+    enum roped_status status = ROPED_OK;
+    if (roped_tensor_given(positions))
+        status = check_dim(call, shape, POSITIONS, positions->rank - 1,
+                           shape->n_tokens, "n", err);
+    if (!status)
+        status = check_dim(call, shape, COS, 0, shape->n_tokens, "n", err);
+    if (!status)
+        status = check_dim(call, shape, CACHE, 1, r, "rotary_dim", err);
+    if (!status)
+        status = check_dim(call, shape, COS, 1, r / 2, "rotary_dim/2", err);
+    if (!status)
+        status =
+            check_dim(call, shape, SHORT_FACTOR, 0, r / 2, "rotary_dim/2", err);
+    if (!status && has(call, shape, INDPTR))
+        status = check_dim(call, shape, INDPTR, 0,
+                           tensor_of(call, shape, OFFSETS)->dims[0] + 1,
+                           "sequences + 1", err);
+    return status;
+}
+
+static enum roped_status check_mrope(const struct roped_call *call,
+                                     const struct rotary_shape *shape,
+                                     struct roped_error *err)
+{
+    const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
+    const struct roped_ints *section = &roped_call_angles(call)->mrope_section;
+    bool has_rows = roped_tensor_given(positions) && positions->rank > 1;
+    if (has_rows && (positions->rank != 2 || positions->dims[0] != 3))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor 'positions': %s is %lld, expected [n], or "
+                          "[3, n] for M-RoPE",
+                          positions->rank != 2 ? "rank" : "dim 0",
+                          positions->rank != 2 ? (long long)positions->rank
+                                               : (long long)positions->dims[0]);
+    if (has_rows && (section->count == 0 || !is_derived(call, shape)))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor 'positions': [3, n] needs parameter "
+                          "'mrope_section' and angles from parameters or a "
+                          "table");
+    if (section->count == 0)
+        return ROPED_OK;
+    int64_t sum = 0;
+    for (int i = 0; i < section->count; i++)
+        sum += section->value[i];
+    if (section->count != 3 || sum != n_pairs_of(call, shape))
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'mrope_section': %d counts that add to "
+                          "%lld, expected 3 that add to r/2 = %lld",
+                          section->count, (long long)sum,
+                          (long long)n_pairs_of(call, shape));
+    return ROPED_OK;
+}
+
+static enum roped_status check_offset(const struct roped_call *call,
+                                      const struct rotary_shape *shape,
+                                      struct roped_error *err)
+{
+    static const int sources[] = {POSITIONS, INDPTR, COS};
+    for (int i = 0; i < 3; i++)
+        if (roped_call_gave(call, "offset") && has(call, shape, sources[i]))
+            return roped_fail(
+                err, ROPED_INVALID,
+                "parameter 'offset' and tensor '%s' are both given; offset "
+                "belongs to implicit positions",
+                call->op->in[shape->first_port + sources[i]].name);
+    return ROPED_OK;
+}
+
+/* cos and sin may be F32 beside narrower q; other mixtures are mistakes. */
+static enum roped_status check_types(const struct roped_call *call,
+                                     const struct rotary_shape *shape,
+                                     struct roped_error *err)
+{
+    enum roped_dtype found = tensor_of(call, shape, COS)->dtype;
+    enum roped_dtype t = call->in[0].dtype;
+    if (!has(call, shape, COS) || found == ROPED_F32 || found == t)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor 'cos': %s, expected F32 or %s, the type of '%s'",
+                      roped_dtype_name(found), roped_dtype_name(t),
+                      call->op->in[0].name);
+}
+
+enum roped_status rotary_rule(const struct roped_call *call,
+                              const struct rotary_shape *shape,
+                              struct roped_error *err)
+{
+    enum roped_status status = check_sources(call, shape, err);
+    if (!status)
+        status = check_params(call, shape, err);
+    if (!status)
+        status = check_width(call, shape, err);
+    if (!status)
+        status = check_mrope(call, shape, err);
+    if (!status)
+        status = check_shapes(call, shape, err);
+    if (!status)
+        status = check_offset(call, shape, err);
+    if (!status)
+        status = check_types(call, shape, err);
+    return status;
+}
+
+/* ------------------------------------------------------------------ plan */
+
+size_t rotary_aux_bytes(const struct roped_call *call,
+                        const struct rotary_shape *shape)
+{
+    if (!is_derived(call, shape))
+        return 0;
+    return roped_angles_frequency_bytes(
+        n_pairs_of(call, shape), roped_call_angles(call)->angle_precision);
+}
+
+static int64_t index_at(const struct roped_tensor *tensor, int64_t i)
+{
+    if (tensor->dtype == ROPED_I32) {
+        int32_t value;
+        memcpy(&value, (const char *)tensor->data + 4 * i, sizeof value);
+        return value;
+    }
+    int64_t value;
+    memcpy(&value, (const char *)tensor->data + 8 * i, sizeof value);
+    return value;
+}
+
+/* First position that is not allowed, and what allows it no more. */
+struct bound {
+    int64_t rows; /* positions must be below */
+    const char *why, *name;
+};
+
+static struct bound position_bound(const struct roped_call *call,
+                                   const struct rotary_shape *shape)
+{
+    struct bound bound = {largest_float_position + 1,
+                          "the largest position with accurate angles", ""};
+    if (has(call, shape, CACHE)) {
+        bound.rows = tensor_of(call, shape, CACHE)->dims[0];
+        bound.why = "the rows of ";
+        bound.name = "'cos_sin_cache'";
+    } else if (call->angle_set && call->angle_set->rows) {
+        bound.rows = call->angle_set->rows;
+        bound.why = "the rows of table ";
+        bound.name = call->angle_set->name;
+    }
+    return bound;
+}
+
+static enum roped_status refuse_position(const char *tensor, int64_t value,
+                                         int64_t index,
+                                         const struct bound *bound,
+                                         struct roped_error *err)
+{
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': position %lld at index %lld, expected 0 "
+                      "<= position < %lld, %s%s",
+                      tensor, (long long)value, (long long)index,
+                      (long long)bound->rows, bound->why, bound->name);
+}
+
+static enum roped_status scan_positions(const struct roped_tensor *positions,
+                                        const struct bound *bound,
+                                        int64_t *largest,
+                                        struct roped_error *err)
+{
+    int64_t n = roped_tensor_elements(positions);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t value = index_at(positions, i);
+        if (value < 0 || value >= bound->rows)
+            return refuse_position("positions", value, i, bound, err);
+        if (value > *largest)
+            *largest = value;
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status scan_ragged(const struct roped_tensor *indptr,
+                                     const struct roped_tensor *offsets,
+                                     int64_t n_tokens,
+                                     const struct bound *bound,
+                                     int64_t *largest, struct roped_error *err)
+{
+    int64_t b = offsets->dims[0], last = index_at(indptr, 0);
+    if (last != 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor 'indptr': value %lld at index 0, expected 0",
+                          (long long)last);
+    for (int64_t j = 0; j < b; j++) {
+        int64_t next = index_at(indptr, j + 1), offset = index_at(offsets, j);
+        if (next < last || next > n_tokens)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'indptr': value %lld at index %lld, "
+                              "expected %lld to n = %lld",
+                              (long long)next, (long long)(j + 1),
+                              (long long)last, (long long)n_tokens);
+        if (offset < 0 || offset >= bound->rows)
+            return refuse_position("offsets", offset, j, bound, err);
+        if (next > last && offset + (next - last) - 1 >= bound->rows)
+            return refuse_position("offsets", offset + (next - last) - 1, j,
+                                   bound, err);
+        if (next > last && offset + (next - last) - 1 > *largest)
+            *largest = offset + (next - last) - 1;
+        last = next;
+    }
+    if (last != n_tokens)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor 'indptr': value %lld at index %lld, expected "
+                          "n = %lld",
+                          (long long)last, (long long)b, (long long)n_tokens);
+    return ROPED_OK;
+}
+
+static enum roped_status plan_positions(const struct roped_call *call,
+                                        const struct rotary_shape *shape,
+                                        struct rope_rotary *out,
+                                        struct roped_error *err)
+{
+    const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
+    const struct roped_tensor *indptr = tensor_of(call, shape, INDPTR);
+    struct bound bound = position_bound(call, shape);
+    out->largest_position = -1;
+    if (has(call, shape, COS)) {
+        out->positions = ROPE_POSITIONS_NONE;
+        return ROPED_OK;
+    }
+    if (roped_tensor_given(positions)) {
+        out->positions = positions->dtype == ROPED_I32 ? ROPE_POSITIONS_I32
+                                                       : ROPE_POSITIONS_I64;
+        if (call->host_values)
+            return scan_positions(positions, &bound, &out->largest_position,
+                                  err);
+    } else if (roped_tensor_given(indptr)) {
+        const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
+        out->n_sequences = offsets->dims[0];
+        out->positions = indptr->dtype == ROPED_I32 ? ROPE_POSITIONS_RAGGED_I32
+                                                    : ROPE_POSITIONS_RAGGED_I64;
+        if (call->host_values)
+            return scan_ragged(indptr, offsets, shape->n_tokens, &bound,
+                               &out->largest_position, err);
+    } else {
+        out->positions = ROPE_POSITIONS_IMPLICIT;
+        int64_t last = shape->offset + shape->tokens_per_sequence - 1;
+        if (shape->n_tokens > 0 && last >= bound.rows)
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter 'offset': the last token's position "
+                              "is %lld, expected less than %lld, %s%s",
+                              (long long)last, (long long)bound.rows, bound.why,
+                              bound.name);
+        out->largest_position = shape->n_tokens > 0 ? last : -1;
+        return ROPED_OK;
+    }
+    out->largest_position = call->largest_position;
+    return ROPED_OK;
+}
+
+static enum roped_status plan_frequencies(struct roped_call *call,
+                                          const struct rotary_shape *shape,
+                                          struct rope_rotary *out,
+                                          struct roped_error *err)
+{
+    const struct roped_angle_params *params = roped_call_angles(call);
+    const struct roped_tensor *lists = tensor_of(call, shape, SHORT_FACTOR);
+    struct roped_longrope_factors factors = {0};
+    if (call->angle_set) {
+        factors = call->angle_set->factors;
+    } else if (roped_tensor_given(lists)) {
+        factors.short_factor = lists[0].data;
+        factors.long_factor = lists[1].data;
+        factors.count = lists[0].dims[0];
+    }
+    enum roped_status status = roped_angles_resolve(
+        params, &factors, rotary_width(call, shape), shape->head_dim,
+        out->largest_position, call->aux, &call->table.angles, err);
+    if (status)
+        return status;
+    const struct roped_ints *section = &params->mrope_section;
+    out->is_mrope = tensor_of(call, shape, POSITIONS)->rank == 2;
+    out->mrope_interleaved = params->mrope_interleaved;
+    for (int i = 0; i < 3; i++)
+        out->mrope_section[i] = section->value[i];
+    out->precision = params->angle_precision;
+    out->attention_factor = call->table.angles.attention_factor;
+    int32_t mode =
+        ((const struct roped_angle_params
+              *)(const void *)(call->params + call->op->angles_offset))
+            ->mode;
+    call->table.rows = out->largest_position + 1;
+    call->table.wanted = mode != ROPED_ANGLES_COMPUTE && call->table.rows > 0;
+    call->table.required = mode == ROPED_ANGLES_TABLE;
+    return ROPED_OK;
+}
+
+enum roped_status rotary_plan(struct roped_call *call,
+                              const struct rotary_shape *shape,
+                              struct rope_rotary *out, struct roped_error *err)
+{
+    memset(out, 0, sizeof *out);
+    out->n_tokens = shape->n_tokens;
+    out->n_pairs = n_pairs_of(call, shape);
+    out->tokens_per_sequence = shape->tokens_per_sequence;
+    out->offset = shape->offset;
+    out->style = shape->style;
+    out->sin_sign = shape->inverse ? -1 : 1;
+    out->attention_factor = 1;
+    enum roped_status status = plan_positions(call, shape, out, err);
+    if (status)
+        return status;
+    if (is_derived(call, shape)) {
+        out->angle_source = ROPE_ANGLES_DERIVED;
+        return plan_frequencies(call, shape, out, err);
+    }
+    int port = has(call, shape, CACHE) ? CACHE : COS;
+    out->angle_source = port == CACHE ? ROPE_ANGLES_CACHE : ROPE_ANGLES_PAIR;
+    out->angle_dtype = (int32_t)tensor_of(call, shape, port)->dtype;
+    return ROPED_OK;
+}
+
+struct rope_rotary rope_rotary_bind(const struct roped_call *call,
+                                    const struct rope_rotary *planned,
+                                    int positions_port)
+{
+    const struct roped_tensor *in = &call->in[positions_port];
+    struct rope_rotary rotary = *planned;
+    bool is_ragged = rotary.positions == ROPE_POSITIONS_RAGGED_I32 ||
+                     rotary.positions == ROPE_POSITIONS_RAGGED_I64;
+    rotary.index[0] = is_ragged ? in[INDPTR].data : in[POSITIONS].data;
+    rotary.index[1] = in[OFFSETS].data;
+    if (rotary.angle_source == ROPE_ANGLES_CACHE) {
+        rotary.angle[0] = in[CACHE].data;
+    } else {
+        rotary.angle[0] = in[COS].data;
+        rotary.angle[1] = in[SIN].data;
+    }
+    return rotary;
+}

@@ -1,0 +1,304 @@
+/*
+ * bench_ops.c - how fast each operator runs at model shapes, as a share of a
+ * one-pass copy of the same bytes measured in the same run.
+ *
+ *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
+ *               [--threads N] [--no-check]
+ *
+ * Buffers rotate past the last-level cache for large work. Every output is
+ * compared with the CPU backend's in the same run.
+ */
+#include "bench/rows.h"
+#include "bench/timing.h"
+#include "kernel/rotary_case.h"
+#include "kernel/runner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SETS = 64 };
+
+struct options {
+    const char *backend, *filter;
+    FILE *json;
+    int n_threads;
+    bool is_checked;
+};
+
+/* One row's calls, a device copy per buffer set. */
+struct bench {
+    struct timing *timing;
+    struct roped_call host;
+    struct roped_call set[MAX_SETS];
+    int n_sets;
+    void *memory[MAX_SETS];
+    float *table;
+    int64_t bytes; /* one pass over inputs and outputs */
+};
+
+static void must(enum roped_status status, const char *what,
+                 const struct roped_error *err)
+{
+    if (status == ROPED_OK)
+        return;
+    fprintf(stderr, "bench_ops: %s: %s\n", what, err->text);
+    exit(EXIT_FAILURE);
+}
+
+static size_t aligned(int64_t bytes)
+{
+    return ((size_t)bytes + 255) / 256 * 256;
+}
+
+static size_t call_bytes(const struct roped_call *call)
+{
+    size_t bytes = aligned((int64_t)roped_call_aux_bytes(call));
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        if (roped_tensor_given(&call->in[i]))
+            bytes += aligned(roped_tensor_bytes(&call->in[i]));
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        if (roped_tensor_given(&call->out[i]))
+            bytes += aligned(roped_tensor_bytes(&call->out[i]));
+    return bytes;
+}
+
+/* Puts one copy of the host call's tensors into device memory. */
+static void place_set(struct bench *bench, int set)
+{
+    struct roped_error err = {.text = ""};
+    const struct roped_backend_api *api = timing_api(bench->timing);
+    struct roped_queue *queue = timing_queue(bench->timing);
+    struct roped_call *call = &bench->set[set];
+    *call = bench->host;
+    must(api->device_alloc(timing_backend(bench->timing), call_bytes(call),
+                           &bench->memory[set], &err),
+         "device memory", &err);
+    unsigned char *at = bench->memory[set];
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        struct roped_tensor *tensor = &call->in[i];
+        if (!roped_tensor_given(tensor))
+            continue;
+        must(api->upload(queue, at, tensor->data,
+                         (size_t)roped_tensor_bytes(tensor), &err),
+             "upload", &err);
+        tensor->data = at;
+        at += aligned(roped_tensor_bytes(tensor));
+    }
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        if (!roped_tensor_given(&call->out[i]))
+            continue;
+        call->out[i].data = at;
+        at += aligned(roped_tensor_bytes(&call->out[i]));
+    }
+    size_t aux_bytes = roped_call_aux_bytes(call);
+    if (aux_bytes) {
+        must(api->upload(queue, at, call->aux, aux_bytes, &err), "upload",
+             &err);
+        call->aux = at;
+    }
+    call->table.data = bench->table;
+    must(api->wait(queue, &err), "upload", &err);
+}
+
+static void build_table(struct bench *bench)
+{
+    struct roped_error err = {.text = ""};
+    const struct roped_backend_api *api = timing_api(bench->timing);
+    const struct roped_table_use *use = &bench->host.table;
+    void *memory;
+    if (!use->wanted)
+        return;
+    must(api->device_alloc(timing_backend(bench->timing),
+                           (size_t)(use->rows * 2 * use->angles.n_pairs) *
+                               sizeof(float),
+                           &memory, &err),
+         "table", &err);
+    bench->table = memory;
+    must(api->build_table(timing_queue(bench->timing), &use->angles, 0,
+                          use->rows, bench->table, &err),
+         "table", &err);
+    must(api->wait(timing_queue(bench->timing), &err), "table", &err);
+}
+
+static void prepare(struct bench *bench, const struct bench_row *row)
+{
+    struct roped_error err = {.text = ""};
+    bench_build(&bench->host, row);
+    size_t aux_bytes = roped_call_aux_bytes(&bench->host);
+    bench->host.aux =
+        aux_bytes ? aligned_alloc(64, (aux_bytes + 63) / 64 * 64) : NULL;
+    must(roped_call_plan(&bench->host, &err), row->name, &err);
+    build_table(bench);
+    bench->bytes = roped_call_bytes(&bench->host);
+    size_t cache = timing_cache_bytes(bench->timing);
+    size_t one = call_bytes(&bench->host);
+    /* work that fits the cache is measured where the daemon meets it: warm */
+    bench->n_sets = one < cache / 8 ? 4 : (int)(3 * cache / one) + 2;
+    if (bench->n_sets > MAX_SETS)
+        bench->n_sets = MAX_SETS;
+    for (int i = 0; i < bench->n_sets; i++)
+        place_set(bench, i);
+}
+
+static void finish(struct bench *bench)
+{
+    const struct roped_backend_api *api = timing_api(bench->timing);
+    for (int i = 0; i < bench->n_sets; i++)
+        api->device_free(timing_backend(bench->timing), bench->memory[i]);
+    api->device_free(timing_backend(bench->timing), bench->table);
+    case_free(&bench->host);
+    free(bench->host.aux);
+    struct timing *timing = bench->timing;
+    memset(bench, 0, sizeof *bench);
+    bench->timing = timing;
+}
+
+static enum roped_status run_op(void *context, int set,
+                                struct roped_queue *queue,
+                                struct roped_error *err)
+{
+    struct bench *bench = context;
+    return timing_api(bench->timing)->launch(queue, &bench->set[set], err);
+}
+
+/* Elements of the outputs that differ from the CPU backend's, in bits. */
+static double share_of_different_bits(struct bench *bench)
+{
+    static struct runner cpu;
+    struct roped_error err = {.text = ""};
+    struct runner_options options = {.use_table = bench->table != NULL};
+    const struct roped_backend_api *api = timing_api(bench->timing);
+    static struct roped_call expected;
+    int64_t n = 0, n_different = 0;
+    if (!cpu.api && !runner_open(&cpu, "cpu"))
+        exit(EXIT_FAILURE);
+    expected = bench->host;
+    must(runner_run(&cpu, &expected, &options, &err), "check", &err);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        const struct roped_tensor *tensor = &expected.out[i];
+        if (!roped_tensor_given(tensor))
+            continue;
+        size_t bytes = (size_t)roped_tensor_bytes(tensor);
+        size_t step = roped_dtype_bytes(tensor->dtype);
+        unsigned char *found = runner_alloc(bytes);
+        must(api->download(timing_queue(bench->timing), found,
+                           bench->set[0].out[i].data, bytes, &err),
+             "check", &err);
+        must(api->wait(timing_queue(bench->timing), &err), "check", &err);
+        for (size_t at = 0; at < bytes; at += step, n++)
+            n_different +=
+                memcmp(found + at, (unsigned char *)tensor->data + at, step) !=
+                0;
+        free(found);
+    }
+    runner_free_outputs(&expected);
+    return n ? (double)n_different / (double)n : 0;
+}
+
+static void measure_copy(struct bench *bench, int n_launches, double *seconds,
+                         double *spread)
+{
+    struct roped_error err = {.text = ""};
+    const void *from[MAX_SETS];
+    void *to[MAX_SETS];
+    size_t half = aligned(bench->bytes / 2 - 127); /* reads half, writes half */
+    for (int i = 0; i < bench->n_sets; i++) {
+        from[i] = bench->memory[i];
+        to[i] = (unsigned char *)bench->memory[i] + half;
+    }
+    struct timing_copy copy = {bench->timing, from, to,
+                               (size_t)bench->bytes / 2};
+    must(timing_measure(bench->timing, timing_copy, &copy, bench->n_sets,
+                        n_launches, seconds, spread, &err),
+         "copy", &err);
+}
+
+static bool run_row(struct bench *bench, const struct bench_row *row,
+                    const struct options *options)
+{
+    struct roped_error err = {.text = ""};
+    double seconds, spread, copy_seconds, copy_spread;
+    prepare(bench, row);
+    int n_launches = bench->bytes < (64 << 20) ? 64 : bench->n_sets;
+    must(timing_measure(bench->timing, run_op, bench, bench->n_sets, n_launches,
+                        &seconds, &spread, &err),
+         row->name, &err);
+    double different =
+        options->is_checked ? share_of_different_bits(bench) : -1;
+    measure_copy(bench, n_launches, &copy_seconds, &copy_spread);
+    double share = copy_seconds / seconds;
+    double gigabytes = (double)bench->bytes / seconds * 1e-9;
+    printf("%-42s %9.2f us %8.2f us %7.0f GB/s  %5.3f  %s  +-%.1f%%", row->name,
+           seconds * 1e6, copy_seconds * 1e6, gigabytes, share,
+           row->goal == 0       ? "    "
+           : share >= row->goal ? "met "
+                                : "MISS",
+           spread * 100);
+    if (options->is_checked)
+        printf("  bits differ %.2g", different);
+    putchar('\n');
+    fflush(stdout);
+    if (options->json)
+        fprintf(options->json,
+                "{\"row\":\"%s\",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":"
+                "%.4f,\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
+                "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
+                row->name, options->backend, seconds * 1e6, copy_seconds * 1e6,
+                share, row->goal, spread, copy_spread, (long long)bench->bytes,
+                different);
+    finish(bench);
+    return row->goal == 0 || share >= row->goal;
+}
+
+static void usage(void)
+{
+    fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
+                    "[--json FILE] [--threads N] [--no-check]\n");
+    exit(2);
+}
+
+static struct options read_options(int argc, char **argv)
+{
+    struct options options = {.backend = "cpu", .is_checked = true};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--no-check") == 0) {
+            options.is_checked = false;
+            continue;
+        }
+        if (i + 1 >= argc)
+            usage();
+        const char *value = argv[++i];
+        if (strcmp(argv[i - 1], "--backend") == 0)
+            options.backend = value;
+        else if (strcmp(argv[i - 1], "--filter") == 0)
+            options.filter = value;
+        else if (strcmp(argv[i - 1], "--threads") == 0)
+            options.n_threads = (int)strtol(value, NULL, 10);
+        else if (strcmp(argv[i - 1], "--json") == 0)
+            options.json = fopen(value, "w");
+        else
+            usage();
+    }
+    return options;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    struct options options = read_options(argc, argv);
+    int n_missed = 0;
+    bench.timing = timing_open(options.backend, options.n_threads);
+    printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
+           "rate", "share");
+    for (int i = 0; i < bench_n_rows; i++) {
+        if (options.filter && !strstr(bench_rows[i].name, options.filter))
+            continue;
+        n_missed += !run_row(&bench, &bench_rows[i], &options);
+    }
+    printf("%d goals missed\n", n_missed);
+    if (options.json)
+        fclose(options.json);
+    timing_close(bench.timing);
+    return EXIT_SUCCESS;
+}

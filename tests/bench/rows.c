@@ -1,0 +1,139 @@
+/*
+ * rows.c - the rows of bench_ops and how each becomes a call.
+ */
+#include "bench/rows.h"
+
+#include "kernel/random.h"
+#include "kernel/rotary_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define F32  ROPED_F32
+#define F16  ROPED_F16
+#define BF16 ROPED_BF16
+
+/* clang-format off */
+const struct bench_row bench_rows[] = {
+    {"rope bf16 4 tokens, 32+8 heads x 128",      "rope", BF16, 4,      32, 8, 128, 0, false, BENCH_TABLE, 0.92},
+    {"rope bf16 128 tokens",                      "rope", BF16, 128,    32, 8, 128, 0, false, BENCH_TABLE, 0.90},
+    {"rope bf16 2048 tokens",                     "rope", BF16, 2048,   32, 8, 128, 0, false, BENCH_TABLE, 0.97},
+    {"rope bf16 131072 tokens neox",              "rope", BF16, 131072, 32, 8, 128, 0, false, BENCH_TABLE, 0.98},
+    {"rope bf16 131072 tokens gptj",              "rope", BF16, 131072, 32, 8, 128, 0, true,  BENCH_TABLE, 0.98},
+    {"rope bf16 4 tokens, no table",              "rope", BF16, 4,      32, 8, 128, 0, false, BENCH_COMPUTE, 0.90},
+    {"rope bf16 2048 tokens, no table",           "rope", BF16, 2048,   32, 8, 128, 0, false, BENCH_COMPUTE, 0.97},
+    {"rope bf16 131072 tokens, no table",         "rope", BF16, 131072, 32, 8, 128, 0, false, BENCH_COMPUTE, 0},
+    {"rope f16 2048 tokens gptj",                 "rope", F16,  2048,   32, 8, 128, 0, true,  BENCH_TABLE, 0},
+    {"rope f32 2048 tokens",                      "rope", F32,  2048,   32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope f32 128x8192x128, implicit positions", "rope", F32,  1048576, 1, 0, 128, 8192, false, BENCH_COMPUTE, 1.00},
+    {"rope f32 gptj 4096x512, one head",          "rope", F32,  4096,   1,  0, 512, 4096, true, BENCH_COMPUTE, 0.95},
+    {"rope f32 gptj 8192x1024, one head",         "rope", F32,  8192,   1,  0, 1024, 8192, true, BENCH_COMPUTE, 0.97},
+    {"rope_quantize e4m3 MLA 1 token",            "rope_quantize", BF16, 1,     128, 0, 64, 512, true, BENCH_TABLE, 0.90},
+    {"rope_quantize e4m3 MLA 128 tokens",         "rope_quantize", BF16, 128,   128, 0, 64, 512, true, BENCH_TABLE, 0.97},
+    {"rope_quantize e4m3 MLA 8192 tokens",        "rope_quantize", BF16, 8192,  128, 0, 64, 512, true, BENCH_TABLE, 0.97},
+    {"rope_quantize e4m3 GQA 8192 tokens",        "rope_quantize", BF16, 8192,  32, 8, 64, 64, true, BENCH_TABLE, 0.95},
+    {"rope_quantize e4m3 GQA 65536 tokens",       "rope_quantize", BF16, 65536, 32, 8, 64, 64, true, BENCH_TABLE, 0.97},
+    {"rope_quantize e4m3 GQA 8192 tokens neox",   "rope_quantize", BF16, 8192,  32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rmsnorm bf16 1x4096",      "rmsnorm", BF16, 1,      4096,  .goal = 0.85},
+    {"rmsnorm bf16 64x4096",     "rmsnorm", BF16, 64,     4096,  .goal = 0.90},
+    {"rmsnorm bf16 4096x4096",   "rmsnorm", BF16, 4096,   4096,  .goal = 0.96},
+    {"rmsnorm bf16 65536x4096",  "rmsnorm", BF16, 65536,  4096,  .goal = 0.98},
+    {"rmsnorm f16 4096x4096",    "rmsnorm", F16,  4096,   4096},
+    {"rmsnorm f32 1x4096",       "rmsnorm", F32,  1,      4096,  .goal = 0.85},
+    {"rmsnorm f32 32768x4096",   "rmsnorm", F32,  32768,  4096,  .goal = 0.98},
+    {"rmsnorm bf16 16384x16384", "rmsnorm", BF16, 16384,  16384, .goal = 0.97},
+    {"rmsnorm bf16 262144x128",  "rmsnorm", BF16, 262144, 128,   .goal = 0.95},
+};
+/* clang-format on */
+const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
+
+static struct random_source source = {23};
+
+/* Large tensors repeat a random block: drawing each value takes minutes. */
+static void bind_values(struct roped_call *call, const char *name,
+                        enum roped_dtype dtype, int rank, const int64_t *dims)
+{
+    struct roped_tensor tensor = {.dtype = dtype, .rank = rank};
+    memcpy(tensor.dims, dims, (size_t)rank * sizeof *dims);
+    size_t bytes = (size_t)roped_tensor_bytes(&tensor);
+    unsigned char *memory = malloc(bytes);
+    if (!memory)
+        exit(EXIT_FAILURE);
+    size_t block = bytes < (1u << 20) ? bytes : 1u << 20;
+    struct roped_tensor head = {
+        .dtype = dtype,
+        .rank = 1,
+        .data = memory,
+        .dims = {(int64_t)(block / roped_dtype_bytes(dtype))}};
+    random_fill(&source, &head, 1, false);
+    for (size_t at = block; at < bytes; at += block)
+        memcpy(memory + at, memory, bytes - at < block ? bytes - at : block);
+    tensor.data = memory;
+    case_bind(call, name, &tensor);
+}
+
+static void bind_positions(struct roped_call *call, int64_t n)
+{
+    struct roped_tensor positions = case_tensor(&source, ROPED_I64, 1, &n, 0);
+    for (int64_t i = 0; i < n; i++)
+        ((int64_t *)positions.data)[i] = i % 8192;
+    case_bind(call, "positions", &positions);
+}
+
+static void build_rope(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t q[3] = {row->n, row->a, row->c}, k[3] = {row->n, row->b, row->c};
+    if (row->d) { /* sequences of implicit positions */
+        q[0] = row->n / row->d;
+        q[1] = row->d;
+        case_param(call, "layout", "bsd");
+    }
+    bind_values(call, "q", row->dtype, 3, q);
+    if (row->b)
+        bind_values(call, "k", row->dtype, 3, k);
+    if (!row->d)
+        bind_positions(call, row->n);
+}
+
+static void build_rope_quantize(struct roped_call *call,
+                                const struct bench_row *row)
+{
+    int64_t q[3] = {row->n, row->a, row->c}, k[3] = {row->n, row->b, row->c};
+    int rank = 3;
+    if (row->b == 0) {
+        k[1] = row->c;
+        rank = 2;
+    }
+    bind_values(call, "q_rope", row->dtype, 3, q);
+    bind_values(call, "k_rope", row->dtype, rank, k);
+    q[2] = row->d;
+    k[rank - 1] = row->d;
+    bind_values(call, "q_nope", row->dtype, 3, q);
+    bind_values(call, "k_nope", row->dtype, rank, k);
+    bind_positions(call, row->n);
+}
+
+void bench_build(struct roped_call *call, const struct bench_row *row)
+{
+    struct roped_error err = {.text = ""};
+    roped_call_init(call, roped_op_find(row->op));
+    if (strcmp(row->op, "rmsnorm") == 0) {
+        int64_t x[2] = {row->n, row->a};
+        bind_values(call, "x", row->dtype, 2, x);
+        bind_values(call, "weight", row->dtype, 1, x + 1);
+    } else {
+        if (strcmp(row->op, "rope") == 0)
+            build_rope(call, row);
+        else
+            build_rope_quantize(call, row);
+        if (row->is_gptj)
+            case_param(call, "style", "gptj");
+        if (row->angles == BENCH_COMPUTE)
+            case_param(call, "angles", "compute");
+    }
+    if (roped_call_resolve(call, &err)) {
+        fprintf(stderr, "%s: %s\n", row->name, err.text);
+        exit(EXIT_FAILURE);
+    }
+}

@@ -1,0 +1,30 @@
+/*
+ * rows.h - what bench_ops measures: a table of named calls at model shapes.
+ */
+#ifndef ROPED_TESTS_BENCH_ROWS_H
+#define ROPED_TESTS_BENCH_ROWS_H
+
+#include <roped/op.h>
+
+enum bench_angles { BENCH_TABLE, BENCH_COMPUTE };
+
+struct bench_row {
+    const char *name;
+    const char *op;
+    enum roped_dtype dtype;
+    int64_t n;          /* tokens or rows */
+    int64_t a, b, c, d; /* rope: hq, hk, d, tokens per sequence (0: explicit
+                           positions); rope_quantize: hq, hk, r, p;
+                           rmsnorm: h */
+    bool is_gptj;
+    enum bench_angles angles;
+    double goal; /* share of the copy to reach; 0: none stated */
+};
+
+extern const struct bench_row bench_rows[];
+extern const int bench_n_rows;
+
+/* Builds the call of a row with random inputs (heap, case_free). Resolved. */
+void bench_build(struct roped_call *call, const struct bench_row *row);
+
+#endif

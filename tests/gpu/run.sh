@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one call, for any owner of one:
+#   tests/gpu/run.sh [BUILD_DIR] [PART ...]
+# BUILD_DIR (default build/dev) must be built with the CUDA backend. Parts, all
+# by default:
+#   kernels    every operator on the device against float64
+#   http       the daemon with --backend cuda: golden, negative, service tests
+#   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
+#   bench      bench_ops: device time beside a copy of the same bytes
+#   service    latency and throughput of small and 64 MiB calls over HTTP
+#   huge       tensors of more than 2^31 elements (16 GB host, 9 GB device)
+# A log per part goes to $OUT (default BUILD_DIR/gpu); a summary comes last.
+set -u
+cd "$(dirname "$0")/../.."
+build=${1:-build/dev}
+[ $# -gt 0 ] && shift
+parts=${*:-kernels http sanitize bench service huge}
+out=${OUT:-$build/gpu}
+mkdir -p "$out"
+summary=$out/summary.txt
+: >"$summary"
+failed=0
+
+# note STATUS WHAT SECONDS
+note() {
+    local word=ok
+    [ "$1" -eq 0 ] || { word="FAILED ($1)"; failed=1; }
+    [ "$1" -eq 77 ] && { word="skipped"; failed=1; } # there should be a GPU
+    printf '%-12s %5ss  %s\n' "$word" "$3" "$2" | tee -a "$summary"
+}
+
+# step LOG WHAT COMMAND...
+step() {
+    local log=$out/$1.log what=$2 start=$SECONDS status
+    shift 2
+    timeout 420 "$@" >>"$log" 2>&1
+    status=$?
+    note "$status" "$what" $((SECONDS - start))
+    [ "$status" -eq 0 ] || tail -n 12 "$log"
+}
+
+kernels() {
+    for op in rope rope_quantize rmsnorm; do
+        step kernels "$op on cuda against float64" "$build/tests/test_${op}_sweep" cuda
+        step kernels "$op on cpu against float64" "$build/tests/test_${op}_sweep" cpu
+    done
+}
+
+http() {
+    for test in "$build"/tests/test_http* "$build"/tests/test_golden "$build"/tests/test_negative; do
+        [ -x "$test" ] || continue
+        ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped \
+            step http "$(basename "$test") on cuda" "$test"
+    done
+}
+
+# The sweeps again under the tools, fewer cases: each access is instrumented.
+sanitize() {
+    for tool in memcheck racecheck; do
+        for op in rope rope_quantize rmsnorm; do
+            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $op" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 \
+                "$build/tests/test_${op}_sweep" cuda
+        done
+    done
+}
+
+bench() {
+    step bench "bench_ops, first run" "$build/bin/bench_ops" --backend cuda --json "$out/bench_1.jsonl"
+    step bench "bench_ops, second run" "$build/bin/bench_ops" --backend cuda --json "$out/bench_2.jsonl" --no-check
+    cat "$out/bench.log"
+}
+
+service() {
+    step service "service latency and throughput" tests/gpu/service.sh "$build" cuda
+    cat "$out/service.log"
+}
+
+huge() {
+    step huge "more than 2^31 elements" "$build/tests/test_huge" cuda
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$summary"
+for part in $parts; do
+    $part
+done
+echo "---"
+cat "$summary"
+exit "$failed"

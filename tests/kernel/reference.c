@@ -1,0 +1,453 @@
+/*
+ * reference.c - the operators in float64, and how far a result may be off.
+ */
+#include "kernel/reference.h"
+
+#include "ops/rmsnorm.h"
+#include "ops/rope_quantize.h"
+
+#include <roped/numeric.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double reference_value(const struct roped_tensor *tensor, int64_t i)
+{
+    switch (tensor->dtype) {
+    case ROPED_F32:
+        return (double)((const float *)tensor->data)[i];
+    case ROPED_F16:
+        return (double)roped_f16_to_float(((const uint16_t *)tensor->data)[i]);
+    case ROPED_BF16:
+        return (double)roped_bf16_to_float(((const uint16_t *)tensor->data)[i]);
+    case ROPED_F8_E4M3:
+        return (double)roped_e4m3_to_float(((const uint8_t *)tensor->data)[i]);
+    case ROPED_F8_E5M2:
+        return (double)roped_e5m2_to_float(((const uint8_t *)tensor->data)[i]);
+    default:
+        abort();
+    }
+}
+
+static int64_t index_value(const struct roped_tensor *tensor, int64_t i)
+{
+    if (tensor->dtype == ROPED_I32)
+        return ((const int32_t *)tensor->data)[i];
+    return ((const int64_t *)tensor->data)[i];
+}
+
+/* ---------------------------------------------------------------- judging */
+
+/* Mantissa bits and smallest exponent of a type. */
+static void format_of(enum roped_dtype dtype, int *mantissa, int *min_exponent,
+                      double *max)
+{
+    *max = INFINITY;
+    switch (dtype) {
+    case ROPED_F16:
+        *mantissa = 10, *min_exponent = -14;
+        break;
+    case ROPED_BF16:
+        *mantissa = 7, *min_exponent = -126;
+        break;
+    case ROPED_F8_E4M3:
+        *mantissa = 3, *min_exponent = -6, *max = 448;
+        break;
+    case ROPED_F8_E5M2:
+        *mantissa = 2, *min_exponent = -14, *max = 57344;
+        break;
+    default:
+        *mantissa = 23, *min_exponent = -126;
+    }
+}
+
+/* Distance between neighbours of the format at x. */
+static double unit_at(double x, int mantissa, int min_exponent)
+{
+    int exponent;
+    if (x == 0 || !isfinite(x))
+        return ldexp(1, min_exponent - mantissa);
+    frexp(x, &exponent);
+    exponent -= 1;
+    if (exponent < min_exponent)
+        exponent = min_exponent;
+    return ldexp(1, exponent - mantissa);
+}
+
+static double round_to(double x, int mantissa, int min_exponent, double max)
+{
+    double unit = unit_at(x, mantissa, min_exponent);
+    double rounded = nearbyint(x / unit) * unit;
+    if (fabs(rounded) > max)
+        rounded = copysign(max, x);
+    return rounded;
+}
+
+static void note(struct reference_judge *judge, double found, double exact,
+                 double allowed, const char *what, int64_t i)
+{
+    judge->n_checked++;
+    double error = fabs(found - exact);
+    bool is_right = isnan(exact)   ? isnan(found)
+                    : isinf(exact) ? found == exact
+                                   : error <= allowed;
+    if (isfinite(exact) && allowed > 0 && error / allowed > judge->worst)
+        judge->worst = error / allowed;
+    if (is_right)
+        return;
+    if (judge->n_wrong++ == 0)
+        snprintf(judge->first, sizeof judge->first,
+                 "%s element %lld is %.9g, expected %.9g within %.3g", what,
+                 (long long)i, found, exact, allowed);
+}
+
+/*
+ * Judges one element of a float output. scale is the magnitude that float32
+ * arithmetic worked at (the row's largest, the pair's larger): 1e-6 of it is
+ * float32's share, one unit of the type the rounding's.
+ */
+static void judge_float(struct reference_judge *judge,
+                        const struct roped_tensor *out, int64_t i, double exact,
+                        double scale, const char *what)
+{
+    int mantissa, min_exponent;
+    double max;
+    format_of(out->dtype, &mantissa, &min_exponent, &max);
+    double found = reference_value(out, i);
+    if (out->dtype == ROPED_F32) {
+        note(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
+        return;
+    }
+    double rounded = round_to(exact, mantissa, min_exponent, INFINITY);
+    double largest = out->dtype == ROPED_F16 ? 65504 : 0x1.FEp127;
+    if (fabs(rounded) > largest && isfinite(exact))
+        rounded = copysign(INFINITY, exact);
+    if (isinf(rounded) && isfinite(found) && fabs(exact) < largest * 1.001) {
+        note(judge, found, exact, unit_at(largest, mantissa, min_exponent),
+             what, i);
+        return;
+    }
+    note(judge, found, rounded,
+         unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
+}
+
+/*
+ * Judges one FP8 code: the correctly rounded one, or its neighbour where the
+ * exact value lies within 1e-6 (of scale) of the midpoint between the two.
+ */
+static void judge_fp8(struct reference_judge *judge,
+                      const struct roped_tensor *out, int64_t i, double exact,
+                      double scale, const char *what)
+{
+    int mantissa, min_exponent;
+    double max;
+    uint8_t code = ((const uint8_t *)out->data)[i];
+    format_of(out->dtype, &mantissa, &min_exponent, &max);
+    if (isnan(exact)) {
+        note(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
+        return;
+    }
+    double found = reference_value(out, i);
+    double clamped = fabs(exact) > max ? copysign(max, exact) : exact;
+    double rounded = round_to(clamped, mantissa, min_exponent, max);
+    if (found == rounded) {
+        bool same_zero =
+            found != 0 || exact == 0 || signbit(exact) == ((code & 0x80) != 0);
+        note(judge, same_zero ? found : NAN, rounded, 0, what, i);
+        return;
+    }
+    double unit = unit_at(clamped, mantissa, min_exponent);
+    double to_midpoint = fabs(fabs(clamped - rounded) - unit / 2);
+    bool is_tie = to_midpoint <= 1e-6 * fmax(scale, fabs(exact)) &&
+                  fabs(found - rounded) <= unit * 1.0000001;
+    note(judge, is_tie ? rounded : found, rounded, 0, what, i);
+}
+
+/* --------------------------------------------------------------- rotation */
+
+/* What a rotary operator's tensors and parameters say about angles. */
+struct angle_view {
+    const struct roped_call *call;
+    const struct roped_angle_params *params;
+    const struct roped_tensor *positions, *indptr, *offsets;
+    const struct roped_tensor *cache, *cos, *sin;
+    struct roped_angles angles;
+    int64_t n_pairs;
+    int64_t n_tokens, tokens_per_sequence, offset;
+    double sign;
+};
+
+static int64_t position_of(const struct angle_view *view, int64_t token,
+                           int64_t pair)
+{
+    if (roped_tensor_given(view->positions)) {
+        int64_t row = 0;
+        if (view->positions->rank == 2) {
+            const int64_t *s = view->params->mrope_section.value;
+            if (view->params->mrope_interleaved)
+                row = pair % 3 == 1 && pair < 3 * s[1]   ? 1
+                      : pair % 3 == 2 && pair < 3 * s[2] ? 2
+                                                         : 0;
+            else
+                row = pair < s[0] ? 0 : pair < s[0] + s[1] ? 1 : 2;
+        }
+        return index_value(view->positions, row * view->n_tokens + token);
+    }
+    if (roped_tensor_given(view->indptr)) {
+        int64_t j = 0;
+        while (index_value(view->indptr, j + 1) <= token)
+            j++;
+        return index_value(view->offsets, j) + token -
+               index_value(view->indptr, j);
+    }
+    return view->offset + token % view->tokens_per_sequence;
+}
+
+static void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
+                     double *c, double *s)
+{
+    if (roped_tensor_given(view->cos)) {
+        *c = reference_value(view->cos, token * view->n_pairs + pair);
+        *s = reference_value(view->sin, token * view->n_pairs + pair);
+    } else if (roped_tensor_given(view->cache)) {
+        int64_t row = position_of(view, token, pair) * 2 * view->n_pairs;
+        *c = reference_value(view->cache, row + pair);
+        *s = reference_value(view->cache, row + view->n_pairs + pair);
+    } else {
+        int64_t position = position_of(view, token, pair);
+        double angle;
+        if (view->angles.precision == ROPED_ANGLE_F64)
+            angle = (double)position * view->angles.frequency.f64[pair];
+        else
+            angle =
+                (double)((float)position * view->angles.frequency.f32[pair]);
+        *c = cos(angle) * (double)view->angles.attention_factor;
+        *s = sin(angle) * (double)view->angles.attention_factor;
+    }
+    *s *= view->sign;
+}
+
+/* first is the operator's 'positions' port; the rest follow rope's order. */
+static void view_angles(struct angle_view *view, const struct roped_call *call,
+                        int first)
+{
+    view->call = call;
+    view->params = roped_call_angles(call);
+    view->positions = &call->in[first];
+    view->indptr = &call->in[first + 1];
+    view->offsets = &call->in[first + 2];
+    view->cache = &call->in[first + 3];
+    view->cos = &call->in[first + 4];
+    view->sin = &call->in[first + 5];
+    view->angles = call->table.angles;
+}
+
+struct head_rows {
+    const struct roped_tensor *in, *out;
+    int64_t heads, width; /* of one row */
+    int64_t first, style; /* first rotated element */
+    double scale;         /* multiplied after the rotation */
+    bool is_fp8;
+    const char *name;
+};
+
+static void pair_places(const struct head_rows *rows, int64_t n_pairs,
+                        int64_t pair, int64_t *a, int64_t *b)
+{
+    if (rows->style == ROPE_NEOX) {
+        *a = rows->first + pair;
+        *b = *a + n_pairs;
+    } else {
+        *a = rows->first + 2 * pair;
+        *b = *a + 1;
+    }
+}
+
+static void judge_one(struct reference_judge *judge,
+                      const struct head_rows *rows, int64_t i, double exact,
+                      double scale)
+{
+    if (rows->is_fp8)
+        judge_fp8(judge, rows->out, i, exact * rows->scale, scale * rows->scale,
+                  rows->name);
+    else
+        judge_float(judge, rows->out, i, exact, scale, rows->name);
+}
+
+static void judge_copied(struct reference_judge *judge,
+                         const struct head_rows *rows, int64_t i)
+{
+    size_t bytes = roped_dtype_bytes(rows->in->dtype);
+    double x = reference_value(rows->in, i);
+    if (rows->is_fp8) {
+        judge_fp8(judge, rows->out, i, (double)(float)(x * rows->scale), 0,
+                  rows->name);
+        return;
+    }
+    const unsigned char *from = rows->in->data, *to = rows->out->data;
+    bool same =
+        memcmp(from + (size_t)i * bytes, to + (size_t)i * bytes, bytes) == 0;
+    note(judge, same ? 0 : 1, 0, 0, rows->name, i);
+}
+
+static void judge_rotated_rows(struct reference_judge *judge,
+                               const struct angle_view *view,
+                               const struct head_rows *rows)
+{
+    for (int64_t token = 0; token < view->n_tokens; token++) {
+        for (int64_t head = 0; head < rows->heads; head++) {
+            int64_t row = (token * rows->heads + head) * rows->width;
+            for (int64_t i = 0; i < rows->width; i++) {
+                if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
+                    judge_copied(judge, rows, row + i);
+            }
+            for (int64_t pair = 0; pair < view->n_pairs; pair++) {
+                int64_t ia, ib;
+                double c, s;
+                pair_places(rows, view->n_pairs, pair, &ia, &ib);
+                angle_of(view, token, pair, &c, &s);
+                double a = reference_value(rows->in, row + ia);
+                double b = reference_value(rows->in, row + ib);
+                double scale = fmax(fabs(a), fabs(b)) * fmax(fabs(c), fabs(s));
+                judge_one(judge, rows, row + ia, a * c - b * s, scale);
+                judge_one(judge, rows, row + ib, b * c + a * s, scale);
+            }
+        }
+    }
+}
+
+void reference_rope(const struct roped_call *call,
+                    struct reference_judge *judge)
+{
+    const struct rope_params *params = (const void *)call->params;
+    const struct roped_tensor *q = &call->in[ROPE_Q];
+    struct angle_view view = {.offset = params->offset,
+                              .sign = params->inverse ? -1 : 1};
+    view_angles(&view, call, ROPE_POSITIONS);
+    int64_t d = params->head_dim;
+    bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
+    if (q->rank == 3)
+        d = q->dims[2];
+    int64_t r = params->rotary_dim ? params->rotary_dim : d;
+    view.n_pairs = roped_angles_pairs(view.params, r, d);
+    view.n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
+    view.tokens_per_sequence = is_bsd ? q->dims[1] : view.n_tokens;
+    for (int i = 0; i < 2; i++) {
+        const struct roped_tensor *in = &call->in[i ? ROPE_K : ROPE_Q];
+        if (!roped_tensor_given(in) || view.n_tokens == 0)
+            continue;
+        struct head_rows rows = {.in = in,
+                                 .out = &call->out[i ? ROPE_K_OUT : ROPE_Q_OUT],
+                                 .width = d,
+                                 .first = params->rotary_offset,
+                                 .heads = roped_tensor_elements(in) /
+                                          view.n_tokens / d,
+                                 .style = params->style,
+                                 .name = i ? "k" : "q"};
+        judge_rotated_rows(judge, &view, &rows);
+    }
+}
+
+void reference_rope_quantize(const struct roped_call *call,
+                             struct reference_judge *judge)
+{
+    static const char *const names[] = {"q_rope", "k_rope", "q_nope", "k_nope"};
+    const struct rope_quantize_params *params = (const void *)call->params;
+    const struct roped_tensor *q = &call->in[ROPE_QUANTIZE_Q_ROPE];
+    struct angle_view view = {.offset = params->offset,
+                              .sign = params->inverse ? -1 : 1};
+    view_angles(&view, call, ROPE_QUANTIZE_POSITIONS);
+    int64_t width = q->dims[2];
+    int64_t r = params->rotary_dim ? params->rotary_dim : width;
+    view.n_pairs = roped_angles_pairs(view.params, r, width);
+    view.n_tokens = view.tokens_per_sequence = q->dims[0];
+    for (int i = 0; i < 4; i++) {
+        const struct roped_tensor *in = &call->in[i];
+        if (!roped_tensor_given(in) || view.n_tokens == 0)
+            continue;
+        struct head_rows rows = {
+            .in = in,
+            .out = &call->out[i],
+            .width = in->dims[in->rank - 1],
+            .heads = in->rank == 3 ? in->dims[1] : 1,
+            .first = params->rotary_offset,
+            .style = params->style,
+            .scale = (double)(float)(i % 2 ? params->scale_k : params->scale_q),
+            .is_fp8 = true,
+            .name = names[i]};
+        if (i < 2)
+            judge_rotated_rows(judge, &view, &rows);
+        else
+            for (int64_t e = 0; e < roped_tensor_elements(in); e++)
+                judge_copied(judge, &rows, e);
+    }
+}
+
+/* ---------------------------------------------------------------- rmsnorm */
+
+static double rounded_value(double x, enum roped_dtype dtype)
+{
+    int mantissa, min_exponent;
+    double max;
+    if (dtype == ROPED_F32)
+        return (double)(float)x;
+    format_of(dtype, &mantissa, &min_exponent, &max);
+    return round_to(x, mantissa, min_exponent, INFINITY);
+}
+
+void reference_rmsnorm(const struct roped_call *call,
+                       struct reference_judge *judge)
+{
+    const struct rmsnorm_params *params = (const void *)call->params;
+    const struct roped_tensor *x = &call->in[RMSNORM_X];
+    const struct roped_tensor *w = &call->in[RMSNORM_WEIGHT];
+    const struct roped_tensor *y = &call->out[RMSNORM_Y];
+    int64_t h = x->dims[x->rank - 1];
+    int64_t n_rows = roped_tensor_elements(x) / h;
+    bool is_hf = params->rounding == RMSNORM_ROUND_HF;
+    for (int64_t row = 0; row < n_rows; row++) {
+        double sum = 0, largest = 0;
+        for (int64_t j = 0; j < h; j++) {
+            double v = reference_value(x, row * h + j);
+            sum += v * v;
+        }
+        double s = 1 / sqrt(sum / (double)h + params->eps);
+        for (int64_t j = 0; j < h; j++) {
+            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
+            double v = reference_value(x, row * h + j) * s *
+                       (params->weight_bias + weight);
+            if (isfinite(v))
+                largest = fmax(largest, fabs(v));
+        }
+        for (int64_t j = 0; j < h; j++) {
+            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
+            double v = reference_value(x, row * h + j) * s;
+            /* hf: a tie of the first rounding may fall either way, which
+             * moves the product by one unit of the type more */
+            double slack = 0;
+            if (is_hf) {
+                int m, e;
+                double max;
+                format_of(x->dtype, &m, &e, &max);
+                slack = unit_at(v, m, e) * fabs(params->weight_bias + weight);
+                v = rounded_value(v, x->dtype);
+            }
+            judge_float(judge, y, row * h + j,
+                        v * (params->weight_bias + weight),
+                        largest + slack * 1e6, "y");
+        }
+    }
+}
+
+void reference_judge(const struct roped_call *call,
+                     struct reference_judge *judge)
+{
+    if (strcmp(call->op->name, "rmsnorm") == 0)
+        reference_rmsnorm(call, judge);
+    else if (strcmp(call->op->name, "rope") == 0)
+        reference_rope(call, judge);
+    else
+        reference_rope_quantize(call, judge);
+}

@@ -1,0 +1,194 @@
+/*
+ * rotary_case.c - random positions and angles for rotary operators.
+ */
+#include "kernel/rotary_case.h"
+
+#include "kernel/runner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct roped_tensor case_tensor(struct random_source *source,
+                                enum roped_dtype dtype, int rank,
+                                const int64_t *dims, double scale)
+{
+    struct roped_tensor tensor = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        tensor.dims[i] = dims[i];
+    tensor.data = runner_alloc((size_t)roped_tensor_bytes(&tensor));
+    if (ROPED_SET(dtype) & ROPED_FLOATS)
+        random_fill(source, &tensor, scale, true);
+    return tensor;
+}
+
+static void stop(const char *what, const struct roped_error *err)
+{
+    fprintf(stderr, "%s was refused: %s\n", what, err->text);
+    exit(EXIT_FAILURE);
+}
+
+void case_bind(struct roped_call *call, const char *name,
+               const struct roped_tensor *tensor)
+{
+    struct roped_error err;
+    if (roped_call_bind(call, name, tensor, &err))
+        stop(name, &err);
+}
+
+void case_param(struct roped_call *call, const char *name, const char *text)
+{
+    struct roped_error err;
+    if (roped_call_set_text(call, name, text, &err))
+        stop(name, &err);
+}
+
+static void set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
+{
+    if (tensor->dtype == ROPED_I32)
+        ((int32_t *)tensor->data)[i] = (int32_t)value;
+    else
+        ((int64_t *)tensor->data)[i] = value;
+}
+
+static void bind_positions(struct roped_call *call,
+                           struct random_source *source,
+                           const struct rotary_case *c)
+{
+    bool is_mrope =
+        c->positions == CASE_MROPE || c->positions == CASE_MROPE_INTERLEAVED;
+    enum roped_dtype dtype = c->positions == CASE_I64 ? ROPED_I64 : ROPED_I32;
+    int64_t dims[2] = {3, c->n_tokens};
+    struct roped_tensor tensor = case_tensor(source, dtype, is_mrope ? 2 : 1,
+                                             is_mrope ? dims : dims + 1, 0);
+    int64_t n = roped_tensor_elements(&tensor);
+    for (int64_t i = 0; i < n; i++)
+        set_int(&tensor, i, random_int(source, 0, c->largest_position));
+    if (n)
+        set_int(&tensor, n - 1, c->largest_position);
+    case_bind(call, "positions", &tensor);
+    if (is_mrope) {
+        char text[64];
+        int64_t third = c->n_pairs / 3;
+        snprintf(text, sizeof text, "%lld,%lld,%lld",
+                 (long long)(c->n_pairs - 2 * third), (long long)third,
+                 (long long)third);
+        case_param(call, "mrope_section", text);
+        if (c->positions == CASE_MROPE_INTERLEAVED)
+            case_param(call, "mrope_interleaved", "true");
+    }
+}
+
+static void bind_ragged(struct roped_call *call, struct random_source *source,
+                        const struct rotary_case *c)
+{
+    enum roped_dtype dtype =
+        c->positions == CASE_RAGGED_I64 ? ROPED_I64 : ROPED_I32;
+    int64_t b = random_int(source, 1, 7);
+    int64_t b1 = b + 1, at = 0;
+    struct roped_tensor indptr = case_tensor(source, dtype, 1, &b1, 0);
+    struct roped_tensor offsets = case_tensor(source, dtype, 1, &b, 0);
+    set_int(&indptr, 0, 0);
+    for (int64_t j = 0; j < b; j++) {
+        int64_t left = c->n_tokens - at;
+        int64_t rows = j == b - 1 ? left : random_int(source, 0, left);
+        at += rows;
+        set_int(&indptr, j + 1, at);
+        int64_t room = c->largest_position + 1 - rows;
+        set_int(&offsets, j, random_int(source, 0, room > 0 ? room : 0));
+    }
+    case_bind(call, "indptr", &indptr);
+    case_bind(call, "offsets", &offsets);
+}
+
+/* Scaling variants whose parameters fit any case. */
+static void set_scaling(struct roped_call *call, struct random_source *source,
+                        const struct rotary_case *c)
+{
+    switch (random_int(source, 0, 5)) {
+    case 0:
+        case_param(call, "theta", "500000");
+        case_param(call, "scaling", "llama3");
+        case_param(call, "factor", "8");
+        case_param(call, "low_freq_factor", "1");
+        case_param(call, "high_freq_factor", "4");
+        case_param(call, "original_max_position", "8192");
+        break;
+    case 1:
+        case_param(call, "scaling", "yarn");
+        case_param(call, "factor", "4");
+        case_param(call, "original_max_position", "4096");
+        break;
+    case 2:
+        case_param(call, "scaling", "linear");
+        case_param(call, "factor", "2.5");
+        break;
+    case 3:
+        if (c->n_pairs > 1) {
+            case_param(call, "scaling", "dynamic");
+            case_param(call, "factor", "2");
+            case_param(call, "max_position", "1000");
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void bind_cache(struct roped_call *call, struct random_source *source,
+                       const struct rotary_case *c)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+    int64_t dims[2] = {c->largest_position + 1 + random_int(source, 0, 3),
+                       2 * c->n_pairs};
+    struct roped_tensor cache =
+        case_tensor(source, types[c->angles - CASE_CACHE_F32], 2, dims, 0.5);
+    case_bind(call, "cos_sin_cache", &cache);
+}
+
+static void bind_pair(struct roped_call *call, struct random_source *source,
+                      const struct rotary_case *c)
+{
+    int64_t dims[2] = {c->n_tokens, c->n_pairs};
+    enum roped_dtype dtype = c->angles == CASE_PAIR_T ? c->dtype : ROPED_F32;
+    struct roped_tensor cos = case_tensor(source, dtype, 2, dims, 0.5);
+    struct roped_tensor sin = case_tensor(source, dtype, 2, dims, 0.5);
+    case_bind(call, "cos", &cos);
+    case_bind(call, "sin", &sin);
+}
+
+void case_bind_angles(struct roped_call *call, struct random_source *source,
+                      const struct rotary_case *c)
+{
+    if (c->angles == CASE_PAIR || c->angles == CASE_PAIR_T) {
+        bind_pair(call, source, c);
+        return;
+    }
+    if (c->positions == CASE_RAGGED_I32 || c->positions == CASE_RAGGED_I64) {
+        bind_ragged(call, source, c);
+    } else if (c->positions == CASE_IMPLICIT) {
+        char text[32];
+        int64_t offset = c->largest_position + 1 - c->n_tokens;
+        snprintf(text, sizeof text, "%lld", (long long)offset);
+        case_param(call, "offset", offset > 0 ? text : "0");
+    } else {
+        bind_positions(call, source, c);
+    }
+    if (c->angles >= CASE_CACHE_F32) {
+        bind_cache(call, source, c);
+        return;
+    }
+    set_scaling(call, source, c);
+    if (c->angles == CASE_COMPUTED_F64)
+        case_param(call, "angle_precision", "f64");
+    if (c->angles != CASE_TABLE)
+        case_param(call, "angles", "compute");
+}
+
+void case_free(struct roped_call *call)
+{
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        free(call->in[i].data);
+        call->in[i].data = NULL;
+    }
+}

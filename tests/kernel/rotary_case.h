@@ -1,0 +1,64 @@
+/*
+ * rotary_case.h - random positions and angles for any rotary operator: every
+ * way in which a client can state them.
+ */
+#ifndef ROPED_TESTS_ROTARY_CASE_H
+#define ROPED_TESTS_ROTARY_CASE_H
+
+#include "kernel/random.h"
+
+#include <roped/op.h>
+
+enum case_positions {
+    CASE_IMPLICIT,
+    CASE_I32,
+    CASE_I64,
+    CASE_RAGGED_I32,
+    CASE_RAGGED_I64,
+    CASE_MROPE,
+    CASE_MROPE_INTERLEAVED,
+    CASE_POSITIONS
+};
+
+enum case_angles {
+    CASE_COMPUTED, /* from parameters, on the fly */
+    CASE_COMPUTED_F64,
+    CASE_TABLE,     /* from parameters, resident table */
+    CASE_CACHE_F32, /* cos_sin_cache in the request */
+    CASE_CACHE_F16,
+    CASE_CACHE_BF16,
+    CASE_PAIR,   /* cos and sin in the request, F32 */
+    CASE_PAIR_T, /* the same in the type of q */
+    CASE_ANGLES
+};
+
+struct rotary_case {
+    enum case_positions positions;
+    enum case_angles angles;
+    enum roped_dtype dtype; /* of q: for CASE_PAIR_T */
+    int64_t n_tokens;
+    int64_t n_pairs;
+    int64_t largest_position;
+};
+
+/* A tensor in new memory with random values. */
+struct roped_tensor case_tensor(struct random_source *source,
+                                enum roped_dtype dtype, int rank,
+                                const int64_t *dims, double scale);
+
+/* Binds a tensor, counting a failed check where it is refused. */
+void case_bind(struct roped_call *call, const char *name,
+               const struct roped_tensor *tensor);
+
+/* Sets a parameter from text, likewise. */
+void case_param(struct roped_call *call, const char *name, const char *text);
+
+/* Binds positions and angles and sets parameters; memory is freed by
+ * case_free. */
+void case_bind_angles(struct roped_call *call, struct random_source *source,
+                      const struct rotary_case *c);
+
+/* Frees the data of every input. */
+void case_free(struct roped_call *call);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * runner.h - runs one resolved call on a backend the way the daemon does:
+ * plan, place in device memory, upload, launch, download; with what a test
+ * wants on top: chosen misalignment, guard bands around every tensor,
+ * poisoned outputs, in-place outputs, a resident table.
+ */
+#ifndef ROPED_TESTS_RUNNER_H
+#define ROPED_TESTS_RUNNER_H
+
+#include <roped/backend.h>
+
+struct runner {
+    const struct roped_backend_api *api;
+    struct roped_backend *backend;
+    struct roped_queue *queue;
+};
+
+struct runner_options {
+    int misalign_elements; /* device addresses are 256-aligned plus this */
+    bool in_place;         /* outputs share the memory of in_place inputs */
+    bool use_table;        /* build the table that the plan asks for */
+};
+
+/*
+ * Opens a backend by name, "cpu" or "cuda"; returns false with a line on
+ * stdout where it is not there (the test then exits 77).
+ */
+bool runner_open(struct runner *runner, const char *backend);
+void runner_close(struct runner *runner);
+
+/*
+ * Plans and runs call: in[].data are host tensors, out[] get host memory
+ * (runner_free_outputs). aux stays allocated, so that the call's angles can
+ * be read. ROPED_INTERNAL where a guard band was written over or an input
+ * that is not in place was changed.
+ */
+enum roped_status runner_run(struct runner *runner, struct roped_call *call,
+                             const struct runner_options *options,
+                             struct roped_error *err);
+
+/* Frees out[].data and aux. */
+void runner_free_outputs(struct roped_call *call);
+
+/* malloc that a test cannot go on without. */
+void *runner_alloc(size_t bytes);
+
+#endif

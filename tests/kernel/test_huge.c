@@ -1,0 +1,146 @@
+/*
+ * test_huge.c - tensors of more than 2^31 elements, where a 32-bit index
+ * wraps. Needs about 16 GB of host and 9 GB of device memory, so it is a
+ * program of its own: test_huge cpu|cuda. A huge call repeats a small block of
+ * rows; its last rows must be the bits that a small call gives for them.
+ */
+#include "check.h"
+#include "kernel/rotary_case.h"
+#include "kernel/runner.h"
+
+#include "ops/rmsnorm.h"
+#include "ops/rope_quantize.h"
+
+static struct runner runner;
+static struct random_source source = {17};
+
+enum { BLOCK = 64 }; /* rows that repeat */
+
+/* Repeats the first BLOCK rows of a tensor through all of it. */
+static struct roped_tensor repeated(enum roped_dtype dtype, int rank,
+                                    const int64_t *dims)
+{
+    int64_t head[3] = {BLOCK, dims[1], rank > 2 ? dims[2] : 1};
+    struct roped_tensor block = case_tensor(&source, dtype, rank, head, 1);
+    struct roped_tensor all = {.dtype = dtype, .rank = rank};
+    memcpy(all.dims, dims, (size_t)rank * sizeof *dims);
+    size_t bytes = (size_t)roped_tensor_bytes(&all);
+    size_t step = (size_t)roped_tensor_bytes(&block);
+    unsigned char *memory = runner_alloc(bytes);
+    for (size_t at = 0; at < bytes; at += step)
+        memcpy(memory + at, block.data, at + step < bytes ? step : bytes - at);
+    free(block.data);
+    all.data = memory;
+    return all;
+}
+
+static void run(struct roped_call *call)
+{
+    struct roped_error err = {.text = ""};
+    struct runner_options options = {0};
+    CHECK_OK(roped_call_resolve(call, &err), &err);
+    CHECK_OK(runner_run(&runner, call, &options, &err), &err);
+}
+
+/* The last n rows of a tensor, as a tensor over the same memory. */
+static struct roped_tensor tail(const struct roped_tensor *tensor, int64_t n)
+{
+    struct roped_tensor part = *tensor;
+    size_t row_bytes =
+        (size_t)roped_tensor_bytes(tensor) / (size_t)tensor->dims[0];
+    part.dims[0] = n;
+    part.data = (unsigned char *)tensor->data +
+                (size_t)(tensor->dims[0] - n) * row_bytes;
+    return part;
+}
+
+static void check_same_tail(const struct roped_tensor *all,
+                            const struct roped_tensor *few)
+{
+    if (!all->data || !few->data)
+        return;
+    struct roped_tensor part = tail(all, few->dims[0]);
+    CHECK(memcmp(part.data, few->data, (size_t)roped_tensor_bytes(few)) == 0);
+}
+
+TEST(rmsnorm_reaches_past_two_to_the_31)
+{
+    static struct roped_call all, few;
+    int64_t dims[2] = {524290, 4096};
+    struct roped_tensor x = repeated(ROPED_BF16, 2, dims);
+    struct roped_tensor last = tail(&x, 33);
+    roped_call_init(&all, roped_op_find("rmsnorm"));
+    case_bind(&all, "x", &x);
+    run(&all);
+    roped_call_init(&few, roped_op_find("rmsnorm"));
+    case_bind(&few, "x", &last);
+    run(&few);
+    check_same_tail(&all.out[RMSNORM_Y], &few.out[RMSNORM_Y]);
+    runner_free_outputs(&all);
+    runner_free_outputs(&few);
+    free(x.data);
+}
+
+static void start_rotary(struct roped_call *call, const char *op,
+                         int64_t offset)
+{
+    char text[32];
+    roped_call_init(call, roped_op_find(op));
+    snprintf(text, sizeof text, "%lld", (long long)offset);
+    case_param(call, "offset", text);
+    case_param(call, "angles", "compute");
+}
+
+TEST(rope_reaches_past_two_to_the_31)
+{
+    static struct roped_call all, few;
+    int64_t dims[3] = {524290, 32, 128};
+    struct roped_tensor q = repeated(ROPED_BF16, 3, dims);
+    struct roped_tensor last = tail(&q, 33);
+    start_rotary(&all, "rope", 0);
+    case_bind(&all, "q", &q);
+    run(&all);
+    start_rotary(&few, "rope", dims[0] - 33);
+    case_bind(&few, "q", &last);
+    run(&few);
+    check_same_tail(&all.out[ROPE_Q_OUT], &few.out[ROPE_Q_OUT]);
+    runner_free_outputs(&all);
+    runner_free_outputs(&few);
+    free(q.data);
+}
+
+TEST(rope_quantize_reaches_past_two_to_the_31)
+{
+    static struct roped_call all, few;
+    int64_t rope[3] = {262150, 128, 64}, k_rope[2] = {262150, 64};
+    struct roped_tensor q = repeated(ROPED_BF16, 3, rope);
+    struct roped_tensor k = repeated(ROPED_BF16, 2, k_rope);
+    struct roped_tensor last_q = tail(&q, 33), last_k = tail(&k, 33);
+    start_rotary(&all, "rope_quantize", 0);
+    case_bind(&all, "q_rope", &q);
+    case_bind(&all, "k_rope", &k);
+    run(&all);
+    start_rotary(&few, "rope_quantize", rope[0] - 33);
+    case_bind(&few, "q_rope", &last_q);
+    case_bind(&few, "k_rope", &last_k);
+    run(&few);
+    check_same_tail(&all.out[ROPE_QUANTIZE_Q_ROPE_OUT],
+                    &few.out[ROPE_QUANTIZE_Q_ROPE_OUT]);
+    check_same_tail(&all.out[ROPE_QUANTIZE_K_ROPE_OUT],
+                    &few.out[ROPE_QUANTIZE_K_ROPE_OUT]);
+    runner_free_outputs(&all);
+    runner_free_outputs(&few);
+    free(q.data);
+    free(k.data);
+}
+
+int main(int argc, char **argv)
+{
+    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
+        return CHECK_SKIP;
+    RUN(rmsnorm_reaches_past_two_to_the_31);
+    RUN(rope_reaches_past_two_to_the_31);
+    RUN(rope_quantize_reaches_past_two_to_the_31);
+    runner_close(&runner);
+    return check_done();
+}
