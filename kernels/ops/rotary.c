@@ -395,7 +395,8 @@ static enum roped_status scan_ragged(const struct roped_tensor *indptr,
                               "expected %lld to n = %lld",
                               (long long)next, (long long)(j + 1),
                               (long long)last, (long long)n_tokens);
-        if (offset < 0 || offset >= bound->rows)
+        /* an empty sequence may start anywhere: nothing reads its offset */
+        if (offset < 0 || (next > last && offset >= bound->rows))
             return refuse_position("offsets", offset, j, bound, err);
         if (next > last && offset + (next - last) - 1 >= bound->rows)
             return refuse_position("offsets", offset + (next - last) - 1, j,

@@ -153,8 +153,9 @@ static void judge_fp8(struct reference_judge *judge,
     double clamped = fabs(exact) > max ? copysign(max, exact) : exact;
     double rounded = round_to(clamped, mantissa, min_exponent, max);
     if (found == rounded) {
-        bool same_zero =
-            found != 0 || exact == 0 || signbit(exact) == ((code & 0x80) != 0);
+        /* a difference that cancels has float32's sign */
+        bool same_zero = found != 0 || fabs(exact) <= 1e-6 * scale ||
+                         signbit(exact) == ((code & 0x80) != 0);
         note(judge, same_zero ? found : NAN, rounded, 0, what, i);
         return;
     }

@@ -1,0 +1,201 @@
+/*
+ * backend.c - the CPU as a device: memory is host memory, launches run at once
+ * on the caller's thread and the backend's pool.
+ */
+#include "cpu/cpu_internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static roped_launch_fn *const launches[ROPED_OP_COUNT] = {
+#define ROPED_OP(id) [ROPED_OP_ID_##id] = roped_cpu_##id,
+#include <roped/ops.def>
+#undef ROPED_OP
+};
+
+static int device_count(struct roped_error *err)
+{
+    (void)err;
+    return 1;
+}
+
+/* Cores that this process may use: its affinity, cut by a cgroup's quota. */
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    int cores = 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        cores = CPU_COUNT(&set);
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (file) {
+        double quota, period;
+        if (fscanf(file, "%lf %lf", &quota, &period) == 2 && period > 0) {
+            int allowed = (int)(quota / period + 0.5);
+            if (allowed >= 1 && allowed < cores)
+                cores = allowed;
+        }
+        fclose(file);
+    }
+    return cores;
+}
+
+static enum roped_status
+open_backend(const struct roped_backend_options *options,
+             struct roped_backend **out, struct roped_error *err)
+{
+    int n_threads = options->n_threads ? options->n_threads : usable_cores();
+    struct roped_backend *backend = calloc(1, sizeof *backend);
+    if (!backend)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
+    backend->rows = cpu_rows_select();
+    enum roped_status status = pool_open(n_threads, &backend->pool, err);
+    if (status) {
+        free(backend);
+        return status;
+    }
+    *out = backend;
+    return ROPED_OK;
+}
+
+static void close_backend(struct roped_backend *backend)
+{
+    if (!backend)
+        return;
+    pool_close(backend->pool);
+    free(backend);
+}
+
+static void read_model_name(char *name, size_t bytes)
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    snprintf(name, bytes, "CPU");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void info(struct roped_backend *backend, struct roped_device_info *out)
+{
+    memset(out, 0, sizeof *out);
+    read_model_name(out->name, sizeof out->name);
+    out->n_units = pool_threads(backend->pool);
+    snprintf(out->detail, sizeof out->detail, "%s, %d threads",
+             backend->rows->name, out->n_units);
+    out->memory_bytes =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+}
+
+static bool is_healthy(struct roped_backend *backend)
+{
+    (void)backend;
+    return true;
+}
+
+static enum roped_status allocate(struct roped_backend *backend, size_t bytes,
+                                  void **out, struct roped_error *err)
+{
+    (void)backend;
+    if (bytes > SIZE_MAX - 255 ||
+        posix_memalign(out, 256, (bytes + 255) / 256 * 256) != 0)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu bytes",
+                          bytes);
+    return ROPED_OK;
+}
+
+static void release(struct roped_backend *backend, void *memory)
+{
+    (void)backend;
+    free(memory);
+}
+
+static enum roped_status queue_open(struct roped_backend *backend,
+                                    struct roped_queue **out,
+                                    struct roped_error *err)
+{
+    struct roped_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a queue");
+    queue->backend = backend;
+    *out = queue;
+    return ROPED_OK;
+}
+
+static void queue_close(struct roped_queue *queue)
+{
+    free(queue);
+}
+
+static enum roped_status copy(struct roped_queue *queue, void *to,
+                              const void *from, size_t bytes,
+                              struct roped_error *err)
+{
+    (void)queue;
+    (void)err;
+    if (bytes)
+        memcpy(to, from, bytes);
+    return ROPED_OK;
+}
+
+static enum roped_status launch(struct roped_queue *queue,
+                                const struct roped_call *call,
+                                struct roped_error *err)
+{
+    return launches[roped_op_index(call->op)](call, queue, err);
+}
+
+static enum roped_status wait_queue(struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    (void)queue;
+    (void)err;
+    return ROPED_OK;
+}
+
+static enum roped_status mark(struct roped_queue *queue, int at,
+                              struct roped_error *err)
+{
+    struct timespec now;
+    (void)err;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    queue->mark_seconds[at] = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return ROPED_OK;
+}
+
+static double seconds_between(struct roped_queue *queue, int first, int last)
+{
+    return queue->mark_seconds[last] - queue->mark_seconds[first];
+}
+
+const struct roped_backend_api roped_backend_cpu = {
+    .name = "cpu",
+    .is_host = true,
+    .device_count = device_count,
+    .open = open_backend,
+    .close = close_backend,
+    .info = info,
+    .is_healthy = is_healthy,
+    .host_alloc = allocate,
+    .host_free = release,
+    .device_alloc = allocate,
+    .device_free = release,
+    .queue_open = queue_open,
+    .queue_close = queue_close,
+    .upload = copy,
+    .download = copy,
+    .launch = launch,
+    .build_table = cpu_build_table,
+    .wait = wait_queue,
+    .mark = mark,
+    .seconds_between = seconds_between,
+};

@@ -1,0 +1,57 @@
+/*
+ * cpu_internal.h - what the files of the CPU backend share: the open backend,
+ * and the angle row of a token.
+ */
+#ifndef ROPED_CPU_INTERNAL_H
+#define ROPED_CPU_INTERNAL_H
+
+#include "cpu/pool.h"
+#include "cpu/rows.h"
+#include "ops/rope.h"
+
+#include <roped/backend.h>
+
+struct roped_backend {
+    struct pool *pool;
+    const struct cpu_rows *rows;
+};
+
+struct roped_queue {
+    struct roped_backend *backend;
+    double mark_seconds[ROPED_MAX_MARKS];
+};
+
+roped_launch_fn roped_cpu_rope, roped_cpu_rope_quantize, roped_cpu_rmsnorm;
+
+enum roped_status cpu_build_table(struct roped_queue *queue,
+                                  const struct roped_angles *angles,
+                                  int64_t first_row, int64_t rows,
+                                  float *device, struct roped_error *err);
+
+/* Where a loop over tokens finds cos and sin, pair block by pair block. */
+struct cpu_angles {
+    struct rope_rotary rotary; /* bound */
+    struct roped_angles derived;
+    const float *table; /* or NULL */
+    const struct cpu_rows *rows;
+};
+
+struct cpu_angles cpu_angles_of(const struct roped_call *call,
+                                const struct rope_rotary *planned,
+                                int positions_port,
+                                const struct roped_queue *queue);
+
+/*
+ * Fills c and s with pairs [first, first + n) of a token, sign and attention
+ * factor inside; n at most CPU_BLOCK.
+ */
+void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
+                     int64_t first, int64_t n, float *c, float *s);
+
+/* One element range of a head: element index times the element size. */
+static inline void *cpu_at(void *base, int64_t element, size_t bytes)
+{
+    return (unsigned char *)base + (size_t)element * bytes;
+}
+
+#endif
