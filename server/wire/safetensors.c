@@ -1,0 +1,298 @@
+/*
+ * safetensors.c - the container's rules, every bound checked.
+ */
+#include "wire/safetensors.h"
+
+#include "wire/json.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum roped_status safetensors_header_bytes(const void *prefix,
+                                           uint64_t total_bytes,
+                                           size_t *header_bytes,
+                                           struct roped_error *err)
+{
+    uint64_t n = 0;
+    if (total_bytes < SAFETENSORS_PREFIX_BYTES)
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: body of %llu bytes, expected at least "
+                          "8 for the header length",
+                          (unsigned long long)total_bytes);
+    for (int i = SAFETENSORS_PREFIX_BYTES - 1; i >= 0; i--)
+        n = n << 8 | ((const unsigned char *)prefix)[i];
+    if (n > SAFETENSORS_MAX_HEADER_BYTES)
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: header length is %llu, expected at "
+                          "most %d",
+                          (unsigned long long)n, SAFETENSORS_MAX_HEADER_BYTES);
+    if (n > total_bytes - SAFETENSORS_PREFIX_BYTES)
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: header length is %llu, but only %llu "
+                          "bytes follow",
+                          (unsigned long long)n,
+                          (unsigned long long)(total_bytes -
+                                               SAFETENSORS_PREFIX_BYTES));
+    *header_bytes = SAFETENSORS_PREFIX_BYTES + (size_t)n;
+    return ROPED_OK;
+}
+
+static enum roped_status read_shape(const struct cJSON *node,
+                                    struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
+    const struct cJSON *dim;
+    if (!cJSON_IsArray(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': no shape, expected an array of dims",
+                          entry->name);
+    cJSON_ArrayForEach(dim, node)
+    {
+        uint64_t size;
+        if (entry->tensor.rank == ROPED_MAX_RANK)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': rank %d, expected at most %d",
+                              entry->name, cJSON_GetArraySize(node),
+                              ROPED_MAX_RANK);
+        if (!json_is_size(dim, &size))
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': dim %d is not an integer of 0 or "
+                              "more",
+                              entry->name, entry->tensor.rank);
+        entry->tensor.dims[entry->tensor.rank++] = (int64_t)size;
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status read_entry(const struct cJSON *node,
+                                    struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
+    int64_t n_elements, n_bytes;
+    const struct cJSON *offsets = json_member(node, "data_offsets");
+    const struct cJSON *dtype = json_member(node, "dtype");
+    memset(entry, 0, sizeof *entry);
+    if (strlen(node->string) >= sizeof entry->name)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%.48s...': name of %zu bytes, expected at "
+                          "most %zu",
+                          node->string, strlen(node->string),
+                          sizeof entry->name - 1);
+    memcpy(entry->name, node->string, strlen(node->string));
+    if (!cJSON_IsObject(node) || !cJSON_IsString(dtype))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': no dtype, expected an object with "
+                          "dtype, shape and data_offsets",
+                          entry->name);
+    entry->tensor.dtype =
+        roped_dtype_from_name(dtype->valuestring, strlen(dtype->valuestring));
+    if (!entry->tensor.dtype)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': dtype '%.32s' is unknown", entry->name,
+                          dtype->valuestring);
+    enum roped_status status =
+        read_shape(json_member(node, "shape"), entry, err);
+    if (status)
+        return status;
+    if (cJSON_GetArraySize(offsets) != 2 || !cJSON_IsArray(offsets) ||
+        !json_is_size(offsets->child, &entry->begin) ||
+        !json_is_size(offsets->child->next, &entry->end) ||
+        entry->begin > entry->end)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': data_offsets are not [begin, end] with "
+                          "0 <= begin <= end",
+                          entry->name);
+    status = roped_tensor_size(&entry->tensor, entry->name, &n_elements,
+                               &n_bytes, err);
+    if (!status && entry->end - entry->begin != (uint64_t)n_bytes)
+        status = roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': data_offsets span %llu bytes, expected %lld for its "
+            "shape and dtype",
+            entry->name, (unsigned long long)(entry->end - entry->begin),
+            (long long)n_bytes);
+    return status;
+}
+
+static int compare_begin(const void *a, const void *b)
+{
+    const struct safetensors_entry *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Without holes or overlaps, from 0 to the end of the data. */
+static enum roped_status check_coverage(struct safetensors_entry *sorted,
+                                        int n, uint64_t data_bytes,
+                                        struct roped_error *err)
+{
+    uint64_t at = 0;
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_begin);
+    for (int i = 0; i < n; i++) {
+        if (sorted[i].begin != at)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': data begins at %llu, expected %llu "
+                              "(no holes, no overlaps)",
+                              sorted[i].name,
+                              (unsigned long long)sorted[i].begin,
+                              (unsigned long long)at);
+        at = sorted[i].end;
+    }
+    if (at != data_bytes)
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: tensors end at byte %llu of the data, "
+                          "but %llu bytes were sent",
+                          (unsigned long long)at,
+                          (unsigned long long)data_bytes);
+    return ROPED_OK;
+}
+
+static enum roped_status read_metadata(const struct cJSON *node,
+                                       safetensors_metadata_fn *metadata,
+                                       void *context, struct roped_error *err)
+{
+    const struct cJSON *entry;
+    if (cJSON_IsNull(node))
+        return ROPED_OK;
+    if (!cJSON_IsObject(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: __metadata__ is no object of strings");
+    cJSON_ArrayForEach(entry, node)
+    {
+        if (!cJSON_IsString(entry))
+            return roped_fail(err, ROPED_INVALID,
+                              "safetensors: __metadata__ '%.64s' is no string",
+                              entry->string);
+        if (!metadata)
+            continue;
+        enum roped_status status =
+            metadata(context, entry->string, entry->valuestring, err);
+        if (status)
+            return status;
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
+                               struct safetensors_entry *entries,
+                               safetensors_entry_fn *entry,
+                               safetensors_metadata_fn *metadata,
+                               void *context, struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    const struct cJSON *node;
+    int n = 0;
+    cJSON_ArrayForEach(node, tree)
+    {
+        if (strcmp(node->string, "__metadata__") == 0)
+            status = read_metadata(node, metadata, context, err);
+        else
+            status = read_entry(node, &entries[n++], err);
+        if (status)
+            return status;
+    }
+    for (int i = 0; i < n && !status; i++)
+        status = entry(context, &entries[i], err);
+    return status ? status : check_coverage(entries, n, data_bytes, err);
+}
+
+enum roped_status safetensors_read(const void *header, size_t header_bytes,
+                                   uint64_t total_bytes,
+                                   safetensors_entry_fn *entry,
+                                   safetensors_metadata_fn *metadata,
+                                   void *context, struct roped_error *err)
+{
+    const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
+    size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES;
+    struct cJSON *tree;
+    if (bytes == 0 || json[0] != '{')
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: header does not start with '{'");
+    enum roped_status status = json_parse_unsigned(json, bytes, &tree, err);
+    if (status)
+        return status;
+    int n = cJSON_GetArraySize(tree);
+    struct safetensors_entry *entries = NULL;
+    if (n > SAFETENSORS_MAX_TENSORS + 1)
+        status = roped_fail(err, ROPED_INVALID,
+                            "safetensors: %d tensors, expected at most %d", n,
+                            SAFETENSORS_MAX_TENSORS);
+    if (!status) {
+        entries = calloc((size_t)n + 1, sizeof *entries);
+        if (!entries)
+            status = roped_fail(err, ROPED_NO_MEMORY,
+                                "no memory for %d tensors", n);
+    }
+    if (!status)
+        status = visit(tree, total_bytes - header_bytes, entries, entry,
+                       metadata, context, err);
+    free(entries);
+    json_free(tree);
+    return status;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static const char *written_name(enum roped_dtype dtype, bool fp8_as_u8)
+{
+    bool is_fp8 = ROPED_SET(dtype) & ROPED_FP8S;
+    return roped_dtype_name(is_fp8 && fp8_as_u8 ? ROPED_U8 : dtype);
+}
+
+static void write_entry(struct buffer *buffer,
+                        const struct safetensors_output *output,
+                        bool fp8_as_u8)
+{
+    const struct roped_tensor *tensor = output->tensor;
+    buffer_json_string(buffer, output->name);
+    buffer_printf(buffer, ":{\"dtype\":\"%s\",\"shape\":[",
+                  written_name(tensor->dtype, fp8_as_u8));
+    for (int i = 0; i < tensor->rank; i++)
+        buffer_printf(buffer, "%s%lld", i ? "," : "",
+                      (long long)tensor->dims[i]);
+    buffer_printf(buffer, "],\"data_offsets\":[%llu,%llu]}",
+                  (unsigned long long)output->offset,
+                  (unsigned long long)output->offset +
+                      (unsigned long long)roped_tensor_bytes(tensor));
+}
+
+enum roped_status safetensors_write_header(
+    struct buffer *buffer, struct safetensors_output *outputs, int n_outputs,
+    const char *const (*metadata)[2], int n_metadata, bool fp8_as_u8,
+    uint64_t *data_bytes, struct roped_error *err)
+{
+    size_t start = buffer->bytes;
+    uint64_t at = 0;
+    buffer_append(buffer, "\0\0\0\0\0\0\0\0", SAFETENSORS_PREFIX_BYTES);
+    buffer_text(buffer, "{");
+    if (n_metadata > 0)
+        buffer_text(buffer, "\"__metadata__\":{");
+    for (int i = 0; i < n_metadata; i++) {
+        buffer_text(buffer, i ? "," : "");
+        buffer_json_string(buffer, metadata[i][0]);
+        buffer_text(buffer, ":");
+        buffer_json_string(buffer, metadata[i][1]);
+    }
+    if (n_metadata > 0)
+        buffer_text(buffer, "}");
+    for (int i = 0; i < n_outputs; i++) {
+        outputs[i].offset = at;
+        if (i > 0 || n_metadata > 0)
+            buffer_text(buffer, ",");
+        write_entry(buffer, &outputs[i], fp8_as_u8);
+        at += (uint64_t)roped_tensor_bytes(outputs[i].tensor);
+    }
+    buffer_text(buffer, "}");
+    while ((buffer->bytes - start) % SAFETENSORS_DATA_ALIGNMENT &&
+           !buffer->has_failed)
+        buffer_text(buffer, " ");
+    if (buffer->has_failed)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the answer");
+    uint64_t n = buffer->bytes - start - SAFETENSORS_PREFIX_BYTES;
+    for (int i = 0; i < SAFETENSORS_PREFIX_BYTES; i++)
+        buffer->text[start + (size_t)i] = (char)(n >> (8 * i));
+    *data_bytes = at;
+    return ROPED_OK;
+}
