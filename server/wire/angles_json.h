@@ -32,8 +32,7 @@ angles_json_read(const char *name, const char *json, size_t json_bytes,
 void angles_json_fini(struct angles_json_set *set);
 
 /* One table as JSON: its parameters, rotary_dim, rows, resident bytes. */
-void angles_json_write(struct buffer *buffer,
-                       const struct roped_angle_set *set,
+void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
                        uint64_t resident_bytes);
 
 #endif

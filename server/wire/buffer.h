@@ -15,7 +15,7 @@ struct buffer {
     char *text; /* NUL-terminated, heap; NULL when empty */
     size_t bytes;
     size_t capacity;
-    bool is_fixed;  /* text is the caller's memory: never grown or freed */
+    bool is_fixed;   /* text is the caller's memory: never grown or freed */
     bool has_failed; /* an append did not fit or could not be allocated */
 };
 

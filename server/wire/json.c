@@ -18,7 +18,7 @@ struct scan {
     size_t bytes, at;
     int depth;
     bool is_unsigned; /* only integers of 0 or more */
-    const char *why; /* first thing that is wrong */
+    const char *why;  /* first thing that is wrong */
 };
 
 static bool refuse(struct scan *scan, const char *why)
@@ -273,9 +273,8 @@ static const char *find_duplicate(const struct cJSON *node)
     return NULL;
 }
 
-static enum roped_status parse(const char *text, size_t bytes,
-                               bool is_unsigned, struct cJSON **out,
-                               struct roped_error *err)
+static enum roped_status parse(const char *text, size_t bytes, bool is_unsigned,
+                               struct cJSON **out, struct roped_error *err)
 {
     static const char prefix[] = "failed to parse the request JSON buffer";
     struct scan scan = {.text = (const unsigned char *)text,
@@ -285,8 +284,8 @@ static enum roped_status parse(const char *text, size_t bytes,
     if (bytes == 0)
         return roped_fail(err, ROPED_INVALID, "%s: it is empty at 0", prefix);
     if (!scan_value(&scan))
-        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix,
-                          scan.why, scan.at);
+        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix, scan.why,
+                          scan.at);
     if (scan.at != bytes)
         return roped_fail(err, ROPED_INVALID,
                           "%s: something follows the value at %zu", prefix,

@@ -30,9 +30,10 @@ ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
 
 /* The same, and every number must be an integer of 0 or more written in digits
  * alone: sizes and offsets, where 2.0 and -0 are mistakes. */
-ROPED_MUST_CHECK enum roped_status
-json_parse_unsigned(const char *text, size_t bytes, struct cJSON **out,
-                    struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status json_parse_unsigned(const char *text,
+                                                       size_t bytes,
+                                                       struct cJSON **out,
+                                                       struct roped_error *err);
 void json_free(struct cJSON *tree);
 
 /* Member by exact name, or NULL. */

@@ -142,29 +142,27 @@ static enum roped_status read_datatype(const struct roped_call *call,
     if (!cJSON_IsString(node))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'datatype' of input '%s'", name);
-    tensor->dtype = roped_dtype_from_v2_name(node->valuestring,
-                                             strlen(node->valuestring));
+    tensor->dtype =
+        roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
     if (!tensor->dtype)
         return roped_fail(err, ROPED_INVALID, "invalid datatype for input %s",
                           name);
     if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID,
-                          "inference input '%s' data-type is '%s', but model "
-                          "'%s' expects '%s'",
-                          name, node->valuestring, model_of(call),
-                          roped_dtype_set_text(types, expected,
-                                               sizeof expected));
+        return roped_fail(
+            err, ROPED_INVALID,
+            "inference input '%s' data-type is '%s', but model "
+            "'%s' expects '%s'",
+            name, node->valuestring, model_of(call),
+            roped_dtype_set_text(types, expected, sizeof expected));
     return ROPED_OK;
 }
 
 /* Where an input's values are: exactly one of data and binary_data_size. */
-static enum roped_status place_input(struct roped_call *call,
-                                     const struct cJSON *node, int port,
-                                     struct roped_tensor *tensor,
-                                     unsigned char *binary,
-                                     uint64_t binary_bytes,
-                                     struct kserve_request *out,
-                                     struct roped_error *err)
+static enum roped_status
+place_input(struct roped_call *call, const struct cJSON *node, int port,
+            struct roped_tensor *tensor, unsigned char *binary,
+            uint64_t binary_bytes, struct kserve_request *out,
+            struct roped_error *err)
 {
     const char *name = call->op->in[port].name;
     const struct cJSON *params = json_member(node, "parameters");
@@ -206,24 +204,22 @@ static enum roped_status place_input(struct roped_call *call,
                           name, model_of(call), (long long)n_bytes,
                           (unsigned long long)bytes);
     if (bytes > binary_bytes - out->binary_bytes)
-        return roped_fail(err, ROPED_INVALID,
-                          "unexpected size for input '%s', expecting %llu "
-                          "additional bytes for model '%s'",
-                          name,
-                          (unsigned long long)(bytes - (binary_bytes -
-                                                        out->binary_bytes)),
-                          model_of(call));
+        return roped_fail(
+            err, ROPED_INVALID,
+            "unexpected size for input '%s', expecting %llu "
+            "additional bytes for model '%s'",
+            name,
+            (unsigned long long)(bytes - (binary_bytes - out->binary_bytes)),
+            model_of(call));
     tensor->data = binary ? binary + out->binary_bytes : NULL;
     out->binary_bytes += bytes;
     return ROPED_OK;
 }
 
-static enum roped_status read_input(struct roped_call *call,
-                                    const struct cJSON *node,
-                                    unsigned char *binary,
-                                    uint64_t binary_bytes,
-                                    struct kserve_request *out,
-                                    struct roped_error *err)
+static enum roped_status
+read_input(struct roped_call *call, const struct cJSON *node,
+           unsigned char *binary, uint64_t binary_bytes,
+           struct kserve_request *out, struct roped_error *err)
 {
     const struct cJSON *name = json_member(node, "name");
     struct roped_tensor tensor = {.data = NULL};
@@ -239,8 +235,8 @@ static enum roped_status read_input(struct roped_call *call,
         return roped_fail(err, ROPED_INVALID,
                           "input '%s' already exists in request",
                           name->valuestring);
-    enum roped_status status = read_datatype(
-        call, json_member(node, "datatype"), port, &tensor, err);
+    enum roped_status status =
+        read_datatype(call, json_member(node, "datatype"), port, &tensor, err);
     if (!status)
         status = read_shape(json_member(node, "shape"), name->valuestring,
                             &tensor, err);
@@ -266,9 +262,9 @@ static enum roped_status check_required(const struct roped_call *call,
         n_required += is_required;
         n_got += is_given;
         if (is_given && got_at < sizeof got)
-            got_at += (size_t)snprintf(got + got_at, sizeof got - got_at,
-                                       "%s'%s'", got_at ? "," : "",
-                                       op->in[i].name);
+            got_at +=
+                (size_t)snprintf(got + got_at, sizeof got - got_at, "%s'%s'",
+                                 got_at ? "," : "", op->in[i].name);
         if (is_given || !is_required)
             continue;
         n_missing++;
@@ -357,12 +353,12 @@ static enum roped_status read_tree(struct roped_call *call,
             status = read_output(call, node, out, err);
     }
     if (!status && out->binary_bytes != binary_bytes)
-        status = roped_fail(err, ROPED_INVALID,
-                            "unexpected additional input data for model '%s': "
-                            "%llu bytes are left over",
-                            model_of(call),
-                            (unsigned long long)(binary_bytes -
-                                                 out->binary_bytes));
+        status =
+            roped_fail(err, ROPED_INVALID,
+                       "unexpected additional input data for model '%s': "
+                       "%llu bytes are left over",
+                       model_of(call),
+                       (unsigned long long)(binary_bytes - out->binary_bytes));
     return status ? status : check_required(call, err);
 }
 
@@ -385,8 +381,8 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
 /* ----------------------------------------------------------- JSON tensors */
 
 static enum roped_status store_number(const struct roped_tensor *tensor,
-                                      const char *name, int64_t i,
-                                      double value, struct roped_error *err)
+                                      const char *name, int64_t i, double value,
+                                      struct roped_error *err)
 {
     unsigned char *at = (unsigned char *)tensor->data +
                         (size_t)i * roped_dtype_bytes(tensor->dtype);
@@ -430,8 +426,7 @@ static enum roped_status store_values(const struct roped_tensor *tensor,
             return roped_fail(err, ROPED_INVALID,
                               "Shape does not match true shape of 'data' field "
                               "of input '%s': more than %lld values",
-                              name,
-                              (long long)roped_tensor_elements(tensor));
+                              name, (long long)roped_tensor_elements(tensor));
         if (!cJSON_IsNumber(item))
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': value at index %lld is no number",
@@ -472,11 +467,11 @@ static enum roped_status store_tensors(struct roped_call *call,
     return ROPED_OK;
 }
 
-enum roped_status
-kserve_read_json_tensors(struct roped_call *call, const char *json,
-                         size_t json_bytes,
-                         const struct kserve_request *request, void *memory,
-                         struct roped_error *err)
+enum roped_status kserve_read_json_tensors(struct roped_call *call,
+                                           const char *json, size_t json_bytes,
+                                           const struct kserve_request *request,
+                                           void *memory,
+                                           struct roped_error *err)
 {
     struct cJSON *tree;
     enum roped_status status = json_parse(json, json_bytes, &tree, err);
@@ -541,9 +536,8 @@ static void write_values(struct buffer *buffer,
     int64_t n = roped_tensor_elements(tensor);
     buffer_text(buffer, ",\"data\":[");
     for (int64_t i = 0; i < n; i++) {
-        const unsigned char *at =
-            (const unsigned char *)tensor->data +
-            (size_t)i * roped_dtype_bytes(tensor->dtype);
+        const unsigned char *at = (const unsigned char *)tensor->data +
+                                  (size_t)i * roped_dtype_bytes(tensor->dtype);
         if (i)
             buffer_text(buffer, ",");
         if (tensor->dtype == ROPED_F32) {

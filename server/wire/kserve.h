@@ -15,12 +15,12 @@
 enum { KSERVE_ID_BYTES = 128 };
 
 struct kserve_request {
-    char id[KSERVE_ID_BYTES];       /* "" : absent */
-    char table[ROPED_NAME_BYTES];   /* request parameter 'table', or "" */
-    bool binary_output;             /* binary_data_output of the request */
-    int n_outputs;                  /* 0: all, in the operator's order */
+    char id[KSERVE_ID_BYTES];     /* "" : absent */
+    char table[ROPED_NAME_BYTES]; /* request parameter 'table', or "" */
+    bool binary_output;           /* binary_data_output of the request */
+    int n_outputs;                /* 0: all, in the operator's order */
     struct {
-        int port;                   /* output index of the operator */
+        int port; /* output index of the operator */
         bool is_binary;
     } output[ROPED_MAX_OUTPUTS];
     uint64_t binary_bytes;          /* used after the JSON */

@@ -28,12 +28,12 @@ enum roped_status safetensors_header_bytes(const void *prefix,
                           "most %d",
                           (unsigned long long)n, SAFETENSORS_MAX_HEADER_BYTES);
     if (n > total_bytes - SAFETENSORS_PREFIX_BYTES)
-        return roped_fail(err, ROPED_INVALID,
-                          "safetensors: header length is %llu, but only %llu "
-                          "bytes follow",
-                          (unsigned long long)n,
-                          (unsigned long long)(total_bytes -
-                                               SAFETENSORS_PREFIX_BYTES));
+        return roped_fail(
+            err, ROPED_INVALID,
+            "safetensors: header length is %llu, but only %llu "
+            "bytes follow",
+            (unsigned long long)n,
+            (unsigned long long)(total_bytes - SAFETENSORS_PREFIX_BYTES));
     *header_bytes = SAFETENSORS_PREFIX_BYTES + (size_t)n;
     return ROPED_OK;
 }
@@ -51,10 +51,9 @@ static enum roped_status read_shape(const struct cJSON *node,
     {
         uint64_t size;
         if (entry->tensor.rank == ROPED_MAX_RANK)
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': rank %d, expected at most %d",
-                              entry->name, cJSON_GetArraySize(node),
-                              ROPED_MAX_RANK);
+            return roped_fail(
+                err, ROPED_INVALID, "tensor '%s': rank %d, expected at most %d",
+                entry->name, cJSON_GetArraySize(node), ROPED_MAX_RANK);
         if (!json_is_size(dim, &size))
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': dim %d is not an integer of 0 or "
@@ -124,8 +123,8 @@ static int compare_begin(const void *a, const void *b)
 }
 
 /* Without holes or overlaps, from 0 to the end of the data. */
-static enum roped_status check_coverage(struct safetensors_entry *sorted,
-                                        int n, uint64_t data_bytes,
+static enum roped_status check_coverage(struct safetensors_entry *sorted, int n,
+                                        uint64_t data_bytes,
                                         struct roped_error *err)
 {
     uint64_t at = 0;
@@ -178,8 +177,8 @@ static enum roped_status read_metadata(const struct cJSON *node,
 static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
                                struct safetensors_entry *entries,
                                safetensors_entry_fn *entry,
-                               safetensors_metadata_fn *metadata,
-                               void *context, struct roped_error *err)
+                               safetensors_metadata_fn *metadata, void *context,
+                               struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
     const struct cJSON *node;
@@ -222,8 +221,8 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
     if (!status) {
         entries = calloc((size_t)n + 1, sizeof *entries);
         if (!entries)
-            status = roped_fail(err, ROPED_NO_MEMORY,
-                                "no memory for %d tensors", n);
+            status =
+                roped_fail(err, ROPED_NO_MEMORY, "no memory for %d tensors", n);
     }
     if (!status)
         status = visit(tree, total_bytes - header_bytes, entries, entry,
@@ -242,8 +241,7 @@ static const char *written_name(enum roped_dtype dtype, bool fp8_as_u8)
 }
 
 static void write_entry(struct buffer *buffer,
-                        const struct safetensors_output *output,
-                        bool fp8_as_u8)
+                        const struct safetensors_output *output, bool fp8_as_u8)
 {
     const struct roped_tensor *tensor = output->tensor;
     buffer_json_string(buffer, output->name);

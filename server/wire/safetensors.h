@@ -33,9 +33,10 @@ safetensors_entry_fn(void *context, const struct safetensors_entry *entry,
                      struct roped_error *err);
 
 /* Called per string of __metadata__; name and value live for the call. */
-typedef enum roped_status
-safetensors_metadata_fn(void *context, const char *name, const char *value,
-                        struct roped_error *err);
+typedef enum roped_status safetensors_metadata_fn(void *context,
+                                                  const char *name,
+                                                  const char *value,
+                                                  struct roped_error *err);
 
 /*
  * Bytes of prefix + JSON, from the first 8 bytes of a body of total_bytes.
@@ -50,10 +51,9 @@ safetensors_header_bytes(const void *prefix, uint64_t total_bytes,
  * total_bytes; the data need not be there. metadata may be NULL.
  */
 ROPED_MUST_CHECK enum roped_status
-safetensors_read(const void *header, size_t header_bytes,
-                 uint64_t total_bytes, safetensors_entry_fn *entry,
-                 safetensors_metadata_fn *metadata, void *context,
-                 struct roped_error *err);
+safetensors_read(const void *header, size_t header_bytes, uint64_t total_bytes,
+                 safetensors_entry_fn *entry, safetensors_metadata_fn *metadata,
+                 void *context, struct roped_error *err);
 
 /* A tensor to be written. fp8_as_u8 in the writer turns FP8 names into U8. */
 struct safetensors_output {
@@ -68,11 +68,9 @@ struct safetensors_output {
  * starts at a multiple of 64 from the start of the file. metadata: n_metadata
  * pairs of name and value. Returns the data bytes.
  */
-ROPED_MUST_CHECK enum roped_status
-safetensors_write_header(struct buffer *buffer,
-                         struct safetensors_output *outputs, int n_outputs,
-                         const char *const (*metadata)[2], int n_metadata,
-                         bool fp8_as_u8, uint64_t *data_bytes,
-                         struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status safetensors_write_header(
+    struct buffer *buffer, struct safetensors_output *outputs, int n_outputs,
+    const char *const (*metadata)[2], int n_metadata, bool fp8_as_u8,
+    uint64_t *data_bytes, struct roped_error *err);
 
 #endif

@@ -25,16 +25,14 @@ enum roped_status v1_read_request(struct roped_call *call, const void *header,
                                   void *data, struct roped_error *err)
 {
     struct binding binding = {call, data};
-    return safetensors_read(header, header_bytes, total_bytes, bind_entry,
-                            NULL, &binding, err);
+    return safetensors_read(header, header_bytes, total_bytes, bind_entry, NULL,
+                            &binding, err);
 }
 
-enum roped_status v1_write_response_header(struct buffer *buffer,
-                                           const struct roped_call *call,
-                                           bool fp8_as_u8,
-                                           uint64_t offset[ROPED_MAX_OUTPUTS],
-                                           uint64_t *data_bytes,
-                                           struct roped_error *err)
+enum roped_status
+v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
+                         bool fp8_as_u8, uint64_t offset[ROPED_MAX_OUTPUTS],
+                         uint64_t *data_bytes, struct roped_error *err)
 {
     struct safetensors_output outputs[ROPED_MAX_OUTPUTS];
     int port[ROPED_MAX_OUTPUTS];

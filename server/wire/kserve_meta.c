@@ -1,0 +1,334 @@
+/*
+ * kserve_meta.c - documents about models, from the operator table.
+ *
+ * A v2 tensor has one datatype and one shape, an operator's port may have
+ * several: the metadata states the widest type and the first form's shape, and
+ * lists all of them under "parameters", which clients ignore.
+ */
+#include "wire/kserve_meta.h"
+
+#include <string.h>
+
+void kserve_write_server(struct buffer *buffer, const char *server_name,
+                         const char *version)
+{
+    buffer_text(buffer, "{\"name\":");
+    buffer_json_string(buffer, server_name);
+    buffer_text(buffer, ",\"version\":");
+    buffer_json_string(buffer, version);
+    buffer_text(buffer,
+                ",\"extensions\":[\"binary_tensor_data\",\"parameters\","
+                "\"statistics\",\"model_configuration\",\"model_repository\","
+                "\"roped_safetensors\"]}");
+}
+
+static enum roped_dtype widest(uint32_t set)
+{
+    enum roped_dtype best = ROPED_NO_DTYPE;
+    for (int i = 1; i < ROPED_DTYPE_COUNT; i++)
+        if ((set & ROPED_SET(i)) &&
+            roped_dtype_bytes((enum roped_dtype)i) > roped_dtype_bytes(best))
+            best = (enum roped_dtype)i;
+    return best;
+}
+
+/* [-1, -1, 128]: a pack is one variable dim of the first form */
+static void write_dims(struct buffer *buffer, const struct roped_port *port)
+{
+    struct roped_shape_pattern pattern;
+    if (roped_port_pattern(port, 0, &pattern, NULL))
+        pattern.count = 0;
+    buffer_text(buffer, "[");
+    for (int i = 0; i < pattern.count; i++)
+        buffer_printf(buffer, "%s%lld", i ? "," : "",
+                      pattern.dim[i].name[0] ? -1LL
+                                             : (long long)pattern.dim[i].size);
+    buffer_text(buffer, "]");
+}
+
+static void write_datatypes(struct buffer *buffer, uint32_t set)
+{
+    bool is_first = true;
+    buffer_text(buffer, "\"");
+    for (int i = ROPED_DTYPE_COUNT - 1; i > 0; i--) {
+        if (!(set & ROPED_SET(i)))
+            continue;
+        buffer_printf(buffer, "%s%s", is_first ? "" : ",",
+                      roped_dtype_name((enum roped_dtype)i));
+        is_first = false;
+    }
+    buffer_text(buffer, "\"");
+}
+
+static void write_tensor(struct buffer *buffer, const struct roped_op *op,
+                         const struct roped_port *port)
+{
+    uint32_t set = roped_op_types(op, port);
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", port->name,
+                  roped_dtype_v2_name(widest(set)));
+    write_dims(buffer, port);
+    buffer_text(buffer, ",\"parameters\":{\"datatypes\":");
+    write_datatypes(buffer, set);
+    buffer_text(buffer, ",\"shape\":");
+    buffer_json_string(buffer, port->shape);
+    if (set & ROPED_FP8S) {
+        buffer_text(buffer, ",\"content_datatype\":");
+        buffer_json_string(buffer, roped_dtype_name(widest(set)));
+    }
+    buffer_text(buffer, "}}");
+}
+
+void kserve_write_model(struct buffer *buffer, const struct roped_op *op,
+                        const char *backend)
+{
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":"
+                  "\"roped_%s\",\"inputs\":[",
+                  op->name, backend);
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_tensor(buffer, op, &op->in[i]);
+    }
+    buffer_text(buffer, "],\"outputs\":[");
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_tensor(buffer, op, &op->out[i]);
+    }
+    buffer_text(buffer, "]}");
+}
+
+static void write_config_tensor(struct buffer *buffer,
+                                const struct roped_op *op,
+                                const struct roped_port *port, bool is_input)
+{
+    enum roped_dtype dtype = widest(roped_op_types(op, port));
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"data_type\":\"%s\",\"dims\":", port->name,
+                  roped_dtype_config_name(dtype));
+    write_dims(buffer, port);
+    if (is_input)
+        buffer_printf(buffer, ",\"optional\":%s",
+                      port->flags & ROPED_OPTIONAL ? "true" : "false");
+    buffer_text(buffer, "}");
+}
+
+void kserve_write_config(struct buffer *buffer, const struct roped_op *op,
+                         const char *backend)
+{
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"platform\":\"roped_%s\",\"backend\":"
+                  "\"roped\",\"max_batch_size\":0,\"input\":[",
+                  op->name, backend);
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_config_tensor(buffer, op, &op->in[i], true);
+    }
+    buffer_text(buffer, "],\"output\":[");
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_config_tensor(buffer, op, &op->out[i], false);
+    }
+    buffer_text(buffer, "]}");
+}
+
+void kserve_write_index(struct buffer *buffer)
+{
+    buffer_text(buffer, "[");
+    for (int i = 0; i < roped_op_count(); i++)
+        buffer_printf(buffer,
+                      "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":"
+                      "\"READY\",\"reason\":\"\"}",
+                      i ? "," : "", roped_op_at(i)->name);
+    buffer_text(buffer, "]");
+}
+
+static void write_duration(struct buffer *buffer, const char *name,
+                           uint64_t count, uint64_t ns)
+{
+    buffer_printf(buffer, "\"%s\":{\"count\":%llu,\"ns\":%llu}", name,
+                  (unsigned long long)count, (unsigned long long)ns);
+}
+
+static void write_model_statistics(struct buffer *buffer,
+                                   const struct roped_op *op,
+                                   const struct kserve_statistics *s)
+{
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"version\":\"1\",\"last_inference\":%llu,"
+                  "\"inference_count\":%llu,\"execution_count\":%llu,"
+                  "\"inference_stats\":{",
+                  op->name, (unsigned long long)s->last_inference_ms,
+                  (unsigned long long)s->success_count,
+                  (unsigned long long)s->execution_count);
+    write_duration(buffer, "success", s->success_count, s->success_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "fail", s->fail_count, s->fail_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "queue", s->success_count, s->queue_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "compute_input", s->success_count,
+                   s->compute_input_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "compute_infer", s->success_count,
+                   s->compute_infer_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "compute_output", s->success_count,
+                   s->compute_output_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "cache_hit", 0, 0);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "cache_miss", 0, 0);
+    buffer_text(buffer, "},\"response_stats\":{},\"batch_stats\":[{"
+                        "\"batch_size\":1,");
+    write_duration(buffer, "compute_input", s->success_count,
+                   s->compute_input_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "compute_infer", s->success_count,
+                   s->compute_infer_ns);
+    buffer_text(buffer, ",");
+    write_duration(buffer, "compute_output", s->success_count,
+                   s->compute_output_ns);
+    buffer_text(buffer, "}],\"memory_usage\":[]}");
+}
+
+void kserve_write_statistics(struct buffer *buffer,
+                             const struct roped_op *const *ops,
+                             const struct kserve_statistics *statistics,
+                             int n_ops)
+{
+    buffer_text(buffer, "{\"model_stats\":[");
+    for (int i = 0; i < n_ops; i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_model_statistics(buffer, ops[i], &statistics[i]);
+    }
+    buffer_text(buffer, "]}");
+}
+
+/* ------------------------------------------------- the operator, described */
+
+static const char *kind_name(enum roped_param_kind kind)
+{
+    switch (kind) {
+    case ROPED_PARAM_FLOAT:
+        return "float";
+    case ROPED_PARAM_INT:
+        return "int";
+    case ROPED_PARAM_BOOL:
+        return "bool";
+    case ROPED_PARAM_CHOICE:
+        return "choice";
+    case ROPED_PARAM_DTYPE:
+        return "dtype";
+    case ROPED_PARAM_INTS:
+        return "ints";
+    }
+    return "";
+}
+
+static void describe_port(struct buffer *buffer, const struct roped_op *op,
+                          const struct roped_port *port, bool is_input)
+{
+    buffer_printf(buffer, "{\"name\":\"%s\",\"datatypes\":", port->name);
+    write_datatypes(buffer, roped_op_types(op, port));
+    buffer_text(buffer, ",\"shape\":");
+    buffer_json_string(buffer, port->shape);
+    if (is_input)
+        buffer_printf(buffer, ",\"optional\":%s",
+                      port->flags & ROPED_OPTIONAL ? "true" : "false");
+    if (port->requires_)
+        buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
+    buffer_text(buffer, ",\"doc\":");
+    buffer_json_string(buffer, port->doc);
+    buffer_text(buffer, "}");
+}
+
+static void describe_default(struct buffer *buffer,
+                             const struct roped_param *param)
+{
+    char choice[32];
+    if (param->flags & ROPED_NO_DEFAULT || param->kind == ROPED_PARAM_INTS)
+        return;
+    buffer_text(buffer, ",\"default\":");
+    if (param->choices)
+        buffer_json_string(buffer, roped_param_choice(param, (int)param->init,
+                                                      choice, sizeof choice));
+    else if (param->kind == ROPED_PARAM_BOOL)
+        buffer_text(buffer, param->init != 0 ? "true" : "false");
+    else
+        buffer_double(buffer, param->init);
+}
+
+static void describe_param(struct buffer *buffer,
+                           const struct roped_param *param)
+{
+    char choice[32];
+    buffer_printf(buffer, "{\"name\":\"%s\",\"kind\":\"%s\"", param->name,
+                  kind_name(param->kind));
+    describe_default(buffer, param);
+    if (param->min != 0 || param->max != 0) {
+        buffer_printf(buffer, ",\"%s\":",
+                      param->flags & ROPED_ABOVE_MIN ? "above" : "min");
+        buffer_double(buffer, param->min);
+        buffer_text(buffer, ",\"max\":");
+        buffer_double(buffer, param->max);
+    }
+    if (param->choices) {
+        buffer_text(buffer, ",\"choices\":[");
+        for (int i = 0; i < roped_param_choices(param); i++)
+            buffer_printf(buffer, "%s\"%s\"", i ? "," : "",
+                          roped_param_choice(param, i, choice, sizeof choice));
+        buffer_text(buffer, "]");
+    }
+    buffer_text(buffer, ",\"doc\":");
+    buffer_json_string(buffer, param->doc);
+    buffer_text(buffer, "}");
+}
+
+void describe_write_op(struct buffer *buffer, const struct roped_op *op)
+{
+    buffer_printf(buffer,
+                  "{\"name\":\"%s\",\"since\":\"%s\",\"summary\":", op->name,
+                  op->since);
+    buffer_json_string(buffer, op->summary);
+    buffer_text(buffer, ",\"forms\":[");
+    for (int i = 0; i < ROPED_MAX_FORMS && op->form[i].name; i++) {
+        buffer_printf(buffer, "%s{\"name\":\"%s\",\"doc\":", i ? "," : "",
+                      op->form[i].name);
+        buffer_json_string(buffer, op->form[i].doc);
+        buffer_text(buffer, "}");
+    }
+    buffer_text(buffer, "],\"inputs\":[");
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        describe_port(buffer, op, &op->in[i], true);
+    }
+    buffer_text(buffer, "],\"outputs\":[");
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        describe_port(buffer, op, &op->out[i], false);
+    }
+    buffer_text(buffer, "],\"parameters\":[");
+    for (int i = 0; i < roped_op_params(op); i++) {
+        buffer_text(buffer, i ? "," : "");
+        describe_param(buffer, &op->param[i]);
+    }
+    buffer_text(buffer, "]");
+    if (op->rule_doc) {
+        buffer_text(buffer, ",\"rule\":");
+        buffer_json_string(buffer, op->rule_doc);
+    }
+    buffer_text(buffer, "}");
+}
+
+void describe_write_ops(struct buffer *buffer)
+{
+    buffer_text(buffer, "{\"operators\":[");
+    for (int i = 0; i < roped_op_count(); i++) {
+        buffer_printf(buffer, "%s{\"name\":\"%s\",\"summary\":", i ? "," : "",
+                      roped_op_at(i)->name);
+        buffer_json_string(buffer, roped_op_at(i)->summary);
+        buffer_text(buffer, "}");
+    }
+    buffer_text(buffer, "]}");
+}
