@@ -42,8 +42,8 @@ struct exec_options {
 
 /* Nanoseconds of each stage of one job; 0 where a stage did not happen. */
 struct exec_timing {
-    uint64_t queue_ns;  /* accepted to taken by a lane */
-    uint64_t plan_ns;   /* value checks, frequencies, table */
+    uint64_t queue_ns; /* accepted to taken by a lane */
+    uint64_t plan_ns;  /* value checks, frequencies, table */
     uint64_t h2d_ns;
     uint64_t kernel_ns;
     uint64_t d2h_ns;
@@ -53,12 +53,12 @@ struct exec_job {
     /* set by the caller; the call is resolved, in[] and out[] data point at
      * host memory, out[] data may be at any byte address */
     struct roped_call call;
-    struct table_entry *table;   /* behind call.angle_set, or NULL; not owned */
-    bool is_pinned;              /* in[] and out[] are in pinned blocks */
-    uint64_t deadline_ns;        /* CLOCK_MONOTONIC, 0: none */
+    struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
+    bool is_pinned;            /* in[] and out[] are in pinned blocks */
+    uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */
     void (*done)(struct exec_job *job);
-    void *owner;                 /* for done */
-    atomic_bool is_canceled;     /* set by anyone: do not start it */
+    void *owner;             /* for done */
+    atomic_bool is_canceled; /* set by anyone: do not start it */
 
     /* set by the executor */
     enum roped_status status;

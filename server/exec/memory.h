@@ -19,8 +19,8 @@ struct memory_pool;
 /* A range of host memory, 64-byte aligned. start NULL: none. */
 struct memory_block {
     unsigned char *start;
-    size_t bytes;      /* usable, at least what was asked for */
-    bool is_pinned;    /* the device may read and write it in place */
+    size_t bytes;   /* usable, at least what was asked for */
+    bool is_pinned; /* the device may read and write it in place */
 };
 
 struct memory_usage {
@@ -30,16 +30,16 @@ struct memory_usage {
 };
 
 ROPED_MUST_CHECK enum roped_status
-memory_open(const struct roped_backend_api *api,
-            struct roped_backend *backend, size_t pool_bytes,
-            size_t budget_bytes, struct memory_pool **out,
+memory_open(const struct roped_backend_api *api, struct roped_backend *backend,
+            size_t pool_bytes, size_t budget_bytes, struct memory_pool **out,
             struct roped_error *err);
 void memory_close(struct memory_pool *pool);
 
 /* Thread-safe. bytes 0 is a valid block of 0 usable bytes. */
-ROPED_MUST_CHECK enum roped_status
-memory_take(struct memory_pool *pool, size_t bytes,
-            struct memory_block *out, struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status memory_take(struct memory_pool *pool,
+                                               size_t bytes,
+                                               struct memory_block *out,
+                                               struct roped_error *err);
 
 /* Gives a block back and clears it; an empty block is ignored. */
 void memory_give(struct memory_pool *pool, struct memory_block *block);

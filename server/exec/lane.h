@@ -1,0 +1,45 @@
+/*
+ * lane.h - one lane: a queue of the backend, memory on the device for one
+ * call, and the steps that take a job from host memory to host memory.
+ */
+#ifndef ROPED_EXEC_LANE_H
+#define ROPED_EXEC_LANE_H
+
+#include "exec/executor.h"
+
+#include <stdatomic.h>
+
+/* What the lanes of one executor share. */
+struct lane_shared {
+    const struct roped_backend_api *api;
+    struct roped_backend *backend;
+    struct tables *tables;
+    uint64_t device_bytes; /* arenas of all lanes together */
+    uint64_t mapped_bytes;
+    atomic_uint_least64_t arena_bytes;
+    atomic_uint_least64_t device_errors;
+};
+
+struct lane {
+    struct lane_shared *shared;
+    struct roped_queue *queue;
+    unsigned char *arena; /* device memory */
+    uint64_t arena_bytes;
+    void *scratch; /* host memory that the device reaches: aux */
+    size_t scratch_bytes;
+    struct roped_call call; /* the job's, with device pointers */
+    bool has_copies;        /* this job's: marks were set */
+};
+
+ROPED_MUST_CHECK enum roped_status lane_init(struct lane *lane,
+                                             struct lane_shared *shared,
+                                             struct roped_error *err);
+void lane_fini(struct lane *lane);
+
+/* Runs a job to its end on the calling thread: fills status, error, timing. */
+void lane_run(struct lane *lane, struct exec_job *job);
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t lane_now_ns(void);
+
+#endif
