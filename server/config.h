@@ -14,12 +14,12 @@
 enum { CONFIG_TEXT_BYTES = 256 };
 
 struct config {
-#define CONFIG_TEXT(id, init, help) char id[CONFIG_TEXT_BYTES];
-#define CONFIG_COUNT(id, init, min, max, help) int64_t id;
-#define CONFIG_BYTES(id, init, min, max, help) uint64_t id;
+#define CONFIG_TEXT(id, init, help)              char id[CONFIG_TEXT_BYTES];
+#define CONFIG_COUNT(id, init, min, max, help)   int64_t id;
+#define CONFIG_BYTES(id, init, min, max, help)   uint64_t id;
 #define CONFIG_SECONDS(id, init, min, max, help) double id;
-#define CONFIG_BOOL(id, init, help) bool id;
-#define CONFIG_CHOICE(id, init, choices, help) char id[CONFIG_TEXT_BYTES];
+#define CONFIG_BOOL(id, init, help)              bool id;
+#define CONFIG_CHOICE(id, init, choices, help)   char id[CONFIG_TEXT_BYTES];
 #include "config.def"
 };
 
@@ -33,9 +33,10 @@ enum config_action {
 };
 
 /* Reads everything, in order; ROPED_INVALID names key, source and range. */
-ROPED_MUST_CHECK enum roped_status
-config_load(struct config *config, int argc, char **argv,
-            enum config_action *action, struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status config_load(struct config *config, int argc,
+                                               char **argv,
+                                               enum config_action *action,
+                                               struct roped_error *err);
 
 /* Every key with unit, default and help: --help, and roped.conf (commented). */
 void config_write_help(FILE *out);

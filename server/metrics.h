@@ -59,8 +59,7 @@ struct metrics_gauges {
 };
 
 /* Text format 0.0.4 of everything, one HELP and TYPE per family. */
-void metrics_write(struct metrics *metrics,
-                   const struct metrics_gauges *gauges,
+void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
                    struct buffer *buffer);
 
 /* Totals of one operator for the v2 statistics. */

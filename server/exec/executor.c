@@ -285,9 +285,26 @@ static struct driver *inline_lane(struct executor *exec,
     return NULL;
 }
 
-static void run_inline(struct executor *exec, struct driver *driver,
-                       struct exec_job *job)
+static void start_job(struct exec_job *job)
 {
+    job->accepted_ns = lane_now_ns();
+    job->next = NULL;
+    job->status = ROPED_OK;
+    memset(&job->timing, 0, sizeof job->timing);
+}
+
+bool exec_run_inline(struct executor *exec, struct exec_job *job)
+{
+    pthread_mutex_lock(&exec->lock);
+    struct driver *driver = exec->is_draining ? NULL : inline_lane(exec, job);
+    if (driver) {
+        driver->state = LANE_BUSY;
+        exec->n_busy++;
+    }
+    pthread_mutex_unlock(&exec->lock);
+    if (!driver)
+        return false;
+    start_job(job);
     lane_run(&driver->lane, job);
     pthread_mutex_lock(&exec->lock);
     driver->state = LANE_IDLE;
@@ -298,15 +315,13 @@ static void run_inline(struct executor *exec, struct driver *driver,
         pthread_cond_broadcast(&exec->idle);
     pthread_mutex_unlock(&exec->lock);
     job->done(job);
+    return true;
 }
 
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
-    job->accepted_ns = lane_now_ns();
-    job->next = NULL;
-    job->status = ROPED_OK;
-    memset(&job->timing, 0, sizeof job->timing);
+    start_job(job);
     pthread_mutex_lock(&exec->lock);
     if (exec->is_draining || exec->n_queued >= exec->options.queue_depth) {
         bool is_draining = exec->is_draining;
@@ -316,14 +331,6 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
         return roped_fail(err, ROPED_BUSY,
                           "Exceeds maximum queue size: %d calls wait",
                           exec->options.queue_depth);
-    }
-    struct driver *driver = inline_lane(exec, job);
-    if (driver) {
-        driver->state = LANE_BUSY;
-        exec->n_busy++;
-        pthread_mutex_unlock(&exec->lock);
-        run_inline(exec, driver, job);
-        return ROPED_OK;
     }
     *exec->last = job;
     exec->last = &job->next;

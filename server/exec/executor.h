@@ -6,8 +6,8 @@
  * the thread that drives it. A job waits in one bounded first-in first-out
  * queue; the next free lane plans it, uploads, launches, downloads, waits,
  * and calls done. Jobs are the caller's memory; done runs exactly once per
- * accepted job, on a lane's thread (or inside exec_submit where the job ran
- * inline), also for deadline, cancel and shutdown, and after it the executor
+ * accepted job, on a lane's thread (or inside exec_run_inline), also for
+ * deadline, cancel and shutdown, and after it the executor
  * never touches the job.
  *
  * LOCKS. One mutex guards the queue and the lanes' states. No lock is held
@@ -36,8 +36,8 @@ struct exec_options {
     uint64_t device_bytes;       /* device arenas of all lanes together */
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
-    uint64_t inline_bytes;       /* smaller jobs may run in exec_submit */
-    uint64_t mapped_bytes;       /* smaller jobs use host memory in place */
+    uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
+    uint64_t mapped_bytes; /* smaller jobs use host memory in place */
 };
 
 /* Nanoseconds of each stage of one job; 0 where a stage did not happen. */
@@ -57,8 +57,10 @@ struct exec_job {
     bool is_pinned;            /* in[] and out[] are in pinned blocks */
     uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */
     void (*done)(struct exec_job *job);
-    void *owner;             /* for done */
-    atomic_bool is_canceled; /* set by anyone: do not start it */
+    void *owner;                           /* for done */
+    atomic_bool is_canceled;               /* set by anyone: do not start it */
+    bool (*is_gone)(struct exec_job *job); /* (optional) asked just before
+                                              it starts: cancel it? */
 
     /* set by the executor */
     enum roped_status status;
@@ -91,12 +93,18 @@ void exec_close(struct executor *exec);
 
 /*
  * Accepts a job or refuses it: ROPED_BUSY when the queue is full or draining.
- * A job of at most inline_bytes runs on the calling thread if a lane is free
- * and nothing waits: then done has run when exec_submit returns ROPED_OK.
+ * done runs later, on a lane's thread.
  */
 ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct exec_job *job,
                                                struct roped_error *err);
+
+/*
+ * Runs a job of at most inline_bytes on the calling thread if a lane is idle
+ * and nothing waits; done has run when it returns true. False: nothing was
+ * done, submit it.
+ */
+bool exec_run_inline(struct executor *exec, struct exec_job *job);
 
 /* False when a new job would be refused now: asked before a body is read. */
 bool exec_has_room(struct executor *exec);

@@ -328,7 +328,7 @@ void lane_run(struct lane *lane, struct exec_job *job)
     struct resident_table *table = NULL;
     uint64_t now = lane_now_ns();
     job->timing.queue_ns = now - job->accepted_ns;
-    if (atomic_load(&job->is_canceled))
+    if (atomic_load(&job->is_canceled) || (job->is_gone && job->is_gone(job)))
         job->status =
             roped_fail(&job->error, ROPED_CANCELED, "the client went away");
     else if (job->deadline_ns && now > job->deadline_ns)

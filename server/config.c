@@ -1,0 +1,468 @@
+/*
+ * config.c - settings from config.def: one row per key, and one parser per
+ * kind that serves file, environment and flags alike.
+ */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { TEXT, COUNT, BYTES, SECONDS, BOOL, CHOICE };
+
+struct row {
+    const char *key;
+    enum kind kind;
+    size_t offset;
+    const char *init_text; /* TEXT, CHOICE */
+    double init, min, max;
+    const char *choices;
+    const char *help;
+};
+
+/* clang-format off */
+static const struct row rows[] = {
+#define CONFIG_TEXT(id, init_, help_) {#id, TEXT, offsetof(struct config, id), .init_text = init_, .help = help_},
+#define CONFIG_COUNT(id, init_, min_, max_, help_) {#id, COUNT, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
+#define CONFIG_BYTES(id, init_, min_, max_, help_) {#id, BYTES, offsetof(struct config, id), .init = (double)(init_), .min = (double)(min_), .max = (double)(max_), .help = help_},
+#define CONFIG_SECONDS(id, init_, min_, max_, help_) {#id, SECONDS, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
+#define CONFIG_BOOL(id, init_, help_) {#id, BOOL, offsetof(struct config, id), .init = init_, .help = help_},
+#define CONFIG_CHOICE(id, init_, choices_, help_) {#id, CHOICE, offsetof(struct config, id), .init_text = init_, .choices = choices_, .help = help_},
+#include "config.def"
+};
+/* clang-format on */
+
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* Where a value came from, for messages: "flag", "environment", "x.conf:3" */
+struct source {
+    const char *name;
+    int line; /* 0: none */
+};
+
+static enum roped_status refuse(const struct source *source, const char *key,
+                                const char *value, const char *expected,
+                                struct roped_error *err)
+{
+    char where[160];
+    if (source->line)
+        snprintf(where, sizeof where, "%.140s:%d", source->name, source->line);
+    else
+        snprintf(where, sizeof where, "%.140s", source->name);
+    return roped_fail(err, ROPED_INVALID, "%s: %s is '%.64s', expected %s",
+                      where, key, value, expected);
+}
+
+/* ----------------------------------------------------------------- values */
+
+static bool parse_number(const char *text, bool has_unit, double *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    errno = 0;
+    *out = strtod(text, &end);
+    int unit = tolower((unsigned char)*end);
+    if (has_unit && unit && strchr("kmgt", unit)) {
+        *out *= ldexp(1, 10 * (unit == 'k'   ? 1
+                               : unit == 'm' ? 2
+                               : unit == 'g' ? 3
+                                             : 4));
+        end++;
+    }
+    return *end == '\0' && errno == 0 && isfinite(*out);
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    while (*choices) {
+        size_t n = strcspn(choices, "|");
+        if (n == length && memcmp(choices, text, n) == 0)
+            return true;
+        choices += n + (choices[n] == '|');
+    }
+    return false;
+}
+
+static enum roped_status set_number(struct config *config,
+                                    const struct row *row,
+                                    const struct source *source,
+                                    const char *text, struct roped_error *err)
+{
+    char *at = (char *)config + row->offset;
+    char expected[96];
+    double value;
+    bool is_whole = row->kind != SECONDS;
+    snprintf(expected, sizeof expected, "%.15g to %.15g%s", row->min, row->max,
+             row->kind == BYTES     ? " (bytes; k, m, g)"
+             : row->kind == SECONDS ? " (seconds)"
+                                    : "");
+    if (!parse_number(text, row->kind == BYTES, &value) || value < row->min ||
+        value > row->max || (is_whole && value != floor(value)))
+        return refuse(source, row->key, text, expected, err);
+    if (row->kind == COUNT)
+        *(int64_t *)(void *)at = (int64_t)value;
+    else if (row->kind == BYTES)
+        *(uint64_t *)(void *)at = (uint64_t)value;
+    else
+        *(double *)(void *)at = value;
+    return ROPED_OK;
+}
+
+static enum roped_status set_value(struct config *config, const struct row *row,
+                                   const struct source *source,
+                                   const char *text, struct roped_error *err)
+{
+    char *at = (char *)config + row->offset;
+    bool is_true;
+    switch (row->kind) {
+    case COUNT:
+    case BYTES:
+    case SECONDS:
+        return set_number(config, row, source, text, err);
+    case BOOL:
+        is_true = is_choice("true|1|yes|on", text);
+        if (!is_true && !is_choice("false|0|no|off", text))
+            return refuse(source, row->key, text, "true or false", err);
+        *(bool *)(void *)at = is_true;
+        return ROPED_OK;
+    case CHOICE:
+        if (!is_choice(row->choices, text))
+            return refuse(source, row->key, text, row->choices, err);
+        break;
+    case TEXT:
+        if (strlen(text) >= CONFIG_TEXT_BYTES)
+            return refuse(source, row->key, text, "at most 255 characters",
+                          err);
+        break;
+    }
+    snprintf(at, CONFIG_TEXT_BYTES, "%s", text);
+    return ROPED_OK;
+}
+
+static void set_defaults(struct config *config)
+{
+    memset(config, 0, sizeof *config);
+    for (int i = 0; i < N_ROWS; i++) {
+        char *at = (char *)config + rows[i].offset;
+        switch (rows[i].kind) {
+        case TEXT:
+        case CHOICE:
+            snprintf(at, CONFIG_TEXT_BYTES, "%s", rows[i].init_text);
+            break;
+        case COUNT:
+            *(int64_t *)(void *)at = (int64_t)rows[i].init;
+            break;
+        case BYTES:
+            *(uint64_t *)(void *)at = (uint64_t)rows[i].init;
+            break;
+        case SECONDS:
+            *(double *)(void *)at = rows[i].init;
+            break;
+        case BOOL:
+            *(bool *)(void *)at = rows[i].init != 0;
+            break;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------- keys */
+
+/* '-' and '_' are the same. */
+static bool same_key(const char *key, const char *text, size_t length)
+{
+    if (strlen(key) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (key[i] != (text[i] == '-' ? '_' : text[i]))
+            return false;
+    return true;
+}
+
+static const struct row *find_row(const char *text, size_t length)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (same_key(rows[i].key, text, length))
+            return &rows[i];
+    return NULL;
+}
+
+/* Letters that two words share at their start and at their end. */
+static size_t likeness(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), head = 0, tail = 0;
+    while (head < n && head < m && a[head] == (b[head] == '-' ? '_' : b[head]))
+        head++;
+    while (tail < n - head && tail < m - head &&
+           a[n - 1 - tail] == b[m - 1 - tail])
+        tail++;
+    return head + tail;
+}
+
+static enum roped_status unknown_key(const struct source *source,
+                                     const char *text, struct roped_error *err)
+{
+    const char *nearest = rows[0].key;
+    char expected[96];
+    for (int i = 1; i < N_ROWS; i++)
+        if (likeness(rows[i].key, text) > likeness(nearest, text))
+            nearest = rows[i].key;
+    snprintf(expected, sizeof expected, "a key of --help; the nearest is '%s'",
+             nearest);
+    return refuse(source, "key", text, expected, err);
+}
+
+/* ---------------------------------------------------------------- sources */
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    char *end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    return text;
+}
+
+static enum roped_status read_file(struct config *config, const char *path,
+                                   struct roped_error *err)
+{
+    char line[1024];
+    struct source source = {path, 0};
+    enum roped_status status = ROPED_OK;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return roped_fail(err, ROPED_INVALID,
+                          "cannot read configuration file '%.128s': %s", path,
+                          strerror(errno));
+    while (!status && fgets(line, sizeof line, file)) {
+        source.line++;
+        line[strcspn(line, "#")] = '\0';
+        char *key = trim(line), *equals = strchr(key, '=');
+        if (!*key)
+            continue;
+        if (!equals) {
+            status = refuse(&source, "line", key, "key = value", err);
+            break;
+        }
+        *equals = '\0';
+        char *value = trim(equals + 1);
+        key = trim(key);
+        const struct row *row = find_row(key, strlen(key));
+        status = row ? set_value(config, row, &source, value, err)
+                     : unknown_key(&source, key, err);
+    }
+    fclose(file);
+    return status;
+}
+
+static enum roped_status read_environment(struct config *config,
+                                          struct roped_error *err)
+{
+    struct source source = {"environment", 0};
+    for (int i = 0; i < N_ROWS; i++) {
+        char name[80] = "ROPED_";
+        for (size_t j = 0; rows[i].key[j] && j < 64; j++) {
+            name[6 + j] = (char)toupper((unsigned char)rows[i].key[j]);
+            name[7 + j] = '\0';
+        }
+        const char *value = getenv(name);
+        if (!value)
+            continue;
+        enum roped_status status =
+            set_value(config, &rows[i], &source, value, err);
+        if (status)
+            return status;
+    }
+    return ROPED_OK;
+}
+
+static const struct {
+    const char *flag;
+    enum config_action action;
+} actions[] = {{"--help", CONFIG_HELP},
+               {"-h", CONFIG_HELP},
+               {"--version", CONFIG_VERSION},
+               {"--check-config", CONFIG_CHECK},
+               {"--healthcheck", CONFIG_HEALTHCHECK}};
+
+static bool read_action(const char *argument, enum config_action *action)
+{
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
+        if (strcmp(argument, actions[i].flag) == 0) {
+            *action = actions[i].action;
+            return true;
+        }
+    return false;
+}
+
+/* One flag at argv[i]; returns how many arguments it took, 0 on failure. */
+static int read_flag(struct config *config, int argc, char **argv, int i,
+                     struct roped_error *err)
+{
+    struct source source = {"command line", 0};
+    const char *text = argv[i] + 2;
+    size_t length = strcspn(text, "=");
+    if (strncmp(argv[i], "--", 2) != 0) {
+        (void)refuse(&source, "argument", argv[i], "--key value", err);
+        return 0;
+    }
+    const struct row *row = find_row(text, length);
+    if (!row) {
+        (void)unknown_key(&source, text, err);
+        return 0;
+    }
+    const char *value = text[length] == '=' ? text + length + 1 : NULL;
+    int used = 1;
+    bool next_is_value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
+    if (!value && row->kind == BOOL && !next_is_value) {
+        value = "true";
+    } else if (!value && i + 1 < argc) {
+        value = argv[i + 1];
+        used = 2;
+    } else if (!value) {
+        (void)roped_fail(err, ROPED_INVALID, "command line: --%s needs a value",
+                         row->key);
+        return 0;
+    }
+    return set_value(config, row, &source, value, err) ? 0 : used;
+}
+
+static const char *config_file(int argc, char **argv)
+{
+    const char *path = getenv("ROPED_CONFIG");
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            path = argv[i + 1];
+        else if (strncmp(argv[i], "--config=", 9) == 0)
+            path = argv[i] + 9;
+    }
+    return path;
+}
+
+enum roped_status config_load(struct config *config, int argc, char **argv,
+                              enum config_action *action,
+                              struct roped_error *err)
+{
+    const char *path = config_file(argc, argv);
+    enum roped_status status = ROPED_OK;
+    set_defaults(config);
+    *action = CONFIG_RUN;
+    if (path && path[0])
+        status = read_file(config, path, err);
+    if (!status)
+        status = read_environment(config, err);
+    for (int i = 1; i < argc && !status;) {
+        if (strcmp(argv[i], "--config") == 0) {
+            i += 2;
+        } else if (strncmp(argv[i], "--config=", 9) == 0 ||
+                   read_action(argv[i], action)) {
+            i++;
+        } else {
+            int used = read_flag(config, argc, argv, i, err);
+            if (used == 0)
+                return err ? err->status : ROPED_INVALID;
+            i += used;
+        }
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void write_bytes(FILE *out, double value)
+{
+    static const char units[] = "tgmk";
+    for (int i = 0; i < 4; i++) {
+        double unit = ldexp(1, 10 * (4 - i));
+        if (value >= unit && value == unit * floor(value / unit)) {
+            fprintf(out, "%.0f%c", value / unit, units[i]);
+            return;
+        }
+    }
+    fprintf(out, "%.0f", value);
+}
+
+static void write_default(FILE *out, const struct row *row)
+{
+    switch (row->kind) {
+    case TEXT:
+    case CHOICE:
+        fputs(row->init_text, out);
+        break;
+    case BOOL:
+        fputs(row->init != 0 ? "true" : "false", out);
+        break;
+    case BYTES:
+        write_bytes(out, row->init);
+        break;
+    case COUNT:
+    case SECONDS:
+        fprintf(out, "%.15g", row->init);
+        break;
+    }
+}
+
+void config_write_help(FILE *out)
+{
+    fputs("usage: roped [--config FILE] [--key value ...]\n"
+          "       roped --check-config | --healthcheck | --version | --help\n"
+          "\n"
+          "Keys, also in the file and as ROPED_<KEY> in the environment:\n",
+          out);
+    for (int i = 0; i < N_ROWS; i++) {
+        fprintf(out, "  --%s (", rows[i].key);
+        write_default(out, &rows[i]);
+        if (rows[i].choices)
+            fprintf(out, "; %s", rows[i].choices);
+        fprintf(out, ")\n      %s\n", rows[i].help);
+    }
+}
+
+void config_write_sample(FILE *out)
+{
+    fputs("# roped.conf - every key with its default. Flags win over the\n"
+          "# environment (ROPED_<KEY>), which wins over this file.\n",
+          out);
+    for (int i = 0; i < N_ROWS; i++) {
+        fprintf(out, "\n# %s\n", rows[i].help);
+        if (rows[i].choices)
+            fprintf(out, "# one of: %s\n", rows[i].choices);
+        else if (rows[i].max > 0 && rows[i].kind != BOOL)
+            fprintf(out, "# %.15g to %.15g\n", rows[i].min, rows[i].max);
+        fprintf(out, "#%s = ", rows[i].key);
+        write_default(out, &rows[i]);
+        fputc('\n', out);
+    }
+}
+
+void config_write(const struct config *config, FILE *out)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        const char *at = (const char *)config + rows[i].offset;
+        fprintf(out, "%s = ", rows[i].key);
+        switch (rows[i].kind) {
+        case TEXT:
+        case CHOICE:
+            fputs(at, out);
+            break;
+        case BOOL:
+            fputs(*(const bool *)(const void *)at ? "true" : "false", out);
+            break;
+        case COUNT:
+            fprintf(out, "%lld", (long long)*(const int64_t *)(const void *)at);
+            break;
+        case BYTES:
+            write_bytes(out, (double)*(const uint64_t *)(const void *)at);
+            break;
+        case SECONDS:
+            fprintf(out, "%.15g", *(const double *)(const void *)at);
+            break;
+        }
+        fputc('\n', out);
+    }
+}
