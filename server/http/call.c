@@ -1,0 +1,351 @@
+/*
+ * call.c - a request that is a call of an operator: from its header to a job,
+ * from the finished job to its answer.
+ */
+#include "http/daemon_internal.h"
+#include "http/reply.h"
+#include "wire/safetensors.h"
+#include "wire/v1.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+enum { OUT_ALIGNMENT = 64 };
+
+static bool is_v2(const struct request *request)
+{
+    return request->transport == METRICS_V2;
+}
+
+bool call_begin(struct request *request)
+{
+    const struct route_match *match = &request->match;
+    bool has_version = match->second[0] && strcmp(match->second, "1") != 0;
+    request->transport =
+        match->route->body == ROUTE_BODY_V2 ? METRICS_V2 : METRICS_V1;
+    request->op = roped_op_find(match->capture);
+    if (request->op && !has_version) {
+        roped_call_init(&request->job.call, request->op);
+        return true;
+    }
+    request->op = NULL;
+    if (is_v2(request))
+        roped_fail(&request->error, ROPED_NOT_FOUND,
+                   "Request for unknown model: '%s'%s%s is not found",
+                   match->capture, has_version ? " version " : "",
+                   has_version ? match->second : "");
+    else
+        roped_fail(&request->error, ROPED_NOT_FOUND,
+                   "no operator '%s'; GET /v1 lists them", match->capture);
+    return false;
+}
+
+/* ----------------------------------------------------------------- decode */
+
+static enum roped_status use_table(struct request *request, const char *name)
+{
+    struct exec_job *job = &request->job;
+    struct roped_error *err = &request->error;
+    if (job->table)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'table' is given twice");
+    enum roped_status status =
+        tables_take(exec_tables(request->daemon->exec), name, &job->table, err);
+    if (status)
+        return status;
+    return roped_call_use_angles(&job->call, tables_set(job->table), err);
+}
+
+static enum roped_status set_param(struct request *request, const char *name,
+                                   const char *value)
+{
+    if (!value)
+        value = "";
+    if (strcmp(name, "table") == 0)
+        return use_table(request, value);
+    if (strcmp(name, "fp8") == 0) {
+        request->fp8_as_u8 = strcmp(value, "u8") == 0;
+        if (request->fp8_as_u8 || strcmp(value, "native") == 0)
+            return ROPED_OK;
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "parameter 'fp8': '%.32s', expected native or u8",
+                          value);
+    }
+    return roped_call_set_text(&request->job.call, name, value,
+                               &request->error);
+}
+
+struct query {
+    struct request *request;
+    enum roped_status status;
+};
+
+static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
+                                const char *key, const char *value)
+{
+    struct query *query = context;
+    (void)kind;
+    query->status = set_param(query->request, key, value);
+    return query->status ? MHD_NO : MHD_YES;
+}
+
+static enum roped_status decode_v1(struct request *request)
+{
+    struct query query = {request, ROPED_OK};
+    unsigned char *body = request->body.start + request->body_at;
+    MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND,
+                              read_argument, &query);
+    if (query.status)
+        return query.status;
+    return v1_read_request(&request->job.call, body, request->header_bytes,
+                           request->content_length,
+                           body + request->header_bytes, &request->error);
+}
+
+static enum roped_status decode_v2(struct request *request)
+{
+    const char *json = (const char *)request->body.start + request->body_at;
+    unsigned char *binary =
+        request->body.start + request->body_at + request->header_bytes;
+    enum roped_status status = kserve_read_request(
+        &request->job.call, json, request->header_bytes, binary,
+        request->content_length - request->header_bytes, &request->v2,
+        &request->error);
+    if (!status && request->v2.table[0])
+        status = use_table(request, request->v2.table);
+    return status;
+}
+
+enum roped_status call_decode(struct request *request)
+{
+    enum roped_status status =
+        is_v2(request) ? decode_v2(request) : decode_v1(request);
+    if (!status)
+        status = roped_call_resolve(&request->job.call, &request->error);
+    if (!status && is_v2(request))
+        status = kserve_check_outputs(&request->job.call, &request->v2,
+                                      &request->error);
+    return status;
+}
+
+/* ------------------------------------------------------------------ start */
+
+static enum roped_status read_json_tensors(struct request *request)
+{
+    if (request->v2.json_tensor_bytes == 0)
+        return ROPED_OK;
+    enum roped_status status = memory_take(
+        exec_memory(request->daemon->exec),
+        (size_t)request->v2.json_tensor_bytes, &request->json, &request->error);
+    if (status)
+        return status;
+    const char *json = (const char *)request->body.start + request->body_at;
+    return kserve_read_json_tensors(&request->job.call, json,
+                                    request->header_bytes, &request->v2,
+                                    request->json.start, &request->error);
+}
+
+/* Writes the answer's header into request->header, where that can be done
+ * before the values exist; finds each output's place behind it. */
+static enum roped_status write_header(struct request *request,
+                                      struct buffer *header, uint64_t *offset,
+                                      uint64_t *data_bytes)
+{
+    const struct roped_call *call = &request->job.call;
+    buffer_init_fixed(header, request->header, sizeof request->header);
+    if (!is_v2(request))
+        return v1_write_response_header(header, call, request->fp8_as_u8,
+                                        offset, data_bytes, &request->error);
+    if (kserve_is_binary_answer(&request->v2))
+        return kserve_write_response(header, call, &request->v2, offset,
+                                     data_bytes, &request->error);
+    *data_bytes = 0; /* values go into the JSON: aligned places of their own */
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        offset[i] = *data_bytes;
+        if (roped_tensor_given(&call->out[i]))
+            *data_bytes += ((uint64_t)roped_tensor_bytes(&call->out[i]) +
+                            OUT_ALIGNMENT - 1) /
+                           OUT_ALIGNMENT * OUT_ALIGNMENT;
+    }
+    return ROPED_OK;
+}
+
+/* Outputs that a v2 client did not ask for are computed all the same: their
+ * places follow those of the answer. */
+static uint64_t place_unasked(struct request *request, uint64_t *offset,
+                              uint64_t at)
+{
+    bool is_asked[ROPED_MAX_OUTPUTS] = {false};
+    if (!is_v2(request) || !kserve_is_binary_answer(&request->v2))
+        return at;
+    for (int i = 0; i < request->v2.n_outputs; i++)
+        is_asked[request->v2.output[i].port] = true;
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        const struct roped_tensor *out = &request->job.call.out[i];
+        if (is_asked[i] || !roped_tensor_given(out))
+            continue;
+        at = (at + OUT_ALIGNMENT - 1) / OUT_ALIGNMENT * OUT_ALIGNMENT;
+        offset[i] = at;
+        at += (uint64_t)roped_tensor_bytes(out);
+    }
+    return at;
+}
+
+static enum roped_status place_answer(struct request *request)
+{
+    uint64_t offset[ROPED_MAX_OUTPUTS] = {0}, data_bytes;
+    struct roped_call *call = &request->job.call;
+    struct buffer header;
+    enum roped_status status =
+        write_header(request, &header, offset, &data_bytes);
+    if (status)
+        return status;
+    uint64_t places = place_unasked(request, offset, data_bytes);
+    size_t pad = (OUT_ALIGNMENT - header.bytes % OUT_ALIGNMENT) % OUT_ALIGNMENT;
+    status =
+        memory_take(exec_memory(request->daemon->exec),
+                    pad + header.bytes + (size_t)places + 2 * REPLY_BLOCK_TAIL,
+                    &request->out, &request->error);
+    if (status)
+        return status;
+    request->answer_at = pad;
+    request->answer_bytes = header.bytes + (size_t)data_bytes;
+    if (header.bytes)
+        memcpy(request->out.start + pad, header.text, header.bytes);
+    request->v2.binary_bytes = header.bytes; /* now: the answer's JSON */
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        if (roped_tensor_given(&call->out[i]))
+            call->out[i].data =
+                request->out.start + pad + header.bytes + offset[i];
+    return ROPED_OK;
+}
+
+/* Runs on a lane's thread, or on ours where the job ran inline. */
+static void job_done(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    struct MHD_Connection *connection = request->connection;
+    int state = atomic_exchange(&request->state, REQUEST_FINISHED);
+    if (state == REQUEST_RUNNING) /* suspended: after this it is not ours */
+        MHD_resume_connection(connection);
+}
+
+/* Has the client hung up while its call waited? */
+static bool is_gone(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    char byte;
+    return request->peer &&
+           recv(request->peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static enum roped_status prepare(struct request *request)
+{
+    if (!request->is_decoded)
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "body of %llu bytes ends before its header does",
+                          (unsigned long long)request->received);
+    enum roped_status status =
+        is_v2(request) ? read_json_tensors(request) : ROPED_OK;
+    return status ? status : place_answer(request);
+}
+
+void call_start(struct request *request)
+{
+    struct exec_job *job = &request->job;
+    struct daemon *daemon = request->daemon;
+    if (prepare(request)) {
+        job->status = request->error.status;
+        job->error = request->error;
+        call_answer(request);
+        return;
+    }
+    job->done = job_done;
+    job->is_gone = is_gone;
+    job->owner = request;
+    job->is_pinned = request->body.is_pinned && request->out.is_pinned &&
+                     (!request->json.start || request->json.is_pinned);
+    job->deadline_ns = daemon_after_ns(daemon->config->queue_timeout_seconds);
+    if (exec_run_inline(daemon->exec, job)) {
+        call_answer(request);
+        return;
+    }
+    /* suspend first, publish second: the other order loses the wake-up */
+    atomic_store(&request->state, REQUEST_RUNNING);
+    MHD_suspend_connection(request->connection);
+    if (exec_submit(daemon->exec, job, &job->error)) {
+        job->status = job->error.status;
+        job_done(job);
+    }
+}
+
+/* ----------------------------------------------------------------- answer */
+
+static void count(const struct request *request, uint64_t response_bytes)
+{
+    const struct exec_timing *timing = &request->job.timing;
+    struct metrics_call call = {
+        .op = roped_op_index(request->op),
+        .status = request->job.status,
+        .transport = request->transport,
+        .total_ns = daemon_now_ns() - request->started_ns,
+        .request_bytes = request->received,
+        .response_bytes = response_bytes,
+        .stage_ns = {[METRICS_RECEIVE] =
+                         request->received_ns - request->first_byte_ns,
+                     [METRICS_QUEUE] = timing->queue_ns,
+                     [METRICS_PLAN] = timing->plan_ns,
+                     [METRICS_H2D] = timing->h2d_ns,
+                     [METRICS_KERNEL] = timing->kernel_ns,
+                     [METRICS_D2H] = timing->d2h_ns}};
+    metrics_count_call(request->daemon->metrics, &call);
+}
+
+/* JSON values, with any binary outputs behind: built when they exist. */
+static void answer_json(struct request *request)
+{
+    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
+    const struct roped_call *call = &request->job.call;
+    struct buffer buffer;
+    buffer_init(&buffer);
+    if (kserve_write_response(&buffer, call, &request->v2, offset,
+                              &binary_bytes, &request->error)) {
+        buffer_fini(&buffer);
+        reply_status(request, &request->error);
+        return;
+    }
+    size_t json_bytes = buffer.bytes;
+    for (int i = 0; i < request->v2.n_outputs; i++) {
+        const struct roped_tensor *out = &call->out[request->v2.output[i].port];
+        if (request->v2.output[i].is_binary)
+            buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
+    }
+    count(request, buffer.bytes);
+    if (binary_bytes == 0)
+        reply_json(request, &buffer);
+    else
+        reply_mixed(request, &buffer, json_bytes);
+}
+
+void call_answer(struct request *request)
+{
+    if (request->job.status) {
+        count(request, 0);
+        reply_status(request, &request->job.error);
+        return;
+    }
+    if (is_v2(request) && !kserve_is_binary_answer(&request->v2)) {
+        answer_json(request);
+        return;
+    }
+    /* counted before the client can see the answer and ask for statistics */
+    count(request, request->answer_bytes);
+    bool has_binary = request->answer_bytes > request->v2.binary_bytes;
+    size_t json_bytes =
+        is_v2(request) && has_binary ? (size_t)request->v2.binary_bytes : 0;
+    const char *type = !is_v2(request) ? "application/x-safetensors"
+                       : has_binary    ? "application/octet-stream"
+                                       : "application/json";
+    reply_block(request, type, &request->out, request->answer_at,
+                request->answer_bytes, json_bytes);
+}

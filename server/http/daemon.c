@@ -1,0 +1,451 @@
+/*
+ * daemon.c - the server around libmicrohttpd: sockets, callbacks, deadlines.
+ *
+ * DESIGN. A small pool of threads polls connections by epoll; a call that does
+ * not finish at once suspends its connection and is resumed by a lane. The
+ * library's own timeout is one of inactivity, which a byte now and then
+ * defeats, so a reaper thread shuts down connections whose absolute deadline
+ * has passed. The reaper and the notification that a connection has closed
+ * take the same lock, so that a descriptor is never shut down after its
+ * number was reused.
+ */
+#include "http/daemon_internal.h"
+
+#include "log.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
+                                      answers, and others' tail latency */
+    BACKLOG = 1024,
+    REAP_INTERVAL_MS = 250,
+    SPARE_FILES = 64 /* descriptors besides connections */
+};
+
+uint64_t daemon_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t daemon_after_ns(double seconds)
+{
+    return daemon_now_ns() + (uint64_t)(seconds * 1e9);
+}
+
+/* ------------------------------------------------------------------ peers */
+
+void daemon_set_deadline(struct daemon *daemon, struct peer *peer,
+                         uint64_t deadline_ns)
+{
+    if (!peer)
+        return;
+    pthread_mutex_lock(&daemon->peers_lock);
+    peer->deadline_ns = deadline_ns;
+    pthread_mutex_unlock(&daemon->peers_lock);
+}
+
+static struct peer *open_peer(struct daemon *daemon, int fd)
+{
+    pthread_mutex_lock(&daemon->peers_lock);
+    struct peer *peer = daemon->free_peers;
+    if (peer)
+        daemon->free_peers = peer->next;
+    else
+        peer = malloc(sizeof *peer);
+    if (peer) {
+        *peer = (struct peer){.fd = fd,
+                              .deadline_ns = daemon_after_ns(
+                                  daemon->config->header_timeout_seconds),
+                              .next = daemon->peers};
+        if (daemon->peers)
+            daemon->peers->previous = peer;
+        daemon->peers = peer;
+        daemon->n_peers++;
+    }
+    pthread_mutex_unlock(&daemon->peers_lock);
+    return peer;
+}
+
+static void close_peer(struct daemon *daemon, struct peer *peer)
+{
+    pthread_mutex_lock(&daemon->peers_lock);
+    if (peer->previous)
+        peer->previous->next = peer->next;
+    else
+        daemon->peers = peer->next;
+    if (peer->next)
+        peer->next->previous = peer->previous;
+    peer->next = daemon->free_peers;
+    daemon->free_peers = peer;
+    daemon->n_peers--;
+    pthread_mutex_unlock(&daemon->peers_lock);
+}
+
+static void *reap(void *context)
+{
+    struct daemon *daemon = context;
+    pthread_mutex_lock(&daemon->peers_lock);
+    while (!daemon->is_closing) {
+        uint64_t now = daemon_now_ns();
+        uint64_t next = now + REAP_INTERVAL_MS * 1000000ull;
+        struct timespec until = {(time_t)(next / 1000000000u),
+                                 (long)(next % 1000000000u)};
+        for (struct peer *peer = daemon->peers; peer; peer = peer->next)
+            if (peer->deadline_ns && peer->deadline_ns < now) {
+                shutdown(peer->fd, SHUT_RDWR);
+                peer->deadline_ns = 0;
+            }
+        pthread_cond_timedwait(&daemon->reap, &daemon->peers_lock, &until);
+    }
+    pthread_mutex_unlock(&daemon->peers_lock);
+    return NULL;
+}
+
+/* -------------------------------------------------------------- callbacks */
+
+static void notify_connection(void *context, struct MHD_Connection *connection,
+                              void **socket_context,
+                              enum MHD_ConnectionNotificationCode code)
+{
+    struct daemon *daemon = context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        int send_bytes = SEND_BUFFER_BYTES, on = 1;
+        setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &send_bytes,
+                   sizeof send_bytes);
+        setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        *socket_context = open_peer(daemon, info->connect_fd);
+    } else if (*socket_context) {
+        close_peer(daemon, *socket_context);
+        *socket_context = NULL;
+    }
+}
+
+/* Called when a request line has arrived: its headers get their time. */
+static void *notify_uri(void *context, const char *uri,
+                        struct MHD_Connection *connection)
+{
+    struct daemon *daemon = context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    (void)uri;
+    if (info && info->socket_context)
+        daemon_set_deadline(
+            daemon, info->socket_context,
+            daemon_after_ns(daemon->config->header_timeout_seconds));
+    return NULL;
+}
+
+static void log_request(const struct request *request,
+                        enum MHD_RequestTerminationCode code)
+{
+    char quoted[160];
+    if (!request->daemon->config->log_requests)
+        return;
+    log_line(LOG_INFO, "request",
+             "method=%s route=%s target=%s status=%s end=%d bytes=%llu "
+             "seconds=%.6f id=\"%s\"",
+             request->method,
+             request->match.route ? request->match.route->path : "none",
+             request->match.capture[0] ? request->match.capture : "-",
+             request->refusal_code ? "refused"
+                                   : roped_status_token(request->job.status),
+             (int)code, (unsigned long long)request->received,
+             (double)(daemon_now_ns() - request->started_ns) * 1e-9,
+             log_quote(request->id, quoted, sizeof quoted));
+}
+
+static void notify_completed(void *context, struct MHD_Connection *connection,
+                             void **request_context,
+                             enum MHD_RequestTerminationCode code)
+{
+    struct daemon *daemon = context;
+    struct request *request = *request_context;
+    (void)connection;
+    if (!request)
+        return;
+    log_request(request, code);
+    /* the next request line on this connection: idle time, then headers */
+    daemon_set_deadline(
+        daemon, request->peer,
+        daemon_after_ns(daemon->config->idle_timeout_seconds +
+                        daemon->config->header_timeout_seconds));
+    request_free(request);
+    *request_context = NULL;
+}
+
+static mhd_result begin(struct daemon *daemon,
+                        struct MHD_Connection *connection, const char *url,
+                        const char *method, void **request_context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct request *request = request_new(daemon, connection, method, url);
+    if (!request)
+        return MHD_NO;
+    request->peer = info ? info->socket_context : NULL;
+    *request_context = request;
+    return request_begin(request);
+}
+
+static mhd_result handle_access(void *context,
+                                struct MHD_Connection *connection,
+                                const char *url, const char *method,
+                                const char *version, const char *data,
+                                size_t *data_bytes, void **request_context)
+{
+    struct daemon *daemon = context;
+    struct request *request = *request_context;
+    (void)version;
+    if (!request)
+        return begin(daemon, connection, url, method, request_context);
+    if (*data_bytes > 0) {
+        mhd_result result = request_receive(request, data, *data_bytes);
+        *data_bytes = 0;
+        return result;
+    }
+    switch ((enum request_state)atomic_load(&request->state)) {
+    case REQUEST_RECEIVING:
+        return request_finish(request);
+    case REQUEST_RUNNING:
+        return MHD_YES; /* suspended; nothing to do yet */
+    case REQUEST_FINISHED:
+        break;
+    }
+    call_answer(request);
+    return request->has_answered ? MHD_YES : MHD_NO;
+}
+
+static void log_mhd(void *context, const char *format, va_list arguments)
+{
+    char text[256], quoted[300];
+    (void)context;
+    vsnprintf(text, sizeof text, format, arguments);
+    text[strcspn(text, "\n")] = '\0';
+    log_line(LOG_DEBUG, "http", "message=\"%s\"",
+             log_quote(text, quoted, sizeof quoted));
+}
+
+/* ------------------------------------------------------------------ start */
+
+/* "127.0.0.1:8000", "[::1]:8000" or ":8000" to an address. */
+static enum roped_status parse_listen(const char *text,
+                                      struct sockaddr_storage *out,
+                                      socklen_t *bytes, struct roped_error *err)
+{
+    char host[128];
+    const char *colon = strrchr(text, ':');
+    struct addrinfo *found;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    if (!colon || length >= sizeof host)
+        return roped_fail(err, ROPED_INVALID,
+                          "listen is '%s', expected address:port", text);
+    if (length > 1 && text[0] == '[' && text[length - 1] == ']') {
+        memcpy(host, text + 1, length - 2);
+        host[length - 2] = '\0';
+    } else {
+        memcpy(host, text, length);
+        host[length] = '\0';
+    }
+    int code = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &found);
+    if (code != 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "listen is '%s', expected address:port: %s", text,
+                          gai_strerror(code));
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    *bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    return ROPED_OK;
+}
+
+static enum roped_status listen_on(const char *text, int *fd, uint16_t *port,
+                                   struct roped_error *err)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    int on = 1, off = 0;
+    enum roped_status status = parse_listen(text, &address, &bytes, err);
+    if (status)
+        return status;
+    *fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                 0);
+    if (*fd < 0)
+        return roped_fail(err, ROPED_INTERNAL, "no socket: %s",
+                          strerror(errno));
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address.ss_family == AF_INET6)
+        setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(*fd, (struct sockaddr *)&address, bytes) != 0 ||
+        listen(*fd, BACKLOG) != 0) {
+        status = roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", text,
+                            strerror(errno));
+        close(*fd);
+        return status;
+    }
+    bytes = sizeof address;
+    getsockname(*fd, (struct sockaddr *)&address, &bytes);
+    *port = ntohs(address.ss_family == AF_INET6
+                      ? ((struct sockaddr_in6 *)&address)->sin6_port
+                      : ((struct sockaddr_in *)&address)->sin_port);
+    return ROPED_OK;
+}
+
+static void raise_file_limit(int64_t connections)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)connections + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
+        log_line(
+            LOG_WARN, "files",
+            "message=\"fewer descriptors than max_connections\" limit=%llu",
+            (unsigned long long)limit.rlim_cur);
+}
+
+static enum roped_status read_token(struct daemon *daemon,
+                                    struct roped_error *err)
+{
+    const char *path = daemon->config->bearer_token_file;
+    if (!path[0])
+        return ROPED_OK;
+    FILE *file = fopen(path, "re");
+    if (!file || !fgets(daemon->token, sizeof daemon->token, file))
+        daemon->token[0] = '\0';
+    if (file)
+        fclose(file);
+    daemon->token[strcspn(daemon->token, "\r\n")] = '\0';
+    if (daemon->token[0])
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "bearer_token_file '%s' holds no token", path);
+}
+
+static unsigned n_threads(const struct config *config)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (config->http_threads > 0)
+        return (unsigned)config->http_threads;
+    return cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
+}
+
+static enum roped_status start_mhd(struct daemon *daemon, int fd,
+                                   struct roped_error *err)
+{
+    const struct config *config = daemon->config;
+    unsigned threads = n_threads(config);
+    struct MHD_OptionItem pool[] = {
+        /* a pool of one is refused with a warning */
+        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END,
+         (intptr_t)threads, NULL},
+        {MHD_OPTION_END, 0, NULL}};
+    daemon->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, handle_access, daemon, MHD_OPTION_EXTERNAL_LOGGER,
+        log_mhd, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)config->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)config->max_connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(config->idle_timeout_seconds + 0.5),
+        MHD_OPTION_NOTIFY_CONNECTION, notify_connection, daemon,
+        MHD_OPTION_NOTIFY_COMPLETED, notify_completed, daemon,
+        MHD_OPTION_URI_LOG_CALLBACK, notify_uri, daemon,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, pool,
+        MHD_OPTION_END);
+    if (!daemon->mhd)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "the HTTP server did not start: %s", strerror(errno));
+    return ROPED_OK;
+}
+
+enum roped_status daemon_start(const struct daemon_options *options,
+                               struct daemon **out, uint16_t *port,
+                               struct roped_error *err)
+{
+    pthread_condattr_t monotonic;
+    int fd = -1;
+    struct daemon *daemon = calloc(1, sizeof *daemon);
+    if (!daemon)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
+    daemon->config = options->config;
+    daemon->exec = options->exec;
+    daemon->metrics = options->metrics;
+    daemon->version = options->version;
+    daemon->listen_fd = -1;
+    daemon->start_time_seconds = (uint64_t)time(NULL);
+    pthread_mutex_init(&daemon->requests_lock, NULL);
+    pthread_mutex_init(&daemon->peers_lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&daemon->reap, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    raise_file_limit(options->config->max_connections);
+    enum roped_status status = read_token(daemon, err);
+    if (!status)
+        status = listen_on(options->config->listen, &fd, port, err);
+    if (!status && pthread_create(&daemon->reaper, NULL, reap, daemon) != 0)
+        status = roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
+    if (!status)
+        status = start_mhd(daemon, fd, err);
+    if (status) { /* the process ends: nothing to unwind but the words */
+        free(daemon);
+        return status;
+    }
+    *out = daemon;
+    return ROPED_OK;
+}
+
+void daemon_set_draining(struct daemon *daemon)
+{
+    atomic_store(&daemon->is_draining, true);
+}
+
+void daemon_quiesce(struct daemon *daemon)
+{
+    daemon->listen_fd = MHD_quiesce_daemon(daemon->mhd);
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    MHD_stop_daemon(daemon->mhd);
+    if (daemon->listen_fd >= 0)
+        close(daemon->listen_fd);
+    pthread_mutex_lock(&daemon->peers_lock);
+    daemon->is_closing = true;
+    pthread_cond_signal(&daemon->reap);
+    pthread_mutex_unlock(&daemon->peers_lock);
+    pthread_join(daemon->reaper, NULL);
+    while (daemon->free_requests) {
+        struct request *request = daemon->free_requests;
+        daemon->free_requests = request->next;
+        free(request);
+    }
+    while (daemon->free_peers) {
+        struct peer *peer = daemon->free_peers;
+        daemon->free_peers = peer->next;
+        free(peer);
+    }
+    pthread_cond_destroy(&daemon->reap);
+    pthread_mutex_destroy(&daemon->peers_lock);
+    pthread_mutex_destroy(&daemon->requests_lock);
+    free(daemon);
+}

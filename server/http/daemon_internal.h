@@ -1,0 +1,46 @@
+/*
+ * daemon_internal.h - what the files of the HTTP room share: the open server.
+ */
+#ifndef ROPED_HTTP_DAEMON_INTERNAL_H
+#define ROPED_HTTP_DAEMON_INTERNAL_H
+
+#include "http/daemon.h"
+#include "http/request.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { DAEMON_TOKEN_BYTES = 256 };
+
+struct daemon {
+    const struct config *config;
+    struct executor *exec;
+    struct metrics *metrics;
+    const char *version;
+    struct MHD_Daemon *mhd;
+    int listen_fd; /* after quiesce: ours to close */
+    uint64_t start_time_seconds;
+    char token[DAEMON_TOKEN_BYTES]; /* "" : open to all */
+    atomic_bool is_draining;
+
+    pthread_mutex_t requests_lock; /* guards the free list */
+    struct request *free_requests;
+
+    pthread_mutex_t peers_lock; /* guards peers, their deadlines and counts */
+    struct peer *peers;
+    struct peer *free_peers;
+    int n_peers;
+    pthread_cond_t reap; /* closing */
+    bool is_closing;
+    pthread_t reaper;
+};
+
+/* Sets when the peer's connection is cut; 0: not at all. */
+void daemon_set_deadline(struct daemon *daemon, struct peer *peer,
+                         uint64_t deadline_ns);
+
+/* CLOCK_MONOTONIC nanoseconds, now and in some seconds. */
+uint64_t daemon_now_ns(void);
+uint64_t daemon_after_ns(double seconds);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * handlers.h - one handler per route; each queues exactly one reply.
+ */
+#ifndef ROPED_HTTP_HANDLERS_H
+#define ROPED_HTTP_HANDLERS_H
+
+#include "http/request.h"
+
+/* handle_health.c */
+route_handler_fn handle_root, handle_live, handle_ready, handle_metrics;
+
+/* handle_meta.c */
+route_handler_fn handle_openapi, handle_describe_all, handle_describe;
+route_handler_fn handle_server, handle_model, handle_model_ready;
+route_handler_fn handle_config, handle_stats, handle_stats_all, handle_index;
+
+/* handle_tables.c */
+route_handler_fn handle_tables, handle_table_get, handle_table_put;
+route_handler_fn handle_table_delete;
+
+#endif

@@ -1,0 +1,390 @@
+/*
+ * request.c - the life of a request up to its complete body: what the headers
+ * decide, where the body goes, and how a refusal is made visible.
+ *
+ * A client that is refused while it still sends would often see a reset
+ * connection instead of the answer. So a refusal without 'Expect:
+ * 100-continue' reads and drops the rest of the body, for a bounded time, and
+ * answers then.
+ */
+#include "http/request.h"
+
+#include "http/daemon_internal.h"
+#include "http/reply.h"
+#include "wire/safetensors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+    JSON_BODY_BYTES = 1 << 20,
+    DATA_ALIGNMENT = 64,
+    DROP_BYTES = 1 << 30 /* more than this is not read only to be dropped */
+};
+
+struct request *request_new(struct daemon *daemon,
+                            struct MHD_Connection *connection,
+                            const char *method, const char *path)
+{
+    pthread_mutex_lock(&daemon->requests_lock);
+    struct request *request = daemon->free_requests;
+    if (request)
+        daemon->free_requests = request->next;
+    pthread_mutex_unlock(&daemon->requests_lock);
+    if (!request)
+        request = malloc(sizeof *request);
+    if (!request)
+        return NULL;
+    memset(request, 0, offsetof(struct request, header));
+    request->daemon = daemon;
+    request->connection = connection;
+    request->method = method;
+    request->started_ns = daemon_now_ns();
+    atomic_init(&request->state, REQUEST_RECEIVING);
+    route_find(method, path, &request->match);
+    return request;
+}
+
+void request_free(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    struct memory_pool *pool = exec_memory(daemon->exec);
+    memory_give(pool, &request->body);
+    memory_give(pool, &request->json);
+    memory_give(pool, &request->out);
+    tables_give(exec_tables(daemon->exec), request->job.table);
+    pthread_mutex_lock(&daemon->requests_lock);
+    request->next = daemon->free_requests;
+    daemon->free_requests = request;
+    pthread_mutex_unlock(&daemon->requests_lock);
+}
+
+const char *request_header(const struct request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND,
+                                       name);
+}
+
+/* ---------------------------------------------------------------- headers */
+
+struct header_scan {
+    int n_lengths;
+    bool has_encoding;
+};
+
+static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
+                              const char *key, const char *value)
+{
+    struct header_scan *scan = context;
+    (void)kind;
+    (void)value;
+    scan->n_lengths += strcasecmp(key, "Content-Length") == 0;
+    scan->has_encoding |= strcasecmp(key, "Transfer-Encoding") == 0;
+    return MHD_YES;
+}
+
+/* Digits alone, up to 2^63 - 1. */
+static bool parse_length(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || value > (INT64_MAX - 9) / 10)
+            return false;
+        value = value * 10 + (uint64_t)(*text - '0');
+    }
+    *out = value;
+    return true;
+}
+
+static bool refuse(struct request *request, int code, const char *text)
+{
+    request->refusal_code = code;
+    roped_fail(&request->error, ROPED_INVALID, "%s", text);
+    return false;
+}
+
+static bool refuse_status(struct request *request)
+{
+    request->refusal_code = reply_code(request->error.status);
+    return false;
+}
+
+/* Equal in time that does not depend on where they differ. */
+static bool same_secret(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    unsigned difference = n != m;
+    for (size_t i = 0; i < m; i++)
+        difference |=
+            (unsigned)((unsigned char)a[n ? i % n : 0] ^ (unsigned char)b[i]);
+    return difference == 0;
+}
+
+static bool check_token(struct request *request)
+{
+    const char *token = request->daemon->token;
+    const char *sent = request_header(request, "Authorization");
+    if (!token[0] || (request->match.route && request->match.route->is_open))
+        return true;
+    if (sent && strncasecmp(sent, "Bearer ", 7) == 0 &&
+        same_secret(sent + 7, token))
+        return true;
+    return refuse(request, MHD_HTTP_UNAUTHORIZED,
+                  "missing or wrong bearer token");
+}
+
+/* Two lengths, or a length beside an encoding, are how requests are smuggled:
+ * the connection cannot be trusted any further. */
+static bool check_framing(struct request *request, bool *is_hopeless)
+{
+    struct header_scan scan = {0};
+    const char *length = request_header(request, "Content-Length");
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, scan_header,
+                              &scan);
+    *is_hopeless = scan.n_lengths > 1 || (scan.n_lengths && scan.has_encoding);
+    if (*is_hopeless)
+        return refuse(request, MHD_HTTP_BAD_REQUEST,
+                      "more than one of Content-Length and Transfer-Encoding");
+    if (length && !parse_length(length, &request->content_length)) {
+        *is_hopeless = true;
+        return refuse(request, MHD_HTTP_BAD_REQUEST,
+                      "Content-Length is no length");
+    }
+    request->has_length = length != NULL;
+    return true;
+}
+
+static bool check_route(struct request *request)
+{
+    if (request->match.route)
+        return true;
+    if (request->match.allow[0])
+        return refuse(request, MHD_HTTP_METHOD_NOT_ALLOWED,
+                      "Method Not Allowed");
+    return refuse(request, MHD_HTTP_NOT_FOUND, "Not Found");
+}
+
+static bool check_size(struct request *request, uint64_t limit,
+                       const char *limit_name)
+{
+    const char *encoding = request_header(request, "Content-Encoding");
+    if (encoding && strcasecmp(encoding, "identity") != 0)
+        return refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                      "Content-Encoding is not supported: send the body as "
+                      "it is");
+    if (!request->has_length)
+        return refuse(request, MHD_HTTP_LENGTH_REQUIRED,
+                      "a body with Content-Length is required");
+    if (request->content_length <= limit)
+        return true;
+    roped_fail(&request->error, ROPED_TOO_LARGE,
+               "body of %llu bytes exceeds the maximum allowed %llu (%s)",
+               (unsigned long long)request->content_length,
+               (unsigned long long)limit, limit_name);
+    return refuse_status(request);
+}
+
+static bool read_v2_length(struct request *request)
+{
+    const char *text =
+        request_header(request, "Inference-Header-Content-Length");
+    uint64_t length = request->content_length;
+    if (text && !parse_length(text, &length)) {
+        roped_fail(&request->error, ROPED_INVALID,
+                   "Unable to parse Inference-Header-Content-Length, got: "
+                   "%.32s",
+                   text);
+        return refuse_status(request);
+    }
+    if (length > request->content_length || (text && length == 0)) {
+        roped_fail(&request->error, ROPED_INVALID,
+                   "inference header size should be in range (0, %llu), got: "
+                   "%llu",
+                   (unsigned long long)request->content_length,
+                   (unsigned long long)length);
+        return refuse_status(request);
+    }
+    request->header_bytes = (size_t)length;
+    request->body_at =
+        (DATA_ALIGNMENT - request->header_bytes % DATA_ALIGNMENT) %
+        DATA_ALIGNMENT;
+    return true;
+}
+
+static bool admit_call(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    if (!check_size(request, daemon->config->max_body_bytes, "max_body_bytes"))
+        return false;
+    if (!call_begin(request))
+        return refuse_status(request);
+    if (atomic_load(&daemon->is_draining) || !exec_has_room(daemon->exec)) {
+        roped_fail(&request->error, ROPED_BUSY,
+                   "Exceeds maximum queue size: %lld calls wait",
+                   (long long)daemon->config->queue_depth);
+        return refuse_status(request);
+    }
+    if (request->match.route->body == ROUTE_BODY_V2 && !read_v2_length(request))
+        return false;
+    if (memory_take(exec_memory(daemon->exec),
+                    (size_t)request->content_length + DATA_ALIGNMENT,
+                    &request->body, &request->error))
+        return refuse_status(request);
+    return true;
+}
+
+static bool admit(struct request *request, bool *is_hopeless)
+{
+    *is_hopeless = false;
+    if (!check_framing(request, is_hopeless) || !check_token(request) ||
+        !check_route(request))
+        return false;
+    switch (request->match.route->body) {
+    case ROUTE_BODY_IGNORED:
+        return true;
+    case ROUTE_BODY_JSON:
+        if (!check_size(request, JSON_BODY_BYTES, "1 MiB for a document"))
+            return false;
+        if (memory_take(exec_memory(request->daemon->exec),
+                        (size_t)request->content_length + 1, &request->body,
+                        &request->error))
+            return refuse_status(request);
+        return true;
+    case ROUTE_BODY_V1:
+    case ROUTE_BODY_V2:
+        return admit_call(request);
+    }
+    return true;
+}
+
+static void read_id(struct request *request)
+{
+    const char *id = request_header(request, "X-Request-Id");
+    size_t length = id ? strlen(id) : 0;
+    if (length == 0 || length >= sizeof request->id)
+        return;
+    for (size_t i = 0; i < length; i++)
+        if (id[i] < 0x21 || id[i] > 0x7E)
+            return;
+    memcpy(request->id, id, length + 1);
+}
+
+mhd_result request_begin(struct request *request)
+{
+    const struct config *config = request->daemon->config;
+    const char *expect = request_header(request, "Expect");
+    bool is_hopeless;
+    read_id(request);
+    daemon_set_deadline(request->daemon, request->peer,
+                        daemon_after_ns(config->body_timeout_seconds));
+    if (admit(request, &is_hopeless))
+        return MHD_YES;
+    request->drop_until_ns = daemon_after_ns(config->refuse_drain_seconds);
+    bool is_waiting = expect && strcasecmp(expect, "100-continue") == 0;
+    bool has_body = !request->has_length || request->content_length > 0;
+    if (is_hopeless || is_waiting ||
+        (has_body && request->content_length > DROP_BYTES))
+        return reply_error(request, request->refusal_code, request->error.text);
+    return MHD_YES; /* drop the body, then answer */
+}
+
+/* ------------------------------------------------------------------- body */
+
+/* v1: once the length of the header is known, so is where the body goes. */
+static void place_v1_body(struct request *request)
+{
+    if (safetensors_header_bytes(request->prefix, request->content_length,
+                                 &request->header_bytes, &request->error)) {
+        (void)refuse_status(request);
+        return;
+    }
+    request->body_at =
+        (DATA_ALIGNMENT - request->header_bytes % DATA_ALIGNMENT) %
+        DATA_ALIGNMENT;
+    memcpy(request->body.start + request->body_at, request->prefix,
+           SAFETENSORS_PREFIX_BYTES);
+}
+
+/* Takes what is missing of the prefix; returns how many bytes that was. */
+static size_t receive_prefix(struct request *request, const char *data,
+                             size_t bytes)
+{
+    size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)request->received;
+    size_t n = bytes < missing ? bytes : missing;
+    memcpy(request->prefix + request->received, data, n);
+    request->received += n;
+    if (request->received == SAFETENSORS_PREFIX_BYTES)
+        place_v1_body(request);
+    return n;
+}
+
+static void store(struct request *request, const char *data, size_t bytes)
+{
+    /* MHD delivers no more than Content-Length; a block is that large */
+    memcpy(request->body.start + request->body_at + request->received, data,
+           bytes);
+    request->received += bytes;
+}
+
+/* The call is checked as soon as its header is complete. */
+static void decode_early(struct request *request)
+{
+    if (request->is_decoded || request->header_bytes == 0 ||
+        request->received < request->header_bytes)
+        return;
+    request->is_decoded = true;
+    if (call_decode(request))
+        (void)refuse_status(request);
+}
+
+mhd_result request_receive(struct request *request, const char *data,
+                           size_t bytes)
+{
+    enum route_body body =
+        request->match.route ? request->match.route->body : ROUTE_BODY_IGNORED;
+    if (request->first_byte_ns == 0)
+        request->first_byte_ns = daemon_now_ns();
+    if (request->refusal_code) { /* dropping, for a while */
+        request->received += bytes;
+        return daemon_now_ns() < request->drop_until_ns &&
+                       request->received < DROP_BYTES
+                   ? MHD_YES
+                   : MHD_NO;
+    }
+    if (body == ROUTE_BODY_IGNORED) {
+        request->received += bytes;
+        return request->received <= JSON_BODY_BYTES ? MHD_YES : MHD_NO;
+    }
+    if (request->received + bytes > request->content_length)
+        return MHD_NO; /* cannot happen with a Content-Length */
+    if (body == ROUTE_BODY_V1 && request->received < SAFETENSORS_PREFIX_BYTES) {
+        size_t n = receive_prefix(request, data, bytes);
+        data += n;
+        bytes -= n;
+    }
+    if (bytes && !request->refusal_code)
+        store(request, data, bytes);
+    if (body != ROUTE_BODY_JSON && !request->refusal_code)
+        decode_early(request);
+    if (request->refusal_code)
+        request->drop_until_ns =
+            daemon_after_ns(request->daemon->config->refuse_drain_seconds);
+    return MHD_YES;
+}
+
+mhd_result request_finish(struct request *request)
+{
+    request->received_ns = daemon_now_ns();
+    if (request->first_byte_ns == 0)
+        request->first_byte_ns = request->received_ns;
+    daemon_set_deadline(request->daemon, request->peer, 0);
+    if (request->refusal_code)
+        return reply_error(request, request->refusal_code, request->error.text);
+    request->match.route->handler(request);
+    bool is_under_way = atomic_load(&request->state) != REQUEST_RECEIVING;
+    return request->has_answered || is_under_way ? MHD_YES : MHD_NO;
+}

@@ -1,0 +1,110 @@
+/*
+ * request.h - one HTTP request on its way: headers, body, call, answer.
+ *
+ * The access handler of the HTTP library is called several times for one
+ * request; 'state' says where it is. A request is used by one thread at a
+ * time: the connection's, or, while the connection is suspended, the lane's.
+ */
+#ifndef ROPED_HTTP_REQUEST_H
+#define ROPED_HTTP_REQUEST_H
+
+#include "exec/executor.h"
+#include "http/route.h"
+#include "metrics.h"
+#include "wire/kserve.h"
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+
+enum { REQUEST_HEADER_BYTES = 4096, REQUEST_ID_BYTES = 129 };
+
+/* MHD_Result came with libmicrohttpd 0.9.71 */
+typedef enum MHD_Result mhd_result;
+
+enum request_state {
+    REQUEST_RECEIVING,
+    REQUEST_RUNNING, /* suspended: the executor has the job */
+    REQUEST_FINISHED /* the job is done, the answer is not queued yet */
+};
+
+/* One open connection, for the absolute deadlines. */
+struct peer {
+    int fd;
+    uint64_t deadline_ns; /* guarded by the daemon's peers lock; 0: none */
+    struct peer *previous, *next;
+};
+
+struct request {
+    struct daemon *daemon;
+    struct MHD_Connection *connection;
+    struct peer *peer;
+    struct route_match match;
+    const char *method;
+    atomic_int state; /* enum request_state */
+    bool has_answered;
+    char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
+
+    /* a refusal that waits for the rest of the body to be dropped */
+    int refusal_code; /* 0: none */
+    struct roped_error error;
+    uint64_t drop_until_ns;
+
+    /* the body */
+    uint64_t started_ns, first_byte_ns, received_ns;
+    uint64_t content_length, received;
+    bool has_length;
+    unsigned char prefix[8]; /* v1: until its length field is complete */
+    size_t header_bytes;     /* v1: prefix + JSON; v2: JSON; 0: not known yet */
+    size_t body_at;          /* where in the block the body starts */
+    bool is_decoded;
+    struct memory_block body;
+
+    /* the call and its answer */
+    const struct roped_op *op;
+    enum metrics_transport transport;
+    struct exec_job job;
+    struct kserve_request v2;
+    bool fp8_as_u8;
+    struct memory_block json, out;
+    size_t answer_at, answer_bytes;
+
+    struct request *next;              /* free list */
+    char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
+};
+
+/* A request for a new call of the access handler; NULL: out of memory. */
+struct request *request_new(struct daemon *daemon,
+                            struct MHD_Connection *connection,
+                            const char *method, const char *path);
+
+/* Gives back everything that the request holds. */
+void request_free(struct request *request);
+
+/* The first call: decides from the headers alone. */
+mhd_result request_begin(struct request *request);
+
+/* A call with body bytes: takes all of them. */
+mhd_result request_receive(struct request *request, const char *data,
+                           size_t bytes);
+
+/* A call without: the body is complete, or the job is. */
+mhd_result request_finish(struct request *request);
+
+/* Header value, or NULL. */
+const char *request_header(const struct request *request, const char *name);
+
+/* ---- call.c: the part of a request that is a call of an operator */
+
+/* Finds the operator of the path; false with error set: unknown. */
+bool call_begin(struct request *request);
+
+/* As soon as the header is there: parses, binds, resolves. */
+enum roped_status call_decode(struct request *request);
+
+/* Handler of calls: the body is complete. Starts the job. */
+void call_start(struct request *request);
+
+/* The job is done: answers. */
+void call_answer(struct request *request);
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * route.c - the routes, and how a path finds its own. Literal paths stand
+ * before the patterns that would swallow them.
+ */
+#include "http/route.h"
+
+#include "http/handlers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* clang-format off */
+static const struct route routes[] = {
+    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root},
+    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live},
+    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready},
+    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics},
+    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi},
+    {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all},
+    {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables},
+    {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
+    {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},
+    {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete},
+    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
+    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
+    {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
+    {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
+    {"POST",   "/v2/repository/index",           ROUTE_BODY_IGNORED, false, handle_index},
+    {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model},
+    {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready},
+    {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config},
+    {"GET",    "/v2/models/*/stats",             ROUTE_BODY_IGNORED, false, handle_stats},
+    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start},
+    {"GET",    "/v2/models/*/versions/*",        ROUTE_BODY_IGNORED, false, handle_model},
+    {"GET",    "/v2/models/*/versions/*/ready",  ROUTE_BODY_IGNORED, false, handle_model_ready},
+    {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},
+    {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats},
+    {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start},
+};
+/* clang-format on */
+
+/* Copies one segment; false where it is empty, too long or unprintable. */
+static bool capture(const char *segment, size_t length, char *out,
+                    size_t out_bytes)
+{
+    if (length == 0 || length >= out_bytes)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)segment[i] < 0x20 || segment[i] == 0x7F)
+            return false;
+    memcpy(out, segment, length);
+    out[length] = '\0';
+    return true;
+}
+
+static bool matches(const char *pattern, const char *path,
+                    struct route_match *out)
+{
+    int n_captures = 0;
+    out->capture[0] = out->second[0] = '\0';
+    while (*pattern) {
+        if (*pattern == '*') {
+            size_t length = strcspn(path, "/");
+            bool is_first = n_captures++ == 0;
+            if (!capture(path, length, is_first ? out->capture : out->second,
+                         is_first ? sizeof out->capture : sizeof out->second))
+                return false;
+            path += length;
+            pattern++;
+        } else if (*pattern++ != *path++) {
+            return false;
+        }
+    }
+    return *path == '\0' || (path[0] == '/' && path[1] == '\0');
+}
+
+void route_find(const char *method, const char *path, struct route_match *out)
+{
+    struct route_match candidate;
+    size_t allowed = 0;
+    memset(out, 0, sizeof *out);
+    if (strcmp(method, "HEAD") == 0)
+        method = "GET";
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!matches(routes[i].path, path, &candidate))
+            continue;
+        if (strcmp(routes[i].method, method) == 0) {
+            memcpy(out->capture, candidate.capture, sizeof out->capture);
+            memcpy(out->second, candidate.second, sizeof out->second);
+            out->route = &routes[i];
+            out->allow[0] = '\0';
+            return;
+        }
+        if (!strstr(out->allow, routes[i].method))
+            allowed += (size_t)snprintf(out->allow + allowed,
+                                        sizeof out->allow - allowed, "%s%s",
+                                        allowed ? ", " : "", routes[i].method);
+    }
+}

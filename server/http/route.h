@@ -1,0 +1,44 @@
+/*
+ * route.h - which handler answers a path.
+ */
+#ifndef ROPED_HTTP_ROUTE_H
+#define ROPED_HTTP_ROUTE_H
+
+#include <roped/op.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct request;
+
+/* What the body of a request is. */
+enum route_body {
+    ROUTE_BODY_IGNORED, /* read and dropped */
+    ROUTE_BODY_JSON,    /* small, kept whole */
+    ROUTE_BODY_V1,      /* a call: safetensors */
+    ROUTE_BODY_V2       /* a call: JSON and binary tensors */
+};
+
+/* Queues exactly one reply. */
+typedef void route_handler_fn(struct request *request);
+
+struct route {
+    const char *method; /* HEAD is served as GET */
+    const char *path;   /* '*' stands for one segment */
+    enum route_body body;
+    bool is_open; /* needs no bearer token */
+    route_handler_fn *handler;
+};
+
+struct route_match {
+    const struct route *route;      /* NULL: none */
+    char capture[ROPED_NAME_BYTES]; /* the first '*' */
+    char second[16];                /* the second '*': a model's version */
+    char allow[48];                 /* methods of the path, where only the
+                                       method was wrong; else "" */
+};
+
+/* Finds the route of a method and a decoded path. */
+void route_find(const char *method, const char *path, struct route_match *out);
+
+#endif
