@@ -253,7 +253,7 @@ static enum roped_status check_required(const struct roped_call *call,
                                         struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    char got[128] = "", missing[128] = "", count[48];
+    char got[128] = "", missing[128] = "", count[64];
     size_t got_at = 0, missing_at = 0;
     int n_got = 0, n_required = 0, n_missing = 0, n = roped_op_inputs(op);
     for (int i = 0; i < n; i++) {
