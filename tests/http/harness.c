@@ -1,0 +1,408 @@
+/*
+ * harness.c - starts, asks and stops the daemon under test.
+ */
+#include "http/harness.h"
+
+#include "wire/safetensors.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void die(const char *what)
+{
+    fprintf(stderr, "harness: %s: %s\n", what, strerror(errno));
+    exit(EXIT_FAILURE);
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* ----------------------------------------------------------------- server */
+
+static const char *backend_name(void)
+{
+    const char *name = getenv("ROPED_TEST_BACKEND");
+    return name ? name : "cpu";
+}
+
+static void run_daemon(const char *port_file, const char *log,
+                       const char *const *flags)
+{
+    enum { MAX_ARGUMENTS = 64 };
+    const char *program = getenv("ROPED_TEST_BIN");
+    const char *arguments[MAX_ARGUMENTS] = {program ? program
+                                                    : ROPED_TEST_DAEMON,
+                                            "--listen",
+                                            "127.0.0.1:0",
+                                            "--port-file",
+                                            port_file,
+                                            "--backend",
+                                            backend_name()};
+    int n = 7;
+    for (; flags && *flags && n < MAX_ARGUMENTS - 1; flags++)
+        arguments[n++] = *flags;
+    int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0)
+        _exit(126);
+    dup2(fd, STDERR_FILENO);
+    execv(arguments[0], (char *const *)(uintptr_t)arguments);
+    _exit(127);
+}
+
+static void print_log(const struct server *server)
+{
+    char line[1024];
+    FILE *file = fopen(server->log, "r");
+    while (file && fgets(line, sizeof line, file))
+        fputs(line, stderr);
+    if (file)
+        fclose(file);
+}
+
+static bool log_says(const struct server *server, const char *part)
+{
+    char line[1024];
+    bool found = false;
+    FILE *file = fopen(server->log, "r");
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strstr(line, part) != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static void await_port(struct server *server, const char *port_file)
+{
+    for (int i = 0; i < 6000; i++) {
+        int status;
+        FILE *file = fopen(port_file, "r");
+        if (file) {
+            bool is_read = fscanf(file, "%d", &server->port) == 1;
+            fclose(file);
+            if (is_read)
+                return;
+        }
+        if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
+            if (log_says(server, "no usable GPU")) {
+                printf("skipped: no usable GPU for backend %s\n",
+                       backend_name());
+                exit(77);
+            }
+            print_log(server);
+            fprintf(stderr, "harness: the daemon ended with %d\n", status);
+            exit(EXIT_FAILURE);
+        }
+        pause_ms(10);
+    }
+    print_log(server);
+    fprintf(stderr, "harness: the daemon did not start in a minute\n");
+    exit(EXIT_FAILURE);
+}
+
+void server_start(struct server *server, const char *const *flags)
+{
+    static int n_started;
+    char port_file[64];
+    snprintf(port_file, sizeof port_file, "/tmp/roped_test_%d_%d.port",
+             (int)getpid(), n_started);
+    snprintf(server->log, sizeof server->log, "/tmp/roped_test_%d_%d.log",
+             (int)getpid(), n_started++);
+    unlink(port_file);
+    fflush(NULL);
+    server->pid = fork();
+    if (server->pid < 0)
+        die("fork");
+    if (server->pid == 0)
+        run_daemon(port_file, server->log, flags);
+    await_port(server, port_file);
+    unlink(port_file);
+    snprintf(server->url, sizeof server->url, "http://127.0.0.1:%d",
+             server->port);
+}
+
+bool server_stop(struct server *server)
+{
+    int status = -1;
+    kill(server->pid, SIGTERM);
+    for (int i = 0; i < 6000; i++) {
+        if (waitpid(server->pid, &status, WNOHANG) == server->pid)
+            break;
+        if (i == 5999)
+            kill(server->pid, SIGKILL);
+        pause_ms(10);
+    }
+    bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+                    !log_says(server, "Sanitizer") &&
+                    !log_says(server, "runtime error");
+    if (!is_clean) {
+        fprintf(stderr, "harness: the daemon ended with status %d; its log:\n",
+                status);
+        print_log(server);
+    }
+    unlink(server->log);
+    return is_clean;
+}
+
+bool server_is_alive(const struct server *server)
+{
+    struct answer answer =
+        ask(server, "GET", "/v2/health/ready", NULL, 0, NULL);
+    bool is_alive = answer.code == 200;
+    answer_free(&answer);
+    return is_alive;
+}
+
+/* --------------------------------------------------------------- requests */
+
+void answer_free(struct answer *answer)
+{
+    free(answer->body);
+    free(answer->headers);
+    memset(answer, 0, sizeof *answer);
+}
+
+const char *answer_header(const struct answer *answer, const char *name)
+{
+    static _Thread_local char value[512];
+    size_t length = strlen(name);
+    for (const char *line = answer->headers; line && *line;) {
+        if (strncasecmp(line, name, length) == 0 && line[length] == ':') {
+            line += length + 1;
+            line += strspn(line, " ");
+            snprintf(value, sizeof value, "%.*s", (int)strcspn(line, "\r\n"),
+                     line);
+            return value;
+        }
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return NULL;
+}
+
+struct text {
+    char *start;
+    size_t bytes, capacity;
+};
+
+static size_t collect(char *data, size_t size, size_t n, void *context)
+{
+    struct text *text = context;
+    size_t bytes = size * n;
+    if (text->bytes + bytes + 1 > text->capacity) {
+        text->capacity = 2 * (text->bytes + bytes + 1);
+        text->start = realloc(text->start, text->capacity);
+        if (!text->start)
+            die("memory");
+    }
+    memcpy(text->start + text->bytes, data, bytes);
+    text->bytes += bytes;
+    text->start[text->bytes] = '\0';
+    return bytes;
+}
+
+struct answer ask(const struct server *server, const char *method,
+                  const char *path, const void *body, size_t bytes,
+                  const char *const *headers)
+{
+    static _Thread_local CURL *curl;
+    char url[2048];
+    struct text content = {0}, head = {0};
+    struct answer answer = {0};
+    struct curl_slist *list = curl_slist_append(NULL, "Expect:");
+    long code = 0;
+    if (!curl)
+        curl = curl_easy_init();
+    for (; headers && *headers; headers++)
+        list = curl_slist_append(list, *headers);
+    snprintf(url, sizeof url, "%s%s", server->url, path);
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &content);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, collect);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, &head);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 120L);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (strcmp(method, "HEAD") == 0)
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    if (body) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)bytes);
+    }
+    collect("", 0, 0, &content);
+    collect("", 0, 0, &head);
+    if (curl_easy_perform(curl) == CURLE_OK)
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
+    curl_slist_free_all(list);
+    answer.code = (int)code;
+    answer.body = content.start;
+    answer.bytes = content.bytes;
+    answer.headers = head.start;
+    return answer;
+}
+
+struct answer ask_raw(const struct server *server, const void *bytes,
+                      size_t n_bytes, double timeout_seconds)
+{
+    struct answer answer = {0};
+    struct text all = {0};
+    char chunk[4096];
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)server->port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct timeval limit = {
+        (time_t)timeout_seconds,
+        (suseconds_t)((timeout_seconds - (double)(time_t)timeout_seconds) *
+                      1e6)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
+        die("connect");
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    collect("", 0, 0, &all);
+    /* a server that refuses may close while we send: read all the same */
+    for (size_t at = 0; at < n_bytes;) {
+        ssize_t n =
+            send(fd, (const char *)bytes + at, n_bytes - at, MSG_NOSIGNAL);
+        if (n <= 0)
+            break;
+        at += (size_t)n;
+    }
+    for (ssize_t n; (n = recv(fd, chunk, sizeof chunk, 0)) > 0;)
+        collect(chunk, 1, (size_t)n, &all);
+    close(fd);
+    char *end = strstr(all.start, "\r\n\r\n");
+    if (sscanf(all.start, "HTTP/1.%*d %d", &answer.code) != 1)
+        answer.code = 0;
+    answer.headers = all.start;
+    answer.body = strdup(end ? end + 4 : "");
+    answer.bytes = strlen(answer.body);
+    return answer;
+}
+
+/* ------------------------------------------------------------ safetensors */
+
+void file_add(struct tensor_file *file, const char *name,
+              enum roped_dtype dtype, int rank, const int64_t *dims, void *data)
+{
+    struct roped_tensor *tensor = &file->tensor[file->n];
+    snprintf(file->name[file->n++], sizeof file->name[0], "%s", name);
+    memset(tensor, 0, sizeof *tensor);
+    tensor->dtype = dtype;
+    tensor->rank = rank;
+    for (int i = 0; i < rank; i++)
+        tensor->dims[i] = dims[i];
+    tensor->data = data;
+}
+
+unsigned char *file_write(const struct tensor_file *file, size_t *bytes)
+{
+    struct safetensors_output outputs[FILE_TENSORS];
+    struct buffer header;
+    struct roped_error err;
+    uint64_t data_bytes;
+    buffer_init(&header);
+    for (int i = 0; i < file->n; i++)
+        outputs[i] =
+            (struct safetensors_output){file->name[i], &file->tensor[i], 0};
+    if (safetensors_write_header(&header, outputs, file->n, NULL, 0, false,
+                                 &data_bytes, &err))
+        die(err.text);
+    unsigned char *all = malloc(header.bytes + data_bytes + 1);
+    if (!all)
+        die("memory");
+    memcpy(all, header.text, header.bytes);
+    for (int i = 0; i < file->n; i++)
+        if (file->tensor[i].data)
+            memcpy(all + header.bytes + outputs[i].offset, file->tensor[i].data,
+                   (size_t)roped_tensor_bytes(&file->tensor[i]));
+    *bytes = header.bytes + data_bytes;
+    buffer_fini(&header);
+    return all;
+}
+
+struct reading {
+    struct tensor_file *file;
+    void (*metadata)(void *context, const char *name, const char *value);
+    void *context;
+};
+
+static enum roped_status read_entry(void *context,
+                                    const struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
+    struct reading *reading = context;
+    if (reading->file->n == FILE_TENSORS)
+        return roped_fail(err, ROPED_INVALID, "too many tensors for a test");
+    file_add(reading->file, entry->name, entry->tensor.dtype,
+             entry->tensor.rank, entry->tensor.dims,
+             reading->file->memory + entry->begin);
+    return ROPED_OK;
+}
+
+static enum roped_status read_metadata(void *context, const char *name,
+                                       const char *value,
+                                       struct roped_error *err)
+{
+    struct reading *reading = context;
+    (void)err;
+    if (reading->metadata)
+        reading->metadata(reading->context, name, value);
+    return ROPED_OK;
+}
+
+bool file_read(struct tensor_file *file, const void *bytes, size_t n_bytes,
+               void (*metadata)(void *context, const char *name,
+                                const char *value),
+               void *context)
+{
+    struct reading reading = {file, metadata, context};
+    struct roped_error err;
+    size_t header_bytes;
+    memset(file, 0, sizeof *file);
+    if (n_bytes < 8 ||
+        safetensors_header_bytes(bytes, n_bytes, &header_bytes, &err))
+        return false;
+    file->memory = malloc(n_bytes - header_bytes + 1);
+    if (!file->memory)
+        die("memory");
+    memcpy(file->memory, (const char *)bytes + header_bytes,
+           n_bytes - header_bytes);
+    if (safetensors_read(bytes, header_bytes, n_bytes, read_entry,
+                         read_metadata, &reading, &err) == ROPED_OK)
+        return true;
+    fprintf(stderr, "harness: %s\n", err.text);
+    file_free(file);
+    return false;
+}
+
+void file_free(struct tensor_file *file)
+{
+    free(file->memory);
+    memset(file, 0, sizeof *file);
+}
+
+const struct roped_tensor *file_find(const struct tensor_file *file,
+                                     const char *name)
+{
+    for (int i = 0; i < file->n; i++)
+        if (strcmp(file->name[i], name) == 0)
+            return &file->tensor[i];
+    return NULL;
+}

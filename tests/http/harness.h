@@ -1,0 +1,86 @@
+/*
+ * harness.h - a real daemon under test: started on a free port, asked over
+ * HTTP, stopped by SIGTERM; its exit code and its log are checked.
+ *
+ * Environment: ROPED_TEST_BIN, the daemon to run (default: the one built
+ * beside the tests); ROPED_TEST_BACKEND, cpu (default) or cuda;
+ * ROPED_TEST_GOLDEN, the folder of golden files.
+ */
+#ifndef ROPED_TESTS_HTTP_HARNESS_H
+#define ROPED_TESTS_HTTP_HARNESS_H
+
+#include <roped/tensor.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct server {
+    pid_t pid;
+    int port;
+    char url[64];
+    char log[64]; /* path of its standard error */
+};
+
+/*
+ * Starts the daemon with extra flags (NULL-terminated). Exits the test with
+ * 77 and a line where the asked-for backend has no device.
+ */
+void server_start(struct server *server, const char *const *flags);
+
+/* SIGTERM, then true where it ended with 0 and no sanitizer spoke up. */
+bool server_stop(struct server *server);
+
+/* Is it still there and does it answer its health? */
+bool server_is_alive(const struct server *server);
+
+/* An answer; body is NUL-terminated, free with answer_free. */
+struct answer {
+    int code; /* 0: no answer */
+    char *body;
+    size_t bytes;
+    char *headers; /* as received, lower-case names not guaranteed */
+};
+void answer_free(struct answer *answer);
+
+/* Value of a header of the answer, or NULL; valid until the next call. */
+const char *answer_header(const struct answer *answer, const char *name);
+
+/* One request; body NULL: none. headers: "Name: value" strings, NULL-ended,
+ * or NULL. Uses one keep-alive connection per thread. */
+struct answer ask(const struct server *server, const char *method,
+                  const char *path, const void *body, size_t bytes,
+                  const char *const *headers);
+
+/* Sends bytes as they are over a new connection and reads what comes back
+ * until it closes or timeout_seconds pass. */
+struct answer ask_raw(const struct server *server, const void *bytes,
+                      size_t n_bytes, double timeout_seconds);
+
+/* A safetensors file under construction or read. */
+enum { FILE_TENSORS = 24 };
+struct tensor_file {
+    int n;
+    char name[FILE_TENSORS][64];
+    struct roped_tensor tensor[FILE_TENSORS];
+    unsigned char *memory; /* behind tensors of a file that was read */
+};
+
+/* The bytes of a file of these tensors; free them. */
+unsigned char *file_write(const struct tensor_file *file, size_t *bytes);
+void file_add(struct tensor_file *file, const char *name,
+              enum roped_dtype dtype, int rank, const int64_t *dims,
+              void *data);
+
+/* Reads safetensors bytes (copied); false if they are none. metadata gets
+ * name and value of each entry, or is NULL. */
+bool file_read(struct tensor_file *file, const void *bytes, size_t n_bytes,
+               void (*metadata)(void *context, const char *name,
+                                const char *value),
+               void *context);
+void file_free(struct tensor_file *file);
+const struct roped_tensor *file_find(const struct tensor_file *file,
+                                     const char *name);
+
+#endif
