@@ -241,6 +241,10 @@ static bool is_gone(struct exec_job *job)
 
 static enum roped_status prepare(struct request *request)
 {
+    if (!request->is_decoded && is_v2(request))
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "failed to parse the request JSON buffer: it is "
+                          "empty at 0");
     if (!request->is_decoded)
         return roped_fail(&request->error, ROPED_INVALID,
                           "body of %llu bytes ends before its header does",

@@ -176,7 +176,8 @@ static double unit_at(enum roped_dtype dtype, double x)
 
 /*
  * PyTorch's power is one unit in the last place off for a few widths and
- * bases: there the angles differ by position * 2^-24 * frequency at most.
+ * bases, up to 2^-23 of it: there the angles differ by position * 2^-23 *
+ * frequency at most.
  */
 static double angle_slack(const struct run *run,
                           const struct roped_tensor *expected, int64_t row,
@@ -192,7 +193,7 @@ static double angle_slack(const struct run *run,
             ? (double)((const int32_t *)run->positions->data)[token]
             : (double)((const int64_t *)run->positions->data)[token];
     return j < run->rotary_dim
-               ? position * 0x1p-24 *
+               ? position * 0x1p-23 *
                      pow(run->theta,
                          -2 * (double)pair / (double)run->rotary_dim)
                : 0;

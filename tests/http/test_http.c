@@ -1,0 +1,513 @@
+/*
+ * test_http.c - the service around the calls: health, methods, limits,
+ * deadlines, tables, metrics, many clients at once, and the way it stops.
+ */
+#include "check.h"
+#include "http/harness.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static struct answer get(const struct server *server, const char *path)
+{
+    return ask(server, "GET", path, NULL, 0, NULL);
+}
+
+static void expect_code(struct answer answer, int code, const char *part,
+                        const char *what)
+{
+    if (answer.code != code || !strstr(answer.body, part))
+        CHECK_FAIL("%s: answered %d %.200s, expected %d with '%s'", what,
+                   answer.code, answer.body, code, part);
+    answer_free(&answer);
+}
+
+/* rmsnorm of rows x h ones is ones: easy to check at any size. */
+static unsigned char *ones(int64_t rows, int64_t h, size_t *bytes)
+{
+    int64_t dims[2] = {rows, h};
+    float *x = malloc((size_t)(rows * h) * sizeof *x);
+    struct tensor_file file = {0};
+    for (int64_t i = 0; i < rows * h; i++)
+        x[i] = 1;
+    file_add(&file, "x", ROPED_F32, 2, dims, x);
+    unsigned char *body = file_write(&file, bytes);
+    free(x);
+    return body;
+}
+
+static bool are_ones(const struct answer *answer, int64_t n)
+{
+    struct tensor_file file;
+    if (answer->code != 200 ||
+        !file_read(&file, answer->body, answer->bytes, NULL, NULL))
+        return false;
+    const float *y = file.tensor[0].data;
+    bool is_right = file.n == 1 && roped_tensor_elements(&file.tensor[0]) == n;
+    for (int64_t i = 0; i < n && is_right; i++)
+        is_right = fabsf(y[i] - 1) < 1e-5f;
+    file_free(&file);
+    return is_right;
+}
+
+static bool call_ones(const struct server *server, int64_t rows, int64_t h)
+{
+    size_t bytes;
+    unsigned char *body = ones(rows, h, &bytes);
+    struct answer answer =
+        ask(server, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
+    bool is_right = are_ones(&answer, rows * h);
+    if (!is_right)
+        fprintf(stderr, "rmsnorm of ones answered %d %.200s\n", answer.code,
+                answer.code == 200 ? "" : answer.body);
+    answer_free(&answer);
+    free(body);
+    return is_right;
+}
+
+TEST(every_route_answers)
+{
+    struct server server;
+    server_start(&server, NULL);
+    expect_code(get(&server, "/"), 200, "roped", "root");
+    expect_code(get(&server, "/v2/health/live"), 200, "true", "live");
+    expect_code(get(&server, "/v2/health/ready"), 200, "true", "ready");
+    expect_code(get(&server, "/v2"), 200, "statistics", "server");
+    expect_code(get(&server, "/v2/"), 200, "extensions", "trailing slash");
+    expect_code(get(&server, "/v2?a=1"), 200, "extensions", "query");
+    expect_code(get(&server, "/v1"), 200, "rope_quantize", "operators");
+    expect_code(get(&server, "/v1/rope"), 200, "cos_sin_cache", "operator");
+    expect_code(get(&server, "/v2/models/rope"), 200, "roped_", "model");
+    expect_code(get(&server, "/v2/models/rope/versions/1"), 200, "inputs",
+                "version");
+    expect_code(get(&server, "/v2/models/rope/versions/9"), 404,
+                "Request for unknown model", "unknown version");
+    expect_code(get(&server, "/v2/models/rope/ready"), 200, "true", "ready");
+    expect_code(get(&server, "/v2/models/rope/config"), 200,
+                "\"max_batch_size\":0", "config");
+    expect_code(get(&server, "/v2/models/stats"), 200, "cache_miss", "stats");
+    expect_code(get(&server, "/v2/models/rope/stats"), 200, "compute_infer",
+                "stats of one");
+    expect_code(ask(&server, "POST", "/v2/repository/index", "", 0, NULL), 200,
+                "READY", "index");
+    expect_code(get(&server, "/nothing"), 404, "Not Found", "unknown path");
+    expect_code(get(&server, "/v1/nobody"), 404, "nobody", "unknown operator");
+    struct answer answer =
+        ask(&server, "DELETE", "/v2/models/rope", NULL, 0, NULL);
+    CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
+    expect_code(answer, 405, "Method Not Allowed", "method");
+    answer = ask(&server, "HEAD", "/metrics", NULL, 0, NULL);
+    CHECK_INT(answer.code, 200);
+    CHECK_INT(answer.bytes, 0);
+    answer_free(&answer);
+    answer = get(&server, "/openapi.json");
+    cJSON *tree = cJSON_Parse(answer.body);
+    CHECK(cJSON_GetObjectItem(cJSON_GetObjectItem(tree, "paths"), "/v1/rope"));
+    cJSON_Delete(tree);
+    answer_free(&answer);
+    CHECK(server_stop(&server));
+}
+
+TEST(answers_carry_timing_and_request_id)
+{
+    struct server server;
+    const char *headers[] = {"X-Request-Id: abc-123", NULL};
+    size_t bytes;
+    unsigned char *body = ones(4, 64, &bytes);
+    server_start(&server, NULL);
+    struct answer answer =
+        ask(&server, "POST", "/v1/rmsnorm", body, bytes, headers);
+    CHECK_INT(answer.code, 200);
+    CHECK_TEXT(answer_header(&answer, "X-Request-Id"), "abc-123");
+    CHECK_CONTAINS(answer_header(&answer, "Server-Timing"), "kernel;dur=");
+    CHECK_TEXT(answer_header(&answer, "Content-Type"),
+               "application/x-safetensors");
+    answer_free(&answer);
+    free(body);
+    CHECK(server_stop(&server));
+}
+
+static void raw(const struct server *server, const char *request, int code,
+                const char *part, const char *what)
+{
+    struct answer answer = ask_raw(server, request, strlen(request), 3);
+    expect_code(answer, code, part, what);
+}
+
+TEST(limits_are_answered_before_the_body)
+{
+    struct server server;
+    const char *flags[] = {"--max_body_bytes", "100k", NULL};
+    server_start(&server, flags);
+    raw(&server,
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n"
+        "Expect: 100-continue\r\n\r\n",
+        413, "9999999", "too large, waiting for 100");
+    size_t bytes;
+    unsigned char *body = ones(1024, 1024, &bytes);
+    double start = now_seconds();
+    struct answer answer =
+        ask(&server, "POST", "/v1/rmsnorm", body, bytes, NULL);
+    expect_code(answer, 413, "max_body_bytes", "too large, sent blindly");
+    CHECK(now_seconds() - start < 2);
+    free(body);
+    raw(&server,
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked"
+        "\r\nConnection: close\r\n\r\n0\r\n\r\n",
+        411, "Content-Length", "chunked");
+    raw(&server,
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "Content-Encoding: gzip\r\nConnection: close\r\n\r\nxx",
+        415, "Content-Encoding", "compressed");
+    raw(&server,
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "Content-Length: 3\r\nConnection: close\r\n\r\nxx",
+        400, "", "two lengths");
+    raw(&server,
+        "POST /v2/models/rmsnorm/infer HTTP/1.1\r\nHost: a\r\n"
+        "Content-Length: 2\r\nInference-Header-Content-Length: 9\r\n"
+        "Connection: close\r\n\r\n{}",
+        400, "inference header size should be in range", "header length");
+    CHECK(call_ones(&server, 4, 64));
+    CHECK(server_stop(&server));
+}
+
+TEST(memory_that_is_not_there_is_503_or_413)
+{
+    struct server server;
+    const char *flags[] = {"--pool_bytes", "1m", "--host_bytes", "8m", NULL};
+    size_t bytes;
+    unsigned char *body = ones(2048, 1024, &bytes);
+    server_start(&server, flags);
+    CHECK(call_ones(&server, 512, 1024)); /* 2 MiB: beyond the pool */
+    struct answer answer =
+        ask(&server, "POST", "/v1/rmsnorm", body, bytes, NULL);
+    CHECK(answer.code == 503 || answer.code == 413);
+    CHECK(strstr(answer.body, "memory"));
+    answer_free(&answer);
+    CHECK(call_ones(&server, 4, 64));
+    CHECK(server_stop(&server));
+    free(body);
+}
+
+TEST(slow_clients_are_cut_off)
+{
+    struct server server;
+    const char *flags[] = {"--header_timeout_seconds", "0.5",
+                           "--body_timeout_seconds", "0.5", NULL};
+    server_start(&server, flags);
+    double start = now_seconds();
+    struct answer answer =
+        ask_raw(&server, "POST /v1/rmsnorm HTTP/1.1\r\nHost", 31, 5);
+    CHECK(now_seconds() - start < 2);
+    answer_free(&answer);
+    static const char half[] = "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\n"
+                               "Content-Length: 100\r\n\r\nhalf";
+    start = now_seconds();
+    answer = ask_raw(&server, half, sizeof half - 1, 5);
+    CHECK(now_seconds() - start < 2);
+    answer_free(&answer);
+    CHECK(server_is_alive(&server));
+    CHECK(server_stop(&server));
+}
+
+TEST(a_bearer_token_guards_all_but_health)
+{
+    struct server server;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/roped_token_%d", (int)getpid());
+    FILE *file = fopen(path, "w");
+    fputs("secret\n", file);
+    fclose(file);
+    const char *flags[] = {"--bearer_token_file", path, NULL};
+    const char *right[] = {"Authorization: Bearer secret", NULL};
+    const char *wrong[] = {"Authorization: Bearer secrets", NULL};
+    server_start(&server, flags);
+    expect_code(get(&server, "/v2/health/ready"), 200, "true", "health");
+    struct answer answer = get(&server, "/v1");
+    CHECK_TEXT(answer_header(&answer, "WWW-Authenticate"), "Bearer");
+    expect_code(answer, 401, "token", "no token");
+    expect_code(ask(&server, "GET", "/v1", NULL, 0, wrong), 401, "token",
+                "wrong token");
+    expect_code(ask(&server, "GET", "/v1", NULL, 0, right), 200, "rope",
+                "right token");
+    CHECK(server_stop(&server));
+    unlink(path);
+}
+
+static const char llama[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,"
+    "\"max_position_embeddings\":131072,\"rope_theta\":500000.0,"
+    "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+    "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+    "\"original_max_position_embeddings\":8192}}";
+
+static const char layers[] =
+    "{\"model_type\":\"gemma3\",\"head_dim\":8,\"max_position_embeddings\":64,"
+    "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\","
+    "\"factor\":8,\"rope_theta\":1000000},\"sliding_attention\":{"
+    "\"rope_type\":\"default\",\"rope_theta\":10000}}}";
+
+static struct answer put(const struct server *server, const char *path,
+                         const char *text)
+{
+    return ask(server, "PUT", path, text, strlen(text), NULL);
+}
+
+static unsigned char *rope_body(int64_t position, int64_t d, size_t *bytes)
+{
+    static float q[2 * 128];
+    static int64_t positions[2];
+    int64_t dims[3] = {2, 1, d}, n = 2;
+    struct tensor_file file = {0};
+    for (int i = 0; i < 2 * d; i++)
+        q[i] = (float)(i % 7) - 3;
+    positions[1] = position;
+    file_add(&file, "q", ROPED_F32, 3, dims, q);
+    file_add(&file, "positions", ROPED_I64, 1, &n, positions);
+    return file_write(&file, bytes);
+}
+
+TEST(tables_come_from_parameters_and_from_model_configs)
+{
+    struct server server;
+    size_t bytes;
+    server_start(&server, NULL);
+    expect_code(put(&server, "/v1/tables/llama", llama), 201,
+                "\"rotary_dim\":128", "config.json");
+    expect_code(put(&server, "/v1/tables/llama", llama), 200, "llama3",
+                "the same again");
+    expect_code(put(&server, "/v1/tables/gemma", layers), 201,
+                "gemma.sliding_attention", "per layer type");
+    expect_code(put(&server, "/v1/tables/own",
+                    "{\"theta\":5000,\"rotary_dim\":8,\"rows\":16}"),
+                201, "5000", "own parameters");
+    expect_code(put(&server, "/v1/tables/bad", "{\"thetta\":5}"), 400, "thetta",
+                "unknown parameter");
+    expect_code(put(&server, "/v1/tables/bad",
+                    "{\"hidden_size\":64,\"num_attention_heads\":1,"
+                    "\"rope_scaling\":{\"rope_type\":\"fope\"}}"),
+                400, "fope", "unknown rope_type");
+    expect_code(get(&server, "/v1/tables"), 200, "\"own\"", "list");
+    unsigned char *body = rope_body(1000, 128, &bytes);
+    struct answer by_table =
+        ask(&server, "POST", "/v1/rope?table=llama", body, bytes, NULL);
+    struct answer inlined =
+        ask(&server, "POST",
+            "/v1/rope?theta=500000&scaling=llama3&factor=8&low_freq_factor=1"
+            "&high_freq_factor=4&original_max_position=8192",
+            body, bytes, NULL);
+    CHECK_INT(by_table.code, 200);
+    CHECK(by_table.bytes == inlined.bytes &&
+          memcmp(by_table.body, inlined.body, inlined.bytes) == 0);
+    answer_free(&by_table);
+    answer_free(&inlined);
+    expect_code(
+        ask(&server, "POST", "/v1/rope?table=llama&theta=5", body, bytes, NULL),
+        400, "theta", "table and theta");
+    free(body);
+    body = rope_body(16, 8, &bytes);
+    expect_code(ask(&server, "POST", "/v1/rope?table=own", body, bytes, NULL),
+                400, "own", "row past the table");
+    free(body);
+    expect_code(get(&server, "/v1/tables/llama"), 200, "resident_bytes",
+                "one table");
+    expect_code(ask(&server, "DELETE", "/v1/tables/llama", NULL, 0, NULL), 200,
+                "", "delete");
+    expect_code(ask(&server, "DELETE", "/v1/tables/llama", NULL, 0, NULL), 404,
+                "llama", "delete again");
+    CHECK(server_stop(&server));
+}
+
+static double metric(const struct server *server, const char *name)
+{
+    struct answer answer = get(server, "/metrics");
+    const char *at = strstr(answer.body, name);
+    double value = at ? strtod(at + strlen(name), NULL) : -1;
+    answer_free(&answer);
+    return value;
+}
+
+TEST(metrics_and_statistics_count_calls)
+{
+    struct server server;
+    server_start(&server, NULL);
+    for (int i = 0; i < 5; i++)
+        CHECK(call_ones(&server, 2, 32));
+    CHECK_DOUBLE(metric(&server, "roped_requests_total{op=\"rmsnorm\",status="
+                                 "\"ok\",transport=\"v1\"}"),
+                 5, 0);
+    CHECK_DOUBLE(metric(&server, "roped_stage_duration_seconds_count{op="
+                                 "\"rmsnorm\",stage=\"kernel\"}"),
+                 5, 0);
+    CHECK(metric(&server, "process_resident_memory_bytes ") > 1e6);
+    struct answer answer = get(&server, "/metrics");
+    CHECK_CONTAINS(answer_header(&answer, "Content-Type"), "version=0.0.4");
+    FILE *promtool = NULL;
+    if (system("command -v promtool >/dev/null 2>&1") == 0)
+        promtool = popen("promtool check metrics", "w");
+    if (promtool) {
+        fwrite(answer.body, 1, answer.bytes, promtool);
+        CHECK_INT(pclose(promtool), 0);
+    }
+    answer_free(&answer);
+    expect_code(get(&server, "/v2/models/rmsnorm/stats"), 200,
+                "\"success\":{\"count\":5", "statistics");
+    CHECK(server_stop(&server));
+}
+
+/* ---------------------------------------------------------- many clients */
+
+enum { N_CLIENTS = 8 };
+static atomic_int n_right, n_wrong;
+static atomic_bool is_stopping;
+static struct server shared;
+
+static void *client(void *context)
+{
+    int64_t seed = (int64_t)(intptr_t)context;
+    for (int i = 0; i < 60; i++) {
+        int64_t rows = i % 10 == 0 ? 2000 : 1 + (seed * 7 + i) % 50;
+        if (call_ones(&shared, rows, 256))
+            atomic_fetch_add(&n_right, 1);
+        else
+            atomic_fetch_add(&n_wrong, 1);
+    }
+    return NULL;
+}
+
+static void run_clients(void *(*run)(void *))
+{
+    pthread_t thread[N_CLIENTS];
+    for (int i = 0; i < N_CLIENTS; i++)
+        pthread_create(&thread[i], NULL, run, (void *)(intptr_t)(i + 1));
+    for (int i = 0; i < N_CLIENTS; i++)
+        pthread_join(thread[i], NULL);
+}
+
+TEST(many_clients_at_once_get_their_own_answers)
+{
+    const char *flags[] = {"--lanes", "2", "--inline_bytes", "8k", NULL};
+    atomic_store(&n_right, 0);
+    atomic_store(&n_wrong, 0);
+    server_start(&shared, flags);
+    run_clients(client);
+    CHECK_INT(atomic_load(&n_right), N_CLIENTS * 60);
+    CHECK_INT(atomic_load(&n_wrong), 0);
+    CHECK_DOUBLE(metric(&shared, "roped_pool_bytes{state=\"used\"}"), 0, 0);
+    CHECK(server_stop(&shared));
+}
+
+TEST(a_keep_alive_connection_serves_thousands_of_calls)
+{
+    size_t bytes;
+    unsigned char *body = ones(4, 64, &bytes);
+    int n_good = 0;
+    server_start(&shared, NULL);
+    for (int i = 0; i < 5000; i++) {
+        struct answer answer =
+            ask(&shared, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
+        n_good += answer.code == 200;
+        answer_free(&answer);
+    }
+    CHECK_INT(n_good, 5000);
+    CHECK_DOUBLE(metric(&shared, "roped_connections "), 1, 0);
+    free(body);
+    CHECK(server_stop(&shared));
+}
+
+/* Calls until the server says that it is going; each answer must be whole. */
+static void *client_until_stopped(void *context)
+{
+    (void)context;
+    size_t bytes;
+    unsigned char *body = ones(500, 512, &bytes);
+    while (!atomic_load(&is_stopping)) {
+        struct answer answer =
+            ask(&shared, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
+        bool is_refused = answer.code == 503 || answer.code == 0;
+        if (answer.code == 200 && are_ones(&answer, 500 * 512))
+            atomic_fetch_add(&n_right, 1);
+        else if (!is_refused)
+            atomic_fetch_add(&n_wrong, 1);
+        answer_free(&answer);
+        if (is_refused)
+            break;
+    }
+    free(body);
+    return NULL;
+}
+
+static void *stop_soon(void *context)
+{
+    struct timespec pause = {0, 400000000};
+    nanosleep(&pause, NULL);
+    kill(shared.pid, SIGTERM);
+    (void)context;
+    return NULL;
+}
+
+TEST(sigterm_under_load_loses_no_answer)
+{
+    pthread_t stopper;
+    atomic_store(&n_right, 0);
+    atomic_store(&n_wrong, 0);
+    server_start(&shared, NULL);
+    pthread_create(&stopper, NULL, stop_soon, NULL);
+    run_clients(client_until_stopped);
+    pthread_join(stopper, NULL);
+    CHECK(atomic_load(&n_right) > 0);
+    CHECK_INT(atomic_load(&n_wrong), 0);
+    CHECK(server_stop(&shared));
+}
+
+TEST(a_full_queue_is_503_with_retry_after)
+{
+    const char *flags[] = {"--lanes",
+                           "1",
+                           "--queue_depth",
+                           "1",
+                           "--inline_bytes",
+                           "0",
+                           "--cpu_threads",
+                           "1",
+                           NULL};
+    atomic_store(&n_right, 0);
+    atomic_store(&n_wrong, 0);
+    atomic_store(&is_stopping, false);
+    server_start(&shared, flags);
+    run_clients(client_until_stopped); /* each stops at its first 503 */
+    CHECK_INT(atomic_load(&n_wrong), 0);
+    CHECK(metric(&shared, "roped_http_responses_total{code=\"503\"}") >= 1);
+    CHECK(call_ones(&shared, 4, 64));
+    CHECK(server_stop(&shared));
+}
+
+int main(void)
+{
+    RUN(every_route_answers);
+    RUN(answers_carry_timing_and_request_id);
+    RUN(limits_are_answered_before_the_body);
+    RUN(memory_that_is_not_there_is_503_or_413);
+    RUN(slow_clients_are_cut_off);
+    RUN(a_bearer_token_guards_all_but_health);
+    RUN(tables_come_from_parameters_and_from_model_configs);
+    RUN(metrics_and_statistics_count_calls);
+    RUN(many_clients_at_once_get_their_own_answers);
+    RUN(a_keep_alive_connection_serves_thousands_of_calls);
+    RUN(sigterm_under_load_loses_no_answer);
+    RUN(a_full_queue_is_503_with_retry_after);
+    return check_done();
+}

@@ -1,0 +1,501 @@
+/*
+ * test_negative.c - what must be refused, most of it made from the operator
+ * table: each case answers the right 4xx with a message that names the
+ * culprit, and the daemon lives on.
+ */
+#include "check.h"
+#include "http/harness.h"
+#include "wire/buffer.h"
+
+#include <roped/op.h>
+
+#include <math.h>
+
+static struct server server;
+static int n_cases;
+
+/* A sound call of an operator, to be spoilt. */
+struct sound {
+    const struct roped_op *op;
+    struct tensor_file file;
+    char query[256];
+};
+
+static float floats[4096];
+static int64_t longs[64];
+
+static int64_t size_of(const char *symbol)
+{
+    if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
+        strcmp(symbol, "h") == 0)
+        return 8;
+    if (strcmp(symbol, "half") == 0)
+        return 4;
+    return strcmp(symbol, "rows") == 0 ? 5 : 3;
+}
+
+/* Adds one input with the first form's shape. */
+static void add_input(struct sound *sound, int input)
+{
+    const struct roped_port *port = &sound->op->in[input];
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    int64_t dims[ROPED_MAX_RANK];
+    int rank = 0;
+    uint32_t types = roped_op_types(sound->op, port);
+    bool is_index = (types & ROPED_INDEXES) != 0;
+    CHECK_OK(roped_port_pattern(port, 0, &pattern, &err), &err);
+    for (int i = 0; i < pattern.count; i++)
+        if (!pattern.dim[i].is_pack)
+            dims[rank++] = size_of(pattern.dim[i].name);
+    file_add(&sound->file, port->name, is_index ? ROPED_I64 : ROPED_F32, rank,
+             dims, is_index ? (void *)longs : (void *)floats);
+}
+
+static struct sound make_sound(const struct roped_op *op)
+{
+    struct sound sound = {.op = op};
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL))
+            add_input(&sound, i);
+    return sound;
+}
+
+/* ----------------------------------------------------------------- asking */
+
+static void expect(const struct answer *answer, int code, const char *culprit,
+                   const char *what)
+{
+    n_cases++;
+    if (answer->code != code || !strstr(answer->body, "\"error\"") ||
+        !strstr(answer->body, culprit))
+        CHECK_FAIL("%s: answered %d %.300s, expected %d naming '%s'", what,
+                   answer->code, answer->body, code, culprit);
+}
+
+static struct answer post_body(const struct sound *sound, const char *extra,
+                               const void *body, size_t bytes)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "/v1/%s?%s%s%s", sound->op->name, sound->query,
+             sound->query[0] && extra[0] ? "&" : "", extra);
+    return ask(&server, "POST", path, body, bytes, NULL);
+}
+
+static struct answer post(const struct sound *sound, const char *extra)
+{
+    size_t bytes;
+    unsigned char *body = file_write(&sound->file, &bytes);
+    struct answer answer = post_body(sound, extra, body, bytes);
+    free(body);
+    return answer;
+}
+
+static void refuse(const struct sound *sound, const char *extra,
+                   const char *culprit, const char *what)
+{
+    char text[256];
+    struct answer answer = post(sound, extra);
+    snprintf(text, sizeof text, "%s: %s %s", sound->op->name, what, extra);
+    expect(&answer, 400, culprit, text);
+    answer_free(&answer);
+}
+
+static void accept(const struct sound *sound, const char *extra)
+{
+    struct answer answer = post(sound, extra);
+    if (answer.code != 200)
+        CHECK_FAIL("%s %s: answered %d %.300s, expected 200", sound->op->name,
+                   extra, answer.code, answer.body);
+    answer_free(&answer);
+}
+
+/* ------------------------------------------------------ from the table */
+
+TEST(sound_calls_are_accepted)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        struct sound sound = make_sound(roped_op_at(i));
+        accept(&sound, "");
+    }
+}
+
+TEST(missing_tensors_are_named)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        struct sound whole = make_sound(roped_op_at(i));
+        for (int j = 0; j < whole.file.n; j++) {
+            struct sound sound = whole;
+            sound.file.n = 0;
+            for (int k = 0; k < whole.file.n; k++)
+                if (k != j)
+                    file_add(
+                        &sound.file, whole.file.name[k],
+                        whole.file.tensor[k].dtype, whole.file.tensor[k].rank,
+                        whole.file.tensor[k].dims, whole.file.tensor[k].data);
+            refuse(&sound, "", whole.file.name[j], "missing");
+        }
+    }
+}
+
+TEST(wrong_ranks_dims_and_types_are_named)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        for (int j = 0; j < roped_op_inputs(op); j++) {
+            struct sound sound = make_sound(op);
+            const char *name = op->in[j].name;
+            if (op->in[j].flags & ROPED_OPTIONAL)
+                add_input(&sound, j);
+            int at = 0;
+            while (strcmp(sound.file.name[at], name) != 0)
+                at++;
+            struct roped_tensor *tensor = &sound.file.tensor[at];
+            struct roped_tensor kept = *tensor;
+            tensor->dtype = ROPED_U8;
+            refuse(&sound, "", name, "dtype");
+            *tensor = kept;
+            tensor->rank = 7;
+            for (int k = 0; k < 7; k++)
+                tensor->dims[k] = 1;
+            if (strncmp(op->in[j].shape, "...", 3) != 0)
+                refuse(&sound, "", name, "rank");
+        }
+    }
+}
+
+TEST(unknown_tensors_are_named)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        struct sound sound = make_sound(roped_op_at(i));
+        int64_t n = 2;
+        file_add(&sound.file, "nonsense", ROPED_F32, 1, &n, floats);
+        refuse(&sound, "", "nonsense", "unknown tensor");
+    }
+}
+
+/* A value of the wrong kind, below and above the range, and given twice. */
+TEST(parameters_outside_their_range_are_named)
+{
+    char extra[160];
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        struct sound sound = make_sound(op);
+        refuse(&sound, "nonsense=1", "nonsense", "unknown parameter");
+        for (int j = 0; j < roped_op_params(op); j++) {
+            const struct roped_param *param = &op->param[j];
+            bool is_number = param->kind == ROPED_PARAM_FLOAT ||
+                             param->kind == ROPED_PARAM_INT;
+            snprintf(extra, sizeof extra, "%s=what%%3F", param->name);
+            refuse(&sound, extra, param->name, "kind");
+            snprintf(extra, sizeof extra, "%s=", param->name);
+            refuse(&sound, extra, param->name, "empty");
+            if (!is_number || (param->min == 0 && param->max == 0))
+                continue;
+            snprintf(extra, sizeof extra, "%s=%.17g", param->name,
+                     param->min - (fabs(param->min) > 1 ? -param->min : 1));
+            if (param->min >= 0)
+                refuse(&sound, extra, param->name, "below");
+            snprintf(extra, sizeof extra, "%s=1e999", param->name);
+            refuse(&sound, extra, param->name, "infinite");
+            snprintf(extra, sizeof extra, "%s=nan", param->name);
+            refuse(&sound, extra, param->name, "nan");
+            snprintf(extra, sizeof extra, "%s=1&%s=1", param->name,
+                     param->name);
+            refuse(&sound, extra, param->name, "twice");
+        }
+    }
+}
+
+/* ------------------------------------------------------------- by hand */
+
+static struct sound rope_sound(void)
+{
+    return make_sound(roped_op_find("rope"));
+}
+
+static void add(struct sound *sound, const char *name, enum roped_dtype dtype,
+                int rank, int64_t a, int64_t b, void *data)
+{
+    int64_t dims[2] = {a, b};
+    file_add(&sound->file, name, dtype, rank, dims, data);
+}
+
+TEST(positions_out_of_range_are_named_with_index_and_value)
+{
+    static int64_t wrong[3] = {1, -7, 2}, large[3] = {0, 1, 16777216};
+    static int64_t row[3] = {0, 5, 1};
+    struct sound sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 1, 3, 0, wrong);
+    refuse(&sound, "", "-7 at index 1", "negative position");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 1, 3, 0, large);
+    refuse(&sound, "", "16777216 at index 2", "large position");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 1, 3, 0, row);
+    add(&sound, "cos_sin_cache", ROPED_F32, 2, 5, 8, floats);
+    refuse(&sound, "", "5 at index 1", "row of the cache");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 1, 4, 0, longs);
+    refuse(&sound, "", "positions", "position count");
+    sound = rope_sound();
+    refuse(&sound, "offset=16777215", "offset", "implicit position");
+}
+
+TEST(exclusive_and_incomplete_inputs_are_named)
+{
+    struct sound sound = rope_sound();
+    add(&sound, "cos", ROPED_F32, 2, 3, 4, floats);
+    refuse(&sound, "", "sin", "half a pair");
+    add(&sound, "sin", ROPED_F32, 2, 3, 4, floats);
+    accept(&sound, "");
+    refuse(&sound, "theta=500", "theta", "parameter beside cos");
+    add(&sound, "positions", ROPED_I64, 1, 3, 0, longs);
+    refuse(&sound, "", "positions", "positions beside cos");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 1, 3, 0, longs);
+    refuse(&sound, "offset=1", "offset", "offset beside positions");
+    add(&sound, "indptr", ROPED_I64, 1, 2, 0, longs);
+    refuse(&sound, "", "offsets", "indptr alone");
+}
+
+TEST(malformed_indptr_is_named)
+{
+    static int64_t starts[3] = {1, 2, 3}, falls[3] = {0, 3, 2};
+    static int64_t ends[3] = {0, 1, 2}, zeros[2] = {0, 0};
+    int64_t *const cases[] = {starts, falls, ends};
+    for (int i = 0; i < 3; i++) {
+        struct sound sound = rope_sound();
+        add(&sound, "indptr", ROPED_I64, 1, 3, 0, cases[i]);
+        add(&sound, "offsets", ROPED_I64, 1, 2, 0, zeros);
+        refuse(&sound, "", "indptr", "indptr");
+    }
+}
+
+TEST(rules_of_rope_are_kept)
+{
+    struct sound sound = rope_sound();
+    refuse(&sound, "rotary_dim=3", "rotary_dim", "odd width");
+    refuse(&sound, "rotary_dim=10", "rotary_dim", "width above the head");
+    refuse(&sound, "rotary_dim=4&rotary_offset=5", "rotary_offset", "offset");
+    refuse(&sound, "head_dim=6", "head_dim", "head_dim beside the shape");
+    refuse(&sound, "theta=0", "theta", "theta");
+    refuse(&sound, "scaling=linear", "factor", "missing factor");
+    refuse(&sound, "scaling=llama3&factor=8", "low_freq_factor", "llama3");
+    refuse(&sound,
+           "scaling=llama3&factor=8&low_freq_factor=4&high_freq_factor=1"
+           "&original_max_position=8192",
+           "low_freq_factor", "llama3 bounds");
+    refuse(&sound, "scaling=longrope&original_max_position=10", "short_factor",
+           "longrope");
+    refuse(&sound, "scaling=dynamic&factor=2&max_position=9&rotary_dim=2",
+           "rotary_dim", "dynamic of width 2");
+    refuse(&sound, "mrope_section=1,1,1", "mrope_section", "sections");
+    refuse(&sound, "scaling=fope", "scaling", "unknown scaling");
+    struct answer answer = post(&sound, "table=nowhere");
+    expect(&answer, 404, "nowhere", "unknown table");
+    answer_free(&answer);
+}
+
+TEST(mixed_types_and_forms_are_named)
+{
+    struct sound sound = rope_sound();
+    int64_t dims[3] = {3, 2, 8}, flat[2] = {3, 16};
+    file_add(&sound.file, "k", ROPED_BF16, 3, dims, floats);
+    refuse(&sound, "", "'k'", "type of k");
+    sound = rope_sound();
+    file_add(&sound.file, "k", ROPED_F32, 2, flat, floats);
+    refuse(&sound, "", "'k'", "form of k");
+    sound = make_sound(roped_op_find("rmsnorm"));
+    sound.file.tensor[0].dtype = ROPED_BF16;
+    int64_t h = 8;
+    file_add(&sound.file, "weight", ROPED_F16, 1, &h, floats);
+    refuse(&sound, "", "weight", "type of weight");
+    sound.file.tensor[1].dtype = ROPED_BF16;
+    sound.file.tensor[1].dims[0] = 9;
+    refuse(&sound, "", "expected h = 8", "weight length");
+    sound = make_sound(roped_op_find("rope_quantize"));
+    file_add(&sound.file, "q_nope", ROPED_F32, 3, dims, floats);
+    refuse(&sound, "", "nope", "half of the non-rotary parts");
+}
+
+/* --------------------------------------------------------- safetensors */
+
+static void post_text(const char *json, size_t data_bytes, const char *culprit)
+{
+    static unsigned char body[1 << 16];
+    struct sound sound = {.op = roped_op_find("rmsnorm")};
+    size_t n = strlen(json);
+    memset(body, 0, sizeof body);
+    body[0] = (unsigned char)n;
+    body[1] = (unsigned char)(n >> 8);
+    memcpy(body + 8, json, n);
+    struct answer answer = post_body(&sound, "", body, 8 + n + data_bytes);
+    expect(&answer, 400, culprit, json);
+    answer_free(&answer);
+}
+
+#define X16 "\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}"
+
+TEST(malformed_safetensors_are_refused)
+{
+    static const struct {
+        const char *json;
+        size_t data;
+        const char *culprit;
+    } cases[] = {
+        {"", 0, "header"},
+        {"[]", 0, "header"},
+        {" {" X16 "}", 16, "header"},
+        {"{" X16, 16, "JSON"},
+        {"{" X16 "}x", 16, "JSON"},
+        {"\xEF\xBB\xBF{" X16 "}", 16, "header"},
+        {"{" X16 "," X16 "}", 16, "duplicate"},
+        {"{" X16 "}", 15, "15 bytes"},
+        {"{" X16 "}", 17, "17 bytes"},
+        {"{\"x\":{\"dtype\":\"FP32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         16, "FP32"},
+        {"{\"x\":{\"dtype\":\"f32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         16, "f32"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2.0,2],\"data_offsets\":[0,16]}"
+         "}",
+         16, "integer"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-2,2],\"data_offsets\":[0,16]}}",
+         16, "JSON"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[02,2],\"data_offsets\":[0,16]}}",
+         16, "zero"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[4,20]}}",
+         20, "'x'"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,0]}}",
+         16, "'x'"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,8]}}",
+         8, "span 8 bytes, expected 16"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[9007199254740991,"
+         "9007199254740991,9007199254740991],\"data_offsets\":[0,16]}}",
+         16, "'x'"},
+        {"{\"x\":{\"shape\":[2,2],\"data_offsets\":[0,16]}}", 16, "dtype"},
+        {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", 16, "shape"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2]}}", 16, "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0]}}", 16,
+         "data_offsets"},
+        {"{\"__metadata__\":{\"a\":1}," X16 "}", 16, "__metadata__"},
+        {"{\"__metadata__\":{\"a\":\"\\u0000\"}," X16 "}", 16, "NUL"},
+        {"{\"__metadata__\":{\"a\":\"\\ud800\"}," X16 "}", 16, "surrogate"},
+        {"{\"\xC0\x80\":{}," X16 "}", 16, "UTF-8"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],"
+         "\"data_offsets\":[0,4]}}",
+         4, "rank"},
+        {"{}", 0, "missing tensor 'x'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        post_text(cases[i].json, cases[i].data, cases[i].culprit);
+}
+
+TEST(impossible_header_lengths_are_refused)
+{
+    struct sound sound = {.op = roped_op_find("rmsnorm")};
+    unsigned char body[64];
+    memset(body, 0xFF, sizeof body);
+    struct answer answer = post_body(&sound, "", body, sizeof body);
+    expect(&answer, 400, "header length", "length of all ones");
+    answer_free(&answer);
+    answer = post_body(&sound, "", body, 7);
+    expect(&answer, 400, "header", "seven bytes");
+    answer_free(&answer);
+    memset(body, 0, sizeof body);
+    body[0] = 100;
+    answer = post_body(&sound, "", body, sizeof body);
+    expect(&answer, 400, "header length is 100", "header past the end");
+    answer_free(&answer);
+}
+
+/* -------------------------------------------------------------------- v2 */
+
+static void post_v2(const char *json, const char *culprit, int code)
+{
+    struct answer answer = ask(&server, "POST", "/v2/models/rmsnorm/infer",
+                               json, strlen(json), NULL);
+    expect(&answer, code, culprit, json);
+    answer_free(&answer);
+}
+
+#define INPUT(rest) "{\"inputs\":[{\"name\":\"x\"," rest "}]}"
+
+TEST(malformed_v2_requests_are_refused_in_words_that_clients_know)
+{
+    post_v2("", "failed to parse the request JSON buffer", 400);
+    post_v2("{", "failed to parse the request JSON buffer", 400);
+    post_v2("{}", "Unable to parse 'inputs'", 400);
+    post_v2("{\"inputs\":[]}", "missing required input(s) ['x']", 400);
+    post_v2(INPUT("\"datatype\":\"INT32\",\"shape\":[1,2],\"data\":[1,2]"),
+            "data-type is 'INT32', but model 'rmsnorm' expects", 400);
+    post_v2(INPUT("\"datatype\":\"F\",\"shape\":[1,2],\"data\":[1,2]"),
+            "invalid datatype for input x", 400);
+    post_v2(INPUT("\"datatype\":\"FP16\",\"shape\":[1,2],\"data\":[1,2]"),
+            "binary", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1]"),
+            "Shape does not match true shape of 'data'", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1,2,3]"),
+            "Shape does not match true shape of 'data'", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[-1,2],\"data\":[1,2]"),
+            "'x': dim 0", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2]"),
+            "Input must set only one of the following fields", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
+                  "{\"binary_data_size\":4}"),
+            "input byte size mismatch for input 'x'", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
+                  "{\"binary_data_size\":8}"),
+            "unexpected size for input 'x'", 400);
+    post_v2("{\"inputs\":[{\"name\":\"nope\",\"datatype\":\"FP32\","
+            "\"shape\":[1],\"data\":[1]}]}",
+            "unexpected inference input 'nope'", 400);
+    post_v2("{\"parameters\":{\"epsilon\":1},\"inputs\":[{\"name\":\"x\","
+            "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
+            "epsilon", 400);
+    post_v2("{\"parameters\":{\"sequence_id\":1},\"inputs\":[]}", "sequence_id",
+            400);
+    post_v2("{\"outputs\":[{\"name\":\"z\"}],\"inputs\":[{\"name\":\"x\","
+            "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
+            "unexpected inference output 'z'", 400);
+    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
+                  "{\"shared_memory_region\":\"r\"}"),
+            "Unable to find shared memory region: 'r'", 404);
+    struct answer answer =
+        ask(&server, "POST", "/v2/models/nobody/infer", "{}", 2, NULL);
+    expect(&answer, 404, "Request for unknown model: 'nobody' is not found",
+           "unknown model");
+    answer_free(&answer);
+}
+
+TEST(the_daemon_lives_on)
+{
+    CHECK(server_is_alive(&server));
+    struct sound sound = rope_sound();
+    accept(&sound, "");
+}
+
+int main(void)
+{
+    for (int i = 0; i < 4096; i++)
+        floats[i] = (float)(i % 17) * 0.25f - 2;
+    server_start(&server, NULL);
+    RUN(sound_calls_are_accepted);
+    RUN(missing_tensors_are_named);
+    RUN(wrong_ranks_dims_and_types_are_named);
+    RUN(unknown_tensors_are_named);
+    RUN(parameters_outside_their_range_are_named);
+    RUN(positions_out_of_range_are_named_with_index_and_value);
+    RUN(exclusive_and_incomplete_inputs_are_named);
+    RUN(malformed_indptr_is_named);
+    RUN(rules_of_rope_are_kept);
+    RUN(mixed_types_and_forms_are_named);
+    RUN(malformed_safetensors_are_refused);
+    RUN(impossible_header_lengths_are_refused);
+    RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);
+    RUN(the_daemon_lives_on);
+    if (!server_stop(&server))
+        check_n_failed++;
+    printf("%d cases refused or accepted as expected\n", n_cases);
+    return check_done();
+}
