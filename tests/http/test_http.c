@@ -335,6 +335,8 @@ static double metric(const struct server *server, const char *name)
 {
     struct answer answer = get(server, "/metrics");
     const char *at = strstr(answer.body, name);
+    while (at && at > answer.body && at[-1] != '\n')
+        at = strstr(at + 1, name); /* that was in its HELP line */
     double value = at ? strtod(at + strlen(name), NULL) : -1;
     answer_free(&answer);
     return value;
