@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one call, for any owner of one:
 #   tests/gpu/run.sh [BUILD_DIR] [PART ...]
-# BUILD_DIR (default build/dev) must be built with the CUDA backend. Parts, all
+# BUILD_DIR (default build/dev) must be built with the CUDA backend; pack.sh
+# makes one that travels. Parts, all
 # by default:
 #   kernels    every operator on the device against float64
 #   http       the daemon with --backend cuda: golden, negative, service tests
@@ -47,9 +48,9 @@ kernels() {
 }
 
 http() {
-    for test in "$build"/tests/test_http* "$build"/tests/test_golden "$build"/tests/test_negative; do
+    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_http; do
         [ -x "$test" ] || continue
-        ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped \
+        ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
     done
 }
