@@ -81,6 +81,10 @@ huge() {
     step huge "more than 2^31 elements" "$build/tests/test_huge" cuda
 }
 
+# a packed build brings its libraries; theirs are found only by this
+if ldd "$build/bin/ropectl" | grep -q 'not found'; then
+    export LD_LIBRARY_PATH=$PWD/$build/lib
+fi
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$summary"
 for part in $parts; do
     $part
