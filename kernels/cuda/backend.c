@@ -1,0 +1,425 @@
+/*
+ * backend.c - a CUDA device as roped sees it: memory, streams, waiting, and
+ * what errors mean. Knows no operator; launches come from ops.def.
+ *
+ * THREADS: CUDA keeps the current device per thread, and a queue may be used
+ * by another thread than the one that opened it, so every entry that touches
+ * the device sets it first (tens of nanoseconds where it is set already). The
+ * health flag is the only state that threads share.
+ */
+#include "cuda/check.h"
+
+#include <roped/cuda_stream.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct roped_backend {
+    /* set at open */
+    int device;
+    int n_multiprocessors;
+    struct roped_device_info info;
+
+    atomic_bool is_broken;
+};
+
+static roped_launch_fn *const launches[ROPED_OP_COUNT] = {
+#define ROPED_OP(id) [ROPED_OP_ID_##id] = roped_cuda_##id,
+#include <roped/ops.def>
+#undef ROPED_OP
+};
+
+/* ----------------------------------------------------------------- errors */
+
+/* Errors after which every later call of this process fails too. */
+static bool is_sticky(cudaError_t code)
+{
+    switch ((int)code) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum roped_status roped_cuda_fail(struct roped_backend *backend,
+                                  cudaError_t code, const char *what,
+                                  struct roped_error *err)
+{
+    bool is_memory = code == cudaErrorMemoryAllocation;
+    (void)cudaGetLastError(); /* or the next launch would report it again */
+    if (backend && is_sticky(code))
+        atomic_store(&backend->is_broken, true);
+    return roped_fail(err, is_memory ? ROPED_NO_MEMORY : ROPED_DEVICE,
+                      "%.*s: %s (%d), %s", (int)strcspn(what, "("), what,
+                      cudaGetErrorName(code), (int)code,
+                      cudaGetErrorString(code));
+}
+
+/* Why a machine has no usable device, in words its owner can act on. */
+static const char *why_no_device(cudaError_t code)
+{
+    switch ((int)code) {
+    case cudaErrorStubLibrary:
+        return "libcuda.so is the toolkit's stub, not the one of a driver";
+    case cudaErrorInsufficientDriver:
+        return "no NVIDIA driver, or one too old for this build's CUDA";
+    case cudaErrorNoDevice:
+        return "the NVIDIA driver finds no device";
+    case cudaErrorSystemDriverMismatch:
+        return "libcuda.so and the kernel module are of different versions";
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "the CUDA compatibility package does not support this device";
+    case cudaErrorSystemNotReady:
+        return "the system is not ready: is nvidia-fabricmanager running";
+    default:
+        return cudaGetErrorString(code);
+    }
+}
+
+static int device_count(struct roped_error *err)
+{
+    int count = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code == cudaSuccess && count > 0)
+        return count;
+    (void)cudaGetLastError();
+    if (code == cudaSuccess)
+        code = cudaErrorNoDevice;
+    roped_fail(err, ROPED_DEVICE, "no CUDA device: %s (%s, %d)",
+               why_no_device(code), cudaGetErrorName(code), (int)code);
+    return 0;
+}
+
+/* ------------------------------------------------------------- open, close */
+
+static void describe(const struct cudaDeviceProp *found, int driver,
+                     struct roped_device_info *out)
+{
+    const unsigned char *id = (const void *)found->uuid.bytes;
+    int at = snprintf(out->uuid, sizeof out->uuid, "GPU-");
+    for (int i = 0; i < 16; i++)
+        at += snprintf(out->uuid + at, sizeof out->uuid - (size_t)at, "%s%02x",
+                       i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1,
+             found->name);
+    snprintf(out->detail, sizeof out->detail, "sm_%d%d, driver %d.%d",
+             found->major, found->minor, driver / 1000, driver % 1000 / 10);
+    out->memory_bytes = found->totalGlobalMem;
+    out->n_units = found->multiProcessorCount;
+}
+
+static enum roped_status
+fill_backend(struct roped_backend *backend,
+             const struct roped_backend_options *options,
+             struct roped_error *err)
+{
+    struct cudaDeviceProp found;
+    int driver = 0;
+    CHECK_RETURN(backend, cudaSetDevice(options->device), err);
+    CHECK_RETURN(backend, cudaGetDeviceProperties(&found, options->device),
+                 err);
+    CHECK_RETURN(backend, cudaDriverGetVersion(&driver), err);
+    backend->device = options->device;
+    backend->n_multiprocessors = found.multiProcessorCount;
+    describe(&found, driver, &backend->info);
+    if (!found.unifiedAddressing || !found.canMapHostMemory)
+        return roped_fail(err, ROPED_DEVICE,
+                          "device %d, %s: no unified addressing, which mapped "
+                          "host memory needs",
+                          options->device, backend->info.name);
+    cudaError_t code = roped_cuda_probe();
+    if (code == cudaErrorNoKernelImageForDevice) {
+        (void)cudaGetLastError();
+        return roped_fail(err, ROPED_DEVICE,
+                          "device %d, %s: sm_%d%d, this build has code for "
+                          "other devices only",
+                          options->device, backend->info.name, found.major,
+                          found.minor);
+    }
+    CHECK_RETURN(backend, code, err);
+    return ROPED_OK;
+}
+
+static enum roped_status
+open_backend(const struct roped_backend_options *options,
+             struct roped_backend **out, struct roped_error *err)
+{
+    int n_devices = device_count(err);
+    if (n_devices == 0)
+        return ROPED_DEVICE;
+    if (options->device < 0 || options->device >= n_devices)
+        return roped_fail(err, ROPED_INVALID,
+                          "device: %d, expected 0 <= device < %d",
+                          options->device, n_devices);
+    struct roped_backend *backend = calloc(1, sizeof *backend);
+    if (!backend)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
+    atomic_init(&backend->is_broken, false);
+    enum roped_status status = fill_backend(backend, options, err);
+    if (status) {
+        free(backend);
+        return status;
+    }
+    *out = backend;
+    return ROPED_OK;
+}
+
+/* The context stays: others in this process may use it. */
+static void close_backend(struct roped_backend *backend)
+{
+    free(backend);
+}
+
+static void info(struct roped_backend *backend, struct roped_device_info *out)
+{
+    *out = backend->info;
+}
+
+static bool is_healthy(struct roped_backend *backend)
+{
+    return !atomic_load(&backend->is_broken);
+}
+
+/* ----------------------------------------------------------------- memory */
+
+static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes,
+                                    void **out, struct roped_error *err)
+{
+    CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
+    CHECK_RETURN(backend,
+                 cudaHostAlloc(out, bytes ? bytes : 1,
+                               cudaHostAllocPortable | cudaHostAllocMapped),
+                 err);
+    return ROPED_OK;
+}
+
+static void host_free(struct roped_backend *backend, void *memory)
+{
+    if (memory && cudaSetDevice(backend->device) == cudaSuccess)
+        (void)cudaFreeHost(memory);
+    (void)cudaGetLastError();
+}
+
+static enum roped_status device_alloc(struct roped_backend *backend,
+                                      size_t bytes, void **out,
+                                      struct roped_error *err)
+{
+    CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
+    CHECK_RETURN(backend, cudaMalloc(out, bytes ? bytes : 1), err);
+    return ROPED_OK;
+}
+
+static void device_free(struct roped_backend *backend, void *memory)
+{
+    if (memory && cudaSetDevice(backend->device) == cudaSuccess)
+        (void)cudaFree(memory);
+    (void)cudaGetLastError();
+}
+
+/* ----------------------------------------------------------------- queues */
+
+static void queue_close(struct roped_queue *queue)
+{
+    if (!queue)
+        return;
+    if (cudaSetDevice(queue->device) == cudaSuccess) {
+        for (int i = 0; i < ROPED_MAX_MARKS; i++)
+            if (queue->mark[i])
+                (void)cudaEventDestroy(queue->mark[i]);
+        if (queue->done)
+            (void)cudaEventDestroy(queue->done);
+        if (queue->owns_stream && queue->stream)
+            (void)cudaStreamDestroy(queue->stream);
+    }
+    (void)cudaGetLastError();
+    free(queue);
+}
+
+static enum roped_status new_queue(struct roped_backend *backend,
+                                   cudaStream_t stream, bool owns_stream,
+                                   struct roped_queue **out,
+                                   struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    struct roped_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a queue");
+    queue->backend = backend;
+    queue->device = backend->device;
+    queue->n_multiprocessors = backend->n_multiprocessors;
+    queue->stream = stream;
+    queue->owns_stream = owns_stream;
+    CHECK_GOTO(backend, cudaSetDevice(queue->device), err, failed);
+    CHECK_GOTO(backend,
+               cudaEventCreateWithFlags(&queue->done,
+                                        cudaEventBlockingSync |
+                                            cudaEventDisableTiming),
+               err, failed);
+    if (owns_stream)
+        CHECK_GOTO(
+            backend,
+            cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
+            err, failed);
+    *out = queue;
+    return ROPED_OK;
+failed:
+    queue_close(queue);
+    return status;
+}
+
+static enum roped_status queue_open(struct roped_backend *backend,
+                                    struct roped_queue **out,
+                                    struct roped_error *err)
+{
+    return new_queue(backend, NULL, true, out, err);
+}
+
+enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend,
+                                        void *stream, struct roped_queue **out,
+                                        struct roped_error *err)
+{
+    return new_queue(backend, stream, false, out, err);
+}
+
+static enum roped_status upload(struct roped_queue *queue, void *device,
+                                const void *host, size_t bytes,
+                                struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend,
+                 cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                                 queue->stream),
+                 err);
+    return ROPED_OK;
+}
+
+static enum roped_status download(struct roped_queue *queue, void *host,
+                                  const void *device, size_t bytes,
+                                  struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend,
+                 cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                                 queue->stream),
+                 err);
+    return ROPED_OK;
+}
+
+static enum roped_status launch(struct roped_queue *queue,
+                                const struct roped_call *call,
+                                struct roped_error *err)
+{
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    return launches[roped_op_index(call->op)](call, queue, err);
+}
+
+static enum roped_status build_table(struct roped_queue *queue,
+                                     const struct roped_angles *angles,
+                                     int64_t first_row, int64_t rows,
+                                     float *device, struct roped_error *err)
+{
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    return roped_cuda_build_table(queue, angles, first_row, rows, device, err);
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/*
+ * Polls for as long as going to sleep and being woken would cost, then sleeps
+ * on an event: a small call (10 to 40 us) ends the moment the device is done,
+ * a large copy burns no core. The event carries the choice, so the device's
+ * schedule flags, which belong to the whole process, stay as they are.
+ */
+static enum roped_status wait_queue(struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    static const double poll_seconds = 100e-6;
+    struct roped_backend *backend = queue->backend;
+    CHECK_RETURN(backend, cudaSetDevice(queue->device), err);
+    double start = now_seconds();
+    do {
+        cudaError_t code = cudaStreamQuery(queue->stream);
+        if (code == cudaSuccess)
+            return ROPED_OK;
+        if (code != cudaErrorNotReady)
+            return roped_cuda_fail(backend, code, "cudaStreamQuery", err);
+    } while (now_seconds() - start < poll_seconds);
+    (void)cudaGetLastError(); /* not ready is no error */
+    CHECK_RETURN(backend, cudaEventRecord(queue->done, queue->stream), err);
+    CHECK_RETURN(backend, cudaEventSynchronize(queue->done), err);
+    return ROPED_OK;
+}
+
+static enum roped_status mark(struct roped_queue *queue, int at,
+                              struct roped_error *err)
+{
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    if (!queue->mark[at])
+        CHECK_RETURN(queue->backend, cudaEventCreate(&queue->mark[at]), err);
+    CHECK_RETURN(queue->backend,
+                 cudaEventRecord(queue->mark[at], queue->stream), err);
+    return ROPED_OK;
+}
+
+static double seconds_between(struct roped_queue *queue, int first, int last)
+{
+    float milliseconds = 0;
+    if (!queue->mark[first] || !queue->mark[last] ||
+        cudaEventElapsedTime(&milliseconds, queue->mark[first],
+                             queue->mark[last]) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return (double)milliseconds * 1e-3;
+}
+
+const struct roped_backend_api roped_backend_cuda = {
+    .name = "cuda",
+    .is_host = false,
+    .device_count = device_count,
+    .open = open_backend,
+    .close = close_backend,
+    .info = info,
+    .is_healthy = is_healthy,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .device_alloc = device_alloc,
+    .device_free = device_free,
+    .queue_open = queue_open,
+    .queue_close = queue_close,
+    .upload = upload,
+    .download = download,
+    .launch = launch,
+    .build_table = build_table,
+    .wait = wait_queue,
+    .mark = mark,
+    .seconds_between = seconds_between,
+};

@@ -1,0 +1,51 @@
+/*
+ * cuda_internal.h - what the files of the CUDA backend share: the queue that a
+ * launch gets, and how a CUDA error becomes a status. Read by C and CUDA C++.
+ */
+#ifndef ROPED_CUDA_INTERNAL_H
+#define ROPED_CUDA_INTERNAL_H
+
+#include <roped/backend.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Owner thread only, but for the backend's health, which is atomic. */
+struct roped_queue {
+    struct roped_backend *backend;
+    int device;
+    int n_multiprocessors; /* launch sizes follow it */
+    cudaStream_t stream;
+    int owns_stream; /* bool: false for a caller's stream */
+    cudaEvent_t done; /* blocking: for waits too long to poll */
+    cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
+};
+
+/*
+ * Turns a failed CUDA call into a status and a sentence that starts with what,
+ * clears the thread's last error, and marks the backend (which may be NULL)
+ * unhealthy where only a new process can go on.
+ */
+enum roped_status roped_cuda_fail(struct roped_backend *backend,
+                                  cudaError_t code, const char *what,
+                                  struct roped_error *err);
+
+roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
+
+enum roped_status roped_cuda_build_table(struct roped_queue *queue,
+                                         const struct roped_angles *angles,
+                                         int64_t first_row, int64_t rows,
+                                         float *device,
+                                         struct roped_error *err);
+
+/* cudaSuccess where this build has code that the current device runs. */
+cudaError_t roped_cuda_probe(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,231 @@
+// angle.cuh - cos and sin of (token, pair) for every position mode and angle source of a plan.
+//
+// Two sources are fast and have kernels of their own: rows of a float32 table, and angles computed
+// from float32 frequencies. Everything rarer (M-RoPE, narrow or per-token cos and sin, float64,
+// misaligned memory) shares one kernel that decides at run time: its branches are the same for a
+// whole launch, and a thread's angles serve all heads it walks.
+#pragma once
+
+#include "cuda/device/sincos.cuh"
+#include "cuda/device/vector.cuh"
+#include "ops/rope.h"
+
+enum angle_kind { kAnglesTable, kAnglesComputed, kAnglesAny };
+
+struct angle_args {
+    struct rope_rotary rotary;
+    const float *table;    // [rows, 2 * n_pairs] in float32, or NULL
+    const void *frequency; // derived without a table: [n_pairs] of rotary.precision
+    double inverse_length; // 1 / rotary.tokens_per_sequence
+};
+
+// ------------------------------------------------------------------------------------ position
+
+__device__ __forceinline__ int64_t index_at(const rope_rotary &rotary, int which, int64_t i)
+{
+    const void *index = which ? rotary.index[1] : rotary.index[0];
+    if (rotary.positions == ROPE_POSITIONS_I32 || rotary.positions == ROPE_POSITIONS_RAGGED_I32)
+        return __ldg(static_cast<const int32_t *>(index) + i);
+    return __ldg(static_cast<const long long *>(index) + i);
+}
+
+static __host__ __device__ inline bool is_ragged(const struct rope_rotary *rotary)
+{
+    return rotary->positions == ROPE_POSITIONS_RAGGED_I32 ||
+           rotary->positions == ROPE_POSITIONS_RAGGED_I64;
+}
+
+// Position inside the token's sequence: the last j with indptr[j] <= token owns it.
+__device__ __forceinline__ int64_t ragged_position(const rope_rotary &rotary, int64_t token)
+{
+    int64_t low = 0, high = rotary.n_sequences;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (index_at(rotary, 0, middle) <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    return index_at(rotary, 1, low) + token - index_at(rotary, 0, low);
+}
+
+// A 64-bit remainder would be a call of a hundred instructions. The quotient from a product in
+// double is off by one at most: quotients here are below 2^50.
+__device__ __forceinline__ int64_t implicit_position(const angle_args &args, int64_t token)
+{
+    int64_t length = args.rotary.tokens_per_sequence;
+    if (token >= length) {
+        token -= (int64_t)((double)token * args.inverse_length) * length;
+        token = token < 0 ? token + length : token >= length ? token - length : token;
+    }
+    return args.rotary.offset + token;
+}
+
+// Row is that of positions [3, n]; 0 otherwise. Without kSearches the mode is not ragged.
+template <bool kSearches>
+__device__ __forceinline__ int64_t position_of(const angle_args &args, int64_t token, int row)
+{
+    const rope_rotary &rotary = args.rotary;
+    switch (rotary.positions) {
+    case ROPE_POSITIONS_IMPLICIT:
+        return implicit_position(args, token);
+    case ROPE_POSITIONS_I32:
+    case ROPE_POSITIONS_I64:
+        return index_at(rotary, 0, row * rotary.n_tokens + token);
+    case ROPE_POSITIONS_RAGGED_I32:
+    case ROPE_POSITIONS_RAGGED_I64:
+        return kSearches ? ragged_position(rotary, token) : token;
+    default:
+        return token; // angles are per token
+    }
+}
+
+// rope_mrope_row of ops/rope.h, for the device.
+__device__ __forceinline__ int mrope_row(const rope_rotary &rotary, int pair)
+{
+    if (rotary.mrope_interleaved) {
+        int row = pair % 3;
+        int64_t section = row == 1 ? rotary.mrope_section[1] : rotary.mrope_section[2];
+        return row != 0 && pair < 3 * section ? row : 0;
+    }
+    if (pair < rotary.mrope_section[0])
+        return 0;
+    return pair < rotary.mrope_section[0] + rotary.mrope_section[1] ? 1 : 2;
+}
+
+// ------------------------------------------------------------------------------------ angles
+
+template <int kPairs>
+struct angle_values {
+    float cosine[kPairs];
+    float sine[kPairs]; // sin_sign inside
+};
+
+// Rows of cosines and of sines, row_stride apart; row[i] is that of pair first + i.
+template <typename C, int kPairs>
+__device__ __forceinline__ void read_angles(const void *cosines, const void *sines,
+                                            const int64_t (&row)[kPairs], int64_t row_stride,
+                                            int first, angle_values<kPairs> &out)
+{
+    const C *c = static_cast<const C *>(cosines) + first;
+    const C *s = static_cast<const C *>(sines) + first;
+#pragma unroll
+    for (int i = 0; i < kPairs; i++) {
+        out.cosine[i] = element<C>::to_float(c[row[i] * row_stride + i]);
+        out.sine[i] = element<C>::to_float(s[row[i] * row_stride + i]);
+    }
+}
+
+template <typename F, int kPairs>
+__device__ __forceinline__ void compute_angles(const angle_args &args,
+                                               const int64_t (&position)[kPairs], int first,
+                                               angle_values<kPairs> &out)
+{
+    const F *frequency = static_cast<const F *>(args.frequency) + first;
+#pragma unroll
+    for (int i = 0; i < kPairs; i++)
+        sincos_of_product((F)position[i], __ldg(frequency + i), out.sine[i], out.cosine[i]);
+#pragma unroll
+    for (int i = 0; i < kPairs; i++) {
+        out.cosine[i] *= args.rotary.attention_factor;
+        out.sine[i] *= args.rotary.attention_factor;
+    }
+}
+
+template <int kPairs>
+__device__ __forceinline__ void any_angles(const angle_args &args, int64_t token, int first,
+                                           angle_values<kPairs> &out)
+{
+    const rope_rotary &rotary = args.rotary;
+    int64_t row[kPairs];
+    int64_t n_pairs = rotary.n_pairs;
+    int64_t position = position_of<true>(args, token, 0);
+#pragma unroll
+    for (int i = 0; i < kPairs; i++)
+        row[i] = position;
+    if (rotary.is_mrope) {
+        int64_t height = position_of<true>(args, token, 1), width = position_of<true>(args, token, 2);
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+            int which = mrope_row(rotary, first + i);
+            row[i] = which == 0 ? position : which == 1 ? height : width;
+        }
+    }
+    bool is_cache = rotary.angle_source == ROPE_ANGLES_CACHE;
+    if (args.table)
+        read_angles<float>(args.table, args.table + n_pairs, row, 2 * n_pairs, first, out);
+    else if (rotary.angle_source == ROPE_ANGLES_DERIVED && rotary.precision == ROPED_ANGLE_F64)
+        compute_angles<double>(args, row, first, out);
+    else if (rotary.angle_source == ROPE_ANGLES_DERIVED)
+        compute_angles<float>(args, row, first, out);
+    else {
+        // a cache row holds cosines, then sines; per token they are two tensors
+        int64_t stride = is_cache ? 2 * n_pairs : n_pairs;
+        size_t bytes = rotary.angle_dtype == ROPED_F32 ? 4 : 2;
+        const void *sines = is_cache
+                                ? static_cast<const char *>(rotary.angle[0]) + n_pairs * bytes
+                                : rotary.angle[1];
+        if (rotary.angle_dtype == ROPED_F32)
+            read_angles<float>(rotary.angle[0], sines, row, stride, first, out);
+        else if (rotary.angle_dtype == ROPED_F16)
+            read_angles<__half>(rotary.angle[0], sines, row, stride, first, out);
+        else
+            read_angles<__nv_bfloat16>(rotary.angle[0], sines, row, stride, first, out);
+    }
+}
+
+// The angles of pairs first .. first + kPairs - 1 of a token whose position is known.
+template <int kKind, int kPairs>
+__device__ __forceinline__ void angles_of(const angle_args &args, int64_t token, int64_t position,
+                                          int first, angle_values<kPairs> &out)
+{
+    const rope_rotary &rotary = args.rotary;
+    if constexpr (kKind == kAnglesTable) {
+        const float *row = args.table + position * 2 * rotary.n_pairs + first;
+        load_shared_floats(row, out.cosine);
+        load_shared_floats(row + rotary.n_pairs, out.sine);
+    } else if constexpr (kKind == kAnglesComputed) {
+        float frequency[kPairs];
+        load_shared_floats(static_cast<const float *>(args.frequency) + first, frequency);
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+            sincos_of_product((float)position, frequency[i], out.sine[i], out.cosine[i]);
+            out.sine[i] *= rotary.attention_factor;
+            out.cosine[i] *= rotary.attention_factor;
+        }
+    } else {
+        any_angles(args, token, first, out);
+    }
+#pragma unroll
+    for (int i = 0; i < kPairs; i++)
+        out.sine[i] *= rotary.sin_sign;
+}
+
+// Which kind a call is. pairs_per_thread is that of the vector kernels.
+static inline enum angle_kind angle_kind_of(const struct angle_args *args, int pairs_per_thread)
+{
+    const struct rope_rotary *rotary = &args->rotary;
+    bool is_even = rotary->n_pairs % pairs_per_thread == 0;
+    if (rotary->is_mrope || !is_even)
+        return kAnglesAny;
+    if (args->table)
+        return (uintptr_t)args->table % 16 == 0 ? kAnglesTable : kAnglesAny;
+    if (rotary->angle_source == ROPE_ANGLES_DERIVED && rotary->precision == ROPED_ANGLE_F32 &&
+        (uintptr_t)args->frequency % 16 == 0)
+        return kAnglesComputed;
+    return kAnglesAny;
+}
+
+// Binds a call's angle source; positions_port is the operator's.
+static inline struct angle_args angle_args_of(const struct roped_call *call,
+                                              const struct rope_rotary *planned,
+                                              int positions_port)
+{
+    struct angle_args args = {rope_rotary_bind(call, planned, positions_port), NULL, call->aux,
+                              1.0 / (double)planned->tokens_per_sequence};
+    if (planned->angle_source == ROPE_ANGLES_DERIVED)
+        args.table = call->table.data;
+    else if (planned->angle_source == ROPE_ANGLES_CACHE && planned->angle_dtype == ROPED_F32)
+        args.table = static_cast<const float *>(args.rotary.angle[0]);
+    return args;
+}

@@ -1,0 +1,58 @@
+// fp8.cuh - float to FP8 as roped/numeric.h defines it: nearest even, saturated to the largest
+// finite value, -0 and subnormals kept, NaN 0x7F.
+#pragma once
+
+#include <stdint.h>
+
+// For chips without the instruction. A normal result comes from adding half a unit to the bits, a
+// subnormal one from adding a constant whose last place is the format's smallest step.
+__device__ __forceinline__ uint32_t fp8_of(float x, bool is_e5m2)
+{
+    const int mantissa = is_e5m2 ? 2 : 3, bias = is_e5m2 ? 15 : 7;
+    uint32_t sign = (__float_as_uint(x) >> 24) & 0x80u;
+    float magnitude = fminf(fabsf(x), is_e5m2 ? 57344.0f : 448.0f);
+    uint32_t bits = __float_as_uint(magnitude);
+    float step = __uint_as_float((uint32_t)(127 + 1 - bias - mantissa + 23) << 23);
+    uint32_t subnormal = __float_as_uint(magnitude + step) - __float_as_uint(step);
+    uint32_t normal = bits + (1u << (22 - mantissa)) - 1u + ((bits >> (23 - mantissa)) & 1u);
+    normal = (normal >> (23 - mantissa)) - ((uint32_t)(127 - bias) << mantissa);
+    bool is_subnormal = bits < (uint32_t)(127 - bias + 1) << 23;
+    return x != x ? 0x7Fu : sign | (is_subnormal ? subnormal : normal);
+}
+
+// Two codes, a in the lower byte. The format is the same for a whole launch: the branch never
+// diverges.
+__device__ __forceinline__ uint32_t fp8x2_of(float a, float b, bool is_e5m2)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t codes;
+    if (is_e5m2)
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(a), "f"(b));
+    else
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(a), "f"(b));
+    return codes;
+#else
+    return fp8_of(a, is_e5m2) | fp8_of(b, is_e5m2) << 8;
+#endif
+}
+
+// Stores n codes of x * scale; n is 1, or 4 or 8 with to aligned to n.
+template <int n>
+__device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], float scale,
+                                          bool is_e5m2)
+{
+    static_assert(n == 1 || n == 4 || n == 8, "whole words");
+    if constexpr (n == 1) {
+        *to = (uint8_t)fp8x2_of(x[0] * scale, 0.0f, is_e5m2);
+    } else {
+        uint32_t word[n / 4];
+#pragma unroll
+        for (int i = 0; i < n / 4; i++)
+            word[i] = fp8x2_of(x[4 * i] * scale, x[4 * i + 1] * scale, is_e5m2) |
+                      fp8x2_of(x[4 * i + 2] * scale, x[4 * i + 3] * scale, is_e5m2) << 16;
+        if constexpr (n == 4)
+            *reinterpret_cast<uint32_t *>(to) = word[0];
+        else
+            *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+    }
+}

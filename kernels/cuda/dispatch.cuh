@@ -1,0 +1,60 @@
+// dispatch.cuh - from run-time values of a call to template arguments, and one launch to one
+// driver call. Host code only.
+#pragma once
+
+#include "cuda/check.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <limits.h>
+
+// ------------------------------------------------------------------------------------ types
+
+template <typename T>
+struct type_tag {
+    using type = T;
+};
+
+// function(type_tag<T>) for the element type of T tensors.
+template <typename F>
+static inline auto with_float_type(int dtype, const F &function)
+{
+    switch (dtype) {
+    case ROPED_F16:
+        return function(type_tag<__half>{});
+    case ROPED_BF16:
+        return function(type_tag<__nv_bfloat16>{});
+    default:
+        return function(type_tag<float>{});
+    }
+}
+
+static inline bool is_aligned(const void *pointer, uintptr_t bytes)
+{
+    return (uintptr_t)pointer % bytes == 0;
+}
+
+// ------------------------------------------------------------------------------------ launch
+
+template <typename Args>
+using kernel_fn = void(const Args);
+
+// n_blocks goes to grid.x, the only dimension without a small limit.
+template <typename Args>
+static enum roped_status start(struct roped_queue *queue, kernel_fn<Args> *kernel, dim3 block,
+                               int64_t n_blocks, dim3 grid, const Args &args,
+                               struct roped_error *err)
+{
+    static_assert(sizeof(Args) <= 4096, "kernel parameters");
+    if (n_blocks > INT_MAX)
+        return roped_fail(err, ROPED_TOO_LARGE, "call: %lld blocks, expected at most %d",
+                          (long long)n_blocks, INT_MAX);
+    grid.x = (unsigned)n_blocks;
+    void *params[] = {const_cast<Args *>(&args)};
+    cudaError_t code =
+        cudaLaunchKernel((const void *)kernel, grid, block, params, 0, queue->stream);
+    if (code != cudaSuccess)
+        return roped_cuda_fail(queue->backend, code, "cudaLaunchKernel", err);
+    return ROPED_OK;
+}
