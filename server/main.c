@@ -131,6 +131,8 @@ static enum roped_status write_port(const char *path, uint16_t port,
 
 /* ------------------------------------------------------------------ serve */
 
+enum { ANSWER_SECONDS = 1 }; /* for the answers of calls that were cut */
+
 /* Waits for SIGTERM or SIGINT for at most seconds (below 0: for ever);
  * returns the signal, or 0. */
 static int wait_for_signal(const sigset_t *signals, double seconds)
@@ -147,53 +149,102 @@ static int wait_for_signal(const sigset_t *signals, double seconds)
     }
 }
 
-static void drain(struct daemon *daemon, struct executor *exec,
-                  const struct config *config, const sigset_t *signals)
+/* Until every request has its answer, for at most so long, or until a signal
+ * (signals NULL: none) says that it is enough. */
+static void wait_for_requests(struct daemon *daemon, const sigset_t *signals,
+                              double seconds)
+{
+    enum { PAUSE_MS = 10 };
+    uint64_t until_ns = after_ns(seconds);
+    while (daemon_requests(daemon) > 0 && after_ns(0) < until_ns) {
+        if (!signals)
+            usleep(PAUSE_MS * 1000);
+        else if (wait_for_signal(signals, PAUSE_MS * 1e-3))
+            return;
+    }
+}
+
+struct service {
+    struct executor *exec;
+    struct metrics *metrics;
+    struct daemon *daemon;
+    uint16_t port;
+};
+
+static enum roped_status open_service(const struct config *config,
+                                      struct service *service,
+                                      struct roped_error *err)
+{
+    enum roped_status status = roped_op_check_table(err);
+    if (!status)
+        status = open_executor(config, &service->exec, err);
+    if (!status)
+        status = metrics_new(&service->metrics, err);
+    struct daemon_options options = {config, service->exec, service->metrics,
+                                     ROPED_VERSION};
+    if (!status)
+        status = daemon_start(&options, &service->daemon, &service->port, err);
+    if (!status)
+        status = write_port(config->port_file, service->port, err);
+    return status;
+}
+
+static void close_service(struct service *service)
+{
+    if (service->exec) /* nothing may run when the connections go */
+        exec_drain(service->exec, after_ns(0));
+    if (service->daemon)
+        wait_for_requests(service->daemon, NULL, ANSWER_SECONDS);
+    daemon_stop(service->daemon);
+    metrics_free(service->metrics);
+    exec_close(service->exec);
+}
+
+/* SIGTERM to the last answer: not ready, but serving, while balancers notice;
+ * then no new work; then what is under way, each for its configured time. A
+ * second signal cuts it short. */
+static void drain(struct service *service, const struct config *config,
+                  const sigset_t *signals)
 {
     notify("STOPPING=1");
-    daemon_set_draining(daemon);
+    daemon_set_draining(service->daemon);
     bool is_hurried = config->drain_delay_seconds > 0 &&
                       wait_for_signal(signals, config->drain_delay_seconds);
-    log_line(LOG_INFO, "draining", "hurried=%s", is_hurried ? "true" : "false");
-    daemon_quiesce(daemon);
-    exec_drain(exec, after_ns(is_hurried ? 0 : config->drain_timeout_seconds));
-    /* answers of the last calls are on their way out */
-    usleep(50000);
-    daemon_stop(daemon);
+    log_line(LOG_INFO, "draining", "requests=%d hurried=%s",
+             daemon_requests(service->daemon), is_hurried ? "true" : "false");
+    daemon_quiesce(service->daemon);
+    if (!is_hurried)
+        wait_for_requests(service->daemon, signals,
+                          config->drain_timeout_seconds);
+}
+
+static void log_listening(const struct config *config,
+                          const struct service *service)
+{
+    struct roped_device_info device;
+    exec_device_info(service->exec, &device);
+    log_line(LOG_INFO, "listening",
+             "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
+             "lanes=%lld pool_bytes=%llu version=%s",
+             config->listen, service->port, exec_backend(service->exec)->name,
+             device.name, device.detail, (long long)config->lanes,
+             (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 
 static int serve(const struct config *config, const sigset_t *signals)
 {
     struct roped_error err = {.text = ""};
-    struct executor *exec;
-    struct metrics *metrics;
-    struct daemon *daemon;
-    struct roped_device_info device;
-    uint16_t port;
-    if (roped_op_check_table(&err))
-        return fail("operators", &err);
-    if (open_executor(config, &exec, &err))
-        return fail("backend", &err);
-    if (metrics_new(&metrics, &err))
-        return fail("metrics", &err);
-    struct daemon_options options = {config, exec, metrics, ROPED_VERSION};
-    if (daemon_start(&options, &daemon, &port, &err))
-        return fail("listen", &err);
-    exec_device_info(exec, &device);
-    log_line(LOG_INFO, "listening",
-             "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
-             "lanes=%lld pool_bytes=%llu version=%s",
-             config->listen, port, exec_backend(exec)->name, device.name,
-             device.detail, (long long)config->lanes,
-             (unsigned long long)config->pool_bytes, ROPED_VERSION);
-    if (write_port(config->port_file, port, &err))
-        return fail("port_file", &err);
+    struct service service = {0};
+    if (open_service(config, &service, &err)) {
+        close_service(&service);
+        return fail("start", &err);
+    }
+    log_listening(config, &service);
     notify("READY=1");
     int signal_number = wait_for_signal(signals, -1);
     log_line(LOG_INFO, "signal", "number=%d", signal_number);
-    drain(daemon, exec, config, signals);
-    metrics_free(metrics);
-    exec_close(exec);
+    drain(&service, config, signals);
+    close_service(&service);
     log_line(LOG_INFO, "stopped", "version=%s", ROPED_VERSION);
     return EXIT_SUCCESS;
 }

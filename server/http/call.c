@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { OUT_ALIGNMENT = 64 };
+enum { OUT_ALIGNMENT = 64, JSON_OUTPUT_ELEMENTS = 1 << 20 };
 
 static bool is_v2(const struct request *request)
 {
@@ -64,6 +64,10 @@ static enum roped_status set_param(struct request *request, const char *name,
     if (strcmp(name, "table") == 0)
         return use_table(request, value);
     if (strcmp(name, "fp8") == 0) {
+        if (request->has_fp8)
+            return roped_fail(&request->error, ROPED_INVALID,
+                              "parameter 'fp8' is given twice");
+        request->has_fp8 = true;
         request->fp8_as_u8 = strcmp(value, "u8") == 0;
         if (request->fp8_as_u8 || strcmp(value, "native") == 0)
             return ROPED_OK;
@@ -81,11 +85,18 @@ struct query {
 };
 
 static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
-                                const char *key, const char *value)
+                                const char *key, size_t key_bytes,
+                                const char *value, size_t value_bytes)
 {
     struct query *query = context;
     (void)kind;
-    query->status = set_param(query->request, key, value);
+    /* an encoded NUL would make a text shorter than what was sent */
+    if (strlen(key) != key_bytes || (value && strlen(value) != value_bytes))
+        query->status =
+            roped_fail(&query->request->error, ROPED_INVALID,
+                       "parameter '%.32s': NUL in its name or value", key);
+    else
+        query->status = set_param(query->request, key, value);
     return query->status ? MHD_NO : MHD_YES;
 }
 
@@ -93,8 +104,8 @@ static enum roped_status decode_v1(struct request *request)
 {
     struct query query = {request, ROPED_OK};
     unsigned char *body = request->body.start + request->body_at;
-    MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND,
-                              read_argument, &query);
+    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND,
+                                read_argument, &query);
     if (query.status)
         return query.status;
     return v1_read_request(&request->job.call, body, request->header_bytes,
@@ -116,6 +127,23 @@ static enum roped_status decode_v2(struct request *request)
     return status;
 }
 
+/* Values as JSON are text, many times the size of what they say. */
+static enum roped_status check_json_outputs(struct request *request)
+{
+    const struct roped_call *call = &request->job.call;
+    for (int i = 0; i < request->v2.n_outputs; i++) {
+        int port = request->v2.output[i].port;
+        int64_t n = roped_tensor_elements(&call->out[port]);
+        if (!request->v2.output[i].is_binary && n > JSON_OUTPUT_ELEMENTS)
+            return roped_fail(&request->error, ROPED_TOO_LARGE,
+                              "output '%s': %lld elements, expected at most "
+                              "%d as JSON: ask for it with binary_data",
+                              call->op->out[port].name, (long long)n,
+                              JSON_OUTPUT_ELEMENTS);
+    }
+    return ROPED_OK;
+}
+
 enum roped_status call_decode(struct request *request)
 {
     enum roped_status status =
@@ -125,6 +153,8 @@ enum roped_status call_decode(struct request *request)
     if (!status && is_v2(request))
         status = kserve_check_outputs(&request->job.call, &request->v2,
                                       &request->error);
+    if (!status && is_v2(request))
+        status = check_json_outputs(request);
     return status;
 }
 
@@ -230,7 +260,8 @@ static void job_done(struct exec_job *job)
         MHD_resume_connection(connection);
 }
 
-/* Has the client hung up while its call waited? */
+/* Has the client hung up while its call waited? One that only closed its
+ * sending side looks the same and is taken for gone. */
 static bool is_gone(struct exec_job *job)
 {
     struct request *request = job->owner;
@@ -285,12 +316,13 @@ void call_start(struct request *request)
 
 /* ----------------------------------------------------------------- answer */
 
-static void count(const struct request *request, uint64_t response_bytes)
+static void count(const struct request *request, enum roped_status status,
+                  uint64_t response_bytes)
 {
     const struct exec_timing *timing = &request->job.timing;
     struct metrics_call call = {
         .op = roped_op_index(request->op),
-        .status = request->job.status,
+        .status = status,
         .transport = request->transport,
         .total_ns = daemon_now_ns() - request->started_ns,
         .request_bytes = request->received,
@@ -303,6 +335,11 @@ static void count(const struct request *request, uint64_t response_bytes)
                      [METRICS_KERNEL] = timing->kernel_ns,
                      [METRICS_D2H] = timing->d2h_ns}};
     metrics_count_call(request->daemon->metrics, &call);
+}
+
+void call_count_refusal(struct request *request)
+{
+    count(request, request->error.status, 0);
 }
 
 /* JSON values, with any binary outputs behind: built when they exist. */
@@ -324,7 +361,7 @@ static void answer_json(struct request *request)
         if (request->v2.output[i].is_binary)
             buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
     }
-    count(request, buffer.bytes);
+    count(request, ROPED_OK, buffer.bytes);
     if (binary_bytes == 0)
         reply_json(request, &buffer);
     else
@@ -334,7 +371,7 @@ static void answer_json(struct request *request)
 void call_answer(struct request *request)
 {
     if (request->job.status) {
-        count(request, 0);
+        count(request, request->job.status, 0);
         reply_status(request, &request->job.error);
         return;
     }
@@ -343,7 +380,7 @@ void call_answer(struct request *request)
         return;
     }
     /* counted before the client can see the answer and ask for statistics */
-    count(request, request->answer_bytes);
+    count(request, ROPED_OK, request->answer_bytes);
     bool has_binary = request->answer_bytes > request->v2.binary_bytes;
     size_t json_bytes =
         is_v2(request) && has_binary ? (size_t)request->v2.binary_bytes : 0;

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -135,38 +136,51 @@ static void notify_connection(void *context, struct MHD_Connection *connection,
     }
 }
 
-/* Called when a request line has arrived: its headers get their time. */
+/* Stands for the request of a path that no route may see. */
+static char hidden_path;
+
+/* An encoded '/' or NUL would be another path once it is decoded, which the
+ * library does before it calls us: a segment would end early, or split. */
+static bool hides_path(const char *uri)
+{
+    for (const char *at = uri; *at && *at != '?'; at++)
+        if (strncasecmp(at, "%2f", 3) == 0 || strncmp(at, "%00", 3) == 0)
+            return true;
+    return false;
+}
+
+/* Called when a request line has arrived: its headers get their time. What it
+ * returns is the request context of the first call of the handler. */
 static void *notify_uri(void *context, const char *uri,
                         struct MHD_Connection *connection)
 {
     struct daemon *daemon = context;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    (void)uri;
     if (info && info->socket_context)
         daemon_set_deadline(
             daemon, info->socket_context,
             daemon_after_ns(daemon->config->header_timeout_seconds));
-    return NULL;
+    return hides_path(uri) ? &hidden_path : NULL;
 }
 
 static void log_request(const struct request *request,
                         enum MHD_RequestTerminationCode code)
 {
-    char quoted[160];
+    char method[40], target[160], id[300];
     if (!request->daemon->config->log_requests)
         return;
     log_line(LOG_INFO, "request",
-             "method=%s route=%s target=%s status=%s end=%d bytes=%llu "
-             "seconds=%.6f id=\"%s\"",
-             request->method,
+             "method=\"%s\" route=%s target=\"%s\" code=%d is_whole=%s "
+             "bytes=%llu seconds=%.6f id=\"%s\"",
+             log_quote(request->method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",
-             request->match.capture[0] ? request->match.capture : "-",
-             request->refusal_code ? "refused"
-                                   : roped_status_token(request->job.status),
-             (int)code, (unsigned long long)request->received,
+             log_quote(request->match.capture, target, sizeof target),
+             request->code,
+             code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "true" : "false",
+             (unsigned long long)request->received,
              (double)(daemon_now_ns() - request->started_ns) * 1e-9,
-             log_quote(request->id, quoted, sizeof quoted));
+             log_quote(request->id, id, sizeof id));
 }
 
 static void notify_completed(void *context, struct MHD_Connection *connection,
@@ -176,8 +190,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
     struct daemon *daemon = context;
     struct request *request = *request_context;
     (void)connection;
-    if (!request)
-        return;
+    if (!request || *request_context == &hidden_path)
+        return; /* the handler was never called */
     log_request(request, code);
     /* the next request line on this connection: idle time, then headers */
     daemon_set_deadline(
@@ -195,6 +209,7 @@ static mhd_result begin(struct daemon *daemon,
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct request *request = request_new(daemon, connection, method, url);
+    *request_context = NULL;
     if (!request)
         return MHD_NO;
     request->peer = info ? info->socket_context : NULL;
@@ -211,6 +226,8 @@ static mhd_result handle_access(void *context,
     struct daemon *daemon = context;
     struct request *request = *request_context;
     (void)version;
+    if (*request_context == &hidden_path)
+        return begin(daemon, connection, "", method, request_context);
     if (!request)
         return begin(daemon, connection, url, method, request_context);
     if (*data_bytes > 0) {
@@ -377,63 +394,20 @@ static enum roped_status start_mhd(struct daemon *daemon, int fd,
     return ROPED_OK;
 }
 
-enum roped_status daemon_start(const struct daemon_options *options,
-                               struct daemon **out, uint16_t *port,
-                               struct roped_error *err)
+static void init_sync(struct daemon *daemon)
 {
     pthread_condattr_t monotonic;
-    int fd = -1;
-    struct daemon *daemon = calloc(1, sizeof *daemon);
-    if (!daemon)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
-    daemon->config = options->config;
-    daemon->exec = options->exec;
-    daemon->metrics = options->metrics;
-    daemon->version = options->version;
-    daemon->listen_fd = -1;
-    daemon->start_time_seconds = (uint64_t)time(NULL);
     pthread_mutex_init(&daemon->requests_lock, NULL);
     pthread_mutex_init(&daemon->peers_lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&daemon->reap, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    raise_file_limit(options->config->max_connections);
-    enum roped_status status = read_token(daemon, err);
-    if (!status)
-        status = listen_on(options->config->listen, &fd, port, err);
-    if (!status && pthread_create(&daemon->reaper, NULL, reap, daemon) != 0)
-        status = roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
-    if (!status)
-        status = start_mhd(daemon, fd, err);
-    if (status) { /* the process ends: nothing to unwind but the words */
-        free(daemon);
-        return status;
-    }
-    *out = daemon;
-    return ROPED_OK;
 }
 
-void daemon_set_draining(struct daemon *daemon)
+/* No thread of it is left. */
+static void destroy(struct daemon *daemon)
 {
-    atomic_store(&daemon->is_draining, true);
-}
-
-void daemon_quiesce(struct daemon *daemon)
-{
-    daemon->listen_fd = MHD_quiesce_daemon(daemon->mhd);
-}
-
-void daemon_stop(struct daemon *daemon)
-{
-    MHD_stop_daemon(daemon->mhd);
-    if (daemon->listen_fd >= 0)
-        close(daemon->listen_fd);
-    pthread_mutex_lock(&daemon->peers_lock);
-    daemon->is_closing = true;
-    pthread_cond_signal(&daemon->reap);
-    pthread_mutex_unlock(&daemon->peers_lock);
-    pthread_join(daemon->reaper, NULL);
     while (daemon->free_requests) {
         struct request *request = daemon->free_requests;
         daemon->free_requests = request->next;
@@ -448,4 +422,71 @@ void daemon_stop(struct daemon *daemon)
     pthread_mutex_destroy(&daemon->peers_lock);
     pthread_mutex_destroy(&daemon->requests_lock);
     free(daemon);
+}
+
+enum roped_status daemon_start(const struct daemon_options *options,
+                               struct daemon **out, uint16_t *port,
+                               struct roped_error *err)
+{
+    int fd = -1;
+    struct daemon *daemon = calloc(1, sizeof *daemon);
+    if (!daemon)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
+    daemon->config = options->config;
+    daemon->exec = options->exec;
+    daemon->metrics = options->metrics;
+    daemon->version = options->version;
+    daemon->listen_fd = -1;
+    daemon->start_time_seconds = (uint64_t)time(NULL);
+    init_sync(daemon);
+    raise_file_limit(options->config->max_connections);
+    enum roped_status status = read_token(daemon, err);
+    if (!status)
+        status = listen_on(options->config->listen, &fd, port, err);
+    if (!status)
+        status = start_mhd(daemon, fd, err);
+    if (!status && pthread_create(&daemon->reaper, NULL, reap, daemon) != 0) {
+        MHD_stop_daemon(daemon->mhd);
+        status = roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
+    }
+    if (status) {
+        destroy(daemon);
+        return status;
+    }
+    *out = daemon;
+    return ROPED_OK;
+}
+
+void daemon_set_draining(struct daemon *daemon)
+{
+    atomic_store(&daemon->is_draining, true);
+}
+
+void daemon_quiesce(struct daemon *daemon)
+{
+    atomic_store(&daemon->is_quiescent, true);
+    daemon->listen_fd = MHD_quiesce_daemon(daemon->mhd);
+}
+
+int daemon_requests(struct daemon *daemon)
+{
+    pthread_mutex_lock(&daemon->requests_lock);
+    int n = daemon->n_requests;
+    pthread_mutex_unlock(&daemon->requests_lock);
+    return n;
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    if (!daemon)
+        return;
+    MHD_stop_daemon(daemon->mhd);
+    if (daemon->listen_fd >= 0)
+        close(daemon->listen_fd);
+    pthread_mutex_lock(&daemon->peers_lock);
+    daemon->is_closing = true;
+    pthread_cond_signal(&daemon->reap);
+    pthread_mutex_unlock(&daemon->peers_lock);
+    pthread_join(daemon->reaper, NULL);
+    destroy(daemon);
 }

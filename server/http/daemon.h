@@ -25,13 +25,16 @@ ROPED_MUST_CHECK enum roped_status
 daemon_start(const struct daemon_options *options, struct daemon **out,
              uint16_t *port, struct roped_error *err);
 
-/* Readiness turns 503; answers carry Connection: close. */
+/* Readiness turns 503, answers carry Connection: close; calls go on. */
 void daemon_set_draining(struct daemon *daemon);
 
-/* Stops accepting; requests in flight go on. */
+/* Stops accepting connections and calls; requests in flight go on. */
 void daemon_quiesce(struct daemon *daemon);
 
-/* After exec_drain: every request has its answer or is cut; frees all. */
+/* Requests whose answer is not yet sent to its last byte. */
+int daemon_requests(struct daemon *daemon);
+
+/* After exec_drain: cuts the connections that are left and frees all. */
 void daemon_stop(struct daemon *daemon);
 
 #endif

@@ -21,10 +21,12 @@ struct daemon {
     int listen_fd; /* after quiesce: ours to close */
     uint64_t start_time_seconds;
     char token[DAEMON_TOKEN_BYTES]; /* "" : open to all */
-    atomic_bool is_draining;
+    atomic_bool is_draining;        /* not ready, still taking calls */
+    atomic_bool is_quiescent;       /* no new calls either */
 
-    pthread_mutex_t requests_lock; /* guards the free list */
+    pthread_mutex_t requests_lock; /* guards the following */
     struct request *free_requests;
+    int n_requests; /* begun and not completed */
 
     pthread_mutex_t peers_lock; /* guards peers, their deadlines and counts */
     struct peer *peers;

@@ -79,23 +79,31 @@ static mhd_result queue(struct request *request, int code,
     if (request->op)
         add_timing(request, response);
     metrics_count_response(daemon->metrics, code);
-    request->has_answered = true;
+    request->code = code;
     daemon_set_deadline(daemon, request->peer,
                         daemon_after_ns(daemon->config->body_timeout_seconds));
     mhd_result result =
         MHD_queue_response(request->connection, (unsigned)code, response);
     MHD_destroy_response(response);
+    /* an answer that was not taken must end the connection: a handler that
+     * goes on without one makes the library's loop spin */
+    request->has_answered = result == MHD_YES;
     return result;
+}
+
+static mhd_result reply_no_memory(struct request *request,
+                                  struct buffer *buffer)
+{
+    buffer_fini(buffer);
+    return reply_error(request, reply_code(ROPED_NO_MEMORY),
+                       "no memory for the answer");
 }
 
 mhd_result reply_buffer(struct request *request, int code,
                         const char *content_type, struct buffer *buffer)
 {
-    if (buffer->has_failed || !buffer->text) {
-        buffer_fini(buffer);
-        return reply_error(request, MHD_HTTP_INTERNAL_SERVER_ERROR,
-                           "no memory for the answer");
-    }
+    if (buffer->has_failed || !buffer->text)
+        return reply_no_memory(request, buffer);
     struct MHD_Response *response =
         MHD_create_response_from_buffer_with_free_callback(buffer->bytes,
                                                            buffer->text, free);
@@ -114,11 +122,8 @@ static void add_json_length(struct MHD_Response *response, size_t json_bytes)
 mhd_result reply_mixed(struct request *request, struct buffer *buffer,
                        size_t json_bytes)
 {
-    if (buffer->has_failed) {
-        buffer_fini(buffer);
-        return reply_error(request, MHD_HTTP_INTERNAL_SERVER_ERROR,
-                           "no memory for the answer");
-    }
+    if (buffer->has_failed || !buffer->text)
+        return reply_no_memory(request, buffer);
     struct MHD_Response *response =
         MHD_create_response_from_buffer_with_free_callback(buffer->bytes,
                                                            buffer->text, free);

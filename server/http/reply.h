@@ -17,7 +17,7 @@ mhd_result reply_error(struct request *request, int code, const char *text);
 /* The error of a status, by reply_code. */
 mhd_result reply_status(struct request *request, const struct roped_error *err);
 
-/* A document: takes the buffer's memory. 500 where writing it failed. */
+/* A document: takes the buffer's memory. 503 where writing it failed. */
 mhd_result reply_buffer(struct request *request, int code,
                         const char *content_type, struct buffer *buffer);
 

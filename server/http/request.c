@@ -20,6 +20,7 @@
 
 enum {
     JSON_BODY_BYTES = 1 << 20,
+    V2_JSON_BYTES = 4 << 20, /* its tree takes about 30 times as much */
     DATA_ALIGNMENT = 64,
     DROP_BYTES = 1 << 30 /* more than this is not read only to be dropped */
 };
@@ -32,9 +33,11 @@ struct request *request_new(struct daemon *daemon,
     struct request *request = daemon->free_requests;
     if (request)
         daemon->free_requests = request->next;
-    pthread_mutex_unlock(&daemon->requests_lock);
-    if (!request)
+    else
         request = malloc(sizeof *request);
+    if (request)
+        daemon->n_requests++;
+    pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
     memset(request, 0, offsetof(struct request, header));
@@ -58,6 +61,7 @@ void request_free(struct request *request)
     pthread_mutex_lock(&daemon->requests_lock);
     request->next = daemon->free_requests;
     daemon->free_requests = request;
+    daemon->n_requests--;
     pthread_mutex_unlock(&daemon->requests_lock);
 }
 
@@ -208,11 +212,32 @@ static bool read_v2_length(struct request *request)
                    (unsigned long long)length);
         return refuse_status(request);
     }
+    if (length > V2_JSON_BYTES) {
+        roped_fail(&request->error, ROPED_TOO_LARGE,
+                   "JSON of %llu bytes exceeds the maximum allowed %d: send "
+                   "tensors as binary data behind it (binary_data_size)",
+                   (unsigned long long)length, V2_JSON_BYTES);
+        return refuse_status(request);
+    }
     request->header_bytes = (size_t)length;
     request->body_at =
         (DATA_ALIGNMENT - request->header_bytes % DATA_ALIGNMENT) %
         DATA_ALIGNMENT;
     return true;
+}
+
+static bool check_room(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    if (atomic_load(&daemon->is_quiescent))
+        roped_fail(&request->error, ROPED_BUSY, "the server is shutting down");
+    else if (!exec_has_room(daemon->exec))
+        roped_fail(&request->error, ROPED_BUSY,
+                   "Exceeds maximum queue size: %lld calls wait",
+                   (long long)daemon->config->queue_depth);
+    else
+        return true;
+    return refuse_status(request);
 }
 
 static bool admit_call(struct request *request)
@@ -222,12 +247,8 @@ static bool admit_call(struct request *request)
         return false;
     if (!call_begin(request))
         return refuse_status(request);
-    if (atomic_load(&daemon->is_draining) || !exec_has_room(daemon->exec)) {
-        roped_fail(&request->error, ROPED_BUSY,
-                   "Exceeds maximum queue size: %lld calls wait",
-                   (long long)daemon->config->queue_depth);
-        return refuse_status(request);
-    }
+    if (!check_room(request))
+        return false;
     if (request->match.route->body == ROUTE_BODY_V2 && !read_v2_length(request))
         return false;
     if (memory_take(exec_memory(daemon->exec),
@@ -273,6 +294,23 @@ static void read_id(struct request *request)
     memcpy(request->id, id, length + 1);
 }
 
+/* Reads on for a while only so that the client sees the answer. A client that
+ * stalls meanwhile is cut off by the reaper a second later. */
+static void start_dropping(struct request *request)
+{
+    const struct config *config = request->daemon->config;
+    request->drop_until_ns = daemon_after_ns(config->refuse_drain_seconds);
+    daemon_set_deadline(request->daemon, request->peer,
+                        request->drop_until_ns + 1000000000u);
+}
+
+static mhd_result answer_refusal(struct request *request)
+{
+    if (request->op)
+        call_count_refusal(request);
+    return reply_error(request, request->refusal_code, request->error.text);
+}
+
 mhd_result request_begin(struct request *request)
 {
     const struct config *config = request->daemon->config;
@@ -283,12 +321,12 @@ mhd_result request_begin(struct request *request)
                         daemon_after_ns(config->body_timeout_seconds));
     if (admit(request, &is_hopeless))
         return MHD_YES;
-    request->drop_until_ns = daemon_after_ns(config->refuse_drain_seconds);
+    /* an answer now ends the connection: after it the rest is not read */
     bool is_waiting = expect && strcasecmp(expect, "100-continue") == 0;
-    bool has_body = !request->has_length || request->content_length > 0;
-    if (is_hopeless || is_waiting ||
-        (has_body && request->content_length > DROP_BYTES))
-        return reply_error(request, request->refusal_code, request->error.text);
+    if (is_hopeless || is_waiting || request->content_length > DROP_BYTES ||
+        (request->content_length > 0 && config->refuse_drain_seconds <= 0))
+        return answer_refusal(request);
+    start_dropping(request);
     return MHD_YES; /* drop the body, then answer */
 }
 
@@ -371,8 +409,7 @@ mhd_result request_receive(struct request *request, const char *data,
     if (body != ROUTE_BODY_JSON && !request->refusal_code)
         decode_early(request);
     if (request->refusal_code)
-        request->drop_until_ns =
-            daemon_after_ns(request->daemon->config->refuse_drain_seconds);
+        start_dropping(request);
     return MHD_YES;
 }
 
@@ -383,7 +420,7 @@ mhd_result request_finish(struct request *request)
         request->first_byte_ns = request->received_ns;
     daemon_set_deadline(request->daemon, request->peer, 0);
     if (request->refusal_code)
-        return reply_error(request, request->refusal_code, request->error.text);
+        return answer_refusal(request);
     request->match.route->handler(request);
     bool is_under_way = atomic_load(&request->state) != REQUEST_RECEIVING;
     return request->has_answered || is_under_way ? MHD_YES : MHD_NO;

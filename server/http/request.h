@@ -42,6 +42,7 @@ struct request {
     const char *method;
     atomic_int state; /* enum request_state */
     bool has_answered;
+    int code;                  /* HTTP code of the answer; 0: none yet */
     char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
 
     /* a refusal that waits for the rest of the body to be dropped */
@@ -64,7 +65,7 @@ struct request {
     enum metrics_transport transport;
     struct exec_job job;
     struct kserve_request v2;
-    bool fp8_as_u8;
+    bool has_fp8, fp8_as_u8;
     struct memory_block json, out;
     size_t answer_at, answer_bytes;
 
@@ -106,5 +107,8 @@ void call_start(struct request *request);
 
 /* The job is done: answers. */
 void call_answer(struct request *request);
+
+/* Counts a call of a known operator that was refused before it ran. */
+void call_count_refusal(struct request *request);
 
 #endif

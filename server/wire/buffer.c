@@ -3,6 +3,8 @@
  */
 #include "wire/buffer.h"
 
+#include "wire/utf8.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -82,19 +84,42 @@ void buffer_printf(struct buffer *buffer, const char *format, ...)
     va_end(again);
 }
 
+/* What one character of a JSON string becomes, in escape, or NULL: itself. */
+static const char *escape_of(unsigned char c, size_t sequence, char escape[8])
+{
+    if (sequence == 0) /* not UTF-8: a name cut short, or bytes of a path */
+        return "\\ufffd";
+    if (c != '"' && c != '\\' && c >= 0x20)
+        return NULL;
+    if (c < 0x20)
+        snprintf(escape, 8, "\\u%04x", (unsigned)c);
+    else
+        snprintf(escape, 8, "\\%c", c);
+    return escape;
+}
+
 void buffer_json_string(struct buffer *buffer, const char *text)
 {
-    buffer_text(buffer, "\"");
-    for (const char *at = text; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        if (c == '"' || c == '\\')
-            buffer_printf(buffer, "\\%c", c);
-        else if (c < 0x20)
-            buffer_printf(buffer, "\\u%04x", c);
-        else
-            buffer_append(buffer, at, 1);
+    char space[8];
+    size_t left = strlen(text), plain = 0; /* bytes not appended yet */
+    buffer_append(buffer, "\"", 1);
+    while (left > 0) {
+        const unsigned char *at = (const unsigned char *)text + plain;
+        size_t sequence = utf8_sequence(at, left);
+        const char *escape = escape_of(*at, sequence, space);
+        size_t bytes = sequence ? sequence : 1;
+        left -= bytes;
+        if (!escape) {
+            plain += bytes;
+            continue;
+        }
+        buffer_append(buffer, text, plain);
+        buffer_text(buffer, escape);
+        text += plain + bytes;
+        plain = 0;
     }
-    buffer_text(buffer, "\"");
+    buffer_append(buffer, text, plain);
+    buffer_append(buffer, "\"", 1);
 }
 
 /* NaN and Infinity as v2 clients read them; true if value was one. */

@@ -29,7 +29,7 @@ void buffer_text(struct buffer *buffer, const char *text);
 void buffer_printf(struct buffer *buffer, const char *format, ...)
     ROPED_PRINTF(2, 3);
 
-/* A JSON string with quotes and escapes. */
+/* A JSON string with quotes and escapes; what is not UTF-8 becomes U+FFFD. */
 void buffer_json_string(struct buffer *buffer, const char *text);
 
 /* The shortest decimal that reads back as the same double / float;

@@ -2,23 +2,29 @@
  * json.c - a strict check of the text, then cJSON for the tree.
  *
  * The check is one pass over the bytes, recursive only in nesting, which it
- * bounds. Duplicate keys are looked for in the tree, where escapes are gone.
+ * bounds. Duplicate names are looked for in the tree, where escapes are gone.
  */
 #include "wire/json.h"
 
+#include "wire/utf8.h"
+
 #include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* more members than any request needs would make the search for duplicates
- * slow */
-enum { MAX_DEPTH = 16, MAX_MEMBERS = 2048 };
+enum {
+    MAX_DEPTH = 16,
+    MAX_NUMBER_BYTES = 63, /* what cJSON reads of a number */
+    FEW_MEMBERS = 16       /* up to here comparing all pairs beats sorting */
+};
 
 struct scan {
     const unsigned char *text;
     size_t bytes, at;
     int depth;
-    bool is_unsigned; /* only integers of 0 or more */
-    const char *why;  /* first thing that is wrong */
+    size_t odd_number; /* offset of the first that is not digits alone */
+    const char *why;   /* first thing that is wrong */
 };
 
 static bool refuse(struct scan *scan, const char *why)
@@ -40,24 +46,6 @@ static void skip_space(struct scan *scan)
         scan->at++;
 }
 
-/* One UTF-8 sequence of at least two bytes; RFC 3629's table. */
-static bool scan_utf8(struct scan *scan)
-{
-    const unsigned char *s = scan->text + scan->at;
-    size_t left = scan->bytes - scan->at;
-    size_t length = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || left < length)
-        return refuse(scan, "invalid UTF-8");
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return refuse(scan, "invalid UTF-8");
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
-        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
-        return refuse(scan, "invalid UTF-8");
-    scan->at += length;
-    return true;
-}
-
 static bool scan_hex4(struct scan *scan, unsigned *out)
 {
     *out = 0;
@@ -74,38 +62,54 @@ static bool scan_hex4(struct scan *scan, unsigned *out)
     return true;
 }
 
-static bool scan_escape(struct scan *scan)
+/* \uXXXX behind the 'u', a surrogate pair where it is one. */
+static bool scan_unicode(struct scan *scan, bool is_name)
 {
     unsigned code, low;
-    scan->at++;
-    int c = peek(scan);
-    if (c != 'u') {
-        if (c < 0 || !strchr("\"\\/bfnrt", c))
-            return refuse(scan, "invalid escape");
-        scan->at++;
-        return true;
-    }
-    scan->at++;
     if (!scan_hex4(scan, &code))
         return false;
     if (code == 0)
         return refuse(scan, "NUL in a string");
-    if (code >= 0xDC00 && code < 0xE000)
-        return refuse(scan, "lone surrogate");
-    if (code < 0xD800 || code >= 0xDC00)
+    if (is_name && (code < 0x20 || code == 0x7F))
+        return refuse(scan, "control character in a name");
+    if (code < 0xD800 || code >= 0xE000)
         return true;
-    if (peek(scan) != '\\')
+    if (code >= 0xDC00 || scan->bytes - scan->at < 2 ||
+        scan->text[scan->at] != '\\' || scan->text[scan->at + 1] != 'u')
         return refuse(scan, "lone surrogate");
-    scan->at++;
-    if (peek(scan) != 'u')
-        return refuse(scan, "lone surrogate");
-    scan->at++;
+    scan->at += 2;
     if (!scan_hex4(scan, &low))
         return false;
     return (low >= 0xDC00 && low < 0xE000) || refuse(scan, "lone surrogate");
 }
 
-static bool scan_string(struct scan *scan)
+static bool scan_escape(struct scan *scan, bool is_name)
+{
+    scan->at++;
+    switch (peek(scan)) {
+    case '"':
+    case '\\':
+    case '/':
+        break;
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        if (is_name)
+            return refuse(scan, "control character in a name");
+        break;
+    case 'u':
+        scan->at++;
+        return scan_unicode(scan, is_name);
+    default:
+        return refuse(scan, "invalid escape");
+    }
+    scan->at++;
+    return true;
+}
+
+static bool scan_string(struct scan *scan, bool is_name)
 {
     scan->at++;
     for (;;) {
@@ -114,19 +118,22 @@ static bool scan_string(struct scan *scan)
             return refuse(scan, "unterminated string");
         if (c < 0x20)
             return refuse(scan, "control character in a string");
+        if (c == 0x7F && is_name)
+            return refuse(scan, "control character in a name");
         if (c == '"') {
             scan->at++;
             return true;
         }
         if (c == '\\') {
-            if (!scan_escape(scan))
+            if (!scan_escape(scan, is_name))
                 return false;
-        } else if (c >= 0x80) {
-            if (!scan_utf8(scan))
-                return false;
-        } else {
-            scan->at++;
+            continue;
         }
+        size_t bytes =
+            utf8_sequence(scan->text + scan->at, scan->bytes - scan->at);
+        if (bytes == 0)
+            return refuse(scan, "invalid UTF-8");
+        scan->at += bytes;
     }
 }
 
@@ -140,18 +147,13 @@ static bool scan_digits(struct scan *scan)
 
 static bool scan_number(struct scan *scan)
 {
-    if (scan->is_unsigned) {
-        size_t start = scan->at;
-        if (!scan_digits(scan))
-            return false;
-        if (scan->at - start > 1 && scan->text[start] == '0')
-            return refuse(scan, "number with a leading zero");
-        int next = peek(scan);
-        return (next != '.' && next != 'e' && next != 'E') ||
-               refuse(scan, "expected an integer");
-    }
-    if (peek(scan) == '-')
+    size_t start = scan->at;
+    bool is_odd = peek(scan) == '-';
+    if (is_odd)
         scan->at++;
+    if (peek(scan) == 'N' || peek(scan) == 'I')
+        return refuse(scan, "NaN and Infinity are no JSON, send such values "
+                            "as binary data");
     if (peek(scan) == '0')
         scan->at++;
     else if (!scan_digits(scan))
@@ -159,17 +161,23 @@ static bool scan_number(struct scan *scan)
     if (peek(scan) >= '0' && peek(scan) <= '9')
         return refuse(scan, "number with a leading zero");
     if (peek(scan) == '.') {
+        is_odd = true;
         scan->at++;
         if (!scan_digits(scan))
             return false;
     }
     if (peek(scan) == 'e' || peek(scan) == 'E') {
+        is_odd = true;
         scan->at++;
         if (peek(scan) == '+' || peek(scan) == '-')
             scan->at++;
-        return scan_digits(scan);
+        if (!scan_digits(scan))
+            return false;
     }
-    return true;
+    if (is_odd && scan->odd_number == JSON_NOWHERE)
+        scan->odd_number = start;
+    return scan->at - start <= MAX_NUMBER_BYTES ||
+           refuse(scan, "number of over 63 characters");
 }
 
 static bool scan_word(struct scan *scan, const char *word)
@@ -184,55 +192,58 @@ static bool scan_word(struct scan *scan, const char *word)
 
 static bool scan_value(struct scan *scan);
 
-/* The members of an object or the items of an array, after its bracket. */
-static bool scan_items(struct scan *scan, int close, bool has_names)
+static bool scan_name(struct scan *scan)
 {
-    scan->at++;
     skip_space(scan);
-    if (peek(scan) == close) {
-        scan->at++;
-        return true;
-    }
-    for (;;) {
-        if (has_names) {
-            skip_space(scan);
-            if (peek(scan) != '"')
-                return refuse(scan, "expected a name");
-            if (!scan_string(scan))
-                return false;
-            skip_space(scan);
-            if (peek(scan) != ':')
-                return refuse(scan, "expected ':'");
-            scan->at++;
-        }
-        if (!scan_value(scan))
-            return false;
-        int c = peek(scan);
-        scan->at++;
-        if (c == close)
-            return true;
-        if (c != ',') {
-            scan->at--;
-            return refuse(scan, "expected ',' or a closing bracket");
-        }
-    }
+    if (peek(scan) != '"')
+        return refuse(scan, "expected a name");
+    if (!scan_string(scan, true))
+        return false;
+    skip_space(scan);
+    if (peek(scan) != ':')
+        return refuse(scan, "expected ':'");
+    scan->at++;
+    return true;
 }
 
+/* The members of an object or the items of an array, from its bracket on. */
+static bool scan_items(struct scan *scan, int close)
+{
+    if (++scan->depth > MAX_DEPTH)
+        return refuse(scan, "nested over 16 deep");
+    scan->at++;
+    skip_space(scan);
+    bool is_empty = peek(scan) == close;
+    while (!is_empty) {
+        if (close == '}' && !scan_name(scan))
+            return false;
+        if (!scan_value(scan))
+            return false;
+        if (peek(scan) == close)
+            break;
+        if (peek(scan) != ',')
+            return refuse(scan, "expected ',' or a closing bracket");
+        scan->at++;
+    }
+    scan->at++;
+    scan->depth--;
+    return true;
+}
+
+/* One value with the spaces around it. */
 static bool scan_value(struct scan *scan)
 {
     bool is_right;
     skip_space(scan);
-    if (++scan->depth > MAX_DEPTH)
-        return refuse(scan, "nested too deeply");
     switch (peek(scan)) {
     case '{':
-        is_right = scan_items(scan, '}', true);
+        is_right = scan_items(scan, '}');
         break;
     case '[':
-        is_right = scan_items(scan, ']', false);
+        is_right = scan_items(scan, ']');
         break;
     case '"':
-        is_right = scan_string(scan);
+        is_right = scan_string(scan, false);
         break;
     case 't':
         is_right = scan_word(scan, "true");
@@ -247,39 +258,80 @@ static bool scan_value(struct scan *scan)
         is_right = refuse(scan, "unexpected end");
         break;
     default:
-        is_right = scan_number(scan);
+        is_right = memchr("-0123456789NI", peek(scan), 13)
+                       ? scan_number(scan)
+                       : refuse(scan, "invalid value");
     }
-    scan->depth--;
     skip_space(scan);
     return is_right;
 }
 
-/* Objects of requests have a handful of members: comparing pairs is cheap. */
-static const char *find_duplicate(const struct cJSON *node)
+/* ------------------------------------------------------- duplicate names */
+
+static int compare_names(const void *a, const void *b)
 {
-    for (; node; node = node->next) {
-        const char *found = node->child ? find_duplicate(node->child) : NULL;
-        if (found)
-            return found;
-        if (!cJSON_IsObject(node))
-            continue;
-        if (cJSON_GetArraySize(node) > MAX_MEMBERS)
-            return "(an object of over 2,048 members)";
-        for (const struct cJSON *a = node->child; a; a = a->next)
-            for (const struct cJSON *b = a->next; b; b = b->next)
-                if (strcmp(a->string, b->string) == 0)
-                    return a->string;
-    }
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A name that two members of object share, or NULL. */
+static const char *pair_duplicate(const struct cJSON *object)
+{
+    for (const struct cJSON *a = object->child; a; a = a->next)
+        for (const struct cJSON *b = a->next; b; b = b->next)
+            if (strcmp(a->string, b->string) == 0)
+                return a->string;
     return NULL;
 }
 
-static enum roped_status parse(const char *text, size_t bytes, bool is_unsigned,
-                               struct cJSON **out, struct roped_error *err)
+/* The same for many members, in n log n; false without memory. */
+static bool sort_duplicate(const struct cJSON *object, size_t n,
+                           const char **found)
 {
-    static const char prefix[] = "failed to parse the request JSON buffer";
+    const char **names = malloc(n * sizeof *names);
+    size_t i = 0;
+    if (!names)
+        return false;
+    for (const struct cJSON *node = object->child; node; node = node->next)
+        names[i++] = node->string;
+    qsort(names, n, sizeof *names, compare_names);
+    for (i = 1; i < n && !*found; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            *found = names[i];
+    free(names);
+    return true;
+}
+
+/* Sets *found to a duplicate name in node or below; false without memory. */
+static bool find_duplicate(const struct cJSON *node, const char **found)
+{
+    for (; node && !*found; node = node->next) {
+        if (!node->child)
+            continue;
+        if (!find_duplicate(node->child, found))
+            return false;
+        if (*found || !cJSON_IsObject(node))
+            continue;
+        size_t n = (size_t)cJSON_GetArraySize(node);
+        if (n <= FEW_MEMBERS)
+            *found = pair_duplicate(node);
+        else if (!sort_duplicate(node, n, found))
+            return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- parsing */
+
+static const char prefix[] = "failed to parse the request JSON buffer";
+
+enum roped_status json_parse_sizes(const char *text, size_t bytes,
+                                   struct cJSON **out, size_t *odd_number,
+                                   struct roped_error *err)
+{
     struct scan scan = {.text = (const unsigned char *)text,
                         .bytes = bytes,
-                        .is_unsigned = is_unsigned};
+                        .odd_number = JSON_NOWHERE};
+    const char *duplicate = NULL;
     *out = NULL;
     if (bytes == 0)
         return roped_fail(err, ROPED_INVALID, "%s: it is empty at 0", prefix);
@@ -290,13 +342,18 @@ static enum roped_status parse(const char *text, size_t bytes, bool is_unsigned,
         return roped_fail(err, ROPED_INVALID,
                           "%s: something follows the value at %zu", prefix,
                           scan.at);
+    *odd_number = scan.odd_number;
     struct cJSON *tree = cJSON_ParseWithLength(text, bytes);
-    if (!tree)
-        return roped_fail(err, ROPED_NO_MEMORY, "%s: no memory at 0", prefix);
-    const char *duplicate = find_duplicate(tree);
+    if (!tree || !find_duplicate(tree, &duplicate)) {
+        cJSON_Delete(tree);
+        return roped_fail(err, ROPED_NO_MEMORY,
+                          "no memory for %zu bytes of "
+                          "JSON",
+                          bytes);
+    }
     if (duplicate) {
-        roped_fail(err, ROPED_INVALID, "%s: duplicate name '%.64s' at 0",
-                   prefix, duplicate);
+        roped_fail(err, ROPED_INVALID, "%s: duplicate name '%.64s'", prefix,
+                   duplicate);
         cJSON_Delete(tree);
         return ROPED_INVALID;
     }
@@ -307,14 +364,8 @@ static enum roped_status parse(const char *text, size_t bytes, bool is_unsigned,
 enum roped_status json_parse(const char *text, size_t bytes, struct cJSON **out,
                              struct roped_error *err)
 {
-    return parse(text, bytes, false, out, err);
-}
-
-enum roped_status json_parse_unsigned(const char *text, size_t bytes,
-                                      struct cJSON **out,
-                                      struct roped_error *err)
-{
-    return parse(text, bytes, true, out, err);
+    size_t odd_number;
+    return json_parse_sizes(text, bytes, out, &odd_number, err);
 }
 
 void json_free(struct cJSON *tree)
@@ -329,9 +380,26 @@ const struct cJSON *json_member(const struct cJSON *object, const char *name)
 
 bool json_is_size(const struct cJSON *node, uint64_t *out)
 {
-    if (!cJSON_IsNumber(node) || node->valuedouble < 0 ||
+    if (!cJSON_IsNumber(node) || !(node->valuedouble >= 0) ||
         node->valuedouble > 9007199254740991.0)
         return false;
     *out = (uint64_t)node->valuedouble;
     return (double)*out == node->valuedouble;
+}
+
+const char *json_text(const struct cJSON *node, char *text, size_t text_bytes)
+{
+    if (cJSON_IsNumber(node))
+        snprintf(text, text_bytes, "%.15g", node->valuedouble);
+    else if (cJSON_IsString(node))
+        snprintf(text, text_bytes, "'%.32s'", node->valuestring);
+    else
+        snprintf(text, text_bytes, "%s",
+                 !node                  ? "nothing"
+                 : cJSON_IsNull(node)   ? "null"
+                 : cJSON_IsTrue(node)   ? "true"
+                 : cJSON_IsFalse(node)  ? "false"
+                 : cJSON_IsObject(node) ? "an object"
+                                        : "an array");
+    return text;
 }

@@ -3,8 +3,8 @@
  *
  * cJSON accepts more than RFC 8259 (leading zeros, raw control characters,
  * invalid UTF-8, duplicate keys, text after the end), and two parsers that
- * disagree are a security hole. Every text passes json_check first; cJSON
- * then builds the tree. The only users of cJSON are the files of this room.
+ * disagree are a security hole. Every text is checked first; cJSON then builds
+ * the tree. The only users of cJSON are the files of this room.
  */
 #ifndef ROPED_WIRE_JSON_H
 #define ROPED_WIRE_JSON_H
@@ -17,29 +17,36 @@
 
 struct cJSON;
 
+#define JSON_NOWHERE SIZE_MAX
+
 /*
  * Parses text[0, bytes) into a new tree (json_free). ROPED_INVALID for what
- * is not strict JSON: nesting over 16, duplicate keys in an object, NUL or
- * control characters in a name, anything but spaces after the value.
- * The message starts "failed to parse the request JSON buffer: " and ends in
- * the byte offset, as v2 clients expect.
+ * is not strict JSON: arrays and objects nested over 16, duplicate names in an
+ * object, control characters in a name, NUL in any string, NaN and Infinity,
+ * anything but spaces after the value. The message starts "failed to parse the
+ * request JSON buffer: ", as v2 clients expect, and says at which byte.
  */
 ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
                                               struct cJSON **out,
                                               struct roped_error *err);
 
-/* The same, and every number must be an integer of 0 or more written in digits
- * alone: sizes and offsets, where 2.0 and -0 are mistakes. */
-ROPED_MUST_CHECK enum roped_status json_parse_unsigned(const char *text,
-                                                       size_t bytes,
-                                                       struct cJSON **out,
-                                                       struct roped_error *err);
+/*
+ * The same for text whose numbers are sizes and offsets, where 2.0, 1e3 and -0
+ * are mistakes that the tree no longer shows: *odd_number becomes the offset
+ * of the first number that is not digits alone, or JSON_NOWHERE.
+ */
+ROPED_MUST_CHECK enum roped_status
+json_parse_sizes(const char *text, size_t bytes, struct cJSON **out,
+                 size_t *odd_number, struct roped_error *err);
 void json_free(struct cJSON *tree);
 
-/* Member by exact name, or NULL. */
+/* Member by exact name, or NULL; object may be NULL or no object. */
 const struct cJSON *json_member(const struct cJSON *object, const char *name);
 
-/* An integer in [0, 2^53 - 1], written without fraction or exponent. */
+/* A number of 0 to 2^53 - 1 without a fraction. */
 bool json_is_size(const struct cJSON *node, uint64_t *out);
+
+/* What a node is, for messages: "-3", "'abc'", "an array". Returns text. */
+const char *json_text(const struct cJSON *node, char *text, size_t text_bytes);
 
 #endif

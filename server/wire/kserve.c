@@ -8,89 +8,117 @@
 #include "wire/kserve.h"
 
 #include "wire/json.h"
+#include "wire/kserve_data.h"
+#include "wire/param_json.h"
 
 #include <cjson/cJSON.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { PLACE_ALIGNMENT = 16 }; /* of JSON tensors in their memory */
+
+/* A request that is being read. */
+struct reading {
+    struct roped_call *call;
+    unsigned char *binary; /* what follows the JSON; may be NULL */
+    uint64_t binary_bytes;
+    struct kserve_request *out;
+};
 
 static const char *model_of(const struct roped_call *call)
 {
     return call->op->name;
 }
 
-/* ------------------------------------------------------------- parameters */
-
-static enum roped_status set_operator_param(struct roped_call *call,
-                                            const struct cJSON *node,
-                                            struct roped_error *err)
+/* Bytes that a JSON tensor takes of the memory for all of them. */
+static uint64_t place_bytes(const struct roped_tensor *tensor)
 {
-    struct roped_value value = {.kind = ROPED_VALUE_FLOAT};
-    char list[96] = "";
-    size_t at = 0;
-    const struct cJSON *item;
-    if (cJSON_IsString(node)) {
-        value.kind = ROPED_VALUE_TEXT;
-        value.text = node->valuestring;
-    } else if (cJSON_IsBool(node)) {
-        value.kind = ROPED_VALUE_BOOL;
-        value.integer = cJSON_IsTrue(node);
-    } else if (cJSON_IsNumber(node)) {
-        value.number = node->valuedouble;
-        if (fabs(value.number) < 0x1p53 &&
-            value.number == (double)(int64_t)value.number) {
-            value.kind = ROPED_VALUE_INT;
-            value.integer = (int64_t)value.number;
-        }
-    } else if (cJSON_IsArray(node)) { /* a list is what the query spells so */
-        cJSON_ArrayForEach(item, node)
-        {
-            if (!cJSON_IsNumber(item) || at + 24 >= sizeof list)
-                return roped_fail(err, ROPED_INVALID,
-                                  "parameter '%.64s': expected a short list of "
-                                  "integers",
-                                  node->string);
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%.0f",
-                                   at ? "," : "", item->valuedouble);
-        }
-        value.kind = ROPED_VALUE_TEXT;
-        value.text = list;
-    } else {
-        return roped_fail(err, ROPED_INVALID,
-                          "parameter '%.64s': expected a string, number or "
-                          "boolean",
-                          node->string);
-    }
-    return roped_call_set_param(call, node->string, &value, err);
+    uint64_t bytes = (uint64_t)roped_tensor_bytes(tensor);
+    return (bytes + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
 }
 
-static enum roped_status read_param(struct roped_call *call,
-                                    const struct cJSON *node,
+/* ------------------------------------------------------------- parameters */
+
+/* A member of params that says yes or no; absent is no. */
+static enum roped_status read_flag(const struct cJSON *params, const char *name,
+                                   bool *out, struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(params, name);
+    *out = cJSON_IsTrue(node);
+    if (!node || cJSON_IsBool(node))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse '%s': %s, expected true or false", name,
+                      json_text(node, found, sizeof found));
+}
+
+/* The 'parameters' of owner into *out, NULL where it has none. */
+static enum roped_status find_params(const struct cJSON *owner,
+                                     const struct cJSON **out,
+                                     struct roped_error *err)
+{
+    char found[64];
+    *out = json_member(owner, "parameters");
+    if (!*out || cJSON_IsObject(*out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse 'parameters': %s, expected an object",
+                      json_text(*out, found, sizeof found));
+}
+
+static enum roped_status read_table(const struct cJSON *node,
                                     struct kserve_request *out,
                                     struct roped_error *err)
 {
+    char found[64];
+    if (!cJSON_IsString(node) || node->valuestring[0] == '\0' ||
+        strlen(node->valuestring) >= sizeof out->table)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'table': %s, expected the name of a table",
+                          json_text(node, found, sizeof found));
+    memcpy(out->table, node->valuestring, strlen(node->valuestring) + 1);
+    return ROPED_OK;
+}
+
+static enum roped_status read_param(struct reading *reading,
+                                    const struct cJSON *node,
+                                    struct roped_error *err)
+{
     const char *name = node->string;
-    if (strcmp(name, "binary_data_output") == 0) {
-        out->binary_output = cJSON_IsTrue(node);
+    if (strcmp(name, "binary_data_output") == 0 ||
+        strcmp(name, "timeout") == 0 || strcmp(name, "priority") == 0)
         return ROPED_OK;
-    }
-    if (strcmp(name, "timeout") == 0 || strcmp(name, "priority") == 0)
-        return ROPED_OK;
-    if (strcmp(name, "table") == 0) {
-        if (!cJSON_IsString(node) ||
-            strlen(node->valuestring) >= sizeof out->table)
-            return roped_fail(err, ROPED_INVALID,
-                              "parameter 'table': expected the name of a "
-                              "table");
-        memcpy(out->table, node->valuestring, strlen(node->valuestring) + 1);
-        return ROPED_OK;
-    }
-    if (strncmp(name, "sequence_", 9) == 0 || strncmp(name, "triton_", 7) == 0)
+    if (strcmp(name, "table") == 0)
+        return read_table(node, reading->out, err);
+    if (strncmp(name, "sequence_", 9) == 0)
         return roped_fail(err, ROPED_INVALID,
                           "parameter '%.64s' is not supported: calls are "
                           "independent of each other",
                           name);
-    return set_operator_param(call, node, err);
+    if (strncmp(name, "triton_", 7) == 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s' is not supported: names with "
+                          "'triton_' are reserved",
+                          name);
+    return param_json_set(reading->call, name, node, err);
+}
+
+static enum roped_status read_params(struct reading *reading,
+                                     const struct cJSON *tree,
+                                     struct roped_error *err)
+{
+    const struct cJSON *node, *params;
+    enum roped_status status = find_params(tree, &params, err);
+    if (!status)
+        status = read_flag(params, "binary_data_output",
+                           &reading->out->binary_output, err);
+    cJSON_ArrayForEach(node, params)
+    {
+        if (!status)
+            status = read_param(reading, node, err);
+    }
+    return status;
 }
 
 /* ----------------------------------------------------------------- inputs */
@@ -110,25 +138,42 @@ static enum roped_status read_shape(const struct cJSON *node, const char *name,
                                     struct roped_tensor *tensor,
                                     struct roped_error *err)
 {
+    char found[64];
     const struct cJSON *dim;
     if (!cJSON_IsArray(node))
         return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'shape' of input '%s'", name);
+                          "Unable to parse 'shape' of input '%s': %s, expected "
+                          "an array of dims",
+                          name, json_text(node, found, sizeof found));
+    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': rank %d, expected at most %d", name,
+                          cJSON_GetArraySize(node), ROPED_MAX_RANK);
     cJSON_ArrayForEach(dim, node)
     {
         uint64_t size;
-        if (tensor->rank == ROPED_MAX_RANK)
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': rank %d, expected at most %d", name,
-                              cJSON_GetArraySize(node), ROPED_MAX_RANK);
         if (!json_is_size(dim, &size))
             return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': dim %d is not an integer of 0 or "
-                              "more",
-                              name, tensor->rank);
+                              "tensor '%s': dim %d is %s, expected an integer "
+                              "of 0 or more",
+                              name, tensor->rank,
+                              json_text(dim, found, sizeof found));
         tensor->dims[tensor->rank++] = (int64_t)size;
     }
     return ROPED_OK;
+}
+
+/* "FP32, FP16, BF16": the v2 names of a set. */
+static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = ROPED_DTYPE_COUNT - 1; i > 0 && at < text_bytes; i--)
+        if (set & ROPED_SET(i))
+            at += (size_t)snprintf(text + at, text_bytes - at, "%s%s",
+                                   at ? ", " : "",
+                                   roped_dtype_v2_name((enum roped_dtype)i));
+    return text;
 }
 
 static enum roped_status read_datatype(const struct roped_call *call,
@@ -145,36 +190,89 @@ static enum roped_status read_datatype(const struct roped_call *call,
     tensor->dtype =
         roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
     if (!tensor->dtype)
-        return roped_fail(err, ROPED_INVALID, "invalid datatype for input %s",
-                          name);
+        return roped_fail(err, ROPED_INVALID,
+                          "invalid datatype for input %s: '%.32s', expected %s",
+                          name, node->valuestring,
+                          v2_names(types, expected, sizeof expected));
     if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(
-            err, ROPED_INVALID,
-            "inference input '%s' data-type is '%s', but model "
-            "'%s' expects '%s'",
-            name, node->valuestring, model_of(call),
-            roped_dtype_set_text(types, expected, sizeof expected));
+        return roped_fail(err, ROPED_INVALID,
+                          "inference input '%s' data-type is '%s', but model "
+                          "'%s' expects '%s'",
+                          name, node->valuestring, model_of(call),
+                          v2_names(types, expected, sizeof expected));
+    return ROPED_OK;
+}
+
+/* Checks the values; they are converted once there is memory for them. */
+static enum roped_status place_json(struct reading *reading,
+                                    const struct cJSON *data, int port,
+                                    const struct roped_tensor *tensor,
+                                    struct roped_error *err)
+{
+    const char *name = reading->call->op->in[port].name;
+    if (tensor->dtype == ROPED_F16 || tensor->dtype == ROPED_BF16)
+        return roped_fail(err, ROPED_INVALID,
+                          "receiving %s data via JSON is not supported for "
+                          "input '%s'. Please use the binary data format "
+                          "(binary_data_size)",
+                          roped_dtype_v2_name(tensor->dtype), name);
+    enum roped_status status = kserve_read_values(tensor, name, data, err);
+    if (status)
+        return status;
+    /* no overflow: the JSON holds every one of the elements */
+    reading->out->in_json[port] = true;
+    reading->out->json_tensor_bytes += place_bytes(tensor);
+    return ROPED_OK;
+}
+
+static enum roped_status place_binary(struct reading *reading,
+                                      const struct cJSON *size, int port,
+                                      struct roped_tensor *tensor,
+                                      struct roped_error *err)
+{
+    const char *name = reading->call->op->in[port].name;
+    const char *model = model_of(reading->call);
+    struct kserve_request *out = reading->out;
+    uint64_t bytes, left = reading->binary_bytes - out->binary_bytes;
+    uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
+    if (!json_is_size(size, &bytes))
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'binary_data_size' of input '%s'",
+                          name);
+    if (bytes != expected)
+        return roped_fail(err, ROPED_INVALID,
+                          "input byte size mismatch for input '%s' for model "
+                          "'%s'. Expected %llu, got %llu",
+                          name, model, (unsigned long long)expected,
+                          (unsigned long long)bytes);
+    if (bytes > left)
+        return roped_fail(err, ROPED_INVALID,
+                          "unexpected size for input '%s', expecting %llu "
+                          "additional bytes for model '%s'",
+                          name, (unsigned long long)(bytes - left), model);
+    if (reading->binary)
+        tensor->data = reading->binary + out->binary_bytes;
+    out->binary_bytes += bytes;
     return ROPED_OK;
 }
 
 /* Where an input's values are: exactly one of data and binary_data_size. */
-static enum roped_status
-place_input(struct roped_call *call, const struct cJSON *node, int port,
-            struct roped_tensor *tensor, unsigned char *binary,
-            uint64_t binary_bytes, struct kserve_request *out,
-            struct roped_error *err)
+static enum roped_status place_input(struct reading *reading,
+                                     const struct cJSON *node, int port,
+                                     struct roped_tensor *tensor,
+                                     struct roped_error *err)
 {
-    const char *name = call->op->in[port].name;
-    const struct cJSON *params = json_member(node, "parameters");
-    const struct cJSON *size = json_member(params, "binary_data_size");
-    const struct cJSON *data = json_member(node, "data");
-    uint64_t bytes;
+    const char *name = reading->call->op->in[port].name;
+    const struct cJSON *data = json_member(node, "data"), *params;
     int64_t n_elements, n_bytes;
-    enum roped_status status = refuse_shared_memory(params, err);
+    enum roped_status status = find_params(node, &params, err);
+    if (!status)
+        status = refuse_shared_memory(params, err);
     if (!status)
         status = roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
     if (status)
         return status;
+    const struct cJSON *size = json_member(params, "binary_data_size");
     if (!size == !data)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
@@ -182,45 +280,15 @@ place_input(struct roped_call *call, const struct cJSON *node, int port,
                           "'shared_memory_region' in 'parameters'. But input "
                           "'%s' has %s",
                           name, size ? "both" : "none");
-    if (data) {
-        if (tensor->dtype == ROPED_F16 || tensor->dtype == ROPED_BF16)
-            return roped_fail(err, ROPED_INVALID,
-                              "receiving %s data via JSON is not supported for "
-                              "input '%s'. Please use the binary data format "
-                              "(binary_data_size)",
-                              roped_dtype_v2_name(tensor->dtype), name);
-        out->in_json[port] = true;
-        out->json_tensor_bytes += ((uint64_t)n_bytes + 15) / 16 * 16;
-        return ROPED_OK;
-    }
-    if (!json_is_size(size, &bytes))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'binary_data_size' of input '%s'",
-                          name);
-    if (bytes != (uint64_t)n_bytes)
-        return roped_fail(err, ROPED_INVALID,
-                          "input byte size mismatch for input '%s' for model "
-                          "'%s'. Expected %lld, got %llu",
-                          name, model_of(call), (long long)n_bytes,
-                          (unsigned long long)bytes);
-    if (bytes > binary_bytes - out->binary_bytes)
-        return roped_fail(
-            err, ROPED_INVALID,
-            "unexpected size for input '%s', expecting %llu "
-            "additional bytes for model '%s'",
-            name,
-            (unsigned long long)(bytes - (binary_bytes - out->binary_bytes)),
-            model_of(call));
-    tensor->data = binary ? binary + out->binary_bytes : NULL;
-    out->binary_bytes += bytes;
-    return ROPED_OK;
+    return data ? place_json(reading, data, port, tensor, err)
+                : place_binary(reading, size, port, tensor, err);
 }
 
-static enum roped_status
-read_input(struct roped_call *call, const struct cJSON *node,
-           unsigned char *binary, uint64_t binary_bytes,
-           struct kserve_request *out, struct roped_error *err)
+static enum roped_status read_input(struct reading *reading,
+                                    const struct cJSON *node,
+                                    struct roped_error *err)
 {
+    struct roped_call *call = reading->call;
     const struct cJSON *name = json_member(node, "name");
     struct roped_tensor tensor = {.data = NULL};
     if (!cJSON_IsObject(node) || !cJSON_IsString(name))
@@ -241,8 +309,7 @@ read_input(struct roped_call *call, const struct cJSON *node,
         status = read_shape(json_member(node, "shape"), name->valuestring,
                             &tensor, err);
     if (!status)
-        status = place_input(call, node, port, &tensor, binary, binary_bytes,
-                             out, err);
+        status = place_input(reading, node, port, &tensor, err);
     if (!status)
         status = roped_call_bind(call, name->valuestring, &tensor, err);
     return status;
@@ -289,13 +356,13 @@ static enum roped_status check_required(const struct roped_call *call,
 
 /* ---------------------------------------------------------------- outputs */
 
-static enum roped_status read_output(const struct roped_call *call,
+static enum roped_status read_output(struct reading *reading,
                                      const struct cJSON *node,
-                                     struct kserve_request *out,
                                      struct roped_error *err)
 {
-    const struct cJSON *name = json_member(node, "name");
-    const struct cJSON *params = json_member(node, "parameters");
+    const struct roped_call *call = reading->call;
+    struct kserve_request *out = reading->out;
+    const struct cJSON *name = json_member(node, "name"), *params;
     if (!cJSON_IsString(name))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'outputs': an output has no 'name'");
@@ -309,57 +376,87 @@ static enum roped_status read_output(const struct roped_call *call,
             return roped_fail(err, ROPED_INVALID,
                               "output '%s' already exists in request",
                               name->valuestring);
-    if (json_member(params, "classification"))
+    enum roped_status status = find_params(node, &params, err);
+    if (!status)
+        status = refuse_shared_memory(params, err);
+    if (!status && json_member(params, "classification"))
+        status = roped_fail(err, ROPED_INVALID,
+                            "output '%s': classification is not supported",
+                            name->valuestring);
+    if (!status)
+        status = read_flag(params, "binary_data",
+                           &out->output[out->n_outputs].is_binary, err);
+    out->output[out->n_outputs++].port = port;
+    return status;
+}
+
+/* Echoed as it is, so it must fit; "" is what a client sends for none. */
+static enum roped_status read_id(const struct cJSON *node,
+                                 struct kserve_request *out,
+                                 struct roped_error *err)
+{
+    char found[64];
+    if (!node || cJSON_IsNull(node))
+        return ROPED_OK;
+    if (!cJSON_IsString(node))
         return roped_fail(err, ROPED_INVALID,
-                          "output '%s': classification is not supported",
-                          name->valuestring);
-    enum roped_status status = refuse_shared_memory(params, err);
-    if (status)
-        return status;
-    out->output[out->n_outputs].port = port;
-    out->output[out->n_outputs++].is_binary =
-        cJSON_IsTrue(json_member(params, "binary_data"));
+                          "Unable to parse 'id': %s, expected a string",
+                          json_text(node, found, sizeof found));
+    size_t bytes = strlen(node->valuestring);
+    if (bytes >= sizeof out->id)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'id': %zu bytes, expected at most "
+                          "%zu",
+                          bytes, sizeof out->id - 1);
+    memcpy(out->id, node->valuestring, bytes + 1);
     return ROPED_OK;
 }
 
-static enum roped_status read_tree(struct roped_call *call,
+static enum roped_status read_outputs(struct reading *reading,
+                                      const struct cJSON *outputs,
+                                      struct roped_error *err)
+{
+    const struct cJSON *node;
+    if (outputs && !cJSON_IsArray(outputs) && !cJSON_IsNull(outputs))
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'outputs': expected an array");
+    cJSON_ArrayForEach(node, outputs)
+    {
+        enum roped_status status = read_output(reading, node, err);
+        if (status)
+            return status;
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status read_tree(struct reading *reading,
                                    const struct cJSON *tree,
-                                   unsigned char *binary, uint64_t binary_bytes,
-                                   struct kserve_request *out,
                                    struct roped_error *err)
 {
-    const struct cJSON *node, *id = json_member(tree, "id");
-    const struct cJSON *inputs = json_member(tree, "inputs");
-    const struct cJSON *outputs = json_member(tree, "outputs");
-    enum roped_status status = ROPED_OK;
-    if (!cJSON_IsObject(tree) || !cJSON_IsArray(inputs))
+    const struct cJSON *node, *inputs = json_member(tree, "inputs");
+    if (!cJSON_IsArray(inputs))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'inputs': expected an array");
-    if (cJSON_IsString(id))
-        snprintf(out->id, sizeof out->id, "%s", id->valuestring);
-    cJSON_ArrayForEach(node, json_member(tree, "parameters"))
-    {
-        if (!status)
-            status = read_param(call, node, out, err);
-    }
+    enum roped_status status =
+        read_id(json_member(tree, "id"), reading->out, err);
+    if (!status)
+        status = read_params(reading, tree, err);
     cJSON_ArrayForEach(node, inputs)
     {
         if (!status)
-            status = read_input(call, node, binary, binary_bytes, out, err);
+            status = read_input(reading, node, err);
     }
-    cJSON_ArrayForEach(node, outputs)
-    {
-        if (!status)
-            status = read_output(call, node, out, err);
-    }
-    if (!status && out->binary_bytes != binary_bytes)
-        status =
-            roped_fail(err, ROPED_INVALID,
-                       "unexpected additional input data for model '%s': "
-                       "%llu bytes are left over",
-                       model_of(call),
-                       (unsigned long long)(binary_bytes - out->binary_bytes));
-    return status ? status : check_required(call, err);
+    if (!status)
+        status = read_outputs(reading, json_member(tree, "outputs"), err);
+    if (!status)
+        status = check_required(reading->call, err);
+    uint64_t left = reading->binary_bytes - reading->out->binary_bytes;
+    if (!status && left > 0)
+        status = roped_fail(err, ROPED_INVALID,
+                            "unexpected additional input data for model '%s': "
+                            "%llu bytes are left over",
+                            model_of(reading->call), (unsigned long long)left);
+    return status;
 }
 
 enum roped_status kserve_read_request(struct roped_call *call, const char *json,
@@ -368,101 +465,39 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
                                       struct kserve_request *out,
                                       struct roped_error *err)
 {
+    struct reading reading = {call, binary, binary_bytes, out};
     struct cJSON *tree;
     memset(out, 0, sizeof *out);
     enum roped_status status = json_parse(json, json_bytes, &tree, err);
     if (status)
         return status;
-    status = read_tree(call, tree, binary, binary_bytes, out, err);
+    status = read_tree(&reading, tree, err);
     json_free(tree);
     return status;
 }
 
 /* ----------------------------------------------------------- JSON tensors */
 
-static enum roped_status store_number(const struct roped_tensor *tensor,
-                                      const char *name, int64_t i, double value,
-                                      struct roped_error *err)
-{
-    unsigned char *at = (unsigned char *)tensor->data +
-                        (size_t)i * roped_dtype_bytes(tensor->dtype);
-    if (tensor->dtype == ROPED_F32) {
-        float narrow = (float)value;
-        memcpy(at, &narrow, sizeof narrow);
-        return ROPED_OK;
-    }
-    bool is_i32 = tensor->dtype == ROPED_I32;
-    double limit = is_i32 ? 0x1p31 : 0x1p53;
-    if (!(ROPED_SET(tensor->dtype) & ROPED_INDEXES) || value != floor(value) ||
-        value < -limit || value >= limit)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': value %.17g at index %lld is no %s",
-                          name, value, (long long)i,
-                          roped_dtype_v2_name(tensor->dtype));
-    int64_t wide = (int64_t)value;
-    int32_t narrow = (int32_t)(is_i32 ? wide : 0);
-    memcpy(at, is_i32 ? (const void *)&narrow : (const void *)&wide,
-           roped_dtype_bytes(tensor->dtype));
-    return ROPED_OK;
-}
-
-/* Nested or flat, row-major. */
-static enum roped_status store_values(const struct roped_tensor *tensor,
-                                      const char *name,
-                                      const struct cJSON *node, int64_t *n,
-                                      struct roped_error *err)
-{
-    const struct cJSON *item;
-    enum roped_status status = ROPED_OK;
-    cJSON_ArrayForEach(item, node)
-    {
-        if (status)
-            return status;
-        if (cJSON_IsArray(item)) {
-            status = store_values(tensor, name, item, n, err);
-            continue;
-        }
-        if (*n >= roped_tensor_elements(tensor))
-            return roped_fail(err, ROPED_INVALID,
-                              "Shape does not match true shape of 'data' field "
-                              "of input '%s': more than %lld values",
-                              name, (long long)roped_tensor_elements(tensor));
-        if (!cJSON_IsNumber(item))
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': value at index %lld is no number",
-                              name, (long long)*n);
-        status = store_number(tensor, name, (*n)++, item->valuedouble, err);
-    }
-    return status;
-}
-
 static enum roped_status store_tensors(struct roped_call *call,
-                                       const struct cJSON *tree,
+                                       const struct cJSON *inputs,
                                        const struct kserve_request *request,
                                        unsigned char *memory,
                                        struct roped_error *err)
 {
     const struct cJSON *node;
-    cJSON_ArrayForEach(node, json_member(tree, "inputs"))
+    cJSON_ArrayForEach(node, inputs)
     {
         const char *name = json_member(node, "name")->valuestring;
         int port = roped_op_input(call->op, name);
         struct roped_tensor *tensor = &call->in[port];
-        int64_t n = 0;
         if (!request->in_json[port])
             continue;
         tensor->data = memory;
-        memory += ((size_t)roped_tensor_bytes(tensor) + 15) / 16 * 16;
+        memory += place_bytes(tensor);
         enum roped_status status =
-            store_values(tensor, name, json_member(node, "data"), &n, err);
+            kserve_read_values(tensor, name, json_member(node, "data"), err);
         if (status)
             return status;
-        if (n != roped_tensor_elements(tensor))
-            return roped_fail(err, ROPED_INVALID,
-                              "Shape does not match true shape of 'data' field "
-                              "of input '%s': %lld values, expected %lld",
-                              name, (long long)n,
-                              (long long)roped_tensor_elements(tensor));
     }
     return ROPED_OK;
 }
@@ -477,7 +512,8 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
     enum roped_status status = json_parse(json, json_bytes, &tree, err);
     if (status)
         return status;
-    status = store_tensors(call, tree, request, memory, err);
+    status =
+        store_tensors(call, json_member(tree, "inputs"), request, memory, err);
     json_free(tree);
     return status;
 }
@@ -530,27 +566,6 @@ static bool is_fp8(enum roped_dtype dtype)
     return ROPED_SET(dtype) & ROPED_FP8S;
 }
 
-static void write_values(struct buffer *buffer,
-                         const struct roped_tensor *tensor)
-{
-    int64_t n = roped_tensor_elements(tensor);
-    buffer_text(buffer, ",\"data\":[");
-    for (int64_t i = 0; i < n; i++) {
-        const unsigned char *at = (const unsigned char *)tensor->data +
-                                  (size_t)i * roped_dtype_bytes(tensor->dtype);
-        if (i)
-            buffer_text(buffer, ",");
-        if (tensor->dtype == ROPED_F32) {
-            float value;
-            memcpy(&value, at, sizeof value);
-            buffer_float(buffer, value);
-        } else {
-            buffer_printf(buffer, "%u", *at); /* FP8 codes */
-        }
-    }
-    buffer_text(buffer, "]");
-}
-
 static void write_output(struct buffer *buffer, const struct roped_call *call,
                          int port, bool is_binary, uint64_t bytes)
 {
@@ -564,7 +579,8 @@ static void write_output(struct buffer *buffer, const struct roped_call *call,
                       (long long)tensor->dims[i]);
     buffer_text(buffer, "]");
     if (!is_binary) {
-        write_values(buffer, tensor);
+        buffer_text(buffer, ",\"data\":");
+        kserve_write_values(buffer, tensor);
     } else {
         buffer_printf(buffer, ",\"parameters\":{\"binary_data_size\":%llu",
                       (unsigned long long)bytes);

@@ -2,6 +2,11 @@
  * kserve.h - KServe v2 inference with the binary tensor extension: JSON, then
  * the bytes of the binary tensors in array order, packed, at any offset.
  * Phrases of errors are those that existing clients match on.
+ *
+ * Request parameters are the operator's, but for binary_data_output and table,
+ * which end up in struct kserve_request; timeout and priority, which are
+ * accepted and ignored: every call has the server's own queue timeout; and
+ * sequence_* and triton_*, which are refused.
  */
 #ifndef ROPED_WIRE_KSERVE_H
 #define ROPED_WIRE_KSERVE_H
@@ -39,9 +44,9 @@ kserve_read_request(struct roped_call *call, const char *json,
                     struct kserve_request *out, struct roped_error *err);
 
 /*
- * Converts the values of JSON tensors into memory (request->json_tensor_bytes
- * of it, each 16-byte aligned) and points call->in[].data at them. json is
- * the same text again.
+ * Converts the values of JSON tensors, all of which have been checked, into
+ * memory (request->json_tensor_bytes of it, each 16-byte aligned) and points
+ * call->in[].data at them. json is the same text again.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_json_tensors(struct roped_call *call, const char *json,

@@ -2,11 +2,15 @@
  * kserve_meta.c - documents about models, from the operator table.
  *
  * A v2 tensor has one datatype and one shape, an operator's port may have
- * several: the metadata states the widest type and the first form's shape, and
- * lists all of them under "parameters", which clients ignore.
+ * several. The metadata states the widest type, or the default where a
+ * parameter chooses it, and the first form's shape; all of them are under
+ * "parameters", which clients ignore: "datatypes": "FP32,FP16,BF16", "shape":
+ * "n hq d|n hqd|bs s d", and for FP8, which is UINT8 in v2,
+ * "content_datatype" and "content_datatypes".
  */
 #include "wire/kserve_meta.h"
 
+#include <float.h>
 #include <string.h>
 
 void kserve_write_server(struct buffer *buffer, const char *server_name,
@@ -32,6 +36,24 @@ static enum roped_dtype widest(uint32_t set)
     return best;
 }
 
+/* The one type that metadata states of a port. */
+static enum roped_dtype stated_type(const struct roped_op *op,
+                                    const struct roped_port *port)
+{
+    struct roped_call defaults;
+    for (int i = 0; i < roped_op_params(op); i++) {
+        const struct roped_param *param = &op->param[i];
+        int32_t dtype;
+        if (param->kind != ROPED_PARAM_DTYPE ||
+            strcmp(param->type, port->type) != 0)
+            continue;
+        roped_call_init(&defaults, op);
+        memcpy(&dtype, defaults.params + param->offset, sizeof dtype);
+        return (enum roped_dtype)dtype;
+    }
+    return widest(roped_op_types(op, port));
+}
+
 /* [-1, -1, 128]: a pack is one variable dim of the first form */
 static void write_dims(struct buffer *buffer, const struct roped_port *port)
 {
@@ -46,35 +68,42 @@ static void write_dims(struct buffer *buffer, const struct roped_port *port)
     buffer_text(buffer, "]");
 }
 
-static void write_datatypes(struct buffer *buffer, uint32_t set)
+typedef const char *dtype_name_fn(enum roped_dtype dtype);
+
+/* "FP32,FP16,BF16": the names of a set, each once. */
+static void write_names(struct buffer *buffer, uint32_t set,
+                        dtype_name_fn *name_of)
 {
-    bool is_first = true;
-    buffer_text(buffer, "\"");
+    const char *last = "";
+    buffer_append(buffer, "\"", 1);
     for (int i = ROPED_DTYPE_COUNT - 1; i > 0; i--) {
-        if (!(set & ROPED_SET(i)))
-            continue;
-        buffer_printf(buffer, "%s%s", is_first ? "" : ",",
-                      roped_dtype_name((enum roped_dtype)i));
-        is_first = false;
+        const char *name = name_of((enum roped_dtype)i);
+        if (!(set & ROPED_SET(i)) || strcmp(name, last) == 0)
+            continue; /* the FP8s are neighbours and both UINT8 */
+        buffer_printf(buffer, "%s%s", last[0] ? "," : "", name);
+        last = name;
     }
-    buffer_text(buffer, "\"");
+    buffer_append(buffer, "\"", 1);
 }
 
 static void write_tensor(struct buffer *buffer, const struct roped_op *op,
                          const struct roped_port *port)
 {
     uint32_t set = roped_op_types(op, port);
+    enum roped_dtype stated = stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", port->name,
-                  roped_dtype_v2_name(widest(set)));
+                  roped_dtype_v2_name(stated));
     write_dims(buffer, port);
     buffer_text(buffer, ",\"parameters\":{\"datatypes\":");
-    write_datatypes(buffer, set);
+    write_names(buffer, set, roped_dtype_v2_name);
     buffer_text(buffer, ",\"shape\":");
     buffer_json_string(buffer, port->shape);
-    if (set & ROPED_FP8S) {
-        buffer_text(buffer, ",\"content_datatype\":");
-        buffer_json_string(buffer, roped_dtype_name(widest(set)));
+    if (ROPED_SET(stated) & ROPED_FP8S) {
+        buffer_printf(buffer,
+                      ",\"content_datatype\":\"%s\",\"content_datatypes\":",
+                      roped_dtype_name(stated));
+        write_names(buffer, set, roped_dtype_name);
     }
     buffer_text(buffer, "}}");
 }
@@ -102,11 +131,14 @@ static void write_config_tensor(struct buffer *buffer,
                                 const struct roped_op *op,
                                 const struct roped_port *port, bool is_input)
 {
-    enum roped_dtype dtype = widest(roped_op_types(op, port));
+    enum roped_dtype dtype = stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"data_type\":\"%s\",\"dims\":", port->name,
                   roped_dtype_config_name(dtype));
     write_dims(buffer, port);
+    if (ROPED_SET(dtype) & ROPED_FP8S)
+        buffer_printf(buffer, ",\"parameters\":{\"content_datatype\":\"%s\"}",
+                      roped_dtype_name(dtype));
     if (is_input)
         buffer_printf(buffer, ",\"optional\":%s",
                       port->flags & ROPED_OPTIONAL ? "true" : "false");
@@ -150,6 +182,20 @@ static void write_duration(struct buffer *buffer, const char *name,
                   (unsigned long long)count, (unsigned long long)ns);
 }
 
+/* Their counts must be equal, or perf_analyzer refuses the statistics. */
+static void write_compute(struct buffer *buffer,
+                          const struct kserve_statistics *s)
+{
+    write_duration(buffer, "compute_input", s->success_count,
+                   s->compute_input_ns);
+    buffer_append(buffer, ",", 1);
+    write_duration(buffer, "compute_infer", s->success_count,
+                   s->compute_infer_ns);
+    buffer_append(buffer, ",", 1);
+    write_duration(buffer, "compute_output", s->success_count,
+                   s->compute_output_ns);
+}
+
 static void write_model_statistics(struct buffer *buffer,
                                    const struct roped_op *op,
                                    const struct kserve_statistics *s)
@@ -162,33 +208,19 @@ static void write_model_statistics(struct buffer *buffer,
                   (unsigned long long)s->success_count,
                   (unsigned long long)s->execution_count);
     write_duration(buffer, "success", s->success_count, s->success_ns);
-    buffer_text(buffer, ",");
+    buffer_append(buffer, ",", 1);
     write_duration(buffer, "fail", s->fail_count, s->fail_ns);
-    buffer_text(buffer, ",");
+    buffer_append(buffer, ",", 1);
     write_duration(buffer, "queue", s->success_count, s->queue_ns);
-    buffer_text(buffer, ",");
-    write_duration(buffer, "compute_input", s->success_count,
-                   s->compute_input_ns);
-    buffer_text(buffer, ",");
-    write_duration(buffer, "compute_infer", s->success_count,
-                   s->compute_infer_ns);
-    buffer_text(buffer, ",");
-    write_duration(buffer, "compute_output", s->success_count,
-                   s->compute_output_ns);
-    buffer_text(buffer, ",");
+    buffer_append(buffer, ",", 1);
+    write_compute(buffer, s);
+    buffer_append(buffer, ",", 1);
     write_duration(buffer, "cache_hit", 0, 0);
-    buffer_text(buffer, ",");
+    buffer_append(buffer, ",", 1);
     write_duration(buffer, "cache_miss", 0, 0);
     buffer_text(buffer, "},\"response_stats\":{},\"batch_stats\":[{"
                         "\"batch_size\":1,");
-    write_duration(buffer, "compute_input", s->success_count,
-                   s->compute_input_ns);
-    buffer_text(buffer, ",");
-    write_duration(buffer, "compute_infer", s->success_count,
-                   s->compute_infer_ns);
-    buffer_text(buffer, ",");
-    write_duration(buffer, "compute_output", s->success_count,
-                   s->compute_output_ns);
+    write_compute(buffer, s);
     buffer_text(buffer, "}],\"memory_usage\":[]}");
 }
 
@@ -230,21 +262,36 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
                           const struct roped_port *port, bool is_input)
 {
     buffer_printf(buffer, "{\"name\":\"%s\",\"datatypes\":", port->name);
-    write_datatypes(buffer, roped_op_types(op, port));
-    buffer_text(buffer, ",\"shape\":");
+    write_names(buffer, roped_op_types(op, port), roped_dtype_name);
+    buffer_printf(buffer, ",\"type\":\"%s\",\"shape\":", port->type);
     buffer_json_string(buffer, port->shape);
     if (is_input)
         buffer_printf(buffer, ",\"optional\":%s",
                       port->flags & ROPED_OPTIONAL ? "true" : "false");
+    if (port->below)
+        buffer_printf(buffer, ",\"below\":\"%s\"", port->below);
     if (port->requires_)
         buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, port->doc);
-    buffer_text(buffer, "}");
+    buffer_append(buffer, "}", 1);
 }
 
-static void describe_default(struct buffer *buffer,
-                             const struct roped_param *param)
+void describe_write_ports(struct buffer *buffer, const struct roped_op *op,
+                          bool is_input)
+{
+    int n = is_input ? roped_op_inputs(op) : roped_op_outputs(op);
+    buffer_append(buffer, "[", 1);
+    for (int i = 0; i < n; i++) {
+        buffer_text(buffer, i ? "," : "");
+        describe_port(buffer, op, is_input ? &op->in[i] : &op->out[i],
+                      is_input);
+    }
+    buffer_append(buffer, "]", 1);
+}
+
+void describe_write_default(struct buffer *buffer,
+                            const struct roped_param *param)
 {
     char choice[32];
     if (param->flags & ROPED_NO_DEFAULT || param->kind == ROPED_PARAM_INTS)
@@ -259,30 +306,50 @@ static void describe_default(struct buffer *buffer,
         buffer_double(buffer, param->init);
 }
 
+void describe_write_bounds(struct buffer *buffer,
+                           const struct roped_param *param,
+                           const char *least_name, const char *above_name,
+                           const char *most_name)
+{
+    bool is_number =
+        param->kind == ROPED_PARAM_FLOAT || param->kind == ROPED_PARAM_INT;
+    bool is_above = param->flags & ROPED_ABOVE_MIN;
+    bool has_range = param->min != 0 || param->max != 0;
+    if (is_number && (is_above || (has_range && param->min > -FLT_MAX))) {
+        buffer_printf(buffer, ",\"%s\":", is_above ? above_name : least_name);
+        buffer_double(buffer, param->min);
+    }
+    if (is_number && has_range && param->max < FLT_MAX) {
+        buffer_printf(buffer, ",\"%s\":", most_name);
+        buffer_double(buffer, param->max);
+    }
+}
+
+void describe_write_choices(struct buffer *buffer,
+                            const struct roped_param *param)
+{
+    char choice[32];
+    buffer_append(buffer, "[", 1);
+    for (int i = 0; i < roped_param_choices(param); i++)
+        buffer_printf(buffer, "%s\"%s\"", i ? "," : "",
+                      roped_param_choice(param, i, choice, sizeof choice));
+    buffer_append(buffer, "]", 1);
+}
+
 static void describe_param(struct buffer *buffer,
                            const struct roped_param *param)
 {
-    char choice[32];
     buffer_printf(buffer, "{\"name\":\"%s\",\"kind\":\"%s\"", param->name,
                   kind_name(param->kind));
-    describe_default(buffer, param);
-    if (param->min != 0 || param->max != 0) {
-        buffer_printf(buffer, ",\"%s\":",
-                      param->flags & ROPED_ABOVE_MIN ? "above" : "min");
-        buffer_double(buffer, param->min);
-        buffer_text(buffer, ",\"max\":");
-        buffer_double(buffer, param->max);
-    }
+    describe_write_default(buffer, param);
+    describe_write_bounds(buffer, param, "min", "above", "max");
     if (param->choices) {
-        buffer_text(buffer, ",\"choices\":[");
-        for (int i = 0; i < roped_param_choices(param); i++)
-            buffer_printf(buffer, "%s\"%s\"", i ? "," : "",
-                          roped_param_choice(param, i, choice, sizeof choice));
-        buffer_text(buffer, "]");
+        buffer_text(buffer, ",\"choices\":");
+        describe_write_choices(buffer, param);
     }
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, param->doc);
-    buffer_text(buffer, "}");
+    buffer_append(buffer, "}", 1);
 }
 
 void describe_write_op(struct buffer *buffer, const struct roped_op *op)
@@ -298,17 +365,11 @@ void describe_write_op(struct buffer *buffer, const struct roped_op *op)
         buffer_json_string(buffer, op->form[i].doc);
         buffer_text(buffer, "}");
     }
-    buffer_text(buffer, "],\"inputs\":[");
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        describe_port(buffer, op, &op->in[i], true);
-    }
-    buffer_text(buffer, "],\"outputs\":[");
-    for (int i = 0; i < roped_op_outputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        describe_port(buffer, op, &op->out[i], false);
-    }
-    buffer_text(buffer, "],\"parameters\":[");
+    buffer_text(buffer, "],\"inputs\":");
+    describe_write_ports(buffer, op, true);
+    buffer_text(buffer, ",\"outputs\":");
+    describe_write_ports(buffer, op, false);
+    buffer_text(buffer, ",\"parameters\":[");
     for (int i = 0; i < roped_op_params(op); i++) {
         buffer_text(buffer, i ? "," : "");
         describe_param(buffer, &op->param[i]);

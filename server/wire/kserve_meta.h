@@ -44,4 +44,18 @@ void kserve_write_statistics(struct buffer *buffer,
 void describe_write_op(struct buffer *buffer, const struct roped_op *op);
 void describe_write_ops(struct buffer *buffer);
 
+/* Parts of that which the OpenAPI document has too: the tensors as an array;
+ * ',"default":' of a parameter that has one; its bounds as members of the
+ * given names, none where the type's own range is the bound; its choices. */
+void describe_write_ports(struct buffer *buffer, const struct roped_op *op,
+                          bool is_input);
+void describe_write_default(struct buffer *buffer,
+                            const struct roped_param *param);
+void describe_write_bounds(struct buffer *buffer,
+                           const struct roped_param *param,
+                           const char *least_name, const char *above_name,
+                           const char *most_name);
+void describe_write_choices(struct buffer *buffer,
+                            const struct roped_param *param);
+
 #endif

@@ -4,11 +4,18 @@
  */
 #include "wire/openapi.h"
 
+#include "wire/kserve_meta.h"
+
 #include <roped/op.h>
 
+#define SAFETENSORS_CONTENT                                                    \
+    "\"content\":{\"application/x-safetensors\":{\"schema\":{\"type\":"        \
+    "\"string\",\"format\":\"binary\"}}}"
+#define JSON_CONTENT "\"content\":{\"application/json\":{}}"
+
+/* The schema of a parameter in a query string. */
 static void write_schema(struct buffer *buffer, const struct roped_param *param)
 {
-    char choice[32];
     switch (param->kind) {
     case ROPED_PARAM_FLOAT:
         buffer_text(buffer, "{\"type\":\"number\"");
@@ -17,176 +24,201 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         buffer_text(buffer, "{\"type\":\"integer\"");
         break;
     case ROPED_PARAM_BOOL:
-        buffer_printf(buffer, "{\"type\":\"boolean\",\"default\":%s",
-                      param->init != 0 ? "true" : "false");
+        buffer_text(buffer, "{\"type\":\"boolean\"");
         break;
     case ROPED_PARAM_CHOICE:
     case ROPED_PARAM_DTYPE:
-        buffer_text(buffer, "{\"type\":\"string\",\"enum\":[");
-        for (int i = 0; i < roped_param_choices(param); i++)
-            buffer_printf(buffer, "%s\"%s\"", i ? "," : "",
-                          roped_param_choice(param, i, choice, sizeof choice));
-        buffer_printf(
-            buffer, "],\"default\":\"%s\"",
-            roped_param_choice(param, (int)param->init, choice, sizeof choice));
+        buffer_text(buffer, "{\"type\":\"string\",\"enum\":");
+        describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_text(buffer,
-                    "{\"type\":\"string\",\"pattern\":\"^[0-9]+(,[0-9]+){0,3}$"
-                    "\"");
+        buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
+                            "\"^[0-9]+(,[0-9]+){0,3}$\"");
         break;
     }
-    bool is_number =
-        param->kind == ROPED_PARAM_FLOAT || param->kind == ROPED_PARAM_INT;
-    if (is_number && !(param->flags & ROPED_NO_DEFAULT)) {
-        buffer_text(buffer, ",\"default\":");
-        buffer_double(buffer, param->init);
-    }
-    if (is_number && (param->min != 0 || param->max != 0)) {
-        buffer_printf(buffer, ",\"%s\":",
-                      param->flags & ROPED_ABOVE_MIN ? "exclusiveMinimum"
-                                                     : "minimum");
-        buffer_double(buffer, param->min);
-        buffer_text(buffer, ",\"maximum\":");
-        buffer_double(buffer, param->max);
-    }
+    describe_write_default(buffer, param);
+    describe_write_bounds(buffer, param, "minimum", "exclusiveMinimum",
+                          "maximum");
     buffer_text(buffer, "}");
 }
 
+/* "responses" of an operator: the success object and the failures. */
 static void write_answers(struct buffer *buffer, const char *success)
 {
+    static const char *const failures[] = {"400", "404", "413", "503"};
     buffer_printf(buffer, "\"responses\":{\"200\":%s", success);
-    static const char *const codes[] = {"400", "404", "413", "503"};
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
         buffer_printf(buffer,
-                      ",\"%s\":{\"$ref\":\"#/components/responses/"
-                      "Error\"}",
-                      codes[i]);
+                      ",\"%s\":{\"$ref\":\"#/components/responses/Error\"}",
+                      failures[i]);
     buffer_text(buffer, "}");
 }
 
-static void write_op(struct buffer *buffer, const struct roped_op *op)
+/* All of a query parameter but its schema and closing bracket. */
+static void write_query_parameter(struct buffer *buffer, const char *separator,
+                                  const char *name, const char *doc)
 {
-    static const char body[] =
-        "{\"application/x-safetensors\":{\"schema\":{\"type\":\"string\","
-        "\"format\":\"binary\"}}}";
-    buffer_printf(buffer, ",\"/v1/%s\":{\"get\":{\"summary\":\"describe %s\",",
-                  op->name, op->name);
-    write_answers(buffer, "{\"description\":\"tensors, parameters and rules\","
-                          "\"content\":{\"application/json\":{}}}");
+    buffer_printf(buffer,
+                  "%s{\"name\":\"%s\",\"in\":\"query\",\"description\":",
+                  separator, name);
+    buffer_json_string(buffer, doc);
+    buffer_text(buffer, ",\"schema\":");
+}
+
+static void write_query(struct buffer *buffer, const struct roped_op *op)
+{
+    buffer_text(buffer, ",\"parameters\":[");
+    for (int i = 0; i < roped_op_params(op); i++) {
+        write_query_parameter(buffer, i ? "," : "", op->param[i].name,
+                              op->param[i].doc);
+        write_schema(buffer, &op->param[i]);
+        buffer_text(buffer, "}");
+    }
+    const char *separator = roped_op_params(op) ? "," : "";
+    if (op->angles_offset != ROPED_NO_ANGLES) {
+        write_query_parameter(buffer, separator, "table",
+                              "angles of this named table");
+        buffer_text(buffer, "{\"type\":\"string\"}}");
+        separator = ",";
+    }
+    write_query_parameter(buffer, separator, "fp8",
+                          "u8: name FP8 outputs U8, for readers without FP8");
+    buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\",\"u8\"],"
+                        "\"default\":\"native\"}}]");
+}
+
+static void write_op(struct buffer *buffer, const struct roped_op *op,
+                     const char *separator)
+{
+    buffer_printf(buffer,
+                  "%s\"/v1/%s\":{\"get\":{\"summary\":\"what %s takes and "
+                  "returns\",",
+                  separator, op->name, op->name);
+    write_answers(
+        buffer,
+        "{\"description\":\"tensors, parameters and rules\"," JSON_CONTENT "}");
     buffer_text(buffer, "},\"post\":{\"summary\":");
     buffer_json_string(buffer, op->summary);
     if (op->rule_doc) {
         buffer_text(buffer, ",\"description\":");
         buffer_json_string(buffer, op->rule_doc);
     }
-    buffer_text(buffer, ",\"parameters\":[");
-    for (int i = 0; i < roped_op_params(op); i++) {
-        buffer_printf(buffer,
-                      "%s{\"name\":\"%s\",\"in\":\"query\","
-                      "\"description\":",
-                      i ? "," : "", op->param[i].name);
-        buffer_json_string(buffer, op->param[i].doc);
-        buffer_text(buffer, ",\"schema\":");
-        write_schema(buffer, &op->param[i]);
-        buffer_text(buffer, "}");
-    }
-    if (op->angles_offset != ROPED_NO_ANGLES)
-        buffer_text(buffer,
-                    ",{\"name\":\"table\",\"in\":\"query\",\"description\":"
-                    "\"angles of this named table\",\"schema\":{\"type\":"
-                    "\"string\"}}");
-    buffer_text(buffer,
-                ",{\"name\":\"fp8\",\"in\":\"query\",\"description\":\"u8: "
-                "name FP8 outputs U8, for readers without FP8\",\"schema\":{"
-                "\"type\":\"string\",\"enum\":[\"native\",\"u8\"],\"default\":"
-                "\"native\"}}");
-    buffer_printf(
-        buffer, "],\"requestBody\":{\"required\":true,\"content\":%s},", body);
-    write_answers(buffer,
-                  "{\"description\":\"the outputs, one safetensors file\","
-                  "\"content\":{\"application/x-safetensors\":{\"schema\":{"
-                  "\"type\":\"string\",\"format\":\"binary\"}}}}");
+    write_query(buffer, op);
+    buffer_text(buffer, ",\"requestBody\":{\"required\":true,"
+                        "\"description\":\"the inputs, one safetensors "
+                        "file\"," SAFETENSORS_CONTENT "},\"x-roped-inputs\":");
+    describe_write_ports(buffer, op, true);
+    buffer_text(buffer, ",\"x-roped-outputs\":");
+    describe_write_ports(buffer, op, false);
+    buffer_text(buffer, ",");
+    write_answers(buffer, "{\"description\":\"the outputs, one safetensors "
+                          "file\"," SAFETENSORS_CONTENT "}");
     buffer_text(buffer, "}}");
 }
 
-/* The other routes: path, method, summary, path parameter or NULL. */
-static const struct {
-    const char *path, *method, *summary, *parameter;
-} routes[] = {
-    {"/v1", "get", "the operators", NULL},
-    {"/v1/tables", "get", "the named rotary tables", NULL},
-    {"/v2", "get", "server metadata (KServe v2)", NULL},
-    {"/v2/health/live", "get", "the process answers", NULL},
-    {"/v2/health/ready", "get", "the server takes calls", NULL},
-    {"/v2/models/stats", "get", "statistics of every model", NULL},
-    {"/v2/models/{model}", "get", "model metadata", "model"},
-    {"/v2/models/{model}/ready", "get", "the model takes calls", "model"},
-    {"/v2/models/{model}/config", "get", "model configuration", "model"},
-    {"/v2/models/{model}/stats", "get", "statistics of one model", "model"},
-    {"/v2/models/{model}/infer", "post", "inference: JSON, then binary tensors",
-     "model"},
-    {"/v2/repository/index", "post", "the models and their state", NULL},
-    {"/metrics", "get", "Prometheus text format 0.0.4", NULL},
-    {"/openapi.json", "get", "this document", NULL},
+/* ----------------------------------------------------------- other routes */
+
+enum body { NO_BODY, JSON_BODY, INFER_BODY };
+
+struct operation {
+    const char *method, *summary, *code, *content;
+    enum body body;
 };
 
-static void write_path_parameter(struct buffer *buffer, const char *name)
+enum { MAX_OPERATIONS = 3 };
+
+/* A path, the name of its parameter or NULL, and what can be done there. */
+struct route {
+    const char *path, *parameter;
+    struct operation operation[MAX_OPERATIONS];
+};
+
+#define TEXT_CONTENT "\"content\":{\"text/plain\":{}}"
+#define INFER_CONTENT                                                          \
+    "\"content\":{\"application/json\":{},\"application/octet-stream\":{}}"
+
+/* clang-format off */
+static const struct route routes[] = {
+    {"/", NULL, {{"get", "where to look", "200", TEXT_CONTENT}}},
+    {"/v1", NULL, {{"get", "the operators", "200", JSON_CONTENT}}},
+    {"/v1/tables", NULL, {{"get", "the named rotary tables", "200", JSON_CONTENT}}},
+    {"/v1/tables/{name}", "name", {
+        {"get", "one named table", "200", JSON_CONTENT},
+        {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", JSON_CONTENT, JSON_BODY},
+        {"delete", "forget a table", "200", JSON_CONTENT}}},
+    {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", JSON_CONTENT}}},
+    {"/v2/health/live", NULL, {{"get", "the process answers", "200", JSON_CONTENT}}},
+    {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", JSON_CONTENT}}},
+    {"/v2/models/stats", NULL, {{"get", "statistics of every model", "200", JSON_CONTENT}}},
+    {"/v2/models/{model}", "model", {{"get", "model metadata", "200", JSON_CONTENT}}},
+    {"/v2/models/{model}/ready", "model", {{"get", "the model takes calls", "200", JSON_CONTENT}}},
+    {"/v2/models/{model}/config", "model", {{"get", "model configuration", "200", JSON_CONTENT}}},
+    {"/v2/models/{model}/stats", "model", {{"get", "statistics of one model", "200", JSON_CONTENT}}},
+    {"/v2/models/{model}/infer", "model", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT, INFER_BODY}}},
+    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", JSON_CONTENT}}},
+    {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
+    {"/openapi.json", NULL, {{"get", "this document", "200", JSON_CONTENT}}},
+};
+/* clang-format on */
+
+static void write_operation(struct buffer *buffer,
+                            const struct operation *operation)
 {
-    buffer_printf(buffer,
-                  "\"parameters\":[{\"name\":\"%s\",\"in\":\"path\","
-                  "\"required\":true,\"schema\":{\"type\":\"string\"}}]",
-                  name);
+    buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
+                  operation->summary);
+    switch (operation->body) {
+    case NO_BODY:
+        break;
+    case JSON_BODY:
+        buffer_text(buffer,
+                    "\"requestBody\":{\"required\":true," JSON_CONTENT "},");
+        break;
+    case INFER_BODY:
+        buffer_text(buffer,
+                    "\"parameters\":[{\"name\":\"Inference-Header-Content-"
+                    "Length\",\"in\":\"header\",\"description\":\"bytes of the "
+                    "JSON, where binary tensors follow it\",\"schema\":{"
+                    "\"type\":\"integer\",\"minimum\":0}}],\"requestBody\":{"
+                    "\"required\":true," INFER_CONTENT "},");
+        break;
+    }
+    buffer_printf(buffer, "\"responses\":{\"%s\":{\"description\":\"%s\",%s}",
+                  operation->code, operation->summary, operation->content);
+    buffer_text(buffer, ",\"default\":{\"$ref\":"
+                        "\"#/components/responses/Error\"}}}");
 }
 
-static void write_tables(struct buffer *buffer)
+static void write_route(struct buffer *buffer, const struct route *route)
 {
-    static const char *const methods[][2] = {
-        {"get", "one named table"},
-        {"put", "make or replace a table: rope parameters, or a Hugging Face "
-                "config.json"},
-        {"delete", "forget a table"}};
-    buffer_text(buffer, ",\"/v1/tables/{name}\":{");
-    write_path_parameter(buffer, "name");
-    for (int i = 0; i < 3; i++) {
-        buffer_printf(buffer, ",\"%s\":{\"summary\":\"%s\",", methods[i][0],
-                      methods[i][1]);
-        if (i == 1)
-            buffer_text(buffer, "\"requestBody\":{\"required\":true,"
-                                "\"content\":{\"application/json\":{}}},");
-        write_answers(buffer, "{\"description\":\"done\"}");
-        buffer_text(buffer, "}");
+    buffer_printf(buffer, ",\"%s\":{", route->path);
+    if (route->parameter)
+        buffer_printf(buffer,
+                      "\"parameters\":[{\"name\":\"%s\",\"in\":\"path\","
+                      "\"required\":true,\"schema\":{\"type\":\"string\"}}],",
+                      route->parameter);
+    for (int i = 0; i < MAX_OPERATIONS && route->operation[i].method; i++) {
+        buffer_text(buffer, i ? "," : "");
+        write_operation(buffer, &route->operation[i]);
     }
     buffer_text(buffer, "}");
 }
 
 void openapi_write(struct buffer *buffer, const char *version)
 {
-    buffer_printf(buffer,
-                  "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"roped\","
-                  "\"summary\":\"transformer kernels as a service\","
-                  "\"version\":\"%s\",\"license\":{\"name\":\"Apache-2.0\","
-                  "\"identifier\":\"Apache-2.0\"}},\"components\":{"
-                  "\"responses\":{\"Error\":{\"description\":\"what was found, "
-                  "what was expected\",\"content\":{\"application/json\":{"
-                  "\"schema\":{\"type\":\"object\",\"required\":[\"error\"],"
-                  "\"properties\":{\"error\":{\"type\":\"string\"}}}}}}}},"
-                  "\"paths\":{\"/\":{\"get\":{\"summary\":\"where to look\","
-                  "\"responses\":{\"200\":{\"description\":\"text\"}}}}",
-                  version);
+    buffer_text(buffer, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"roped\","
+                        "\"summary\":\"transformer kernels as a service\","
+                        "\"license\":{\"name\":\"Apache-2.0\","
+                        "\"identifier\":\"Apache-2.0\"},\"version\":");
+    buffer_json_string(buffer, version);
+    buffer_text(buffer,
+                "},\"components\":{\"responses\":{\"Error\":{\"description\":"
+                "\"what was found, what was expected\",\"content\":{"
+                "\"application/json\":{\"schema\":{\"type\":\"object\","
+                "\"required\":[\"error\"],\"properties\":{\"error\":{"
+                "\"type\":\"string\"}}}}}}}},\"paths\":{");
     for (int i = 0; i < roped_op_count(); i++)
-        write_op(buffer, roped_op_at(i));
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        buffer_printf(buffer, ",\"%s\":{", routes[i].path);
-        if (routes[i].parameter) {
-            write_path_parameter(buffer, routes[i].parameter);
-            buffer_text(buffer, ",");
-        }
-        buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", routes[i].method,
-                      routes[i].summary);
-        write_answers(buffer, "{\"description\":\"the document\"}");
-        buffer_text(buffer, "}}");
-    }
-    write_tables(buffer);
+        write_op(buffer, roped_op_at(i), i ? "," : "");
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        write_route(buffer, &routes[i]);
     buffer_text(buffer, "}}");
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALL_DTYPES ((ROPED_SET(ROPED_DTYPE_COUNT) - 1) & ~ROPED_SET(0))
+
 enum roped_status safetensors_header_bytes(const void *prefix,
                                            uint64_t total_bytes,
                                            size_t *header_bytes,
@@ -42,68 +44,61 @@ static enum roped_status read_shape(const struct cJSON *node,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)
 {
+    char found[64];
     const struct cJSON *dim;
     if (!cJSON_IsArray(node))
         return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': no shape, expected an array of dims",
-                          entry->name);
+                          "tensor '%s': shape is %s, expected an array of dims",
+                          entry->name, json_text(node, found, sizeof found));
+    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
+        return roped_fail(
+            err, ROPED_INVALID, "tensor '%s': rank %d, expected at most %d",
+            entry->name, cJSON_GetArraySize(node), ROPED_MAX_RANK);
     cJSON_ArrayForEach(dim, node)
     {
         uint64_t size;
-        if (entry->tensor.rank == ROPED_MAX_RANK)
-            return roped_fail(
-                err, ROPED_INVALID, "tensor '%s': rank %d, expected at most %d",
-                entry->name, cJSON_GetArraySize(node), ROPED_MAX_RANK);
         if (!json_is_size(dim, &size))
             return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': dim %d is not an integer of 0 or "
-                              "more",
-                              entry->name, entry->tensor.rank);
+                              "tensor '%s': dim %d is %s, expected an integer "
+                              "of 0 or more",
+                              entry->name, entry->tensor.rank,
+                              json_text(dim, found, sizeof found));
         entry->tensor.dims[entry->tensor.rank++] = (int64_t)size;
     }
     return ROPED_OK;
 }
 
-static enum roped_status read_entry(const struct cJSON *node,
+static enum roped_status read_dtype(const struct cJSON *node,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)
 {
+    char found[64], expected[160];
+    if (cJSON_IsString(node))
+        entry->tensor.dtype =
+            roped_dtype_from_name(node->valuestring, strlen(node->valuestring));
+    if (entry->tensor.dtype)
+        return ROPED_OK;
+    return roped_fail(
+        err, ROPED_INVALID, "tensor '%s': dtype is %s, expected %s",
+        entry->name, json_text(node, found, sizeof found),
+        roped_dtype_set_text(ALL_DTYPES, expected, sizeof expected));
+}
+
+static enum roped_status read_offsets(const struct cJSON *node,
+                                      struct safetensors_entry *entry,
+                                      struct roped_error *err)
+{
     int64_t n_elements, n_bytes;
-    const struct cJSON *offsets = json_member(node, "data_offsets");
-    const struct cJSON *dtype = json_member(node, "dtype");
-    memset(entry, 0, sizeof *entry);
-    if (strlen(node->string) >= sizeof entry->name)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%.48s...': name of %zu bytes, expected at "
-                          "most %zu",
-                          node->string, strlen(node->string),
-                          sizeof entry->name - 1);
-    memcpy(entry->name, node->string, strlen(node->string));
-    if (!cJSON_IsObject(node) || !cJSON_IsString(dtype))
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': no dtype, expected an object with "
-                          "dtype, shape and data_offsets",
-                          entry->name);
-    entry->tensor.dtype =
-        roped_dtype_from_name(dtype->valuestring, strlen(dtype->valuestring));
-    if (!entry->tensor.dtype)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': dtype '%.32s' is unknown", entry->name,
-                          dtype->valuestring);
-    enum roped_status status =
-        read_shape(json_member(node, "shape"), entry, err);
-    if (status)
-        return status;
-    if (cJSON_GetArraySize(offsets) != 2 || !cJSON_IsArray(offsets) ||
-        !json_is_size(offsets->child, &entry->begin) ||
-        !json_is_size(offsets->child->next, &entry->end) ||
+    if (!cJSON_IsArray(node) || cJSON_GetArraySize(node) != 2 ||
+        !json_is_size(node->child, &entry->begin) ||
+        !json_is_size(node->child->next, &entry->end) ||
         entry->begin > entry->end)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': data_offsets are not [begin, end] with "
                           "0 <= begin <= end",
                           entry->name);
-    status = roped_tensor_size(&entry->tensor, entry->name, &n_elements,
-                               &n_bytes, err);
+    enum roped_status status = roped_tensor_size(&entry->tensor, entry->name,
+                                                 &n_elements, &n_bytes, err);
     if (!status && entry->end - entry->begin != (uint64_t)n_bytes)
         status = roped_fail(
             err, ROPED_INVALID,
@@ -111,6 +106,31 @@ static enum roped_status read_entry(const struct cJSON *node,
             "shape and dtype",
             entry->name, (unsigned long long)(entry->end - entry->begin),
             (long long)n_bytes);
+    return status;
+}
+
+static enum roped_status read_entry(const struct cJSON *node,
+                                    struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
+    size_t name_bytes = strlen(node->string);
+    if (name_bytes >= sizeof entry->name)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%.48s...': name of %zu bytes, expected at "
+                          "most %zu",
+                          node->string, name_bytes, sizeof entry->name - 1);
+    memcpy(entry->name, node->string, name_bytes);
+    if (!cJSON_IsObject(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': expected an object with dtype, shape "
+                          "and data_offsets",
+                          entry->name);
+    enum roped_status status =
+        read_dtype(json_member(node, "dtype"), entry, err);
+    if (!status)
+        status = read_shape(json_member(node, "shape"), entry, err);
+    if (!status)
+        status = read_offsets(json_member(node, "data_offsets"), entry, err);
     return status;
 }
 
@@ -122,7 +142,7 @@ static int compare_begin(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Without holes or overlaps, from 0 to the end of the data. */
+/* Covered without holes or overlaps, from 0 to the end of the data. */
 static enum roped_status check_coverage(struct safetensors_entry *sorted, int n,
                                         uint64_t data_bytes,
                                         struct roped_error *err)
@@ -174,10 +194,17 @@ static enum roped_status read_metadata(const struct cJSON *node,
     return ROPED_OK;
 }
 
+/* Whom a reading tells what it finds. */
+struct visitor {
+    safetensors_entry_fn *entry;
+    safetensors_metadata_fn *metadata;
+    void *context;
+};
+
+/* entries has room for every member of tree, zeroed. */
 static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
                                struct safetensors_entry *entries,
-                               safetensors_entry_fn *entry,
-                               safetensors_metadata_fn *metadata, void *context,
+                               const struct visitor *visitor,
                                struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
@@ -186,14 +213,20 @@ static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
     cJSON_ArrayForEach(node, tree)
     {
         if (strcmp(node->string, "__metadata__") == 0)
-            status = read_metadata(node, metadata, context, err);
+            status =
+                read_metadata(node, visitor->metadata, visitor->context, err);
+        else if (n == SAFETENSORS_MAX_TENSORS)
+            status = roped_fail(err, ROPED_INVALID,
+                                "safetensors: over %d tensors, expected at "
+                                "most that many",
+                                SAFETENSORS_MAX_TENSORS);
         else
             status = read_entry(node, &entries[n++], err);
         if (status)
             return status;
     }
     for (int i = 0; i < n && !status; i++)
-        status = entry(context, &entries[i], err);
+        status = visitor->entry(visitor->context, &entries[i], err);
     return status ? status : check_coverage(entries, n, data_bytes, err);
 }
 
@@ -204,29 +237,31 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
                                    void *context, struct roped_error *err)
 {
     const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
-    size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES;
+    size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES, odd_number;
+    const struct visitor visitor = {entry, metadata, context};
     struct cJSON *tree;
     if (bytes == 0 || json[0] != '{')
         return roped_fail(err, ROPED_INVALID,
                           "safetensors: header does not start with '{'");
-    enum roped_status status = json_parse_unsigned(json, bytes, &tree, err);
+    enum roped_status status =
+        json_parse_sizes(json, bytes, &tree, &odd_number, err);
     if (status)
         return status;
-    int n = cJSON_GetArraySize(tree);
-    struct safetensors_entry *entries = NULL;
-    if (n > SAFETENSORS_MAX_TENSORS + 1)
-        status = roped_fail(err, ROPED_INVALID,
-                            "safetensors: %d tensors, expected at most %d", n,
-                            SAFETENSORS_MAX_TENSORS);
-    if (!status) {
-        entries = calloc((size_t)n + 1, sizeof *entries);
-        if (!entries)
-            status =
-                roped_fail(err, ROPED_NO_MEMORY, "no memory for %d tensors", n);
-    }
+    size_t n = (size_t)cJSON_GetArraySize(tree);
+    struct safetensors_entry *entries =
+        calloc(n < SAFETENSORS_MAX_TENSORS ? n + 1 : SAFETENSORS_MAX_TENSORS,
+               sizeof *entries);
+    if (!entries)
+        status =
+            roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu tensors", n);
     if (!status)
-        status = visit(tree, total_bytes - header_bytes, entries, entry,
-                       metadata, context, err);
+        status =
+            visit(tree, total_bytes - header_bytes, entries, &visitor, err);
+    if (!status && odd_number != JSON_NOWHERE)
+        status = roped_fail(err, ROPED_INVALID,
+                            "safetensors: the number at byte %zu of the JSON "
+                            "is not written in digits alone",
+                            odd_number);
     free(entries);
     json_free(tree);
     return status;

@@ -29,6 +29,27 @@ enum roped_status v1_read_request(struct roped_call *call, const void *header,
                             &binding, err);
 }
 
+/*
+ * Widest elements first, as the reference writer does: each output then begins
+ * at a multiple of its element size, which backends ask for.
+ */
+static int list_outputs(const struct roped_call *call,
+                        struct safetensors_output outputs[ROPED_MAX_OUTPUTS],
+                        int port[ROPED_MAX_OUTPUTS])
+{
+    int n = 0;
+    for (size_t width = sizeof(int64_t); width > 0; width /= 2)
+        for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+            if (!roped_tensor_given(&call->out[i]) ||
+                roped_dtype_bytes(call->out[i].dtype) != width)
+                continue;
+            port[n] = i;
+            outputs[n++] = (struct safetensors_output){call->op->out[i].name,
+                                                       &call->out[i], 0};
+        }
+    return n;
+}
+
 enum roped_status
 v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
                          bool fp8_as_u8, uint64_t offset[ROPED_MAX_OUTPUTS],
@@ -36,15 +57,8 @@ v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
 {
     struct safetensors_output outputs[ROPED_MAX_OUTPUTS];
     int port[ROPED_MAX_OUTPUTS];
-    int n = 0;
+    int n = list_outputs(call, outputs, port);
     const char *const metadata[][2] = {{"op", call->op->name}};
-    for (int i = 0; i < roped_op_outputs(call->op); i++) {
-        if (!roped_tensor_given(&call->out[i]))
-            continue;
-        port[n] = i;
-        outputs[n++] = (struct safetensors_output){call->op->out[i].name,
-                                                   &call->out[i], 0};
-    }
     enum roped_status status = safetensors_write_header(
         buffer, outputs, n, metadata, 1, fp8_as_u8, data_bytes, err);
     for (int i = 0; i < n && !status; i++)

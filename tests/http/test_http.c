@@ -445,8 +445,8 @@ static void *client_until_stopped(void *context)
         else if (!is_refused)
             atomic_fetch_add(&n_wrong, 1);
         answer_free(&answer);
-        if (is_refused)
-            break;
+        if (is_refused) /* seen by one: enough for all */
+            atomic_store(&is_stopping, true);
     }
     free(body);
     return NULL;
@@ -466,6 +466,7 @@ TEST(sigterm_under_load_loses_no_answer)
     pthread_t stopper;
     atomic_store(&n_right, 0);
     atomic_store(&n_wrong, 0);
+    atomic_store(&is_stopping, false);
     server_start(&shared, NULL);
     pthread_create(&stopper, NULL, stop_soon, NULL);
     run_clients(client_until_stopped);
@@ -490,7 +491,7 @@ TEST(a_full_queue_is_503_with_retry_after)
     atomic_store(&n_wrong, 0);
     atomic_store(&is_stopping, false);
     server_start(&shared, flags);
-    run_clients(client_until_stopped); /* each stops at its first 503 */
+    run_clients(client_until_stopped); /* until the first 503 */
     CHECK_INT(atomic_load(&n_wrong), 0);
     CHECK(metric(&shared, "roped_http_responses_total{code=\"503\"}") >= 1);
     CHECK(call_ones(&shared, 4, 64));

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# What a compiler does not say: layout, clang-tidy, who includes what, banned
+# functions, file sizes, shell scripts. A tool that is missing skips its check.
+#   tests/lint.sh [BUILD_DIR]     (default build/cpu: its compile_commands.json)
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=${1:-build/cpu}
+n_failed=0
+
+# verdict NAME OUTPUT: output is what is wrong, nothing is fine
+verdict() {
+    if [ -n "$2" ]; then
+        printf '%s\n' "$2"
+        printf 'FAILED   %s\n' "$1"
+        n_failed=$((n_failed + 1))
+    else
+        printf 'ok       %s\n' "$1"
+    fi
+}
+
+skip() { printf 'skipped  %s: %s\n' "$1" "$2"; }
+
+sources() { # sources SUFFIX...
+    local suffix
+    for suffix in "$@"; do
+        find kernels server client tests -name "*.$suffix" -type f
+    done | sort
+}
+mapfile -t code < <(sources c h cu cuh)
+mapfile -t units < <(sources c)
+
+# --------------------------------------------------------------- the layout
+formatter=
+for candidate in clang-format-14 clang-format; do
+    if "$candidate" --version 2>/dev/null | grep -q 'version 14\.'; then
+        formatter=$candidate
+        break
+    fi
+done
+if [ -n "$formatter" ]; then
+    verdict "layout ($formatter, ${#code[@]} files)" \
+        "$("$formatter" --dry-run -Werror "${code[@]}" 2>&1 | grep 'error:')"
+else
+    skip layout "clang-format 14 is not installed"
+fi
+
+if command -v clang-tidy >/dev/null && [ -f "$build/compile_commands.json" ]; then
+    mapfile -t compiled < <(for unit in "${units[@]}"; do
+        grep -q "\"file\": \".*/$unit\"" "$build/compile_commands.json" && echo "$unit"
+    done)
+    verdict "clang-tidy (${#compiled[@]} files)" \
+        "$(printf '%s\n' "${compiled[@]}" |
+            xargs -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null |
+            grep -E '(warning|error):')"
+else
+    skip clang-tidy "clang-tidy or $build/compile_commands.json is not there"
+fi
+
+# ----------------------------------------------------------- the boundaries
+# only WHAT PATTERN ALLOWED: files with the pattern outside the allowed paths
+only() {
+    verdict "$1" "$(grep -lE "$2" "${code[@]}" | grep -vE "^($3)")"
+}
+only "libmicrohttpd is private to server/http" \
+    '#include <microhttpd' 'server/http/'
+only "cJSON is private to server/wire, and tests read with it" \
+    '#include <cjson' 'server/wire/|tests/'
+only "libcurl is private to the client, and tests ask with it" \
+    '#include <curl' 'client/|tests/http/|tests/bench/'
+only "the CUDA runtime is private to kernels/cuda, and tests drive it" \
+    '#include <cuda' 'kernels/cuda/|kernels/include/roped/cuda_stream.h|tests/(kernel|bench)/'
+only "main.c alone names backends, and tests open them" \
+    '\broped_(cpu|cuda)_backend\b' 'server/main.c|kernels/|tests/(kernel|bench|unit/kernels)/'
+verdict "kernels know nothing of the server" \
+    "$(grep -nE '#include "(http|wire|exec|config|log|metrics)' "${code[@]}" | grep '^kernels/')"
+verdict "the server sees kernels through <roped/...> only" \
+    "$(grep -nE '#include "(ops|cpu|cuda|core)/' "${code[@]}" | grep -E '^(server|client)/')"
+
+# ------------------------------------------------------------------ the text
+verdict "banned functions" \
+    "$(grep -nE '\b(strcpy|strcat|sprintf|gets|atoi|strtok|alloca)\(' "${code[@]}")"
+verdict "no notes to self" \
+    "$(grep -nE '\b(TODO|FIXME|XXX)\b' "${code[@]}")"
+verdict "every file says what it is for" \
+    "$(for file in "${code[@]}"; do
+        [ -s "$file" ] && head -n 1 "$file" | grep -qE '^(/\*|//)' || echo "$file"
+    done)"
+verdict "files of one subject, at most 700 lines" \
+    "$(wc -l "${code[@]}" | awk '$2 != "total" && $1 > 700')"
+mapfile -t scripts < <(find .ci deploy tests client -name '*.sh' -o -path '.ci/run' | sort)
+if command -v shellcheck >/dev/null; then
+    verdict "shellcheck (${#scripts[@]} scripts)" "$(shellcheck -x -S warning -e SC2164 "${scripts[@]}")"
+else
+    skip shellcheck "it is not installed"
+fi
+
+[ "$n_failed" -eq 0 ]
