@@ -288,6 +288,7 @@ static const struct {
                {"-h", CONFIG_HELP},
                {"--version", CONFIG_VERSION},
                {"--check-config", CONFIG_CHECK},
+               {"--sample-config", CONFIG_SAMPLE},
                {"--healthcheck", CONFIG_HEALTHCHECK}};
 
 static bool read_action(const char *argument, enum config_action *action)
@@ -410,7 +411,8 @@ static void write_default(FILE *out, const struct row *row)
 void config_write_help(FILE *out)
 {
     fputs("usage: roped [--config FILE] [--key value ...]\n"
-          "       roped --check-config | --healthcheck | --version | --help\n"
+          "       roped --check-config | --sample-config | --healthcheck | "
+          "--version | --help\n"
           "\n"
           "Keys, also in the file and as ROPED_<KEY> in the environment:\n",
           out);

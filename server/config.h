@@ -29,6 +29,7 @@ enum config_action {
     CONFIG_HELP,
     CONFIG_VERSION,
     CONFIG_CHECK,      /* --check-config */
+    CONFIG_SAMPLE,     /* --sample-config: makes deploy/roped.conf */
     CONFIG_HEALTHCHECK /* --healthcheck: ask a running daemon */
 };
 

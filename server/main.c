@@ -320,6 +320,9 @@ int main(int argc, char **argv)
     case CONFIG_CHECK:
         config_write(&config, stdout);
         return EXIT_SUCCESS;
+    case CONFIG_SAMPLE:
+        config_write_sample(stdout);
+        return EXIT_SUCCESS;
     case CONFIG_HEALTHCHECK:
         return healthcheck(&config);
     case CONFIG_RUN:

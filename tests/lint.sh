@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# What a compiler does not say: layout, clang-tidy, who includes what, banned
-# functions, file sizes, shell scripts. A tool that is missing skips its check.
-#   tests/lint.sh [BUILD_DIR]     (default build/cpu: its compile_commands.json)
+# What a compiler does not say: layout, who includes what, banned functions,
+# file sizes, shell scripts. A tool that is missing skips its check, in so many
+# words.
+#   tests/lint.sh                     half a second
+#   tests/lint.sh --tidy [BUILD_DIR]  also clang-tidy: two minutes; needs the
+#                                     compile_commands.json of a build
+#                                     (default build/cpu)
 set -u
 cd "$(dirname "$0")/.." || exit 1
-build=${1:-build/cpu}
+tidy=
+if [ "${1:-}" = --tidy ]; then
+    tidy=${2:-build/cpu}
+fi
 n_failed=0
 
 # verdict NAME OUTPUT: output is what is wrong, nothing is fine
@@ -44,16 +51,18 @@ else
     skip layout "clang-format 14 is not installed"
 fi
 
-if command -v clang-tidy >/dev/null && [ -f "$build/compile_commands.json" ]; then
+if [ -z "$tidy" ]; then
+    :
+elif command -v clang-tidy >/dev/null && [ -f "$tidy/compile_commands.json" ]; then
     mapfile -t compiled < <(for unit in "${units[@]}"; do
-        grep -q "\"file\": \".*/$unit\"" "$build/compile_commands.json" && echo "$unit"
+        grep -q "\"file\": \".*/$unit\"" "$tidy/compile_commands.json" && echo "$unit"
     done)
     verdict "clang-tidy (${#compiled[@]} files)" \
         "$(printf '%s\n' "${compiled[@]}" |
-            xargs -P "$(nproc)" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null |
+            xargs -P "$(nproc)" -n 4 clang-tidy -p "$tidy" --quiet 2>/dev/null |
             grep -E '(warning|error):')"
 else
-    skip clang-tidy "clang-tidy or $build/compile_commands.json is not there"
+    skip clang-tidy "clang-tidy or $tidy/compile_commands.json is not there"
 fi
 
 # ----------------------------------------------------------- the boundaries

@@ -1,10 +1,10 @@
 # -DROPED_SANITIZE=address,undefined or =thread: every host target, or none.
 if(ROPED_SANITIZE)
+  if(ROPED_CUDA)
+    message(FATAL_ERROR "sanitizers run on the CPU backend: -DROPED_CUDA=OFF")
+  endif()
   set(flags -fsanitize=${ROPED_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
-  add_compile_options($<$<COMPILE_LANGUAGE:C>:${flags}>)
-  # lists do not survive COMPILE_LANGUAGE unless joined
-  string(REPLACE ";" " " link_flags "${flags}")
-  set(CMAKE_EXE_LINKER_FLAGS "${CMAKE_EXE_LINKER_FLAGS} ${link_flags}")
-  set(CMAKE_SHARED_LINKER_FLAGS "${CMAKE_SHARED_LINKER_FLAGS} ${link_flags}")
+  add_compile_options(${flags})
+  add_link_options(${flags})
 endif()

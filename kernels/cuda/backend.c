@@ -11,6 +11,7 @@
 
 #include <roped/cuda_stream.h>
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -58,17 +59,15 @@ static bool is_sticky(cudaError_t code)
     }
 }
 
-enum roped_status roped_cuda_fail(struct roped_backend *backend,
-                                  cudaError_t code, const char *what,
+enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err)
 {
     bool is_memory = code == cudaErrorMemoryAllocation;
     (void)cudaGetLastError(); /* or the next launch would report it again */
     if (backend && is_sticky(code))
         atomic_store(&backend->is_broken, true);
-    return roped_fail(err, is_memory ? ROPED_NO_MEMORY : ROPED_DEVICE,
-                      "%.*s: %s (%d), %s", (int)strcspn(what, "("), what,
-                      cudaGetErrorName(code), (int)code,
+    return roped_fail(err, is_memory ? ROPED_NO_MEMORY : ROPED_DEVICE, "%.*s: %s (%d), %s",
+                      (int)strcspn(what, "("), what, cudaGetErrorName(code), (int)code,
                       cudaGetErrorString(code));
 }
 
@@ -102,39 +101,35 @@ static int device_count(struct roped_error *err)
     (void)cudaGetLastError();
     if (code == cudaSuccess)
         code = cudaErrorNoDevice;
-    roped_fail(err, ROPED_DEVICE, "no CUDA device: %s (%s, %d)",
-               why_no_device(code), cudaGetErrorName(code), (int)code);
+    roped_fail(err, ROPED_DEVICE, "no CUDA device: %s (%s, %d)", why_no_device(code),
+               cudaGetErrorName(code), (int)code);
     return 0;
 }
 
 /* ------------------------------------------------------------- open, close */
 
-static void describe(const struct cudaDeviceProp *found, int driver,
-                     struct roped_device_info *out)
+static void describe(const struct cudaDeviceProp *found, int driver, struct roped_device_info *out)
 {
     const unsigned char *id = (const void *)found->uuid.bytes;
     int at = snprintf(out->uuid, sizeof out->uuid, "GPU-");
     for (int i = 0; i < 16; i++)
         at += snprintf(out->uuid + at, sizeof out->uuid - (size_t)at, "%s%02x",
                        i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
-    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1,
-             found->name);
-    snprintf(out->detail, sizeof out->detail, "sm_%d%d, driver %d.%d",
-             found->major, found->minor, driver / 1000, driver % 1000 / 10);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, found->name);
+    snprintf(out->detail, sizeof out->detail, "sm_%d%d, driver %d.%d", found->major, found->minor,
+             driver / 1000, driver % 1000 / 10);
     out->memory_bytes = found->totalGlobalMem;
     out->n_units = found->multiProcessorCount;
 }
 
-static enum roped_status
-fill_backend(struct roped_backend *backend,
-             const struct roped_backend_options *options,
-             struct roped_error *err)
+static enum roped_status fill_backend(struct roped_backend *backend,
+                                      const struct roped_backend_options *options,
+                                      struct roped_error *err)
 {
     struct cudaDeviceProp found;
     int driver = 0;
     CHECK_RETURN(backend, cudaSetDevice(options->device), err);
-    CHECK_RETURN(backend, cudaGetDeviceProperties(&found, options->device),
-                 err);
+    CHECK_RETURN(backend, cudaGetDeviceProperties(&found, options->device), err);
     CHECK_RETURN(backend, cudaDriverGetVersion(&driver), err);
     backend->device = options->device;
     backend->n_multiprocessors = found.multiProcessorCount;
@@ -150,23 +145,21 @@ fill_backend(struct roped_backend *backend,
         return roped_fail(err, ROPED_DEVICE,
                           "device %d, %s: sm_%d%d, this build has code for "
                           "other devices only",
-                          options->device, backend->info.name, found.major,
-                          found.minor);
+                          options->device, backend->info.name, found.major, found.minor);
     }
-    CHECK_RETURN(backend, code, err);
+    if (code != cudaSuccess)
+        return roped_cuda_fail(backend, code, "cudaFuncGetAttributes", err);
     return ROPED_OK;
 }
 
-static enum roped_status
-open_backend(const struct roped_backend_options *options,
-             struct roped_backend **out, struct roped_error *err)
+static enum roped_status open_backend(const struct roped_backend_options *options,
+                                      struct roped_backend **out, struct roped_error *err)
 {
     int n_devices = device_count(err);
     if (n_devices == 0)
         return ROPED_DEVICE;
     if (options->device < 0 || options->device >= n_devices)
-        return roped_fail(err, ROPED_INVALID,
-                          "device: %d, expected 0 <= device < %d",
+        return roped_fail(err, ROPED_INVALID, "device: %d, expected 0 <= device < %d",
                           options->device, n_devices);
     struct roped_backend *backend = calloc(1, sizeof *backend);
     if (!backend)
@@ -199,13 +192,12 @@ static bool is_healthy(struct roped_backend *backend)
 
 /* ----------------------------------------------------------------- memory */
 
-static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes,
-                                    void **out, struct roped_error *err)
+static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes, void **out,
+                                    struct roped_error *err)
 {
     CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
     CHECK_RETURN(backend,
-                 cudaHostAlloc(out, bytes ? bytes : 1,
-                               cudaHostAllocPortable | cudaHostAllocMapped),
+                 cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped),
                  err);
     return ROPED_OK;
 }
@@ -217,8 +209,7 @@ static void host_free(struct roped_backend *backend, void *memory)
     (void)cudaGetLastError();
 }
 
-static enum roped_status device_alloc(struct roped_backend *backend,
-                                      size_t bytes, void **out,
+static enum roped_status device_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                       struct roped_error *err)
 {
     CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
@@ -252,9 +243,8 @@ static void queue_close(struct roped_queue *queue)
     free(queue);
 }
 
-static enum roped_status new_queue(struct roped_backend *backend,
-                                   cudaStream_t stream, bool owns_stream,
-                                   struct roped_queue **out,
+static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t stream,
+                                   bool owns_stream, struct roped_queue **out,
                                    struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
@@ -267,16 +257,13 @@ static enum roped_status new_queue(struct roped_backend *backend,
     queue->stream = stream;
     queue->owns_stream = owns_stream;
     CHECK_GOTO(backend, cudaSetDevice(queue->device), err, failed);
-    CHECK_GOTO(backend,
-               cudaEventCreateWithFlags(&queue->done,
-                                        cudaEventBlockingSync |
-                                            cudaEventDisableTiming),
-               err, failed);
+    CHECK_GOTO(
+        backend,
+        cudaEventCreateWithFlags(&queue->done, cudaEventBlockingSync | cudaEventDisableTiming), err,
+        failed);
     if (owns_stream)
-        CHECK_GOTO(
-            backend,
-            cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
-            err, failed);
+        CHECK_GOTO(backend, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), err,
+                   failed);
     *out = queue;
     return ROPED_OK;
 failed:
@@ -284,60 +271,50 @@ failed:
     return status;
 }
 
-static enum roped_status queue_open(struct roped_backend *backend,
-                                    struct roped_queue **out,
+static enum roped_status queue_open(struct roped_backend *backend, struct roped_queue **out,
                                     struct roped_error *err)
 {
     return new_queue(backend, NULL, true, out, err);
 }
 
-enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend,
-                                        void *stream, struct roped_queue **out,
-                                        struct roped_error *err)
+enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend, void *stream,
+                                        struct roped_queue **out, struct roped_error *err)
 {
     return new_queue(backend, stream, false, out, err);
 }
 
-static enum roped_status upload(struct roped_queue *queue, void *device,
-                                const void *host, size_t bytes,
-                                struct roped_error *err)
+static enum roped_status upload(struct roped_queue *queue, void *device, const void *host,
+                                size_t bytes, struct roped_error *err)
 {
     if (bytes == 0)
         return ROPED_OK;
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     CHECK_RETURN(queue->backend,
-                 cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
-                                 queue->stream),
-                 err);
+                 cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue->stream), err);
     return ROPED_OK;
 }
 
-static enum roped_status download(struct roped_queue *queue, void *host,
-                                  const void *device, size_t bytes,
-                                  struct roped_error *err)
+static enum roped_status download(struct roped_queue *queue, void *host, const void *device,
+                                  size_t bytes, struct roped_error *err)
 {
     if (bytes == 0)
         return ROPED_OK;
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     CHECK_RETURN(queue->backend,
-                 cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
-                                 queue->stream),
-                 err);
+                 cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue->stream), err);
     return ROPED_OK;
 }
 
-static enum roped_status launch(struct roped_queue *queue,
-                                const struct roped_call *call,
+static enum roped_status launch(struct roped_queue *queue, const struct roped_call *call,
                                 struct roped_error *err)
 {
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     return launches[roped_op_index(call->op)](call, queue, err);
 }
 
-static enum roped_status build_table(struct roped_queue *queue,
-                                     const struct roped_angles *angles,
-                                     int64_t first_row, int64_t rows,
-                                     float *device, struct roped_error *err)
+static enum roped_status build_table(struct roped_queue *queue, const struct roped_angles *angles,
+                                     int64_t first_row, int64_t rows, float *device,
+                                     struct roped_error *err)
 {
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     return roped_cuda_build_table(queue, angles, first_row, rows, device, err);
@@ -358,8 +335,7 @@ static double now_seconds(void)
  * a large copy burns no core. The event carries the choice, so the device's
  * schedule flags, which belong to the whole process, stay as they are.
  */
-static enum roped_status wait_queue(struct roped_queue *queue,
-                                    struct roped_error *err)
+static enum roped_status wait_queue(struct roped_queue *queue, struct roped_error *err)
 {
     static const double poll_seconds = 100e-6;
     struct roped_backend *backend = queue->backend;
@@ -378,14 +354,13 @@ static enum roped_status wait_queue(struct roped_queue *queue,
     return ROPED_OK;
 }
 
-static enum roped_status mark(struct roped_queue *queue, int at,
-                              struct roped_error *err)
+static enum roped_status mark(struct roped_queue *queue, int at, struct roped_error *err)
 {
+    assert(at >= 0 && at < ROPED_MAX_MARKS);
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     if (!queue->mark[at])
         CHECK_RETURN(queue->backend, cudaEventCreate(&queue->mark[at]), err);
-    CHECK_RETURN(queue->backend,
-                 cudaEventRecord(queue->mark[at], queue->stream), err);
+    CHECK_RETURN(queue->backend, cudaEventRecord(queue->mark[at], queue->stream), err);
     return ROPED_OK;
 }
 
@@ -393,8 +368,7 @@ static double seconds_between(struct roped_queue *queue, int first, int last)
 {
     float milliseconds = 0;
     if (!queue->mark[first] || !queue->mark[last] ||
-        cudaEventElapsedTime(&milliseconds, queue->mark[first],
-                             queue->mark[last]) != cudaSuccess) {
+        cudaEventElapsedTime(&milliseconds, queue->mark[first], queue->mark[last]) != cudaSuccess) {
         (void)cudaGetLastError();
         return 0;
     }

@@ -19,8 +19,8 @@ struct roped_queue {
     int device;
     int n_multiprocessors; /* launch sizes follow it */
     cudaStream_t stream;
-    int owns_stream; /* bool: false for a caller's stream */
-    cudaEvent_t done; /* blocking: for waits too long to poll */
+    int owns_stream;                   /* bool: false for a caller's stream */
+    cudaEvent_t done;                  /* blocking: for waits too long to poll */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
 };
 
@@ -29,17 +29,14 @@ struct roped_queue {
  * clears the thread's last error, and marks the backend (which may be NULL)
  * unhealthy where only a new process can go on.
  */
-enum roped_status roped_cuda_fail(struct roped_backend *backend,
-                                  cudaError_t code, const char *what,
+enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err);
 
 roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
-                                         const struct roped_angles *angles,
-                                         int64_t first_row, int64_t rows,
-                                         float *device,
-                                         struct roped_error *err);
+                                         const struct roped_angles *angles, int64_t first_row,
+                                         int64_t rows, float *device, struct roped_error *err);
 
 /* cudaSuccess where this build has code that the current device runs. */
 cudaError_t roped_cuda_probe(void);

@@ -4,8 +4,8 @@
 //     gptj   the same for the neighbours 2i and 2i + 1
 //
 // One pass: every byte of q and k is read once and written once; device/rotate.cuh has the mapping
-// of threads to pairs. The angles of a token (8 r bytes of a table, or 4 r bytes of frequencies that
-// stay in the cache) are read once per thread and serve all heads that it walks.
+// of threads to pairs. The angles of a token (8 r bytes of a table, or 4 r bytes of frequencies
+// that stay in the cache) are read once per thread and serve all heads that it walks.
 #include "cuda/rotate_launch.cuh"
 
 struct rope_args {
@@ -38,7 +38,7 @@ struct same_type_sink {
 // ------------------------------------------------------------------------------------ kernels
 
 template <typename T, int kUnit, int kAngles, int kRows, bool kIsOneHead>
-__global__ void __launch_bounds__(ROTATE_THREADS, 1)
+__global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
     rope_kernel(const __grid_constant__ struct rope_args args)
 {
     same_type_sink<T, kUnit> sink = {args.to};
@@ -46,10 +46,6 @@ __global__ void __launch_bounds__(ROTATE_THREADS, 1)
 }
 
 // ------------------------------------------------------------------------------------ launchers
-
-// Rows in flight per thread: eight 16-byte loads.
-template <int kUnit>
-constexpr int kMaxRows = kUnit == kUnitGptj ? 8 : 4;
 
 // One launch, cut so that small work reaches every multiprocessor (one row per thread, blocks
 // down to 64 threads) and large work keeps eight loads per thread in flight.
@@ -60,9 +56,9 @@ static struct rotate_shape choose_shape(const struct rotate_args *rotate, int un
     int n_multiprocessors = queue->n_multiprocessors;
     int64_t n_heads = rotate->heads[0] + rotate->heads[1];
     int64_t n_tokens = rotate->angles.rotary.n_tokens;
-    int rows = is_one_head
-                   ? rows_per_thread(1, units, n_tokens, 4, n_multiprocessors)
-                   : rows_per_thread(n_tokens, units, n_heads, kMaxRows<kUnit>, n_multiprocessors);
+    int rows = is_one_head ? rows_per_thread(1, units, n_tokens, 4, n_multiprocessors)
+                           : rows_per_thread(n_tokens, units, n_heads, kRotateRows<kUnit>,
+                                             n_multiprocessors);
     int64_t n_threads = units * ceil_div(n_tokens * n_heads, rows);
     int threads = block_threads(n_threads, n_multiprocessors);
     if (is_one_head)
@@ -73,7 +69,7 @@ static struct rotate_shape choose_shape(const struct rotate_args *rotate, int un
 template <typename T, int kUnit, int kAngles>
 static kernel_fn<rope_args> *kernel_of(bool is_one_head, int rows)
 {
-    constexpr int kMany = kMaxRows<kUnit>;
+    constexpr int kMany = kRotateRows<kUnit>;
     if (is_one_head)
         return rope_kernel<T, kUnit, kAngles, 4, true>;
     if (rows == 1) // decode: less code to fetch
@@ -93,7 +89,7 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
     bool is_one_head = rotate->heads[0] + rotate->heads[1] == 1 && kind != kAnglesAny &&
                        !is_ragged(&rotate->angles.rotary);
     struct rotate_shape shape = choose_shape<kUnit>(rotate, units, is_one_head, queue);
-    kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, kMaxRows<kUnit>, false>;
+    kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, kRotateRows<kUnit>, false>;
     rotate->token_rows = shape.rows;
     if constexpr (kUnit != kUnitScalar) {
         if (kind == kAnglesTable)

@@ -114,7 +114,7 @@ __device__ __forceinline__ void quantize_nope(const quantize_args &args)
 }
 
 template <typename T, int kUnit, int kAngles, int kRows>
-__global__ void __launch_bounds__(ROTATE_THREADS, 1)
+__global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
     rope_quantize_kernel(const __grid_constant__ struct quantize_args args)
 {
     if (blockIdx.x >= args.rotate_columns) {
@@ -127,14 +127,10 @@ __global__ void __launch_bounds__(ROTATE_THREADS, 1)
 
 // ------------------------------------------------------------------------------------ launchers
 
-template <int kUnit>
-constexpr int kMaxRows = kUnit == kUnitGptj ? 8 : 4;
-
 // Both shares of the work decide how small a block is: one decode token of MLA, 148 KB in and
 // 74 KB out, is 9,300 vectors, and must reach every multiprocessor.
 template <typename T, int kUnit>
-static struct rotate_shape choose_shape(struct quantize_args *args,
-                                        const struct roped_queue *queue)
+static struct rotate_shape choose_shape(struct quantize_args *args, const struct roped_queue *queue)
 {
     struct rotate_args *rotate = &args->rotate;
     int n_multiprocessors = queue->n_multiprocessors;
@@ -144,10 +140,10 @@ static struct rotate_shape choose_shape(struct quantize_args *args,
                 (int)ceil_div(rotate->rest_vectors, rotate_unit<T, kUnit>::kVectors);
     int64_t vectors = ceil_div(args->nope[0].n_elements, kVecOf<T>) +
                       ceil_div(args->nope[1].n_elements, kVecOf<T>);
-    int rows = rows_per_thread(n_tokens, units, n_heads, kMaxRows<kUnit>, n_multiprocessors);
+    int rows = rows_per_thread(n_tokens, units, n_heads, kRotateRows<kUnit>, n_multiprocessors);
     args->tile_vectors = rows_per_thread(1, 1, vectors, kTileVectors, n_multiprocessors);
-    int64_t n_threads = units * ceil_div(n_tokens * n_heads, rows) +
-                        ceil_div(vectors, args->tile_vectors);
+    int64_t n_threads =
+        units * ceil_div(n_tokens * n_heads, rows) + ceil_div(vectors, args->tile_vectors);
     int threads = block_threads(n_threads, n_multiprocessors);
     struct rotate_shape shape = shape_heads(n_tokens, units, n_heads, rows, threads);
     // few heads and tokens: the threads beyond them work on the streams only
@@ -167,7 +163,7 @@ template <typename T, int kUnit>
 static enum roped_status launch_units(struct quantize_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    constexpr int kRows = kMaxRows<kUnit>;
+    constexpr int kRows = kRotateRows<kUnit>;
     struct rotate_shape shape = choose_shape<T, kUnit>(args, queue);
     int64_t tile = (int64_t)shape.block.x * shape.block.y * shape.block.z * args->tile_vectors;
     int64_t n_tiles = set_tiles(&args->nope[0], tile, kVecOf<T>);
@@ -192,10 +188,9 @@ static enum roped_status launch_type(struct quantize_args *args, struct roped_qu
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
     const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors =
-        can_use_vectors(rotary, rotate->head_dim, rotate->rotary_offset, kVec) &&
-        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
-        is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
+    bool has_vectors = can_use_vectors(rotary, rotate->head_dim, rotate->rotary_offset, kVec) &&
+                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
+                       is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
     args->nope_aligned = is_aligned(args->nope[0].from, 16) && is_aligned(args->nope[1].from, 16) &&
                          is_aligned(args->nope[0].to, kVec) && is_aligned(args->nope[1].to, kVec);
     if (!has_vectors) {

@@ -6,12 +6,17 @@
 #include "cuda/dispatch.cuh"
 
 enum {
-    ROTATE_THREADS = 256,         // per block at most
-    ROTATE_MIN_THREADS = 64,      // small work: more blocks, so that more multiprocessors start
-    ROTATE_FILL_THREADS = 768,    // per multiprocessor, before a thread walks more than one row
-    ROTATE_MAX_GRID = 65535,      // of grid.y; heads beyond are walked
-    ROTATE_MAX_WIDTH = 1 << 24    // of a head, elements
+    ROTATE_THREADS = 256,      // per block at most
+    ROTATE_MIN_BLOCKS = 1,     // per multiprocessor: registers for loads count for more
+    ROTATE_MIN_THREADS = 64,   // small work: more blocks, so that more multiprocessors start
+    ROTATE_FILL_THREADS = 768, // per multiprocessor, before a thread walks more than one row
+    ROTATE_MAX_GRID = 65535,   // of grid.y; heads beyond are walked
+    ROTATE_MAX_WIDTH = 1 << 24 // of a head, elements
 };
+
+// Rows that a thread walks at most: eight 16-byte loads in flight.
+template <int kUnit>
+constexpr int kRotateRows = kUnit == kUnitGptj ? 8 : 4;
 
 struct rotate_shape {
     dim3 block;

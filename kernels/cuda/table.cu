@@ -12,12 +12,12 @@ constexpr size_t kFrequencyBytes = 3584; // of the 4 KB that kernel parameters m
 
 template <typename F>
 struct table_args {
-    float *row;        // of first_row
+    float *row; // of first_row
     int64_t first_row;
     int64_t n_rows;
-    int64_t n_pairs;   // of a whole row
+    int64_t n_pairs; // of a whole row
     int32_t first_pair;
-    int32_t n_part;    // pairs of this launch
+    int32_t n_part; // pairs of this launch
     float attention_factor;
     int32_t reserved;
     F frequency[kFrequencyBytes / sizeof(F)];
@@ -54,7 +54,8 @@ static enum roped_status build_part(struct roped_queue *queue, struct table_args
     memcpy(args->frequency, frequency + args->first_pair, (size_t)args->n_part * sizeof(F));
     unsigned x = args->n_part < kTableThreads ? (unsigned)args->n_part : kTableThreads;
     unsigned y = kTableThreads / x;
-    return start(queue, table_kernel<F>, dim3(x, y), (args->n_rows + y - 1) / y, dim3(), *args, err);
+    return start(queue, table_kernel<F>, dim3(x, y), (args->n_rows + y - 1) / y, dim3(), *args,
+                 err);
 }
 
 template <typename F>
@@ -81,10 +82,14 @@ extern "C" enum roped_status roped_cuda_build_table(struct roped_queue *queue,
     if (rows == 0)
         return ROPED_OK;
     if (angles->precision == ROPED_ANGLE_F64) {
-        struct table_args<double> args = {device, first_row, rows};
+        struct table_args<double> args = {
+            device, first_row, rows
+        };
         return build(queue, angles, angles->frequency.f64, &args, err);
     }
-    struct table_args<float> args = {device, first_row, rows};
+    struct table_args<float> args = {
+        device, first_row, rows
+    };
     return build(queue, angles, angles->frequency.f32, &args, err);
 }
 

@@ -11,7 +11,8 @@
 
 enum { ANGLES_JSON_MAX_SETS = 8 };
 
-/* An angle set that owns its name and factor lists (heap). */
+/* An angle set that owns its name and factor lists (heap). set.name points at
+ * name: a copy of the struct needs it set anew. */
 struct angles_json_set {
     char name[ROPED_NAME_BYTES];
     struct roped_angle_set set;
@@ -20,10 +21,21 @@ struct angles_json_set {
 
 /*
  * Reads one body into one set, or, for a config with per-layer-type
- * dictionaries, into one per type named "name.full_attention" and so on.
- * A config is told from parameters by 'rope_parameters', 'rope_scaling',
- * 'rope_theta', 'hidden_size' or 'model_type'. An unknown member of the plain
- * form is refused by name; an unknown rope_type is refused by name.
+ * dictionaries (or Gemma 3's rope_local_base_freq), into one per type named
+ * "name.full_attention" and so on. A config is told from parameters by
+ * 'rope_parameters', 'rope_scaling', 'rope_theta', 'hidden_size',
+ * 'model_type' or 'text_config'.
+ *
+ * The plain form has rope's angle parameters (but 'angles', which is a
+ * call's), head_dim, rotary_dim, rows, short_factor and long_factor; anything
+ * else is refused by name. Of a config, members that mean nothing here are
+ * ignored, and an unknown rope_type is refused by name.
+ *
+ * rows, where it is not given, is what the model can reach: max_position, or
+ * the length before scaling times factor where that is more (linear, dynamic,
+ * yarn); at most 2^24, beyond which float32 positions are not exact.
+ *
+ * On failure there is nothing to free.
  */
 ROPED_MUST_CHECK enum roped_status
 angles_json_read(const char *name, const char *json, size_t json_bytes,
@@ -31,7 +43,8 @@ angles_json_read(const char *name, const char *json, size_t json_bytes,
                  struct roped_error *err);
 void angles_json_fini(struct angles_json_set *set);
 
-/* One table as JSON: its parameters, rotary_dim, rows, resident bytes. */
+/* One table as JSON: its name, every parameter that is not at its default,
+ * theta and scaling always, widths, rows, factor lists, resident bytes. */
 void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
                        uint64_t resident_bytes);
 

@@ -262,7 +262,8 @@ static bool scan_value(struct scan *scan)
                        ? scan_number(scan)
                        : refuse(scan, "invalid value");
     }
-    skip_space(scan);
+    if (is_right)
+        skip_space(scan);
     return is_right;
 }
 

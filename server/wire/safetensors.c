@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FEW_TENSORS = 12 }; /* of a call: no allocation for them */
+
 #define ALL_DTYPES ((ROPED_SET(ROPED_DTYPE_COUNT) - 1) & ~ROPED_SET(0))
 
 enum roped_status safetensors_header_bytes(const void *prefix,
@@ -114,6 +116,7 @@ static enum roped_status read_entry(const struct cJSON *node,
                                     struct roped_error *err)
 {
     size_t name_bytes = strlen(node->string);
+    memset(entry, 0, sizeof *entry);
     if (name_bytes >= sizeof entry->name)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%.48s...': name of %zu bytes, expected at "
@@ -201,7 +204,7 @@ struct visitor {
     void *context;
 };
 
-/* entries has room for every member of tree, zeroed. */
+/* entries has room for every member of tree, or for MAX_TENSORS. */
 static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
                                struct safetensors_entry *entries,
                                const struct visitor *visitor,
@@ -239,6 +242,7 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
     const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
     size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES, odd_number;
     const struct visitor visitor = {entry, metadata, context};
+    struct safetensors_entry few[FEW_TENSORS], *entries = few;
     struct cJSON *tree;
     if (bytes == 0 || json[0] != '{')
         return roped_fail(err, ROPED_INVALID,
@@ -248,9 +252,10 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
     if (status)
         return status;
     size_t n = (size_t)cJSON_GetArraySize(tree);
-    struct safetensors_entry *entries =
-        calloc(n < SAFETENSORS_MAX_TENSORS ? n + 1 : SAFETENSORS_MAX_TENSORS,
-               sizeof *entries);
+    if (n > FEW_TENSORS)
+        entries =
+            calloc(n < SAFETENSORS_MAX_TENSORS ? n : SAFETENSORS_MAX_TENSORS,
+                   sizeof *entries);
     if (!entries)
         status =
             roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu tensors", n);
@@ -262,7 +267,8 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
                             "safetensors: the number at byte %zu of the JSON "
                             "is not written in digits alone",
                             odd_number);
-    free(entries);
+    if (entries != few)
+        free(entries);
     json_free(tree);
     return status;
 }

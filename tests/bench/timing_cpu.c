@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, SMALL_BYTES = 256 << 10 };
 
 double timing_clock_seconds(void)
 {
@@ -36,26 +36,22 @@ void timing_cpu_copy(void *to, const void *from, size_t bytes, int n_threads)
 {
     pthread_t thread[MAX_THREADS];
     struct part part[MAX_THREADS];
-    size_t step = (bytes / (size_t)n_threads + 63) / 64 * 64;
+    int n = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     int n_started = 0;
-    if (n_threads > MAX_THREADS)
-        n_threads = MAX_THREADS;
-    for (int i = 0; i < n_threads; i++) {
-        size_t at = (size_t)i * step;
-        if (at > bytes)
-            at = bytes;
+    if (bytes < SMALL_BYTES || n < 1)
+        n = 1;
+    size_t step = (bytes / (size_t)n + 63) / 64 * 64;
+    for (int i = n - 1; i >= 0; i--) { /* the first part is ours */
+        size_t at = (size_t)i * step < bytes ? (size_t)i * step : bytes;
         part[i].from = (const unsigned char *)from + at;
         part[i].to = (unsigned char *)to + at;
-        part[i].bytes = bytes - at < step ? bytes - at : step;
-        bool is_small = bytes < (256u << 10);
-        if (i == 0 || is_small ||
-            pthread_create(&thread[n_started], NULL, copy_part, &part[i]))
-            continue; /* the first part is ours; small ones are all ours */
-        n_started++;
+        part[i].bytes = i == n - 1 || bytes - at < step ? bytes - at : step;
+        if (i > 0 &&
+            pthread_create(&thread[n_started], NULL, copy_part, &part[i]) == 0)
+            n_started++;
+        else
+            copy_part(&part[i]);
     }
-    bool is_alone = bytes < (256u << 10);
-    for (int i = 0; i < (is_alone ? n_threads : 1); i++)
-        copy_part(&part[i]);
     for (int i = 0; i < n_started; i++)
         pthread_join(thread[i], NULL);
 }

@@ -7,21 +7,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static enum roped_status fail(cudaError_t code, const char *what, struct roped_error *err)
+static enum roped_status fail(cudaError_t code, const char *what,
+                              struct roped_error *err)
 {
     cudaGetLastError();
-    return roped_fail(err, ROPED_DEVICE, "%s: %s", what, cudaGetErrorName(code));
+    return roped_fail(err, ROPED_DEVICE, "%s: %s", what,
+                      cudaGetErrorName(code));
 }
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        cudaError_t code_ = (call);                                                                \
-        if (code_ != cudaSuccess)                                                                  \
-            return fail(code_, #call, err);                                                        \
+#define TRY(call)                                                              \
+    do {                                                                       \
+        cudaError_t code_ = (call);                                            \
+        if (code_ != cudaSuccess)                                              \
+            return fail(code_, #call, err);                                    \
     } while (0)
 
 // Every block copies tiles of 4 * blockDim vectors.
-__global__ void copy_kernel(uint4 *__restrict__ to, const uint4 *__restrict__ from, size_t n)
+__global__ void copy_kernel(uint4 *__restrict__ to,
+                            const uint4 *__restrict__ from, size_t n)
 {
     size_t tile = (size_t)blockIdx.x * (4 * blockDim.x) + threadIdx.x;
     uint4 value[4];
@@ -38,7 +41,8 @@ __global__ void copy_kernel(uint4 *__restrict__ to, const uint4 *__restrict__ fr
 void *timing_cuda_stream_new(void)
 {
     cudaStream_t stream;
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) !=
+        cudaSuccess) {
         fprintf(stderr, "bench_ops: no CUDA stream\n");
         exit(EXIT_FAILURE);
     }
@@ -57,8 +61,8 @@ size_t timing_cuda_cache_bytes(void)
     return (size_t)bytes;
 }
 
-enum roped_status timing_cuda_copy(void *to, const void *from, size_t bytes, void *stream,
-                                   struct roped_error *err)
+enum roped_status timing_cuda_copy(void *to, const void *from, size_t bytes,
+                                   void *stream, struct roped_error *err)
 {
     size_t n = (bytes + 15) / 16;
     // few vectors: small blocks, so that every multiprocessor has one
@@ -68,13 +72,15 @@ enum roped_status timing_cuda_copy(void *to, const void *from, size_t bytes, voi
         threads = 64;
         blocks = (unsigned)((n + 4 * threads - 1) / (4 * threads));
     }
-    copy_kernel<<<blocks, threads, 0, (cudaStream_t)stream>>>((uint4 *)to, (const uint4 *)from, n);
+    copy_kernel<<<blocks, threads, 0, (cudaStream_t)stream>>>(
+        (uint4 *)to, (const uint4 *)from, n);
     TRY(cudaGetLastError());
     return ROPED_OK;
 }
 
-static enum roped_status replay(cudaGraphExec_t graph, cudaStream_t stream, int n_launches,
-                                double *sample, struct roped_error *err)
+static enum roped_status replay(cudaGraphExec_t graph, cudaStream_t stream,
+                                int n_launches, double *sample,
+                                struct roped_error *err)
 {
     cudaEvent_t start, end;
     TRY(cudaEventCreate(&start));
@@ -94,15 +100,18 @@ static enum roped_status replay(cudaGraphExec_t graph, cudaStream_t stream, int 
     return ROPED_OK;
 }
 
-enum roped_status timing_cuda_measure(struct roped_queue *queue, void *stream, timing_work_fn *work,
-                                      void *context, int n_sets, int n_launches, double *seconds,
-                                      double *spread, struct roped_error *err)
+enum roped_status timing_cuda_measure(struct roped_queue *queue, void *stream,
+                                      timing_work_fn *work, void *context,
+                                      int n_sets, int n_launches,
+                                      double *seconds, double *spread,
+                                      struct roped_error *err)
 {
     cudaStream_t on = (cudaStream_t)stream;
     cudaGraph_t graph;
     cudaGraphExec_t executable;
     double sample[TIMING_REPLAYS];
-    enum roped_status status = work(context, 0, queue, err); // loads the module outside the capture
+    enum roped_status status =
+        work(context, 0, queue, err); // loads the module outside the capture
     if (status)
         return status;
     TRY(cudaStreamSynchronize(on));

@@ -10,11 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -57,7 +59,8 @@ static void run_daemon(const char *port_file, const char *log,
     for (; flags && *flags && n < MAX_ARGUMENTS - 1; flags++)
         arguments[n++] = *flags;
     int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0)
+    /* a test that is killed takes its daemon along */
+    if (fd < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         _exit(126);
     dup2(fd, STDERR_FILENO);
     execv(arguments[0], (char *const *)(uintptr_t)arguments);
@@ -215,22 +218,46 @@ static size_t collect(char *data, size_t size, size_t n, void *context)
     return bytes;
 }
 
+static pthread_key_t handle_key;
+
+static void close_handle(void *handle)
+{
+    curl_easy_cleanup(handle);
+}
+
+static void make_handle_key(void)
+{
+    curl_global_init(CURL_GLOBAL_ALL);
+    pthread_key_create(&handle_key, close_handle);
+}
+
+/* This thread's handle, and with it its connection; closed when it ends. */
+static CURL *own_handle(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_handle_key);
+    CURL *handle = pthread_getspecific(handle_key);
+    if (!handle) {
+        handle = curl_easy_init();
+        pthread_setspecific(handle_key, handle);
+    }
+    curl_easy_reset(handle);
+    return handle;
+}
+
 struct answer ask(const struct server *server, const char *method,
                   const char *path, const void *body, size_t bytes,
                   const char *const *headers)
 {
-    static _Thread_local CURL *curl;
+    CURL *curl = own_handle();
     char url[2048];
     struct text content = {0}, head = {0};
     struct answer answer = {0};
     struct curl_slist *list = curl_slist_append(NULL, "Expect:");
     long code = 0;
-    if (!curl)
-        curl = curl_easy_init();
     for (; headers && *headers; headers++)
         list = curl_slist_append(list, *headers);
     snprintf(url, sizeof url, "%s%s", server->url, path);
-    curl_easy_reset(curl);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list);
@@ -248,10 +275,11 @@ struct answer ask(const struct server *server, const char *method,
     }
     collect("", 0, 0, &content);
     collect("", 0, 0, &head);
-    if (curl_easy_perform(curl) == CURLE_OK)
+    CURLcode outcome = curl_easy_perform(curl);
+    if (outcome == CURLE_OK)
         curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
     curl_slist_free_all(list);
-    answer.code = (int)code;
+    answer.code = outcome == CURLE_PARTIAL_FILE ? ANSWER_BROKEN_OFF : (int)code;
     answer.body = content.start;
     answer.bytes = content.bytes;
     answer.headers = head.start;

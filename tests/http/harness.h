@@ -36,8 +36,9 @@ bool server_stop(struct server *server);
 bool server_is_alive(const struct server *server);
 
 /* An answer; body is NUL-terminated, free with answer_free. */
+enum { ANSWER_BROKEN_OFF = -1 };
 struct answer {
-    int code; /* 0: no answer */
+    int code; /* 0: no answer; ANSWER_BROKEN_OFF: less than announced */
     char *body;
     size_t bytes;
     char *headers; /* as received, lower-case names not guaranteed */

@@ -1,81 +1,13 @@
 /*
  * test_http.c - the service around the calls: health, methods, limits,
- * deadlines, tables, metrics, many clients at once, and the way it stops.
+ * deadlines, tables, metrics. One client at a time; test_load.c has many.
  */
 #include "check.h"
 #include "http/harness.h"
+#include "http/service.h"
 
 #include <cjson/cJSON.h>
-#include <math.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static struct answer get(const struct server *server, const char *path)
-{
-    return ask(server, "GET", path, NULL, 0, NULL);
-}
-
-static void expect_code(struct answer answer, int code, const char *part,
-                        const char *what)
-{
-    if (answer.code != code || !strstr(answer.body, part))
-        CHECK_FAIL("%s: answered %d %.200s, expected %d with '%s'", what,
-                   answer.code, answer.body, code, part);
-    answer_free(&answer);
-}
-
-/* rmsnorm of rows x h ones is ones: easy to check at any size. */
-static unsigned char *ones(int64_t rows, int64_t h, size_t *bytes)
-{
-    int64_t dims[2] = {rows, h};
-    float *x = malloc((size_t)(rows * h) * sizeof *x);
-    struct tensor_file file = {0};
-    for (int64_t i = 0; i < rows * h; i++)
-        x[i] = 1;
-    file_add(&file, "x", ROPED_F32, 2, dims, x);
-    unsigned char *body = file_write(&file, bytes);
-    free(x);
-    return body;
-}
-
-static bool are_ones(const struct answer *answer, int64_t n)
-{
-    struct tensor_file file;
-    if (answer->code != 200 ||
-        !file_read(&file, answer->body, answer->bytes, NULL, NULL))
-        return false;
-    const float *y = file.tensor[0].data;
-    bool is_right = file.n == 1 && roped_tensor_elements(&file.tensor[0]) == n;
-    for (int64_t i = 0; i < n && is_right; i++)
-        is_right = fabsf(y[i] - 1) < 1e-5f;
-    file_free(&file);
-    return is_right;
-}
-
-static bool call_ones(const struct server *server, int64_t rows, int64_t h)
-{
-    size_t bytes;
-    unsigned char *body = ones(rows, h, &bytes);
-    struct answer answer =
-        ask(server, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
-    bool is_right = are_ones(&answer, rows * h);
-    if (!is_right)
-        fprintf(stderr, "rmsnorm of ones answered %d %.200s\n", answer.code,
-                answer.code == 200 ? "" : answer.body);
-    answer_free(&answer);
-    free(body);
-    return is_right;
-}
 
 TEST(every_route_answers)
 {
@@ -331,17 +263,6 @@ TEST(tables_come_from_parameters_and_from_model_configs)
     CHECK(server_stop(&server));
 }
 
-static double metric(const struct server *server, const char *name)
-{
-    struct answer answer = get(server, "/metrics");
-    const char *at = strstr(answer.body, name);
-    while (at && at > answer.body && at[-1] != '\n')
-        at = strstr(at + 1, name); /* that was in its HELP line */
-    double value = at ? strtod(at + strlen(name), NULL) : -1;
-    answer_free(&answer);
-    return value;
-}
-
 TEST(metrics_and_statistics_count_calls)
 {
     struct server server;
@@ -370,134 +291,6 @@ TEST(metrics_and_statistics_count_calls)
     CHECK(server_stop(&server));
 }
 
-/* ---------------------------------------------------------- many clients */
-
-enum { N_CLIENTS = 8 };
-static atomic_int n_right, n_wrong;
-static atomic_bool is_stopping;
-static struct server shared;
-
-static void *client(void *context)
-{
-    int64_t seed = (int64_t)(intptr_t)context;
-    for (int i = 0; i < 60; i++) {
-        int64_t rows = i % 10 == 0 ? 2000 : 1 + (seed * 7 + i) % 50;
-        if (call_ones(&shared, rows, 256))
-            atomic_fetch_add(&n_right, 1);
-        else
-            atomic_fetch_add(&n_wrong, 1);
-    }
-    return NULL;
-}
-
-static void run_clients(void *(*run)(void *))
-{
-    pthread_t thread[N_CLIENTS];
-    for (int i = 0; i < N_CLIENTS; i++)
-        pthread_create(&thread[i], NULL, run, (void *)(intptr_t)(i + 1));
-    for (int i = 0; i < N_CLIENTS; i++)
-        pthread_join(thread[i], NULL);
-}
-
-TEST(many_clients_at_once_get_their_own_answers)
-{
-    const char *flags[] = {"--lanes", "2", "--inline_bytes", "8k", NULL};
-    atomic_store(&n_right, 0);
-    atomic_store(&n_wrong, 0);
-    server_start(&shared, flags);
-    run_clients(client);
-    CHECK_INT(atomic_load(&n_right), N_CLIENTS * 60);
-    CHECK_INT(atomic_load(&n_wrong), 0);
-    CHECK_DOUBLE(metric(&shared, "roped_pool_bytes{state=\"used\"}"), 0, 0);
-    CHECK(server_stop(&shared));
-}
-
-TEST(a_keep_alive_connection_serves_thousands_of_calls)
-{
-    size_t bytes;
-    unsigned char *body = ones(4, 64, &bytes);
-    int n_good = 0;
-    server_start(&shared, NULL);
-    for (int i = 0; i < 5000; i++) {
-        struct answer answer =
-            ask(&shared, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
-        n_good += answer.code == 200;
-        answer_free(&answer);
-    }
-    CHECK_INT(n_good, 5000);
-    CHECK_DOUBLE(metric(&shared, "roped_connections "), 1, 0);
-    free(body);
-    CHECK(server_stop(&shared));
-}
-
-/* Calls until the server says that it is going; each answer must be whole. */
-static void *client_until_stopped(void *context)
-{
-    (void)context;
-    size_t bytes;
-    unsigned char *body = ones(500, 512, &bytes);
-    while (!atomic_load(&is_stopping)) {
-        struct answer answer =
-            ask(&shared, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
-        bool is_refused = answer.code == 503 || answer.code == 0;
-        if (answer.code == 200 && are_ones(&answer, 500 * 512))
-            atomic_fetch_add(&n_right, 1);
-        else if (!is_refused)
-            atomic_fetch_add(&n_wrong, 1);
-        answer_free(&answer);
-        if (is_refused) /* seen by one: enough for all */
-            atomic_store(&is_stopping, true);
-    }
-    free(body);
-    return NULL;
-}
-
-static void *stop_soon(void *context)
-{
-    struct timespec pause = {0, 400000000};
-    nanosleep(&pause, NULL);
-    kill(shared.pid, SIGTERM);
-    (void)context;
-    return NULL;
-}
-
-TEST(sigterm_under_load_loses_no_answer)
-{
-    pthread_t stopper;
-    atomic_store(&n_right, 0);
-    atomic_store(&n_wrong, 0);
-    atomic_store(&is_stopping, false);
-    server_start(&shared, NULL);
-    pthread_create(&stopper, NULL, stop_soon, NULL);
-    run_clients(client_until_stopped);
-    pthread_join(stopper, NULL);
-    CHECK(atomic_load(&n_right) > 0);
-    CHECK_INT(atomic_load(&n_wrong), 0);
-    CHECK(server_stop(&shared));
-}
-
-TEST(a_full_queue_is_503_with_retry_after)
-{
-    const char *flags[] = {"--lanes",
-                           "1",
-                           "--queue_depth",
-                           "1",
-                           "--inline_bytes",
-                           "0",
-                           "--cpu_threads",
-                           "1",
-                           NULL};
-    atomic_store(&n_right, 0);
-    atomic_store(&n_wrong, 0);
-    atomic_store(&is_stopping, false);
-    server_start(&shared, flags);
-    run_clients(client_until_stopped); /* until the first 503 */
-    CHECK_INT(atomic_load(&n_wrong), 0);
-    CHECK(metric(&shared, "roped_http_responses_total{code=\"503\"}") >= 1);
-    CHECK(call_ones(&shared, 4, 64));
-    CHECK(server_stop(&shared));
-}
-
 int main(void)
 {
     RUN(every_route_answers);
@@ -508,9 +301,5 @@ int main(void)
     RUN(a_bearer_token_guards_all_but_health);
     RUN(tables_come_from_parameters_and_from_model_configs);
     RUN(metrics_and_statistics_count_calls);
-    RUN(many_clients_at_once_get_their_own_answers);
-    RUN(a_keep_alive_connection_serves_thousands_of_calls);
-    RUN(sigterm_under_load_loses_no_answer);
-    RUN(a_full_queue_is_503_with_retry_after);
     return check_done();
 }

@@ -144,7 +144,8 @@ __device__ __forceinline__ void any_angles(const angle_args &args, int64_t token
     for (int i = 0; i < kPairs; i++)
         row[i] = position;
     if (rotary.is_mrope) {
-        int64_t height = position_of<true>(args, token, 1), width = position_of<true>(args, token, 2);
+        int64_t height = position_of<true>(args, token, 1),
+                width = position_of<true>(args, token, 2);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             int which = mrope_row(rotary, first + i);
@@ -162,9 +163,8 @@ __device__ __forceinline__ void any_angles(const angle_args &args, int64_t token
         // a cache row holds cosines, then sines; per token they are two tensors
         int64_t stride = is_cache ? 2 * n_pairs : n_pairs;
         size_t bytes = rotary.angle_dtype == ROPED_F32 ? 4 : 2;
-        const void *sines = is_cache
-                                ? static_cast<const char *>(rotary.angle[0]) + n_pairs * bytes
-                                : rotary.angle[1];
+        const void *sines = is_cache ? static_cast<const char *>(rotary.angle[0]) + n_pairs * bytes
+                                     : rotary.angle[1];
         if (rotary.angle_dtype == ROPED_F32)
             read_angles<float>(rotary.angle[0], sines, row, stride, first, out);
         else if (rotary.angle_dtype == ROPED_F16)
@@ -218,8 +218,7 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 
 // Binds a call's angle source; positions_port is the operator's.
 static inline struct angle_args angle_args_of(const struct roped_call *call,
-                                              const struct rope_rotary *planned,
-                                              int positions_port)
+                                              const struct rope_rotary *planned, int positions_port)
 {
     struct angle_args args = {rope_rotary_bind(call, planned, positions_port), NULL, call->aux,
                               1.0 / (double)planned->tokens_per_sequence};

@@ -163,10 +163,10 @@ __device__ __forceinline__ void load_row(const rotate_args &args, const rotate_r
 //     void rotated(is_k, at, const float (&x)[kVec])
 //     void rest(is_k, at, word)
 template <typename T, int kUnit, typename Sink>
-__device__ __forceinline__ void
-finish_row(const Sink &sink, const rotate_row &row, const unit_place &place,
-           const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
-           const row_words<T, kUnit> &words)
+__device__ __forceinline__ void finish_row(const Sink &sink, const rotate_row &row,
+                                           const unit_place &place,
+                                           const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
+                                           const row_words<T, kUnit> &words)
 {
     using unit_type = rotate_unit<T, kUnit>;
     if (!row.exists)
@@ -248,8 +248,7 @@ __device__ __forceinline__ void rotate_tokens(const rotate_args &args, const Sin
     for (int r = 0; r < kRows; r++) {
         angle_values<kPairs> angle;
         if (row[r].exists && place.rotates)
-            angles_of<kAngles>(args.angles, first + r * step, position[r], place.first_pair,
-                               angle);
+            angles_of<kAngles>(args.angles, first + r * step, position[r], place.first_pair, angle);
         finish_row<T, kUnit>(sink, row[r], place, angle, words[r]);
     }
 }

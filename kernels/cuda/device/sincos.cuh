@@ -18,11 +18,11 @@ __device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosi
     int quadrant = __double2loint(shifted);
     float x = (float)fma(-k, kHalfPiLow, fma(-k, kHalfPiHigh, angle));
     float z = x * x;
-    float sin_x = fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f),
-                       x * z, x);
-    float cos_x = fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z,
-                            4.166664568298827e-2f),
-                       z * z, fmaf(-0.5f, z, 1.0f));
+    float sin_x =
+        fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f), x * z, x);
+    float cos_x =
+        fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f),
+             z * z, fmaf(-0.5f, z, 1.0f));
     float swap_sin = quadrant & 1 ? cos_x : sin_x;
     float swap_cos = quadrant & 1 ? sin_x : cos_x;
     sine = quadrant & 2 ? -swap_sin : swap_sin;

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Installs what building and testing roped needs, on Debian and Ubuntu, as root
+# or with sudo; says what it installs. Nothing is done where all is there.
+#   deploy/install-deps.sh [build | tests]...      (default: build)
+#     build    compiler, CMake, Ninja, libmicrohttpd, cJSON, libcurl
+#     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh
+# The CUDA toolkit and driver are not installed: where they are there, the
+# build uses them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
+    libcjson-dev libcurl4-openssl-dev curl ca-certificates)
+wished=(clang-format-14 clang-tidy shellcheck)
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+    needed+=(g++) # nvcc's host compiler
+fi
+
+say() { printf 'install-deps: %s\n' "$*"; }
+
+is_installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# libcurl4-openssl-dev or another of its kind: what counts is that it is found
+is_present() {
+    case $1 in
+    libcurl4-openssl-dev) pkg-config --exists libcurl 2>/dev/null ;;
+    libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
+    libcjson-dev) pkg-config --exists libcjson 2>/dev/null ;;
+    ninja-build) command -v ninja >/dev/null ;;
+    gcc) command -v cc >/dev/null ;;
+    cmake | curl | clang-format-14 | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
+    pkg-config) command -v pkg-config >/dev/null ;;
+    g++) command -v c++ >/dev/null ;;
+    *) is_installed "$1" ;;
+    esac
+}
+
+missing_of() {
+    local package
+    for package in "$@"; do
+        is_present "$package" || printf '%s ' "$package"
+    done
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        say "cannot run '$*': neither root nor sudo"
+        return 1
+    fi
+}
+
+apt() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" -o Dpkg::Use-Pty=0
+}
+
+install() {
+    local packages=("$@")
+    say "installing with apt-get: ${packages[*]}"
+    apt install -y --no-install-recommends "${packages[@]}" >/dev/null
+}
+
+# Ubuntu 22.04 has CMake 3.22: a newer one goes into the build folder.
+newer_cmake() {
+    local major minor
+    read -r major minor < <(cmake --version |
+        sed -n '1s/.*version \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+    if [ "$major" -gt 3 ] || [ "$minor" -ge 24 ] || [ -x build/tools/bin/cmake ]; then
+        return
+    fi
+    say "CMake $major.$minor found, 3.24 needed: installing one into build/tools with pip"
+    is_installed python3-venv || install python3-venv
+    python3 -m venv build/tools
+    build/tools/bin/pip install --quiet 'cmake>=3.24,<4'
+}
+
+if ! command -v apt-get >/dev/null; then
+    say "no apt-get here: please install a C compiler, CMake 3.24 or newer," \
+        "Ninja, pkg-config, libmicrohttpd 0.9.75 or newer, cJSON, libcurl and curl"
+    exit 0
+fi
+
+read -ra missing <<<"$(missing_of "${needed[@]}")"
+read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac)"
+if [ ${#missing[@]} -gt 0 ] || [ ${#extra[@]} -gt 0 ]; then
+    apt update >/dev/null
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    install "${missing[@]}"
+fi
+for package in "${extra[@]}"; do # one at a time: the tests do without
+    install "$package" || say "could not install $package: its checks are skipped"
+done
+newer_cmake

@@ -1,0 +1,91 @@
+/*
+ * service.h - calls that several service tests make: rmsnorm of ones is ones,
+ * easy to check at any size. Include it after check.h.
+ */
+#ifndef ROPED_TESTS_HTTP_SERVICE_H
+#define ROPED_TESTS_HTTP_SERVICE_H
+
+#include "check.h"
+#include "http/harness.h"
+
+#include <math.h>
+#include <time.h>
+
+static inline double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static inline struct answer get(const struct server *server, const char *path)
+{
+    return ask(server, "GET", path, NULL, 0, NULL);
+}
+
+static inline void expect_code(struct answer answer, int code, const char *part,
+                               const char *what)
+{
+    if (answer.code != code || !strstr(answer.body, part))
+        CHECK_FAIL("%s: answered %d %.200s, expected %d with '%s'", what,
+                   answer.code, answer.body, code, part);
+    answer_free(&answer);
+}
+
+/* The body of rmsnorm of rows x h ones; free it. */
+static inline unsigned char *ones(int64_t rows, int64_t h, size_t *bytes)
+{
+    int64_t dims[2] = {rows, h};
+    float *x = malloc((size_t)(rows * h) * sizeof *x);
+    struct tensor_file file = {0};
+    for (int64_t i = 0; i < rows * h; i++)
+        x[i] = 1;
+    file_add(&file, "x", ROPED_F32, 2, dims, x);
+    unsigned char *body = file_write(&file, bytes);
+    free(x);
+    return body;
+}
+
+static inline bool are_ones(const struct answer *answer, int64_t n)
+{
+    struct tensor_file file;
+    if (answer->code != 200 ||
+        !file_read(&file, answer->body, answer->bytes, NULL, NULL))
+        return false;
+    const float *y = file.tensor[0].data;
+    bool is_right = file.n == 1 && roped_tensor_elements(&file.tensor[0]) == n;
+    for (int64_t i = 0; i < n && is_right; i++)
+        is_right = fabsf(y[i] - 1) < 1e-5f;
+    file_free(&file);
+    return is_right;
+}
+
+static inline bool call_ones(const struct server *server, int64_t rows,
+                             int64_t h)
+{
+    size_t bytes;
+    unsigned char *body = ones(rows, h, &bytes);
+    struct answer answer =
+        ask(server, "POST", "/v1/rmsnorm?eps=0", body, bytes, NULL);
+    bool is_right = are_ones(&answer, rows * h);
+    if (!is_right)
+        fprintf(stderr, "rmsnorm of ones answered %d %.200s\n", answer.code,
+                answer.code == 200 ? "" : answer.body);
+    answer_free(&answer);
+    free(body);
+    return is_right;
+}
+
+/* The value behind name on the metrics page, or -1. */
+static inline double metric(const struct server *server, const char *name)
+{
+    struct answer answer = get(server, "/metrics");
+    const char *at = strstr(answer.body, name);
+    while (at && at > answer.body && at[-1] != '\n')
+        at = strstr(at + 1, name); /* that was in its HELP line */
+    double value = at ? strtod(at + strlen(name), NULL) : -1;
+    answer_free(&answer);
+    return value;
+}
+
+#endif

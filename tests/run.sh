@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Builds and runs every test: a fresh clone of the repository on Debian 12 or
+# Ubuntu 22.04 or 24.04 is enough, as root or with sudo.
+#   tests/run.sh               everything: the tests, again under AddressSanitizer
+#                              with UBSan and under ThreadSanitizer, and lint
+#   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
+#   ROPED_NO_INSTALL=1         do not install packages
+# With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
+# HTTP tests run on both backends. Logs: build/logs.
+# shellcheck disable=SC2317 # functions that step calls
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. deploy/environment.sh
+logs=build/logs
+mkdir -p "$logs"
+summary=()
+n_failed=0
+
+if [ -z "${ROPED_NO_INSTALL:-}" ]; then
+    deploy/install-deps.sh build tests || exit 1
+fi
+
+# step NAME COMMAND... : runs it into a log; a line now and one in the summary
+step() {
+    local name=$1 log start=$SECONDS status count word=ok
+    log=$logs/$(echo "$name" | tr -cs 'a-z0-9\n' '_').log
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    count=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)/\2 tests, \1 failed/p' "$log")
+    count=$count$(awk '/Test +#.*Skipped/ {n++} END {if (n) printf ", %d skipped", n}' "$log")
+    if [ "$status" -ne 0 ]; then
+        word=FAILED
+        n_failed=$((n_failed + 1))
+    fi
+    summary+=("$(printf '%-7s %4ds  %s%s' "$word" $((SECONDS - start)) "$name" "${count:+: $count}")")
+    return "$status"
+}
+
+run_ctest() { # run_ctest DIR CTEST_ARGUMENTS...
+    local dir=$1
+    shift
+    ctest --test-dir "$dir" --output-on-failure --timeout 300 "$@"
+}
+
+# ThreadSanitizer wants its addresses where address randomisation may have put
+# something else.
+fixed_addresses() {
+    if setarch "$(uname -m)" -R true 2>/dev/null; then
+        setarch "$(uname -m)" -R "$@"
+    else
+        "$@"
+    fi
+}
+
+export -f run_ctest
+
+finish() {
+    printf '\n== summary\n'
+    printf '%s\n' "${summary[@]}"
+    if [ "$n_failed" -eq 0 ]; then
+        echo "all passed in $SECONDS s"
+    else
+        echo "$n_failed of ${#summary[@]} steps failed; logs in $logs"
+    fi
+    [ "$n_failed" -eq 0 ]
+    exit
+}
+
+choose_build
+step "build $build_dir" build "$build_dir" "$build_flags" || finish
+if [ $# -gt 0 ]; then
+    step "tests of $build_dir" run_ctest "$build_dir" "$@"
+    finish
+fi
+step "tests of $build_dir" run_ctest "$build_dir"
+if has_gpu; then
+    ROPED_TEST_BACKEND=cuda step "http tests on the GPU" run_ctest "$build_dir" -L http
+fi
+
+# every memory access is instrumented: a tenth of the random cases will do
+export ROPED_TEST_QUICK=1
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+step "build build/asan" build build/asan "--preset asan" &&
+    step "tests of build/asan" run_ctest build/asan -LE gpu
+step "build build/tsan" build build/tsan "--preset tsan" &&
+    step "tests of build/tsan" fixed_addresses bash -c 'run_ctest build/tsan -LE gpu'
+unset ROPED_TEST_QUICK
+
+step "lint" tests/lint.sh
+finish

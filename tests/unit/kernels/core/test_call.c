@@ -1,0 +1,131 @@
+/*
+ * test_call.c - binding, resolving and planning calls.
+ */
+#include "check.h"
+
+#include "ops/rope_quantize.h"
+
+#include <roped/op.h>
+
+static struct roped_call call;
+static struct roped_error err;
+
+static enum roped_status bind(const char *name, enum roped_dtype dtype,
+                              int rank, int64_t a, int64_t b, int64_t c)
+{
+    struct roped_tensor tensor = {dtype, rank, {a, b, c}, NULL};
+    return roped_call_bind(&call, name, &tensor, &err);
+}
+
+static void start(const char *op)
+{
+    roped_call_init(&call, roped_op_find(op));
+}
+
+TEST(outputs_are_inferred)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_BF16, 3, 7, 32, 128), &err);
+    CHECK_OK(bind("k", ROPED_BF16, 3, 7, 8, 128), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[ROPE_K_OUT].dims[1], 8);
+    CHECK_INT(call.out[ROPE_K_OUT].dtype, ROPED_BF16);
+    CHECK_INT(roped_call_dim(&call, "hq"), 32);
+    CHECK_INT(roped_call_bytes(&call), 2 * 2 * 7 * 40 * 128);
+}
+
+TEST(outputs_without_their_input_are_not_made)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK(roped_tensor_given(&call.out[ROPE_Q_OUT]));
+    CHECK(!roped_tensor_given(&call.out[ROPE_K_OUT]));
+}
+
+TEST(a_dim_that_disagrees_names_who_set_it)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
+    CHECK_OK(bind("k", ROPED_F32, 3, 8, 2, 16), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'k': dim 0 is 8, expected n = 7 (set by 'q')");
+}
+
+TEST(forms_are_chosen_by_rank_and_not_mixed)
+{
+    start("rope_quantize");
+    CHECK_OK(bind("q_rope", ROPED_BF16, 3, 5, 8, 64), &err);
+    CHECK_OK(bind("k_rope", ROPED_BF16, 2, 5, 64, 0), &err);
+    CHECK_OK(bind("q_nope", ROPED_BF16, 3, 5, 8, 32), &err);
+    CHECK_OK(bind("k_nope", ROPED_BF16, 3, 5, 8, 32), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "k_nope");
+    CHECK_CONTAINS(err.text, "mla");
+}
+
+TEST(types_are_bound_by_variables)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
+    CHECK_OK(bind("k", ROPED_F16, 3, 7, 2, 16), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'k': F16, but T is F32 here");
+    start("rope");
+    CHECK_INT(bind("q", ROPED_U8, 3, 1, 1, 2), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "U8, expected F32, BF16 or F16");
+}
+
+TEST(an_output_type_can_come_from_a_parameter)
+{
+    start("rope_quantize");
+    CHECK_OK(bind("q_rope", ROPED_F16, 3, 5, 8, 64), &err);
+    CHECK_OK(bind("k_rope", ROPED_F16, 3, 5, 2, 64), &err);
+    CHECK_OK(roped_call_set_text(&call, "output_dtype", "e5m2", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[ROPE_QUANTIZE_Q_ROPE_OUT].dtype, ROPED_F8_E5M2);
+}
+
+TEST(a_plan_holds_positions_frequencies_and_the_wish_for_a_table)
+{
+    static float frequency[64];
+    int32_t positions[3] = {4, 900, 7};
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 3, 2, 16), &err);
+    struct roped_tensor tensor = {ROPED_I32, 1, {3}, positions};
+    CHECK_OK(roped_call_bind(&call, "positions", &tensor, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_aux_bytes(&call), 8 * sizeof(float));
+    call.aux = frequency;
+    CHECK_OK(roped_call_plan(&call, &err), &err);
+    const struct rope_plan *plan = (const void *)call.plan;
+    CHECK_INT(plan->rotary.largest_position, 900);
+    CHECK_INT(plan->rotary.positions, ROPE_POSITIONS_I32);
+    CHECK(call.table.wanted && !call.table.required);
+    CHECK_INT(call.table.rows, 901);
+    CHECK_DOUBLE((double)frequency[0], 1, 0);
+}
+
+TEST(no_tokens_make_an_empty_plan)
+{
+    static float frequency[64];
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 0, 2, 16), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    call.aux = frequency;
+    CHECK_OK(roped_call_plan(&call, &err), &err);
+    CHECK(!call.table.wanted);
+}
+
+int main(void)
+{
+    RUN(outputs_are_inferred);
+    RUN(outputs_without_their_input_are_not_made);
+    RUN(a_dim_that_disagrees_names_who_set_it);
+    RUN(forms_are_chosen_by_rank_and_not_mixed);
+    RUN(types_are_bound_by_variables);
+    RUN(an_output_type_can_come_from_a_parameter);
+    RUN(a_plan_holds_positions_frequencies_and_the_wish_for_a_table);
+    RUN(no_tokens_make_an_empty_plan);
+    return check_done();
+}

@@ -1,0 +1,90 @@
+/*
+ * test_op.c - the operator table, and what its self-check finds.
+ */
+#include "check.h"
+
+#include "ops/rmsnorm.h"
+
+#include <roped/op.h>
+
+TEST(the_table_passes_its_own_check)
+{
+    struct roped_error err;
+    CHECK_OK(roped_op_check_table(&err), &err);
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        CHECK(roped_op_find(op->name) == op);
+        CHECK_INT(roped_op_index(op), i);
+    }
+    CHECK(roped_op_find("nobody") == NULL);
+}
+
+/* A copy of rmsnorm's descriptor to be spoilt. */
+static struct roped_op copy(void)
+{
+    return *roped_op_find("rmsnorm");
+}
+
+static void expect_defect(const struct roped_op *op, const char *part)
+{
+    struct roped_error err = {.text = ""};
+    CHECK_INT(roped_op_check(op, &err), ROPED_INTERNAL);
+    CHECK_CONTAINS(err.text, part);
+}
+
+TEST(the_check_finds_each_kind_of_defect)
+{
+    struct roped_op op = copy();
+    op.out[0].shape = "...rows q";
+    expect_defect(&op, "dim of output");
+    op = copy();
+    op.out[0].type = "Z";
+    expect_defect(&op, "type");
+    op = copy();
+    op.in[1].name = "x";
+    expect_defect(&op, "two inputs");
+    op = copy();
+    op.in[0].shape = "...rows H!";
+    expect_defect(&op, "bad dim");
+    op = copy();
+    op.param[0].init = -1;
+    op.param[0].min = 0;
+    op.param[0].max = 1;
+    expect_defect(&op, "default outside");
+    op = copy();
+    op.param[0].offset = op.params_bytes;
+    expect_defect(&op, "outside its struct");
+    op = copy();
+    op.param[1].name = "eps";
+    expect_defect(&op, "two parameters");
+    op = copy();
+    op.rule_doc = "";
+    expect_defect(&op, "rule");
+    op = copy();
+    op.in[0].doc = "";
+    expect_defect(&op, "no doc");
+}
+
+TEST(patterns_are_parsed_per_form)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    struct roped_port port = {"x", "T", "n hq d|...p 3 n|", 0};
+    CHECK_OK(roped_port_pattern(&port, 0, &pattern, &err), &err);
+    CHECK_INT(pattern.count, 3);
+    CHECK_TEXT(pattern.dim[1].name, "hq");
+    CHECK_OK(roped_port_pattern(&port, 1, &pattern, &err), &err);
+    CHECK(pattern.dim[0].is_pack);
+    CHECK_INT(pattern.dim[1].size, 3);
+    CHECK_OK(roped_port_pattern(&port, 2, &pattern, &err), &err);
+    CHECK_INT(pattern.count, 0);
+    CHECK_INT(roped_port_pattern(&port, 3, &pattern, &err), ROPED_INTERNAL);
+}
+
+int main(void)
+{
+    RUN(the_table_passes_its_own_check);
+    RUN(the_check_finds_each_kind_of_defect);
+    RUN(patterns_are_parsed_per_form);
+    return check_done();
+}

@@ -1,0 +1,155 @@
+/*
+ * fake_backend.c - a device that misbehaves on command.
+ */
+#include "unit/server/exec/fake_backend.h"
+
+#include <time.h>
+
+atomic_int fake_fail_at, fake_slow_ms, fake_n_live, fake_n_launches;
+atomic_bool fake_is_dead;
+
+void fake_reset(void)
+{
+    atomic_store(&fake_fail_at, 0);
+    atomic_store(&fake_slow_ms, 0);
+    atomic_store(&fake_is_dead, false);
+    atomic_store(&fake_n_launches, 0);
+}
+
+static enum roped_status maybe_fail(enum roped_status status,
+                                    struct roped_error *err)
+{
+    if (atomic_load(&fake_fail_at) > 0 &&
+        atomic_fetch_sub(&fake_fail_at, 1) == 1)
+        return roped_fail(err, status, "the fake device failed");
+    return ROPED_OK;
+}
+
+static enum roped_status fake_alloc(struct roped_backend *backend, size_t bytes,
+                                    void **out, struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_NO_MEMORY, err);
+    if (!status)
+        status = roped_backend_cpu.device_alloc(backend, bytes, out, err);
+    if (!status)
+        atomic_fetch_add(&fake_n_live, 1);
+    return status;
+}
+
+static void fake_free(struct roped_backend *backend, void *memory)
+{
+    if (memory)
+        atomic_fetch_sub(&fake_n_live, 1);
+    roped_backend_cpu.device_free(backend, memory);
+}
+
+static enum roped_status fake_upload(struct roped_queue *queue, void *device,
+                                     const void *host, size_t bytes,
+                                     struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status
+                  : roped_backend_cpu.upload(queue, device, host, bytes, err);
+}
+
+static enum roped_status fake_download(struct roped_queue *queue, void *host,
+                                       const void *device, size_t bytes,
+                                       struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status
+                  : roped_backend_cpu.download(queue, host, device, bytes, err);
+}
+
+static enum roped_status fake_launch(struct roped_queue *queue,
+                                     const struct roped_call *call,
+                                     struct roped_error *err)
+{
+    int ms = atomic_load(&fake_slow_ms);
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    atomic_fetch_add(&fake_n_launches, 1);
+    if (ms)
+        nanosleep(&pause, NULL);
+    return status ? status : roped_backend_cpu.launch(queue, call, err);
+}
+
+static enum roped_status fake_build(struct roped_queue *queue,
+                                    const struct roped_angles *angles,
+                                    int64_t first_row, int64_t rows,
+                                    float *device, struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status
+                  : roped_backend_cpu.build_table(queue, angles, first_row,
+                                                  rows, device, err);
+}
+
+static enum roped_status fake_wait(struct roped_queue *queue,
+                                   struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status : roped_backend_cpu.wait(queue, err);
+}
+
+static bool fake_is_healthy(struct roped_backend *backend)
+{
+    (void)backend;
+    return !atomic_load(&fake_is_dead);
+}
+
+static int fake_count(struct roped_error *err)
+{
+    (void)err;
+    return 1;
+}
+
+static enum roped_status fake_open(const struct roped_backend_options *options,
+                                   struct roped_backend **out,
+                                   struct roped_error *err)
+{
+    return roped_backend_cpu.open(options, out, err);
+}
+
+static void fake_close(struct roped_backend *backend)
+{
+    roped_backend_cpu.close(backend);
+}
+
+static void fake_info(struct roped_backend *backend,
+                      struct roped_device_info *out)
+{
+    roped_backend_cpu.info(backend, out);
+}
+
+static enum roped_status fake_queue_open(struct roped_backend *backend,
+                                         struct roped_queue **out,
+                                         struct roped_error *err)
+{
+    return roped_backend_cpu.queue_open(backend, out, err);
+}
+
+static void fake_queue_close(struct roped_queue *queue)
+{
+    roped_backend_cpu.queue_close(queue);
+}
+
+struct roped_backend_api fake_api = {
+    .name = "fake",
+    .device_count = fake_count,
+    .open = fake_open,
+    .close = fake_close,
+    .info = fake_info,
+    .is_healthy = fake_is_healthy,
+    .host_alloc = fake_alloc,
+    .host_free = fake_free,
+    .device_alloc = fake_alloc,
+    .device_free = fake_free,
+    .queue_open = fake_queue_open,
+    .queue_close = fake_queue_close,
+    .upload = fake_upload,
+    .download = fake_download,
+    .launch = fake_launch,
+    .build_table = fake_build,
+    .wait = fake_wait,
+};

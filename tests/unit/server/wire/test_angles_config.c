@@ -1,0 +1,371 @@
+/*
+ * test_angles_config.c - rotary tables from config.json files as models ship
+ * them: the members that matter and some of those that do not.
+ */
+#include "wire/angles_json.h"
+
+#include "check.h"
+
+#include <math.h>
+
+static const char llama_3_1_8b[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
+    "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+    "\"intermediate_size\":14336,\"max_position_embeddings\":131072,"
+    "\"mlp_bias\":false,\"model_type\":\"llama\",\"num_attention_heads\":32,"
+    "\"num_hidden_layers\":32,\"num_key_value_heads\":8,"
+    "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":8.0,"
+    "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+    "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+    "\"rope_theta\":500000.0,\"tie_word_embeddings\":false,"
+    "\"torch_dtype\":\"bfloat16\",\"vocab_size\":128256}";
+
+static const char qwen_2_5_7b_yarn[] =
+    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"hidden_size\":3584,"
+    "\"max_position_embeddings\":32768,\"max_window_layers\":28,"
+    "\"model_type\":\"qwen2\",\"num_attention_heads\":28,"
+    "\"num_key_value_heads\":4,\"rope_theta\":1000000.0,\"rope_scaling\":{"
+    "\"factor\":4.0,\"original_max_position_embeddings\":32768,"
+    "\"type\":\"yarn\"},\"sliding_window\":131072}";
+
+static const char deepseek_v3[] =
+    "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"hidden_size\":7168,"
+    "\"kv_lora_rank\":512,\"max_position_embeddings\":163840,"
+    "\"model_type\":\"deepseek_v3\",\"num_attention_heads\":128,"
+    "\"num_key_value_heads\":128,\"q_lora_rank\":1536,"
+    "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"quantization_config\":"
+    "{\"fmt\":\"e4m3\",\"weight_block_size\":[128,128]},\"rope_scaling\":{"
+    "\"beta_fast\":32,\"beta_slow\":1,\"factor\":40,\"mscale\":1.0,"
+    "\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":4096,"
+    "\"type\":\"yarn\"},\"rope_theta\":10000,\"v_head_dim\":128}";
+
+/* gemma-3-1b-it, as published with transformers 4 */
+static const char gemma_3_1b[] =
+    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"attn_logit_softcapping\":"
+    "null,\"head_dim\":256,\"hidden_size\":1152,\"max_position_embeddings\":"
+    "32768,\"model_type\":\"gemma3_text\",\"num_attention_heads\":4,"
+    "\"rope_local_base_freq\":10000,\"rope_scaling\":null,\"rope_theta\":"
+    "1000000,\"sliding_window\":512,\"sliding_window_pattern\":6}";
+
+/* gemma-3-27b-it, as transformers 5 writes it */
+static const char gemma_3_27b_v5[] =
+    "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":"
+    "\"gemma3\",\"text_config\":{\"head_dim\":128,\"hidden_size\":5376,"
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\"],"
+    "\"max_position_embeddings\":131072,\"model_type\":\"gemma3_text\","
+    "\"num_attention_heads\":32,\"rope_parameters\":{\"full_attention\":{"
+    "\"factor\":8.0,\"rope_theta\":1000000.0,\"rope_type\":\"linear\"},"
+    "\"sliding_attention\":{\"rope_theta\":10000.0,\"rope_type\":\"default\"}}"
+    "},\"vision_config\":{\"hidden_size\":1152,\"num_attention_heads\":16}}";
+
+static const char qwen_2_vl_7b[] =
+    "{\"architectures\":[\"Qwen2VLForConditionalGeneration\"],\"hidden_size\":"
+    "3584,\"max_position_embeddings\":32768,\"model_type\":\"qwen2_vl\","
+    "\"num_attention_heads\":28,\"num_key_value_heads\":4,\"rope_theta\":"
+    "1000000.0,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[16,24,"
+    "24]},\"vision_config\":{\"depth\":32,\"embed_dim\":1280}}";
+
+static const char phi_4_mini[] =
+    "{\"model_type\":\"phi3\",\"hidden_size\":3072,\"num_attention_heads\":24,"
+    "\"max_position_embeddings\":131072,\"original_max_position_embeddings\":"
+    "4096,\"partial_rotary_factor\":0.75,\"rope_theta\":10000.0}";
+
+static int read_sets(const char *name, const char *json,
+                     struct angles_json_set *sets)
+{
+    struct roped_error err;
+    int n = 0;
+    CHECK_OK(angles_json_read(name, json, strlen(json), sets, &n, &err), &err);
+    return n;
+}
+
+static void free_sets(struct angles_json_set *sets, int n)
+{
+    for (int i = 0; i < n; i++)
+        angles_json_fini(&sets[i]);
+}
+
+static void refuse(const char *json, const char *why)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    struct roped_error err = {0};
+    int n;
+    if (angles_json_read("t", json, strlen(json), sets, &n, &err) !=
+        ROPED_INVALID)
+        CHECK_FAIL("%s: not refused as invalid (%s)", json, err.text);
+    else
+        CHECK_CONTAINS(err.text, why);
+}
+
+TEST(llama_3_1)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    float storage[64];
+    struct roped_angles angles;
+    struct roped_error err;
+    int n = read_sets("llama", llama_3_1_8b, sets);
+    const struct roped_angle_set *set = &sets[0].set;
+    CHECK_INT(n, 1);
+    CHECK_TEXT(set->name, "llama");
+    CHECK_INT(set->params.scaling, ROPED_SCALING_LLAMA3);
+    CHECK_DOUBLE(set->params.theta, 500000, 0);
+    CHECK_DOUBLE(set->params.factor, 8, 0);
+    CHECK_DOUBLE(set->params.low_freq_factor, 1, 0);
+    CHECK_DOUBLE(set->params.high_freq_factor, 4, 0);
+    CHECK_INT(set->params.original_max_position, 8192);
+    CHECK_INT(set->params.max_position, 131072);
+    CHECK_INT(set->head_dim, 128);
+    CHECK_INT(set->rotary_dim, 128);
+    CHECK_INT(set->rows, 131072);
+    CHECK_OK(roped_angles_resolve(&set->params, &set->factors, 128, 128, 0,
+                                  storage, &angles, &err),
+             &err);
+    /* the ends: kept, and divided by 8 */
+    CHECK_DOUBLE(storage[0], 1, 0);
+    CHECK_DOUBLE(storage[63], pow(500000, -126.0 / 128) / 8, 1e-12);
+    free_sets(sets, n);
+}
+
+TEST(qwen_2_5_with_yarn)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("qwen", qwen_2_5_7b_yarn, sets);
+    const struct roped_angle_set *set = &sets[0].set;
+    CHECK_INT(set->params.scaling, ROPED_SCALING_YARN);
+    CHECK_DOUBLE(set->params.factor, 4, 0);
+    CHECK_INT(set->params.original_max_position, 32768);
+    CHECK_INT(set->head_dim, 128);
+    CHECK_INT(set->rows, 131072); /* what yarn is there for */
+    free_sets(sets, n);
+}
+
+TEST(deepseek_rotates_a_head_of_its_own)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("deepseek", deepseek_v3, sets);
+    const struct roped_angle_set *set = &sets[0].set;
+    CHECK_INT(set->head_dim, 64);
+    CHECK_INT(set->rotary_dim, 64);
+    CHECK_DOUBLE(set->params.theta, 10000, 0);
+    CHECK_DOUBLE(set->params.factor, 40, 0);
+    CHECK_DOUBLE(set->params.beta_fast, 32, 0);
+    CHECK_DOUBLE(set->params.mscale, 1, 0);
+    CHECK_DOUBLE(set->params.mscale_all_dim, 1, 0);
+    CHECK_INT(set->rows, 163840);
+    free_sets(sets, n);
+}
+
+/* Phi-3-mini-128k: 48 factors each; under both names of the type. */
+TEST(phi_3_with_its_factor_lists)
+{
+    static const char *const types[] = {"longrope", "su"};
+    for (int t = 0; t < 2; t++) {
+        struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+        struct buffer json;
+        buffer_init(&json);
+        buffer_printf(&json,
+                      "{\"model_type\":\"phi3\",\"hidden_size\":3072,"
+                      "\"num_attention_heads\":32,\"max_position_embeddings\":"
+                      "131072,\"original_max_position_embeddings\":4096,"
+                      "\"rope_theta\":10000.0,\"rope_scaling\":{\"type\":"
+                      "\"%s\"",
+                      types[t]);
+        for (int list = 0; list < 2; list++) {
+            buffer_text(&json, list ? ",\"long_factor\":["
+                                    : ",\"short_factor\""
+                                      ":[");
+            for (int i = 0; i < 48; i++)
+                buffer_printf(&json, "%s%.2f", i ? "," : "",
+                              1.0 + 0.05 * i + list);
+            buffer_text(&json, "]");
+        }
+        buffer_text(&json, "}}");
+        int n = read_sets("phi", json.text, sets);
+        const struct roped_angle_set *set = &sets[0].set;
+        CHECK_INT(set->params.scaling, ROPED_SCALING_LONGROPE);
+        CHECK_INT(set->params.original_max_position, 4096);
+        CHECK_INT(set->rotary_dim, 96);
+        CHECK_INT(set->factors.count, 48);
+        CHECK_DOUBLE(set->factors.short_factor[47], 3.35, 1e-6);
+        CHECK_DOUBLE(set->factors.long_factor[47], 4.35, 1e-6);
+        CHECK_INT(set->rows, 131072);
+        free_sets(sets, n);
+        buffer_fini(&json);
+    }
+}
+
+TEST(gemma_3_has_two_bases)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("gemma", gemma_3_1b, sets);
+    CHECK_INT(n, 2);
+    CHECK_TEXT(sets[0].set.name, "gemma.full_attention");
+    CHECK_DOUBLE(sets[0].set.params.theta, 1000000, 0);
+    CHECK_TEXT(sets[1].set.name, "gemma.sliding_attention");
+    CHECK_DOUBLE(sets[1].set.params.theta, 10000, 0);
+    CHECK_INT(sets[1].set.params.scaling, ROPED_SCALING_NONE);
+    CHECK_INT(sets[1].set.head_dim, 256); /* not 1152 / 4 */
+    free_sets(sets, n);
+}
+
+TEST(layer_types_become_tables)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("g", gemma_3_27b_v5, sets);
+    CHECK_INT(n, 2);
+    CHECK_TEXT(sets[0].set.name, "g.full_attention");
+    CHECK_INT(sets[0].set.params.scaling, ROPED_SCALING_LINEAR);
+    CHECK_DOUBLE(sets[0].set.params.factor, 8, 0);
+    CHECK_DOUBLE(sets[0].set.params.theta, 1000000, 0);
+    CHECK_TEXT(sets[1].set.name, "g.sliding_attention");
+    CHECK_INT(sets[1].set.params.scaling, ROPED_SCALING_NONE);
+    CHECK_DOUBLE(sets[1].set.params.theta, 10000, 0);
+    CHECK_INT(sets[1].set.rotary_dim, 128);
+    free_sets(sets, n);
+}
+
+TEST(qwen_2_vl_has_sections)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("vl", qwen_2_vl_7b, sets);
+    const struct roped_angle_params *params = &sets[0].set.params;
+    CHECK_INT(params->scaling, ROPED_SCALING_NONE);
+    CHECK_INT(params->mrope_section.count, 3);
+    CHECK_INT(params->mrope_section.value[0], 16);
+    CHECK_INT(params->mrope_section.value[2], 24);
+    CHECK_INT(params->mrope_interleaved, 0);
+    CHECK_INT(sets[0].set.rotary_dim, 128);
+    free_sets(sets, n);
+}
+
+TEST(partial_width_is_inside_or_outside)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("phi", phi_4_mini, sets);
+    CHECK_INT(sets[0].set.head_dim, 128);
+    CHECK_INT(sets[0].set.rotary_dim, 96);
+    free_sets(sets, n);
+    n = read_sets("x",
+                  "{\"head_dim\":80,\"rope_parameters\":{\"rope_type\":"
+                  "\"default\",\"partial_rotary_factor\":0.4,\"rope_theta\":"
+                  "5000}}",
+                  sets);
+    CHECK_INT(sets[0].set.rotary_dim, 32);
+    CHECK_DOUBLE(sets[0].set.params.theta, 5000, 0);
+    free_sets(sets, n);
+    n = read_sets("neox",
+                  "{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,"
+                  "\"num_attention_heads\":64,\"rotary_pct\":0.25,"
+                  "\"rotary_emb_base\":20000}",
+                  sets);
+    CHECK_INT(sets[0].set.rotary_dim, 24);
+    CHECK_DOUBLE(sets[0].set.params.theta, 20000, 0);
+    free_sets(sets, n);
+}
+
+TEST(nulls_and_zero_betas_are_defaults)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("x",
+                      "{\"head_dim\":64,\"rope_theta\":null,\"rope_parameters\""
+                      ":{\"rope_type\":\"yarn\",\"factor\":2,\"beta_fast\":0,"
+                      "\"beta_slow\":null,\"attention_factor\":null,"
+                      "\"original_max_position_embeddings\":2048,"
+                      "\"finetuned\":true}}",
+                      sets);
+    const struct roped_angle_params *params = &sets[0].set.params;
+    CHECK_DOUBLE(params->theta, 10000, 0);
+    CHECK(isnan(params->beta_fast));
+    CHECK(isnan(params->beta_slow));
+    CHECK(isnan(params->attention_factor));
+    CHECK_INT(params->truncate, 1);
+    free_sets(sets, n);
+}
+
+TEST(refuses_types_by_name)
+{
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
+           "rope_type 'xdrope' is unknown");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
+           "rope_type 5 is unknown");
+    refuse("{\"head_dim\":64,\"rope_scaling\":[]}",
+           "'rope_scaling' is an array, expected an object");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
+           "\"original_max_position_embeddings\":64,\"attn_factor\":0.5}}",
+           "'attn_factor' is 0.5");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"longrope\","
+           "\"short_mscale\":1.24}}",
+           "'short_mscale' is 1.24");
+}
+
+TEST(refuses_values_out_of_range)
+{
+    refuse("{\"head_dim\":64,\"rope_theta\":0}", "parameter 'theta': 0");
+    refuse("{\"head_dim\":64,\"rope_theta\":1e999}", "parameter 'theta'");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"linear\",\"factor\":"
+           "-2}}",
+           "parameter 'factor': -2");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"linear\"}}",
+           "missing parameter 'factor'");
+    refuse("{\"head_dim\":64,\"max_position_embeddings\":1.5,\"rope_theta\":1e4"
+           "}",
+           "parameter 'max_position': 1.5");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"mrope\","
+           "\"mrope_section\":[16,24,24]}}",
+           "parameter 'mrope_section': sum 64, expected rotary_dim/2 = 32");
+}
+
+TEST(refuses_widths_that_are_none)
+{
+    refuse("{\"rope_theta\":1e4}", "config: head width");
+    refuse("{\"hidden_size\":4096}", "config: head width");
+    refuse("{\"hidden_size\":4096,\"num_attention_heads\":0}",
+           "config: head width inf");
+    refuse("{\"head_dim\":64.5,\"rope_theta\":1}", "config: head width 64.5");
+    refuse("{\"head_dim\":10,\"rope_theta\":1e4,\"partial_rotary_factor\":0.5}",
+           "rotary width 5 of head_dim 10, expected an even");
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"partial_rotary_factor\":1.5}",
+           "'partial_rotary_factor' is 1.5");
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rotary_pct\":\"x\"}",
+           "'rotary_pct' is 'x'");
+}
+
+TEST(refuses_bad_layer_types)
+{
+    struct buffer json;
+    refuse("{\"head_dim\":64,\"rope_parameters\":{\"a/b\":{\"rope_type\":"
+           "\"default\"}}}",
+           "layer type 'a/b'");
+    refuse("{\"head_dim\":64,\"rope_parameters\":{\"\":{\"rope_type\":"
+           "\"default\"}}}",
+           "expected at most 63");
+    refuse("{\"head_dim\":64,\"rope_parameters\":{\"ok\":{},\"bad\":{"
+           "\"rope_type\":\"?\"}}}",
+           "rope_type '?' is unknown");
+    buffer_init(&json);
+    buffer_text(&json, "{\"head_dim\":64,\"rope_parameters\":{");
+    for (int i = 0; i <= ANGLES_JSON_MAX_SETS; i++)
+        buffer_printf(&json, "%s\"l%d\":{\"rope_theta\":10}", i ? "," : "", i);
+    buffer_text(&json, "}}");
+    refuse(json.text, "config: over 8 layer types");
+    buffer_fini(&json);
+}
+
+int main(void)
+{
+    RUN(llama_3_1);
+    RUN(qwen_2_5_with_yarn);
+    RUN(deepseek_rotates_a_head_of_its_own);
+    RUN(phi_3_with_its_factor_lists);
+    RUN(gemma_3_has_two_bases);
+    RUN(layer_types_become_tables);
+    RUN(qwen_2_vl_has_sections);
+    RUN(partial_width_is_inside_or_outside);
+    RUN(nulls_and_zero_betas_are_defaults);
+    RUN(refuses_types_by_name);
+    RUN(refuses_values_out_of_range);
+    RUN(refuses_widths_that_are_none);
+    RUN(refuses_bad_layer_types);
+    return check_done();
+}

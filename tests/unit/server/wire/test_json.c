@@ -1,0 +1,312 @@
+/*
+ * test_json.c - what is JSON and what is not, to the letter of RFC 8259.
+ */
+#include "wire/json.h"
+
+#include "check.h"
+
+#include <cjson/cJSON.h>
+#include <roped/status.h>
+#include <time.h>
+
+#define PREFIX "failed to parse the request JSON buffer: "
+
+static enum roped_status parse(const char *text, size_t bytes,
+                               struct roped_error *err)
+{
+    struct cJSON *tree = NULL;
+    /* no NUL behind: a read past the end is seen by the sanitizer */
+    char *copy = malloc(bytes ? bytes : 1);
+    memcpy(copy, text, bytes);
+    enum roped_status status = json_parse(copy, bytes, &tree, err);
+    free(copy);
+    if ((status == ROPED_OK) != (tree != NULL))
+        CHECK_FAIL("status %d with tree %p", (int)status, (void *)tree);
+    json_free(tree);
+    return status;
+}
+
+static void accept(const char *text)
+{
+    struct roped_error err;
+    if (parse(text, strlen(text), &err))
+        CHECK_FAIL("%s refused: %s", text, err.text);
+}
+
+static void refuse_bytes(const char *text, size_t bytes, const char *why)
+{
+    struct roped_error err = {0};
+    if (parse(text, bytes, &err) != ROPED_INVALID) {
+        CHECK_FAIL("%s not refused as invalid", text);
+        return;
+    }
+    CHECK_CONTAINS(err.text, PREFIX);
+    CHECK_CONTAINS(err.text, why);
+}
+
+static void refuse(const char *text, const char *why)
+{
+    refuse_bytes(text, strlen(text), why);
+}
+
+TEST(accepts_what_is_json)
+{
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "0",
+        "-0",
+        "1.5e+10",
+        "1E-3",
+        "true",
+        "false",
+        "null",
+        "\"\"",
+        " \t\r\n[ 1 , {\"a\" : [ ] } ] \n",
+        "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"",
+        "\"\\ud83d\\ude00\"",
+        "\"\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80"
+        "\xF4\x8F\xBF\xBF\x7F\"",
+        "{\"a\":1,\"A\":2}",
+        "123456789012345678901234567890"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        accept(texts[i]);
+}
+
+TEST(refuses_broken_structure)
+{
+    refuse("", "empty at 0");
+    refuse("  ", "unexpected end at 2");
+    refuse("[1,]", "invalid value at 3");
+    refuse("[1", "at 2");
+    refuse("[1 2]", "expected ',' or a closing bracket at 3");
+    refuse("{\"a\"}", "expected ':' at 4");
+    refuse("{\"a\":1,}", "expected a name at 7");
+    refuse("{a:1}", "expected a name at 1");
+    refuse("{\"a\":1]", "at 6");
+    refuse("[]x", "something follows the value at 2");
+    refuse("[] []", "something follows");
+    refuse("tru", "invalid value");
+    refuse("nul", "invalid value");
+    refuse("'a'", "invalid value at 0");
+    refuse("/**/1", "invalid value");
+    refuse("\xEF\xBB\xBF{}", "invalid value at 0"); /* byte order mark */
+    refuse_bytes("{}\0", 3, "something follows");
+    refuse_bytes("[\0]", 3, "invalid");
+}
+
+TEST(refuses_numbers_that_cjson_takes)
+{
+    refuse("[01]", "leading zero at 2");
+    refuse("[-01]", "leading zero");
+    refuse("[5.]", "invalid number at 3");
+    refuse("[.5]", "invalid value");
+    refuse("[+1]", "invalid value");
+    refuse("[1e]", "invalid number");
+    refuse("[-]", "invalid number");
+    refuse("[0x10]", "at 2");
+    refuse("[1.2.3]", "at 4");
+    refuse("[0.10000000000000000000000000000000000000000000000000000000000001]",
+           "over 63 characters");
+}
+
+TEST(says_what_to_do_about_nan)
+{
+    refuse("[NaN]", "binary data");
+    refuse("[Infinity]", "binary data");
+    refuse("[-Infinity]", "binary data");
+}
+
+TEST(refuses_bad_strings)
+{
+    refuse("\"abc", "unterminated string at 4");
+    refuse("\"a\nb\"", "control character in a string at 2");
+    refuse("\"\\x\"", "invalid escape");
+    refuse("\"\\u12g4\"", "invalid \\u escape");
+    refuse("\"\\u12", "invalid \\u escape");
+    refuse("\"\\", "invalid escape");
+    refuse("\"\\u0000\"", "NUL in a string");
+    refuse("\"\\ud83d\"", "lone surrogate");
+    refuse("\"\\ud83dx\"", "lone surrogate");
+    refuse("\"\\ud83d\\n\"", "lone surrogate");
+    refuse("\"\\ud83d\\u0041\"", "lone surrogate");
+    refuse("\"\\ude00\"", "lone surrogate");
+    refuse("\"\\ud83d\\", "lone surrogate");
+    refuse_bytes("\"\\\0\"", 4, "invalid escape");
+}
+
+TEST(refuses_what_is_not_utf8)
+{
+    static const char *const bad[] = {"\x80",
+                                      "\xC0\xAF",
+                                      "\xC1\xBF",
+                                      "\xC3",
+                                      "\xE0\x9F\xBF",
+                                      "\xE2\x82",
+                                      "\xED\xA0\x80",
+                                      "\xF0\x8F\xBF\xBF",
+                                      "\xF4\x90\x80\x80",
+                                      "\xF5\x80\x80\x80",
+                                      "\xFF"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "\"%s\"", bad[i]);
+        refuse(text, "invalid UTF-8 at 1");
+    }
+}
+
+TEST(refuses_control_characters_in_names)
+{
+    accept("{\"a\":\"\\n\"}");
+    refuse("{\"a\\n\":1}", "control character in a name");
+    refuse("{\"a\\u001f\":1}", "control character in a name");
+    refuse("{\"a\\u007f\":1}", "control character in a name");
+    refuse("{\"a\x7F\":1}", "control character in a name");
+    refuse("{\"a\\u0000\":1}", "NUL");
+}
+
+TEST(refuses_duplicate_names_however_written)
+{
+    refuse("{\"a\":1,\"a\":2}", "duplicate name 'a'");
+    refuse("[[{\"x\":{\"b\":1,\"c\":2,\"\\u0062\":3}}]]", "duplicate name 'b'");
+    accept("{\"a\":{\"a\":1},\"b\":{\"a\":1}}");
+}
+
+/* An object of n members, the last named like the first if asked for. */
+static char *wide_object(int n, bool has_duplicate, size_t *bytes)
+{
+    char *text = malloc((size_t)n * 16 + 16), *at = text;
+    *at++ = '{';
+    for (int i = 0; i < n; i++)
+        at += snprintf(at, 16, "%s\"%x\":0", i ? "," : "",
+                       has_duplicate && i == n - 1 ? 0 : i);
+    *at++ = '}';
+    *bytes = (size_t)(at - text);
+    return text;
+}
+
+TEST(finds_duplicates_among_many_in_little_time)
+{
+    struct roped_error err;
+    size_t bytes;
+    for (int n = 15; n <= 18; n++) {
+        char *text = wide_object(n, false, &bytes);
+        CHECK_OK(parse(text, bytes, &err), &err);
+        free(text);
+        text = wide_object(n, true, &bytes);
+        refuse_bytes(text, bytes, "duplicate name '0'");
+        free(text);
+    }
+    char *text = wide_object(100000, true, &bytes);
+    clock_t start = clock();
+    refuse_bytes(text, bytes, "duplicate name '0'");
+    /* all pairs would be 5e9 comparisons: half a minute and more */
+    CHECK(clock() - start < 5 * CLOCKS_PER_SEC);
+    free(text);
+}
+
+TEST(bounds_the_nesting)
+{
+    char text[64];
+    for (int depth = 16; depth <= 17; depth++) {
+        memset(text, '[', (size_t)depth);
+        text[depth] = '1';
+        memset(text + depth + 1, ']', (size_t)depth);
+        text[2 * depth + 1] = '\0';
+        if (depth == 16)
+            accept(text);
+        else
+            refuse(text, "nested over 16 deep at 16");
+    }
+    accept("[[[]],[[]],[[[[]]]]]"); /* siblings do not add up */
+}
+
+TEST(notes_numbers_that_are_not_sizes)
+{
+    static const struct {
+        const char *text;
+        size_t at;
+    } cases[] = {{"[0,12,9007199254740991]", JSON_NOWHERE},
+                 {"[\"1.5\",{\"-1\":2}]", JSON_NOWHERE},
+                 {"[1,2.0]", 3},
+                 {"[1,2e0,3.0]", 3},
+                 {"[-0]", 1},
+                 {"{\"a\":-1}", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct roped_error err;
+        struct cJSON *tree;
+        size_t at;
+        CHECK_OK(json_parse_sizes(cases[i].text, strlen(cases[i].text), &tree,
+                                  &at, &err),
+                 &err);
+        CHECK_INT(at, cases[i].at);
+        json_free(tree);
+    }
+}
+
+TEST(sizes_are_integers_to_2_53)
+{
+    static const struct {
+        const char *text;
+        int64_t size; /* -1: none */
+    } cases[] = {{"0", 0},
+                 {"4096", 4096},
+                 {"9007199254740991", 9007199254740991},
+                 {"9007199254740992", -1},
+                 {"1e999", -1},
+                 {"-1", -1},
+                 {"1.5", -1},
+                 {"\"1\"", -1},
+                 {"null", -1},
+                 {"[1]", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct roped_error err;
+        struct cJSON *tree;
+        uint64_t size = 0;
+        CHECK_OK(json_parse(cases[i].text, strlen(cases[i].text), &tree, &err),
+                 &err);
+        CHECK_INT(json_is_size(tree, &size), cases[i].size >= 0);
+        if (cases[i].size >= 0)
+            CHECK_INT(size, cases[i].size);
+        json_free(tree);
+    }
+    uint64_t size;
+    CHECK(!json_is_size(NULL, &size));
+}
+
+TEST(members_are_found_by_exact_name)
+{
+    static const char text[] = "{\"Name\":1,\"name\":\"x\",\"list\":[1]}";
+    struct roped_error err;
+    struct cJSON *tree;
+    char found[64];
+    CHECK_OK(json_parse(text, strlen(text), &tree, &err), &err);
+    CHECK_TEXT(json_text(json_member(tree, "name"), found, sizeof found),
+               "'x'");
+    CHECK_TEXT(json_text(json_member(tree, "Name"), found, sizeof found), "1");
+    CHECK_TEXT(json_text(json_member(tree, "list"), found, sizeof found),
+               "an array");
+    CHECK(!json_member(tree, "NAME"));
+    CHECK(!json_member(json_member(tree, "list"), "name"));
+    CHECK(!json_member(NULL, "name"));
+    CHECK_TEXT(json_text(NULL, found, sizeof found), "nothing");
+    json_free(tree);
+}
+
+int main(void)
+{
+    RUN(accepts_what_is_json);
+    RUN(refuses_broken_structure);
+    RUN(refuses_numbers_that_cjson_takes);
+    RUN(says_what_to_do_about_nan);
+    RUN(refuses_bad_strings);
+    RUN(refuses_what_is_not_utf8);
+    RUN(refuses_control_characters_in_names);
+    RUN(refuses_duplicate_names_however_written);
+    RUN(finds_duplicates_among_many_in_little_time);
+    RUN(bounds_the_nesting);
+    RUN(notes_numbers_that_are_not_sizes);
+    RUN(sizes_are_integers_to_2_53);
+    RUN(members_are_found_by_exact_name);
+    return check_done();
+}

@@ -1,0 +1,320 @@
+/*
+ * test_kserve_meta.c - documents about models: strict JSON, with what clients
+ * insist on, for every operator of the table.
+ */
+#include "wire/kserve_meta.h"
+
+#include "check.h"
+#include "wire/json.h"
+
+#include <cjson/cJSON.h>
+
+/* The tree of what was written; frees the buffer. */
+static struct cJSON *tree_of(struct buffer *buffer)
+{
+    struct cJSON *tree = NULL;
+    struct roped_error err;
+    CHECK(!buffer->has_failed);
+    if (json_parse(buffer->text, buffer->bytes, &tree, &err))
+        CHECK_FAIL("%s in %s", err.text, buffer->text);
+    buffer_fini(buffer);
+    return tree;
+}
+
+static const char *text_of(const struct cJSON *object, const char *name)
+{
+    const struct cJSON *node = json_member(object, name);
+    return cJSON_IsString(node) ? node->valuestring : NULL;
+}
+
+static const struct cJSON *item_named(const struct cJSON *array,
+                                      const char *name)
+{
+    const struct cJSON *item;
+    cJSON_ArrayForEach(item, array)
+    {
+        const char *found = text_of(item, "name");
+        if (found && strcmp(found, name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+static bool has_text(const struct cJSON *array, const char *text)
+{
+    const struct cJSON *item;
+    cJSON_ArrayForEach(item, array)
+    {
+        if (cJSON_IsString(item) && strcmp(item->valuestring, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static struct cJSON *model_of(const char *name)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    kserve_write_model(&buffer, roped_op_find(name), "cuda");
+    return tree_of(&buffer);
+}
+
+TEST(the_server_lists_its_extensions)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    kserve_write_server(&buffer, "triton", "0.1.0");
+    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *extensions = json_member(tree, "extensions");
+    CHECK_TEXT(text_of(tree, "name"), "triton");
+    CHECK_TEXT(text_of(tree, "version"), "0.1.0");
+    /* without this perf_analyzer shows no server side */
+    CHECK(has_text(extensions, "statistics"));
+    CHECK(has_text(extensions, "binary_tensor_data"));
+    CHECK(!has_text(extensions, "system_shared_memory"));
+    json_free(tree);
+}
+
+/* Every tensor of every operator has the members that clients read. */
+static void check_tensors(const struct cJSON *array,
+                          const struct roped_port *ports, int n,
+                          const char *type, const char *shape)
+{
+    CHECK_INT(cJSON_GetArraySize(array), n);
+    for (int i = 0; i < n; i++) {
+        const struct cJSON *tensor = cJSON_GetArrayItem(array, i), *dim;
+        CHECK_TEXT(text_of(tensor, "name"), ports[i].name);
+        CHECK(text_of(tensor, type) != NULL);
+        CHECK(cJSON_IsArray(json_member(tensor, shape)));
+        CHECK(cJSON_GetArraySize(json_member(tensor, shape)) > 0);
+        cJSON_ArrayForEach(dim, json_member(tensor, shape))
+        {
+            CHECK(cJSON_IsNumber(dim) && dim->valuedouble >= -1);
+        }
+    }
+}
+
+TEST(metadata_and_config_name_the_same_tensors)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        struct buffer buffer;
+        struct cJSON *model = model_of(op->name);
+        CHECK_TEXT(text_of(model, "name"), op->name);
+        CHECK_TEXT(text_of(model, "platform"), "roped_cuda");
+        CHECK(has_text(json_member(model, "versions"), "1"));
+        check_tensors(json_member(model, "inputs"), op->in, roped_op_inputs(op),
+                      "datatype", "shape");
+        check_tensors(json_member(model, "outputs"), op->out,
+                      roped_op_outputs(op), "datatype", "shape");
+        json_free(model);
+        buffer_init(&buffer);
+        kserve_write_config(&buffer, op, "cpu");
+        struct cJSON *config = tree_of(&buffer);
+        CHECK_TEXT(text_of(config, "name"), op->name);
+        CHECK_TEXT(text_of(config, "backend"), "roped");
+        CHECK_INT(json_member(config, "max_batch_size")->valuedouble, 0);
+        check_tensors(json_member(config, "input"), op->in, roped_op_inputs(op),
+                      "data_type", "dims");
+        check_tensors(json_member(config, "output"), op->out,
+                      roped_op_outputs(op), "data_type", "dims");
+        json_free(config);
+    }
+}
+
+TEST(a_port_of_many_types_states_the_widest)
+{
+    struct cJSON *model = model_of("rope");
+    const struct cJSON *q = item_named(json_member(model, "inputs"), "q");
+    const struct cJSON *params = json_member(q, "parameters");
+    CHECK_TEXT(text_of(q, "datatype"), "FP32");
+    CHECK_INT(cJSON_GetArraySize(json_member(q, "shape")), 3);
+    CHECK_INT(json_member(q, "shape")->child->valuedouble, -1);
+    CHECK_TEXT(text_of(params, "datatypes"), "FP32,BF16,FP16");
+    CHECK_TEXT(text_of(params, "shape"), "n hq d|n hqd|bs s d");
+    CHECK(!json_member(params, "content_datatype"));
+    const struct cJSON *positions =
+        item_named(json_member(model, "inputs"), "positions");
+    CHECK_TEXT(text_of(positions, "datatype"), "INT64");
+    json_free(model);
+}
+
+TEST(fp8_is_uint8_with_the_default_format)
+{
+    struct buffer buffer;
+    struct cJSON *model = model_of("rope_quantize");
+    const struct cJSON *q = item_named(json_member(model, "outputs"), "q_rope");
+    const struct cJSON *params = json_member(q, "parameters");
+    CHECK_TEXT(text_of(q, "datatype"), "UINT8");
+    CHECK_TEXT(text_of(params, "datatypes"), "UINT8");
+    CHECK_TEXT(text_of(params, "content_datatype"), "F8_E4M3");
+    CHECK_TEXT(text_of(params, "content_datatypes"), "F8_E4M3,F8_E5M2");
+    json_free(model);
+    buffer_init(&buffer);
+    kserve_write_config(&buffer, roped_op_find("rope_quantize"), "cpu");
+    struct cJSON *config = tree_of(&buffer);
+    q = item_named(json_member(config, "output"), "q_rope");
+    CHECK_TEXT(text_of(q, "data_type"), "TYPE_UINT8");
+    CHECK_TEXT(text_of(json_member(q, "parameters"), "content_datatype"),
+               "F8_E4M3");
+    json_free(config);
+}
+
+TEST(optional_inputs_are_marked)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    kserve_write_config(&buffer, roped_op_find("rope"), "cpu");
+    struct cJSON *config = tree_of(&buffer);
+    const struct cJSON *inputs = json_member(config, "input");
+    CHECK(cJSON_IsFalse(json_member(item_named(inputs, "q"), "optional")));
+    CHECK(cJSON_IsTrue(json_member(item_named(inputs, "k"), "optional")));
+    json_free(config);
+}
+
+static void check_duration(const struct cJSON *stats, const char *name,
+                           double count, double ns)
+{
+    const struct cJSON *duration = json_member(stats, name);
+    if (!duration) {
+        CHECK_FAIL("no '%s'", name);
+        return;
+    }
+    CHECK_DOUBLE(json_member(duration, "count")->valuedouble, count, 0);
+    CHECK_DOUBLE(json_member(duration, "ns")->valuedouble, ns, 0);
+}
+
+TEST(statistics_have_all_eight_members)
+{
+    const struct roped_op *ops[2] = {roped_op_at(0), roped_op_at(1)};
+    struct kserve_statistics statistics[2] = {{.last_inference_ms = 5,
+                                               .success_count = 3,
+                                               .success_ns = 300,
+                                               .fail_count = 1,
+                                               .fail_ns = 10,
+                                               .execution_count = 2,
+                                               .queue_ns = 4,
+                                               .compute_input_ns = 6,
+                                               .compute_infer_ns = 7,
+                                               .compute_output_ns = 8}};
+    struct buffer buffer;
+    buffer_init(&buffer);
+    kserve_write_statistics(&buffer, ops, statistics, 2);
+    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *models = json_member(tree, "model_stats");
+    CHECK_INT(cJSON_GetArraySize(models), 2);
+    const struct cJSON *model = models->child;
+    const struct cJSON *stats = json_member(model, "inference_stats");
+    CHECK_TEXT(text_of(model, "name"), ops[0]->name);
+    CHECK_TEXT(text_of(model, "version"), "1"); /* perf_analyzer runs stoll */
+    CHECK_INT(json_member(model, "inference_count")->valuedouble, 3);
+    CHECK_INT(json_member(model, "execution_count")->valuedouble, 2);
+    CHECK_INT(json_member(model, "last_inference")->valuedouble, 5);
+    check_duration(stats, "success", 3, 300);
+    check_duration(stats, "fail", 1, 10);
+    check_duration(stats, "queue", 3, 4);
+    check_duration(stats, "compute_input", 3, 6);
+    check_duration(stats, "compute_infer", 3, 7);
+    check_duration(stats, "compute_output", 3, 8);
+    check_duration(stats, "cache_hit", 0, 0);
+    check_duration(stats, "cache_miss", 0, 0);
+    const struct cJSON *batch = json_member(model, "batch_stats")->child;
+    CHECK_INT(json_member(batch, "batch_size")->valuedouble, 1);
+    check_duration(batch, "compute_infer", 3, 7);
+    CHECK(cJSON_IsObject(json_member(model, "response_stats")));
+    CHECK(cJSON_IsArray(json_member(model, "memory_usage")));
+    json_free(tree);
+}
+
+TEST(the_index_lists_every_operator)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    kserve_write_index(&buffer);
+    struct cJSON *tree = tree_of(&buffer);
+    CHECK_INT(cJSON_GetArraySize(tree), roped_op_count());
+    const struct cJSON *rope = item_named(tree, "rope");
+    CHECK_TEXT(text_of(rope, "version"), "1");
+    CHECK_TEXT(text_of(rope, "state"), "READY");
+    CHECK_TEXT(text_of(rope, "reason"), "");
+    json_free(tree);
+}
+
+/* ------------------------------------------------- the operator, described */
+
+TEST(a_description_says_all_of_the_descriptor)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        struct buffer buffer;
+        buffer_init(&buffer);
+        describe_write_op(&buffer, op);
+        struct cJSON *tree = tree_of(&buffer);
+        const struct cJSON *params = json_member(tree, "parameters");
+        CHECK_TEXT(text_of(tree, "name"), op->name);
+        CHECK_TEXT(text_of(tree, "summary"), op->summary);
+        CHECK_TEXT(text_of(tree, "since"), op->since);
+        CHECK_INT(cJSON_GetArraySize(json_member(tree, "inputs")),
+                  roped_op_inputs(op));
+        CHECK_INT(cJSON_GetArraySize(json_member(tree, "outputs")),
+                  roped_op_outputs(op));
+        CHECK_INT(cJSON_GetArraySize(params), roped_op_params(op));
+        for (int p = 0; p < roped_op_params(op); p++)
+            CHECK_TEXT(text_of(item_named(params, op->param[p].name), "doc"),
+                       op->param[p].doc);
+        CHECK((op->rule_doc != NULL) == (text_of(tree, "rule") != NULL));
+        json_free(tree);
+    }
+}
+
+TEST(parameters_have_defaults_bounds_and_choices)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    describe_write_op(&buffer, roped_op_find("rope"));
+    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *params = json_member(tree, "parameters");
+    const struct cJSON *theta = item_named(params, "theta");
+    CHECK_TEXT(text_of(theta, "kind"), "float");
+    CHECK_DOUBLE(json_member(theta, "default")->valuedouble, 10000, 0);
+    CHECK_DOUBLE(json_member(theta, "above")->valuedouble, 0, 0);
+    CHECK(!json_member(theta, "max")); /* DBL_MAX is no bound */
+    const struct cJSON *factor = item_named(params, "factor");
+    CHECK(!json_member(factor, "default"));
+    const struct cJSON *style = item_named(params, "style");
+    CHECK_TEXT(text_of(style, "default"), "neox");
+    CHECK_INT(cJSON_GetArraySize(json_member(style, "choices")), 2);
+    CHECK(has_text(json_member(style, "choices"), "gptj"));
+    const struct cJSON *offset = item_named(params, "offset");
+    CHECK_DOUBLE(json_member(offset, "min")->valuedouble, 0, 0);
+    CHECK_DOUBLE(json_member(offset, "max")->valuedouble, (1 << 24) - 1, 0);
+    CHECK(cJSON_IsFalse(json_member(item_named(params, "inverse"), "default")));
+    json_free(tree);
+}
+
+TEST(the_list_of_operators)
+{
+    struct buffer buffer;
+    buffer_init(&buffer);
+    describe_write_ops(&buffer);
+    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *ops = json_member(tree, "operators");
+    CHECK_INT(cJSON_GetArraySize(ops), roped_op_count());
+    CHECK(item_named(ops, "rmsnorm") != NULL);
+    json_free(tree);
+}
+
+int main(void)
+{
+    RUN(the_server_lists_its_extensions);
+    RUN(metadata_and_config_name_the_same_tensors);
+    RUN(a_port_of_many_types_states_the_widest);
+    RUN(fp8_is_uint8_with_the_default_format);
+    RUN(optional_inputs_are_marked);
+    RUN(statistics_have_all_eight_members);
+    RUN(the_index_lists_every_operator);
+    RUN(a_description_says_all_of_the_descriptor);
+    RUN(parameters_have_defaults_bounds_and_choices);
+    RUN(the_list_of_operators);
+    return check_done();
+}

@@ -1,0 +1,147 @@
+/*
+ * test_openapi.c - the OpenAPI document: strict JSON, every operator and
+ * parameter in it, nothing in it twice. With a path as argument, writes the
+ * document there, for validators.
+ */
+#include "wire/openapi.h"
+
+#include "check.h"
+#include "wire/json.h"
+
+#include <cjson/cJSON.h>
+#include <roped/op.h>
+
+static struct cJSON *document;
+
+static const struct cJSON *operation(const char *path, const char *method)
+{
+    return json_member(json_member(json_member(document, "paths"), path),
+                       method);
+}
+
+static const struct cJSON *parameter(const struct cJSON *post, const char *name)
+{
+    const struct cJSON *item;
+    cJSON_ArrayForEach(item, json_member(post, "parameters"))
+    {
+        if (strcmp(json_member(item, "name")->valuestring, name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+TEST(is_version_3_1)
+{
+    const struct cJSON *info = json_member(document, "info");
+    CHECK_TEXT(json_member(document, "openapi")->valuestring, "3.1.0");
+    CHECK_TEXT(json_member(info, "version")->valuestring, "1.2.3");
+    CHECK_TEXT(json_member(info, "title")->valuestring, "roped");
+}
+
+TEST(every_operator_has_its_path_and_parameters)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        char path[128];
+        snprintf(path, sizeof path, "/v1/%s", op->name);
+        CHECK(operation(path, "get") != NULL);
+        const struct cJSON *post = operation(path, "post");
+        CHECK_TEXT(json_member(post, "summary")->valuestring, op->summary);
+        for (int p = 0; p < roped_op_params(op); p++) {
+            const struct cJSON *param = parameter(post, op->param[p].name);
+            if (!param) {
+                CHECK_FAIL("%s: no parameter '%s'", path, op->param[p].name);
+                continue;
+            }
+            CHECK_TEXT(json_member(param, "in")->valuestring, "query");
+            CHECK(cJSON_IsObject(json_member(param, "schema")));
+        }
+        CHECK((parameter(post, "table") != NULL) ==
+              (op->angles_offset != ROPED_NO_ANGLES));
+        CHECK(parameter(post, "fp8") != NULL);
+        CHECK_INT(cJSON_GetArraySize(json_member(post, "x-roped-inputs")),
+                  roped_op_inputs(op));
+    }
+}
+
+TEST(schemas_have_ranges_defaults_and_choices)
+{
+    const struct cJSON *post = operation("/v1/rope", "post");
+    const struct cJSON *theta = json_member(parameter(post, "theta"), "schema");
+    CHECK_TEXT(json_member(theta, "type")->valuestring, "number");
+    CHECK_DOUBLE(json_member(theta, "default")->valuedouble, 10000, 0);
+    CHECK_DOUBLE(json_member(theta, "exclusiveMinimum")->valuedouble, 0, 0);
+    CHECK(!json_member(theta, "maximum"));
+    const struct cJSON *style = json_member(parameter(post, "style"), "schema");
+    CHECK_INT(cJSON_GetArraySize(json_member(style, "enum")), 2);
+    CHECK_TEXT(json_member(style, "default")->valuestring, "neox");
+    const struct cJSON *offset =
+        json_member(parameter(post, "offset"), "schema");
+    CHECK_TEXT(json_member(offset, "type")->valuestring, "integer");
+    CHECK_DOUBLE(json_member(offset, "maximum")->valuedouble, (1 << 24) - 1, 0);
+}
+
+TEST(operators_answer_with_every_code)
+{
+    static const char *const codes[] = {"200", "400", "404", "413", "503"};
+    const struct cJSON *post = operation("/v1/rmsnorm", "post");
+    const struct cJSON *body = json_member(post, "requestBody");
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        CHECK(json_member(json_member(post, "responses"), codes[i]) != NULL);
+    CHECK(json_member(json_member(body, "content"),
+                      "application/x-safetensors") != NULL);
+}
+
+TEST(the_other_routes_are_there)
+{
+    static const char *const routes[][2] = {
+        {"/", "get"},
+        {"/v1", "get"},
+        {"/v1/tables", "get"},
+        {"/v1/tables/{name}", "get"},
+        {"/v1/tables/{name}", "put"},
+        {"/v1/tables/{name}", "delete"},
+        {"/v2", "get"},
+        {"/v2/health/live", "get"},
+        {"/v2/health/ready", "get"},
+        {"/v2/models/{model}", "get"},
+        {"/v2/models/{model}/infer", "post"},
+        {"/v2/models/stats", "get"},
+        {"/v2/repository/index", "post"},
+        {"/metrics", "get"},
+        {"/openapi.json", "get"}};
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const struct cJSON *found = operation(routes[i][0], routes[i][1]);
+        if (!found || !json_member(found, "responses"))
+            CHECK_FAIL("no %s of %s", routes[i][1], routes[i][0]);
+    }
+}
+
+int main(int n_arguments, char **arguments)
+{
+    struct roped_error err;
+    struct buffer buffer;
+    buffer_init(&buffer);
+    openapi_write(&buffer, "1.2.3");
+    if (n_arguments > 1) {
+        FILE *file = fopen(arguments[1], "w");
+        if (!file || fwrite(buffer.text, 1, buffer.bytes, file) != buffer.bytes)
+            perror(arguments[1]);
+        if (file)
+            fclose(file);
+    }
+    /* strict: a duplicate path or parameter member is an error */
+    if (buffer.has_failed ||
+        json_parse(buffer.text, buffer.bytes, &document, &err)) {
+        fprintf(stderr, "not JSON: %s\n", err.text);
+        return EXIT_FAILURE;
+    }
+    RUN(is_version_3_1);
+    RUN(every_operator_has_its_path_and_parameters);
+    RUN(schemas_have_ranges_defaults_and_choices);
+    RUN(operators_answer_with_every_code);
+    RUN(the_other_routes_are_there);
+    json_free(document);
+    buffer_fini(&buffer);
+    return check_done();
+}
