@@ -98,7 +98,7 @@ static enum roped_status set_number(struct config *config,
     double value;
     bool is_whole = row->kind != SECONDS;
     snprintf(expected, sizeof expected, "%.15g to %.15g%s", row->min, row->max,
-             row->kind == BYTES     ? " (bytes; k, m, g)"
+             row->kind == BYTES     ? " (bytes; k, m, g, t)"
              : row->kind == SECONDS ? " (seconds)"
                                     : "");
     if (!parse_number(text, row->kind == BYTES, &value) || value < row->min ||
@@ -228,6 +228,25 @@ static char *trim(char *text)
     return text;
 }
 
+/* One line of a file, which it changes: a setting, a comment, or nothing. */
+static enum roped_status read_line(struct config *config, char *line,
+                                   const struct source *source,
+                                   struct roped_error *err)
+{
+    line[strcspn(line, "#")] = '\0';
+    char *key = trim(line), *equals = strchr(key, '=');
+    if (!*key)
+        return ROPED_OK;
+    if (!equals)
+        return refuse(source, "line", key, "key = value", err);
+    *equals = '\0';
+    const char *value = trim(equals + 1);
+    key = trim(key);
+    const struct row *row = find_row(key, strlen(key));
+    return row ? set_value(config, row, source, value, err)
+               : unknown_key(source, key, err);
+}
+
 static enum roped_status read_file(struct config *config, const char *path,
                                    struct roped_error *err)
 {
@@ -241,21 +260,15 @@ static enum roped_status read_file(struct config *config, const char *path,
                           strerror(errno));
     while (!status && fgets(line, sizeof line, file)) {
         source.line++;
-        line[strcspn(line, "#")] = '\0';
-        char *key = trim(line), *equals = strchr(key, '=');
-        if (!*key)
-            continue;
-        if (!equals) {
-            status = refuse(&source, "line", key, "key = value", err);
-            break;
-        }
-        *equals = '\0';
-        char *value = trim(equals + 1);
-        key = trim(key);
-        const struct row *row = find_row(key, strlen(key));
-        status = row ? set_value(config, row, &source, value, err)
-                     : unknown_key(&source, key, err);
+        bool is_whole = strchr(line, '\n') || feof(file);
+        status = is_whole ? read_line(config, line, &source, err)
+                          : refuse(&source, "line", line,
+                                   "at most 1022 characters", err);
     }
+    if (!status && ferror(file))
+        status = roped_fail(err, ROPED_INVALID,
+                            "cannot read configuration file '%.128s': %s", path,
+                            strerror(errno));
     fclose(file);
     return status;
 }
@@ -322,7 +335,7 @@ static int read_flag(struct config *config, int argc, char **argv, int i,
     bool next_is_value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
     if (!value && row->kind == BOOL && !next_is_value) {
         value = "true";
-    } else if (!value && i + 1 < argc) {
+    } else if (!value && next_is_value) {
         value = argv[i + 1];
         used = 2;
     } else if (!value) {
@@ -333,27 +346,47 @@ static int read_flag(struct config *config, int argc, char **argv, int i,
     return set_value(config, row, &source, value, err) ? 0 : used;
 }
 
-static const char *config_file(int argc, char **argv)
+/* The last --config, else ROPED_CONFIG, else *path is NULL. */
+static enum roped_status find_file(int argc, char **argv, const char **path,
+                                   struct roped_error *err)
 {
-    const char *path = getenv("ROPED_CONFIG");
+    *path = getenv("ROPED_CONFIG");
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
-            path = argv[i + 1];
-        else if (strncmp(argv[i], "--config=", 9) == 0)
-            path = argv[i] + 9;
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            *path = argv[i] + 9;
+        else if (strcmp(argv[i], "--config") != 0)
+            continue;
+        else if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0)
+            *path = argv[++i];
+        else
+            return roped_fail(err, ROPED_INVALID,
+                              "command line: --config needs a value");
     }
-    return path;
+    return ROPED_OK;
+}
+
+/* What needs no settings, so that a wrong one does not stand in its way. */
+static bool asks_to_print(int argc, char **argv, enum config_action *action)
+{
+    for (int i = 1; i < argc; i++)
+        if (read_action(argv[i], action) &&
+            (*action == CONFIG_HELP || *action == CONFIG_VERSION ||
+             *action == CONFIG_SAMPLE))
+            return true;
+    *action = CONFIG_RUN;
+    return false;
 }
 
 enum roped_status config_load(struct config *config, int argc, char **argv,
                               enum config_action *action,
                               struct roped_error *err)
 {
-    const char *path = config_file(argc, argv);
-    enum roped_status status = ROPED_OK;
+    const char *path;
     set_defaults(config);
-    *action = CONFIG_RUN;
-    if (path && path[0])
+    if (asks_to_print(argc, argv, action))
+        return ROPED_OK;
+    enum roped_status status = find_file(argc, argv, &path, err);
+    if (!status && path && path[0])
         status = read_file(config, path, err);
     if (!status)
         status = read_environment(config, err);
@@ -408,19 +441,47 @@ static void write_default(FILE *out, const struct row *row)
     }
 }
 
+/* "; bytes, 1m to 1t": what a key may be, or nothing for free text. */
+static void write_range(FILE *out, const char *lead, const struct row *row)
+{
+    switch (row->kind) {
+    case TEXT:
+        return;
+    case CHOICE:
+        fprintf(out, "%s%s", lead, row->choices);
+        return;
+    case BOOL:
+        fprintf(out, "%strue|false", lead);
+        return;
+    case BYTES:
+        fprintf(out, "%sbytes, ", lead);
+        write_bytes(out, row->min);
+        fputs(" to ", out);
+        write_bytes(out, row->max);
+        return;
+    case SECONDS:
+        fprintf(out, "%sseconds, %.15g to %.15g", lead, row->min, row->max);
+        return;
+    case COUNT:
+        fprintf(out, "%s%.15g to %.15g", lead, row->min, row->max);
+        return;
+    }
+}
+
 void config_write_help(FILE *out)
 {
     fputs("usage: roped [--config FILE] [--key value ...]\n"
           "       roped --check-config | --sample-config | --healthcheck | "
           "--version | --help\n"
           "\n"
-          "Keys, also in the file and as ROPED_<KEY> in the environment:\n",
+          "FILE (or ROPED_CONFIG) has lines 'key = value'. Keys, also as\n"
+          "ROPED_<KEY> in the environment; the command line wins over the\n"
+          "environment, which wins over the file:\n",
           out);
     for (int i = 0; i < N_ROWS; i++) {
         fprintf(out, "  --%s (", rows[i].key);
         write_default(out, &rows[i]);
-        if (rows[i].choices)
-            fprintf(out, "; %s", rows[i].choices);
+        write_range(out, "; ", &rows[i]);
         fprintf(out, ")\n      %s\n", rows[i].help);
     }
 }
@@ -428,15 +489,17 @@ void config_write_help(FILE *out)
 void config_write_sample(FILE *out)
 {
     fputs("# roped.conf - every key with its default. Flags win over the\n"
-          "# environment (ROPED_<KEY>), which wins over this file.\n",
+          "# environment (ROPED_<KEY>), which wins over this file. Bytes may "
+          "end\n"
+          "# in k, m, g or t (powers of 1024). A '#' starts a comment.\n",
           out);
     for (int i = 0; i < N_ROWS; i++) {
+        bool has_default = rows[i].kind != TEXT || rows[i].init_text[0];
         fprintf(out, "\n# %s\n", rows[i].help);
-        if (rows[i].choices)
-            fprintf(out, "# one of: %s\n", rows[i].choices);
-        else if (rows[i].max > 0 && rows[i].kind != BOOL)
-            fprintf(out, "# %.15g to %.15g\n", rows[i].min, rows[i].max);
-        fprintf(out, "#%s = ", rows[i].key);
+        write_range(out, "# ", &rows[i]);
+        if (rows[i].kind != TEXT)
+            fputc('\n', out);
+        fprintf(out, "#%s =%s", rows[i].key, has_default ? " " : "");
         write_default(out, &rows[i]);
         fputc('\n', out);
     }

@@ -249,6 +249,9 @@ static void write_executor(const struct metrics_gauges *gauges,
     exec_usage(gauges->exec, &usage);
     memory_usage(exec_memory(gauges->exec), &memory);
     tables_usage(exec_tables(gauges->exec), &tables);
+    gauge(buffer, "roped_inflight_requests", "gauge",
+          "Calls waiting for a lane or running on one.",
+          usage.n_queued + usage.n_busy_lanes);
     gauge(buffer, "roped_queue_depth", "gauge", "Calls waiting for a lane.",
           usage.n_queued);
     family(buffer, "roped_lanes", "gauge", "Lanes by state.");
@@ -273,6 +276,9 @@ static void write_executor(const struct metrics_gauges *gauges,
     gauge(buffer, "roped_device_errors_total", "counter",
           "Calls that failed in the device or its driver.",
           (double)usage.device_errors);
+    gauge(buffer, "roped_device_healthy", "gauge",
+          "0 after an error that only a new process can clear.",
+          exec_is_healthy(gauges->exec));
     gauge(buffer, "roped_tables_named", "gauge", "Named rotary tables.",
           tables.n_named);
     gauge(buffer, "roped_tables_resident", "gauge",

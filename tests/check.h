@@ -17,7 +17,7 @@
 
 enum { CHECK_SKIP = 77 };
 
-static int check_failures;   /* in the running test */
+static int check_failures; /* in the running test */
 static int check_n_passed;
 static int check_n_failed;
 

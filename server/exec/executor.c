@@ -6,6 +6,7 @@
 
 #include "exec/lane.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct executor {
     pthread_cond_t sweep; /* a job with a deadline waits, or closing */
     struct exec_job *first, **last;
     int n_queued, n_busy;
+    int n_ending; /* jobs that left the queue without a lane, done under way */
     bool is_draining, is_closing;
 };
 
@@ -52,13 +54,45 @@ static struct exec_job *pop(struct executor *exec)
     return job;
 }
 
+/* Under lock: tells who waits for the end of all work, if this is it. */
+static void tell_idle(struct executor *exec)
+{
+    if (exec->n_busy == 0 && exec->n_ending == 0 && !exec->first)
+        pthread_cond_broadcast(&exec->idle);
+}
+
+/*
+ * For a lane that finds the device memory of all lanes claimed: frees what
+ * idle ones keep. Nobody else can take such a lane meanwhile.
+ */
+static void reclaim_arenas(void *context)
+{
+    struct executor *exec = context;
+    for (int i = 0; i < exec->n_drivers; i++) {
+        struct driver *driver = &exec->driver[i];
+        pthread_mutex_lock(&exec->lock);
+        bool is_idle = driver->state == LANE_IDLE;
+        if (is_idle)
+            driver->state = LANE_BUSY;
+        pthread_mutex_unlock(&exec->lock);
+        if (!is_idle)
+            continue;
+        lane_release_arena(&driver->lane);
+        pthread_mutex_lock(&exec->lock);
+        driver->state = LANE_IDLE;
+        if (exec->first)
+            pthread_cond_broadcast(&exec->work);
+        pthread_mutex_unlock(&exec->lock);
+    }
+}
+
 static void *drive_lane(void *context)
 {
     struct driver *driver = context;
     struct executor *exec = driver->exec;
     pthread_mutex_lock(&exec->lock);
     for (;;) {
-        /* an inline job may hold this lane's queue for a moment */
+        /* an inline job or reclaim may hold this lane for a moment */
         while (!exec->is_closing &&
                (!exec->first || driver->state == LANE_BUSY))
             pthread_cond_wait(&exec->work, &exec->lock);
@@ -72,8 +106,8 @@ static void *drive_lane(void *context)
         job->done(job);
         pthread_mutex_lock(&exec->lock);
         driver->state = LANE_IDLE;
-        if (--exec->n_busy == 0 && !exec->first)
-            pthread_cond_broadcast(&exec->idle);
+        exec->n_busy--;
+        tell_idle(exec);
     }
     pthread_mutex_unlock(&exec->lock);
     return NULL;
@@ -99,19 +133,25 @@ static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns,
         *end = job;
         end = &job->next;
         exec->n_queued--;
+        exec->n_ending++;
     }
     exec->last = link;
     return expired;
 }
 
-/* Without the lock: ends jobs that never got a lane. */
-static void end_jobs(struct exec_job *jobs, uint64_t now_ns)
+/* Under lock, which it lets go for each done: ends jobs without a lane. */
+static void end_jobs(struct executor *exec, struct exec_job *jobs,
+                     uint64_t now_ns)
 {
     while (jobs) {
         struct exec_job *job = jobs;
         jobs = job->next;
+        pthread_mutex_unlock(&exec->lock);
         job->timing.queue_ns = now_ns - job->accepted_ns;
-        if (job->deadline_ns && job->deadline_ns <= now_ns)
+        if (atomic_load(&job->is_canceled))
+            job->status =
+                roped_fail(&job->error, ROPED_CANCELED, "the client went away");
+        else if (job->deadline_ns && job->deadline_ns <= now_ns)
             job->status = roped_fail(&job->error, ROPED_DEADLINE,
                                      "the call waited %.3f s for a lane",
                                      (double)job->timing.queue_ns * 1e-9);
@@ -119,7 +159,10 @@ static void end_jobs(struct exec_job *jobs, uint64_t now_ns)
             job->status = roped_fail(&job->error, ROPED_CANCELED,
                                      "the server is shutting down");
         job->done(job);
+        pthread_mutex_lock(&exec->lock);
+        exec->n_ending--;
     }
+    tell_idle(exec);
 }
 
 static void *sweep_queue(void *context)
@@ -131,11 +174,7 @@ static void *sweep_queue(void *context)
         uint64_t now = lane_now_ns();
         struct exec_job *expired = take_expired(exec, now, false, &next_ns);
         if (expired) {
-            pthread_mutex_unlock(&exec->lock);
-            end_jobs(expired, now);
-            pthread_mutex_lock(&exec->lock);
-            if (exec->n_busy == 0 && !exec->first)
-                pthread_cond_broadcast(&exec->idle);
+            end_jobs(exec, expired, now);
             continue;
         }
         if (next_ns == UINT64_MAX) {
@@ -192,6 +231,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
                             const struct exec_options *options,
                             struct executor **out, struct roped_error *err)
 {
+    assert(options->n_lanes > 0);
     struct executor *exec = calloc(1, sizeof *exec);
     if (!exec)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
@@ -199,6 +239,10 @@ enum roped_status exec_open(const struct roped_backend_api *api,
     exec->options = *options;
     exec->shared.api = api;
     exec->shared.device_bytes = options->device_bytes;
+    exec->shared.lane_bytes =
+        options->device_bytes / (uint64_t)options->n_lanes;
+    exec->shared.reclaim = reclaim_arenas;
+    exec->shared.reclaim_context = exec;
     exec->shared.mapped_bytes = options->mapped_bytes;
     exec->driver = calloc((size_t)options->n_lanes, sizeof *exec->driver);
     enum roped_status status =
@@ -229,15 +273,13 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     uint64_t next_ns;
     pthread_mutex_lock(&exec->lock);
     exec->is_draining = true;
-    while (exec->first || exec->n_busy > 0)
+    while (exec->first || exec->n_busy > 0 || exec->n_ending > 0)
         if (pthread_cond_timedwait(&exec->idle, &exec->lock, &until) != 0)
             break;
-    struct exec_job *left = take_expired(exec, lane_now_ns(), true, &next_ns);
-    pthread_mutex_unlock(&exec->lock);
-    end_jobs(left, lane_now_ns());
+    uint64_t now_ns = lane_now_ns();
+    end_jobs(exec, take_expired(exec, now_ns, true, &next_ns), now_ns);
     /* what runs on the device cannot be called back: it ends soon */
-    pthread_mutex_lock(&exec->lock);
-    while (exec->n_busy > 0)
+    while (exec->n_busy > 0 || exec->n_ending > 0)
         pthread_cond_wait(&exec->idle, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
 }
@@ -306,15 +348,14 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job)
         return false;
     start_job(job);
     lane_run(&driver->lane, job);
+    job->done(job); /* while it counts as busy: drain waits for it */
     pthread_mutex_lock(&exec->lock);
     driver->state = LANE_IDLE;
     exec->n_busy--;
     if (exec->first)
         pthread_cond_broadcast(&exec->work); /* this lane may take it */
-    else if (exec->n_busy == 0)
-        pthread_cond_broadcast(&exec->idle);
+    tell_idle(exec);
     pthread_mutex_unlock(&exec->lock);
-    job->done(job);
     return true;
 }
 

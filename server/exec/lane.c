@@ -1,6 +1,10 @@
 /*
  * lane.c - the steps of one job: plan, table, place, upload, launch, download,
  * wait.
+ *
+ * DESIGN. Arenas share one budget. Between jobs a lane keeps at most its equal
+ * share of it, so that a call of up to one share finds memory on any lane
+ * unless larger calls run right then; a larger call takes what idle lanes keep.
  */
 #include "exec/lane.h"
 
@@ -30,8 +34,7 @@ void lane_fini(struct lane *lane)
     struct lane_shared *shared = lane->shared;
     if (!shared)
         return;
-    if (lane->arena)
-        shared->api->device_free(shared->backend, lane->arena);
+    lane_release_arena(lane);
     if (lane->scratch)
         shared->api->host_free(shared->backend, lane->scratch);
     if (lane->queue)
@@ -73,11 +76,35 @@ static bool claim(struct lane_shared *shared, uint64_t bytes)
     return true;
 }
 
+void lane_release_arena(struct lane *lane)
+{
+    struct lane_shared *shared = lane->shared;
+    if (!lane->arena)
+        return;
+    shared->api->device_free(shared->backend, lane->arena);
+    atomic_fetch_sub(&shared->arena_bytes, lane->arena_bytes);
+    lane->arena = NULL;
+    lane->arena_bytes = 0;
+}
+
+/* Claims at least bytes, or with room for calls to come; 0: none to be had. */
+static uint64_t claim_arena(struct lane_shared *shared, uint64_t bytes)
+{
+    uint64_t wanted = 1 << 20;
+    while (wanted < bytes)
+        wanted *= 2;
+    if (wanted > shared->lane_bytes)
+        wanted = bytes > shared->lane_bytes ? bytes : shared->lane_bytes;
+    if (claim(shared, wanted))
+        return wanted;
+    shared->reclaim(shared->reclaim_context);
+    return claim(shared, bytes) ? bytes : 0;
+}
+
 static enum roped_status need_arena(struct lane *lane, uint64_t bytes,
                                     struct roped_error *err)
 {
     struct lane_shared *shared = lane->shared;
-    uint64_t wanted = 1 << 20;
     void *memory;
     if (bytes <= lane->arena_bytes)
         return ROPED_OK;
@@ -87,30 +114,22 @@ static enum roped_status need_arena(struct lane *lane, uint64_t bytes,
                           "at most %llu (device_bytes)",
                           (unsigned long long)bytes,
                           (unsigned long long)shared->device_bytes);
-    if (lane->arena)
-        shared->api->device_free(shared->backend, lane->arena);
-    atomic_fetch_sub(&shared->arena_bytes, lane->arena_bytes);
-    lane->arena = NULL;
-    lane->arena_bytes = 0;
-    while (wanted < bytes)
-        wanted *= 2;
-    if (!claim(shared, wanted)) {
-        wanted = bytes;
-        if (!claim(shared, wanted))
-            return roped_fail(err, ROPED_BUSY,
-                              "device memory is in use by other calls: %llu "
-                              "bytes wanted, %llu allowed in all",
-                              (unsigned long long)bytes,
-                              (unsigned long long)shared->device_bytes);
-    }
+    lane_release_arena(lane);
+    uint64_t claimed = claim_arena(shared, bytes);
+    if (claimed == 0)
+        return roped_fail(err, ROPED_BUSY,
+                          "device memory is in use by other calls: %llu "
+                          "bytes wanted, %llu allowed in all",
+                          (unsigned long long)bytes,
+                          (unsigned long long)shared->device_bytes);
     enum roped_status status =
-        shared->api->device_alloc(shared->backend, wanted, &memory, err);
+        shared->api->device_alloc(shared->backend, claimed, &memory, err);
     if (status) {
-        atomic_fetch_sub(&shared->arena_bytes, wanted);
+        atomic_fetch_sub(&shared->arena_bytes, claimed);
         return status;
     }
     lane->arena = memory;
-    lane->arena_bytes = wanted;
+    lane->arena_bytes = claimed;
     return ROPED_OK;
 }
 
@@ -340,4 +359,6 @@ void lane_run(struct lane *lane, struct exec_job *job)
     if (job->status == ROPED_DEVICE)
         atomic_fetch_add(&lane->shared->device_errors, 1);
     tables_unuse(lane->shared->tables, table);
+    if (lane->arena_bytes > lane->shared->lane_bytes)
+        lane_release_arena(lane);
 }

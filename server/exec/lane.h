@@ -15,7 +15,11 @@ struct lane_shared {
     struct roped_backend *backend;
     struct tables *tables;
     uint64_t device_bytes; /* arenas of all lanes together */
+    uint64_t lane_bytes;   /* what a lane keeps of them after a job */
     uint64_t mapped_bytes;
+    /* Frees the arenas of lanes that are idle. */
+    void (*reclaim)(void *context);
+    void *reclaim_context;
     atomic_uint_least64_t arena_bytes;
     atomic_uint_least64_t device_errors;
 };
@@ -35,6 +39,9 @@ ROPED_MUST_CHECK enum roped_status lane_init(struct lane *lane,
                                              struct lane_shared *shared,
                                              struct roped_error *err);
 void lane_fini(struct lane *lane);
+
+/* Frees the arena. The lane must be idle, or the calling thread's own. */
+void lane_release_arena(struct lane *lane);
 
 /* Runs a job to its end on the calling thread: fills status, error, timing. */
 void lane_run(struct lane *lane, struct exec_job *job);

@@ -4,11 +4,16 @@
  * DESIGN. The range is cut into extents, kept in address order in a doubly
  * linked list of preallocated nodes; giving a block back merges it with free
  * neighbours. Requests in flight are few, so the list is short and first fit
- * is a handful of steps. One mutex guards everything; no allocation happens
- * under it but for own mappings of what does not fit.
+ * is a handful of steps. What does not fit gets a mapping of its own; the last
+ * few that were given back are kept, in budget, because faulting in the pages
+ * of a fresh one costs more than copying the data.
+ *
+ * THREADS. One mutex guards everything. It is never held while the kernel makes
+ * or tears down a mapping: tearing down a large one takes milliseconds.
  */
 #include "exec/memory.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +42,9 @@ struct memory_pool {
     pthread_mutex_t lock; /* guards the following */
     struct extent extent[MAX_EXTENTS];
     int unused; /* list of unused nodes, by next */
-    size_t used_bytes, mapped_bytes;
-    struct mapping kept[KEPT_MAPPINGS];
+    size_t used_bytes;
+    size_t mapped_bytes;                /* own mappings, kept ones included */
+    struct mapping kept[KEPT_MAPPINGS]; /* oldest first, then empty ones */
 };
 
 static size_t grains(size_t bytes)
@@ -128,65 +134,89 @@ static void merge_right(struct memory_pool *pool, int i)
     pool->unused = right;
 }
 
+/* Under lock: takes the i-th kept mapping out of the list. */
+static struct mapping unkeep(struct memory_pool *pool, int i)
+{
+    struct mapping mapping = pool->kept[i];
+    for (; i + 1 < KEPT_MAPPINGS; i++)
+        pool->kept[i] = pool->kept[i + 1];
+    pool->kept[i] = (struct mapping){NULL, 0};
+    return mapping;
+}
+
 /* Under lock: a kept mapping that fits without wasting half of it. */
-static bool take_kept(struct memory_pool *pool, size_t bytes,
-                      struct memory_block *out)
+static struct mapping take_kept(struct memory_pool *pool, size_t bytes)
 {
     for (int i = 0; i < KEPT_MAPPINGS; i++) {
-        struct mapping *kept = &pool->kept[i];
-        if (!kept->start || kept->bytes < bytes || kept->bytes / 2 > bytes)
-            continue;
-        out->start = kept->start;
-        out->bytes = kept->bytes;
-        kept->start = NULL;
-        return true;
+        const struct mapping *kept = &pool->kept[i];
+        if (kept->start && kept->bytes >= bytes && kept->bytes / 2 <= bytes)
+            return unkeep(pool, i);
     }
-    return false;
+    return (struct mapping){NULL, 0};
 }
 
-/* Under lock: unmaps kept mappings until bytes more fit the budget. */
-static bool make_room(struct memory_pool *pool, size_t bytes)
+/* Unmaps. Under lock, which it lets go for as long as that takes: the bytes
+ * count as taken until they are gone. */
+static void unmap(struct memory_pool *pool, struct mapping mapping)
 {
-    size_t limit = pool->budget_bytes - pool->range_bytes;
-    for (int i = 0; i < KEPT_MAPPINGS; i++) {
-        struct mapping *kept = &pool->kept[i];
-        if (pool->mapped_bytes + bytes <= limit)
-            break;
-        if (!kept->start)
-            continue;
-        munmap(kept->start, kept->bytes);
-        pool->mapped_bytes -= kept->bytes;
-        kept->start = NULL;
-    }
-    return pool->mapped_bytes + bytes <= limit;
+    pthread_mutex_unlock(&pool->lock);
+    munmap(mapping.start, mapping.bytes);
+    pthread_mutex_lock(&pool->lock);
+    pool->mapped_bytes -= mapping.bytes;
 }
 
+static size_t mapped_limit(const struct memory_pool *pool)
+{
+    return pool->budget_bytes - pool->range_bytes;
+}
+
+/* Under lock: claims bytes of the budget, for which kept mappings may go. */
+static bool claim(struct memory_pool *pool, size_t bytes)
+{
+    size_t limit = mapped_limit(pool);
+    if (bytes > limit)
+        return false;
+    while (pool->mapped_bytes > limit - bytes && pool->kept[0].start)
+        unmap(pool, unkeep(pool, 0));
+    if (pool->mapped_bytes > limit - bytes)
+        return false;
+    pool->mapped_bytes += bytes;
+    return true;
+}
+
+/* Under lock, which it lets go while the kernel makes the mapping. */
 static enum roped_status take_mapping(struct memory_pool *pool, size_t bytes,
                                       struct memory_block *out,
                                       struct roped_error *err)
 {
-    size_t limit = pool->budget_bytes - pool->range_bytes;
-    if (bytes > limit && bytes > pool->range_bytes)
+    size_t limit = mapped_limit(pool);
+    size_t most = limit > pool->range_bytes ? limit : pool->range_bytes;
+    if (bytes > most)
         return roped_fail(err, ROPED_TOO_LARGE,
-                          "a call needs %zu bytes of host memory, expected at "
-                          "most %zu (host_bytes)",
-                          bytes, pool->budget_bytes);
-    if (!take_kept(pool, bytes, out)) {
-        if (!make_room(pool, bytes))
+                          "a call needs %zu bytes of host memory in one piece, "
+                          "expected at most %zu (host_bytes, pool_bytes)",
+                          bytes, most);
+    struct mapping mapping = take_kept(pool, bytes);
+    if (!mapping.start) {
+        if (!claim(pool, bytes))
             return roped_fail(err, ROPED_BUSY,
                               "host memory is in use: %zu bytes wanted, %zu "
                               "of %zu taken",
                               bytes, pool->used_bytes + pool->mapped_bytes,
                               pool->budget_bytes);
+        pthread_mutex_unlock(&pool->lock);
         void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (start == MAP_FAILED)
+        pthread_mutex_lock(&pool->lock);
+        if (start == MAP_FAILED) {
+            pool->mapped_bytes -= bytes;
             return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu bytes",
                               bytes);
-        out->start = start;
-        out->bytes = bytes;
-        pool->mapped_bytes += bytes;
+        }
+        mapping = (struct mapping){start, bytes};
     }
+    out->start = mapping.start;
+    out->bytes = mapping.bytes;
     out->is_pinned = pool->api->is_host;
     return ROPED_OK;
 }
@@ -228,6 +258,7 @@ static int extent_at(const struct memory_pool *pool, size_t start)
 static void give_extent(struct memory_pool *pool, size_t start)
 {
     int i = extent_at(pool, start);
+    assert(i >= 0 && !pool->extent[i].is_free); /* else not ours, or twice */
     pool->used_bytes -= pool->extent[i].bytes;
     pool->extent[i].is_free = true;
     merge_right(pool, i);
@@ -235,17 +266,18 @@ static void give_extent(struct memory_pool *pool, size_t start)
         merge_right(pool, pool->extent[i].previous);
 }
 
-static void give_mapping(struct memory_pool *pool,
-                         const struct memory_block *block)
+/* Under lock: keeps a mapping, for which the oldest kept one may go. */
+static void give_mapping(struct memory_pool *pool, struct mapping mapping)
 {
-    for (int i = 0; i < KEPT_MAPPINGS; i++)
-        if (!pool->kept[i].start) {
-            pool->kept[i].start = block->start;
-            pool->kept[i].bytes = block->bytes;
-            return;
-        }
-    munmap(block->start, block->bytes);
-    pool->mapped_bytes -= block->bytes;
+    int i = 0;
+    struct mapping oldest = {NULL, 0};
+    if (pool->kept[KEPT_MAPPINGS - 1].start)
+        oldest = unkeep(pool, 0);
+    while (pool->kept[i].start)
+        i++;
+    pool->kept[i] = mapping;
+    if (oldest.start)
+        unmap(pool, oldest);
 }
 
 void memory_give(struct memory_pool *pool, struct memory_block *block)
@@ -258,7 +290,7 @@ void memory_give(struct memory_pool *pool, struct memory_block *block)
     if (is_ours)
         give_extent(pool, (size_t)(block->start - pool->range));
     else
-        give_mapping(pool, block);
+        give_mapping(pool, (struct mapping){block->start, block->bytes});
     pthread_mutex_unlock(&pool->lock);
     memset(block, 0, sizeof *block);
 }

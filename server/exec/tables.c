@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rows beyond 2^24 have positions that float32 does not hold. */
 enum { MIN_ROWS = 4096, MAX_ROWS = 1 << 24 };
+enum { MAX_NAMED = 4096 };
 
 struct table_entry {
     char name[ROPED_NAME_BYTES];
@@ -45,6 +47,7 @@ struct tables {
 
     pthread_mutex_t lock;      /* guards the following */
     struct table_entry *named; /* in name order */
+    int n_named;
     struct resident_table *resident;
     uint64_t resident_bytes, clock;
     uint64_t hits, builds, evictions;
@@ -155,15 +158,26 @@ enum roped_status tables_put(struct tables *tables,
     if (*link && strcmp((*link)->name, entry->name) == 0) {
         struct table_entry *old = *link;
         *link = old->next;
+        tables->n_named--;
         drop_entry(old);
         has_replaced = true;
     }
-    entry->next = *link;
-    *link = entry;
+    bool has_room = tables->n_named < MAX_NAMED;
+    if (has_room) {
+        entry->next = *link;
+        *link = entry;
+        tables->n_named++;
+    }
     pthread_mutex_unlock(&tables->lock);
     if (replaced)
         *replaced = has_replaced;
-    return ROPED_OK;
+    if (has_room)
+        return ROPED_OK;
+    free_entry(entry);
+    return roped_fail(err, ROPED_BUSY,
+                      "table '%.64s': there are %d named tables, expected "
+                      "fewer; DELETE one",
+                      set->name, MAX_NAMED);
 }
 
 static enum roped_status no_table(const char *name, struct roped_error *err)
@@ -183,6 +197,7 @@ enum roped_status tables_delete(struct tables *tables, const char *name,
     bool is_known = entry && strcmp(entry->name, name) == 0;
     if (is_known) {
         *link = entry->next;
+        tables->n_named--;
         drop_entry(entry);
     }
     pthread_mutex_unlock(&tables->lock);
@@ -257,16 +272,18 @@ static int64_t row_bytes(const struct roped_angles *angles)
 static int64_t rows_to_build(const struct tables *tables,
                              const struct roped_table_use *use)
 {
-    int64_t rows = MIN_ROWS;
-    int64_t most =
-        (int64_t)(tables->table_bytes / (uint64_t)row_bytes(&use->angles));
-    if (most > MAX_ROWS)
-        most = MAX_ROWS;
+    int64_t rows = MIN_ROWS, most = MAX_ROWS;
+    uint64_t fitting =
+        use->angles.n_pairs > 0
+            ? tables->table_bytes / (uint64_t)row_bytes(&use->angles)
+            : 0;
+    if (fitting < MAX_ROWS)
+        most = (int64_t)fitting;
+    if (use->rows > most)
+        return 0;
     while (rows < use->rows)
         rows *= 2;
-    if (rows > most)
-        rows = most;
-    return rows >= use->rows ? rows : 0;
+    return rows < most ? rows : most;
 }
 
 /* Under lock: takes a table out of the list and drops the list's reference.
@@ -375,12 +392,16 @@ static enum roped_status no_room(const struct roped_table_use *use,
 {
     if (!use->required)
         return ROPED_OK; /* computed on the fly */
+    if (rows_to_build(tables, use) > 0)
+        return roped_fail(err, ROPED_BUSY,
+                          "parameter 'angles': table, but other calls use all "
+                          "the memory of tables");
     return roped_fail(err, ROPED_TOO_LARGE,
-                      "parameter 'angles': table, but %lld rows need %lld "
-                      "bytes, expected at most %llu (table_bytes)",
-                      (long long)use->rows,
-                      (long long)(use->rows * row_bytes(&use->angles)),
-                      (unsigned long long)tables->table_bytes);
+                      "parameter 'angles': table, but %lld rows of %lld bytes "
+                      "do not fit, expected at most %d rows and %llu bytes "
+                      "(table_bytes)",
+                      (long long)use->rows, (long long)row_bytes(&use->angles),
+                      MAX_ROWS, (unsigned long long)tables->table_bytes);
 }
 
 /* Under lock: lists a new table under construction, or returns NULL. */
@@ -410,7 +431,7 @@ static void finish_build(struct tables *tables, struct resident_table *table,
     pthread_mutex_lock(&tables->lock);
     table->is_building = false;
     table->last_use = ++tables->clock;
-    tables->builds++;
+    tables->builds += is_good;
     for (t = tables->resident; t && is_good; t = t->next)
         if (t != table && t->hash == table->hash && !t->is_building &&
             roped_angles_equal(&t->angles, &table->angles))
@@ -482,8 +503,7 @@ void tables_usage(struct tables *tables, struct tables_usage *out)
 {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&tables->lock);
-    for (struct table_entry *e = tables->named; e; e = e->next)
-        out->n_named++;
+    out->n_named = tables->n_named;
     for (struct resident_table *t = tables->resident; t; t = t->next)
         out->n_resident++;
     out->resident_bytes = tables->resident_bytes;

@@ -68,7 +68,7 @@ static mhd_result queue(struct request *request, int code,
     add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
     if (request->id[0])
         add_header(response, "X-Request-Id", request->id);
-    if (atomic_load(&daemon->is_draining))
+    if (request->must_close || atomic_load(&daemon->is_draining))
         add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");

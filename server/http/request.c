@@ -13,7 +13,7 @@
 #include "http/reply.h"
 #include "wire/safetensors.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -74,9 +74,20 @@ const char *request_header(const struct request *request, const char *name)
 /* ---------------------------------------------------------------- headers */
 
 struct header_scan {
-    int n_lengths;
-    bool has_encoding;
+    int n_lengths, n_encodings;
+    bool has_bad_name;
 };
+
+/* The characters of a header name. Whitespace before the colon, or a line
+ * folded into the name by the library, could hide a Content-Length. */
+static bool is_token(const char *name)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (const char *at = name; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr(others, *at))
+            return false;
+    return *name != '\0';
+}
 
 static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
                               const char *key, const char *value)
@@ -85,7 +96,8 @@ static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
     (void)kind;
     (void)value;
     scan->n_lengths += strcasecmp(key, "Content-Length") == 0;
-    scan->has_encoding |= strcasecmp(key, "Transfer-Encoding") == 0;
+    scan->n_encodings += strcasecmp(key, "Transfer-Encoding") == 0;
+    scan->has_bad_name |= !is_token(key);
     return MHD_YES;
 }
 
@@ -142,23 +154,29 @@ static bool check_token(struct request *request)
 }
 
 /* Two lengths, or a length beside an encoding, are how requests are smuggled:
- * the connection cannot be trusted any further. */
-static bool check_framing(struct request *request, bool *is_hopeless)
+ * where the next one starts cannot be known. */
+static bool check_framing(struct request *request)
 {
     struct header_scan scan = {0};
     const char *length = request_header(request, "Content-Length");
+    const char *encoding = request_header(request, "Transfer-Encoding");
     MHD_get_connection_values(request->connection, MHD_HEADER_KIND, scan_header,
                               &scan);
-    *is_hopeless = scan.n_lengths > 1 || (scan.n_lengths && scan.has_encoding);
-    if (*is_hopeless)
+    request->must_close = true;
+    if (scan.has_bad_name)
+        return refuse(request, MHD_HTTP_BAD_REQUEST, "a header's name is none");
+    if (scan.n_lengths + scan.n_encodings > 1)
         return refuse(request, MHD_HTTP_BAD_REQUEST,
                       "more than one of Content-Length and Transfer-Encoding");
-    if (length && !parse_length(length, &request->content_length)) {
-        *is_hopeless = true;
+    if (length && !parse_length(length, &request->content_length))
         return refuse(request, MHD_HTTP_BAD_REQUEST,
                       "Content-Length is no length");
-    }
+    if (encoding && strcasecmp(encoding, "chunked") != 0)
+        return refuse(request, MHD_HTTP_NOT_IMPLEMENTED,
+                      "Transfer-Encoding is not chunked");
+    request->must_close = false;
     request->has_length = length != NULL;
+    request->is_chunked = encoding != NULL;
     return true;
 }
 
@@ -180,9 +198,12 @@ static bool check_size(struct request *request, uint64_t limit,
         return refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
                       "Content-Encoding is not supported: send the body as "
                       "it is");
-    if (!request->has_length)
+    if (!request->has_length) {
+        /* a body that came all the same would be taken for a request */
+        request->must_close = !request->is_chunked;
         return refuse(request, MHD_HTTP_LENGTH_REQUIRED,
                       "a body with Content-Length is required");
+    }
     if (request->content_length <= limit)
         return true;
     roped_fail(&request->error, ROPED_TOO_LARGE,
@@ -258,10 +279,9 @@ static bool admit_call(struct request *request)
     return true;
 }
 
-static bool admit(struct request *request, bool *is_hopeless)
+static bool admit(struct request *request)
 {
-    *is_hopeless = false;
-    if (!check_framing(request, is_hopeless) || !check_token(request) ||
+    if (!check_framing(request) || !check_token(request) ||
         !check_route(request))
         return false;
     switch (request->match.route->body) {
@@ -315,15 +335,15 @@ mhd_result request_begin(struct request *request)
 {
     const struct config *config = request->daemon->config;
     const char *expect = request_header(request, "Expect");
-    bool is_hopeless;
     read_id(request);
     daemon_set_deadline(request->daemon, request->peer,
                         daemon_after_ns(config->body_timeout_seconds));
-    if (admit(request, &is_hopeless))
+    if (admit(request))
         return MHD_YES;
     /* an answer now ends the connection: after it the rest is not read */
     bool is_waiting = expect && strcasecmp(expect, "100-continue") == 0;
-    if (is_hopeless || is_waiting || request->content_length > DROP_BYTES ||
+    if (request->must_close || is_waiting ||
+        request->content_length > DROP_BYTES ||
         (request->content_length > 0 && config->refuse_drain_seconds <= 0))
         return answer_refusal(request);
     start_dropping(request);

@@ -47,13 +47,14 @@ struct request {
 
     /* a refusal that waits for the rest of the body to be dropped */
     int refusal_code; /* 0: none */
+    bool must_close;  /* where the next request starts cannot be known */
     struct roped_error error;
     uint64_t drop_until_ns;
 
     /* the body */
     uint64_t started_ns, first_byte_ns, received_ns;
     uint64_t content_length, received;
-    bool has_length;
+    bool has_length, is_chunked;
     unsigned char prefix[8]; /* v1: until its length field is complete */
     size_t header_bytes;     /* v1: prefix + JSON; v2: JSON; 0: not known yet */
     size_t body_at;          /* where in the block the body starts */

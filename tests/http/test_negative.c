@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "http/harness.h"
+#include "http/service.h"
 #include "wire/buffer.h"
 
 #include <roped/op.h>
@@ -17,6 +18,7 @@ static int n_cases;
 /* A sound call of an operator, to be spoilt. */
 struct sound {
     const struct roped_op *op;
+    int form;
     struct tensor_file file;
     char query[256];
 };
@@ -31,10 +33,12 @@ static int64_t size_of(const char *symbol)
         return 8;
     if (strcmp(symbol, "half") == 0)
         return 4;
+    if (strcmp(symbol, "hqd") == 0 || strcmp(symbol, "hkd") == 0)
+        return 24; /* heads of 8, packed */
     return strcmp(symbol, "rows") == 0 ? 5 : 3;
 }
 
-/* Adds one input with the first form's shape. */
+/* Adds one input with the shape of the sound's form. */
 static void add_input(struct sound *sound, int input)
 {
     const struct roped_port *port = &sound->op->in[input];
@@ -44,7 +48,7 @@ static void add_input(struct sound *sound, int input)
     int rank = 0;
     uint32_t types = roped_op_types(sound->op, port);
     bool is_index = (types & ROPED_INDEXES) != 0;
-    CHECK_OK(roped_port_pattern(port, 0, &pattern, &err), &err);
+    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
         if (!pattern.dim[i].is_pack)
             dims[rank++] = size_of(pattern.dim[i].name);
@@ -52,13 +56,29 @@ static void add_input(struct sound *sound, int input)
              dims, is_index ? (void *)longs : (void *)floats);
 }
 
-static struct sound make_sound(const struct roped_op *op)
+static struct sound make_form(const struct roped_op *op, int form)
 {
-    struct sound sound = {.op = op};
+    struct sound sound = {.op = op, .form = form};
+    const struct roped_form *described = &op->form[form];
     for (int i = 0; i < roped_op_inputs(op); i++)
         if (!(op->in[i].flags & ROPED_OPTIONAL))
             add_input(&sound, i);
+    if (described->name && described->param) {
+        int param = roped_op_param(op, described->param);
+        char choice[32];
+        snprintf(sound.query, sizeof sound.query, "%s=%s", described->param,
+                 roped_param_choice(&op->param[param], described->value, choice,
+                                    sizeof choice));
+    }
+    if (described->name && strcmp(described->name, "packed") == 0)
+        strncat(sound.query, "&head_dim=8",
+                sizeof sound.query - strlen(sound.query) - 1);
     return sound;
+}
+
+static struct sound make_sound(const struct roped_op *op)
+{
+    return make_form(op, 0);
 }
 
 /* ----------------------------------------------------------------- asking */
@@ -112,12 +132,13 @@ static void accept(const struct sound *sound, const char *extra)
 
 /* ------------------------------------------------------ from the table */
 
-TEST(sound_calls_are_accepted)
+TEST(sound_calls_of_every_form_are_accepted)
 {
-    for (int i = 0; i < roped_op_count(); i++) {
-        struct sound sound = make_sound(roped_op_at(i));
-        accept(&sound, "");
-    }
+    for (int i = 0; i < roped_op_count(); i++)
+        for (int form = 0; form < roped_op_forms(roped_op_at(i)); form++) {
+            struct sound sound = make_form(roped_op_at(i), form);
+            accept(&sound, "");
+        }
 }
 
 TEST(missing_tensors_are_named)
@@ -164,6 +185,68 @@ TEST(wrong_ranks_dims_and_types_are_named)
     }
 }
 
+static bool has_dim(const struct sound *sound, int input, const char *symbol)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    CHECK_OK(
+        roped_port_pattern(&sound->op->in[input], sound->form, &pattern, &err),
+        &err);
+    for (int i = 0; i < pattern.count; i++)
+        if (strcmp(pattern.dim[i].name, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Does another tensor of the call have this dim too? */
+static bool is_shared(const struct sound *sound, int input, const char *symbol)
+{
+    for (int i = 0; i < sound->file.n; i++) {
+        int other = roped_op_input(sound->op, sound->file.name[i]);
+        if (other != input && has_dim(sound, other, symbol))
+            return true;
+    }
+    return false;
+}
+
+/* Every dim that a tensor shares with another, one too large. The message
+ * blames one of the two and names the other as the one that set it. */
+static void spoil_dims(const struct sound *whole, int input)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    const struct roped_port *port = &whole->op->in[input];
+    struct sound sound = *whole;
+    int at = 0, dim = 0;
+    while (at < sound.file.n && strcmp(sound.file.name[at], port->name) != 0)
+        at++;
+    if (at == sound.file.n)
+        add_input(&sound, input);
+    CHECK_OK(roped_port_pattern(port, sound.form, &pattern, &err), &err);
+    for (int i = 0; i < pattern.count; i++) {
+        if (pattern.dim[i].is_pack)
+            continue;
+        if (is_shared(&sound, input, pattern.dim[i].name)) {
+            sound.file.tensor[at].dims[dim]++;
+            refuse(&sound, "", port->name, pattern.dim[i].name);
+            sound.file.tensor[at].dims[dim]--;
+        }
+        dim++;
+    }
+}
+
+TEST(dims_that_disagree_are_named)
+{
+    for (int i = 0; i < roped_op_count(); i++) {
+        const struct roped_op *op = roped_op_at(i);
+        for (int form = 0; form < roped_op_forms(op); form++) {
+            struct sound sound = make_form(op, form);
+            for (int j = 0; j < roped_op_inputs(op); j++)
+                spoil_dims(&sound, j);
+        }
+    }
+}
+
 TEST(unknown_tensors_are_named)
 {
     for (int i = 0; i < roped_op_count(); i++) {
@@ -196,6 +279,16 @@ TEST(parameters_outside_their_range_are_named)
                      param->min - (fabs(param->min) > 1 ? -param->min : 1));
             if (param->min >= 0)
                 refuse(&sound, extra, param->name, "below");
+            if (param->flags & ROPED_ABOVE_MIN) {
+                snprintf(extra, sizeof extra, "%s=%.17g", param->name,
+                         param->min);
+                refuse(&sound, extra, param->name, "the bound itself");
+            }
+            if (param->max < 1e12) {
+                snprintf(extra, sizeof extra, "%s=%.0f", param->name,
+                         param->max + 1);
+                refuse(&sound, extra, param->name, "above");
+            }
             snprintf(extra, sizeof extra, "%s=1e999", param->name);
             refuse(&sound, extra, param->name, "infinite");
             snprintf(extra, sizeof extra, "%s=nan", param->name);
@@ -468,6 +561,38 @@ TEST(malformed_v2_requests_are_refused_in_words_that_clients_know)
     answer_free(&answer);
 }
 
+/* ------------------------------------------------------------- broken off */
+
+/* A sound request, cut anywhere, by a client that then hangs up. */
+TEST(requests_that_break_off_leave_nothing_behind)
+{
+    enum { N_CUTS = 25 };
+    struct sound sound = rope_sound();
+    size_t bytes;
+    unsigned char *body = file_write(&sound.file, &bytes);
+    struct buffer whole;
+    buffer_init(&whole);
+    buffer_printf(&whole,
+                  "POST /v1/rope HTTP/1.1\r\nHost: a\r\n"
+                  "Content-Length: %zu\r\n\r\n",
+                  bytes);
+    buffer_append(&whole, (const char *)body, bytes);
+    for (size_t i = 1; i < N_CUTS; i++) {
+        struct answer answer =
+            ask_raw(&server, whole.text, whole.bytes * i / N_CUTS, 0.02);
+        CHECK_INT(answer.code, 0);
+        answer_free(&answer);
+    }
+    for (int i = 0;
+         i < 100 && metric(&server, "roped_pool_bytes{state=\"used\"}") != 0;
+         i++)
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    CHECK_DOUBLE(metric(&server, "roped_pool_bytes{state=\"used\"}"), 0, 0);
+    CHECK_DOUBLE(metric(&server, "roped_connections "), 1, 0);
+    buffer_fini(&whole);
+    free(body);
+}
+
 TEST(the_daemon_lives_on)
 {
     CHECK(server_is_alive(&server));
@@ -480,7 +605,8 @@ int main(void)
     for (int i = 0; i < 4096; i++)
         floats[i] = (float)(i % 17) * 0.25f - 2;
     server_start(&server, NULL);
-    RUN(sound_calls_are_accepted);
+    RUN(sound_calls_of_every_form_are_accepted);
+    RUN(dims_that_disagree_are_named);
     RUN(missing_tensors_are_named);
     RUN(wrong_ranks_dims_and_types_are_named);
     RUN(unknown_tensors_are_named);
@@ -493,6 +619,7 @@ int main(void)
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);
+    RUN(requests_that_break_off_leave_nothing_behind);
     RUN(the_daemon_lives_on);
     if (!server_stop(&server))
         check_n_failed++;

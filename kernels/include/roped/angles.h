@@ -38,9 +38,17 @@ enum roped_scaling {
 #define ROPED_SCALING_CHOICES                                                  \
     "none|linear|dynamic|ntk|yarn|llama3|longrope|proportional"
 
-enum roped_longrope { ROPED_LONGROPE_AUTO, ROPED_LONGROPE_SHORT, ROPED_LONGROPE_LONG };
+enum roped_longrope {
+    ROPED_LONGROPE_AUTO,
+    ROPED_LONGROPE_SHORT,
+    ROPED_LONGROPE_LONG
+};
 enum roped_angle_precision { ROPED_ANGLE_F32, ROPED_ANGLE_F64 };
-enum roped_angle_mode { ROPED_ANGLES_AUTO, ROPED_ANGLES_TABLE, ROPED_ANGLES_COMPUTE };
+enum roped_angle_mode {
+    ROPED_ANGLES_AUTO,
+    ROPED_ANGLES_TABLE,
+    ROPED_ANGLES_COMPUTE
+};
 
 /* A short list of integers, as "16,24,24" in a query string. */
 struct roped_ints {
@@ -50,7 +58,7 @@ struct roped_ints {
 };
 
 /* An integer or float parameter that was not given and has no default. */
-#define ROPED_UNSET_INT INT64_MIN
+#define ROPED_UNSET_INT   INT64_MIN
 #define ROPED_UNSET_FLOAT __builtin_nan("")
 
 /*
@@ -60,7 +68,7 @@ struct roped_ints {
  */
 struct roped_angle_params {
     double theta;
-    double factor;             /* unset: NaN, like every double below */
+    double factor; /* unset: NaN, like every double below */
     double low_freq_factor;
     double high_freq_factor;
     double beta_fast;

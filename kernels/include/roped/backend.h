@@ -33,11 +33,11 @@ struct roped_backend_options {
 };
 
 struct roped_device_info {
-    char name[96];     /* "NVIDIA H200", "AMD EPYC" */
-    char detail[96];   /* "sm_90, driver 13.0", "AVX-512, 2 threads" */
-    char uuid[48];     /* "GPU-...", empty for the CPU */
+    char name[96];   /* "NVIDIA H200", "AMD EPYC" */
+    char detail[96]; /* "sm_90, driver 13.0", "AVX-512, 2 threads" */
+    char uuid[48];   /* "GPU-...", empty for the CPU */
     uint64_t memory_bytes;
-    int n_units;       /* multiprocessors or threads */
+    int n_units; /* multiprocessors or threads */
 };
 
 struct roped_backend_api {
@@ -56,8 +56,7 @@ struct roped_backend_api {
                               struct roped_backend **out,
                               struct roped_error *err);
     void (*close)(struct roped_backend *backend);
-    void (*info)(struct roped_backend *backend,
-                 struct roped_device_info *out);
+    void (*info)(struct roped_backend *backend, struct roped_device_info *out);
 
     /* False after an error that only a new process can clear. */
     bool (*is_healthy)(struct roped_backend *backend);
@@ -66,9 +65,8 @@ struct roped_backend_api {
      * Host memory that the device reaches at full speed (page-locked for
      * CUDA; kernels may read and write it in place), 64-byte aligned.
      */
-    enum roped_status (*host_alloc)(struct roped_backend *backend,
-                                    size_t bytes, void **out,
-                                    struct roped_error *err);
+    enum roped_status (*host_alloc)(struct roped_backend *backend, size_t bytes,
+                                    void **out, struct roped_error *err);
     void (*host_free)(struct roped_backend *backend, void *memory);
 
     /* Device memory, 256-byte aligned; host memory where is_host. */
@@ -109,8 +107,7 @@ struct roped_backend_api {
     enum roped_status (*build_table)(struct roped_queue *queue,
                                      const struct roped_angles *angles,
                                      int64_t first_row, int64_t rows,
-                                     float *device,
-                                     struct roped_error *err);
+                                     float *device, struct roped_error *err);
 
     /* Blocks until everything on the queue is done; its errors end here. */
     enum roped_status (*wait)(struct roped_queue *queue,
@@ -122,8 +119,7 @@ struct roped_backend_api {
      */
     enum roped_status (*mark)(struct roped_queue *queue, int mark,
                               struct roped_error *err);
-    double (*seconds_between)(struct roped_queue *queue, int first,
-                              int last);
+    double (*seconds_between)(struct roped_queue *queue, int first, int last);
 };
 
 typedef enum roped_status roped_launch_fn(const struct roped_call *call,

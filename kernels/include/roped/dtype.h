@@ -47,7 +47,7 @@ enum roped_dtype {
 #define ROPED_FLOATS                                                           \
     (ROPED_SET(ROPED_F32) | ROPED_SET(ROPED_F16) | ROPED_SET(ROPED_BF16))
 #define ROPED_INDEXES (ROPED_SET(ROPED_I32) | ROPED_SET(ROPED_I64))
-#define ROPED_FP8S (ROPED_SET(ROPED_F8_E4M3) | ROPED_SET(ROPED_F8_E5M2))
+#define ROPED_FP8S    (ROPED_SET(ROPED_F8_E4M3) | ROPED_SET(ROPED_F8_E5M2))
 
 /* Bytes of one element; 0 for ROPED_NO_DTYPE. */
 ROPED_API size_t roped_dtype_bytes(enum roped_dtype dtype);

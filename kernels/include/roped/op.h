@@ -38,10 +38,10 @@ enum {
     ROPED_MAX_PARAMS = 48,
     ROPED_MAX_TYPES = 8,
     ROPED_MAX_FORMS = 4,
-    ROPED_MAX_DIMS = 16,    /* distinct dim symbols of one operator */
+    ROPED_MAX_DIMS = 16, /* distinct dim symbols of one operator */
     ROPED_PARAMS_BYTES = 512,
     ROPED_PLAN_BYTES = 512,
-    ROPED_NAME_BYTES = 64   /* longest tensor or parameter name, with NUL */
+    ROPED_NAME_BYTES = 64 /* longest tensor or parameter name, with NUL */
 };
 
 /* ------------------------------------------------------------ descriptor */
@@ -67,10 +67,10 @@ struct roped_port {
     const char *type; /* name of a type variable */
     const char *shape;
     unsigned flags;
-    const char *below;    /* values must be in [0, this dim symbol) where it
-                             is bound; NULL: no bound of its own */
+    const char *below;     /* values must be in [0, this dim symbol) where it
+                              is bound; NULL: no bound of its own */
     const char *requires_; /* outputs: made only where this input is given */
-    const char *in_place; /* outputs: input whose memory it may share */
+    const char *in_place;  /* outputs: input whose memory it may share */
     const char *doc;
 };
 
@@ -84,8 +84,9 @@ enum roped_param_kind {
 };
 
 enum {
-    ROPED_NO_DEFAULT = 1, /* unset unless given: NaN, ROPED_UNSET_INT, count 0 */
-    ROPED_ABOVE_MIN = 2   /* min itself is excluded */
+    ROPED_NO_DEFAULT =
+        1,              /* unset unless given: NaN, ROPED_UNSET_INT, count 0 */
+    ROPED_ABOVE_MIN = 2 /* min itself is excluded */
 };
 
 struct roped_param {
@@ -126,16 +127,14 @@ struct roped_op {
      * (optional) What shapes and types alone cannot say; runs at the end of
      * resolve. rule_doc is its sentence for people, required with rule.
      */
-    enum roped_status (*rule)(struct roped_call *call,
-                              struct roped_error *err);
+    enum roped_status (*rule)(struct roped_call *call, struct roped_error *err);
     const char *rule_doc;
 
     /* (optional) Bytes of call->aux that plan writes; 0 without. */
     size_t (*aux_bytes)(const struct roped_call *call);
 
     /* Fills call->plan (and aux, table) from the host values. */
-    enum roped_status (*plan)(struct roped_call *call,
-                              struct roped_error *err);
+    enum roped_status (*plan)(struct roped_call *call, struct roped_error *err);
     size_t plan_bytes;
 };
 
@@ -186,9 +185,9 @@ ROPED_API uint32_t roped_op_types(const struct roped_op *op,
 
 /* One alternative of a shape, parsed. */
 struct roped_dim_pattern {
-    char name[16];  /* symbol, without dots; "" for a fixed size */
-    bool is_pack;   /* '...name' */
-    int64_t size;   /* fixed size where name is "" */
+    char name[16]; /* symbol, without dots; "" for a fixed size */
+    bool is_pack;  /* '...name' */
+    int64_t size;  /* fixed size where name is "" */
 };
 struct roped_shape_pattern {
     int count;
@@ -210,12 +209,12 @@ ROPED_API const char *roped_param_choice(const struct roped_param *param,
 
 /* What a call asks of, and gets from, the cache of resident tables. */
 struct roped_table_use {
-    bool wanted;       /* set by plan: angles may come from a table */
-    bool required;     /* angles=table was asked for in so many words */
-    int64_t rows;      /* set by plan: rows needed, largest position + 1 */
+    bool wanted;   /* set by plan: angles may come from a table */
+    bool required; /* angles=table was asked for in so many words */
+    int64_t rows;  /* set by plan: rows needed, largest position + 1 */
     struct roped_angles angles; /* set by plan: the key (host memory in aux) */
-    const float *data; /* set by the executor: device memory, [>= rows,
-                          2 * n_pairs], or NULL: compute on the fly */
+    const float *data;          /* set by the executor: device memory, [>= rows,
+                                   2 * n_pairs], or NULL: compute on the fly */
 };
 
 /* A named set of angle parameters (a server table); outlives the call. */
@@ -241,10 +240,10 @@ struct roped_call {
     int n_dims;
     struct {
         char name[16];
-        int64_t size;    /* a pack: product of its dims */
-        int setter;      /* input that bound it */
+        int64_t size; /* a pack: product of its dims */
+        int setter;   /* input that bound it */
         bool is_pack;
-        int rank;        /* a pack: how many dims, and which */
+        int rank; /* a pack: how many dims, and which */
         int64_t dims[ROPED_MAX_RANK];
     } dim[ROPED_MAX_DIMS];
     enum roped_dtype type[ROPED_MAX_TYPES];
@@ -298,13 +297,12 @@ ROPED_API void roped_call_init(struct roped_call *call,
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_set_param(struct roped_call *call, const char *name,
-                     const struct roped_value *value,
-                     struct roped_error *err);
+                     const struct roped_value *value, struct roped_error *err);
 
 /* The same from text. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
-roped_call_set_text(struct roped_call *call, const char *name,
-                    const char *text, struct roped_error *err);
+roped_call_set_text(struct roped_call *call, const char *name, const char *text,
+                    struct roped_error *err);
 
 /* Uses a named table's angles; refused where op takes no angles. */
 ROPED_API ROPED_MUST_CHECK enum roped_status

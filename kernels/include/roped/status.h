@@ -44,9 +44,9 @@ struct roped_error {
 };
 
 #if defined(__GNUC__)
-#define ROPED_MUST_CHECK __attribute__((warn_unused_result))
+#define ROPED_MUST_CHECK        __attribute__((warn_unused_result))
 #define ROPED_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define ROPED_API __attribute__((visibility("default")))
+#define ROPED_API               __attribute__((visibility("default")))
 #else
 #define ROPED_MUST_CHECK
 #define ROPED_PRINTF(fmt, args)

@@ -44,6 +44,100 @@ TEST(wrong_settings_name_source_key_and_range)
     CHECK_INT(load(2, "--lanes", NULL, NULL), ROPED_INVALID);
 }
 
+/* Every kind of value, written in every way that is wrong for it. */
+TEST(values_that_are_no_values_are_refused)
+{
+    static const struct {
+        const char *flag, *expected;
+    } wrong[] = {{"--lanes=", "expected 1 to 64"},
+                 {"--lanes=4x", "lanes is '4x'"},
+                 {"--lanes=-1", "lanes is '-1'"},
+                 {"--lanes= 4", "lanes is ' 4'"},
+                 {"--lanes=2.5", "lanes is '2.5'"},
+                 {"--lanes=4k", "lanes is '4k'"},
+                 {"--lanes=65", "expected 1 to 64"},
+                 {"--lanes=1e999", "lanes is '1e999'"},
+                 {"--pool_bytes=1q", "pool_bytes is '1q'"},
+                 {"--pool_bytes=1mm", "pool_bytes is '1mm'"},
+                 {"--pool_bytes=1023k", "expected 1048576 to"},
+                 {"--pool_bytes=2t", "expected 1048576 to"},
+                 {"--drain_delay_seconds=nan", "drain_delay_seconds is 'nan'"},
+                 {"--drain_delay_seconds=1s", "drain_delay_seconds is '1s'"},
+                 {"--log_requests=maybe", "expected true or false"},
+                 {"--log_level=loud", "error|warn|info|debug"},
+                 {"--backend=au", "auto|cuda|cpu"},
+                 {"--backend=auto|cuda", "auto|cuda|cpu"},
+                 {"-lanes=4", "argument is '-lanes=4'"},
+                 {"lanes", "expected --key value"},
+                 {"--", "the nearest is"},
+                 {"--poolbytes=2m", "the nearest is 'pool_bytes'"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_INT(load(2, wrong[i].flag, NULL, NULL), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, wrong[i].expected);
+        CHECK_CONTAINS(err.text, "command line: ");
+    }
+}
+
+TEST(a_flag_without_its_value_is_refused)
+{
+    CHECK_INT(load(2, "--config", NULL, NULL), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "--config needs a value");
+    /* the next flag is no value */
+    CHECK_INT(load(3, "--listen", "--log_requests", NULL), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "--listen needs a value");
+    CHECK_OK(load(3, "--log_requests", "--lanes=3", NULL), &err);
+    CHECK(config.log_requests && config.lanes == 3);
+    CHECK_OK(load(3, "--log_requests", "off", NULL), &err);
+    CHECK(!config.log_requests);
+}
+
+TEST(printing_needs_no_right_settings)
+{
+    setenv("ROPED_LANES", "none", 1);
+    CHECK_OK(load(3, "--lane", "--help", NULL), &err);
+    CHECK_INT(action, CONFIG_HELP);
+    CHECK_OK(load(2, "--version", NULL, NULL), &err);
+    CHECK_INT(action, CONFIG_VERSION);
+    CHECK_INT(load(2, "--check-config", NULL, NULL), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "environment: lanes is 'none'");
+    unsetenv("ROPED_LANES");
+}
+
+/* Loads what is in text as a configuration file. */
+static enum roped_status load_file(const char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/roped_config_%d", (int)getpid());
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    if (!file)
+        return ROPED_INTERNAL;
+    fputs(text, file);
+    fclose(file);
+    enum roped_status status = load(3, "--config", path, NULL);
+    unlink(path);
+    return status;
+}
+
+TEST(files_have_comments_space_and_line_numbers)
+{
+    static char line[2000];
+    CHECK_OK(load_file(""), &err);
+    CHECK_OK(load_file("\n  # a\n\tpool-bytes=\t2M \r\nlanes = 5 # b"), &err);
+    CHECK_INT(config.pool_bytes, 2 << 20);
+    CHECK_INT(config.lanes, 5);
+    CHECK_INT(load_file("\n\nlanes 5\n"), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, ":3: line is 'lanes 5', expected key = value");
+    CHECK_INT(load_file("lanes = 500\n"), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, ":1: lanes is '500', expected 1 to 64");
+    memset(line, 'x', sizeof line - 1);
+    CHECK_INT(load_file(line), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, ":1: line is 'xxx");
+    CHECK_INT(load(2, "--config=/nowhere/roped.conf", NULL, NULL),
+              ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'/nowhere/roped.conf'");
+}
+
 TEST(flags_win_over_environment_over_file)
 {
     char path[64];
@@ -84,10 +178,54 @@ TEST(the_committed_sample_is_what_the_table_says)
     CHECK(strcmp(made, committed) == 0);
 }
 
+/* What a daemon says of its settings is a file that makes the same ones. */
+TEST(settings_in_force_read_back_the_same)
+{
+    static char written[1 << 14];
+    static struct config first;
+    CHECK_OK(load(4, "--pool_bytes=1048577", "--queue_timeout_seconds=0.001",
+                  "--backend=cpu"),
+             &err);
+    first = config;
+    FILE *out = fmemopen(written, sizeof written, "w");
+    config_write(&config, out);
+    fclose(out);
+    CHECK_OK(load_file(written), &err);
+    CHECK_INT(config.pool_bytes, 1048577);
+    CHECK(memcmp(&config, &first, sizeof config) == 0);
+}
+
+/* The sample with its keys uncommented is all defaults. */
+TEST(the_sample_says_the_defaults)
+{
+    static char made[1 << 16];
+    static struct config first;
+    CHECK_OK(load(1, NULL, NULL, NULL), &err);
+    first = config;
+    FILE *out = fmemopen(made, sizeof made, "w");
+    config_write_sample(out);
+    fclose(out);
+    int n_keys = 0;
+    for (char *at = made; (at = strstr(at, "\n#")); at++)
+        if (at[2] != ' ') {
+            at[1] = ' ';
+            n_keys++;
+        }
+    CHECK(n_keys > 20);
+    CHECK_OK(load_file(made), &err);
+    CHECK(memcmp(&config, &first, sizeof config) == 0);
+}
+
 int main(void)
 {
     RUN(defaults_flags_and_units);
     RUN(wrong_settings_name_source_key_and_range);
+    RUN(values_that_are_no_values_are_refused);
+    RUN(a_flag_without_its_value_is_refused);
+    RUN(printing_needs_no_right_settings);
+    RUN(files_have_comments_space_and_line_numbers);
+    RUN(settings_in_force_read_back_the_same);
+    RUN(the_sample_says_the_defaults);
     RUN(flags_win_over_environment_over_file);
     RUN(the_committed_sample_is_what_the_table_says);
     return check_done();

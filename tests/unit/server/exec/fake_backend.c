@@ -5,7 +5,9 @@
 
 #include <time.h>
 
-atomic_int fake_fail_at, fake_slow_ms, fake_n_live, fake_n_launches;
+atomic_int fake_fail_at, fake_slow_ms, fake_n_live;
+atomic_int fake_n_launches, fake_n_copies;
+atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
 
 void fake_reset(void)
@@ -13,12 +15,16 @@ void fake_reset(void)
     atomic_store(&fake_fail_at, 0);
     atomic_store(&fake_slow_ms, 0);
     atomic_store(&fake_is_dead, false);
+    atomic_store(&fake_device_bytes, 0);
     atomic_store(&fake_n_launches, 0);
+    atomic_store(&fake_n_copies, 0);
 }
 
 static enum roped_status maybe_fail(enum roped_status status,
                                     struct roped_error *err)
 {
+    if (atomic_load(&fake_is_dead))
+        return roped_fail(err, ROPED_DEVICE, "the fake device is dead");
     if (atomic_load(&fake_fail_at) > 0 &&
         atomic_fetch_sub(&fake_fail_at, 1) == 1)
         return roped_fail(err, status, "the fake device failed");
@@ -36,6 +42,16 @@ static enum roped_status fake_alloc(struct roped_backend *backend, size_t bytes,
     return status;
 }
 
+static enum roped_status fake_device_alloc(struct roped_backend *backend,
+                                           size_t bytes, void **out,
+                                           struct roped_error *err)
+{
+    long long most = atomic_load(&fake_device_bytes);
+    if (most && bytes > (size_t)most)
+        return roped_fail(err, ROPED_NO_MEMORY, "the fake device is full");
+    return fake_alloc(backend, bytes, out, err);
+}
+
 static void fake_free(struct roped_backend *backend, void *memory)
 {
     if (memory)
@@ -48,6 +64,7 @@ static enum roped_status fake_upload(struct roped_queue *queue, void *device,
                                      struct roped_error *err)
 {
     enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    atomic_fetch_add(&fake_n_copies, 1);
     return status ? status
                   : roped_backend_cpu.upload(queue, device, host, bytes, err);
 }
@@ -57,6 +74,7 @@ static enum roped_status fake_download(struct roped_queue *queue, void *host,
                                        struct roped_error *err)
 {
     enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    atomic_fetch_add(&fake_n_copies, 1);
     return status ? status
                   : roped_backend_cpu.download(queue, host, device, bytes, err);
 }
@@ -143,7 +161,7 @@ struct roped_backend_api fake_api = {
     .is_healthy = fake_is_healthy,
     .host_alloc = fake_alloc,
     .host_free = fake_free,
-    .device_alloc = fake_alloc,
+    .device_alloc = fake_device_alloc,
     .device_free = fake_free,
     .queue_open = fake_queue_open,
     .queue_close = fake_queue_close,

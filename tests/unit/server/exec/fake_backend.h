@@ -13,9 +13,11 @@ extern struct roped_backend_api fake_api; /* is_host false: copies happen */
 
 extern atomic_int fake_fail_at;  /* the n-th call from now fails; 0: none */
 extern atomic_int fake_slow_ms;  /* each launch takes this long */
-extern atomic_bool fake_is_dead; /* not healthy */
-extern atomic_int fake_n_live;   /* allocations not freed */
+extern atomic_bool fake_is_dead; /* not healthy, and every call fails */
+extern atomic_llong fake_device_bytes; /* largest allocation; 0: any */
+extern atomic_int fake_n_live;         /* allocations not freed */
 extern atomic_int fake_n_launches;
+extern atomic_int fake_n_copies; /* uploads and downloads */
 
 void fake_reset(void);
 

@@ -3,81 +3,26 @@
  * once, in time, with its reason, and nothing is left behind.
  */
 #include "check.h"
-#include "exec/executor.h"
-#include "unit/server/exec/fake_backend.h"
-
-#include <time.h>
-
-enum { ROWS = 8, HIDDEN = 64 };
-
-struct work {
-    struct exec_job job;
-    float x[ROWS * HIDDEN], y[ROWS * HIDDEN];
-    atomic_int n_done;
-};
+#include "unit/server/exec/work.h"
 
 static struct roped_error err;
 static struct executor *exec;
 
-static uint64_t after_ms(int64_t ms)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)(now.tv_sec * 1000000000 + now.tv_nsec + ms * 1000000);
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-}
-
 static void open_exec(int n_lanes, int queue_depth)
 {
-    struct roped_backend_options backend = {.n_threads = 1};
-    struct exec_options options = {.n_lanes = n_lanes,
-                                   .queue_depth = queue_depth,
-                                   .pool_bytes = 1 << 20,
-                                   .host_bytes = 1 << 20,
-                                   .device_bytes = 8 << 20,
-                                   .table_budget_bytes = 1 << 20,
-                                   .table_bytes = 1 << 20,
-                                   .inline_bytes = 1 << 20};
-    fake_reset();
-    CHECK_OK(exec_open(&fake_api, &backend, &options, &exec, &err), &err);
+    struct exec_options options = work_options(n_lanes, queue_depth);
+    exec = work_open(&options);
 }
 
 static void close_exec(void)
 {
-    exec_drain(exec, after_ms(5000));
-    exec_close(exec);
-    CHECK_INT(atomic_load(&fake_n_live), 0);
-}
-
-static void on_done(struct exec_job *job)
-{
-    atomic_fetch_add(&((struct work *)job->owner)->n_done, 1);
+    work_close(exec);
+    exec = NULL;
 }
 
 static void make(struct work *work)
 {
-    memset(work, 0, sizeof *work);
-    struct roped_tensor x = {ROPED_F32, 2, {ROWS, HIDDEN}, work->x};
-    for (int i = 0; i < ROWS * HIDDEN; i++)
-        work->x[i] = 3;
-    roped_call_init(&work->job.call, roped_op_find("rmsnorm"));
-    CHECK_OK(roped_call_bind(&work->job.call, "x", &x, &err), &err);
-    CHECK_OK(roped_call_resolve(&work->job.call, &err), &err);
-    work->job.call.out[0].data = work->y;
-    work->job.done = on_done;
-    work->job.owner = work;
-}
-
-static bool wait_done(struct work *work)
-{
-    for (int i = 0; i < 5000 && atomic_load(&work->n_done) == 0; i++)
-        pause_ms(1);
-    return atomic_load(&work->n_done) == 1;
+    work_make(work, 8);
 }
 
 TEST(jobs_run_on_lanes_and_inline)
@@ -86,9 +31,9 @@ TEST(jobs_run_on_lanes_and_inline)
     open_exec(2, 8);
     make(&work);
     CHECK_OK(exec_submit(exec, &work.job, &err), &err);
-    CHECK(wait_done(&work));
+    CHECK(work_wait(&work));
     CHECK_INT(work.job.status, ROPED_OK);
-    CHECK_DOUBLE((double)work.y[ROWS * HIDDEN - 1], 1, 1e-6);
+    CHECK_DOUBLE((double)work.y[8 * HIDDEN - 1], 1, 1e-6);
     make(&work);
     CHECK(exec_run_inline(exec, &work.job));
     CHECK_INT(atomic_load(&work.n_done), 1);
@@ -111,7 +56,7 @@ TEST(a_full_queue_refuses)
     }
     CHECK_INT(n_refused, 2);
     CHECK_CONTAINS(err.text, "queue size");
-    CHECK(wait_done(&work[0]) && wait_done(&work[1]));
+    CHECK(work_wait(&work[0]) && work_wait(&work[1]));
     close_exec();
 }
 
@@ -126,10 +71,10 @@ TEST(a_deadline_ends_a_waiting_job_before_a_lane_is_free)
     pause_ms(20);
     work[1].job.deadline_ns = after_ms(50);
     CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
-    CHECK(wait_done(&work[1]));
+    CHECK(work_wait(&work[1]));
     CHECK_INT(work[1].job.status, ROPED_DEADLINE);
     CHECK_INT(atomic_load(&work[0].n_done), 0); /* still on the device */
-    CHECK(wait_done(&work[0]));
+    CHECK(work_wait(&work[0]));
     CHECK_INT(atomic_load(&fake_n_launches), 1);
     close_exec();
 }
@@ -141,7 +86,7 @@ TEST(a_canceled_job_is_not_started)
     make(&work);
     atomic_store(&work.job.is_canceled, true);
     CHECK_OK(exec_submit(exec, &work.job, &err), &err);
-    CHECK(wait_done(&work));
+    CHECK(work_wait(&work));
     CHECK_INT(work.job.status, ROPED_CANCELED);
     CHECK_INT(atomic_load(&fake_n_launches), 0);
     close_exec();
@@ -177,14 +122,14 @@ TEST(every_failure_of_the_device_ends_one_job_alone)
         make(&work);
         atomic_store(&fake_fail_at, n);
         CHECK_OK(exec_submit(exec, &work.job, &err), &err);
-        CHECK(wait_done(&work));
+        CHECK(work_wait(&work));
         n_failures += work.job.status != ROPED_OK;
         if (work.job.status)
             CHECK_CONTAINS(work.job.error.text, "fake device");
         atomic_store(&fake_fail_at, 0);
         make(&work);
         CHECK_OK(exec_submit(exec, &work.job, &err), &err);
-        CHECK(wait_done(&work));
+        CHECK(work_wait(&work));
         CHECK_INT(work.job.status, ROPED_OK);
         close_exec();
     }

@@ -207,6 +207,16 @@ TEST(gemma_3_has_two_bases)
     CHECK_INT(sets[1].set.params.scaling, ROPED_SCALING_NONE);
     CHECK_INT(sets[1].set.head_dim, 256); /* not 1152 / 4 */
     free_sets(sets, n);
+    n = read_sets("x",
+                  "{\"head_dim\":64,\"rope_local_base_freq\":7000,"
+                  "\"rope_theta\":8000,\"rope_scaling\":{\"rope_type\":"
+                  "\"linear\",\"factor\":8}}",
+                  sets);
+    CHECK_DOUBLE(sets[0].set.params.theta, 8000, 0);
+    CHECK_INT(sets[0].set.params.scaling, ROPED_SCALING_LINEAR);
+    CHECK_DOUBLE(sets[1].set.params.theta, 7000, 0);
+    CHECK_INT(sets[1].set.params.scaling, ROPED_SCALING_NONE);
+    free_sets(sets, n);
 }
 
 TEST(layer_types_become_tables)

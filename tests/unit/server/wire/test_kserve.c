@@ -294,7 +294,9 @@ TEST(phrases_about_json_values)
            "values, expected 3");
     refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[3],\"datatype\":\"FP32\","
            "\"data\":[[1,2],[3,4]]}]}",
-           0, "Shape does not match true shape of 'data' field");
+           0,
+           "Shape does not match true shape of 'data' field of input 'q': more "
+           "than 3 values");
     refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":\"FP32\","
            "\"data\":5}]}",
            0, "tensor 'q': 'data' is 5, expected an array");

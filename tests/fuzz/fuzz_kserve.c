@@ -1,0 +1,78 @@
+/*
+ * fuzz_kserve.c - any bytes as a v2 request: a byte for the operator, two for
+ * the length of the binary part, then the JSON. Promises: nothing is read
+ * outside, JSON tensors need memory in proportion to the JSON, and the answer
+ * is strict JSON.
+ */
+#include "fuzz.h"
+
+#include "wire/json.h"
+#include "wire/kserve.h"
+
+#include <string.h>
+
+enum { PREFIX_BYTES = 3, MAX_OUTPUT_BYTES = 1 << 16 };
+
+static void answer(struct roped_call *call, struct kserve_request *request)
+{
+    static unsigned char zeros[MAX_OUTPUT_BYTES];
+    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
+    struct roped_error err;
+    struct buffer buffer;
+    struct cJSON *tree;
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        if (!roped_tensor_given(&call->out[i]))
+            continue;
+        if (roped_tensor_bytes(&call->out[i]) > MAX_OUTPUT_BYTES)
+            return;
+        call->out[i].data = zeros;
+    }
+    buffer_init(&buffer);
+    FUZZ_PROMISE(!kserve_write_response(&buffer, call, request, offset,
+                                        &binary_bytes, &err));
+    FUZZ_PROMISE(!json_parse(buffer.text, buffer.bytes, &tree, &err));
+    FUZZ_PROMISE(!kserve_is_binary_answer(request) || binary_bytes > 0 ||
+                 roped_tensor_bytes(&call->out[request->output[0].port]) == 0);
+    json_free(tree);
+    buffer_fini(&buffer);
+}
+
+/* What was accepted once can be stored. */
+static void store(struct roped_call *call, const char *json, size_t json_bytes,
+                  const struct kserve_request *request)
+{
+    struct roped_error err;
+    FUZZ_PROMISE(request->json_tensor_bytes <=
+                 (uint64_t)(json_bytes + ROPED_MAX_INPUTS) * 16);
+    unsigned char *memory = malloc((size_t)request->json_tensor_bytes + 1);
+    FUZZ_PROMISE(memory != NULL);
+    FUZZ_PROMISE(!kserve_read_json_tensors(call, json, json_bytes, request,
+                                           memory, &err));
+    free(memory);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
+{
+    struct kserve_request request;
+    struct roped_error err = {.status = ROPED_OK};
+    struct roped_call call;
+    if (bytes < PREFIX_BYTES)
+        return 0;
+    const char *json = (const char *)input + PREFIX_BYTES;
+    size_t json_bytes = bytes - PREFIX_BYTES;
+    uint64_t binary_bytes = (uint64_t)input[1] | (uint64_t)input[2] << 8;
+    roped_call_init(&call, roped_op_at(input[0] % roped_op_count()));
+    enum roped_status status = kserve_read_request(
+        &call, json, json_bytes, NULL, binary_bytes, &request, &err);
+    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID ||
+                 status == ROPED_NOT_FOUND);
+    if (status)
+        return 0;
+    FUZZ_PROMISE(request.binary_bytes == binary_bytes);
+    store(&call, json, json_bytes, &request);
+    status = roped_call_resolve(&call, &err);
+    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    if (!status && !kserve_check_outputs(&call, &request, &err))
+        answer(&call, &request);
+    return 0;
+}

@@ -1,0 +1,39 @@
+/*
+ * work.h - jobs for tests of the executor: an rmsnorm whose right answer is
+ * known, with its memory, and an executor on the fake device.
+ */
+#ifndef ROPED_TESTS_WORK_H
+#define ROPED_TESTS_WORK_H
+
+#include "exec/executor.h"
+#include "unit/server/exec/fake_backend.h"
+
+enum { MAX_ROWS = 16, HIDDEN = 64 };
+
+struct work {
+    struct exec_job job;
+    int rows;
+    float x[MAX_ROWS * HIDDEN], y[MAX_ROWS * HIDDEN];
+    atomic_int n_done;
+};
+
+uint64_t after_ms(int64_t ms); /* CLOCK_MONOTONIC */
+void pause_ms(long ms);
+
+/* Ample memory, nothing mapped; and an executor made of options, or exits. */
+struct exec_options work_options(int n_lanes, int queue_depth);
+struct executor *work_open(const struct exec_options *options);
+
+/* Drains and closes; whatever is left on the device fails the test. */
+void work_close(struct executor *exec);
+
+/* A job of so many rows: 2 * rows * HIDDEN * 4 bytes go in and out. */
+void work_make(struct work *work, int rows);
+
+/* True once done has run, and only once; false after 20 s. */
+bool work_wait(struct work *work);
+
+/* Is every output what it must be? */
+bool work_is_right(const struct work *work);
+
+#endif
