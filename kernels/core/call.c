@@ -386,19 +386,6 @@ enum roped_status roped_call_resolve(struct roped_call *call,
 
 /* ---------------------------------------------------------------- values */
 
-static int64_t index_at(const struct roped_tensor *tensor, int64_t i)
-{
-    /* tensors of a body start at any byte */
-    if (tensor->dtype == ROPED_I32) {
-        int32_t value;
-        memcpy(&value, (const char *)tensor->data + 4 * i, sizeof value);
-        return value;
-    }
-    int64_t value;
-    memcpy(&value, (const char *)tensor->data + 8 * i, sizeof value);
-    return value;
-}
-
 static enum roped_status check_below(const struct roped_call *call, int input,
                                      struct roped_error *err)
 {
@@ -408,7 +395,7 @@ static enum roped_status check_below(const struct roped_call *call, int input,
     if (bound < 0)
         return ROPED_OK;
     for (int64_t i = 0; i < n; i++) {
-        int64_t value = index_at(&call->in[input], i);
+        int64_t value = call_index_at(&call->in[input], i);
         if (value < 0 || value >= call->dim[bound].size)
             return roped_fail(
                 err, ROPED_INVALID,

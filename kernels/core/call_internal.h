@@ -6,6 +6,22 @@
 
 #include <roped/op.h>
 
+#include <string.h>
+
+/* Element i of an I32 or I64 tensor: those of a body start at any byte. */
+static inline int64_t call_index_at(const struct roped_tensor *tensor,
+                                    int64_t i)
+{
+    int32_t narrow;
+    int64_t wide;
+    if (tensor->dtype == ROPED_I64) {
+        memcpy(&wide, (const char *)tensor->data + 8 * i, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)tensor->data + 4 * i, sizeof narrow);
+    return narrow;
+}
+
 /* Writes every parameter's default into call->params. */
 void call_default_params(struct roped_call *call);
 

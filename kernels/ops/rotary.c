@@ -4,6 +4,8 @@
  */
 #include "ops/rotary.h"
 
+#include "core/call_internal.h"
+
 #include <string.h>
 
 /* Ports relative to the operator's 'positions' port, in rope's order. */
@@ -313,18 +315,6 @@ size_t rotary_aux_bytes(const struct roped_call *call,
         n_pairs_of(call, shape), roped_call_angles(call)->angle_precision);
 }
 
-static int64_t index_at(const struct roped_tensor *tensor, int64_t i)
-{
-    if (tensor->dtype == ROPED_I32) {
-        int32_t value;
-        memcpy(&value, (const char *)tensor->data + 4 * i, sizeof value);
-        return value;
-    }
-    int64_t value;
-    memcpy(&value, (const char *)tensor->data + 8 * i, sizeof value);
-    return value;
-}
-
 /* First position that is not allowed, and what allows it no more. */
 struct bound {
     int64_t rows; /* positions must be below */
@@ -367,7 +357,7 @@ static enum roped_status scan_positions(const struct roped_tensor *positions,
 {
     int64_t n = roped_tensor_elements(positions);
     for (int64_t i = 0; i < n; i++) {
-        int64_t value = index_at(positions, i);
+        int64_t value = call_index_at(positions, i);
         if (value < 0 || value >= bound->rows)
             return refuse_position("positions", value, i, bound, err);
         if (value > *largest)
@@ -382,13 +372,14 @@ static enum roped_status scan_ragged(const struct roped_tensor *indptr,
                                      const struct bound *bound,
                                      int64_t *largest, struct roped_error *err)
 {
-    int64_t b = offsets->dims[0], last = index_at(indptr, 0);
+    int64_t b = offsets->dims[0], last = call_index_at(indptr, 0);
     if (last != 0)
         return roped_fail(err, ROPED_INVALID,
                           "tensor 'indptr': value %lld at index 0, expected 0",
                           (long long)last);
     for (int64_t j = 0; j < b; j++) {
-        int64_t next = index_at(indptr, j + 1), offset = index_at(offsets, j);
+        int64_t next = call_index_at(indptr, j + 1),
+                offset = call_index_at(offsets, j);
         if (next < last || next > n_tokens)
             return roped_fail(err, ROPED_INVALID,
                               "tensor 'indptr': value %lld at index %lld, "

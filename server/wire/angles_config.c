@@ -184,10 +184,10 @@ static enum roped_status read_widths(const struct cJSON *config,
     enum roped_status status = read_head(config, set, err);
     if (status)
         return status;
-    double share = 1;
-    if (partial)
-        share = cJSON_IsNumber(partial) ? partial->valuedouble : -1;
-    if (!(share > 0 && share <= 1))
+    double share = cJSON_IsNumber(partial) ? partial->valuedouble : -1;
+    if (!partial)
+        share = 1;
+    else if (!(share > 0 && share <= 1))
         return roped_fail(err, ROPED_INVALID,
                           "config: '%s' is %s, expected above 0 and at most 1",
                           partial->string,

@@ -84,6 +84,28 @@ void buffer_printf(struct buffer *buffer, const char *format, ...)
     va_end(again);
 }
 
+void buffer_unsigned(struct buffer *buffer, uint64_t value)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    buffer_append(buffer, digits + at, sizeof digits - at);
+}
+
+void buffer_dims(struct buffer *buffer, const int64_t *dims, int rank)
+{
+    buffer_append(buffer, "[", 1);
+    for (int i = 0; i < rank; i++) {
+        if (i > 0)
+            buffer_append(buffer, ",", 1);
+        buffer_unsigned(buffer, (uint64_t)dims[i]);
+    }
+    buffer_append(buffer, "]", 1);
+}
+
 /* What one character of a JSON string becomes, in escape, or NULL: itself. */
 static const char *escape_of(unsigned char c, size_t sequence, char escape[8])
 {

@@ -29,6 +29,12 @@ void buffer_text(struct buffer *buffer, const char *text);
 void buffer_printf(struct buffer *buffer, const char *format, ...)
     ROPED_PRINTF(2, 3);
 
+/* Digits; on the way of every answer, where printf takes too long. */
+void buffer_unsigned(struct buffer *buffer, uint64_t value);
+
+/* A list of dims: "[7,32,128]". */
+void buffer_dims(struct buffer *buffer, const int64_t *dims, int rank);
+
 /* A JSON string with quotes and escapes; what is not UTF-8 becomes U+FFFD. */
 void buffer_json_string(struct buffer *buffer, const char *text);
 

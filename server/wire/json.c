@@ -180,6 +180,12 @@ static bool scan_number(struct scan *scan)
            refuse(scan, "number of over 63 characters");
 }
 
+/* NaN and Infinity are for scan_number to refuse in its own words. */
+static bool starts_number(int c)
+{
+    return c == '-' || (c >= '0' && c <= '9') || c == 'N' || c == 'I';
+}
+
 static bool scan_word(struct scan *scan, const char *word)
 {
     size_t length = strlen(word);
@@ -258,9 +264,8 @@ static bool scan_value(struct scan *scan)
         is_right = refuse(scan, "unexpected end");
         break;
     default:
-        is_right = memchr("-0123456789NI", peek(scan), 13)
-                       ? scan_number(scan)
-                       : refuse(scan, "invalid value");
+        is_right = starts_number(peek(scan)) ? scan_number(scan)
+                                             : refuse(scan, "invalid value");
     }
     if (is_right)
         skip_space(scan);

@@ -572,18 +572,16 @@ static void write_output(struct buffer *buffer, const struct roped_call *call,
     const struct roped_tensor *tensor = &call->out[port];
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, call->op->out[port].name);
-    buffer_printf(buffer, ",\"datatype\":\"%s\",\"shape\":[",
-                  roped_dtype_v2_name(tensor->dtype));
-    for (int i = 0; i < tensor->rank; i++)
-        buffer_printf(buffer, "%s%lld", i ? "," : "",
-                      (long long)tensor->dims[i]);
-    buffer_text(buffer, "]");
+    buffer_text(buffer, ",\"datatype\":\"");
+    buffer_text(buffer, roped_dtype_v2_name(tensor->dtype));
+    buffer_text(buffer, "\",\"shape\":");
+    buffer_dims(buffer, tensor->dims, tensor->rank);
     if (!is_binary) {
         buffer_text(buffer, ",\"data\":");
         kserve_write_values(buffer, tensor);
     } else {
-        buffer_printf(buffer, ",\"parameters\":{\"binary_data_size\":%llu",
-                      (unsigned long long)bytes);
+        buffer_text(buffer, ",\"parameters\":{\"binary_data_size\":");
+        buffer_unsigned(buffer, bytes);
         if (is_fp8(tensor->dtype))
             buffer_printf(buffer, ",\"content_datatype\":\"%s\"",
                           roped_dtype_name(tensor->dtype));

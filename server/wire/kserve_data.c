@@ -142,7 +142,7 @@ static void write_integer(struct buffer *buffer, enum roped_dtype dtype,
     uint64_t bits = 0;
     memcpy(&bits, at, bytes);
     if (!integer_range(dtype, &least, &most) || least == 0) {
-        buffer_printf(buffer, "%llu", (unsigned long long)bits);
+        buffer_unsigned(buffer, bits);
         return;
     }
     unsigned shift = 64 - 8 * (unsigned)bytes; /* spread the sign */

@@ -233,6 +233,24 @@ static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
     return status ? status : check_coverage(entries, n, data_bytes, err);
 }
 
+static enum roped_status read_tree(const struct cJSON *tree,
+                                   uint64_t data_bytes,
+                                   const struct visitor *visitor,
+                                   struct roped_error *err)
+{
+    struct safetensors_entry few[FEW_TENSORS];
+    size_t n = (size_t)cJSON_GetArraySize(tree);
+    if (n <= FEW_TENSORS)
+        return visit(tree, data_bytes, few, visitor, err);
+    size_t room = n < SAFETENSORS_MAX_TENSORS ? n : SAFETENSORS_MAX_TENSORS;
+    struct safetensors_entry *entries = calloc(room, sizeof *entries);
+    if (!entries)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu tensors", n);
+    enum roped_status status = visit(tree, data_bytes, entries, visitor, err);
+    free(entries);
+    return status;
+}
+
 enum roped_status safetensors_read(const void *header, size_t header_bytes,
                                    uint64_t total_bytes,
                                    safetensors_entry_fn *entry,
@@ -242,7 +260,6 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
     const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
     size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES, odd_number;
     const struct visitor visitor = {entry, metadata, context};
-    struct safetensors_entry few[FEW_TENSORS], *entries = few;
     struct cJSON *tree;
     if (bytes == 0 || json[0] != '{')
         return roped_fail(err, ROPED_INVALID,
@@ -251,24 +268,12 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
         json_parse_sizes(json, bytes, &tree, &odd_number, err);
     if (status)
         return status;
-    size_t n = (size_t)cJSON_GetArraySize(tree);
-    if (n > FEW_TENSORS)
-        entries =
-            calloc(n < SAFETENSORS_MAX_TENSORS ? n : SAFETENSORS_MAX_TENSORS,
-                   sizeof *entries);
-    if (!entries)
-        status =
-            roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu tensors", n);
-    if (!status)
-        status =
-            visit(tree, total_bytes - header_bytes, entries, &visitor, err);
+    status = read_tree(tree, total_bytes - header_bytes, &visitor, err);
     if (!status && odd_number != JSON_NOWHERE)
         status = roped_fail(err, ROPED_INVALID,
                             "safetensors: the number at byte %zu of the JSON "
                             "is not written in digits alone",
                             odd_number);
-    if (entries != few)
-        free(entries);
     json_free(tree);
     return status;
 }
@@ -286,15 +291,16 @@ static void write_entry(struct buffer *buffer,
 {
     const struct roped_tensor *tensor = output->tensor;
     buffer_json_string(buffer, output->name);
-    buffer_printf(buffer, ":{\"dtype\":\"%s\",\"shape\":[",
-                  written_name(tensor->dtype, fp8_as_u8));
-    for (int i = 0; i < tensor->rank; i++)
-        buffer_printf(buffer, "%s%lld", i ? "," : "",
-                      (long long)tensor->dims[i]);
-    buffer_printf(buffer, "],\"data_offsets\":[%llu,%llu]}",
-                  (unsigned long long)output->offset,
-                  (unsigned long long)output->offset +
-                      (unsigned long long)roped_tensor_bytes(tensor));
+    buffer_text(buffer, ":{\"dtype\":\"");
+    buffer_text(buffer, written_name(tensor->dtype, fp8_as_u8));
+    buffer_text(buffer, "\",\"shape\":");
+    buffer_dims(buffer, tensor->dims, tensor->rank);
+    buffer_text(buffer, ",\"data_offsets\":[");
+    buffer_unsigned(buffer, output->offset);
+    buffer_append(buffer, ",", 1);
+    buffer_unsigned(buffer,
+                    output->offset + (uint64_t)roped_tensor_bytes(tensor));
+    buffer_text(buffer, "]}");
 }
 
 enum roped_status safetensors_write_header(

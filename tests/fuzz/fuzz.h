@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name for it */
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes);
 
 #define FUZZ_PROMISE(condition)                                                \

@@ -48,7 +48,7 @@ kernels() {
 }
 
 http() {
-    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_http; do
+    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_http "$build"/tests/test_load; do
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"

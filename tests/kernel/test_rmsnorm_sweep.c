@@ -216,6 +216,40 @@ TEST(non_finite_values_make_their_row_nan_and_no_other)
     free(weight.data);
 }
 
+/* Squares beyond float32's range, both ways, still normalise. */
+TEST(values_whose_squares_leave_float32_normalise)
+{
+    static const float values[] = {3e38f, 1e-30f};
+    static const int64_t widths[] = {64, 1000, 4096, 40000};
+    for (int v = 0; v < 2; v++)
+        for (int i = 0; i < 4; i++) {
+            static struct roped_call call;
+            struct roped_error err;
+            struct runner_options options = {0};
+            struct roped_tensor x = {
+                .dtype = ROPED_F32, .rank = 2, .dims = {2, widths[i]}};
+            float *memory = runner_alloc((size_t)roped_tensor_bytes(&x));
+            for (int64_t j = 0; j < 2 * widths[i]; j++)
+                memory[j] = j % 3 ? values[v] : -values[v];
+            x.data = memory;
+            roped_call_init(&call, roped_op_find("rmsnorm"));
+            CHECK_OK(roped_call_bind(&call, "x", &x, &err), &err);
+            CHECK_OK(roped_call_set_text(&call, "eps", "0", &err), &err);
+            CHECK_OK(roped_call_resolve(&call, &err), &err);
+            CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
+            const float *y = call.out[RMSNORM_Y].data;
+            for (int64_t j = 0; y && j < 2 * widths[i]; j++)
+                if (!(fabsf(y[j] - (j % 3 ? 1.0f : -1.0f)) < 1e-5f)) {
+                    CHECK_FAIL("%g, width %lld: y[%lld] is %g",
+                               (double)values[v], (long long)widths[i],
+                               (long long)j, (double)y[j]);
+                    break;
+                }
+            runner_free_outputs(&call);
+            free(memory);
+        }
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -226,6 +260,7 @@ int main(int argc, char **argv)
     RUN(no_rows_are_an_empty_answer);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
     RUN(non_finite_values_make_their_row_nan_and_no_other);
+    RUN(values_whose_squares_leave_float32_normalise);
     runner_close(&runner);
     return check_done();
 }

@@ -5,6 +5,9 @@
 #include "check.h"
 #include "unit/server/exec/work.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 static struct roped_error err;
 static struct executor *exec;
 
@@ -25,6 +28,14 @@ static void make(struct work *work)
     work_make(work, 8);
 }
 
+/* Until the device has started n launches. */
+static bool wait_launches(int n)
+{
+    for (int i = 0; i < 20000 && atomic_load(&fake_n_launches) < n; i++)
+        pause_ms(1);
+    return atomic_load(&fake_n_launches) >= n;
+}
+
 TEST(jobs_run_on_lanes_and_inline)
 {
     static struct work work;
@@ -33,11 +44,11 @@ TEST(jobs_run_on_lanes_and_inline)
     CHECK_OK(exec_submit(exec, &work.job, &err), &err);
     CHECK(work_wait(&work));
     CHECK_INT(work.job.status, ROPED_OK);
-    CHECK_DOUBLE((double)work.y[8 * HIDDEN - 1], 1, 1e-6);
+    CHECK(work_is_right(&work));
     make(&work);
     CHECK(exec_run_inline(exec, &work.job));
     CHECK_INT(atomic_load(&work.n_done), 1);
-    CHECK_DOUBLE((double)work.y[0], 1, 1e-6);
+    CHECK(work_is_right(&work));
     close_exec();
 }
 
@@ -46,17 +57,21 @@ TEST(a_full_queue_refuses)
     static struct work work[4];
     int n_refused = 0;
     open_exec(1, 1);
-    atomic_store(&fake_slow_ms, 100);
+    atomic_store(&fake_slow_ms, 500);
+    CHECK(exec_has_room(exec));
     for (int i = 0; i < 4; i++) {
         make(&work[i]);
         if (exec_submit(exec, &work[i].job, &err) == ROPED_BUSY)
             n_refused++;
         if (i == 0)
-            pause_ms(30); /* the lane has it now */
+            CHECK(wait_launches(1)); /* the lane has it now */
     }
     CHECK_INT(n_refused, 2);
     CHECK_CONTAINS(err.text, "queue size");
+    CHECK(!exec_has_room(exec));
+    CHECK(!exec_run_inline(exec, &work[2].job)); /* no overtaking */
     CHECK(work_wait(&work[0]) && work_wait(&work[1]));
+    CHECK_INT(atomic_load(&work[2].n_done) + atomic_load(&work[3].n_done), 0);
     close_exec();
 }
 
@@ -64,11 +79,11 @@ TEST(a_deadline_ends_a_waiting_job_before_a_lane_is_free)
 {
     static struct work work[2];
     open_exec(1, 8);
-    atomic_store(&fake_slow_ms, 600);
+    atomic_store(&fake_slow_ms, 2000);
     make(&work[0]);
     make(&work[1]);
     CHECK_OK(exec_submit(exec, &work[0].job, &err), &err);
-    pause_ms(20);
+    CHECK(wait_launches(1));
     work[1].job.deadline_ns = after_ms(50);
     CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
     CHECK(work_wait(&work[1]));
@@ -96,12 +111,12 @@ TEST(drain_finishes_what_runs_and_cancels_what_waits_too_long)
 {
     static struct work work[3];
     open_exec(1, 8);
-    atomic_store(&fake_slow_ms, 200);
+    atomic_store(&fake_slow_ms, 500);
     for (int i = 0; i < 3; i++) {
         make(&work[i]);
         CHECK_OK(exec_submit(exec, &work[i].job, &err), &err);
     }
-    pause_ms(20);
+    CHECK(wait_launches(1));
     exec_drain(exec, after_ms(10));
     for (int i = 0; i < 3; i++)
         CHECK_INT(atomic_load(&work[i].n_done), 1);
@@ -150,6 +165,226 @@ TEST(an_open_that_fails_leaves_nothing_behind)
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
 
+/* A device that is dead for good fails every call, and the executor says so
+ * and still closes. */
+TEST(a_dead_device_is_reported)
+{
+    static struct work work;
+    struct exec_usage usage;
+    open_exec(1, 8);
+    CHECK(exec_is_healthy(exec));
+    atomic_store(&fake_is_dead, true);
+    for (int i = 0; i < 3; i++) {
+        make(&work);
+        CHECK_OK(exec_submit(exec, &work.job, &err), &err);
+        CHECK(work_wait(&work));
+        CHECK_INT(work.job.status, ROPED_DEVICE);
+    }
+    CHECK(!exec_is_healthy(exec));
+    /* done runs before the lane is free again, the count was made before it */
+    exec_usage(exec, &usage);
+    CHECK_INT(usage.device_errors, 3);
+    close_exec();
+}
+
+static bool say_gone(struct exec_job *job)
+{
+    (void)job;
+    return true;
+}
+
+TEST(a_job_whose_client_is_gone_is_not_started)
+{
+    static struct work work;
+    open_exec(1, 8);
+    make(&work);
+    work.job.is_gone = say_gone;
+    CHECK_OK(exec_submit(exec, &work.job, &err), &err);
+    CHECK(work_wait(&work));
+    CHECK_INT(work.job.status, ROPED_CANCELED);
+    CHECK_CONTAINS(work.job.error.text, "client");
+    CHECK_INT(atomic_load(&fake_n_launches), 0);
+    close_exec();
+}
+
+TEST(only_small_jobs_run_inline)
+{
+    static struct work small, large;
+    struct exec_options options = work_options(1, 8);
+    work_make(&small, 4);
+    work_make(&large, 5);
+    options.inline_bytes = (uint64_t)roped_call_bytes(&small.job.call);
+    exec = work_open(&options);
+    CHECK(exec_run_inline(exec, &small.job));
+    CHECK(!exec_run_inline(exec, &large.job));
+    CHECK_INT(atomic_load(&large.n_done), 0);
+    exec_drain(exec, after_ms(1000));
+    work_make(&small, 4);
+    CHECK(!exec_run_inline(exec, &small.job)); /* shutting down */
+    close_exec();
+}
+
+TEST(usage_and_times_are_those_of_the_work)
+{
+    static struct work work[2];
+    struct exec_usage usage;
+    open_exec(1, 8);
+    atomic_store(&fake_slow_ms, 300);
+    make(&work[0]);
+    make(&work[1]);
+    CHECK_OK(exec_submit(exec, &work[0].job, &err), &err);
+    CHECK(wait_launches(1));
+    CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
+    exec_usage(exec, &usage);
+    CHECK_INT(usage.n_lanes, 1);
+    CHECK_INT(usage.n_busy_lanes, 1);
+    CHECK_INT(usage.n_queued, 1);
+    CHECK(usage.device_arena_bytes > 0);
+    CHECK(work_wait(&work[0]) && work_wait(&work[1]));
+    const struct exec_timing *timing = &work[1].job.timing;
+    CHECK(work[0].job.timing.kernel_ns >= 300000000);
+    CHECK(work[0].job.timing.kernel_ns < 20000000000);
+    CHECK(timing->queue_ns > 1000000); /* it waited for the first */
+    CHECK(timing->queue_ns < 20000000000);
+    CHECK(timing->plan_ns < 20000000000);
+    close_exec();
+}
+
+/* ------------------------------------------------------------- many clients */
+
+enum { N_CLIENTS = 8, N_ROUNDS = 150 };
+
+struct client {
+    pthread_t thread;
+    unsigned seed;
+    int n_right, n_busy, n_ended, n_wrong;
+    struct work work;
+};
+
+static unsigned roll(struct client *client)
+{
+    return (client->seed = client->seed * 1103515245 + 12345) >> 16;
+}
+
+static void count_end(struct client *client)
+{
+    struct work *work = &client->work;
+    switch (work->job.status) {
+    case ROPED_OK:
+        *(work_is_right(work) ? &client->n_right : &client->n_wrong) += 1;
+        break;
+    case ROPED_CANCELED:
+    case ROPED_DEADLINE:
+        client->n_ended++;
+        break;
+    default:
+        client->n_wrong++;
+        break;
+    }
+}
+
+/* Jobs of any size, some inline, some with little time, some canceled. */
+static void *run_client(void *context)
+{
+    struct client *client = context;
+    struct work *work = &client->work;
+    struct roped_error refusal;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        work_make(work, 1 + (int)(roll(client) % MAX_ROWS));
+        if (roll(client) % 4 == 0)
+            work->job.deadline_ns = after_ms(1);
+        if (roll(client) % 3 == 0 && exec_run_inline(exec, &work->job)) {
+            client->n_wrong += atomic_load(&work->n_done) != 1;
+            count_end(client);
+            continue;
+        }
+        if (exec_submit(exec, &work->job, &refusal)) {
+            client->n_busy++;
+            continue;
+        }
+        if (roll(client) % 8 == 0)
+            atomic_store(&work->job.is_canceled, true);
+        while (atomic_load(&work->n_done) == 0)
+            sched_yield();
+        count_end(client);
+    }
+    return NULL;
+}
+
+TEST(many_clients_get_each_their_own_answer_once)
+{
+    static struct client clients[N_CLIENTS];
+    int n_right = 0, n_all = 0;
+    open_exec(3, 4);
+    for (int i = 0; i < N_CLIENTS; i++) {
+        clients[i].seed = (unsigned)i;
+        pthread_create(&clients[i].thread, NULL, run_client, &clients[i]);
+    }
+    for (int i = 0; i < N_CLIENTS; i++) {
+        struct client *client = &clients[i];
+        pthread_join(client->thread, NULL);
+        CHECK_INT(client->n_wrong, 0);
+        n_right += client->n_right;
+        n_all += client->n_right + client->n_busy + client->n_ended;
+    }
+    CHECK_INT(n_all, N_CLIENTS * N_ROUNDS);
+    CHECK(n_right > N_CLIENTS * N_ROUNDS / 10);
+    close_exec();
+}
+
+/* Drain races with clients that go on submitting: everything accepted has
+ * ended when it returns. */
+static atomic_int n_accepted, n_ended;
+
+static void count_done(struct exec_job *job)
+{
+    struct work *work = job->owner;
+    atomic_fetch_add(&n_ended, 1);
+    atomic_fetch_add(&work->n_done, 1);
+}
+
+static void *submit_until_refused(void *context)
+{
+    struct work *work = context;
+    struct roped_error refusal;
+    for (;;) {
+        work_make(work, 2);
+        work->job.done = count_done;
+        atomic_fetch_add(&n_accepted, 1);
+        if (exec_submit(exec, &work->job, &refusal)) {
+            atomic_fetch_sub(&n_accepted, 1);
+            if (strstr(refusal.text, "shutting down"))
+                return NULL;
+            sched_yield();
+            continue;
+        }
+        while (atomic_load(&work->n_done) == 0)
+            sched_yield();
+    }
+}
+
+TEST(after_drain_every_accepted_job_has_ended)
+{
+    static struct work work[N_CLIENTS];
+    pthread_t thread[N_CLIENTS];
+    for (int round = 0; round < 10; round++) {
+        open_exec(2, 4);
+        atomic_store(&n_accepted, 0);
+        atomic_store(&n_ended, 0);
+        for (int i = 0; i < N_CLIENTS; i++)
+            pthread_create(&thread[i], NULL, submit_until_refused, &work[i]);
+        pause_ms(5);
+        exec_drain(exec, after_ms(round % 2 ? 0 : 5000));
+        int n_at_drain = atomic_load(&n_ended);
+        for (int i = 0; i < N_CLIENTS; i++)
+            pthread_join(thread[i], NULL);
+        CHECK_INT(atomic_load(&n_ended), n_at_drain);
+        CHECK_INT(atomic_load(&n_ended), atomic_load(&n_accepted));
+        CHECK(n_at_drain > 0);
+        close_exec();
+    }
+}
+
 int main(void)
 {
     RUN(jobs_run_on_lanes_and_inline);
@@ -158,6 +393,12 @@ int main(void)
     RUN(a_canceled_job_is_not_started);
     RUN(drain_finishes_what_runs_and_cancels_what_waits_too_long);
     RUN(every_failure_of_the_device_ends_one_job_alone);
+    RUN(a_dead_device_is_reported);
+    RUN(a_job_whose_client_is_gone_is_not_started);
+    RUN(only_small_jobs_run_inline);
+    RUN(usage_and_times_are_those_of_the_work);
+    RUN(many_clients_get_each_their_own_answer_once);
+    RUN(after_drain_every_accepted_job_has_ended);
     RUN(an_open_that_fails_leaves_nothing_behind);
     return check_done();
 }

@@ -5,6 +5,9 @@
 #include "exec/tables.h"
 #include "unit/server/exec/fake_backend.h"
 
+#include <math.h>
+#include <pthread.h>
+
 static struct roped_error err;
 static struct roped_backend *backend;
 static struct roped_queue *queue;
@@ -153,6 +156,169 @@ TEST(named_sets_outlive_their_deletion)
     close_all();
 }
 
+/* More rows than any table, up to the largest number, neither hang nor wrap. */
+TEST(rows_beyond_every_table_are_computed)
+{
+    static const int64_t rows[] = {(1 << 24) + 1, INT64_MAX / 2 + 2, INT64_MAX};
+    float frequency[4];
+    struct resident_table *table;
+    open_all((size_t)1 << 40, (size_t)1 << 40);
+    for (int i = 0; i < 3; i++) {
+        struct roped_table_use use = wish(frequency, 1, rows[i]);
+        CHECK_OK(tables_use(tables, queue, &use, &table, &err), &err);
+        CHECK(!use.data && !table);
+        use.required = true;
+        CHECK_INT(tables_use(tables, queue, &use, &table, &err),
+                  ROPED_TOO_LARGE);
+        CHECK_CONTAINS(err.text, "16777216 rows");
+    }
+    close_all();
+}
+
+/* A table that is in use stays; who insists on another one has to wait. */
+TEST(a_table_in_use_is_not_evicted)
+{
+    float frequency[4];
+    struct resident_table *held, *table;
+    struct tables_usage usage;
+    open_all(200 << 10, 200 << 10); /* one of the smallest */
+    struct roped_table_use first = wish(frequency, 1, 10);
+    CHECK_OK(tables_use(tables, queue, &first, &held, &err), &err);
+    struct roped_table_use second = wish(frequency, 2, 10);
+    CHECK_OK(tables_use(tables, queue, &second, &table, &err), &err);
+    CHECK(!second.data && !table);
+    second.required = true;
+    CHECK_INT(tables_use(tables, queue, &second, &table, &err), ROPED_BUSY);
+    tables_usage(tables, &usage);
+    CHECK_INT(usage.evictions, 0);
+    CHECK_DOUBLE((double)first.data[8], cos(1), 1e-6); /* row 1, pair 0 */
+    tables_unuse(tables, held);
+    CHECK_OK(tables_use(tables, queue, &second, &table, &err), &err);
+    CHECK_DOUBLE((double)second.data[8], cos(2), 1e-6);
+    tables_unuse(tables, table);
+    close_all();
+}
+
+TEST(named_sets_are_bounded)
+{
+    struct roped_angle_set set = {.rows = 7};
+    char name[32];
+    enum roped_status status = ROPED_OK;
+    int n = 0;
+    open_all(1 << 20, 1 << 20);
+    roped_angle_params_init(&set.params);
+    set.name = name;
+    for (; n < 100000 && !status; n++) {
+        snprintf(name, sizeof name, "t%d", n);
+        status = tables_put(tables, &set, NULL, &err);
+    }
+    CHECK_INT(status, ROPED_BUSY);
+    CHECK_INT(n, 4096 + 1);
+    set.name = "t0"; /* replacing needs no room */
+    CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
+    CHECK_OK(tables_delete(tables, "t1", &err), &err);
+    set.name = name;
+    CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
+    close_all();
+}
+
+static const char *const in_order[] = {"a", "b", "b.c", "d"};
+static int n_visited;
+
+static void visit(void *context, const struct roped_angle_set *set,
+                  uint64_t resident_bytes)
+{
+    const float *factors = context;
+    CHECK_TEXT(set->name, n_visited < 4 ? in_order[n_visited] : "");
+    CHECK_INT(resident_bytes, 0);
+    CHECK_INT(set->factors.count, 2);
+    CHECK(set->factors.short_factor != factors); /* a copy of its own */
+    CHECK_DOUBLE((double)set->factors.short_factor[1], 2, 0);
+    CHECK_DOUBLE((double)set->factors.long_factor[0], 3, 0);
+    n_visited++;
+}
+
+TEST(sets_are_listed_by_name_with_copies_of_their_lists)
+{
+    static const int made_order[] = {2, 0, 3, 1};
+    float factors[4] = {1, 2, 3, 4};
+    struct roped_angle_set set = {.factors = {factors, factors + 2, 2}};
+    open_all(1 << 20, 1 << 20);
+    roped_angle_params_init(&set.params);
+    for (int i = 0; i < 4; i++) {
+        set.name = in_order[made_order[i]];
+        CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
+    }
+    n_visited = 0;
+    tables_each(tables, visit, factors);
+    CHECK_INT(n_visited, 4);
+    close_all();
+}
+
+/* ------------------------------------------------------------ many threads */
+
+enum { N_THREADS = 4, N_USES = 300 };
+
+struct user {
+    pthread_t thread;
+    unsigned seed;
+    int n_wrong, n_tables;
+};
+
+/* Tables of few keys and many lengths, more than fit: shared, grown, evicted
+ * while others read them. Row 1 tells whether it is the right one. */
+static void *use_tables(void *context)
+{
+    struct user *user = context;
+    struct roped_queue *own;
+    struct roped_error failure;
+    float frequency[4];
+    if (fake_api.queue_open(backend, &own, &failure))
+        return NULL;
+    for (int i = 0; i < N_USES; i++) {
+        struct resident_table *table;
+        user->seed = user->seed * 1103515245 + 12345;
+        float base = (float)(1 + (user->seed >> 16) % 4);
+        struct roped_table_use use =
+            wish(frequency, base, 2 + (user->seed >> 8) % 10000);
+        if (tables_use(tables, own, &use, &table, &failure)) {
+            user->n_wrong++;
+            continue;
+        }
+        if (use.data) {
+            user->n_tables++;
+            user->n_wrong += fabsf(use.data[8] - cosf(base)) > 1e-5f;
+            user->n_wrong += isnan(use.data[8 * use.rows - 1]);
+        }
+        tables_unuse(tables, table);
+    }
+    fake_api.queue_close(own);
+    return NULL;
+}
+
+TEST(threads_share_grow_and_evict_tables)
+{
+    struct user user[N_THREADS];
+    struct tables_usage usage;
+    memset(user, 0, sizeof user);
+    open_all(700 << 10, 700 << 10);
+    for (int i = 0; i < N_THREADS; i++) {
+        user[i].seed = (unsigned)i;
+        pthread_create(&user[i].thread, NULL, use_tables, &user[i]);
+    }
+    int n_tables = 0;
+    for (int i = 0; i < N_THREADS; i++) {
+        pthread_join(user[i].thread, NULL);
+        CHECK_INT(user[i].n_wrong, 0);
+        n_tables += user[i].n_tables;
+    }
+    tables_usage(tables, &usage);
+    CHECK_INT((int64_t)(usage.hits + usage.builds), n_tables);
+    CHECK(usage.evictions > 0);
+    CHECK(usage.resident_bytes <= 700 << 10);
+    close_all();
+}
+
 int main(void)
 {
     RUN(a_table_is_built_once_and_shared);
@@ -160,6 +326,11 @@ int main(void)
     RUN(the_oldest_unused_table_makes_room);
     RUN(what_does_not_fit_is_computed_or_refused);
     RUN(a_build_that_fails_leaves_nothing_behind);
+    RUN(rows_beyond_every_table_are_computed);
+    RUN(a_table_in_use_is_not_evicted);
     RUN(named_sets_outlive_their_deletion);
+    RUN(named_sets_are_bounded);
+    RUN(sets_are_listed_by_name_with_copies_of_their_lists);
+    RUN(threads_share_grow_and_evict_tables);
     return check_done();
 }

@@ -49,6 +49,21 @@ TEST(fixed_memory_fails_and_keeps_failing)
     buffer_fini(&buffer); /* must not free memory */
 }
 
+TEST(writes_integers_and_dims)
+{
+    static const int64_t dims[] = {0, 7, INT64_MAX};
+    struct buffer buffer;
+    buffer_init(&buffer);
+    buffer_unsigned(&buffer, 0);
+    buffer_text(&buffer, " ");
+    buffer_unsigned(&buffer, UINT64_MAX);
+    buffer_dims(&buffer, dims, 3);
+    buffer_dims(&buffer, dims, 0);
+    CHECK_TEXT(buffer.text,
+               "0 18446744073709551615[0,7,9223372036854775807][]");
+    buffer_fini(&buffer);
+}
+
 static void check_string(const char *text, const char *expected)
 {
     struct buffer buffer;
@@ -102,6 +117,7 @@ TEST(floats_read_back_bit_for_bit)
     uint32_t bits = 0x12345678;
     for (int i = 0; i < check_cases(20000); i++) {
         float value, back;
+        uint32_t back_bits;
         struct buffer buffer;
         bits = bits * 1664525u + 1013904223u;
         memcpy(&value, &bits, sizeof value);
@@ -110,7 +126,8 @@ TEST(floats_read_back_bit_for_bit)
         buffer_init(&buffer);
         buffer_float(&buffer, value);
         back = strtof(buffer.text, NULL);
-        if (memcmp(&back, &value, sizeof value) != 0)
+        memcpy(&back_bits, &back, sizeof back_bits);
+        if (back_bits != bits)
             CHECK_FAIL("%s is not %a", buffer.text, (double)value);
         buffer_fini(&buffer);
     }
@@ -132,6 +149,7 @@ int main(void)
     RUN(grows_and_stays_terminated);
     RUN(prints_more_than_its_small_space);
     RUN(fixed_memory_fails_and_keeps_failing);
+    RUN(writes_integers_and_dims);
     RUN(json_strings_are_escaped);
     RUN(json_strings_are_utf8_whatever_comes_in);
     RUN(doubles_are_the_shortest_that_read_back);

@@ -51,24 +51,26 @@ static void refuse(const char *text, const char *why)
 
 TEST(accepts_what_is_json)
 {
-    static const char *const texts[] = {
-        "{}",
-        "[]",
-        "0",
-        "-0",
-        "1.5e+10",
-        "1E-3",
-        "true",
-        "false",
-        "null",
-        "\"\"",
-        " \t\r\n[ 1 , {\"a\" : [ ] } ] \n",
-        "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"",
-        "\"\\ud83d\\ude00\"",
+    /* the ends of each length of UTF-8, and of what surrogates leave */
+    static const char utf8[] =
         "\"\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80"
-        "\xF4\x8F\xBF\xBF\x7F\"",
-        "{\"a\":1,\"A\":2}",
-        "123456789012345678901234567890"};
+        "\xF4\x8F\xBF\xBF\x7F\"";
+    static const char *const texts[] = {"{}",
+                                        "[]",
+                                        "0",
+                                        "-0",
+                                        "1.5e+10",
+                                        "1E-3",
+                                        "true",
+                                        "false",
+                                        "null",
+                                        "\"\"",
+                                        " \t\r\n[ 1 , {\"a\" : [ ] } ] \n",
+                                        "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"",
+                                        "\"\\ud83d\\ude00\"",
+                                        "{\"a\":1,\"A\":2}",
+                                        "123456789012345678901234567890"};
+    accept(utf8);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         accept(texts[i]);
 }

@@ -38,6 +38,17 @@ TEST(is_version_3_1)
     CHECK_TEXT(json_member(info, "title")->valuestring, "roped");
 }
 
+static void check_parameter(const struct cJSON *post, const char *name)
+{
+    const struct cJSON *param = parameter(post, name);
+    if (!param) {
+        CHECK_FAIL("no parameter '%s'", name);
+        return;
+    }
+    CHECK_TEXT(json_member(param, "in")->valuestring, "query");
+    CHECK(cJSON_IsObject(json_member(param, "schema")));
+}
+
 TEST(every_operator_has_its_path_and_parameters)
 {
     for (int i = 0; i < roped_op_count(); i++) {
@@ -47,15 +58,8 @@ TEST(every_operator_has_its_path_and_parameters)
         CHECK(operation(path, "get") != NULL);
         const struct cJSON *post = operation(path, "post");
         CHECK_TEXT(json_member(post, "summary")->valuestring, op->summary);
-        for (int p = 0; p < roped_op_params(op); p++) {
-            const struct cJSON *param = parameter(post, op->param[p].name);
-            if (!param) {
-                CHECK_FAIL("%s: no parameter '%s'", path, op->param[p].name);
-                continue;
-            }
-            CHECK_TEXT(json_member(param, "in")->valuestring, "query");
-            CHECK(cJSON_IsObject(json_member(param, "schema")));
-        }
+        for (int p = 0; p < roped_op_params(op); p++)
+            check_parameter(post, op->param[p].name);
         CHECK((parameter(post, "table") != NULL) ==
               (op->angles_offset != ROPED_NO_ANGLES));
         CHECK(parameter(post, "fp8") != NULL);

@@ -52,7 +52,8 @@ static enum roped_status read_file(const char *json, uint64_t data_bytes,
     err->text[0] = '\0';
     for (int i = 0; i < 8; i++)
         file[i] = (unsigned char)((uint64_t)json_bytes >> (8 * i));
-    memcpy(file + SAFETENSORS_PREFIX_BYTES, json, json_bytes);
+    for (size_t i = 0; i < json_bytes; i++)
+        file[SAFETENSORS_PREFIX_BYTES + i] = (unsigned char)json[i];
     enum roped_status status =
         safetensors_header_bytes(file, bytes + data_bytes, &header_bytes, err);
     if (!status) {
@@ -182,7 +183,7 @@ TEST(every_dtype_has_its_name_and_size)
                  "{\"x\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,"
                  "%d]}}",
                  types[i].name, 3 * types[i].bytes);
-        accept(json, (uint64_t)(3 * types[i].bytes), 1);
+        accept(json, 3 * (uint64_t)types[i].bytes, 1);
     }
 }
 
