@@ -14,10 +14,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* NOLINTBEGIN(readability-identifier-naming): glibc's */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t n, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
+/* NOLINTEND(readability-identifier-naming) */
 
 static struct malloc_counts here, *counts = &here;
 

@@ -89,17 +89,25 @@ static bool log_says(const struct server *server, const char *part)
     return found;
 }
 
+/* 0 until the daemon has written it. */
+static int read_port(const char *port_file)
+{
+    char text[16] = "";
+    FILE *file = fopen(port_file, "r");
+    if (!file)
+        return 0;
+    bool is_read = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    return is_read ? (int)strtol(text, NULL, 10) : 0;
+}
+
 static void await_port(struct server *server, const char *port_file)
 {
     for (int i = 0; i < 6000; i++) {
         int status;
-        FILE *file = fopen(port_file, "r");
-        if (file) {
-            bool is_read = fscanf(file, "%d", &server->port) == 1;
-            fclose(file);
-            if (is_read)
-                return;
-        }
+        server->port = read_port(port_file);
+        if (server->port > 0)
+            return;
         if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
             if (log_says(server, "no usable GPU")) {
                 printf("skipped: no usable GPU for backend %s\n",
@@ -316,8 +324,8 @@ struct answer ask_raw(const struct server *server, const void *bytes,
         collect(chunk, 1, (size_t)n, &all);
     close(fd);
     char *end = strstr(all.start, "\r\n\r\n");
-    if (sscanf(all.start, "HTTP/1.%*d %d", &answer.code) != 1)
-        answer.code = 0;
+    if (strncmp(all.start, "HTTP/1.1 ", 9) == 0)
+        answer.code = (int)strtol(all.start + 9, NULL, 10);
     answer.headers = all.start;
     answer.body = strdup(end ? end + 4 : "");
     answer.bytes = strlen(answer.body);

@@ -152,6 +152,12 @@ static bool load(const char *path, struct tensor_file *file)
     return is_read;
 }
 
+static float position_of(int64_t row, int64_t n_heads)
+{
+    int64_t token = row / n_heads;
+    return (float)(FIRST_POSITION + token);
+}
+
 static bool check_tensor(const char *name, const struct tensor_file *body,
                          const struct tensor_file *answer)
 {
@@ -168,8 +174,7 @@ static bool check_tensor(const char *name, const struct tensor_file *body,
     for (int64_t row = 0; row < in->dims[0] * in->dims[1]; row++)
         check_head((const uint16_t *)in->data + row * WIDTH,
                    (const uint16_t *)out->data + row * WIDTH,
-                   (float)(FIRST_POSITION + row / in->dims[1]), frequency,
-                   &worst);
+                   position_of(row, in->dims[1]), frequency, &worst);
     bool is_right = worst.ulps <= 0.51;
     printf("  %s [%" PRId64 ", %" PRId64 ", %" PRId64 "] BF16: %" PRId64
            " values, largest error %.3f of a unit in the last place: %s\n",

@@ -88,4 +88,14 @@ static inline double metric(const struct server *server, const char *name)
     return value;
 }
 
+/* Waits until it is so: the server lets go of an answer's memory a moment after
+ * the client has read its last byte. */
+static inline void expect_metric(const struct server *server, const char *name,
+                                 double expected)
+{
+    for (int i = 0; i < 200 && metric(server, name) != expected; i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    CHECK_DOUBLE(metric(server, name), expected, 0);
+}
+
 #endif
