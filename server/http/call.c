@@ -285,6 +285,14 @@ static enum roped_status prepare(struct request *request)
     return status ? status : place_answer(request);
 }
 
+/* The server's longest wait for a lane, or the client's own where shorter. */
+static uint64_t deadline_of(const struct request *request)
+{
+    double seconds = request->daemon->config->queue_timeout_seconds;
+    double asked = (double)request->v2.timeout_us * 1e-6;
+    return daemon_after_ns(asked > 0 && asked < seconds ? asked : seconds);
+}
+
 void call_start(struct request *request)
 {
     struct exec_job *job = &request->job;
@@ -300,7 +308,7 @@ void call_start(struct request *request)
     job->owner = request;
     job->is_pinned = request->body.is_pinned && request->out.is_pinned &&
                      (!request->json.start || request->json.is_pinned);
-    job->deadline_ns = daemon_after_ns(daemon->config->queue_timeout_seconds);
+    job->deadline_ns = deadline_of(request);
     if (exec_run_inline(daemon->exec, job)) {
         call_answer(request);
         return;

@@ -1,9 +1,9 @@
 /*
  * kserve.c - v2 inference requests and answers.
  *
- * Of the protocol's request parameters, 'timeout' and 'priority' are accepted
- * and ignored; sequences, classification and shared memory are refused by
- * name; every other parameter is the operator's.
+ * Of the protocol's request parameters, 'timeout' is for the caller,
+ * 'priority' is accepted and ignored; sequences, classification and shared
+ * memory are refused by name; every other parameter is the operator's.
  */
 #include "wire/kserve.h"
 
@@ -81,14 +81,30 @@ static enum roped_status read_table(const struct cJSON *node,
     return ROPED_OK;
 }
 
+/* 'timeout' or 'priority'. */
+static enum roped_status read_count(const struct cJSON *node, uint64_t *out,
+                                    struct roped_error *err)
+{
+    char found[64];
+    if (json_is_size(node, out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%s': %s, expected an integer of 0 or more",
+                      node->string, json_text(node, found, sizeof found));
+}
+
 static enum roped_status read_param(struct reading *reading,
                                     const struct cJSON *node,
                                     struct roped_error *err)
 {
     const char *name = node->string;
-    if (strcmp(name, "binary_data_output") == 0 ||
-        strcmp(name, "timeout") == 0 || strcmp(name, "priority") == 0)
-        return ROPED_OK;
+    uint64_t priority;
+    if (strcmp(name, "binary_data_output") == 0)
+        return ROPED_OK; /* read already: it is the default of the outputs */
+    if (strcmp(name, "timeout") == 0)
+        return read_count(node, &reading->out->timeout_us, err);
+    if (strcmp(name, "priority") == 0)
+        return read_count(node, &priority, err);
     if (strcmp(name, "table") == 0)
         return read_table(node, reading->out, err);
     if (strncmp(name, "sequence_", 9) == 0)
@@ -468,7 +484,7 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
     struct reading reading = {call, binary, binary_bytes, out};
     struct cJSON *tree;
     memset(out, 0, sizeof *out);
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    enum roped_status status = json_parse_nan(json, json_bytes, &tree, err);
     if (status)
         return status;
     status = read_tree(&reading, tree, err);
@@ -509,7 +525,7 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
                                            struct roped_error *err)
 {
     struct cJSON *tree;
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    enum roped_status status = json_parse_nan(json, json_bytes, &tree, err);
     if (status)
         return status;
     status =
