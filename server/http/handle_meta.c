@@ -8,22 +8,24 @@
 
 #include <string.h>
 
-/* The model of the path; NULL with the 404 that v2 clients match on queued. */
-static const struct roped_op *find_model(struct request *request)
+/* The model that the path names, with its version; NULL: there is none. */
+static const struct roped_op *model_of_path(const struct request *request)
+{
+    const char *version = request->match.second;
+    bool has_version = version[0] == '\0' || strcmp(version, "1") == 0;
+    return has_version ? roped_op_find(request->match.capture) : NULL;
+}
+
+const struct roped_op *find_model(struct request *request)
 {
     struct roped_error err;
-    const struct roped_op *op = roped_op_find(request->match.capture);
+    const struct roped_op *op = model_of_path(request);
     const char *version = request->match.second;
-    if (op && (version[0] == '\0' || strcmp(version, "1") == 0))
-        return op;
     if (op)
-        roped_fail(&err, ROPED_NOT_FOUND,
-                   "Request for unknown model: '%s' version %s is not found",
-                   op->name, version);
-    else
-        roped_fail(&err, ROPED_NOT_FOUND,
-                   "Request for unknown model: '%s' is not found",
-                   request->match.capture);
+        return op;
+    roped_fail(&err, ROPED_NOT_FOUND,
+               "Request for unknown model: '%s'%s%s is not found",
+               request->match.capture, version[0] ? " version " : "", version);
     reply_status(request, &err);
     return NULL;
 }
@@ -123,9 +125,15 @@ static void reply_statistics(struct request *request,
 
 void handle_stats(struct request *request)
 {
-    const struct roped_op *op = find_model(request);
-    if (op)
+    struct roped_error err;
+    const struct roped_op *op = model_of_path(request);
+    if (op) {
         reply_statistics(request, &op, 1);
+        return;
+    }
+    roped_fail(&err, ROPED_INVALID, "requested model '%s' is not available",
+               request->match.capture);
+    reply_status(request, &err);
 }
 
 void handle_stats_all(struct request *request)

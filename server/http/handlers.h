@@ -14,6 +14,14 @@ route_handler_fn handle_openapi, handle_describe_all, handle_describe;
 route_handler_fn handle_server, handle_model, handle_model_ready;
 route_handler_fn handle_config, handle_stats, handle_stats_all, handle_index;
 
+/* The model of the path; NULL with the 404 that v2 clients match on queued. */
+const struct roped_op *find_model(struct request *request);
+
+/* handle_settings.c */
+route_handler_fn handle_log_get, handle_log_post;
+route_handler_fn handle_trace_get, handle_trace_post;
+route_handler_fn handle_load, handle_unload;
+
 /* handle_tables.c */
 route_handler_fn handle_tables, handle_table_get, handle_table_put;
 route_handler_fn handle_table_delete;

@@ -23,7 +23,7 @@ void kserve_write_server(struct buffer *buffer, const char *server_name,
     buffer_text(buffer,
                 ",\"extensions\":[\"binary_tensor_data\",\"parameters\","
                 "\"statistics\",\"model_configuration\",\"model_repository\","
-                "\"roped_safetensors\"]}");
+                "\"logging\",\"roped_safetensors\"]}");
 }
 
 static enum roped_dtype widest(uint32_t set)

@@ -54,3 +54,15 @@ def assert_close(actual, expected):
         bound = unit_in_last_place(expected, actual.dtype)
     error = np.abs(actual.astype(np.float64) - expected)
     assert (error <= bound).all(), f"off by {(error / bound).max()} of the bound"
+
+
+def assert_rounded_to(actual, exact):
+    """FP8 codes: the nearest to the exact value, the largest beyond it. Where
+    two codes are equally near up to float32's rounding, either is right."""
+    finfo = ml_dtypes.finfo(actual.dtype)
+    exact = np.clip(exact, -float(finfo.max), float(finfo.max))
+    nearest = exact.astype(actual.dtype)
+    error = np.abs(actual.astype(np.float64) - exact)
+    best = np.abs(nearest.astype(np.float64) - exact)
+    assert (error <= best + 1e-6 * np.abs(exact).max()).all()
+    assert (actual.view(np.uint8) == nearest.view(np.uint8)).mean() > 0.999
