@@ -8,6 +8,7 @@
 #include "wire/v1.h"
 
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 enum { OUT_ALIGNMENT = 64, JSON_OUTPUT_ELEMENTS = 1 << 20 };
@@ -113,18 +114,35 @@ static enum roped_status decode_v1(struct request *request)
                            body + request->header_bytes, &request->error);
 }
 
+/* A raw tensor without the header that says so is taken for JSON. */
+static enum roped_status hint_at_raw(struct request *request)
+{
+    struct roped_error *err = &request->error, was = *err;
+    const char *type = request_header(request, MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
+        strcasecmp(type, "application/octet-stream") != 0 ||
+        request_header(request, "Inference-Header-Content-Length"))
+        return was.status;
+    return roped_fail(err, was.status,
+                      "%.400s (a body without JSON needs "
+                      "'Inference-Header-Content-Length: 0')",
+                      was.text);
+}
+
 static enum roped_status decode_v2(struct request *request)
 {
     const char *json = (const char *)request->body.start + request->body_at;
+    struct roped_call *call = &request->job.call;
+    struct kserve_request *v2 = &request->v2;
+    uint64_t binary_bytes = request->content_length - request->header_bytes;
     unsigned char *binary =
         request->body.start + request->body_at + request->header_bytes;
-    enum roped_status status = kserve_read_request(
-        &request->job.call, json, request->header_bytes, binary,
-        request->content_length - request->header_bytes, &request->v2,
-        &request->error);
-    if (!status && request->v2.table[0])
-        status = use_table(request, request->v2.table);
-    return status;
+    if (request->is_raw)
+        return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
+    if (kserve_read_request(call, json, request->header_bytes, binary,
+                            binary_bytes, v2, &request->error))
+        return hint_at_raw(request);
+    return v2->table[0] ? use_table(request, v2->table) : ROPED_OK;
 }
 
 /* Values as JSON are text, many times the size of what they say. */

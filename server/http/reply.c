@@ -72,6 +72,8 @@ static mhd_result queue(struct request *request, int code,
         add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (code == MHD_HTTP_UNSUPPORTED_MEDIA_TYPE)
+        add_header(response, MHD_HTTP_HEADER_ACCEPT_ENCODING, "gzip, deflate");
     if (code == MHD_HTTP_UNAUTHORIZED)
         add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (request->match.allow[0])

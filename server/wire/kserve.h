@@ -45,6 +45,17 @@ kserve_read_request(struct roped_call *call, const char *json,
                     struct kserve_request *out, struct roped_error *err);
 
 /*
+ * The same for a request without JSON ("raw binary"): the body is the one
+ * input that the operator needs, of the datatype and shape of its metadata,
+ * with at most one variable dim, which follows from bytes. Every output comes
+ * back binary.
+ */
+ROPED_MUST_CHECK enum roped_status kserve_read_raw(struct roped_call *call,
+                                                   void *data, uint64_t bytes,
+                                                   struct kserve_request *out,
+                                                   struct roped_error *err);
+
+/*
  * Converts the values of JSON tensors, all of which have been checked, into
  * memory (request->json_tensor_bytes of it, each 16-byte aligned) and points
  * call->in[].data at them. json is the same text again.

@@ -36,8 +36,7 @@ static enum roped_dtype widest(uint32_t set)
     return best;
 }
 
-/* The one type that metadata states of a port. */
-static enum roped_dtype stated_type(const struct roped_op *op,
+enum roped_dtype kserve_stated_type(const struct roped_op *op,
                                     const struct roped_port *port)
 {
     struct roped_call defaults;
@@ -90,7 +89,7 @@ static void write_tensor(struct buffer *buffer, const struct roped_op *op,
                          const struct roped_port *port)
 {
     uint32_t set = roped_op_types(op, port);
-    enum roped_dtype stated = stated_type(op, port);
+    enum roped_dtype stated = kserve_stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", port->name,
                   roped_dtype_v2_name(stated));
@@ -131,7 +130,7 @@ static void write_config_tensor(struct buffer *buffer,
                                 const struct roped_op *op,
                                 const struct roped_port *port, bool is_input)
 {
-    enum roped_dtype dtype = stated_type(op, port);
+    enum roped_dtype dtype = kserve_stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"data_type\":\"%s\",\"dims\":", port->name,
                   roped_dtype_config_name(dtype));

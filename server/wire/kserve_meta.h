@@ -21,6 +21,11 @@ void kserve_write_model(struct buffer *buffer, const struct roped_op *op,
 void kserve_write_config(struct buffer *buffer, const struct roped_op *op,
                          const char *backend);
 
+/* The one type that metadata and config state of a tensor: its widest, or the
+ * default of the parameter that chooses it. */
+enum roped_dtype kserve_stated_type(const struct roped_op *op,
+                                    const struct roped_port *port);
+
 /* POST /v2/repository/index */
 void kserve_write_index(struct buffer *buffer);
 
