@@ -18,13 +18,23 @@ static bool is_v2(const struct request *request)
     return request->transport == METRICS_V2;
 }
 
+/* The operator, or the demo, of the path; NULL: there is none. */
+static const struct roped_op *find_op(const struct request *request)
+{
+    struct model model;
+    const char *name = request->match.capture;
+    if (!is_v2(request))
+        return roped_op_find(name);
+    return models_find(request->daemon->models, name, &model) ? model.op : NULL;
+}
+
 bool call_begin(struct request *request)
 {
     const struct route_match *match = &request->match;
     bool has_version = match->second[0] && strcmp(match->second, "1") != 0;
     request->transport =
         match->route->body == ROUTE_BODY_V2 ? METRICS_V2 : METRICS_V1;
-    request->op = roped_op_find(match->capture);
+    request->op = find_op(request);
     if (request->op && !has_version) {
         roped_call_init(&request->job.call, request->op);
         return true;
@@ -311,6 +321,15 @@ static uint64_t deadline_of(const struct request *request)
     return daemon_after_ns(asked > 0 && asked < seconds ? asked : seconds);
 }
 
+/* A demo is a few additions: here and now. */
+static void run_demo(struct request *request)
+{
+    uint64_t start_ns = daemon_now_ns();
+    demo_run(&request->job.call);
+    request->job.timing.kernel_ns = daemon_now_ns() - start_ns;
+    call_answer(request);
+}
+
 void call_start(struct request *request)
 {
     struct exec_job *job = &request->job;
@@ -319,6 +338,10 @@ void call_start(struct request *request)
         job->status = request->error.status;
         job->error = request->error;
         call_answer(request);
+        return;
+    }
+    if (demo_is(request->op)) {
+        run_demo(request);
         return;
     }
     job->done = job_done;
@@ -347,7 +370,7 @@ static void count(const struct request *request, enum roped_status status,
 {
     const struct exec_timing *timing = &request->job.timing;
     struct metrics_call call = {
-        .op = roped_op_index(request->op),
+        .op = models_index(request->daemon->models, request->op),
         .status = status,
         .transport = request->transport,
         .total_ns = daemon_now_ns() - request->started_ns,

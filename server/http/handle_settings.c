@@ -45,7 +45,8 @@ void handle_log_post(struct request *request)
 /* False with the 404 queued: the path names a model, and there is none. */
 static bool check_model(struct request *request)
 {
-    return request->match.capture[0] == '\0' || find_model(request);
+    struct model model;
+    return request->match.capture[0] == '\0' || find_model(request, &model);
 }
 
 void handle_trace_get(struct request *request)
@@ -78,8 +79,9 @@ void handle_trace_post(struct request *request)
 void handle_load(struct request *request)
 {
     struct roped_error err;
+    struct model model;
     const char *name = request->match.capture;
-    if (!roped_op_find(name)) {
+    if (!models_find(request->daemon->models, name, &model)) {
         roped_fail(&err, ROPED_INVALID,
                    "failed to load '%s', no such model is built in", name);
         reply_status(request, &err);

@@ -12,6 +12,12 @@ def address():
     return os.environ["ROPED_INTEROP_ADDRESS"]
 
 
+@pytest.fixture(scope="session")
+def demo_address():
+    """A daemon with what the vendor's examples ask for: its name, its models."""
+    return os.environ["ROPED_INTEROP_DEMO_ADDRESS"]
+
+
 @pytest.fixture
 def client(address):
     with triton.InferenceServerClient(address) as client:

