@@ -58,8 +58,8 @@ def test_operators(address, model, shapes, mode):
 
 
 def test_json(address):
-    """One dim: of more, this client sends the values of the last alone."""
-    measure(address, "rmsnorm:x", "--shape", "x:64", "--input-tensor-format", "json", "--output-tensor-format", "json")
+    """As JSON this client sends one value of the first dim, as if of a batch."""
+    measure(address, "rmsnorm:x", "--shape", "x:1,64", "--input-tensor-format", "json", "--output-tensor-format", "json")
 
 
 def test_metrics_are_looked_for(address):
