@@ -177,9 +177,28 @@ mhd_result reply_status(struct request *request, const struct roped_error *err)
 struct block_owner {
     struct memory_pool *pool;
     struct memory_block block;
+    const unsigned char *answer; /* in it */
+    size_t bytes;
 };
 _Static_assert(sizeof(struct block_owner) <= REPLY_BLOCK_TAIL,
                "a block's owner fits its tail");
+
+/* Clients that read Content-Length into an int end there and then when it is
+ * larger than one: such answers go out in chunks. */
+enum { CHUNK_BYTES = 1 << 20 };
+static const uint64_t most_with_length = INT32_MAX;
+
+/* MHD_ContentReaderCallback over the block's answer. */
+static ssize_t read_block(void *context, uint64_t at, char *out, size_t room)
+{
+    const struct block_owner *owner = context;
+    size_t left = owner->bytes - (size_t)at;
+    if (left == 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    size_t n = left < room ? left : room;
+    memcpy(out, owner->answer + at, n);
+    return (ssize_t)n;
+}
 
 static void give_block(void *context)
 {
@@ -195,9 +214,14 @@ mhd_result reply_block(struct request *request, const char *content_type,
     struct block_owner *owner = (void *)(block->start + tail);
     owner->pool = exec_memory(request->daemon->exec);
     owner->block = *block;
+    owner->answer = block->start + at;
+    owner->bytes = bytes;
     struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback_cls(
-            bytes, owner->block.start + at, give_block, owner);
+        bytes > most_with_length
+            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES,
+                                                read_block, owner, give_block)
+            : MHD_create_response_from_buffer_with_free_callback_cls(
+                  bytes, owner->block.start + at, give_block, owner);
     if (!response)
         return MHD_NO; /* the request still owns the block */
     memset(block, 0, sizeof *block);

@@ -52,9 +52,13 @@ MODELS = [
 
 
 @pytest.mark.parametrize("model, shapes", MODELS)
-@pytest.mark.parametrize("mode", [["--sync"], ["--async"]])
-def test_operators(address, model, shapes, mode):
-    measure(address, model, *shapes, *mode, "--concurrency-range", "4")
+def test_sync(address, model, shapes):
+    measure(address, model, *shapes, "--sync", "--concurrency-range", "4")
+
+
+@pytest.mark.parametrize("model, shapes", MODELS[:2])
+def test_async(address, model, shapes):
+    measure(address, model, *shapes, "--async", "--concurrency-range", "4")
 
 
 def test_json(address):

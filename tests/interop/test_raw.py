@@ -83,3 +83,37 @@ def test_json_and_binary_in_chunks(address, rng, chunk):
         f"http://{address}/v2/models/rope/infer", data=pieces, headers={"Inference-Header-Content-Length": str(len(text))}
     )
     assert_close(outputs(response)["q"], rope(q, POSITIONS))
+
+
+LARGE = (1 << 31) + (1 << 20)
+
+
+def available_bytes():
+    with open("/proc/meminfo") as file:
+        fields = dict(line.split(":") for line in file)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+@pytest.mark.skipif(available_bytes() < 7 << 30, reason="too little memory for two bodies over 2 GiB")
+def test_more_than_2_gib_both_ways(demo_address):
+    """Lengths beyond 31 bits; the answer is chunked, because clients read
+    Content-Length into an int."""
+    piece = np.arange(1 << 18, dtype=np.float32).tobytes()
+    assert LARGE % len(piece) == 0
+    connection = http.client.HTTPConnection(demo_address, timeout=300)
+    connection.putrequest("POST", "/v2/models/identity_fp32/infer")
+    connection.putheader("Content-Length", str(LARGE))
+    connection.putheader("Inference-Header-Content-Length", "0")
+    connection.endheaders()
+    for _ in range(LARGE // len(piece)):
+        connection.send(piece)
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.getheader("Content-Length") is None
+    text = json.loads(response.read(int(response.getheader("Inference-Header-Content-Length"))))
+    assert text["outputs"][0]["shape"] == [LARGE // 4]
+    assert text["outputs"][0]["parameters"]["binary_data_size"] == LARGE
+    for _ in range(LARGE // len(piece)):
+        assert response.read(len(piece)) == piece
+    assert response.read() == b""
+    connection.close()
