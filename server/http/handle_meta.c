@@ -118,7 +118,8 @@ void handle_stats(struct request *request)
     const struct daemon *daemon = request->daemon;
     const char *name = model.name;
     if (!model_of_path(request, &model)) {
-        roped_fail(&err, ROPED_INVALID, "requested model '%s' is not available",
+        roped_fail(&err, ROPED_NOT_FOUND,
+                   "requested model '%s' is not available",
                    request->match.capture);
         reply_status(request, &err);
         return;

@@ -98,7 +98,7 @@ void handle_load(struct request *request)
 void handle_unload(struct request *request)
 {
     struct roped_error err;
-    roped_fail(&err, ROPED_UNSUPPORTED,
+    roped_fail(&err, ROPED_INVALID,
                "explicit model load / unload is not allowed: models are built "
                "in");
     reply_status(request, &err);

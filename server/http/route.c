@@ -85,13 +85,16 @@ static bool matches(const char *pattern, const char *path,
 void route_find(const char *method, const char *path, struct route_match *out)
 {
     struct route_match candidate;
+    const char *first = NULL;
     size_t allowed = 0;
     memset(out, 0, sizeof *out);
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!matches(routes[i].path, path, &candidate))
-            continue;
+        if (!matches(routes[i].path, path, &candidate) ||
+            (first && strcmp(first, routes[i].path) != 0))
+            continue; /* what a literal path is, a pattern is not */
+        first = routes[i].path;
         if (strcmp(routes[i].method, method) == 0) {
             memcpy(out->capture, candidate.capture, sizeof out->capture);
             memcpy(out->second, candidate.second, sizeof out->second);

@@ -40,6 +40,9 @@ TEST(every_route_answers)
         ask(&server, "DELETE", "/v2/models/rope", NULL, 0, NULL);
     CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
     expect_code(answer, 405, "Method Not Allowed", "method");
+    answer = ask(&server, "POST", "/v1/tables", "", 0, NULL);
+    CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
+    expect_code(answer, 405, "Method Not Allowed", "no operator 'tables'");
     answer = ask(&server, "HEAD", "/metrics", NULL, 0, NULL);
     CHECK_INT(answer.code, 200);
     CHECK_INT(answer.bytes, 0);
