@@ -19,6 +19,15 @@ __device__ __forceinline__ uint4 load_once(const void *from)
     return raw;
 }
 
+__device__ __forceinline__ uint2 load_half_once(const void *from)
+{
+    uint2 raw;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(raw.x), "=r"(raw.y)
+                 : "l"(__cvta_generic_to_global(from)));
+    return raw;
+}
+
 template <typename T>
 struct element;
 
@@ -115,6 +124,24 @@ __device__ __forceinline__ uint4 pack(const float (&x)[kVecOf<T>])
             word[i] = element<T>::from_float2(x[2 * i], x[2 * i + 1]);
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+// Rounds n floats, 16 or 8 bytes or one element, and stores them in one access.
+template <typename T, int n>
+__device__ __forceinline__ void store_floats(T *to, const float (&x)[n])
+{
+    constexpr int kBytes = n * (int)sizeof(T);
+    static_assert(n == 1 || kBytes == 16 || kBytes == 8, "one access");
+    if constexpr (n == 1) {
+        *to = element<T>::from_float(x[0]);
+    } else if constexpr (kBytes == 16) {
+        *reinterpret_cast<uint4 *>(to) = pack<T>(x);
+    } else if constexpr (sizeof(T) == 4) {
+        *reinterpret_cast<float2 *>(to) = make_float2(x[0], x[1]);
+    } else {
+        *reinterpret_cast<uint2 *>(to) = make_uint2(element<T>::from_float2(x[0], x[1]),
+                                                    element<T>::from_float2(x[2], x[3]));
+    }
 }
 
 // n floats that many threads read (tables, frequencies): through the read-only cache, in the
