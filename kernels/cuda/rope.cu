@@ -6,12 +6,11 @@
 // One pass: every byte of q and k is read once and written once; device/rotate.cuh has the mapping
 // of threads to pairs. The angles of a token (8 r bytes of a table, or 4 r bytes of frequencies
 // that stay in the cache) are read once per thread and serve all heads that it walks.
-#include "cuda/device/stream.cuh"
 #include "cuda/rotate_launch.cuh"
 
 struct rope_args {
+    int64_t to[2]; // bytes from an input to its output
     struct rotate_args rotate;
-    char *to[2]; // as rotate.from
 };
 
 // Writes rotated values in the type of the input, and the rest bit for bit.
@@ -20,12 +19,9 @@ struct same_type_sink {
     static constexpr bool kMaySkip = false;
     const rope_args &args;
 
-    __device__ __forceinline__ char *head(uint32_t token, int head) const
+    __device__ __forceinline__ char *head(const char *from, uint32_t, int head) const
     {
-        bool is_k = head >= args.rotate.q_heads;
-        uint32_t token_bytes = is_k ? args.rotate.token_bytes[1] : args.rotate.token_bytes[0];
-        return (is_k ? args.to[1] : args.to[0]) + (uint64_t)token * token_bytes +
-               (int64_t)head * args.rotate.head_bytes;
+        return const_cast<char *>(from) + (head < args.rotate.q_heads ? args.to[0] : args.to[1]);
     }
     template <int n>
     __device__ __forceinline__ void rotated(char *to, int, int at, const float (&x)[n]) const
@@ -45,7 +41,7 @@ template <typename T, int kUnit, int kAngles, int kRows>
 __global__ void __launch_bounds__(ROTATE_THREADS)
     rope_kernel(const __grid_constant__ struct rope_args args)
 {
-    enter_stream();
+    let_next_start();
     same_type_sink<T> sink = {args};
     rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
@@ -71,13 +67,14 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
                                       struct roped_error *err)
 {
     struct rotate_args *rotate = &args->rotate;
-    int64_t n_units = (int64_t)rotate->n_tokens * rotate->n_heads *
-                      (rotate->rotating_units + rotate->rest_units);
+    int64_t n_units =
+        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
     int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
     bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
     int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
                    ? 1
-                   : rotate_rows(n_units, queue->n_multiprocessors);
+                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
     kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, 1>;
     if constexpr (kUnit != kUnitScalar) {
         constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
@@ -102,7 +99,7 @@ static enum roped_status launch_type(struct rope_args *args, int64_t head_dim,
     const struct rope_rotary *rotary = &rotate->angles.rotary;
     bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVecOf<T>) &&
                        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
-                       is_aligned(args->to[0], 16) && is_aligned(args->to[1], 16);
+                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
     rotate->rotating_units = (int32_t)rotary->n_pairs;
     if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
@@ -129,9 +126,8 @@ static struct rope_args args_of(const struct roped_call *call)
     rotate->angles = angle_args_of(call, &plan->rotary, ROPE_POSITIONS);
     set_rotate_tensors(rotate, q->data, k->data, heads, plan->head_dim,
                        roped_dtype_bytes(q->dtype));
-    args.to[0] = static_cast<char *>(to[0]);
-    args.to[1] = reinterpret_cast<char *>(
-        (uintptr_t)to[1] - (uintptr_t)heads[0] * (uintptr_t)rotate->head_bytes);
+    args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
+    args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
     // without k both pointers are NULL and equal
     if (q->data != to[0] || k->data != to[1])

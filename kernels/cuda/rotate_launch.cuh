@@ -6,10 +6,12 @@
 #include "cuda/dispatch.cuh"
 
 enum {
-    ROTATE_THREADS = 256,    // per block at most: smaller blocks pay for their start
-    ROTATE_MIN_THREADS = 64, // small work: more blocks, so that more multiprocessors start
-    ROTATE_ROWS = 4,         // heads that a thread walks in large work
-    ROTATE_MAX_GRID = 65535, // of grid.y and grid.z
+    ROTATE_THREADS = 256,      // per block at most: smaller blocks pay for their start
+    ROTATE_MIN_THREADS = 64,   // small work: more blocks, so that more multiprocessors start
+    ROTATE_ROWS = 4,           // heads that a thread walks in large work
+    ROTATE_TABLE_WAVES = 6,    // more is large, for angles of a table
+    ROTATE_WAVES = 2,          // and for all other work
+    ROTATE_MAX_GRID = 65535,   // of grid.y and grid.z
     ROTATE_MAX_WIDTH = 1 << 24 // of a head, elements
 };
 
@@ -30,11 +32,12 @@ static inline int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Up to two waves of threads each takes one 16-byte unit: the shortest chain of instructions. More
-// work is memory-bound, and four units per thread with one set of angles keep more loads in flight.
-static inline int rotate_rows(int64_t n_units, int n_multiprocessors)
+// Small work takes one 16-byte unit per thread: the shortest chain of instructions. Large work is
+// memory-bound: four units per thread keep more loads in flight, and share one set of angles, which
+// pays sooner where they are computed. waves: of 2,048 threads on every multiprocessor.
+static inline int rotate_rows(int64_t n_units, int waves, int n_multiprocessors)
 {
-    return n_units > (int64_t)n_multiprocessors * 2048 * 2 ? ROTATE_ROWS : 1;
+    return n_units > (int64_t)n_multiprocessors * 2048 * waves ? ROTATE_ROWS : 1;
 }
 
 // The smallest block that gives every multiprocessor one, for work of this many threads.

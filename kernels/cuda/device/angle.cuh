@@ -7,15 +7,25 @@
 #pragma once
 
 #include "cuda/device/sincos.cuh"
+#include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
 #include "ops/rope.h"
 
 enum angle_kind { kAnglesTable, kAnglesComputed, kAnglesAny };
 
+// What the fast kinds need comes first and once more: a launch reads its parameters through a cold
+// cache, line by line.
 struct angle_args {
-    struct rope_rotary rotary;
+    const void *index;     // rotary.index[0]
     const float *table;    // [rows, 2 * n_pairs] in float32, or NULL
     const void *frequency; // derived without a table: [n_pairs] of rotary.precision
+    int32_t positions;     // enum rope_positions
+    uint32_t n_pairs;
+    uint32_t tokens_per_sequence;
+    uint32_t offset;
+    float attention_factor;
+    float sin_sign;
+    struct rope_rotary rotary;
 };
 
 // ------------------------------------------------------------------------------------ position
@@ -70,23 +80,32 @@ __device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32
     }
 }
 
-// The same where it fits 32 bits, in few instructions for a positions tensor: a table's row, and so
-// a rotation, waits for it. Volatile, so that this load starts before those of the data.
-__device__ __forceinline__ uint32_t short_position_of(const rope_rotary &rotary, uint32_t token)
+// Out of line: its loop and division would stand between the first instructions of every kernel.
+static __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rotary, uint32_t token)
+{
+    return (uint32_t)position_of(rotary, token, 0);
+}
+
+// The same where it fits 32 bits, in few instructions for a positions tensor or one sequence: a
+// table's row, and so a rotation, waits for it. Volatile, so that this load starts before those of
+// the data.
+__device__ __forceinline__ uint32_t short_position_of(const angle_args &args, uint32_t token)
 {
     uint32_t position;
-    if (__builtin_expect(rotary.positions == ROPE_POSITIONS_I64, 1)) {
-        const long long *index = static_cast<const long long *>(rotary.index[0]) + token;
+    if (__builtin_expect(args.positions == ROPE_POSITIONS_I64, 1)) {
+        const long long *index = static_cast<const long long *>(args.index) + token;
         asm volatile("ld.global.nc.u32 %0, [%1];"
                      : "=r"(position)
                      : "l"(__cvta_generic_to_global(index)));
-    } else if (__builtin_expect(rotary.positions == ROPE_POSITIONS_I32, 1)) {
-        const int32_t *index = static_cast<const int32_t *>(rotary.index[0]) + token;
+    } else if (__builtin_expect(args.positions == ROPE_POSITIONS_I32, 1)) {
+        const int32_t *index = static_cast<const int32_t *>(args.index) + token;
         asm volatile("ld.global.nc.u32 %0, [%1];"
                      : "=r"(position)
                      : "l"(__cvta_generic_to_global(index)));
+    } else if (args.positions == ROPE_POSITIONS_IMPLICIT && token < args.tokens_per_sequence) {
+        position = args.offset + token;
     } else {
-        position = (uint32_t)position_of(rotary, token, 0);
+        position = rare_position_of(args.rotary, token);
     }
     return position;
 }
@@ -190,27 +209,25 @@ template <int kKind, int kPairs>
 __device__ __forceinline__ void angles_of(const angle_args &args, uint32_t token, uint32_t position,
                                           int first, angle_values<kPairs> &out)
 {
-    const rope_rotary &rotary = args.rotary;
     if constexpr (kKind == kAnglesTable) {
-        uint32_t n_pairs = (uint32_t)rotary.n_pairs;
-        const float *row = args.table + (uint64_t)position * (2 * n_pairs) + first;
+        const float *row = args.table + (uint64_t)position * (2 * args.n_pairs) + first;
         load_shared_floats(row, out.cosine);
-        load_shared_floats(row + n_pairs, out.sine);
+        load_shared_floats(row + args.n_pairs, out.sine);
     } else if constexpr (kKind == kAnglesComputed) {
         float frequency[kPairs];
         load_shared_floats(static_cast<const float *>(args.frequency) + first, frequency);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             sincos_of_product((float)position, frequency[i], out.sine[i], out.cosine[i]);
-            out.sine[i] *= rotary.attention_factor;
-            out.cosine[i] *= rotary.attention_factor;
+            out.sine[i] *= args.attention_factor;
+            out.cosine[i] *= args.attention_factor;
         }
     } else {
         any_angles(args, token, first, out);
     }
 #pragma unroll
     for (int i = 0; i < kPairs; i++)
-        out.sine[i] *= rotary.sin_sign;
+        out.sine[i] *= args.sin_sign;
 }
 
 // Which kind a call is. pairs_per_thread is that of the vector kernels.
@@ -232,9 +249,18 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 static inline struct angle_args angle_args_of(const struct roped_call *call,
                                               const struct rope_rotary *planned, int positions_port)
 {
-    struct angle_args args = {rope_rotary_bind(call, planned, positions_port), NULL, call->aux};
+    struct angle_args args = {};
+    args.rotary = rope_rotary_bind(call, planned, positions_port);
+    args.index = args.rotary.index[0];
+    args.frequency = call->aux;
+    args.positions = planned->positions;
+    args.n_pairs = (uint32_t)planned->n_pairs;
+    args.tokens_per_sequence = (uint32_t)planned->tokens_per_sequence;
+    args.offset = (uint32_t)planned->offset;
+    args.attention_factor = planned->attention_factor;
+    args.sin_sign = planned->sin_sign;
     if (planned->angle_source == ROPE_ANGLES_DERIVED)
-        args.table = call->table.data;
+        args.table = static_cast<const float *>(call->table.data);
     else if (planned->angle_source == ROPE_ANGLES_CACHE && planned->angle_dtype == ROPED_F32)
         args.table = static_cast<const float *>(args.rotary.angle[0]);
     return args;

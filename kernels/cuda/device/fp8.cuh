@@ -45,8 +45,7 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], floa
     if constexpr (n == 1) {
         *to = (uint8_t)fp8x2_of(x[0] * scale, 0.0f, is_e5m2);
     } else if constexpr (n == 2) {
-        *reinterpret_cast<uint16_t *>(to) =
-            (uint16_t)fp8x2_of(x[0] * scale, x[1] * scale, is_e5m2);
+        *reinterpret_cast<uint16_t *>(to) = (uint16_t)fp8x2_of(x[0] * scale, x[1] * scale, is_e5m2);
     } else {
         uint32_t word[n / 4];
 #pragma unroll

@@ -23,7 +23,6 @@ enum unit_kind { kUnitNeox, kUnitNeoxWide, kUnitGptj, kUnitScalar };
 // q and k, whose heads are one row of q_heads + k_heads: the address of a head is that of q or of
 // k at the token, plus the head's number times head_bytes, for k as for q.
 struct rotate_args {
-    struct angle_args angles;
     const char *from[2];     // k: less q_heads heads
     uint32_t token_bytes[2]; // of all heads
     uint32_t n_tokens;
@@ -34,6 +33,7 @@ struct rotate_args {
     int32_t rotary_offset;  // elements
     int32_t rotating_units; // per head
     int32_t rest_units;     // per head; 0: they stay where they are
+    struct angle_args angles;
 };
 
 template <typename T, int kUnit>
@@ -56,7 +56,7 @@ struct unit_words<T, kUnitScalar> {
 // Elements of a head that a thread owns.
 struct unit_place {
     int at;
-    int second; // neox: of the other half
+    int second; // neox: of the other half; of a rest unit, its second 8 bytes
     int first_pair;
     bool rotates;
 };
@@ -66,17 +66,18 @@ __device__ __forceinline__ unit_place place_of(const rotate_args &args, int unit
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     constexpr int kRest = kUnit == kUnitScalar ? 1 : kVecOf<T>;
-    int n_pairs = (int)args.angles.rotary.n_pairs;
+    int n_pairs = (int)args.angles.n_pairs;
     unit_place place;
     place.rotates = unit < args.rotating_units;
     place.first_pair = unit * kPairs;
-    bool is_gptj = kUnit == kUnitGptj ||
-                   (kUnit == kUnitScalar && args.angles.rotary.style == ROPE_GPTJ);
+    bool is_gptj =
+        kUnit == kUnitGptj || (kUnit == kUnitScalar && args.angles.rotary.style == ROPE_GPTJ);
     place.at = args.rotary_offset + (is_gptj ? 2 : 1) * place.first_pair;
     place.second = is_gptj ? place.at + 1 : place.at + n_pairs;
     if (!place.rotates) {
         int at = (unit - args.rotating_units) * kRest;
         place.at = at < args.rotary_offset ? at : at + 2 * n_pairs;
+        place.second = place.at + kRest / 2;
     }
     return place;
 }
@@ -93,11 +94,12 @@ __device__ __forceinline__ void load_unit(const char *head, const unit_place &pl
         out.a = *first;
         if (place.rotates)
             out.b = *second;
-    } else if (kUnit == kUnitGptj || !place.rotates) {
+    } else if constexpr (kUnit == kUnitGptj) {
         out.word[0] = load_once(first);
     } else if constexpr (kUnit == kUnitNeoxWide) {
         out.word[0] = load_once(first);
-        out.word[1] = load_once(second);
+        if (place.rotates)
+            out.word[1] = load_once(second);
     } else {
         uint2 a = load_half_once(first), b = load_half_once(second);
         out.word[0] = make_uint4(a.x, a.y, b.x, b.y);
@@ -141,17 +143,17 @@ __device__ __forceinline__ void widen_unit(const unit_words<T, kUnit> &words,
 }
 
 // The sink has
-//     char *head(token, head)            the output of a head, k's after q's; NULL: none
+//     char *head(from, token, head)      the output of a head, k's after q's; NULL: none
 //     rotated(to, head, at, const float (&x)[n])   elements at .. at + n - 1 of it
 //     rest<T>(to, head, at, word)        16 bytes of input, or one element
 template <typename T, int kUnit, typename Sink>
 __device__ __forceinline__ void
-finish_unit(const Sink &sink, uint32_t token, int head, const unit_place &place,
+finish_unit(const Sink &sink, const char *from, uint32_t token, int head, const unit_place &place,
             const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
             const unit_words<T, kUnit> &words)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
-    char *to = sink.head(token, head);
+    char *to = sink.head(from, token, head);
     if (Sink::kMaySkip && !to)
         return;
     if (!place.rotates) {
@@ -193,20 +195,26 @@ __device__ __forceinline__ void rotate_block(const rotate_args &args, const Sink
     if (token >= args.n_tokens || head >= args.n_heads ||
         unit >= args.rotating_units + args.rest_units)
         return;
-    uint32_t position = 0;
-    if constexpr (kAngles != kAnglesAny)
-        position = short_position_of(args.angles.rotary, token);
     unit_place place = place_of<T, kUnit>(args, unit);
+    place.at = compute_now(place.at);
+    place.second = compute_now(place.second);
     const char *q = args.from[0] + (uint64_t)token * args.token_bytes[0];
     const char *k = args.from[1] + (uint64_t)token * args.token_bytes[1];
-    unit_words<T, kUnit> words[kRows];
+    const char *from[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         int h = head + r * step;
-        if (r == 0 || h < args.n_heads)
-            load_unit<T, kUnit>((h < args.q_heads ? q : k) + (int64_t)h * args.head_bytes, place,
-                                words[r]);
+        from[r] = compute_now((h < args.q_heads ? q : k) + (int64_t)h * args.head_bytes);
     }
+    wait_for_previous();
+    uint32_t position = 0;
+    if constexpr (kAngles != kAnglesAny)
+        position = short_position_of(args.angles, token);
+    unit_words<T, kUnit> words[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+        if (r == 0 || head + r * step < args.n_heads)
+            load_unit<T, kUnit>(from[r], place, words[r]);
     angle_values<kPairs> angle;
     if (place.rotates)
         angles_of<kAngles>(args.angles, token, position, place.first_pair, angle);
@@ -214,6 +222,6 @@ __device__ __forceinline__ void rotate_block(const rotate_args &args, const Sink
     for (int r = 0; r < kRows; r++) {
         int h = head + r * step;
         if (r == 0 || h < args.n_heads)
-            finish_unit<T, kUnit>(sink, token, h, place, angle, words[r]);
+            finish_unit<T, kUnit>(sink, from[r], token, h, place, angle, words[r]);
     }
 }
