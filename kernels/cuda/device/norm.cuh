@@ -53,6 +53,8 @@ struct norm_args {
     int32_t n_vectors;       // of a row, where 16 bytes divide it
     int32_t rounds_product;  // bool: rounding hf on a narrow type
     int32_t rows_per_group;  // one after another
+    int32_t row_step;        // between them
+    int32_t block_step;      // between the first rows of two blocks
     int32_t threads_per_row; // of the kernels that know it at run time
     int32_t sums_in_double;  // bool, the same
 };
@@ -136,17 +138,30 @@ __device__ __forceinline__ void load_weights(const void *weight, int64_t vector,
 
 // ------------------------------------------------------------------------------------ weights
 
-// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two.
-template <typename T>
+// Of every vector of a launch, and so the kernel's: the weights' types double its instructions, and
+// for narrow rows instructions are what takes the time.
+enum weight_class {
+    kWeightInKind, // of x's type, or none
+    kWeightOther
+};
+
+// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two. No
+// weights are ones.
+template <typename T, weight_class kClass>
 __device__ __forceinline__ uint4 start_weight(const norm_args &args, int vector)
 {
-    if (args.weight_kind == kWeightSame)
-        return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
     uint4 raw = {};
-    if (sizeof(T) == 4 && args.weight_kind >= kWeightHalf) {
+    if constexpr (kClass == kWeightInKind) {
+        float ones[kVecOf<T>];
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            ones[i] = 1.0f;
+        if (args.weight)
+            return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
+        raw = pack<T>(ones);
+    } else if constexpr (sizeof(T) == 4) {
         uint2 half = __ldg(reinterpret_cast<const uint2 *>(args.weight) + vector);
-        raw.x = half.x;
-        raw.y = half.y;
+        raw = make_uint4(half.x, half.y, 0, 0);
     }
     return raw;
 }
@@ -161,10 +176,25 @@ __device__ __forceinline__ void unpack_half_vector(const uint4 &raw, float (&w)[
     w[3] = high.y;
 }
 
-// Weights of a vector: from started, or from memory. The kind is the same for a whole launch.
-template <typename T, bool kIsAligned, bool kIsStarted>
-__device__ __forceinline__ void weights_of(const norm_args &args, const uint4 &started,
-                                           int64_t vector, float (&w)[kVecOf<T>])
+// Weights of a vector that were started.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ void started_weights(const norm_args &args, const uint4 &started,
+                                                int vector, float (&w)[kVecOf<T>])
+{
+    if constexpr (kClass == kWeightInKind)
+        unpack<T>(started, w);
+    else if constexpr (sizeof(T) == 2)
+        load_weights<float, kVecOf<T>, true>(args.weight, vector, args.hidden, w);
+    else if (args.weight_kind == kWeightHalf)
+        unpack_half_vector<__half>(started, w);
+    else
+        unpack_half_vector<__nv_bfloat16>(started, w);
+}
+
+// Weights of a vector of any kind, from memory.
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ void any_weights(const norm_args &args, int64_t vector,
+                                            float (&w)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     int64_t n = args.hidden;
@@ -173,22 +203,13 @@ __device__ __forceinline__ void weights_of(const norm_args &args, const uint4 &s
         for (int i = 0; i < kVec; i++)
             w[i] = 1.0f;
     } else if (args.weight_kind == kWeightSame) {
-        if constexpr (kIsStarted)
-            unpack<T>(started, w);
-        else
-            load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
     } else if constexpr (sizeof(T) == 2) {
         load_weights<float, kVec, kIsAligned>(args.weight, vector, n, w);
     } else if (args.weight_kind == kWeightHalf) {
-        if constexpr (kIsStarted)
-            unpack_half_vector<__half>(started, w);
-        else
-            load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
     } else {
-        if constexpr (kIsStarted)
-            unpack_half_vector<__nv_bfloat16>(started, w);
-        else
-            load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
     }
 }
 
@@ -235,28 +256,28 @@ __device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
                                              const float (&w)[kVecOf<T>], float (&z)[kVecOf<T>])
 {
 #pragma unroll
-    for (int i = 0; i < kVecOf<T>; i++) {
+    for (int i = 0; i < kVecOf<T>; i++)
         z[i] *= scale;
-        if (sizeof(T) == 2 && args.rounds_product)
-            z[i] = element<T>::to_float(element<T>::from_float(z[i]));
+    if (sizeof(T) == 2 && args.rounds_product)
+        unpack<T>(pack<T>(z), z);
+#pragma unroll
+    for (int i = 0; i < kVecOf<T>; i++)
         z[i] *= args.weight_bias + w[i];
-    }
 }
 
 // Writes vector v of a row: the sum where there is one, and the result.
-template <typename K, bool kIsAligned, bool kIsStarted, int kVectors>
+template <typename K, bool kIsAligned, int kVectors>
 __device__ __forceinline__ void write_vector(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                             int v, const uint4 &weight, int64_t row,
+                                             int v, const float (&w)[K::kVec], int64_t row,
                                              int64_t vector, float scale)
 {
     using T = typename K::T;
     int64_t first = row * args.hidden;
-    float z[K::kVec], w[K::kVec];
+    float z[K::kVec];
     unpack_row<K>(raw, v, z);
     if constexpr (K::kAdds)
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
                                     args.hidden, z);
-    weights_of<T, kIsAligned, kIsStarted>(args, weight, vector, w);
     scale_vector<T>(args, scale, w, z);
     store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, z);
 }
@@ -350,22 +371,29 @@ __device__ __forceinline__ void load_row(raw_row<K, kVectors> &raw, const norm_a
     }
 }
 
-template <typename K, int kVectors, int kThreads, bool kIsStarted>
-__device__ __forceinline__ void write_row(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                          const uint4 (&weight)[kVectors], int64_t row, int thread,
-                                          float scale)
+template <typename K, typename C>
+__device__ __forceinline__ void write_row(const norm_args &args,
+                                          const raw_row<K, C::kVectors> &raw,
+                                          const uint4 (&weight)[C::kVectors], int64_t row,
+                                          int thread, float scale)
 {
 #pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        int vector = v * kThreads + thread;
-        if (row < args.n_rows && vector < args.n_vectors)
-            write_vector<K, true, kIsStarted>(args, raw, v, weight[v], row, vector, scale);
+    for (int v = 0; v < C::kVectors; v++) {
+        int vector = v * C::kThreads + thread;
+        if (row >= args.n_rows || vector >= args.n_vectors)
+            continue;
+        uint4 started = weight[v];
+        if constexpr (!C::kStartsWeight)
+            started = start_weight<typename K::T, C::kWeight>(args, vector);
+        float w[K::kVec];
+        started_weights<typename K::T, C::kWeight>(args, started, vector, w);
+        write_vector<K, true>(args, raw, v, w, row, vector, scale);
     }
 }
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
-// share one. A group takes rows_per_group rows in turn and loads the next one before it sums the
-// present one, so that memory does not wait for the barrier.
+// share one. A group takes rows_per_group rows in turn, row_step apart, and loads the next one
+// before it sums the present one, so that memory does not wait for the barrier.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
@@ -373,8 +401,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     let_next_start();
     int thread = threadIdx.x % kThreads;
-    int rows = C::kMaxRows > 1 ? args.rows_per_group : 1;
-    int64_t row = (int64_t)blockIdx.x * rows * C::kGroups + threadIdx.x / kThreads;
+    int64_t row = (int64_t)blockIdx.x * args.block_step + threadIdx.x / kThreads;
     raw_row<K, kVectors> raw;
     uint4 weight[kVectors];
     row = compute_now(row);
@@ -384,22 +411,21 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             if (v * kThreads + thread < args.n_vectors)
-                weight[v] = start_weight<typename K::T>(args, v * kThreads + thread);
+                weight[v] = start_weight<typename K::T, C::kWeight>(args, v * kThreads + thread);
     }
     if constexpr (C::kMaxRows > 1) {
 #pragma unroll 1
-        for (int turn = rows - 1; turn > 0; turn--) {
+        for (int turn = args.rows_per_group - 1; turn > 0; turn--) {
             raw_row<K, kVectors> next;
-            load_row<K, kVectors, kThreads>(next, args, row + C::kGroups, thread);
+            load_row<K, kVectors, kThreads>(next, args, row + args.row_step, thread);
             float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
-            write_row<K, kVectors, kThreads, C::kStartsWeight>(args, raw, weight, row, thread,
-                                                               scale);
+            write_row<K, C>(args, raw, weight, row, thread, scale);
             raw = next;
-            row += C::kGroups;
+            row += args.row_step;
         }
     }
     float scale = scale_of<K, kThreads>(args, raw, row, thread, 0);
-    write_row<K, kVectors, kThreads, C::kStartsWeight>(args, raw, weight, row, thread, scale);
+    write_row<K, C>(args, raw, weight, row, thread, scale);
 }
 
 // The same sums without registers for the row: rows too wide, widths or pointers that 16 bytes do
@@ -433,7 +459,9 @@ __global__ void __launch_bounds__(1024)
         return;
     raw_row<K, 1> raw;
     for (int64_t vector = thread; vector * K::kVec < args.hidden; vector += threads) {
+        float w[K::kVec];
         load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        write_vector<K, kIsAligned, false>(args, raw, 0, raw.x[0], row, vector, scale);
+        any_weights<typename K::T, kIsAligned>(args, vector, w);
+        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale);
     }
 }
