@@ -18,6 +18,7 @@ struct roped_queue {
     struct roped_backend *backend;
     int device;
     int n_multiprocessors; /* launch sizes follow it */
+    int can_overlap;       /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t done;                  /* blocking: for waits too long to poll */
@@ -32,7 +33,10 @@ struct roped_queue {
 enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err);
 
-roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
+/* One launch function per operator: roped_cuda_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
                                          const struct roped_angles *angles, int64_t first_row,
