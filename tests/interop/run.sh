@@ -5,6 +5,7 @@
 # starts the daemon twice on free ports of 127.0.0.1, as it is by default and
 # with what the vendor's own examples ask for, runs the tests, and stops both.
 #   ROPED_INTEROP_NO_VENV=1   python3 as it is has the packages
+#   ROPED_INTEROP_TORCH=1     installs torch too, for its example: gigabytes
 # Exit 77: skipped, with a line that says why. Log of the daemons and of pip:
 # BUILD_DIR/interop.
 set -euo pipefail
@@ -29,7 +30,7 @@ prepare() {
         python=python3
         return
     fi
-    wanted=$(cat "$here"/requirements*.txt)
+    wanted=$(cat "$here"/requirements*.txt; echo "torch: ${ROPED_INTEROP_TORCH:-}")
     if [ "$(cat "$work/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
@@ -40,6 +41,10 @@ prepare() {
     "$python" -m pip install --quiet --disable-pip-version-check \
         -r "$here/requirements.txt" >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
+    if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
+        "$python" -m pip install --quiet --disable-pip-version-check torch >>"$work/pip.log" 2>&1 ||
+            skip "pip could not install torch: $(tail -n 1 "$work/pip.log")"
+    fi
     # a binary that not every machine can run: its tests are skipped without
     "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
         --target "$work/perf" -r "$here/requirements-perf.txt" >>"$work/pip.log" 2>&1 || true
@@ -84,7 +89,7 @@ start demo --server_name triton --demo_models true --max_body_bytes 3g --host_by
 export ROPED_INTEROP_DEMO_ADDRESS=$address
 export ROPED_INTEROP_BUILD=$build_dir
 status=0
-(cd "$here" && "$python" -B -m pytest -q -p no:cacheprovider "$@") || status=$?
+(cd "$here" && "$python" -B -m pytest -q -rs -p no:cacheprovider "$@") || status=$?
 # a daemon that crashed or that a sanitizer complained about fails the run
 for pid in "${servers[@]}"; do
     kill "$pid" || status=1

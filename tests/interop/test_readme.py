@@ -41,7 +41,7 @@ def test_the_section_has_all_examples():
 def test_python(text, folder, address):
     for module in ["tritonclient", "safetensors", "torch"]:
         if f"import {module}" in text or f", {module}" in text:
-            pytest.importorskip(module)
+            pytest.importorskip(module, reason=f"no {module} (torch: ROPED_INTEROP_TORCH=1 installs it)")
     run([sys.executable, "-c", here(text, address)], folder, address)
 
 
