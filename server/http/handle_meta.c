@@ -4,6 +4,7 @@
 #include "http/daemon_internal.h"
 #include "http/handlers.h"
 #include "http/reply.h"
+#include "wire/kserve_settings.h"
 #include "wire/openapi.h"
 
 #include <string.h>
@@ -148,7 +149,13 @@ void handle_stats_all(struct request *request)
 
 void handle_index(struct request *request)
 {
+    struct roped_error err;
     struct buffer buffer;
+    if (kserve_check_index((const char *)request->body.start,
+                           (size_t)request->received, &err)) {
+        reply_status(request, &err);
+        return;
+    }
     buffer_init(&buffer);
     kserve_write_index(&buffer, request->daemon->models);
     reply_json(request, &buffer);

@@ -208,9 +208,6 @@ static bool check_size(struct request *request, uint64_t limit,
     const struct config *config = request->daemon->config;
     if (!check_encoding(request))
         return false;
-    /* without a length there is no body, and one that came all the same would
-     * be taken for a request */
-    request->must_close = !request->has_length && !request->is_chunked;
     request->is_open_ended = request->is_chunked || request->is_compressed;
     request->body_limit = limit;
     request->limit_name = limit_name;

@@ -25,7 +25,7 @@ static const struct route routes[] = {
     {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
     {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
     {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
-    {"POST",   "/v2/repository/index",           ROUTE_BODY_IGNORED, false, handle_index},
+    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index},
     {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load},
     {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload},
     {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get},

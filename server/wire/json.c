@@ -16,6 +16,7 @@
 
 enum {
     MAX_DEPTH = 16,
+    MAX_V2_DEPTH = 100,    /* the protocol's own */
     MAX_NUMBER_BYTES = 63, /* what cJSON reads of a number */
     FEW_MEMBERS = 16       /* up to here comparing all pairs beats sorting */
 };
@@ -24,7 +25,7 @@ struct scan {
     const unsigned char *text;
     size_t bytes, at;
     int depth;
-    bool takes_nan;    /* NaN and Infinity are numbers */
+    bool is_v2;        /* NaN and Infinity are numbers, more may be nested */
     size_t n_nan;      /* of them */
     size_t odd_number; /* offset of the first that is not digits alone */
     const char *why;   /* first thing that is wrong */
@@ -153,7 +154,7 @@ static bool scan_digits(struct scan *scan)
 /* NaN, Infinity or -Infinity behind its sign. */
 static bool scan_nan(struct scan *scan, bool is_negative)
 {
-    if (!scan->takes_nan)
+    if (!scan->is_v2)
         return refuse(scan, "NaN and Infinity are no JSON");
     scan->n_nan++;
     return scan_word(scan,
@@ -228,8 +229,10 @@ static bool scan_name(struct scan *scan)
 /* The members of an object or the items of an array, from its bracket on. */
 static bool scan_items(struct scan *scan, int close)
 {
-    if (++scan->depth > MAX_DEPTH)
-        return refuse(scan, "nested over 16 deep");
+    if (++scan->depth > (scan->is_v2 ? MAX_V2_DEPTH : MAX_DEPTH))
+        return refuse(scan, scan->is_v2 ? "JSON nesting depth exceeds maximum "
+                                          "allowed limit (100)"
+                                        : "nested over 16 deep");
     scan->at++;
     skip_space(scan);
     bool is_empty = peek(scan) == close;
@@ -454,11 +457,11 @@ enum roped_status json_parse(const char *text, size_t bytes, struct cJSON **out,
     return parse(&scan, out, err);
 }
 
-enum roped_status json_parse_nan(const char *text, size_t bytes,
-                                 struct cJSON **out, struct roped_error *err)
+enum roped_status json_parse_v2(const char *text, size_t bytes,
+                                struct cJSON **out, struct roped_error *err)
 {
     struct scan scan = {
-        .text = (const unsigned char *)text, .bytes = bytes, .takes_nan = true};
+        .text = (const unsigned char *)text, .bytes = bytes, .is_v2 = true};
     return parse(&scan, out, err);
 }
 

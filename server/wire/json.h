@@ -30,12 +30,11 @@ ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
                                               struct cJSON **out,
                                               struct roped_error *err);
 
-/* The same, but NaN, Infinity and -Infinity are numbers: what v2 clients write
- * into the data of JSON tensors. */
-ROPED_MUST_CHECK enum roped_status json_parse_nan(const char *text,
-                                                  size_t bytes,
-                                                  struct cJSON **out,
-                                                  struct roped_error *err);
+/* The same for v2 inference: NaN, Infinity and -Infinity are numbers, as
+ * clients write them into JSON tensors, and nesting goes to 100. */
+ROPED_MUST_CHECK enum roped_status json_parse_v2(const char *text, size_t bytes,
+                                                 struct cJSON **out,
+                                                 struct roped_error *err);
 
 /*
  * Strict again, for text whose numbers are sizes and offsets, where 2.0, 1e3

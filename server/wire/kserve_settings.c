@@ -1,5 +1,6 @@
 /*
- * kserve_settings.c - log and trace settings, requests to load a model.
+ * kserve_settings.c - log and trace settings, requests about the
+ * repository.
  *
  * v2 has a switch per severity and a number for verbosity; roped has a ladder.
  * Settings that no rung of it has, such as info without warnings, are refused.
@@ -167,7 +168,19 @@ enum roped_status kserve_check_trace_settings(const char *json, size_t bytes,
     return status;
 }
 
-/* --------------------------------------------------------------------- load */
+/* --------------------------------------------------------------- repository */
+
+enum roped_status kserve_check_index(const char *json, size_t bytes,
+                                     struct roped_error *err)
+{
+    struct cJSON *tree;
+    enum roped_status status = parse(json, bytes, &tree, err);
+    const struct cJSON *ready = json_member(tree, "ready");
+    if (!status && ready && !cJSON_IsBool(ready))
+        status = refuse_value(ready, "true or false", err);
+    json_free(tree);
+    return status;
+}
 
 enum roped_status kserve_check_load(const char *model, const char *json,
                                     size_t bytes, struct roped_error *err)

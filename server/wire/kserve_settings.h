@@ -1,7 +1,7 @@
 /*
  * kserve_settings.h - log and trace settings as v2 clients read and write
- * them, and requests to load a model. What a client may set is what the daemon
- * can do: how much it logs.
+ * them, and requests about the repository. What a client may set is what the
+ * daemon can do: how much it logs.
  */
 #ifndef ROPED_WIRE_KSERVE_SETTINGS_H
 #define ROPED_WIRE_KSERVE_SETTINGS_H
@@ -39,6 +39,11 @@ void kserve_write_trace_settings(struct buffer *buffer);
 ROPED_MUST_CHECK enum roped_status
 kserve_check_trace_settings(const char *json, size_t bytes,
                             struct roped_error *err);
+
+/* The body of POST /v2/repository/index, which asks for models that are ready
+ * or for all: ROPED_OK where it is one; all are ready. */
+ROPED_MUST_CHECK enum roped_status
+kserve_check_index(const char *json, size_t bytes, struct roped_error *err);
 
 /* The body of POST /v2/repository/models/{m}/load: ROPED_OK where it asks for
  * the model as it is, without a configuration or files of the client. */

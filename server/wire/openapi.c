@@ -177,7 +177,7 @@ static const struct route routes[] = {
     {"/v2/logging", NULL, {
         {"get", "log settings", "200", CONTENT_OF("LogSettings")},
         {"post", "change how much is logged", "200", CONTENT_OF("LogSettings"), CONTENT_OF("LogSettings"), true}}},
-    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", CONTENT_OF("Index")}}},
+    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
     {"/v2/repository/models/{model}/load", "model", {{"post", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
     {"/v2/repository/models/{model}/unload", "model", {{"post", "refused: models are built in", "400", CONTENT_OF("Error")}}},
     {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},

@@ -52,6 +52,7 @@ static const struct {
         "'name':" STRING ",'version':" STRING ",'last_inference':" COUNT ",'inference_count':" COUNT
         ",'execution_count':" COUNT ",'inference_stats':" REF("InferStatistics") ",'batch_stats':" ARRAY(FREE))},
     {"Statistics", OBJECT("'model_stats'", "'model_stats':" ARRAY(REF("ModelStatistics")))},
+    {"IndexRequest", OBJECT("", "'ready':" BOOLEAN)},
     {"Index", ARRAY(OBJECT("'name','version','state','reason'",
         "'name':" STRING ",'version':" STRING ",'state':" STRING ",'reason':" STRING))},
     {"LogSettings", OBJECT("",

@@ -120,13 +120,13 @@ TEST(nan_is_no_json)
     refuse("[-Infinity]", "no JSON");
 }
 
-static struct cJSON *parse_nan(const char *text, struct roped_error *err)
+static struct cJSON *parse_v2(const char *text, struct roped_error *err)
 {
     struct cJSON *tree = NULL;
     size_t bytes = strlen(text);
     char *copy = malloc(bytes);
     memcpy(copy, text, bytes);
-    enum roped_status status = json_parse_nan(copy, bytes, &tree, err);
+    enum roped_status status = json_parse_v2(copy, bytes, &tree, err);
     free(copy);
     CHECK_INT(status, tree ? ROPED_OK : ROPED_INVALID);
     return tree;
@@ -140,7 +140,7 @@ TEST(nan_is_a_number_for_those_who_ask)
         "\"\\\\\":[[Infinity]],\"-Infinity\":\"\\u00ff\\u00fe\"}";
     struct roped_error err;
     double value;
-    struct cJSON *tree = parse_nan(text, &err);
+    struct cJSON *tree = parse_v2(text, &err);
     const struct cJSON *list = json_member(tree, "I");
     CHECK_INT(cJSON_GetArraySize(list), 5);
     CHECK(json_is_number(cJSON_GetArrayItem(list, 0), &value) && isnan(value));
@@ -162,11 +162,27 @@ TEST(infinity_is_not_a_number_that_is_too_large)
 {
     struct roped_error err;
     double value;
-    struct cJSON *tree = parse_nan("[1e999,-1e999,\"NaN\",null]", &err);
+    struct cJSON *tree = parse_v2("[1e999,-1e999,\"NaN\",null]", &err);
     for (int i = 0; i < 4; i++)
         CHECK(!json_is_number(cJSON_GetArrayItem(tree, i), &value));
     CHECK(!json_is_number(NULL, &value));
     json_free(tree);
+}
+
+TEST(v2_may_nest_to_100)
+{
+    char text[256];
+    struct roped_error err;
+    for (int depth = 16; depth <= 101; depth += depth < 100 ? 84 : 1) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        text[2 * depth] = '\0';
+        struct cJSON *tree = parse_v2(text, &err);
+        CHECK_INT(tree != NULL, depth <= 100);
+        json_free(tree);
+    }
+    CHECK_CONTAINS(err.text, PREFIX "JSON nesting depth exceeds maximum "
+                                    "allowed limit (100) at 100");
 }
 
 TEST(nan_is_spelled_one_way)
@@ -176,7 +192,7 @@ TEST(nan_is_spelled_one_way)
         "[Infinity1]", "[NaN1]", "[N",     "[-I",         "{NaN:1}"};
     struct roped_error err;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct cJSON *tree = parse_nan(wrong[i], &err);
+        struct cJSON *tree = parse_v2(wrong[i], &err);
         if (tree)
             CHECK_FAIL("%s accepted", wrong[i]);
         json_free(tree);
@@ -372,6 +388,7 @@ int main(void)
     RUN(nan_is_no_json);
     RUN(nan_is_a_number_for_those_who_ask);
     RUN(infinity_is_not_a_number_that_is_too_large);
+    RUN(v2_may_nest_to_100);
     RUN(nan_is_spelled_one_way);
     RUN(refuses_bad_strings);
     RUN(refuses_what_is_not_utf8);

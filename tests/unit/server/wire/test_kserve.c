@@ -422,6 +422,32 @@ TEST(nan_and_infinity_are_values_of_floats)
            0, "value inf at index 0, expected a number of type FP32");
 }
 
+static void refuse_q_of(const char *shape, const char *why)
+{
+    char json[256];
+    snprintf(json, sizeof json,
+             "{\"inputs\":[{\"name\":\"q\",\"shape\":%s,\"datatype\":\"FP32\","
+             "\"data\":[1]}]}",
+             shape);
+    refuse(json, 0, why);
+}
+
+TEST(shapes_that_cannot_be)
+{
+    refuse_q_of("[16,1152921504606846978]",
+                "causes total element count to exceed maximum size of");
+    refuse_q_of("[4,1152921504606846978]", "byte size overflow for input 'q'");
+    refuse_q_of("[1,9007199254740993]", "expected less than 2^53");
+    refuse_q_of("[0,1152921504606846978]", "expected less than 2^53");
+    refuse_q_of("[9223372036854775807]", "expected an integer of 0 or more");
+    refuse_q_of("[1e300]", "expected an integer of 0 or more");
+    refuse_q_of("[-1]", "dim 0 is -1, expected an integer of 0 or more");
+    refuse_q_of("[1.5]", "dim 0 is 1.5");
+    refuse_q_of("[NaN]", "dim 0 is nan");
+    refuse_q_of("[Infinity]", "dim 0 is inf");
+    refuse_q_of("[\"1\"]", "dim 0 is '1'");
+}
+
 TEST(huge_json_shapes_ask_for_no_memory)
 {
     /* four of 2^62 bytes would add up to 0 */
@@ -695,6 +721,7 @@ int main(void)
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
     RUN(nan_and_infinity_are_values_of_floats);
+    RUN(shapes_that_cannot_be);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
     RUN(shared_memory_regions_are_not_found);

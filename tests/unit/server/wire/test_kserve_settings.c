@@ -136,6 +136,20 @@ TEST(a_load_brings_nothing)
     check_load("[]", ROPED_INVALID);
 }
 
+TEST(an_index_may_ask_for_ready_models)
+{
+    static const char *const right[] = {"", "{}", "{\"ready\":true}",
+                                        "{\"ready\":false}"};
+    static const char *const wrong[] = {"{\"ready\":1}", "{\"ready\":null}",
+                                        "[]", "{\"ready\":[[true]]}", "{"};
+    struct roped_error err;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        CHECK_OK(kserve_check_index(right[i], strlen(right[i]), &err), &err);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_INT(kserve_check_index(wrong[i], strlen(wrong[i]), &err),
+                  ROPED_INVALID);
+}
+
 int main(void)
 {
     RUN(log_switches_are_rungs_of_a_ladder);
@@ -143,5 +157,6 @@ int main(void)
     RUN(log_settings_are_read_as_they_are_written);
     RUN(trace_stays_off);
     RUN(a_load_brings_nothing);
+    RUN(an_index_may_ask_for_ready_models);
     return check_done();
 }
