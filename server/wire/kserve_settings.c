@@ -177,7 +177,8 @@ enum roped_status kserve_check_index(const char *json, size_t bytes,
     enum roped_status status = parse(json, bytes, &tree, err);
     const struct cJSON *ready = json_member(tree, "ready");
     if (!status && ready && !cJSON_IsBool(ready))
-        status = refuse_value(ready, "true or false", err);
+        status = roped_fail(err, ROPED_INVALID,
+                            "Invalid value for 'ready': expected a boolean");
     json_free(tree);
     return status;
 }

@@ -1,5 +1,5 @@
-"""Compressed bodies, as clients offer them. Answers come as they are: that is
-any client's second choice."""
+"""Compressed bodies, as clients offer them. Answers come as they are, which is
+any client's second choice, unless the daemon has compress_answers."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ import tritonclient.http as triton
 import tritonclient.http.aio as aio
 
 from reference import assert_close, rmsnorm
-from test_infer import rows, tensor
+from test_infer import rows, tensor, wanted
 
 ALGORITHMS = {"gzip": gzip.compress, "deflate": zlib.compress}
 
@@ -46,6 +46,41 @@ def test_asyncio_client(address, rng, algorithm):
             )
 
     assert_close(asyncio.run(infer()).as_numpy("y"), rmsnorm(x))
+
+
+@pytest.mark.parametrize("algorithm", [None, "gzip", "deflate"])
+@pytest.mark.parametrize("binary", [True, False])
+def test_answers(demo_address, rng, algorithm, binary):
+    """The demo daemon has compress_answers; random bits would not shrink."""
+    x = np.round(rows(rng, 100, 64))
+    with triton.InferenceServerClient(demo_address) as client:
+        result = client.infer(
+            "rmsnorm",
+            [tensor("x", x)],
+            outputs=[wanted("y", binary)],
+            response_compression_algorithm=algorithm,
+        )
+    assert_close(result.as_numpy("y"), rmsnorm(x))
+
+
+@pytest.mark.parametrize("accept, expected", [("gzip", "gzip"), ("deflate", "deflate"), ("gzip;q=0", None), (None, None)])
+def test_answers_say_how_they_are_encoded(demo_address, accept, expected):
+    body = safetensors.numpy.save({"x": np.ones((100, 64), np.float32)})
+    with requests.Session() as session:
+        session.headers["Accept-Encoding"] = accept
+        response = session.post(f"http://{demo_address}/v1/rmsnorm", data=body)
+        assert response.headers.get("Content-Encoding") == expected
+        assert response.headers.get("Vary") == ("Accept-Encoding" if expected else None)
+        assert safetensors.numpy.load(response.content)["y"].shape == (100, 64)
+        wire_bytes = int(response.headers["Content-Length"])
+        assert (wire_bytes < len(response.content)) == (expected is not None)
+        small = session.get(f"http://{demo_address}/v2/health/live")
+        assert small.headers.get("Content-Encoding") is None
+
+
+def test_answers_are_not_compressed_by_default(address):
+    response = requests.get(f"http://{address}/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert response.headers.get("Content-Encoding") is None
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
