@@ -28,6 +28,7 @@ int models_index(const struct models *models, const struct roped_op *op)
 void model_init(struct model *model, const struct roped_op *op)
 {
     model->op = op;
+    model->is_whole = true;
     model->inputs = (uint32_t)((1ull << roped_op_inputs(op)) - 1);
     snprintf(model->name, sizeof model->name, "%s", op->name);
 }
@@ -40,13 +41,18 @@ bool model_has_input(const struct model *model, int port)
 bool model_has_output(const struct model *model, int port)
 {
     const char *needed = model->op->out[port].requires_;
-    return !needed || model_has_input(model, roped_op_input(model->op, needed));
+    if (!needed || model->is_whole)
+        return true;
+    int param = roped_op_param(model->op, needed);
+    return model_has_input(model, roped_op_input(model->op, needed)) ||
+           (param >= 0 && model->op->param[param].init != 0);
 }
 
 /* "q,k": each once, and none missing that the operator insists on. */
 static bool read_inputs(const char *list, struct model *model)
 {
     char name[ROPED_NAME_BYTES];
+    model->is_whole = false;
     model->inputs = 0;
     for (;;) {
         size_t length = strcspn(list, ",");

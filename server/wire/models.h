@@ -21,6 +21,7 @@ struct models {
 
 struct model {
     const struct roped_op *op;
+    bool is_whole;   /* the operator as it is, not a part of it */
     uint32_t inputs; /* bit i: it has the operator's input i */
     char name[ROPED_NAME_BYTES];
 };
@@ -37,8 +38,8 @@ int models_index(const struct models *models, const struct roped_op *op);
 /* The operator as a whole. */
 void model_init(struct model *model, const struct roped_op *op);
 
-/* Is the operator's input or output part of the model? Outputs go with the
- * input they need. */
+/* Is the operator's input or output part of the model? In a part of an operator
+ * outputs go with the input they need, or with a parameter's default. */
 bool model_has_input(const struct model *model, int port);
 bool model_has_output(const struct model *model, int port);
 

@@ -70,59 +70,6 @@ static void refuse_params(const char *params, const char *why)
     refuse(json, 16, why);
 }
 
-/* -------------------------------------------------------------------- raw */
-
-static enum roped_status read_raw(struct roped_call *call, const char *op,
-                                  void *data, uint64_t bytes,
-                                  struct kserve_request *request,
-                                  struct roped_error *err)
-{
-    err->text[0] = '\0';
-    roped_call_init(call, roped_op_find(op));
-    return kserve_read_raw(call, data, bytes, request, err);
-}
-
-TEST(a_raw_body_is_the_one_input)
-{
-    float values[6];
-    struct kserve_request request;
-    struct roped_call call;
-    struct roped_error err;
-    CHECK_OK(read_raw(&call, "rmsnorm", values, sizeof values, &request, &err),
-             &err);
-    CHECK_OK(roped_call_resolve(&call, &err), &err);
-    CHECK_INT(call.in[0].dtype, ROPED_F32);
-    CHECK_INT(call.in[0].rank, 1);
-    CHECK_INT(call.in[0].dims[0], 6);
-    CHECK(call.in[0].data == values);
-    CHECK_INT(request.binary_bytes, sizeof values);
-    CHECK_OK(kserve_check_outputs(&call, &request, &err), &err);
-    CHECK(kserve_is_binary_answer(&request));
-}
-
-static void refuse_raw(const char *op, uint64_t bytes, const char *why)
-{
-    struct kserve_request request;
-    struct roped_call call;
-    struct roped_error err;
-    CHECK_INT(read_raw(&call, op, NULL, bytes, &request, &err), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, why);
-}
-
-TEST(a_raw_body_that_says_too_little)
-{
-    refuse_raw("rmsnorm", 7,
-               "input byte size mismatch for input 'x' for model "
-               "'rmsnorm'. Expected a multiple of 4, got 7");
-    refuse_raw("rope", 16,
-               "The shape of the raw input 'q' can not be deduced "
-               "because there are more than one variable-sized "
-               "dimension");
-    refuse_raw("rope_quantize", 16,
-               "Raw request must only have 1 input (found 1) to be deduced but "
-               "got 2 inputs in 'rope_quantize' model configuration");
-}
-
 /* ---------------------------------------------------------------- reading */
 
 TEST(reads_binary_tensors_at_any_offset)
@@ -422,32 +369,6 @@ TEST(nan_and_infinity_are_values_of_floats)
            0, "value inf at index 0, expected a number of type FP32");
 }
 
-static void refuse_q_of(const char *shape, const char *why)
-{
-    char json[256];
-    snprintf(json, sizeof json,
-             "{\"inputs\":[{\"name\":\"q\",\"shape\":%s,\"datatype\":\"FP32\","
-             "\"data\":[1]}]}",
-             shape);
-    refuse(json, 0, why);
-}
-
-TEST(shapes_that_cannot_be)
-{
-    refuse_q_of("[16,1152921504606846978]",
-                "causes total element count to exceed maximum size of");
-    refuse_q_of("[4,1152921504606846978]", "byte size overflow for input 'q'");
-    refuse_q_of("[1,9007199254740993]", "expected less than 2^53");
-    refuse_q_of("[0,1152921504606846978]", "expected less than 2^53");
-    refuse_q_of("[9223372036854775807]", "expected an integer of 0 or more");
-    refuse_q_of("[1e300]", "expected an integer of 0 or more");
-    refuse_q_of("[-1]", "dim 0 is -1, expected an integer of 0 or more");
-    refuse_q_of("[1.5]", "dim 0 is 1.5");
-    refuse_q_of("[NaN]", "dim 0 is nan");
-    refuse_q_of("[Infinity]", "dim 0 is inf");
-    refuse_q_of("[\"1\"]", "dim 0 is '1'");
-}
-
 TEST(huge_json_shapes_ask_for_no_memory)
 {
     /* four of 2^62 bytes would add up to 0 */
@@ -708,8 +629,6 @@ TEST(an_answer_that_does_not_fit_is_an_error)
 int main(void)
 {
     RUN(reads_binary_tensors_at_any_offset);
-    RUN(a_raw_body_is_the_one_input);
-    RUN(a_raw_body_that_says_too_little);
     RUN(timeout_is_kept_priority_is_not);
     RUN(an_empty_tensor_is_a_tensor);
     RUN(parameters_reach_the_operator);
@@ -721,7 +640,6 @@ int main(void)
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
     RUN(nan_and_infinity_are_values_of_floats);
-    RUN(shapes_that_cannot_be);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
     RUN(shared_memory_regions_are_not_found);

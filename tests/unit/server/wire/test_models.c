@@ -52,6 +52,18 @@ TEST(a_model_has_all_tensors_or_those_it_names)
     CHECK(!model_has_output(&model, roped_op_output(rope, "k")));
 }
 
+TEST(a_part_has_no_outputs_of_parameters_that_are_off)
+{
+    struct models models;
+    struct model model;
+    const struct roped_op *op = roped_op_find("rmsnorm_quantize");
+    models_init(&models, false);
+    CHECK(models_find(&models, "rmsnorm_quantize", &model));
+    CHECK(model_has_output(&model, roped_op_output(op, "scales")));
+    CHECK(models_find(&models, "rmsnorm_quantize:x", &model));
+    CHECK(!model_has_output(&model, roped_op_output(op, "scales")));
+}
+
 TEST(parts_that_cannot_be)
 {
     static const char *const names[] = {
@@ -143,6 +155,7 @@ int main(void)
 {
     RUN(demos_are_there_where_wanted);
     RUN(a_model_has_all_tensors_or_those_it_names);
+    RUN(a_part_has_no_outputs_of_parameters_that_are_off);
     RUN(parts_that_cannot_be);
     RUN(demos_are_described_like_operators);
     RUN(simple_adds_and_subtracts_at_any_address);
