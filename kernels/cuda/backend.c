@@ -305,6 +305,16 @@ static enum roped_status download(struct roped_queue *queue, void *host, const v
     return ROPED_OK;
 }
 
+static enum roped_status clear(struct roped_queue *queue, void *device, size_t bytes,
+                               struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend, cudaMemsetAsync(device, 0, bytes, queue->stream), err);
+    return ROPED_OK;
+}
+
 static enum roped_status launch(struct roped_queue *queue, const struct roped_call *call,
                                 struct roped_error *err)
 {
@@ -391,6 +401,7 @@ const struct roped_backend_api roped_backend_cuda = {
     .queue_close = queue_close,
     .upload = upload,
     .download = download,
+    .clear = clear,
     .launch = launch,
     .build_table = build_table,
     .wait = wait_queue,

@@ -5,7 +5,7 @@
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
- * upload, download, launch and build_table are ordered on their queue and may
+ * upload, download, clear, launch and build_table are ordered on their queue and may
  * return before the device has finished; wait ends that.
  */
 #ifndef ROPED_BACKEND_H
@@ -88,11 +88,15 @@ struct roped_backend_api {
                                   const void *device, size_t bytes,
                                   struct roped_error *err);
 
+    /* Zeros. */
+    enum roped_status (*clear)(struct roped_queue *queue, void *device,
+                               size_t bytes, struct roped_error *err);
+
     /*
      * Starts a planned call. Every data pointer, aux and table.data must be
      * reachable by the device and aligned to its element size; 16 bytes is
-     * faster. An output may be the very memory of its in_place input; any
-     * other overlap is undefined. Empty tensors may have NULL data.
+     * faster. An output may be the very memory of its in_place input, and is
+     * that of a ROPED_UPDATED one; any other overlap is undefined. Empty tensors may have NULL data.
      */
     enum roped_status (*launch)(struct roped_queue *queue,
                                 const struct roped_call *call,

@@ -9,6 +9,7 @@ atomic_int fake_fail_at, fake_slow_ms, fake_n_live;
 atomic_int fake_n_launches, fake_n_copies;
 atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
+roped_launch_fn *fake_kernel;
 
 void fake_reset(void)
 {
@@ -18,6 +19,7 @@ void fake_reset(void)
     atomic_store(&fake_device_bytes, 0);
     atomic_store(&fake_n_launches, 0);
     atomic_store(&fake_n_copies, 0);
+    fake_kernel = NULL;
 }
 
 static enum roped_status maybe_fail(enum roped_status status,
@@ -79,6 +81,13 @@ static enum roped_status fake_download(struct roped_queue *queue, void *host,
                   : roped_backend_cpu.download(queue, host, device, bytes, err);
 }
 
+static enum roped_status fake_clear(struct roped_queue *queue, void *device,
+                                    size_t bytes, struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status : roped_backend_cpu.clear(queue, device, bytes, err);
+}
+
 static enum roped_status fake_launch(struct roped_queue *queue,
                                      const struct roped_call *call,
                                      struct roped_error *err)
@@ -89,6 +98,8 @@ static enum roped_status fake_launch(struct roped_queue *queue,
     atomic_fetch_add(&fake_n_launches, 1);
     if (ms)
         nanosleep(&pause, NULL);
+    if (!status && fake_kernel)
+        return fake_kernel(call, queue, err);
     return status ? status : roped_backend_cpu.launch(queue, call, err);
 }
 
@@ -167,6 +178,7 @@ struct roped_backend_api fake_api = {
     .queue_close = fake_queue_close,
     .upload = fake_upload,
     .download = fake_download,
+    .clear = fake_clear,
     .launch = fake_launch,
     .build_table = fake_build,
     .wait = fake_wait,
