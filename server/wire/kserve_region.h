@@ -1,0 +1,22 @@
+/*
+ * kserve_region.h - v2's shared memory: the per-tensor parameters of a call
+ * that name a region, and the documents that register and list them.
+ */
+#ifndef ROPED_WIRE_KSERVE_REGION_H
+#define ROPED_WIRE_KSERVE_REGION_H
+
+#include "wire/region_refs.h"
+
+struct cJSON;
+
+/*
+ * Notes in refs where params, those of an input or requested output of call,
+ * say that it is in a region: shared_memory_region, shared_memory_byte_size
+ * and shared_memory_offset (absent: 0). *ref is NULL where they do not.
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_region(const struct roped_op *op, bool is_output, int port,
+                   const struct cJSON *params, struct region_refs *refs,
+                   struct region_ref **ref, struct roped_error *err);
+
+#endif
