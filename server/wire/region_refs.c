@@ -105,8 +105,10 @@ static enum roped_status read_shape(const char *name, const char *value,
     if (ref->has_shape)
         return roped_fail(err, ROPED_INVALID,
                           "parameter '%.64s' is given twice", name);
-    ref->has_shape = true;
-    return region_refs_read_shape(name, value, &ref->tensor, err);
+    enum roped_status status =
+        region_refs_read_shape(name, value, &ref->tensor, err);
+    ref->has_shape = status == ROPED_OK;
+    return status;
 }
 
 /* ------------------------------------------------------------------ names */
