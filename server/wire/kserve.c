@@ -246,23 +246,6 @@ static enum roped_status place_binary(struct reading *reading,
     return ROPED_OK;
 }
 
-/* An input takes exactly the bytes of its shape of a region. */
-static enum roped_status check_region_bytes(const struct roped_call *call,
-                                            const char *name,
-                                            const struct roped_tensor *tensor,
-                                            const struct region_ref *ref,
-                                            struct roped_error *err)
-{
-    uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
-    if (ref->bytes == expected)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "input byte size mismatch for input '%s' for model "
-                      "'%s'. Expected %llu, got %llu",
-                      name, model_of(call), (unsigned long long)expected,
-                      (unsigned long long)ref->bytes);
-}
-
 /* Where an input's values are: in exactly one of three places. */
 static enum roped_status place_input(struct reading *reading,
                                      const struct cJSON *node, int port,
@@ -290,7 +273,7 @@ static enum roped_status place_input(struct reading *reading,
                           "'%s' has %s",
                           name, size || data ? "several" : "none");
     if (ref)
-        return check_region_bytes(reading->call, name, tensor, ref, err);
+        return kserve_check_region_input(reading->call->op, tensor, ref, err);
     return data ? place_json(reading, data, port, tensor, err)
                 : place_binary(reading, size, port, tensor, err);
 }
@@ -539,30 +522,6 @@ static bool is_kept(const struct kserve_request *request, int port)
     return request->kept >> port & 1;
 }
 
-/* A region may give an output more bytes than it takes, and not fewer. */
-static enum roped_status check_room(const struct roped_call *call, int port,
-                                    struct kserve_request *request,
-                                    struct roped_error *err)
-{
-    const struct region_ref *ref =
-        region_refs_of(&request->regions, true, port);
-    uint64_t expected = (uint64_t)roped_tensor_bytes(&call->out[port]);
-    const char *name = call->op->out[port].name;
-    if (!ref->region[0])
-        return roped_fail(err, ROPED_INVALID,
-                          "output '%s': its input is updated in a region, "
-                          "expected shared_memory_region to name it here too",
-                          name);
-    if (ref->bytes >= expected)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "shared memory size specified with the request for "
-                      "output '%s' (%llu bytes) should be at least %llu bytes "
-                      "to hold the results",
-                      name, (unsigned long long)ref->bytes,
-                      (unsigned long long)expected);
-}
-
 enum roped_status kserve_check_outputs(const struct roped_call *call,
                                        struct kserve_request *request,
                                        struct roped_error *err)
@@ -587,7 +546,9 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
                               call->op->out[port].requires_);
         if (is_kept(request, port)) {
             enum roped_status status =
-                is_default ? ROPED_OK : check_room(call, port, request, err);
+                is_default ? ROPED_OK
+                           : kserve_check_region_output(call, port,
+                                                        &request->regions, err);
             if (status)
                 return status;
             continue;

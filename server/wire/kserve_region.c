@@ -79,3 +79,41 @@ enum roped_status kserve_read_region(const struct roped_op *op, bool is_output,
                            &(*ref)->offset, err);
     return status;
 }
+
+enum roped_status kserve_check_region_input(const struct roped_op *op,
+                                            const struct roped_tensor *tensor,
+                                            const struct region_ref *ref,
+                                            struct roped_error *err)
+{
+    uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
+    if (ref->bytes == expected)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "input byte size mismatch for input '%s' for model "
+                      "'%s'. Expected %llu, got %llu",
+                      op->in[ref->port].name, op->name,
+                      (unsigned long long)expected,
+                      (unsigned long long)ref->bytes);
+}
+
+enum roped_status kserve_check_region_output(const struct roped_call *call,
+                                             int port, struct region_refs *refs,
+                                             struct roped_error *err)
+{
+    const struct region_ref *ref = region_refs_of(refs, true, port);
+    uint64_t expected = (uint64_t)roped_tensor_bytes(&call->out[port]);
+    const char *name = call->op->out[port].name;
+    if (!ref->region[0])
+        return roped_fail(err, ROPED_INVALID,
+                          "output '%s': its input is updated in a region, "
+                          "expected shared_memory_region to name it here too",
+                          name);
+    if (ref->bytes >= expected)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "shared memory size specified with the request for "
+                      "output '%s' (%llu bytes) should be at least %llu bytes "
+                      "to hold the results",
+                      name, (unsigned long long)ref->bytes,
+                      (unsigned long long)expected);
+}

@@ -19,4 +19,15 @@ kserve_read_region(const struct roped_op *op, bool is_output, int port,
                    const struct cJSON *params, struct region_refs *refs,
                    struct region_ref **ref, struct roped_error *err);
 
+/* An input takes exactly the bytes of its shape of a region. */
+ROPED_MUST_CHECK enum roped_status kserve_check_region_input(
+    const struct roped_op *op, const struct roped_tensor *tensor,
+    const struct region_ref *ref, struct roped_error *err);
+
+/* Output port of a resolved call stays in a region, which may give it more
+ * bytes than it takes, and not fewer. */
+ROPED_MUST_CHECK enum roped_status
+kserve_check_region_output(const struct roped_call *call, int port,
+                           struct region_refs *refs, struct roped_error *err);
+
 #endif

@@ -5,8 +5,8 @@
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
- * upload, download, clear, launch and build_table are ordered on their queue and may
- * return before the device has finished; wait ends that.
+ * upload, download, clear, launch and build_table are ordered on their queue
+ * and may return before the device has finished; wait ends that.
  */
 #ifndef ROPED_BACKEND_H
 #define ROPED_BACKEND_H
@@ -96,7 +96,8 @@ struct roped_backend_api {
      * Starts a planned call. Every data pointer, aux and table.data must be
      * reachable by the device and aligned to its element size; 16 bytes is
      * faster. An output may be the very memory of its in_place input, and is
-     * that of a ROPED_UPDATED one; any other overlap is undefined. Empty tensors may have NULL data.
+     * that of a ROPED_UPDATED one; any other overlap is undefined. Empty
+     * tensors may have NULL data.
      */
     enum roped_status (*launch)(struct roped_queue *queue,
                                 const struct roped_call *call,

@@ -347,112 +347,6 @@ TEST(phrases_about_outputs)
            16, "Unable to parse 'binary_data'");
 }
 
-/* An input of region r, params being the rest of its parameters. */
-#define IN_REGION(params)                                                      \
-    "{\"name\":\"q\",\"shape\":[2,1,4],\"datatype\":\"BF16\","                 \
-    "\"parameters\":{\"shared_memory_region\":" params "}}"
-#define REQUEST_IN_REGION(params) "{\"inputs\":[" IN_REGION(params) "]}"
-
-TEST(tensors_may_be_in_regions)
-{
-    struct kserve_request request;
-    struct roped_call call;
-    struct roped_error err;
-    const char *json = "{\"inputs\":[" IN_REGION(
-        "\"r\",\"shared_memory_byte_size\":16,"
-        "\"shared_memory_offset\":48") "],"
-                                       "\"outputs\":[{\"name\":\"q\","
-                                       "\"parameters\":{"
-                                       "\"shared_memory_region\":\"out\","
-                                       "\"shared_memory_byte_size\":99}}]}";
-    CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
-    CHECK_INT(request.regions.n, 2);
-    const struct region_ref *in = &request.regions.ref[0];
-    const struct region_ref *out = &request.regions.ref[1];
-    CHECK(!in->is_output && out->is_output);
-    CHECK_TEXT(in->region, "r");
-    CHECK_INT(in->offset, 48);
-    CHECK_INT(in->bytes, 16);
-    CHECK_TEXT(out->region, "out");
-    CHECK_INT(out->offset, 0);
-    CHECK_INT(out->bytes, 99);
-    CHECK_INT(call.in[0].rank, 3);
-    CHECK(!call.in[0].data);
-}
-
-TEST(regions_are_described_in_full)
-{
-    refuse(REQUEST_IN_REGION("7"), 0,
-           "Unable to parse 'shared_memory_region' "
-           "of input 'q': 7, expected a string");
-    refuse(REQUEST_IN_REGION("\"r\""), 0,
-           "Unable to parse 'shared_memory_byte_size' of input 'q': absent");
-    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":-1"), 0,
-           "Unable to parse 'shared_memory_byte_size' of input 'q': -1");
-    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":17"), 0,
-           "input byte size mismatch for input 'q' for model 'rope'. Expected "
-           "16, got 17");
-    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":16,"
-                             "\"shared_memory_offset\":1.5"),
-           0, "Unable to parse 'shared_memory_offset' of input 'q': 1.5");
-    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":16,"
-                             "\"shared_memory_offset\":18446744073709551584"),
-           0, "Integer overflow detected: byte_size ");
-    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":16,"
-                             "\"binary_data_size\":16"),
-           16, "Input must set only one of the following fields");
-    refuse_as("rope", REQUEST_IN_REGION("\"\",\"shared_memory_byte_size\":16"),
-              0, ROPED_NOT_FOUND, "Unable to find shared memory region: ''");
-    refuse("{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
-           "\"parameters\":{\"shared_memory_region\":\"out\"}}]}",
-           16,
-           "Unable to parse 'shared_memory_byte_size' of output 'q': absent");
-}
-
-/* Resolves a request whose output goes to a region of so many bytes. */
-static enum roped_status check_room_of(uint64_t bytes,
-                                       struct kserve_request *request,
-                                       struct roped_call *call,
-                                       struct roped_error *err)
-{
-    static unsigned char binary[16];
-    char json[512];
-    snprintf(json, sizeof json,
-             "{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
-             "\"parameters\":{\"shared_memory_region\":\"out\","
-             "\"shared_memory_byte_size\":%llu}}]}",
-             (unsigned long long)bytes);
-    CHECK_OK(read_into(call, "rope", json, binary, 16, request, err), err);
-    CHECK_OK(roped_call_resolve(call, err), err);
-    request->kept = 1;
-    return kserve_check_outputs(call, request, err);
-}
-
-TEST(outputs_in_regions_need_room_and_are_not_sent)
-{
-    struct kserve_request request;
-    struct roped_call call;
-    struct roped_error err;
-    struct buffer buffer;
-    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes = 9;
-    CHECK_INT(check_room_of(15, &request, &call, &err), ROPED_INVALID);
-    CHECK_TEXT(err.text,
-               "shared memory size specified with the request for output 'q' "
-               "(15 bytes) should be at least 16 bytes to hold the results");
-    CHECK_OK(check_room_of(16, &request, &call, &err), &err);
-    CHECK_OK(check_room_of(1000, &request, &call, &err), &err);
-    CHECK(kserve_is_binary_answer(&request));
-    buffer_init(&buffer);
-    CHECK_OK(kserve_write_response(&buffer, &call, &request, offset,
-                                   &binary_bytes, &err),
-             &err);
-    CHECK_INT(binary_bytes, 0);
-    CHECK_CONTAINS(buffer.text,
-                   "\"outputs\":[{\"name\":\"q\",\"datatype\":\"BF16\","
-                   "\"shape\":[2,1,4]}]}");
-    buffer_fini(&buffer);
-}
-
 /* ----------------------------------------------------------- JSON tensors */
 
 TEST(json_tensors_are_converted)
@@ -686,9 +580,6 @@ int main(void)
     RUN(phrases_about_json_values);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
-    RUN(tensors_may_be_in_regions);
-    RUN(regions_are_described_in_full);
-    RUN(outputs_in_regions_need_room_and_are_not_sent);
     RUN(json_tensors_are_converted);
     RUN(values_reach_both_ends);
     RUN(binary_answers);
