@@ -209,6 +209,32 @@ static void host_free(struct roped_backend *backend, void *memory)
     (void)cudaGetLastError();
 }
 
+static enum roped_status host_lock(struct roped_backend *backend, void *memory, size_t bytes,
+                                   struct roped_error *err)
+{
+    int same_address = 0;
+    CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
+    CHECK_RETURN(backend,
+                 cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                        backend->device),
+                 err);
+    if (!same_address)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "device %d cannot use page-locked memory of others in place",
+                          backend->device);
+    CHECK_RETURN(backend,
+                 cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+                 err);
+    return ROPED_OK;
+}
+
+static void host_unlock(struct roped_backend *backend, void *memory)
+{
+    if (cudaSetDevice(backend->device) == cudaSuccess)
+        (void)cudaHostUnregister(memory);
+    (void)cudaGetLastError();
+}
+
 static enum roped_status device_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                       struct roped_error *err)
 {
@@ -395,6 +421,8 @@ const struct roped_backend_api roped_backend_cuda = {
     .is_healthy = is_healthy,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_lock = host_lock,
+    .host_unlock = host_unlock,
     .device_alloc = device_alloc,
     .device_free = device_free,
     .queue_open = queue_open,

@@ -55,7 +55,8 @@ enum exec_work {
     EXEC_CALL,
     EXEC_STORE, /* host memory into a region */
     EXEC_LOAD,  /* a region into host memory */
-    EXEC_CLEAR  /* zeros into a region */
+    EXEC_CLEAR, /* zeros into a region */
+    EXEC_TASK   /* a function of the caller's, which may take its time */
 };
 
 /* Where a tensor of a call is; region NULL: in host memory, at its data. */
@@ -79,6 +80,7 @@ struct exec_job {
     struct roped_call call;
     struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
     struct exec_transfer transfer;
+    enum roped_status (*task)(struct exec_job *job); /* fills job->error */
     void *values;              /* places_value_bytes() of host memory */
     struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
     bool is_pinned;            /* in[], out[], values: in pinned blocks */

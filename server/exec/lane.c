@@ -178,8 +178,12 @@ static enum roped_status read_index_values(struct lane *lane,
         struct roped_tensor *tensor = &job->call.in[i];
         if (!places_is_value(job, i))
             continue;
-        status = api->download(lane->queue, memory, tensor->data,
-                               (size_t)roped_tensor_bytes(tensor), &job->error);
+        size_t bytes = (size_t)roped_tensor_bytes(tensor);
+        if (lane->resident_in >> i & 1)
+            status = api->download(lane->queue, memory, tensor->data, bytes,
+                                   &job->error);
+        else if (bytes)
+            memcpy(memory, tensor->data, bytes);
         tensor->data = memory;
         lane->resident_in &= ~(1u << i);
         memory += places_value_stride(tensor);
@@ -212,17 +216,30 @@ static bool is_output_placed(const struct lane *lane, int output)
     return lane->resident_out >> output & 1;
 }
 
+/* Can the device use this host memory where it is? What is of the request
+ * itself is page-locked: the caller has asked. */
+static bool is_mappable(const struct roped_tensor *tensor,
+                        const struct exec_place *place)
+{
+    return is_aligned(tensor, MAPPED_ALIGNMENT) &&
+           (!place->region || region_is_pinned(place->region));
+}
+
 /* Bytes of the tensors that are not on the device; UINT64_MAX where one of
  * them cannot be used where it is. */
 static uint64_t mappable_bytes(const struct lane *lane,
-                               const struct roped_call *call)
+                               const struct exec_job *job)
 {
+    const struct roped_call *call = &job->call;
     uint64_t bytes = 0;
     for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
         const struct roped_tensor *tensor = &call->in[i];
+        struct exec_place place = job->in[i];
         if (!roped_tensor_given(tensor) || lane->resident_in >> i & 1)
             continue;
-        if (is_placed(lane, call, i) || !is_aligned(tensor, MAPPED_ALIGNMENT))
+        if (places_is_value(job, i))
+            place.region = NULL; /* a copy of its values is what is used */
+        if (is_placed(lane, call, i) || !is_mappable(tensor, &place))
             return UINT64_MAX;
         bytes += (uint64_t)roped_tensor_bytes(tensor);
     }
@@ -230,7 +247,7 @@ static uint64_t mappable_bytes(const struct lane *lane,
         const struct roped_tensor *tensor = &call->out[i];
         if (!roped_tensor_given(tensor) || is_output_placed(lane, i))
             continue;
-        if (!is_aligned(tensor, MAPPED_ALIGNMENT))
+        if (!is_mappable(tensor, &job->out[i]))
             return UINT64_MAX;
         bytes += (uint64_t)roped_tensor_bytes(tensor);
     }
@@ -255,7 +272,7 @@ static bool runs_in_place(const struct lane *lane, const struct exec_job *job)
     if (lane->shared->api->is_host)
         return false; /* decided tensor by tensor */
     return job->is_pinned &&
-           mappable_bytes(lane, &job->call) <= lane->shared->mapped_bytes;
+           mappable_bytes(lane, job) <= lane->shared->mapped_bytes;
 }
 
 /* Does this tensor need a place of its own? */
@@ -428,7 +445,9 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
         return status;
     job->call.aux = aux_bytes ? lane->scratch : NULL;
     use_regions(lane, job);
-    status = read_index_values(lane, job);
+    status = places_check_memory(job, err);
+    if (!status)
+        status = read_index_values(lane, job);
     if (!status)
         status = roped_call_plan(&job->call, err);
     if (!status && job->call.table.wanted)
@@ -444,7 +463,8 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     if (status)
         return status;
     join_updated(&lane->call);
-    return compute(lane, job, aux_bytes);
+    status = compute(lane, job, aux_bytes);
+    return status ? status : places_check_memory(job, err);
 }
 
 static enum roped_status move_bytes(struct lane *lane, struct exec_job *job)
@@ -463,6 +483,7 @@ static enum roped_status move_bytes(struct lane *lane, struct exec_job *job)
     case EXEC_CLEAR:
         return api->clear(lane->queue, data, bytes, &job->error);
     case EXEC_CALL:
+    case EXEC_TASK:
         break;
     }
     return roped_fail(&job->error, ROPED_INTERNAL, "no such work");
@@ -493,6 +514,8 @@ void lane_run(struct lane *lane, struct exec_job *job)
                                  (double)job->timing.queue_ns * 1e-9);
     else if (job->work == EXEC_CALL)
         job->status = run_steps(lane, job, &table);
+    else if (job->work == EXEC_TASK)
+        job->status = job->task(job);
     else
         job->status = transfer(lane, job);
     if (job->status == ROPED_DEVICE)

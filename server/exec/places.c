@@ -75,7 +75,9 @@ static enum roped_status check_span(const struct span *span,
     enum roped_status status =
         region_check_range(place->region, span->name, place->offset,
                            (uint64_t)roped_tensor_bytes(span->tensor), err);
-    if (status || place->offset % size == 0)
+    /* host memory is copied where a kernel cannot use it */
+    bool is_free = region_info(place->region)->kind == REGION_SYSTEM;
+    if (status || is_free || place->offset % size == 0)
         return status;
     return roped_fail(err, ROPED_INVALID,
                       "tensor '%s': offset %llu in region '%s', expected a "
@@ -182,9 +184,24 @@ uint64_t places_value_bytes(const struct exec_job *job)
     return bytes;
 }
 
+enum roped_status places_check_memory(const struct exec_job *job,
+                                      struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++)
+        if (job->in[i].region)
+            status = region_check(job->in[i].region, err);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
+        if (job->out[i].region)
+            status = region_check(job->out[i].region, err);
+    return status;
+}
+
 uint64_t places_bytes(const struct exec_job *job)
 {
     const struct roped_call *call = &job->call;
+    if (job->work == EXEC_TASK)
+        return UINT64_MAX;
     if (job->work != EXEC_CALL)
         return job->transfer.bytes;
     uint64_t bytes = (uint64_t)roped_call_bytes(call);

@@ -15,7 +15,8 @@ struct region {
     struct region_info info; /* constant, as are data and is_device */
     unsigned char *data;
     bool is_device;
-    int references; /* one is the list's while it is listed */
+    struct client_memory client; /* REGION_SYSTEM */
+    int references;              /* one is the list's while it is listed */
     struct region *next;
 };
 
@@ -32,7 +33,7 @@ struct regions {
 
 const char *region_kind_name(enum region_kind kind)
 {
-    static const char *const names[REGION_KINDS] = {"resident"};
+    static const char *const names[REGION_KINDS] = {"resident", "system"};
     return names[kind];
 }
 
@@ -55,7 +56,10 @@ enum roped_status regions_open(const struct roped_backend_api *api,
 /* Nobody holds it any more. */
 static void destroy(struct regions *regions, struct region *region)
 {
-    regions->api->device_free(regions->backend, region->data);
+    if (region->info.kind == REGION_SYSTEM)
+        client_memory_close(regions->api, regions->backend, &region->client);
+    else
+        regions->api->device_free(regions->backend, region->data);
     pthread_mutex_lock(&regions->lock);
     regions->bytes[region->info.kind] -= region->info.bytes;
     pthread_mutex_unlock(&regions->lock);
@@ -131,6 +135,33 @@ enum roped_status regions_create(struct regions *regions,
     return status;
 }
 
+enum roped_status regions_map(struct regions *regions,
+                              const struct region_info *info,
+                              struct region **out, struct roped_error *err)
+{
+    struct region *region = calloc(1, sizeof *region);
+    *out = NULL;
+    if (!region)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
+                          info->name);
+    enum roped_status status = client_memory_open(
+        regions->api, regions->backend, info->name, info->key, info->offset,
+        info->bytes, &region->client, err);
+    if (status) {
+        free(region);
+        return status;
+    }
+    region->info = *info;
+    region->info.kind = REGION_SYSTEM;
+    region->data = region->client.data;
+    region->references = 1;
+    pthread_mutex_lock(&regions->lock);
+    regions->bytes[REGION_SYSTEM] += info->bytes;
+    pthread_mutex_unlock(&regions->lock);
+    *out = region;
+    return ROPED_OK;
+}
+
 /* ------------------------------------------------------------------- list */
 
 /* Under lock: the link that points at the first name not before this one. */
@@ -173,15 +204,38 @@ static int count_listed(const struct regions *regions)
     return n;
 }
 
+/* Under lock: only a resident region makes room for another of its name. */
+static enum roped_status check_publish(const struct regions *regions,
+                                       const struct region *region,
+                                       const struct region *old,
+                                       struct roped_error *err)
+{
+    const char *name = region->info.name;
+    if (old && (old->info.kind != REGION_RESIDENT ||
+                region->info.kind != REGION_RESIDENT))
+        return roped_fail(err, ROPED_INVALID,
+                          "shared memory region '%s' already in manager: it is "
+                          "a %s region",
+                          name, region_kind_name(old->info.kind));
+    if (old || count_listed(regions) < MAX_REGIONS)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BUSY,
+                      "region '%s': there are %d regions, expected fewer; "
+                      "DELETE one",
+                      name, MAX_REGIONS);
+}
+
 enum roped_status regions_publish(struct regions *regions,
                                   struct region *region, bool *replaced,
                                   struct roped_error *err)
 {
+    struct region *freed = NULL;
     pthread_mutex_lock(&regions->lock);
     struct region *old = find(regions, region->info.name);
-    bool has_room = old || count_listed(regions) < MAX_REGIONS;
-    struct region *freed = old ? unlist(regions, old) : NULL;
-    if (has_room) {
+    bool is_replacing = old != NULL;
+    enum roped_status status = check_publish(regions, region, old, err);
+    if (!status) {
+        freed = old ? unlist(regions, old) : NULL;
         struct region **link = find_link(regions, region->info.name);
         region->next = *link;
         region->references++;
@@ -192,13 +246,8 @@ enum roped_status regions_publish(struct regions *regions,
     if (freed)
         destroy(regions, freed);
     if (replaced)
-        *replaced = old != NULL;
-    if (has_room)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_BUSY,
-                      "region '%s': there are %d regions, expected fewer; "
-                      "DELETE one",
-                      region->info.name, MAX_REGIONS);
+        *replaced = is_replacing;
+    return status;
 }
 
 /* The phrase that v2 clients know. */
@@ -211,13 +260,47 @@ static enum roped_status unknown(const char *name, struct roped_error *err)
 enum roped_status regions_remove(struct regions *regions, const char *name,
                                  struct roped_error *err)
 {
+    struct region *freed = NULL;
+    enum roped_status status = ROPED_OK;
     pthread_mutex_lock(&regions->lock);
     struct region *region = find(regions, name);
-    struct region *freed = region ? unlist(regions, region) : NULL;
+    if (!region)
+        status = unknown(name, err);
+    else if (region->info.kind != REGION_RESIDENT)
+        status = roped_fail(err, ROPED_INVALID,
+                            "region '%s' is memory of a client: unregister it "
+                            "through /v2",
+                            name);
+    else
+        freed = unlist(regions, region);
     pthread_mutex_unlock(&regions->lock);
     if (freed)
         destroy(regions, freed);
-    return region ? ROPED_OK : unknown(name, err);
+    return status;
+}
+
+void regions_unregister(struct regions *regions, enum region_kind kind,
+                        const char *name)
+{
+    struct region *freed = NULL;
+    pthread_mutex_lock(&regions->lock);
+    struct region *region = name ? find(regions, name) : regions->listed;
+    while (region) {
+        struct region *next = name ? NULL : region->next;
+        struct region *gone =
+            region->info.kind == kind ? unlist(regions, region) : NULL;
+        if (gone) {
+            gone->next = freed;
+            freed = gone;
+        }
+        region = next;
+    }
+    pthread_mutex_unlock(&regions->lock);
+    while (freed) {
+        struct region *next = freed->next;
+        destroy(regions, freed);
+        freed = next;
+    }
 }
 
 /* -------------------------------------------------------------- references */
@@ -268,6 +351,19 @@ unsigned char *region_data(const struct region *region)
 bool region_is_device(const struct region *region)
 {
     return region->is_device;
+}
+
+bool region_is_pinned(const struct region *region)
+{
+    return region->client.is_pinned;
+}
+
+enum roped_status region_check(const struct region *region,
+                               struct roped_error *err)
+{
+    if (region->info.kind != REGION_SYSTEM)
+        return ROPED_OK;
+    return client_memory_check(&region->client, region->info.name, err);
 }
 
 enum roped_status region_check_range(const struct region *region,

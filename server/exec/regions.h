@@ -15,6 +15,8 @@
 #ifndef ROPED_EXEC_REGIONS_H
 #define ROPED_EXEC_REGIONS_H
 
+#include "exec/client_memory.h"
+
 #include <roped/backend.h>
 
 #include <stdbool.h>
@@ -26,6 +28,7 @@ struct region; /* reference-counted */
 
 enum region_kind {
     REGION_RESIDENT, /* device memory of the server */
+    REGION_SYSTEM,   /* POSIX shared memory of a client */
     REGION_KINDS
 };
 
@@ -36,6 +39,8 @@ struct region_info {
     uint64_t bytes;
     struct roped_tensor tensor; /* data NULL; absent: plain bytes */
     char tensor_name[ROPED_NAME_BYTES];
+    char key[CLIENT_KEY_BYTES]; /* REGION_SYSTEM: of shm_open */
+    uint64_t offset;            /* REGION_SYSTEM: of the region in it */
 };
 
 struct regions_usage {
@@ -64,8 +69,18 @@ regions_create(struct regions *regions, const struct region_info *info,
                struct region **out, struct roped_error *err);
 
 /*
- * Lists a region under its name, in place of a resident one of that name. The
- * caller keeps its reference. *replaced may be NULL.
+ * Maps the shared memory that info names by key, offset and bytes; the rest is
+ * as of regions_create. Takes as long as page-locking it does.
+ */
+ROPED_MUST_CHECK enum roped_status regions_map(struct regions *regions,
+                                               const struct region_info *info,
+                                               struct region **out,
+                                               struct roped_error *err);
+
+/*
+ * Lists a region under its name, in place of one of that name if both are
+ * resident; ROPED_INVALID if they are not. The caller keeps its reference.
+ * *replaced may be NULL.
  */
 ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
                                                    struct region *region,
@@ -76,6 +91,11 @@ ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
 ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
                                                   const char *name,
                                                   struct roped_error *err);
+
+/* Forgets the region of this kind and name (NULL: all of the kind), if there
+ * is one. */
+void regions_unregister(struct regions *regions, enum region_kind kind,
+                        const char *name);
 
 /* A reference by name; a second one to a region that is held; giving one
  * back (NULL is ignored). */
@@ -88,9 +108,16 @@ void regions_give(struct regions *regions, struct region *region);
 
 const struct region_info *region_info(const struct region *region);
 
-/* Start of its memory; true where that is the device's and not the host's. */
+/* Start of its memory; true where that is the device's and not the host's;
+ * true where it is the host's and the device may use it in place. */
 unsigned char *region_data(const struct region *region);
 bool region_is_device(const struct region *region);
+bool region_is_pinned(const struct region *region);
+
+/* ROPED_INVALID where a client has taken its memory away. Asked before a use,
+ * and after it: only then is what was read known to have been there. */
+ROPED_MUST_CHECK enum roped_status region_check(const struct region *region,
+                                                struct roped_error *err);
 
 /* ROPED_INVALID unless bytes at offset are in the region; name is whose they
  * are, for the message. */

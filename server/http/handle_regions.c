@@ -279,6 +279,10 @@ static enum roped_status prepare_get(struct request *request)
     if (status)
         return status;
     const struct region_info *info = region_info(request->region);
+    if (info->kind != REGION_RESIDENT)
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "region '%s' is memory of a client, which has it",
+                          info->name);
     status = write_header(request, info, &header);
     if (!status)
         status = memory_take(exec_memory(request->daemon->exec),

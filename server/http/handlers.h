@@ -22,6 +22,10 @@ route_handler_fn handle_table_delete;
 route_handler_fn handle_regions, handle_region_get, handle_region_put;
 route_handler_fn handle_region_delete;
 
+/* handle_shared_memory.c */
+route_handler_fn handle_system_status, handle_system_register;
+route_handler_fn handle_system_unregister;
+
 /* The header of a PUT is complete: reads it, and takes the memory. */
 enum roped_status region_decode(struct request *request);
 

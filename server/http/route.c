@@ -40,6 +40,11 @@ static const struct route routes[] = {
     {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},
     {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats},
     {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start},
+    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register},
+    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister},
 };
 /* clang-format on */
 

@@ -117,3 +117,57 @@ enum roped_status kserve_check_region_output(const struct roped_call *call,
                       name, (unsigned long long)ref->bytes,
                       (unsigned long long)expected);
 }
+
+/* ------------------------------------------------------------ registrations */
+
+static enum roped_status member_size(const struct cJSON *tree, const char *key,
+                                     bool is_required, uint64_t *out,
+                                     struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(tree, key);
+    *out = 0;
+    if ((!node && !is_required) || json_is_size(node, out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse '%s': %s, expected "
+                      "a number of 0 to 2^53 - 1",
+                      key,
+                      node ? json_text(node, found, sizeof found) : "absent");
+}
+
+static enum roped_status read_key(const struct cJSON *tree, char *out,
+                                  size_t out_bytes, struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(tree, "key");
+    if (!cJSON_IsString(node))
+        return roped_fail(
+            err, ROPED_INVALID, "Unable to parse 'key': %s, expected a string",
+            node ? json_text(node, found, sizeof found) : "absent");
+    size_t length = strlen(node->valuestring);
+    if (length >= out_bytes)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'key': %zu bytes, expected at most "
+                          "%zu",
+                          length, out_bytes - 1);
+    memcpy(out, node->valuestring, length + 1);
+    return ROPED_OK;
+}
+
+enum roped_status kserve_read_system_memory(const char *json, size_t bytes,
+                                            struct kserve_system_memory *out,
+                                            struct roped_error *err)
+{
+    struct cJSON *tree;
+    enum roped_status status = json_parse(json, bytes, &tree, err);
+    if (status)
+        return status;
+    status = read_key(tree, out->key, sizeof out->key, err);
+    if (!status)
+        status = member_size(tree, "offset", false, &out->offset, err);
+    if (!status)
+        status = member_size(tree, "byte_size", true, &out->bytes, err);
+    json_free(tree);
+    return status;
+}

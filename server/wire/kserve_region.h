@@ -30,4 +30,16 @@ ROPED_MUST_CHECK enum roped_status
 kserve_check_region_output(const struct roped_call *call, int port,
                            struct region_refs *refs, struct roped_error *err);
 
+/* What a client registers: POST /v2/systemsharedmemory/region/{r}/register. */
+struct kserve_system_memory {
+    char key[256];
+    uint64_t offset, bytes;
+};
+
+/* Reads {"key": "/name", "offset": 0, "byte_size": n}; offset is optional. */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_system_memory(const char *json, size_t bytes,
+                          struct kserve_system_memory *out,
+                          struct roped_error *err);
+
 #endif

@@ -69,6 +69,15 @@ struct roped_backend_api {
                                     void **out, struct roped_error *err);
     void (*host_free)(struct roped_backend *backend, void *memory);
 
+    /*
+     * (optional, both or none) Page-locks whole pages of memory that host_alloc
+     * has not made, such as a mapping shared with another process, so
+     * that they are like its own; and ends that.
+     */
+    enum roped_status (*host_lock)(struct roped_backend *backend, void *memory,
+                                   size_t bytes, struct roped_error *err);
+    void (*host_unlock)(struct roped_backend *backend, void *memory);
+
     /* Device memory, 256-byte aligned; host memory where is_host. */
     enum roped_status (*device_alloc)(struct roped_backend *backend,
                                       size_t bytes, void **out,

@@ -144,10 +144,60 @@ TEST(outputs_in_regions_need_room_and_are_not_sent)
     buffer_fini(&buffer);
 }
 
+static enum roped_status read_system(const char *json,
+                                     struct kserve_system_memory *out,
+                                     struct roped_error *err)
+{
+    return kserve_read_system_memory(json, strlen(json), out, err);
+}
+
+TEST(system_memory_is_registered_by_key_offset_and_size)
+{
+    struct kserve_system_memory sent;
+    struct roped_error err;
+    CHECK_OK(read_system("{\"key\":\"/a\",\"offset\":8,\"byte_size\":64}",
+                         &sent, &err),
+             &err);
+    CHECK_TEXT(sent.key, "/a");
+    CHECK_INT(sent.offset, 8);
+    CHECK_INT(sent.bytes, 64);
+    CHECK_OK(read_system("{\"byte_size\":64,\"key\":\"a\"}", &sent, &err),
+             &err);
+    CHECK_INT(sent.offset, 0);
+}
+
+TEST(registrations_that_say_too_little_are_refused)
+{
+    static const char *const cases[][2] = {
+        {"", "failed to parse the request JSON buffer"},
+        {"[1]", "Unable to parse 'key': absent"},
+        {"{\"byte_size\":64}", "Unable to parse 'key': absent"},
+        {"{\"key\":7,\"byte_size\":64}", "Unable to parse 'key': 7"},
+        {"{\"key\":\"a\"}", "Unable to parse 'byte_size': absent"},
+        {"{\"key\":\"a\",\"byte_size\":\"64\"}",
+         "Unable to parse 'byte_size': '64'"},
+        {"{\"key\":\"a\",\"byte_size\":-64}",
+         "Unable to parse 'byte_size': -64"},
+        {"{\"key\":\"a\",\"byte_size\":64,\"offset\":0.5}",
+         "Unable to parse 'offset': 0.5"}};
+    struct kserve_system_memory sent;
+    struct roped_error err;
+    char json[400];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(read_system(cases[i][0], &sent, &err), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, cases[i][1]);
+    }
+    snprintf(json, sizeof json, "{\"byte_size\":1,\"key\":\"%0300d\"}", 0);
+    CHECK_INT(read_system(json, &sent, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "300 bytes, expected at most 255");
+}
+
 int main(void)
 {
     RUN(tensors_may_be_in_regions);
     RUN(regions_are_described_in_full);
     RUN(outputs_in_regions_need_room_and_are_not_sent);
+    RUN(system_memory_is_registered_by_key_offset_and_size);
+    RUN(registrations_that_say_too_little_are_refused);
     return check_done();
 }
