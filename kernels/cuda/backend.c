@@ -192,6 +192,11 @@ static bool is_healthy(struct roped_backend *backend)
 
 /* ----------------------------------------------------------------- memory */
 
+cudaError_t roped_cuda_use(struct roped_backend *backend)
+{
+    return cudaSetDevice(backend->device);
+}
+
 static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                     struct roped_error *err)
 {
@@ -425,6 +430,8 @@ const struct roped_backend_api roped_backend_cuda = {
     .host_unlock = host_unlock,
     .device_alloc = device_alloc,
     .device_free = device_free,
+    .foreign_open = roped_cuda_foreign_open,
+    .foreign_close = roped_cuda_foreign_close,
     .queue_open = queue_open,
     .queue_close = queue_close,
     .upload = upload,

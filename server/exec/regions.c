@@ -33,7 +33,8 @@ struct regions {
 
 const char *region_kind_name(enum region_kind kind)
 {
-    static const char *const names[REGION_KINDS] = {"resident", "system"};
+    static const char *const names[REGION_KINDS] = {"resident", "system",
+                                                    "cuda"};
     return names[kind];
 }
 
@@ -56,10 +57,19 @@ enum roped_status regions_open(const struct roped_backend_api *api,
 /* Nobody holds it any more. */
 static void destroy(struct regions *regions, struct region *region)
 {
-    if (region->info.kind == REGION_SYSTEM)
-        client_memory_close(regions->api, regions->backend, &region->client);
-    else
+    switch (region->info.kind) {
+    case REGION_RESIDENT:
         regions->api->device_free(regions->backend, region->data);
+        break;
+    case REGION_SYSTEM:
+        client_memory_close(regions->api, regions->backend, &region->client);
+        break;
+    case REGION_CUDA:
+        regions->api->foreign_close(regions->backend, region->data);
+        break;
+    case REGION_KINDS:
+        break;
+    }
     pthread_mutex_lock(&regions->lock);
     regions->bytes[region->info.kind] -= region->info.bytes;
     pthread_mutex_unlock(&regions->lock);
@@ -135,31 +145,95 @@ enum roped_status regions_create(struct regions *regions,
     return status;
 }
 
-enum roped_status regions_map(struct regions *regions,
-                              const struct region_info *info,
-                              struct region **out, struct roped_error *err)
+static struct region *new_client_region(const struct region_info *info,
+                                        enum region_kind kind,
+                                        struct roped_error *err)
 {
     struct region *region = calloc(1, sizeof *region);
-    *out = NULL;
-    if (!region)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
-                          info->name);
-    enum roped_status status = client_memory_open(
-        regions->api, regions->backend, info->name, info->key, info->offset,
-        info->bytes, &region->client, err);
+    if (!region) {
+        roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
+                   info->name);
+        return NULL;
+    }
+    region->info = *info;
+    region->info.kind = kind;
+    region->references = 1;
+    return region;
+}
+
+/* Its memory is there: counts it, or lets go of it. */
+static enum roped_status finish(struct regions *regions, struct region *region,
+                                enum roped_status status, struct region **out)
+{
     if (status) {
         free(region);
         return status;
     }
-    region->info = *info;
-    region->info.kind = REGION_SYSTEM;
-    region->data = region->client.data;
-    region->references = 1;
     pthread_mutex_lock(&regions->lock);
-    regions->bytes[REGION_SYSTEM] += info->bytes;
+    regions->bytes[region->info.kind] += region->info.bytes;
     pthread_mutex_unlock(&regions->lock);
     *out = region;
     return ROPED_OK;
+}
+
+enum roped_status regions_map(struct regions *regions,
+                              const struct region_info *info,
+                              struct region **out, struct roped_error *err)
+{
+    struct region *region = new_client_region(info, REGION_SYSTEM, err);
+    *out = NULL;
+    if (!region)
+        return ROPED_NO_MEMORY;
+    enum roped_status status = client_memory_open(
+        regions->api, regions->backend, info->name, info->key, info->offset,
+        info->bytes, &region->client, err);
+    region->data = region->client.data;
+    return finish(regions, region, status, out);
+}
+
+/* What the driver says about a handle, in the phrase that v2 clients know. */
+static enum roped_status open_handle(struct regions *regions,
+                                     const struct region_info *info,
+                                     void **data, struct roped_error *err)
+{
+    struct roped_error why;
+    uint64_t bytes;
+    const struct roped_backend_api *api = regions->api;
+    if (!api->foreign_open)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "failed to register CUDA shared memory region '%s': "
+                          "GPUs not supported by the %s backend",
+                          info->name, api->name);
+    enum roped_status status =
+        api->foreign_open(regions->backend, info->handle, data, &bytes, &why);
+    if (status)
+        return roped_fail(
+            err, status == ROPED_NO_MEMORY ? status : ROPED_INVALID,
+            "failed to register shared memory region '%s': invalid args: %s",
+            info->name, why.text);
+    if (info->bytes <= bytes && info->bytes > 0)
+        return ROPED_OK;
+    api->foreign_close(regions->backend, *data);
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to register shared memory region '%s': invalid "
+                      "args: byte_size is %llu, expected 1 to %llu",
+                      info->name, (unsigned long long)info->bytes,
+                      (unsigned long long)bytes);
+}
+
+enum roped_status regions_import(struct regions *regions,
+                                 const struct region_info *info,
+                                 struct region **out, struct roped_error *err)
+{
+    void *data = NULL;
+    struct region *region = new_client_region(info, REGION_CUDA, err);
+    *out = NULL;
+    if (!region)
+        return ROPED_NO_MEMORY;
+    enum roped_status status = open_handle(regions, info, &data, err);
+    region->data = data;
+    region->is_device = !regions->api->is_host;
+    return finish(regions, region, status, out);
 }
 
 /* ------------------------------------------------------------------- list */

@@ -29,6 +29,7 @@ struct region; /* reference-counted */
 enum region_kind {
     REGION_RESIDENT, /* device memory of the server */
     REGION_SYSTEM,   /* POSIX shared memory of a client */
+    REGION_CUDA,     /* device memory of a client, through CUDA IPC */
     REGION_KINDS
 };
 
@@ -41,6 +42,8 @@ struct region_info {
     char tensor_name[ROPED_NAME_BYTES];
     char key[CLIENT_KEY_BYTES]; /* REGION_SYSTEM: of shm_open */
     uint64_t offset;            /* REGION_SYSTEM: of the region in it */
+    int device;                 /* REGION_CUDA */
+    unsigned char handle[ROPED_FOREIGN_HANDLE_BYTES]; /* REGION_CUDA */
 };
 
 struct regions_usage {
@@ -76,6 +79,15 @@ ROPED_MUST_CHECK enum roped_status regions_map(struct regions *regions,
                                                const struct region_info *info,
                                                struct region **out,
                                                struct roped_error *err);
+
+/*
+ * The same for the device memory that info->handle names. The client keeps it:
+ * it must not free it before the region is forgotten and unused.
+ * ROPED_UNSUPPORTED where the backend has no such thing.
+ */
+ROPED_MUST_CHECK enum roped_status
+regions_import(struct regions *regions, const struct region_info *info,
+               struct region **out, struct roped_error *err);
 
 /*
  * Lists a region under its name, in place of one of that name if both are

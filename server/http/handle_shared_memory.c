@@ -51,10 +51,15 @@ static void list_region(void *context, const struct region_info *info)
         return;
     buffer_text(buffer, listing->n++ ? ",{\"name\":" : "{\"name\":");
     buffer_json_string(buffer, info->name);
-    buffer_text(buffer, ",\"key\":");
-    buffer_json_string(buffer, info->key);
-    buffer_printf(buffer, ",\"offset\":%llu,\"byte_size\":%llu}",
-                  (unsigned long long)info->offset,
+    if (info->kind == REGION_SYSTEM) {
+        buffer_text(buffer, ",\"key\":");
+        buffer_json_string(buffer, info->key);
+        buffer_printf(buffer, ",\"offset\":%llu",
+                      (unsigned long long)info->offset);
+    } else {
+        buffer_printf(buffer, ",\"device_id\":%d", info->device);
+    }
+    buffer_printf(buffer, ",\"byte_size\":%llu}",
                   (unsigned long long)info->bytes);
 }
 
@@ -82,6 +87,11 @@ static void reply_list(struct request *request, enum region_kind kind)
 void handle_system_status(struct request *request)
 {
     reply_list(request, REGION_SYSTEM);
+}
+
+void handle_cuda_status(struct request *request)
+{
+    reply_list(request, REGION_CUDA);
 }
 
 /* --------------------------------------------------------------- register */
@@ -135,6 +145,44 @@ static enum roped_status register_system(struct exec_job *job)
     return status;
 }
 
+static enum roped_status read_cuda(struct request *request,
+                                   struct region_info *info,
+                                   struct roped_error *err)
+{
+    struct kserve_cuda_memory sent;
+    int64_t device = request->daemon->config->device;
+    memcpy(info->name, request->match.capture, sizeof info->name);
+    enum roped_status status =
+        kserve_read_cuda_memory((const char *)request->body.start,
+                                (size_t)request->received, &sent, err);
+    if (status)
+        return status;
+    if (sent.device != (uint64_t)device)
+        return roped_fail(err, ROPED_INVALID,
+                          "failed to register shared memory region '%s': "
+                          "invalid args: device_id is %llu, expected %lld",
+                          info->name, (unsigned long long)sent.device,
+                          (long long)device);
+    memcpy(info->handle, sent.handle, sizeof info->handle);
+    info->device = (int)device;
+    info->bytes = sent.bytes;
+    return ROPED_OK;
+}
+
+static enum roped_status register_cuda(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    struct region_info info = {.bytes = 0};
+    enum roped_status status = read_cuda(request, &info, &job->error);
+    if (!status)
+        status = regions_import(regions_of(request), &info, &request->region,
+                                &job->error);
+    if (!status)
+        status = regions_publish(regions_of(request), request->region, NULL,
+                                 &job->error);
+    return status;
+}
+
 static void answer_register(struct request *request)
 {
     if (request->job.status)
@@ -158,6 +206,11 @@ void handle_system_register(struct request *request)
     run_register(request, register_system);
 }
 
+void handle_cuda_register(struct request *request)
+{
+    run_register(request, register_cuda);
+}
+
 /* ------------------------------------------------------------- unregister */
 
 static void unregister(struct request *request, enum region_kind kind)
@@ -171,4 +224,10 @@ static void unregister(struct request *request, enum region_kind kind)
 void handle_system_unregister(struct request *request)
 {
     unregister(request, REGION_SYSTEM);
+}
+
+/* Clients ask for it also where no GPU is. */
+void handle_cuda_unregister(struct request *request)
+{
+    unregister(request, REGION_CUDA);
 }

@@ -25,6 +25,8 @@ route_handler_fn handle_region_delete;
 /* handle_shared_memory.c */
 route_handler_fn handle_system_status, handle_system_register;
 route_handler_fn handle_system_unregister;
+route_handler_fn handle_cuda_status, handle_cuda_register;
+route_handler_fn handle_cuda_unregister;
 
 /* The header of a PUT is complete: reads it, and takes the memory. */
 enum roped_status region_decode(struct request *request);

@@ -45,6 +45,11 @@ static const struct route routes[] = {
     {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register},
     {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister},
     {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register},
+    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
+    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
 };
 /* clang-format on */
 

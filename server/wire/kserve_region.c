@@ -171,3 +171,67 @@ enum roped_status kserve_read_system_memory(const char *json, size_t bytes,
     json_free(tree);
     return status;
 }
+
+/* 0 to 63, or -1. */
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "abcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Exactly out_bytes, with or without padding; some encoders break lines. */
+static bool read_base64(const char *text, unsigned char *out, size_t out_bytes)
+{
+    unsigned bits = 0;
+    int n_bits = 0;
+    size_t n = 0;
+    for (; *text && *text != '='; text++) {
+        int digit = base64_digit(*text);
+        if (*text == '\n' || *text == '\r')
+            continue;
+        if (digit < 0)
+            return false;
+        bits = (bits << 6 | (unsigned)digit) & 0xFFFF;
+        n_bits += 6;
+        if (n_bits < 8)
+            continue;
+        n_bits -= 8;
+        if (n == out_bytes)
+            return false;
+        out[n++] = (unsigned char)(bits >> n_bits);
+    }
+    text += strspn(text, "=\r\n");
+    return *text == '\0' && n == out_bytes && n_bits < 6;
+}
+
+static enum roped_status read_handle(const struct cJSON *tree,
+                                     unsigned char handle[64],
+                                     struct roped_error *err)
+{
+    const struct cJSON *text =
+        json_member(json_member(tree, "raw_handle"), "b64");
+    if (cJSON_IsString(text) && read_base64(text->valuestring, handle, 64))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "'raw_handle' must be a valid base64 encoded "
+                      "cudaIpcMemHandle_t");
+}
+
+enum roped_status kserve_read_cuda_memory(const char *json, size_t bytes,
+                                          struct kserve_cuda_memory *out,
+                                          struct roped_error *err)
+{
+    struct cJSON *tree;
+    enum roped_status status = json_parse(json, bytes, &tree, err);
+    if (status)
+        return status;
+    status = read_handle(tree, out->handle, err);
+    if (!status)
+        status = member_size(tree, "device_id", true, &out->device, err);
+    if (!status)
+        status = member_size(tree, "byte_size", true, &out->bytes, err);
+    json_free(tree);
+    return status;
+}

@@ -42,4 +42,16 @@ kserve_read_system_memory(const char *json, size_t bytes,
                           struct kserve_system_memory *out,
                           struct roped_error *err);
 
+/* POST /v2/cudasharedmemory/region/{r}/register */
+struct kserve_cuda_memory {
+    unsigned char handle[64]; /* a cudaIpcMemHandle_t */
+    uint64_t device, bytes;
+};
+
+/* Reads {"raw_handle": {"b64": "..."}, "device_id": 0, "byte_size": n}. */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_cuda_memory(const char *json, size_t bytes,
+                        struct kserve_cuda_memory *out,
+                        struct roped_error *err);
+
 #endif

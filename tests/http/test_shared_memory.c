@@ -109,6 +109,12 @@ TEST(it_is_off_unless_allowed)
                 "status");
     expect_code(get(&server, "/v2/systemsharedmemory/region/r/status"), 200,
                 "[]", "status of one");
+    expect_code(post("/v2/cudasharedmemory/region/r/register", "{}"), 501,
+                "Client shared memory is disabled", "cuda register");
+    expect_code(post("/v2/cudasharedmemory/unregister", NULL), 501,
+                "Client shared memory is disabled", "cuda unregister");
+    expect_code(get(&server, "/v2/cudasharedmemory/status"), 200, "[]",
+                "cuda status");
     struct answer answer = get(&server, "/v2");
     CHECK(!strstr(answer.body, "shared_memory"));
     answer_free(&answer);
@@ -294,6 +300,45 @@ TEST(a_client_that_truncates_harms_only_itself)
     drop_shared(&shared);
 }
 
+/* Where no handle can be opened, CUDA memory is refused in so many words; what
+ * clients ask for in any case is answered. test_cuda_memory has the rest. */
+TEST(cuda_memory_needs_a_handle)
+{
+    static const char no_handle[] =
+        "{\"raw_handle\":{\"b64\":\"AAAA\"},\"device_id\":0,\"byte_size\":64}";
+    char body[256], zeros[89];
+    memset(zeros, 'A', 86);
+    memcpy(zeros + 86, "==", 3);
+    server_start(&server, allowed);
+    expect_code(post("/v2/cudasharedmemory/unregister", NULL), 200, "", "all");
+    expect_code(post("/v2/cudasharedmemory/region/r/unregister", NULL), 200, "",
+                "one");
+    expect_code(get(&server, "/v2/cudasharedmemory/status"), 200, "[]",
+                "status");
+    expect_code(get(&server, "/v2/cudasharedmemory/region/r/status"), 404,
+                "Unable to find cuda shared memory region: 'r'", "status of r");
+    expect_code(post("/v2/cudasharedmemory/region/r/register", no_handle), 400,
+                "'raw_handle' must be a valid base64 encoded "
+                "cudaIpcMemHandle_t",
+                "short");
+    snprintf(body, sizeof body,
+             "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":1,\"byte_size\":"
+             "64}",
+             zeros);
+    expect_code(post("/v2/cudasharedmemory/region/r/register", body), 400,
+                "device_id is 1, expected 0", "another device");
+    snprintf(body, sizeof body,
+             "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":0,\"byte_size\":"
+             "64}",
+             zeros);
+    struct answer answer = post("/v2/cudasharedmemory/region/r/register", body);
+    CHECK(answer.code == 501 || answer.code == 400);
+    CHECK_CONTAINS(answer.body, "failed to register");
+    answer_free(&answer);
+    CHECK(call_ones(&server, 4, 64)); /* the device is as well as before */
+    CHECK(server_stop(&server));
+}
+
 /* ---------------------------------------------------------------- threads */
 
 static atomic_bool is_over;
@@ -356,6 +401,7 @@ int main(void)
     RUN(keys_may_be_held_to_a_prefix);
     RUN(unregistering_all_is_fine_without_any);
     RUN(a_client_that_truncates_harms_only_itself);
+    RUN(cuda_memory_needs_a_handle);
     RUN(regions_go_and_shrink_while_calls_use_them);
     return check_done();
 }

@@ -26,6 +26,7 @@ struct roped_backend; /* one open device */
 struct roped_queue;   /* a CUDA stream, or nothing */
 
 enum { ROPED_MAX_MARKS = 8 };
+enum { ROPED_FOREIGN_HANDLE_BYTES = 64 };
 
 struct roped_backend_options {
     int device;    /* index among the backend's devices */
@@ -83,6 +84,17 @@ struct roped_backend_api {
                                       size_t bytes, void **out,
                                       struct roped_error *err);
     void (*device_free)(struct roped_backend *backend, void *memory);
+
+    /*
+     * (optional, both or none) Device memory of another process, which handle
+     * (ROPED_FOREIGN_HANDLE_BYTES of it) names: for CUDA the bytes of a
+     * cudaIpcMemHandle_t. *bytes is how much there is. Opening one handle
+     * twice gives the same memory, to be closed twice.
+     */
+    enum roped_status (*foreign_open)(struct roped_backend *backend,
+                                      const void *handle, void **out,
+                                      uint64_t *bytes, struct roped_error *err);
+    void (*foreign_close)(struct roped_backend *backend, void *memory);
 
     enum roped_status (*queue_open)(struct roped_backend *backend,
                                     struct roped_queue **out,

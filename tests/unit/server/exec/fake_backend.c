@@ -61,6 +61,18 @@ static void fake_free(struct roped_backend *backend, void *memory)
     roped_backend_cpu.device_free(backend, memory);
 }
 
+/* Every handle is FAKE_FOREIGN_BYTES, but for one that nobody exported. */
+static enum roped_status fake_foreign_open(struct roped_backend *backend,
+                                           const void *handle, void **out,
+                                           uint64_t *bytes,
+                                           struct roped_error *err)
+{
+    if (*(const unsigned char *)handle == 0xFF)
+        return roped_fail(err, ROPED_DEVICE, "no such handle");
+    *bytes = FAKE_FOREIGN_BYTES;
+    return fake_alloc(backend, FAKE_FOREIGN_BYTES, out, err);
+}
+
 static enum roped_status fake_upload(struct roped_queue *queue, void *device,
                                      const void *host, size_t bytes,
                                      struct roped_error *err)
@@ -174,6 +186,8 @@ struct roped_backend_api fake_api = {
     .host_free = fake_free,
     .device_alloc = fake_device_alloc,
     .device_free = fake_free,
+    .foreign_open = fake_foreign_open,
+    .foreign_close = fake_free,
     .queue_open = fake_queue_open,
     .queue_close = fake_queue_close,
     .upload = fake_upload,

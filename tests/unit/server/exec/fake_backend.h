@@ -21,6 +21,8 @@ extern atomic_int fake_n_copies;     /* uploads and downloads */
 extern roped_launch_fn *fake_kernel; /* launched instead, for operators of
                                         tests; NULL: the CPU backend's */
 
+enum { FAKE_FOREIGN_BYTES = 4096 }; /* of another process's memory */
+
 void fake_reset(void);
 
 #endif

@@ -404,6 +404,59 @@ TEST(an_unregistered_region_stays_mapped_while_it_is_used)
     drop_shared();
 }
 
+/* ------------------------------------------------ another process's device */
+
+static enum roped_status import(unsigned char first, uint64_t bytes,
+                                struct region **out)
+{
+    struct region_info info = {
+        .name = "r", .bytes = bytes, .handle = {first}, .device = 0};
+    return regions_import(exec_regions(exec), &info, out, &err);
+}
+
+TEST(device_memory_of_others_is_used_where_it_is)
+{
+    struct region *region;
+    open_executor(&fake_api);
+    CHECK_OK(import(1, FAKE_FOREIGN_BYTES, &region), &err);
+    CHECK(region_is_device(region));
+    CHECK_INT(region_info(region)->kind, REGION_CUDA);
+    work_make(&work, 2);
+    memcpy(region_data(region), work.x, 2 * ROW);
+    work.job.in[0].region = region;
+    work.job.out[0] = (struct exec_place){region, 2 * ROW};
+    atomic_store(&fake_n_copies, 0);
+    CHECK_INT(run(), ROPED_OK);
+    CHECK_INT(atomic_load(&fake_n_copies), 0);
+    memcpy(work.y, region_data(region) + 2 * ROW, 2 * ROW);
+    CHECK(work_is_right(&work));
+    regions_give(exec_regions(exec), region);
+    close_executor();
+    CHECK_INT(atomic_load(&fake_n_live), 0);
+}
+
+TEST(handles_that_are_none_are_refused)
+{
+    struct region *region;
+    struct regions_usage usage;
+    open_executor(&fake_api);
+    CHECK_INT(import(0xFF, 64, &region), ROPED_INVALID);
+    CHECK_TEXT(err.text, "failed to register shared memory region 'r': invalid "
+                         "args: no such handle");
+    CHECK(!region);
+    CHECK_INT(import(1, FAKE_FOREIGN_BYTES + 1, &region), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "byte_size is 4097, expected 1 to 4096");
+    CHECK_INT(import(1, 0, &region), ROPED_INVALID);
+    regions_usage(exec_regions(exec), &usage);
+    CHECK_INT(usage.bytes[REGION_CUDA], 0);
+    close_executor();
+    CHECK_INT(atomic_load(&fake_n_live), 0);
+    open_executor(&roped_backend_cpu);
+    CHECK_INT(import(1, 64, &region), ROPED_UNSUPPORTED);
+    CHECK_CONTAINS(err.text, "GPUs not supported by the cpu backend");
+    close_executor();
+}
+
 int main(void)
 {
     RUN(keys_have_one_slash);
@@ -419,5 +472,7 @@ int main(void)
     RUN(a_region_truncated_under_a_kernel_fails_its_call_alone);
     RUN(all_kinds_share_their_names);
     RUN(an_unregistered_region_stays_mapped_while_it_is_used);
+    RUN(device_memory_of_others_is_used_where_it_is);
+    RUN(handles_that_are_none_are_refused);
     return check_done();
 }

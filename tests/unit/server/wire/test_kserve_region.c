@@ -192,6 +192,72 @@ TEST(registrations_that_say_too_little_are_refused)
     CHECK_CONTAINS(err.text, "300 bytes, expected at most 255");
 }
 
+/* -------------------------------------------------------------- CUDA handles
+ */
+
+/* 64 bytes 0, 1, 2, ... */
+#define HANDLE                                                                 \
+    "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1" \
+    "Njc4OTo7PD0+Pw"
+
+static enum roped_status read_cuda(const char *base64,
+                                   struct kserve_cuda_memory *out,
+                                   struct roped_error *err)
+{
+    char json[400];
+    int bytes = snprintf(json, sizeof json,
+                         "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":3,"
+                         "\"byte_size\":64}",
+                         base64);
+    return kserve_read_cuda_memory(json, (size_t)bytes, out, err);
+}
+
+TEST(a_handle_is_64_bytes_of_base64)
+{
+    static const char *const good[] = {HANDLE "==", HANDLE, HANDLE "==\\n"};
+    struct kserve_cuda_memory sent;
+    struct roped_error err;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        memset(&sent, 0xEE, sizeof sent);
+        CHECK_OK(read_cuda(good[i], &sent, &err), &err);
+        for (int j = 0; j < 64; j++)
+            CHECK_INT(sent.handle[j], j);
+        CHECK_INT(sent.device, 3);
+        CHECK_INT(sent.bytes, 64);
+    }
+}
+
+TEST(what_is_no_handle_is_refused)
+{
+    static const char *const bad[] = {"",          "AAAA",     HANDLE "AA==",
+                                      HANDLE "A=", "*" HANDLE, "AAEC AwQF",
+                                      HANDLE "==A"};
+    static const char *const others[][2] = {
+        {"{\"device_id\":0,\"byte_size\":64}", "'raw_handle' must be"},
+        {"{\"raw_handle\":\"" HANDLE "\",\"device_id\":0,\"byte_size\":64}",
+         "'raw_handle' must be"},
+        {"{\"raw_handle\":{\"b64\":7},\"device_id\":0,\"byte_size\":64}",
+         "'raw_handle' must be"},
+        {"{\"raw_handle\":{\"b64\":\"" HANDLE "\"},\"byte_size\":64}",
+         "Unable to parse 'device_id'"},
+        {"{\"raw_handle\":{\"b64\":\"" HANDLE "\"},\"device_id\":0}",
+         "Unable to parse 'byte_size'"},
+        {"{", "failed to parse the request JSON buffer"}};
+    struct kserve_cuda_memory sent;
+    struct roped_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_INT(read_cuda(bad[i], &sent, &err), ROPED_INVALID);
+        CHECK_TEXT(err.text, "'raw_handle' must be a valid base64 encoded "
+                             "cudaIpcMemHandle_t");
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK_INT(kserve_read_cuda_memory(others[i][0], strlen(others[i][0]),
+                                          &sent, &err),
+                  ROPED_INVALID);
+        CHECK_CONTAINS(err.text, others[i][1]);
+    }
+}
+
 int main(void)
 {
     RUN(tensors_may_be_in_regions);
@@ -199,5 +265,7 @@ int main(void)
     RUN(outputs_in_regions_need_room_and_are_not_sent);
     RUN(system_memory_is_registered_by_key_offset_and_size);
     RUN(registrations_that_say_too_little_are_refused);
+    RUN(a_handle_is_64_bytes_of_base64);
+    RUN(what_is_no_handle_is_refused);
     return check_done();
 }
