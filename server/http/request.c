@@ -42,7 +42,9 @@ struct request *request_new(struct daemon *daemon,
     pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
-    memset(request, 0, offsetof(struct request, header));
+    memset(request, 0,
+           offsetof(struct request, v2) +
+               offsetof(struct kserve_request, regions));
     request->daemon = daemon;
     request->connection = connection;
     request->method = method;

@@ -65,7 +65,6 @@ struct request {
     const struct roped_op *op;
     enum metrics_transport transport;
     struct exec_job job;
-    struct kserve_request v2;
     bool has_fp8, fp8_as_u8;
     struct memory_block json, values, out;
     uint32_t kept; /* bit i: output i stays in a region */
@@ -74,7 +73,10 @@ struct request {
 
     struct region *region; /* of /v1/regions: held until the answer */
 
-    struct request *next;              /* free list */
+    struct request *next; /* free list */
+
+    /* what a new request does not clear starts in here */
+    struct kserve_request v2;
     char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
 };
 

@@ -120,6 +120,10 @@ TEST(the_other_routes_are_there)
         {"/v2/models/{model}/infer", "post"},
         {"/v2/models/stats", "get"},
         {"/v2/repository/index", "post"},
+        {"/v2/systemsharedmemory/status", "get"},
+        {"/v2/systemsharedmemory/unregister", "post"},
+        {"/v2/cudasharedmemory/region/{name}/register", "post"},
+        {"/v2/cudasharedmemory/region/{name}/status", "get"},
         {"/metrics", "get"},
         {"/openapi.json", "get"}};
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
