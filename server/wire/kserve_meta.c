@@ -275,6 +275,10 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
         buffer_printf(buffer, ",\"below\":\"%s\"", port->below);
     if (port->requires_)
         buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
+    if (port->in_place)
+        buffer_printf(buffer, ",\"in_place\":\"%s\"", port->in_place);
+    if (port->flags & ROPED_UPDATED)
+        buffer_text(buffer, ",\"updated\":true");
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, port->doc);
     buffer_append(buffer, "}", 1);

@@ -192,6 +192,32 @@ TEST(registrations_that_say_too_little_are_refused)
     CHECK_CONTAINS(err.text, "300 bytes, expected at most 255");
 }
 
+/* An updated input in a region keeps its output there: who lists that output
+ * says so too, and who lists none has the others sent. */
+TEST(an_updated_output_is_not_sent)
+{
+    static unsigned char binary[16];
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call,
+                       "{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":"
+                       "\"q\",\"parameters\":{\"binary_data\":true}}]}",
+                       binary, 16, &request, &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    request.kept = 1;
+    CHECK_INT(kserve_check_outputs(&call, &request, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "output 'q': its input is updated in a region");
+    CHECK_OK(read_into(&call, "{\"inputs\":[" Q_BINARY "]}", binary, 16,
+                       &request, &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    request.kept = 1;
+    CHECK_OK(kserve_check_outputs(&call, &request, &err), &err);
+    CHECK(kserve_is_binary_answer(&request));
+}
+
 /* -------------------------------------------------------------- CUDA handles
  */
 
@@ -265,6 +291,7 @@ int main(void)
     RUN(outputs_in_regions_need_room_and_are_not_sent);
     RUN(system_memory_is_registered_by_key_offset_and_size);
     RUN(registrations_that_say_too_little_are_refused);
+    RUN(an_updated_output_is_not_sent);
     RUN(a_handle_is_64_bytes_of_base64);
     RUN(what_is_no_handle_is_refused);
     return check_done();
