@@ -218,8 +218,7 @@ TEST(an_updated_output_is_not_sent)
     CHECK(kserve_is_binary_answer(&request));
 }
 
-/* -------------------------------------------------------------- CUDA handles
- */
+/* ------------------------------------------------------------ CUDA handles */
 
 /* 64 bytes 0, 1, 2, ... */
 #define HANDLE                                                                 \
