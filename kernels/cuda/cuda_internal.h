@@ -18,6 +18,7 @@ struct roped_queue {
     struct roped_backend *backend;
     int device;
     int n_multiprocessors; /* launch sizes follow it */
+    int can_overlap;       /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t done;                  /* blocking: for waits too long to poll */
@@ -40,7 +41,10 @@ enum roped_status roped_cuda_foreign_open(struct roped_backend *backend, const v
                                           void **out, uint64_t *bytes, struct roped_error *err);
 void roped_cuda_foreign_close(struct roped_backend *backend, void *memory);
 
-roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
+/* One launch function per operator: roped_cuda_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
                                          const struct roped_angles *angles, int64_t first_row,

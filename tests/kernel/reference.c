@@ -1,9 +1,8 @@
 /*
  * reference.c - the operators in float64, and how far a result may be off.
  */
-#include "kernel/reference.h"
+#include "kernel/reference_internal.h"
 
-#include "ops/rmsnorm.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/numeric.h>
@@ -85,7 +84,7 @@ static double round_to(double x, int mantissa, int min_exponent, double max)
     return rounded;
 }
 
-static void note(struct reference_judge *judge, double found, double exact,
+void judge_value(struct reference_judge *judge, double found, double exact,
                  double allowed, const char *what, int64_t i)
 {
     judge->n_checked++;
@@ -103,21 +102,31 @@ static void note(struct reference_judge *judge, double found, double exact,
                  (long long)i, found, exact, allowed);
 }
 
-/*
- * Judges one element of a float output. scale is the magnitude that float32
- * arithmetic worked at (the row's largest, the pair's larger): 1e-6 of it is
- * float32's share, one unit of the type the rounding's.
- */
-static void judge_float(struct reference_judge *judge,
-                        const struct roped_tensor *out, int64_t i, double exact,
-                        double scale, const char *what)
+double reference_unit(double x, enum roped_dtype dtype)
+{
+    int mantissa, min_exponent;
+    double max;
+    format_of(dtype, &mantissa, &min_exponent, &max);
+    return unit_at(x, mantissa, min_exponent);
+}
+
+double reference_round(double x, enum roped_dtype dtype)
+{
+    int mantissa, min_exponent;
+    double max;
+    format_of(dtype, &mantissa, &min_exponent, &max);
+    return round_to(x, mantissa, min_exponent, max);
+}
+
+void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
+                 int64_t i, double exact, double scale, const char *what)
 {
     int mantissa, min_exponent;
     double max;
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     double found = reference_value(out, i);
     if (out->dtype == ROPED_F32) {
-        note(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
+        judge_value(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
         return;
     }
     double rounded = round_to(exact, mantissa, min_exponent, INFINITY);
@@ -125,28 +134,23 @@ static void judge_float(struct reference_judge *judge,
     if (fabs(rounded) > largest && isfinite(exact))
         rounded = copysign(INFINITY, exact);
     if (isinf(rounded) && isfinite(found) && fabs(exact) < largest * 1.001) {
-        note(judge, found, exact, unit_at(largest, mantissa, min_exponent),
-             what, i);
+        judge_value(judge, found, exact,
+                    unit_at(largest, mantissa, min_exponent), what, i);
         return;
     }
-    note(judge, found, rounded,
-         unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
+    judge_value(judge, found, rounded,
+                unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
 }
 
-/*
- * Judges one FP8 code: the correctly rounded one, or its neighbour where the
- * exact value lies within 1e-6 (of scale) of the midpoint between the two.
- */
-static void judge_fp8(struct reference_judge *judge,
-                      const struct roped_tensor *out, int64_t i, double exact,
-                      double scale, const char *what)
+void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
+               int64_t i, double exact, double scale, const char *what)
 {
     int mantissa, min_exponent;
     double max;
     uint8_t code = ((const uint8_t *)out->data)[i];
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     if (isnan(exact)) {
-        note(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
+        judge_value(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
         return;
     }
     double found = reference_value(out, i);
@@ -156,14 +160,14 @@ static void judge_fp8(struct reference_judge *judge,
         /* a difference that cancels has float32's sign */
         bool same_zero = found != 0 || fabs(exact) <= 1e-6 * scale ||
                          signbit(exact) == ((code & 0x80) != 0);
-        note(judge, same_zero ? found : NAN, rounded, 0, what, i);
+        judge_value(judge, same_zero ? found : NAN, rounded, 0, what, i);
         return;
     }
     double unit = unit_at(clamped, mantissa, min_exponent);
     double to_midpoint = fabs(fabs(clamped - rounded) - unit / 2);
     bool is_tie = to_midpoint <= 1e-6 * fmax(scale, fabs(exact)) &&
                   fabs(found - rounded) <= unit * 1.0000001;
-    note(judge, is_tie ? rounded : found, rounded, 0, what, i);
+    judge_value(judge, is_tie ? rounded : found, rounded, 0, what, i);
 }
 
 /* --------------------------------------------------------------- rotation */
@@ -290,7 +294,7 @@ static void judge_copied(struct reference_judge *judge,
     const unsigned char *from = rows->in->data, *to = rows->out->data;
     bool same =
         memcmp(from + (size_t)i * bytes, to + (size_t)i * bytes, bytes) == 0;
-    note(judge, same ? 0 : 1, 0, 0, rows->name, i);
+    judge_value(judge, same ? 0 : 1, 0, 0, rows->name, i);
 }
 
 static void judge_rotated_rows(struct reference_judge *judge,
@@ -386,67 +390,15 @@ void reference_rope_quantize(const struct roped_call *call,
     }
 }
 
-/* ---------------------------------------------------------------- rmsnorm */
-
-static double rounded_value(double x, enum roped_dtype dtype)
-{
-    int mantissa, min_exponent;
-    double max;
-    if (dtype == ROPED_F32)
-        return (double)(float)x;
-    format_of(dtype, &mantissa, &min_exponent, &max);
-    return round_to(x, mantissa, min_exponent, INFINITY);
-}
-
-void reference_rmsnorm(const struct roped_call *call,
-                       struct reference_judge *judge)
-{
-    const struct rmsnorm_params *params = (const void *)call->params;
-    const struct roped_tensor *x = &call->in[RMSNORM_X];
-    const struct roped_tensor *w = &call->in[RMSNORM_WEIGHT];
-    const struct roped_tensor *y = &call->out[RMSNORM_Y];
-    int64_t h = x->dims[x->rank - 1];
-    int64_t n_rows = roped_tensor_elements(x) / h;
-    bool is_hf = params->rounding == RMSNORM_ROUND_HF;
-    for (int64_t row = 0; row < n_rows; row++) {
-        double sum = 0, largest = 0;
-        for (int64_t j = 0; j < h; j++) {
-            double v = reference_value(x, row * h + j);
-            sum += v * v;
-        }
-        double s = 1 / sqrt(sum / (double)h + params->eps);
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s *
-                       (params->weight_bias + weight);
-            if (isfinite(v))
-                largest = fmax(largest, fabs(v));
-        }
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s;
-            /* hf: a tie of the first rounding may fall either way, which
-             * moves the product by one unit of the type more */
-            double slack = 0;
-            if (is_hf) {
-                int m, e;
-                double max;
-                format_of(x->dtype, &m, &e, &max);
-                slack = unit_at(v, m, e) * fabs(params->weight_bias + weight);
-                v = rounded_value(v, x->dtype);
-            }
-            judge_float(judge, y, row * h + j,
-                        v * (params->weight_bias + weight),
-                        largest + slack * 1e6, "y");
-        }
-    }
-}
-
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
     if (strcmp(call->op->name, "rmsnorm") == 0)
         reference_rmsnorm(call, judge);
+    else if (strcmp(call->op->name, "add_rmsnorm") == 0)
+        reference_add_rmsnorm(call, judge);
+    else if (strcmp(call->op->name, "rmsnorm_quantize") == 0)
+        reference_rmsnorm_quantize(call, judge);
     else if (strcmp(call->op->name, "rope") == 0)
         reference_rope(call, judge);
     else
