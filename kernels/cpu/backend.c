@@ -147,6 +147,16 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
     return ROPED_OK;
 }
 
+static enum roped_status clear(struct roped_queue *queue, void *memory,
+                               size_t bytes, struct roped_error *err)
+{
+    (void)queue;
+    (void)err;
+    if (bytes)
+        memset(memory, 0, bytes);
+    return ROPED_OK;
+}
+
 static enum roped_status launch(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err)
@@ -193,6 +203,7 @@ const struct roped_backend_api roped_backend_cpu = {
     .queue_close = queue_close,
     .upload = copy,
     .download = copy,
+    .clear = clear,
     .launch = launch,
     .build_table = cpu_build_table,
     .wait = wait_queue,

@@ -194,6 +194,11 @@ static bool is_healthy(struct roped_backend *backend)
 
 /* ----------------------------------------------------------------- memory */
 
+cudaError_t roped_cuda_use(struct roped_backend *backend)
+{
+    return cudaSetDevice(backend->device);
+}
+
 static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                     struct roped_error *err)
 {
@@ -208,6 +213,32 @@ static void host_free(struct roped_backend *backend, void *memory)
 {
     if (memory && cudaSetDevice(backend->device) == cudaSuccess)
         (void)cudaFreeHost(memory);
+    (void)cudaGetLastError();
+}
+
+static enum roped_status host_lock(struct roped_backend *backend, void *memory, size_t bytes,
+                                   struct roped_error *err)
+{
+    int same_address = 0;
+    CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
+    CHECK_RETURN(backend,
+                 cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                        backend->device),
+                 err);
+    if (!same_address)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "device %d cannot use page-locked memory of others in place",
+                          backend->device);
+    CHECK_RETURN(backend,
+                 cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+                 err);
+    return ROPED_OK;
+}
+
+static void host_unlock(struct roped_backend *backend, void *memory)
+{
+    if (cudaSetDevice(backend->device) == cudaSuccess)
+        (void)cudaHostUnregister(memory);
     (void)cudaGetLastError();
 }
 
@@ -308,6 +339,16 @@ static enum roped_status download(struct roped_queue *queue, void *host, const v
     return ROPED_OK;
 }
 
+static enum roped_status clear(struct roped_queue *queue, void *device, size_t bytes,
+                               struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend, cudaMemsetAsync(device, 0, bytes, queue->stream), err);
+    return ROPED_OK;
+}
+
 static enum roped_status launch(struct roped_queue *queue, const struct roped_call *call,
                                 struct roped_error *err)
 {
@@ -388,12 +429,17 @@ const struct roped_backend_api roped_backend_cuda = {
     .is_healthy = is_healthy,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_lock = host_lock,
+    .host_unlock = host_unlock,
     .device_alloc = device_alloc,
     .device_free = device_free,
+    .foreign_open = roped_cuda_foreign_open,
+    .foreign_close = roped_cuda_foreign_close,
     .queue_open = queue_open,
     .queue_close = queue_close,
     .upload = upload,
     .download = download,
+    .clear = clear,
     .launch = launch,
     .build_table = build_table,
     .wait = wait_queue,

@@ -33,6 +33,14 @@ struct roped_queue {
 enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err);
 
+/* Makes the backend's device the calling thread's. */
+cudaError_t roped_cuda_use(struct roped_backend *backend);
+
+/* ipc.c: foreign_open and foreign_close of the backend. */
+enum roped_status roped_cuda_foreign_open(struct roped_backend *backend, const void *handle,
+                                          void **out, uint64_t *bytes, struct roped_error *err);
+void roped_cuda_foreign_close(struct roped_backend *backend, void *memory);
+
 /* One launch function per operator: roped_cuda_rope, ... */
 #define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
 #include <roped/ops.def>

@@ -48,7 +48,8 @@ kernels() {
 }
 
 http() {
-    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_http "$build"/tests/test_load; do
+    for test in golden negative http regions shared_memory cuda_memory load; do
+        test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"

@@ -577,7 +577,8 @@ TEST(malformed_v2_requests_are_refused_in_words_that_clients_know)
             "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
             "unexpected inference output 'z'", 400);
     post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
-                  "{\"shared_memory_region\":\"r\"}"),
+                  "{\"shared_memory_region\":\"r\","
+                  "\"shared_memory_byte_size\":8}"),
             "Unable to find shared memory region: 'r'", 404);
     struct answer answer =
         ask(&server, "POST", "/v2/models/nobody/infer", "{}", 2, NULL);

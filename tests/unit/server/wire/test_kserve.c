@@ -347,20 +347,6 @@ TEST(phrases_about_outputs)
            16, "Unable to parse 'binary_data'");
 }
 
-TEST(shared_memory_regions_are_not_found)
-{
-    refuse_as("rope",
-              "{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":"
-              "\"FP32\",\"parameters\":{\"shared_memory_region\":\"r\","
-              "\"shared_memory_byte_size\":4}}]}",
-              0, ROPED_NOT_FOUND, "Unable to find shared memory region: 'r'");
-    refuse_as("rope",
-              "{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
-              "\"parameters\":{\"shared_memory_region\":\"out\"}}]}",
-              16, ROPED_NOT_FOUND,
-              "Unable to find shared memory region: 'out'");
-}
-
 /* ----------------------------------------------------------- JSON tensors */
 
 TEST(json_tensors_are_converted)
@@ -594,7 +580,6 @@ int main(void)
     RUN(phrases_about_json_values);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
-    RUN(shared_memory_regions_are_not_found);
     RUN(json_tensors_are_converted);
     RUN(values_reach_both_ends);
     RUN(binary_answers);
