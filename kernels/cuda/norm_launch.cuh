@@ -9,17 +9,24 @@
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
 // kThreads threads per row, kVectors vectors per thread. What registers cannot hold is left out
-// where blocks are large: weights and next row beside four vectors (of a sum: beside two and two).
-template <typename K, int kRowThreads, int kRowVectors>
+// where blocks are large: weights beside four vectors, the next row of a sum beside two and two.
+// Narrow rows fill the machine with groups that take one row each: loading ahead gains nothing.
+template <typename K, int kRowThreads, int kRowVectors, weight_class kClass>
 struct norm_config {
+    static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
     static constexpr bool kIsBlock = kThreads > 32;
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
-    static constexpr int kMinBlocks = kThreads == 512 ? 2 : 1;
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kStartsWeight = kVectors <= 2 || !kIsBlock;
-    static constexpr bool kStartsNext = kThreads <= 256 || (kVectors <= 2 && !K::kAdds);
+    static constexpr bool kIsWide = kThreads == 512 && kVectors == 4;
+    static constexpr int kMinBlocks = kThreads == 512 && !(kIsWide && !K::kAdds) ? 2 : 1;
+    // rows that a group takes in turn at most; 1: the kernel has no such loop
+    static constexpr int kMaxRows = !kIsBlock || kThreads == 1024  ? 1
+                                    : K::kAdds && kThreads == 512 ? 1
+                                    : kIsWide                      ? 32
+                                                                   : 4;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
@@ -41,20 +48,36 @@ static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, 
                  *args, err);
 }
 
-// Many rows: a group takes four, so that weights are read a quarter as often and three of four
-// loads overlap a sum. Few rows: each its own group.
+// Many rows: a group takes several, so that weights are read less often and all but the first load
+// overlap a sum; but every multiprocessor keeps 16 blocks to take in turn (of the wide ones, which
+// it holds one at a time, 4). Few rows: each its own group. The rows of a group are neighbours,
+// but those of wide blocks a grid apart: all blocks at one distance would meet in the same banks.
+template <typename K, typename C>
+static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    int64_t n_blocks = blocks_of(args->n_rows, C::kGroups);
+    int64_t enough = (int64_t)queue->n_multiprocessors * (C::kIsWide ? 4 : 16);
+    int64_t rows = (n_blocks + enough / 2) / enough;
+    rows = rows < 1 ? 1 : rows > C::kMaxRows ? C::kMaxRows : rows;
+    n_blocks = blocks_of(n_blocks, rows);
+    args->rows_per_group = (int32_t)rows;
+    args->row_step = C::kIsWide ? (int32_t)n_blocks : C::kGroups;
+    args->block_step = C::kIsWide ? 1 : C::kGroups * (int32_t)rows;
+    args->n_vectors = (int32_t)(args->hidden / K::kVec);
+    return start(queue, norm_kernel<K, C>, dim3(C::kBlock), n_blocks, dim3(), *args, err);
+}
+
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
-    using config = norm_config<K, kThreads, kVectors>;
     if (!is_aligned)
         return launch_reread<K>(args, false, kThreads, queue, err);
-    int64_t n_blocks = blocks_of(args->n_rows, config::kGroups);
-    bool is_much = n_blocks >= (int64_t)queue->n_multiprocessors * 32;
-    args->rows_per_group = config::kStartsNext && is_much ? 4 : 1;
-    return start(queue, norm_kernel<K, config>, dim3(config::kBlock),
-                 blocks_of(n_blocks, args->rows_per_group), dim3(), *args, err);
+    if (args->weight_kind <= kWeightSame)
+        return launch_config<K, norm_config<K, kThreads, kVectors, kWeightInKind>>(args, queue,
+                                                                                   err);
+    return launch_config<K, norm_config<K, kThreads, kVectors, kWeightOther>>(args, queue, err);
 }
 
 // Threads and vectors per row, by the row's vectors of 16 bytes: two to four loads in flight per

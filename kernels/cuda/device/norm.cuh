@@ -25,6 +25,7 @@
 
 #include "cuda/device/fp8.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
 
 #include <float.h>
@@ -51,8 +52,11 @@ struct norm_args {
     float inverse_hidden;
     double exact_inverse_hidden;
     int32_t weight_kind;
+    int32_t n_vectors;       // of a row, where 16 bytes divide it
     int32_t rounds_product;  // bool: rounding hf on a narrow type
     int32_t rows_per_group;  // one after another
+    int32_t row_step;        // between them
+    int32_t block_step;      // between the first rows of two blocks
     int32_t threads_per_row; // of the kernels that know it at run time
     int32_t sums_in_double;  // bool, the same
     // FP8 (ops/rmsnorm_quantize.h)
@@ -154,17 +158,30 @@ __device__ __forceinline__ void load_weights(const void *weight, int64_t vector,
 
 // ------------------------------------------------------------------------------------ weights
 
-// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two.
-template <typename T>
-__device__ __forceinline__ uint4 start_weight(const norm_args &args, int64_t vector)
+// Of every vector of a launch, and so the kernel's: the weights' types double its instructions, and
+// for narrow rows instructions are what takes the time.
+enum weight_class {
+    kWeightInKind, // of x's type, or none
+    kWeightOther
+};
+
+// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two. No
+// weights are ones.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ uint4 start_weight(const norm_args &args, int vector)
 {
-    if (args.weight_kind == kWeightSame)
-        return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
     uint4 raw = {};
-    if (sizeof(T) == 4 && args.weight_kind >= kWeightHalf) {
+    if constexpr (kClass == kWeightInKind) {
+        float ones[kVecOf<T>];
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            ones[i] = 1.0f;
+        if (args.weight)
+            return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
+        raw = pack<T>(ones);
+    } else if constexpr (sizeof(T) == 4) {
         uint2 half = __ldg(reinterpret_cast<const uint2 *>(args.weight) + vector);
-        raw.x = half.x;
-        raw.y = half.y;
+        raw = make_uint4(half.x, half.y, 0, 0);
     }
     return raw;
 }
@@ -179,10 +196,25 @@ __device__ __forceinline__ void unpack_half_vector(const uint4 &raw, float (&w)[
     w[3] = high.y;
 }
 
-// Weights of a vector: from started, or from memory. The kind is the same for a whole launch.
-template <typename T, bool kIsAligned, bool kIsStarted>
-__device__ __forceinline__ void weights_of(const norm_args &args, const uint4 &started,
-                                           int64_t vector, float (&w)[kVecOf<T>])
+// Weights of a vector that were started.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ void started_weights(const norm_args &args, const uint4 &started,
+                                                int vector, float (&w)[kVecOf<T>])
+{
+    if constexpr (kClass == kWeightInKind)
+        unpack<T>(started, w);
+    else if constexpr (sizeof(T) == 2)
+        load_weights<float, kVecOf<T>, true>(args.weight, vector, args.hidden, w);
+    else if (args.weight_kind == kWeightHalf)
+        unpack_half_vector<__half>(started, w);
+    else
+        unpack_half_vector<__nv_bfloat16>(started, w);
+}
+
+// Weights of a vector of any kind, from memory.
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ void any_weights(const norm_args &args, int64_t vector,
+                                            float (&w)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     int64_t n = args.hidden;
@@ -191,22 +223,13 @@ __device__ __forceinline__ void weights_of(const norm_args &args, const uint4 &s
         for (int i = 0; i < kVec; i++)
             w[i] = 1.0f;
     } else if (args.weight_kind == kWeightSame) {
-        if constexpr (kIsStarted)
-            unpack<T>(started, w);
-        else
-            load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
     } else if constexpr (sizeof(T) == 2) {
         load_weights<float, kVec, kIsAligned>(args.weight, vector, n, w);
     } else if (args.weight_kind == kWeightHalf) {
-        if constexpr (kIsStarted)
-            unpack_half_vector<__half>(started, w);
-        else
-            load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
     } else {
-        if constexpr (kIsStarted)
-            unpack_half_vector<__nv_bfloat16>(started, w);
-        else
-            load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
     }
 }
 
@@ -253,23 +276,22 @@ __device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
                                              const float (&w)[kVecOf<T>], float (&z)[kVecOf<T>])
 {
 #pragma unroll
-    for (int i = 0; i < kVecOf<T>; i++) {
+    for (int i = 0; i < kVecOf<T>; i++)
         z[i] *= scale;
-        if (sizeof(T) == 2 && args.rounds_product)
-            z[i] = element<T>::to_float(element<T>::from_float(z[i]));
+    if (sizeof(T) == 2 && args.rounds_product)
+        unpack<T>(pack<T>(z), z);
+#pragma unroll
+    for (int i = 0; i < kVecOf<T>; i++)
         z[i] *= args.weight_bias + w[i];
-    }
 }
 
 // y of vector v of a row, in float32.
-template <typename K, bool kIsAligned, bool kIsStarted, int kVectors>
+template <typename K, int kVectors>
 __device__ __forceinline__ void result_of(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                          int v, const uint4 &weight, int64_t vector, float scale,
+                                          int v, const float (&w)[K::kVec], float scale,
                                           float (&y)[K::kVec])
 {
-    float w[K::kVec];
     unpack_row<K>(raw, v, y);
-    weights_of<typename K::T, kIsAligned, kIsStarted>(args, weight, vector, w);
     scale_vector<typename K::T>(args, scale, w, y);
 }
 
@@ -294,10 +316,11 @@ __device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, 
 }
 
 // Writes vector v of a row: the sum where there is one, and the result. divisor is that of FP8.
-template <typename K, bool kIsAligned, bool kIsStarted, int kVectors>
+template <typename K, bool kIsAligned, int kVectors>
 __device__ __forceinline__ void
-write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v, const uint4 &weight,
-             int64_t row, int64_t vector, float scale, const shared_divisor &divisor)
+write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v,
+             const float (&w)[K::kVec], int64_t row, int64_t vector, float scale,
+             const shared_divisor &divisor)
 {
     using T = typename K::T;
     int64_t first = row * args.hidden;
@@ -307,7 +330,7 @@ write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v, cons
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
                                     args.hidden, y);
     }
-    result_of<K, kIsAligned, kIsStarted>(args, raw, v, weight, vector, scale, y);
+    result_of<K>(args, raw, v, w, scale, y);
     if constexpr (K::kSink == kToFloats)
         store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, y);
     else
@@ -396,29 +419,36 @@ __device__ __forceinline__ float exact_scale(const norm_args &args, double sum)
     return (float)rsqrt(fma(sum, args.exact_inverse_hidden, (double)args.eps));
 }
 
+// The group's sum again, in double. Out of line: few rows need it, and every kernel carries it.
+template <typename K, int kThreads>
+__device__ __noinline__ float sum_again(const norm_args &args, int64_t row, int thread, int turn)
+{
+    __shared__ double partial[2][(kThreads + 31) / 32];
+    double sum = read_squares<K, true, double>(args, row, thread, kThreads);
+    return exact_scale(args, sum_in_group<kThreads>(sum, partial[turn]));
+}
+
 // 1 / sqrt(mean + eps), with the same bits in every thread of the group. turn alternates between
 // rows, so that a fast warp's next row does not overwrite what a slow one still reads.
 template <typename K, int kThreads, int kVectors>
 __device__ __forceinline__ float scale_of(const norm_args &args, const raw_row<K, kVectors> &raw,
                                           int64_t row, int thread, int turn)
 {
-    constexpr int kWarps = (kThreads + 31) / 32;
-    __shared__ float partial[2][kWarps];
-    __shared__ double exact_partial[2][kWarps];
+    __shared__ float partial[2][(kThreads + 31) / 32];
     float sum = 0;
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
         add_squares<K>(raw, v, sum);
     sum = sum_in_group<kThreads>(sum, partial[turn]);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
+    float scale = __frsqrt_rn(mean);
     bool is_done = is_good(sum, mean);
     // Several groups may share a warp, and all of its lanes take part in a sum. A group whose own
     // sum was good keeps it: its neighbours must not change its bits.
     if (kThreads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
-        return __frsqrt_rn(mean);
-    double exact = read_squares<K, true, double>(args, row, thread, kThreads);
-    exact = sum_in_group<kThreads>(exact, exact_partial[turn]);
-    return is_done ? __frsqrt_rn(mean) : exact_scale(args, exact);
+        return scale;
+    float exact = sum_again<K, kThreads>(args, row, thread, turn);
+    return is_done ? scale : exact;
 }
 
 // ------------------------------------------------------------------------------------ kernels
@@ -429,18 +459,18 @@ __device__ __forceinline__ void load_row(raw_row<K, kVectors> &raw, const norm_a
 {
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
-        int vector = v * kThreads + thread;
         raw.x[v] = make_uint4(0, 0, 0, 0);
         if constexpr (K::kAdds)
             raw.residual[v] = make_uint4(0, 0, 0, 0);
-        if (row < args.n_rows && vector * K::kVec < args.hidden)
-            load_into<K, true>(raw, v, args, row, vector);
+        if (row < args.n_rows && v * kThreads + thread < args.n_vectors)
+            load_into<K, true>(raw, v, args, row, v * kThreads + thread);
     }
 }
 
 // A row of threads and their registers, at the point where only the result is missing.
-template <typename K, int kVectors, int kThreads, bool kIsStarted>
+template <typename K, typename C>
 struct row_writer {
+    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     const raw_row<K, kVectors> &raw;
     const uint4 (&weight)[kVectors];
@@ -450,20 +480,32 @@ struct row_writer {
 
     __device__ __forceinline__ bool has(int v) const
     {
-        return row < args.n_rows && (v * kThreads + thread) * K::kVec < args.hidden;
+        return row < args.n_rows && v * kThreads + thread < args.n_vectors;
+    }
+    __device__ __forceinline__ void weights(int v, float (&w)[K::kVec]) const
+    {
+        using T = typename K::T;
+        int vector = v * kThreads + thread;
+        uint4 started = weight[v];
+        if constexpr (!C::kStartsWeight)
+            started = start_weight<T, C::kWeight>(args, vector);
+        started_weights<T, C::kWeight>(args, started, vector, w);
     }
     __device__ __forceinline__ void write(int v, const shared_divisor &divisor) const
     {
-        if (has(v))
-            write_vector<K, true, kIsStarted>(args, raw, v, weight[v], row, v * kThreads + thread,
-                                              scale, divisor);
+        float w[K::kVec];
+        if (!has(v))
+            return;
+        weights(v, w);
+        write_vector<K, true>(args, raw, v, w, row, v * kThreads + thread, scale, divisor);
     }
     __device__ __forceinline__ float largest(int v) const
     {
-        float y[K::kVec];
+        float y[K::kVec], w[K::kVec];
         if (!has(v))
             return 0;
-        result_of<K, true, kIsStarted>(args, raw, v, weight[v], v * kThreads + thread, scale, y);
+        weights(v, w);
+        result_of<K>(args, raw, v, w, scale, y);
         return largest_of(y);
     }
 
@@ -514,39 +556,40 @@ struct row_writer {
 };
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
-// share one. A group takes rows_per_group rows in turn and loads the next one before it sums the
-// present one, so that memory does not wait for the barrier.
+// share one. A group takes rows_per_group rows in turn, row_step apart, and loads the next one
+// before it sums the present one, so that memory does not wait for the barrier.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
 {
     constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    let_next_start();
     int thread = threadIdx.x % kThreads;
-    int64_t first = (int64_t)blockIdx.x * args.rows_per_group * C::kGroups;
-    int64_t row = first + threadIdx.x / kThreads;
+    int64_t row = (int64_t)blockIdx.x * args.block_step + threadIdx.x / kThreads;
     raw_row<K, kVectors> raw;
     uint4 weight[kVectors];
+    row = compute_now(row);
+    wait_for_previous();
     load_row<K, kVectors, kThreads>(raw, args, row, thread);
     if constexpr (C::kStartsWeight) {
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            if ((v * kThreads + thread) * K::kVec < args.hidden)
-                weight[v] = start_weight<typename K::T>(args, v * kThreads + thread);
+            if (v * kThreads + thread < args.n_vectors)
+                weight[v] = start_weight<typename K::T, C::kWeight>(args, v * kThreads + thread);
     }
-    int rows = C::kStartsNext ? args.rows_per_group : 1;
-    for (int turn = 0; turn < rows; turn++) {
-        raw_row<K, kVectors> next;
-        int64_t next_row = turn + 1 < rows ? row + C::kGroups : args.n_rows;
-        if constexpr (C::kStartsNext)
-            load_row<K, kVectors, kThreads>(next, args, next_row, thread);
-        float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
-        row_writer<K, kVectors, kThreads, C::kStartsWeight> writer = {args, raw,    weight,
-                                                                      row,  thread, scale};
-        writer.finish(turn % 2);
-        if constexpr (C::kStartsNext)
+    if constexpr (C::kMaxRows > 1) {
+#pragma unroll 1
+        for (int turn = args.rows_per_group - 1; turn > 0; turn--) {
+            raw_row<K, kVectors> next;
+            load_row<K, kVectors, kThreads>(next, args, row + args.row_step, thread);
+            float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
+            row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(turn % 2);
             raw = next;
-        row = next_row;
+            row += args.row_step;
+        }
     }
+    float scale = scale_of<K, kThreads>(args, raw, row, thread, 0);
+    row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(0);
 }
 
 // ------------------------------------------------------------------------------------ rereading
@@ -582,10 +625,11 @@ __device__ __forceinline__ float reread_largest(const norm_args &args, int64_t r
                                                 int64_t end, int step, float scale)
 {
     raw_row<K, 1> raw;
-    float largest = 0, y[K::kVec];
+    float largest = 0, y[K::kVec], w[K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
         load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        result_of<K, kIsAligned, false>(args, raw, 0, raw.x[0], vector, scale, y);
+        any_weights<typename K::T, kIsAligned>(args, vector, w);
+        result_of<K>(args, raw, 0, w, scale, y);
         // elements past the end of the row are 0, or NaN in a row of NaN: never the largest
         largest = fmaxf(largest, largest_of(y));
     }
@@ -598,9 +642,11 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
                                              const shared_divisor &divisor)
 {
     raw_row<K, 1> raw;
+    float w[K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
         load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        write_vector<K, kIsAligned, false>(args, raw, 0, raw.x[0], row, vector, scale, divisor);
+        any_weights<typename K::T, kIsAligned>(args, vector, w);
+        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale, divisor);
     }
 }
 
@@ -631,6 +677,8 @@ template <typename K, bool kIsAligned>
 __global__ void __launch_bounds__(1024)
     norm_reread_kernel(const __grid_constant__ struct norm_args args)
 {
+    let_next_start();
+    wait_for_previous();
     int threads = args.threads_per_row;
     int thread = threadIdx.x % threads;
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
