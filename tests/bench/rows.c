@@ -50,6 +50,18 @@ const struct bench_row bench_rows[] = {
     {"add_rmsnorm bf16 65536x4096",  "add_rmsnorm", BF16, 65536,  4096},
     {"add_rmsnorm f32 32768x4096",   "add_rmsnorm", F32,  32768,  4096},
     {"add_rmsnorm bf16 16384x16384", "add_rmsnorm", BF16, 16384,  16384},
+    {"rmsnorm_quantize bf16 e4m3 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -145,6 +157,8 @@ void bench_build(struct roped_call *call, const struct bench_row *row)
         if (row->angles == BENCH_COMPUTE)
             case_param(call, "angles", "compute");
     }
+    for (int i = 0; i < 2 && row->param[i][0]; i++)
+        case_param(call, row->param[i][0], row->param[i][1]);
     if (roped_call_resolve(call, &err)) {
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);

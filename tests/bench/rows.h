@@ -18,7 +18,8 @@ struct bench_row {
                            norms: h */
     bool is_gptj;
     enum bench_angles angles;
-    double goal; /* share of the copy to reach; 0: none stated */
+    double goal;             /* share of the copy to reach; 0: none stated */
+    const char *param[2][2]; /* further parameters: name, value */
 };
 
 extern const struct bench_row bench_rows[];

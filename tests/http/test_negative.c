@@ -436,6 +436,28 @@ TEST(rules_of_add_rmsnorm_are_kept)
     refuse(&sound, "", "missing tensor 'residual'", "no residual");
 }
 
+TEST(rules_of_rmsnorm_quantize_are_kept)
+{
+    struct sound sound = make_sound(roped_op_find("rmsnorm_quantize"));
+    refuse(&sound, "dynamic=true&dequant_scale=1", "dequant_scale", "both");
+    refuse(&sound, "scale_ub=1", "scale_ub", "bound of a given scale");
+    refuse(&sound, "group_size=64", "group_size", "groups of a given scale");
+    refuse(&sound, "dynamic=true&group_size=64",
+           "'group_size': 64, expected a divisor of h = 8 (set by 'x')",
+           "group of part of a row");
+    refuse(&sound, "dynamic=true&group_size=4", "expected 64, 128 or 0",
+           "group of an unusual size");
+    refuse(&sound, "dequant_scale=0", "dequant_scale", "no scale");
+    refuse(&sound, "dequant_scale=1e-60", "dequant_scale", "0 in float32");
+    refuse(&sound, "dynamic=true&scale_ub=-1", "scale_ub", "negative bound");
+    refuse(&sound, "dynamic=2", "dynamic", "no bool");
+    accept(&sound, "dynamic=true&group_size=0&scale_ub=0.001");
+    accept(&sound, "dynamic=false&dequant_scale=1e-44");
+    int64_t h = 9;
+    add(&sound, "weight", ROPED_F32, 1, h, 0, floats);
+    refuse(&sound, "", "'weight': dim 0 is 9, expected h = 8", "weight");
+}
+
 /* --------------------------------------------------------- safetensors */
 
 static void post_text(const char *json, size_t data_bytes, const char *culprit)
@@ -639,6 +661,7 @@ int main(void)
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
     RUN(rules_of_add_rmsnorm_are_kept);
+    RUN(rules_of_rmsnorm_quantize_are_kept);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);

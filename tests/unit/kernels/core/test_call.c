@@ -3,6 +3,7 @@
  */
 #include "check.h"
 
+#include "ops/rmsnorm_quantize.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/op.h>
@@ -86,6 +87,52 @@ TEST(an_output_type_can_come_from_a_parameter)
     CHECK_INT(call.out[ROPE_QUANTIZE_Q_ROPE_OUT].dtype, ROPED_F8_E5M2);
 }
 
+TEST(an_output_can_depend_on_parameters)
+{
+    const struct roped_tensor *scales = &call.out[RMSNORM_QUANTIZE_SCALES];
+    start("rmsnorm_quantize");
+    CHECK_OK(bind("x", ROPED_BF16, 3, 5, 7, 256), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK(!roped_tensor_given(scales));
+    CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(scales->dtype, ROPED_F32);
+    CHECK_INT(scales->rank, 1);
+    CHECK_INT(scales->dims[0], 35);
+    CHECK_OK(roped_call_set_text(&call, "group_size", "64", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(scales->rank, 2);
+    CHECK_INT(scales->dims[0], 35);
+    CHECK_INT(scales->dims[1], 4);
+}
+
+TEST(a_dim_that_a_parameter_does_not_divide_is_refused)
+{
+    start("rmsnorm_quantize");
+    CHECK_OK(bind("x", ROPED_F32, 2, 5, 100, 0), &err);
+    CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "group_size", "64", &err), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "parameter 'group_size': 64, expected a divisor of h "
+                         "= 100 (set by 'x')");
+}
+
+/* Rows of no columns have no bytes: their number is checked all the same. */
+TEST(leading_dims_that_overflow_are_refused)
+{
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 3, INT64_C(1) << 40, INT64_C(1) << 40, 0),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'x'");
+    start("rmsnorm");
+    struct roped_tensor none = {
+        ROPED_F32, 4, {INT64_C(1) << 40, INT64_C(1) << 40, 0, 8}, NULL};
+    CHECK_OK(roped_call_bind(&call, "x", &none, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_dim(&call, "rows"), 0);
+}
+
 TEST(a_plan_holds_positions_frequencies_and_the_wish_for_a_table)
 {
     static float frequency[64];
@@ -125,6 +172,9 @@ int main(void)
     RUN(forms_are_chosen_by_rank_and_not_mixed);
     RUN(types_are_bound_by_variables);
     RUN(an_output_type_can_come_from_a_parameter);
+    RUN(an_output_can_depend_on_parameters);
+    RUN(a_dim_that_a_parameter_does_not_divide_is_refused);
+    RUN(leading_dims_that_overflow_are_refused);
     RUN(a_plan_holds_positions_frequencies_and_the_wish_for_a_table);
     RUN(no_tokens_make_an_empty_plan);
     return check_done();
