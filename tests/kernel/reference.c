@@ -103,14 +103,9 @@ static void note(struct reference_judge *judge, double found, double exact,
                  (long long)i, found, exact, allowed);
 }
 
-/*
- * Judges one element of a float output. scale is the magnitude that float32
- * arithmetic worked at (the row's largest, the pair's larger): 1e-6 of it is
- * float32's share, one unit of the type the rounding's.
- */
-static void judge_float(struct reference_judge *judge,
-                        const struct roped_tensor *out, int64_t i, double exact,
-                        double scale, const char *what)
+void reference_judge_float(struct reference_judge *judge,
+                           const struct roped_tensor *out, int64_t i,
+                           double exact, double scale, const char *what)
 {
     int mantissa, min_exponent;
     double max;
@@ -274,7 +269,7 @@ static void judge_one(struct reference_judge *judge,
         judge_fp8(judge, rows->out, i, exact * rows->scale, scale * rows->scale,
                   rows->name);
     else
-        judge_float(judge, rows->out, i, exact, scale, rows->name);
+        reference_judge_float(judge, rows->out, i, exact, scale, rows->name);
 }
 
 static void judge_copied(struct reference_judge *judge,
@@ -435,9 +430,9 @@ void reference_rmsnorm(const struct roped_call *call,
                 slack = unit_at(v, m, e) * fabs(params->weight_bias + weight);
                 v = rounded_value(v, x->dtype);
             }
-            judge_float(judge, y, row * h + j,
-                        v * (params->weight_bias + weight),
-                        largest + slack * 1e6, "y");
+            reference_judge_float(judge, y, row * h + j,
+                                  v * (params->weight_bias + weight),
+                                  largest + slack * 1e6, "y");
         }
     }
 }
@@ -447,6 +442,8 @@ void reference_judge(const struct roped_call *call,
 {
     if (strcmp(call->op->name, "rmsnorm") == 0)
         reference_rmsnorm(call, judge);
+    else if (strcmp(call->op->name, "binary_backward") == 0)
+        reference_binary_backward(call, judge);
     else if (strcmp(call->op->name, "rope") == 0)
         reference_rope(call, judge);
     else

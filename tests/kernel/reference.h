@@ -21,6 +21,15 @@ struct reference_judge {
 };
 
 /*
+ * Judges one element of a float output. scale is the magnitude that float32
+ * arithmetic worked at (the row's largest, the sum of magnitudes): 1e-6 of it
+ * is float32's share, one unit of the type the rounding's.
+ */
+void reference_judge_float(struct reference_judge *judge,
+                           const struct roped_tensor *out, int64_t i,
+                           double exact, double scale, const char *what);
+
+/*
  * Judges the outputs of a finished call whose tensors are all in host memory.
  * The call is resolved and planned.
  */
@@ -30,6 +39,15 @@ void reference_rope_quantize(const struct roped_call *call,
                              struct reference_judge *judge);
 void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge);
+void reference_binary_backward(const struct roped_call *call,
+                               struct reference_judge *judge);
+
+/*
+ * What the tolerance of a sum is measured by: per element of an output of
+ * binary_backward the sum of its terms' magnitudes. Free it. The call is
+ * resolved, its inputs have data.
+ */
+double *reference_binary_magnitudes(const struct roped_call *call, int output);
 
 /* The one of these for the call's operator. */
 void reference_judge(const struct roped_call *call,
