@@ -44,6 +44,16 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm f32 32768x4096",   "rmsnorm", F32,  32768,  4096,  .goal = 0.98},
     {"rmsnorm bf16 16384x16384", "rmsnorm", BF16, 16384,  16384, .goal = 0.97},
     {"rmsnorm bf16 262144x128",  "rmsnorm", BF16, 262144, 128,   .goal = 0.95},
+    {"mul backward f32 16x1024x4096",              "binary_backward", F32,  16, 1024, 4096, 0, .goal = 1.05},
+    {"mul backward f32 16x1024x4096, b 1x1x4096",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE, .goal = 0.97},
+    {"mul backward f32 16x1024x4096, b 16x1024x1", "binary_backward", F32,  16, 1024, 4096, BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b 1x1024x1",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b scalar",    "binary_backward", F32,  16, 1024, 4096, BENCH_ALL, .goal = 0.98},
+    {"mul backward bf16 16x1024x4096",             "binary_backward", BF16, 16, 1024, 4096, 0},
+    {"mul backward bf16 16x1024x4096, b 1x1x4096", "binary_backward", BF16, 16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE},
+    {"mul backward bf16 16x1024x4096, b 16x1024x1","binary_backward", BF16, 16, 1024, 4096, BENCH_INNER},
+    {"mul backward bf16 16x1024x4096, b scalar",   "binary_backward", BF16, 16, 1024, 4096, BENCH_ALL},
+    {"mul backward f32 1x64x4096, b 1x1x4096",     "binary_backward", F32,  1, 64, 4096, BENCH_OUTER + BENCH_MIDDLE},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -114,6 +124,18 @@ static void build_rope_quantize(struct roped_call *call,
     bind_positions(call, row->n);
 }
 
+static void build_binary(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t a[3] = {row->n, row->a, row->b};
+    int64_t b[3] = {row->c & BENCH_OUTER ? 1 : row->n,
+                    row->c & BENCH_MIDDLE ? 1 : row->a,
+                    row->c & BENCH_INNER ? 1 : row->b};
+    bind_values(call, "grad_output", row->dtype, 3, a);
+    bind_values(call, "a", row->dtype, 3, a);
+    bind_values(call, "b", row->dtype, 3, b);
+    case_param(call, "function", "mul");
+}
+
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
     struct roped_error err = {.text = ""};
@@ -122,6 +144,8 @@ void bench_build(struct roped_call *call, const struct bench_row *row)
         int64_t x[2] = {row->n, row->a};
         bind_values(call, "x", row->dtype, 2, x);
         bind_values(call, "weight", row->dtype, 1, x + 1);
+    } else if (strcmp(row->op, "binary_backward") == 0) {
+        build_binary(call, row);
     } else {
         if (strcmp(row->op, "rope") == 0)
             build_rope(call, row);
