@@ -269,6 +269,8 @@ static void queue_close(struct roped_queue *queue)
                 (void)cudaEventDestroy(queue->mark[i]);
         if (queue->done)
             (void)cudaEventDestroy(queue->done);
+        if (queue->scratch)
+            (void)cudaFree(queue->scratch);
         if (queue->owns_stream && queue->stream)
             (void)cudaStreamDestroy(queue->stream);
     }
@@ -315,6 +317,28 @@ enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend, void *str
                                         struct roped_queue **out, struct roped_error *err)
 {
     return new_queue(backend, stream, false, out, err);
+}
+
+/*
+ * The first launch that needs it may be inside a capture, in which cudaMalloc
+ * is refused unless this thread says that it means it.
+ */
+enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, float **out,
+                                     struct roped_error *err)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (bytes > ROPED_CUDA_SCRATCH_BYTES)
+        return roped_fail(err, ROPED_INTERNAL, "a launch wants %lld bytes of scratch memory",
+                          (long long)bytes);
+    if (!queue->scratch) {
+        CHECK_RETURN(queue->backend, cudaThreadExchangeStreamCaptureMode(&mode), err);
+        cudaError_t code = cudaMalloc(&queue->scratch, ROPED_CUDA_SCRATCH_BYTES);
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+        if (code != cudaSuccess)
+            return roped_cuda_fail(queue->backend, code, "cudaMalloc", err);
+    }
+    *out = queue->scratch;
+    return ROPED_OK;
 }
 
 static enum roped_status upload(struct roped_queue *queue, void *device, const void *host,

@@ -34,8 +34,10 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
-                            "\"^[0-9]+(,[0-9]+){0,3}$\"");
+        buffer_printf(buffer,
+                      "{\"type\":\"string\",\"pattern\":"
+                      "\"^([0-9]+(,[0-9]+){0,%d})%s$\"",
+                      roped_param_ints(param) - 1, param->shape ? "?" : "");
         break;
     }
     describe_write_default(buffer, param);

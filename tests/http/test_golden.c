@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "http/harness.h"
+#include "kernel/reference.h"
 #include "wire/buffer.h"
 
 #include <roped/numeric.h>
@@ -22,6 +23,7 @@ struct run {
     struct tensor_file inputs, expected, answer;
     struct buffer query, json; /* "a=1&b=2", and v2's parameters */
     const char *op;
+    const char *function;                 /* of binary_backward */
     const struct roped_tensor *positions; /* or NULL: angles were given */
     double theta;
     int64_t rotary_dim;
@@ -115,6 +117,8 @@ static void add_params(struct run *run, const struct metadata *metadata,
             run->theta = strtod(metadata->value[i], NULL);
         if (strcmp(name, "rotary_dim") == 0)
             run->rotary_dim = strtoll(metadata->value[i], NULL, 10);
+        if (strcmp(name, "function") == 0)
+            run->function = metadata->value[i];
         if (strcmp(name, "style") == 0)
             run->is_gptj = strcmp(metadata->value[i], "gptj") == 0;
         if (strcmp(name, "source") == 0 || (has_own_angles && is_angle(name)))
@@ -201,11 +205,31 @@ static double angle_slack(const struct run *run,
                : 0;
 }
 
+/* Of a gradient that is a sum: the magnitudes of its terms, summed; NULL of
+ * others. Free it. */
+static double *magnitudes(const struct run *run, const char *output)
+{
+    static struct roped_call call;
+    struct roped_error err;
+    const struct roped_op *op = roped_op_find(run->op);
+    if (strcmp(run->op, "binary_backward") != 0)
+        return NULL;
+    roped_call_init(&call, op);
+    for (int i = 0; i < run->inputs.n; i++)
+        CHECK_OK(roped_call_bind(&call, run->inputs.name[i],
+                                 &run->inputs.tensor[i], &err),
+                 &err);
+    CHECK_OK(roped_call_set_text(&call, "function", run->function, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    return reference_binary_magnitudes(&call, roped_op_output(op, output));
+}
+
 static void compare_floats(const struct run *run, const char *name,
                            const struct roped_tensor *found,
-                           const struct roped_tensor *expected)
+                           const struct roped_tensor *expected,
+                           const double *magnitude)
 {
-    int64_t width = expected->dims[expected->rank - 1];
+    int64_t width = expected->rank ? expected->dims[expected->rank - 1] : 1;
     int64_t n = roped_tensor_elements(expected);
     for (int64_t row = 0; row < n; row += width) {
         double largest = 0;
@@ -215,7 +239,8 @@ static void compare_floats(const struct run *run, const char *name,
             double x = value_of(expected, row + j);
             double off = fabs(value_of(found, row + j) - x);
             double slack = 1e-6 + angle_slack(run, expected, row, j);
-            double allowed = unit_at(found->dtype, x) + slack * largest;
+            double scale = magnitude ? magnitude[row + j] : largest;
+            double allowed = unit_at(found->dtype, x) + slack * scale;
             if (off <= allowed)
                 continue;
             CHECK_FAIL("%s %s[%lld] is %.9g, expected %.9g within %.3g",
@@ -239,7 +264,9 @@ static void compare_tensor(const struct run *run, const char *name,
     if (!(ROPED_SET(expected->dtype) & ROPED_FP8S)) {
         /* outputs have the type of the first input: expectations are wider */
         CHECK_INT(found->dtype, run->inputs_dtype);
-        compare_floats(run, name, found, expected);
+        double *magnitude = magnitudes(run, name);
+        compare_floats(run, name, found, expected, magnitude);
+        free(magnitude);
         return;
     }
     CHECK_INT(found->dtype, expected->dtype);

@@ -63,6 +63,12 @@ TEST(the_check_finds_each_kind_of_defect)
     op = copy();
     op.in[0].doc = "";
     expect_defect(&op, "no doc");
+    op = copy();
+    op.param[0].shape = "rows";
+    expect_defect(&op, "no integers");
+    op = *roped_op_find("binary_backward");
+    op.param[1].shape = "c";
+    expect_defect(&op, "no input has the shape");
 }
 
 /* rmsnorm, with its x taken for a cache that comes back as itself. */

@@ -147,6 +147,29 @@ TEST(parameters_reach_the_operator)
     CHECK(!roped_call_gave(&call, "rotary_dim"));
 }
 
+TEST(shapes_are_lists)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,1],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "expected [2, 1]");
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,2],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[1].rank, 0);
+}
+
 TEST(refuses_bad_parameters_by_name)
 {
     refuse_params("[1]", "Unable to parse 'parameters': an array");
@@ -571,6 +594,7 @@ int main(void)
     RUN(reads_binary_tensors_at_any_offset);
     RUN(an_empty_tensor_is_a_tensor);
     RUN(parameters_reach_the_operator);
+    RUN(shapes_are_lists);
     RUN(refuses_bad_parameters_by_name);
     RUN(refuses_malformed_requests);
     RUN(the_id_is_echoed_whole_or_refused);
