@@ -434,7 +434,7 @@ TEST(rules_of_add_rmsnorm_are_kept)
     residual->rank = 2;
     residual->dims[0] = 2;
     residual->dims[1] = 8;
-    refuse(&sound, "", "'residual': leading dims are [2]", "rows of residual");
+    refuse(&sound, "", "'residual': leading dims [2]", "rows of residual");
     residual->dims[1] = 7;
     sound.file.tensor[0] = *residual;
     residual->dims[1] = 8;
