@@ -376,7 +376,7 @@ static void size_tiles(struct binary_work *work)
 
 static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
 {
-    struct tile_loop dim[ROPED_MAX_RANK];
+    struct tile_loop dim[ROPED_MAX_RANK] = {{0}};
     const struct tile_loop one = {.count = 1};
     int inner = plan->rank - 1, outer = plan->rank - 2;
     dim_loops(plan, work->sum_side, dim);
