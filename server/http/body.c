@@ -2,11 +2,13 @@
  * body.c - the body of a request on its way in: where each piece goes.
  *
  * With a Content-Length the block is taken at once, and a call is checked as
- * soon as its header is there. Chunked and compressed bodies say how long they
- * are at their end only: their block grows, and the call is checked then.
- * Either way the header ends at a multiple of DATA_ALIGNMENT in the block.
+ * soon as its header is there; so is a region's tensor. Chunked and compressed
+ * bodies say how long they are at their end only: their block grows, and the
+ * call is checked then. Either way the header ends at a multiple of
+ * DATA_ALIGNMENT in the block.
  */
 #include "http/daemon_internal.h"
+#include "http/handlers.h"
 #include "wire/inflate.h"
 #include "wire/safetensors.h"
 
@@ -23,9 +25,16 @@ static size_t place_behind(size_t header_bytes)
     return (DATA_ALIGNMENT - header_bytes % DATA_ALIGNMENT) % DATA_ALIGNMENT;
 }
 
-static bool is_call(const struct request *request)
+/* Safetensors or v2: what has a header that is read first. */
+static bool has_header(const struct request *request)
 {
     return request->match.route->body != ROUTE_BODY_JSON;
+}
+
+static bool is_safetensors(const struct request *request)
+{
+    enum route_body body = request->match.route->body;
+    return body == ROUTE_BODY_V1 || body == ROUTE_BODY_TENSOR;
 }
 
 static bool is_v2(const struct request *request)
@@ -127,8 +136,8 @@ static enum roped_status make_room(struct request *request, size_t bytes)
 
 /* ------------------------------------------------------------------ pieces */
 
-/* v1: once the length of the header is known, so is where the body goes. */
-static enum roped_status place_v1_body(struct request *request)
+/* Once the length of the header is known, so is where the body goes. */
+static enum roped_status place_safetensors(struct request *request)
 {
     uint64_t most =
         request->is_open_ended ? request->body_limit : request->content_length;
@@ -151,7 +160,7 @@ static enum roped_status receive_prefix(struct request *request,
     *taken = bytes < missing ? bytes : missing;
     memcpy(request->prefix + request->received, data, *taken);
     request->received += *taken;
-    return *taken == missing ? place_v1_body(request) : ROPED_OK;
+    return *taken == missing ? place_safetensors(request) : ROPED_OK;
 }
 
 /* Puts plain bytes of the body where they belong. */
@@ -166,8 +175,7 @@ static enum roped_status store(struct request *request, const char *data,
         return roped_fail(&request->error, ROPED_TOO_LARGE,
                           "body exceeds the maximum allowed %llu (%s)",
                           (unsigned long long)most, request->limit_name);
-    if (request->match.route->body == ROUTE_BODY_V1 &&
-        request->received < SAFETENSORS_PREFIX_BYTES)
+    if (is_safetensors(request) && request->received < SAFETENSORS_PREFIX_BYTES)
         status = receive_prefix(request, data, bytes, &taken);
     if (!status)
         status = make_room(request, bytes - taken);
@@ -186,10 +194,11 @@ static bool store_inflated(void *context, const char *data, size_t bytes)
     return store(request, data, bytes) == ROPED_OK;
 }
 
+/* A call or a tensor is checked as soon as that can be. */
 static enum roped_status decode(struct request *request)
 {
     request->is_decoded = true;
-    return call_decode(request);
+    return request->op ? call_decode(request) : region_decode(request);
 }
 
 enum roped_status body_receive(struct request *request, const char *data,
@@ -203,9 +212,9 @@ enum roped_status body_receive(struct request *request, const char *data,
         return status ? status : request->error.status; /* of the sink */
     }
     status = store(request, data, bytes);
-    bool has_header =
+    bool is_complete =
         request->header_bytes > 0 && request->received >= request->header_bytes;
-    if (!status && is_call(request) && has_header && !request->is_decoded &&
+    if (!status && has_header(request) && is_complete && !request->is_decoded &&
         !request->is_open_ended)
         status = decode(request);
     return status;
@@ -239,8 +248,8 @@ enum roped_status body_end(struct request *request)
 {
     enum roped_status status =
         request->is_open_ended ? end_open(request) : ROPED_OK;
-    if (status || !is_call(request) || request->is_decoded)
+    if (status || !has_header(request) || request->is_decoded)
         return status;
-    bool has_header = request->header_bytes > 0 || request->is_raw;
-    return has_header ? decode(request) : ROPED_OK;
+    return request->header_bytes > 0 || request->is_raw ? decode(request)
+                                                        : ROPED_OK;
 }

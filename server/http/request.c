@@ -10,6 +10,7 @@
 #include "http/request.h"
 
 #include "http/daemon_internal.h"
+#include "http/job.h"
 #include "http/reply.h"
 #include "wire/inflate.h"
 
@@ -38,7 +39,9 @@ struct request *request_new(struct daemon *daemon,
     pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
-    memset(request, 0, offsetof(struct request, header));
+    memset(request, 0,
+           offsetof(struct request, v2) +
+               offsetof(struct kserve_request, regions));
     request->daemon = daemon;
     request->connection = connection;
     request->method = method;
@@ -55,8 +58,11 @@ void request_free(struct request *request)
     inflater_free(request->inflater);
     memory_give(pool, &request->body);
     memory_give(pool, &request->json);
+    memory_give(pool, &request->values);
     memory_give(pool, &request->out);
     tables_give(exec_tables(daemon->exec), request->job.table);
+    regions_give(exec_regions(daemon->exec), request->region);
+    job_release_regions(request);
     pthread_mutex_lock(&daemon->requests_lock);
     request->next = daemon->free_requests;
     daemon->free_requests = request;
@@ -250,6 +256,16 @@ static bool admit_call(struct request *request)
     return body_begin(request) ? refuse_status(request) : true;
 }
 
+static bool admit_tensor(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    if (!check_size(request, daemon->config->max_body_bytes,
+                    "max_body_bytes") ||
+        !check_room(request))
+        return false;
+    return body_begin(request) ? refuse_status(request) : true;
+}
+
 static bool admit(struct request *request)
 {
     if (!check_framing(request) || !check_token(request) ||
@@ -262,6 +278,8 @@ static bool admit(struct request *request)
         if (!check_size(request, JSON_BODY_BYTES, "1 MiB for a document"))
             return false;
         return body_begin(request) ? refuse_status(request) : true;
+    case ROUTE_BODY_TENSOR:
+        return admit_tensor(request);
     case ROUTE_BODY_V1:
     case ROUTE_BODY_V2:
         return admit_call(request);

@@ -56,13 +56,12 @@ struct request {
     uint64_t content_length; /* of an open-ended body: known at its end */
     uint64_t received;       /* of a compressed body: inflated */
     bool has_length, is_chunked, is_compressed;
-    bool
-        is_open_ended; /* chunked or compressed: how long, it says at its end */
+    bool is_open_ended; /* chunked or compressed: its end says how long it is */
     uint64_t body_limit;
     const char *limit_name; /* for people */
     struct inflater *inflater;
-    unsigned char prefix[8]; /* v1: until its length field is complete */
-    size_t header_bytes;     /* v1: prefix + JSON; v2: JSON; 0: not known yet */
+    unsigned char prefix[8]; /* safetensors: until its length is complete */
+    size_t header_bytes;     /* prefix + JSON; v2: JSON; 0: not known yet */
     bool is_raw;             /* v2: no JSON, the body is the one input */
     size_t body_at;          /* where in the block the body starts */
     bool is_decoded;
@@ -72,12 +71,18 @@ struct request {
     const struct roped_op *op;
     enum metrics_transport transport;
     struct exec_job job;
-    struct kserve_request v2;
     bool has_fp8, fp8_as_u8;
-    struct memory_block json, out;
+    struct memory_block json, values, out;
+    uint32_t kept; /* bit i: output i stays in a region */
     size_t answer_at, answer_bytes;
+    route_handler_fn *answer; /* once the job has ended */
 
-    struct request *next;              /* free list */
+    struct region *region; /* of /v1/regions: held until the answer */
+
+    struct request *next; /* free list */
+
+    /* what a new request does not clear starts in here */
+    struct kserve_request v2;
     char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
 };
 
@@ -128,8 +133,8 @@ enum roped_status call_decode(struct request *request);
 /* Handler of calls: the body is complete. Starts the job. */
 void call_start(struct request *request);
 
-/* The job is done: answers. */
-void call_answer(struct request *request);
+/* call_demo.c: a job's task that computes a call of a demo model. */
+enum roped_status call_run_demo(struct exec_job *job);
 
 /* Counts a call of a known operator that was refused before it ran. */
 void call_count_refusal(struct request *request);

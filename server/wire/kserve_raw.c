@@ -6,6 +6,7 @@
 #include "wire/kserve.h"
 #include "wire/kserve_meta.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* The one input that must be given, or -1. */
@@ -63,7 +64,8 @@ enum roped_status kserve_read_raw(struct roped_call *call, void *data,
     struct roped_tensor tensor = {.data = data};
     int variable, port = only_input(call->op, err);
     int64_t fixed;
-    memset(out, 0, sizeof *out);
+    memset(out, 0, offsetof(struct kserve_request, regions));
+    out->regions.n = 0;
     out->binary_output = true;
     out->binary_bytes = bytes;
     if (port < 0)

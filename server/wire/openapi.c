@@ -8,6 +8,7 @@
 
 #include <roped/op.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #define SAFETENSORS_CONTENT                                                    \
@@ -34,8 +35,10 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
-                            "\"^[0-9]+(,[0-9]+){0,3}$\"");
+        buffer_printf(buffer,
+                      "{\"type\":\"string\",\"pattern\":"
+                      "\"^([0-9]+(,[0-9]+){0,%d})%s$\"",
+                      roped_param_ints(param) - 1, param->shape ? "?" : "");
         break;
     }
     describe_write_default(buffer, param);
@@ -67,6 +70,28 @@ static void write_query_parameter(struct buffer *buffer, const char *separator,
     buffer_text(buffer, ",\"schema\":");
 }
 
+/* Where tensors may be instead of in the body and in the answer. */
+static void write_places(struct buffer *buffer, const struct roped_op *op)
+{
+    static const char string[] = "{\"type\":\"string\"}}";
+    char name[ROPED_NAME_BYTES + 8];
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        snprintf(name, sizeof name, "from.%s", op->in[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that this input is in; shape. "
+                              "and dtype. with the input's name say what the "
+                              "region does not");
+        buffer_text(buffer, string);
+    }
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        snprintf(name, sizeof name, "into.%s", op->out[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that gets this output, which "
+                              "is not sent then");
+        buffer_text(buffer, string);
+    }
+}
+
 static void write_query(struct buffer *buffer, const struct roped_op *op)
 {
     buffer_text(buffer, ",\"parameters\":[");
@@ -86,7 +111,9 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     write_query_parameter(buffer, separator, "fp8",
                           "u8: name FP8 outputs U8, for readers without FP8");
     buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\",\"u8\"],"
-                        "\"default\":\"native\"}}]");
+                        "\"default\":\"native\"}}");
+    write_places(buffer, op);
+    buffer_text(buffer, "]");
 }
 
 static void write_op(struct buffer *buffer, const struct roped_op *op,
@@ -145,6 +172,10 @@ struct route {
     "\"content\":{\"application/json\":" SCHEMA_OF(                            \
         name) ",\"application/octet-stream\":{}}"
 
+#define REGION_CONTENT                                                         \
+    "\"content\":{\"application/x-safetensors\":{},\"application/octet-"       \
+    "stream\":{}}"
+
 /* clang-format off */
 static const struct route routes[] = {
     {"/", NULL, {{"get", "where to look", "200", TEXT_CONTENT}}},
@@ -154,6 +185,11 @@ static const struct route routes[] = {
         {"get", "one named table", "200", CONTENT_OF("Table")},
         {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
         {"delete", "forget a table", "200", JSON_CONTENT}}},
+    {"/v1/regions", NULL, {{"get", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
+    {"/v1/regions/{name}", "name", {
+        {"get", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
+        {"put", "make or replace a region: one tensor, or zeros", "2XX", CONTENT_OF("Region"), SAFETENSORS_CONTENT, true},
+        {"delete", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
     {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", CONTENT_OF("Server")}}},
     {"/v2/health/live", NULL, {{"get", "the process answers", "200", CONTENT_OF("Live")}}},
     {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", CONTENT_OF("Ready")}}},
@@ -180,6 +216,16 @@ static const struct route routes[] = {
     {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
     {"/v2/repository/models/{model}/load", "model", {{"post", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
     {"/v2/repository/models/{model}/unload", "model", {{"post", "refused: models are built in", "400", CONTENT_OF("Error")}}},
+    {"/v2/systemsharedmemory/status", NULL, {{"get", "the system regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "forget every system region", "200", NULL}}},
+    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "one system region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("SystemMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "forget one system region", "200", NULL}}},
+    {"/v2/cudasharedmemory/status", NULL, {{"get", "the cuda regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "forget every cuda region", "200", NULL}}},
+    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "one cuda region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "forget one cuda region", "200", NULL}}},
     {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
     {"/openapi.json", NULL, {{"get", "this document", "200", JSON_CONTENT}}},
 };
@@ -195,14 +241,32 @@ static void write_json_length(struct buffer *buffer)
                 "\",\"schema\":{\"type\":\"integer\",\"minimum\":0}}],");
 }
 
+/* What a region without a body is made of. */
+static void write_region_query(struct buffer *buffer)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    write_query_parameter(buffer, "", "bytes",
+                          "no body: this many zeros, plain bytes");
+    buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}");
+    write_query_parameter(buffer, ",", "dtype",
+                          "no body: zeros of this type, like BF16");
+    buffer_text(buffer, "{\"type\":\"string\"}}");
+    write_query_parameter(buffer, ",", "shape",
+                          "no body: dims of the zeros, like 4096,128");
+    buffer_text(buffer, "{\"type\":\"string\"}}],");
+}
+
 static void write_operation(struct buffer *buffer,
                             const struct operation *operation)
 {
     bool is_infer = operation->body && strstr(operation->body, "octet-stream");
+    bool is_region = operation->body && strstr(operation->body, "safetensors");
     buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
                   operation->summary);
     if (is_infer)
         write_json_length(buffer);
+    if (is_region)
+        write_region_query(buffer);
     if (operation->body)
         buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
                       operation->may_lack_body ? "false" : "true",

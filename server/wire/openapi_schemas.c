@@ -74,6 +74,16 @@ static const struct {
         ",'outputs':" ARRAY(REF("InferOutput")))},
     {"Table", FREE},
     {"Tables", OBJECT("'tables'", "'tables':" ARRAY(REF("Table")))},
+    {"Region", OBJECT("'name','kind','bytes'",
+        "'name':" STRING ",'kind':{'enum':['resident','system','cuda']},'bytes':" COUNT
+        ",'tensor':" STRING ",'dtype':" STRING ",'shape':" ARRAY(COUNT))},
+    {"Regions", OBJECT("'region_memory','used','regions'",
+        "'region_memory':" COUNT ",'used':" COUNT ",'regions':" ARRAY(REF("Region")))},
+    {"SystemMemory", OBJECT("'key','byte_size'",
+        "'key':" STRING ",'offset':" COUNT ",'byte_size':" COUNT)},
+    {"CudaMemory", OBJECT("'raw_handle','device_id','byte_size'",
+        "'raw_handle':" OBJECT("'b64'", "'b64':" STRING) ",'device_id':" COUNT ",'byte_size':" COUNT)},
+    {"SharedMemory", ARRAY(OBJECT("'name','byte_size'", "'name':" STRING ",'byte_size':" COUNT))},
     {"Operators", OBJECT("'operators'",
         "'operators':" ARRAY(OBJECT("'name','summary'", "'name':" STRING ",'summary':" STRING)))},
 };

@@ -51,9 +51,10 @@ static size_t aligned(int64_t bytes)
     return ((size_t)bytes + 255) / 256 * 256;
 }
 
+/* Of every tensor, and room for the copy's second half to start aligned. */
 static size_t call_bytes(const struct roped_call *call)
 {
-    size_t bytes = aligned((int64_t)roped_call_aux_bytes(call));
+    size_t bytes = 256 + aligned((int64_t)roped_call_aux_bytes(call));
     for (int i = 0; i < ROPED_MAX_INPUTS; i++)
         if (roped_tensor_given(&call->in[i]))
             bytes += aligned(roped_tensor_bytes(&call->in[i]));

@@ -171,7 +171,7 @@ TEST(chunked_bodies_are_bodies)
     chunked(&server, "/v1/rmsnorm", "", body, bytes - 1, 5000, 400, "error");
     chunked(&server, "/v1/rmsnorm", "", body, 100, 1, 400, "error");
     chunked(&server, "/v1/rmsnorm", "", body, 7, 1, 400, "ends before");
-    chunked(&server, "/v1/rmsnorm", "", body, 0, 1, 400, "ends before");
+    chunked(&server, "/v1/rmsnorm", "", body, 0, 1, 400, "missing tensor");
     chunked(&server, "/v1/rmsnorm", "", large, too_many, 4096, 413,
             "max_body_bytes");
     chunked(&server, "/v2/models/rmsnorm/infer", "", text, sizeof json - 1, 1,

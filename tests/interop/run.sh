@@ -85,7 +85,8 @@ prepare
 trap stop_all EXIT
 start plain
 export ROPED_INTEROP_ADDRESS=$address
-start demo --server_name triton --demo_models true --max_body_bytes 3g --host_bytes 6g --compress_answers true
+start demo --server_name triton --demo_models true --allow_client_shm true --compress_answers true \
+    --max_body_bytes 3g --host_bytes 6g
 export ROPED_INTEROP_DEMO_ADDRESS=$address
 export ROPED_INTEROP_BUILD=$build_dir
 status=0
