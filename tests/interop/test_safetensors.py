@@ -1,6 +1,7 @@
 """/v1 with requests and safetensors: one file there, one file back. BF16 and
 FP8 are ml_dtypes, which safetensors.numpy saves and cannot load."""
 
+import gzip
 import json
 import struct
 
@@ -106,3 +107,21 @@ def test_errors_name_what_is_wrong(address, tensors, params, phrase):
     response = requests.post(f"http://{address}/v1/rmsnorm", data=safetensors.numpy.save(tensors), params=params)
     assert response.status_code == 400
     assert phrase in response.json()["error"]
+
+
+@pytest.mark.parametrize("how", ["whole", "chunks", "gzip"])
+def test_regions(address, rng, how):
+    """Weights stay on the server; the calls that use them leave them out."""
+    weight, url = rows(rng, 1, 384)[0], f"http://{address}/v1/regions/weight_{how}"
+    body, headers = safetensors.numpy.save({"weight": weight}), {}
+    if how == "chunks":
+        body = iter([body[:100], body[100:101], body[101:]])
+    elif how == "gzip":
+        body, headers = gzip.compress(body), {"Content-Encoding": "gzip"}
+    response = requests.put(url, data=body, headers=headers)
+    assert response.status_code == 201, response.text
+    x = rows(rng, 7, 384)
+    out = load(call(address, "rmsnorm", {"x": x}, **{"from.weight": f"weight_{how}"}))
+    assert_close(out["y"], rmsnorm(x, weight))
+    assert (load(requests.get(url).content)["weight"] == weight).all()
+    assert requests.delete(url).status_code == 200
