@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 import tritonclient.http as triton
 
 PERF = Path(os.environ["ROPED_INTEROP_BUILD"]) / "interop" / "perf"
@@ -16,7 +17,18 @@ ENVIRONMENT = dict(os.environ, LD_LIBRARY_PATH=str(PERF / "nvidia/cuda_runtime/l
 
 def perf_analyzer(*arguments):
     command = [str(PERF / "bin/perf_analyzer"), *arguments]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
+
+
+def run_to_its_end(address, *arguments):
+    """Once in several hundred runs its main thread sleeps on though its workers
+    have all answers and have ended: then once more, if nothing is left here."""
+    for _ in range(3):
+        try:
+            return perf_analyzer(*arguments)
+        except subprocess.TimeoutExpired:
+            assert "\nroped_inflight_requests 0\n" in requests.get(f"http://{address}/metrics").text
+    pytest.fail("perf_analyzer does not come to an end")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,8 +42,8 @@ def runs():
 
 
 def measure(address, model, *arguments):
-    result = perf_analyzer(
-        "-m", model, "-u", address, "-i", "http", "--request-count", str(N_REQUESTS), *arguments,
+    result = run_to_its_end(
+        address, "-m", model, "-u", address, "-i", "http", "--request-count", str(N_REQUESTS), *arguments,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     client = re.search(r"Throughput: ([0-9.]+) infer/sec", result.stdout)
