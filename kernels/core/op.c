@@ -100,6 +100,13 @@ int roped_op_param(const struct roped_op *op, const char *name)
     return -1;
 }
 
+int roped_op_updates(const struct roped_op *op, int input)
+{
+    if (!(op->in[input].flags & ROPED_UPDATED))
+        return -1;
+    return roped_op_output(op, op->in[input].name);
+}
+
 static int type_index(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++)
@@ -356,6 +363,30 @@ static enum roped_status check_types(const struct roped_op *op,
     return ROPED_OK;
 }
 
+/* An updated input comes back as the output that shares its memory. */
+static enum roped_status check_updated(const struct roped_op *op, int input,
+                                       struct roped_error *err)
+{
+    const struct roped_port *port = &op->in[input];
+    if (!(port->flags & ROPED_UPDATED))
+        return ROPED_OK;
+    if (port->flags & ROPED_INDEX)
+        return defect(op, "both index and updated: input", port->name, err);
+    int output = roped_op_updates(op, input);
+    if (output < 0)
+        return defect(op, "no output for updated input", port->name, err);
+    const struct roped_port *out = &op->out[output];
+    bool is_optional = (port->flags & ROPED_OPTIONAL) != 0;
+    bool is_tied = out->requires_ && strcmp(out->requires_, port->name) == 0;
+    if (strcmp(out->shape, port->shape) != 0 ||
+        strcmp(out->type, port->type) != 0 || !out->in_place ||
+        strcmp(out->in_place, port->name) != 0 ||
+        (is_optional ? !is_tied : out->requires_ != NULL))
+        return defect(op, "not the same tensor: output and updated input",
+                      port->name, err);
+    return ROPED_OK;
+}
+
 enum roped_status roped_op_check(const struct roped_op *op,
                                  struct roped_error *err)
 {
@@ -371,6 +402,8 @@ enum roped_status roped_op_check(const struct roped_op *op,
         status = check_port(op, &op->in[i], err);
         if (!status && roped_op_input(op, op->in[i].name) != i)
             status = defect(op, "two inputs", op->in[i].name, err);
+        if (!status)
+            status = check_updated(op, i, err);
     }
     for (int i = 0; i < roped_op_outputs(op) && !status; i++) {
         status = check_port(op, &op->out[i], err);

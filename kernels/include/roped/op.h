@@ -46,9 +46,20 @@ enum {
 
 /* ------------------------------------------------------------ descriptor */
 
+/*
+ * ROPED_UPDATED: a call changes some entries of this input and keeps every
+ * other one bit for bit, like a KV cache. Its operator has an output of the
+ * same name, type and shape with in_place naming the input, and requires_ too
+ * where the input is optional. At launch in[].data and out[].data of the pair
+ * are the same memory: a kernel writes the entries it must and leaves
+ * the others alone. Whoever schedules the call provides that: memory that the
+ * server keeps is used where it is, and nothing is sent back; a tensor on the
+ * wire is copied to the output's place first and comes back whole.
+ */
 enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
-    ROPED_INDEX = 2     /* values are read on the host by plan */
+    ROPED_INDEX = 2,    /* values are read on the host by plan */
+    ROPED_UPDATED = 4   /* input that is written in place, see above */
 };
 
 /* A type variable: inputs that name it must agree; set is what it may be. */
@@ -178,6 +189,9 @@ ROPED_API int roped_op_forms(const struct roped_op *op); /* at least 1 */
 ROPED_API int roped_op_input(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_output(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_param(const struct roped_op *op, const char *name);
+
+/* Output that is this ROPED_UPDATED input after the call, or -1. */
+ROPED_API int roped_op_updates(const struct roped_op *op, int input);
 
 /* The set of types that this port may have. */
 ROPED_API uint32_t roped_op_types(const struct roped_op *op,
