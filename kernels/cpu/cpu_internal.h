@@ -21,7 +21,10 @@ struct roped_queue {
     double mark_seconds[ROPED_MAX_MARKS];
 };
 
-roped_launch_fn roped_cpu_rope, roped_cpu_rope_quantize, roped_cpu_rmsnorm;
+/* One launch function per operator: roped_cpu_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cpu_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
 
 enum roped_status cpu_build_table(struct roped_queue *queue,
                                   const struct roped_angles *angles,

@@ -32,7 +32,10 @@ struct roped_queue {
 enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err);
 
-roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
+/* One launch function per operator: roped_cuda_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
                                          const struct roped_angles *angles, int64_t first_row,

@@ -35,6 +35,14 @@ const struct bench_row bench_rows[] = {
     {"rope_quantize e4m3 GQA 8192 tokens",        "rope_quantize", BF16, 8192,  32, 8, 64, 64, true, BENCH_TABLE, 0.95},
     {"rope_quantize e4m3 GQA 65536 tokens",       "rope_quantize", BF16, 65536, 32, 8, 64, 64, true, BENCH_TABLE, 0.97},
     {"rope_quantize e4m3 GQA 8192 tokens neox",   "rope_quantize", BF16, 8192,  32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 1 token, 32+8 heads x 128", "qk_rmsnorm_rope", BF16, 1, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 4 tokens",             "qk_rmsnorm_rope", BF16, 4,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 128 tokens",           "qk_rmsnorm_rope", BF16, 128,   32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 2048 tokens",          "qk_rmsnorm_rope", BF16, 2048,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 65536 tokens",         "qk_rmsnorm_rope", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 65536 tokens gptj",    "qk_rmsnorm_rope", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 8192 tokens, 8+4 heads x 256, no table", "qk_rmsnorm_rope", BF16, 8192, 8, 4, 256, 0, false, BENCH_COMPUTE, 0},
+    {"qk_rmsnorm_rope f32 8192 tokens",           "qk_rmsnorm_rope", F32,  8192,  32, 8, 128, 0, false, BENCH_TABLE, 0},
     {"rmsnorm bf16 1x4096",      "rmsnorm", BF16, 1,      4096,  .goal = 0.85},
     {"rmsnorm bf16 64x4096",     "rmsnorm", BF16, 64,     4096,  .goal = 0.90},
     {"rmsnorm bf16 4096x4096",   "rmsnorm", BF16, 4096,   4096,  .goal = 0.96},
@@ -96,6 +104,14 @@ static void build_rope(struct roped_call *call, const struct bench_row *row)
         bind_positions(call, row->n);
 }
 
+static void build_qk_rmsnorm_rope(struct roped_call *call,
+                                  const struct bench_row *row)
+{
+    build_rope(call, row);
+    bind_values(call, "q_weight", row->dtype, 1, &row->c);
+    bind_values(call, "k_weight", row->dtype, 1, &row->c);
+}
+
 static void build_rope_quantize(struct roped_call *call,
                                 const struct bench_row *row)
 {
@@ -114,24 +130,32 @@ static void build_rope_quantize(struct roped_call *call,
     bind_positions(call, row->n);
 }
 
+static void build_rmsnorm(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t x[2] = {row->n, row->a};
+    bind_values(call, "x", row->dtype, 2, x);
+    bind_values(call, "weight", row->dtype, 1, x + 1);
+}
+
+static const struct {
+    const char *op;
+    void (*build)(struct roped_call *call, const struct bench_row *row);
+} builders[] = {{"rope", build_rope},
+                {"rope_quantize", build_rope_quantize},
+                {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
+                {"rmsnorm", build_rmsnorm}};
+
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
     struct roped_error err = {.text = ""};
     roped_call_init(call, roped_op_find(row->op));
-    if (strcmp(row->op, "rmsnorm") == 0) {
-        int64_t x[2] = {row->n, row->a};
-        bind_values(call, "x", row->dtype, 2, x);
-        bind_values(call, "weight", row->dtype, 1, x + 1);
-    } else {
-        if (strcmp(row->op, "rope") == 0)
-            build_rope(call, row);
-        else
-            build_rope_quantize(call, row);
-        if (row->is_gptj)
-            case_param(call, "style", "gptj");
-        if (row->angles == BENCH_COMPUTE)
-            case_param(call, "angles", "compute");
-    }
+    for (size_t i = 0; i < sizeof builders / sizeof *builders; i++)
+        if (strcmp(builders[i].op, row->op) == 0)
+            builders[i].build(call, row);
+    if (row->is_gptj)
+        case_param(call, "style", "gptj");
+    if (row->angles == BENCH_COMPUTE)
+        case_param(call, "angles", "compute");
     if (roped_call_resolve(call, &err)) {
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);

@@ -412,6 +412,26 @@ TEST(mixed_types_and_forms_are_named)
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
 
+TEST(rules_of_qk_rmsnorm_rope_are_kept)
+{
+    struct sound sound = make_sound(roped_op_find("qk_rmsnorm_rope"));
+    int64_t dims[3] = {3, 2, 8}, d = 8, wrong = 6;
+    file_add(&sound.file, "k_weight", ROPED_F32, 1, &d, floats);
+    refuse(&sound, "", "'k'", "k_weight without k");
+    file_add(&sound.file, "k", ROPED_F32, 3, dims, floats);
+    refuse(&sound, "", "q_weight", "weight of k alone");
+    file_add(&sound.file, "q_weight", ROPED_F32, 1, &d, floats);
+    accept(&sound, "");
+    refuse(&sound, "eps=-1", "eps", "eps");
+    sound = make_form(roped_op_find("qk_rmsnorm_rope"), 1);
+    file_add(&sound.file, "q_weight", ROPED_F32, 1, &wrong, floats);
+    refuse(&sound, "", "dim 0 is 6, expected d = 8", "weight of packed q");
+    sound = make_sound(roped_op_find("qk_rmsnorm_rope"));
+    sound.file.tensor[0].dtype = ROPED_BF16;
+    file_add(&sound.file, "q_weight", ROPED_F16, 1, &d, floats);
+    refuse(&sound, "", "q_weight", "type of q_weight");
+}
+
 /* --------------------------------------------------------- safetensors */
 
 static void post_text(const char *json, size_t data_bytes, const char *culprit)
@@ -613,6 +633,7 @@ int main(void)
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
+    RUN(rules_of_qk_rmsnorm_rope_are_kept);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);
