@@ -23,6 +23,7 @@ struct roped_backend {
     /* set at open */
     int device;
     int n_multiprocessors;
+    int can_overlap;
     struct roped_device_info info;
 
     atomic_bool is_broken;
@@ -133,6 +134,7 @@ static enum roped_status fill_backend(struct roped_backend *backend,
     CHECK_RETURN(backend, cudaDriverGetVersion(&driver), err);
     backend->device = options->device;
     backend->n_multiprocessors = found.multiProcessorCount;
+    backend->can_overlap = found.major >= 9;
     describe(&found, driver, &backend->info);
     if (!found.unifiedAddressing || !found.canMapHostMemory)
         return roped_fail(err, ROPED_DEVICE,
@@ -254,6 +256,7 @@ static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t s
     queue->backend = backend;
     queue->device = backend->device;
     queue->n_multiprocessors = backend->n_multiprocessors;
+    queue->can_overlap = backend->can_overlap;
     queue->stream = stream;
     queue->owns_stream = owns_stream;
     CHECK_GOTO(backend, cudaSetDevice(queue->device), err, failed);

@@ -15,6 +15,7 @@
 // Squares are summed in float32 (in double beyond 4,096 vectors). Where that overflows, or may
 // have lost the sum to underflow, the group sums once more in double, as the CPU backend always
 // does.
+#include "cuda/device/stream.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/dispatch.cuh"
@@ -303,6 +304,7 @@ __global__ void __launch_bounds__(norm_config<kThreads, kVectors>::kBlock,
                                   norm_config<kThreads, kVectors>::kMinBlocks)
     rmsnorm_kernel(const __grid_constant__ struct norm_args args)
 {
+    enter_stream();
     using config = norm_config<kThreads, kVectors>;
     int thread = threadIdx.x % kThreads;
     int64_t first = (int64_t)blockIdx.x * args.rows_per_group * config::kGroups;
@@ -338,6 +340,7 @@ template <typename T, bool kIsAligned>
 __global__ void __launch_bounds__(1024)
     rmsnorm_reread_kernel(const __grid_constant__ struct norm_args args)
 {
+    enter_stream();
     constexpr int kVec = kVecOf<T>;
     __shared__ float partial[32];
     __shared__ double exact_partial[32];

@@ -6,6 +6,7 @@
 // One pass: every byte of q and k is read once and written once; device/rotate.cuh has the mapping
 // of threads to pairs. The angles of a token (8 r bytes of a table, or 4 r bytes of frequencies
 // that stay in the cache) are read once per thread and serve all heads that it walks.
+#include "cuda/device/stream.cuh"
 #include "cuda/rotate_launch.cuh"
 
 struct rope_args {
@@ -41,6 +42,7 @@ template <typename T, int kUnit, int kAngles, int kRows, bool kIsOneHead>
 __global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
     rope_kernel(const __grid_constant__ struct rope_args args)
 {
+    enter_stream();
     same_type_sink<T, kUnit> sink = {args.to};
     rotate_block<T, kUnit, kAngles, kRows, kIsOneHead>(args.rotate, sink, blockIdx.x);
 }

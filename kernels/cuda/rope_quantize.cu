@@ -6,6 +6,7 @@
 // 16-byte loads, consecutive lanes at consecutive vectors, so that loads (512 bytes a warp) and
 // stores (256, or 128 from float32) are both whole sectors. Every byte is read once and written
 // once: 3 bytes per element from 16-bit types, 5 from float32.
+#include "cuda/device/stream.cuh"
 #include "cuda/device/fp8.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/rope_quantize.h"
@@ -117,6 +118,7 @@ template <typename T, int kUnit, int kAngles, int kRows>
 __global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
     rope_quantize_kernel(const __grid_constant__ struct quantize_args args)
 {
+    enter_stream();
     if (blockIdx.x >= args.rotate_columns) {
         quantize_nope<T>(args);
         return;
