@@ -322,6 +322,22 @@ static void bind_type_params(struct roped_call *call)
     }
 }
 
+/* Is this output asked for, and what it needs given? */
+static bool is_made(const struct roped_call *call,
+                    const struct roped_port *port)
+{
+    const struct roped_op *op = call->op;
+    int32_t is_true = 1;
+    if (port->requires_ &&
+        !roped_tensor_given(&call->in[roped_op_input(op, port->requires_)]))
+        return false;
+    if (port->when)
+        memcpy(&is_true,
+               call->params + op->param[roped_op_param(op, port->when)].offset,
+               sizeof is_true);
+    return is_true != 0;
+}
+
 static enum roped_status infer_output(struct roped_call *call, int output,
                                       struct roped_error *err)
 {
@@ -331,8 +347,7 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     struct roped_shape_pattern pattern;
     int64_t n_elements, n_bytes;
     int v = 0;
-    if (port->requires_ &&
-        !roped_tensor_given(&call->in[roped_op_input(op, port->requires_)]))
+    if (!is_made(call, port))
         return ROPED_OK;
     enum roped_status status =
         roped_port_pattern(port, call->form, &pattern, err);

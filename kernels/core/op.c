@@ -269,6 +269,11 @@ static enum roped_status check_output(const struct checked *checked,
     if (port->in_place && roped_op_input(checked->op, port->in_place) < 0)
         return defect(checked->op, "unknown in-place input of output",
                       port->name, err);
+    int when = port->when ? roped_op_param(checked->op, port->when) : -1;
+    if (port->when &&
+        (when < 0 || checked->op->param[when].kind != ROPED_PARAM_BOOL))
+        return defect(checked->op, "no bool parameter makes output", port->name,
+                      err);
     return ROPED_OK;
 }
 

@@ -12,6 +12,7 @@
 // from the number of tokens. Squares are summed in float32; where that overflows, or may have lost
 // the sum to underflow, once more in double, as the CPU backend always does.
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/stream.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/qk_rmsnorm_rope.h"
 
@@ -253,6 +254,7 @@ __global__ void __launch_bounds__(ROTATE_THREADS, kMinBlocks<kVectors, kRows>)
 {
     using unit = rotate_unit<T, kUnit>;
     constexpr int kUnits = kVectors / unit::kVectors;
+    enter_stream();
     const rotate_args &rotate = args.rotate;
     int lanes = 1 << args.lane_bits, lane = threadIdx.x & (lanes - 1);
     int64_t group = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> args.lane_bits;
@@ -337,6 +339,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     using unit = rotate_unit<T, kUnit>;
     __shared__ float partial[kMaxThreads / 32];
     __shared__ double exact_partial[kMaxThreads / 32];
+    enter_stream();
     const rotate_args &rotate = args.rotate;
     int threads = 1 << args.lane_bits, thread = threadIdx.x & (threads - 1);
     int64_t group = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> args.lane_bits;

@@ -43,6 +43,14 @@ const struct bench_row bench_rows[] = {
     {"qk_rmsnorm_rope bf16 65536 tokens gptj",    "qk_rmsnorm_rope", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
     {"qk_rmsnorm_rope bf16 8192 tokens, 8+4 heads x 256, no table", "qk_rmsnorm_rope", BF16, 8192, 8, 4, 256, 0, false, BENCH_COMPUTE, 0},
     {"qk_rmsnorm_rope f32 8192 tokens",           "qk_rmsnorm_rope", F32,  8192,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 1 token, 32+8 heads x 128", "rope_append", BF16, 1,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 8 tokens",                 "rope_append", BF16, 8,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 32 tokens",                "rope_append", BF16, 32,    32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 128 tokens",               "rope_append", BF16, 128,   32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 2048 tokens",              "rope_append", BF16, 2048,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 65536 tokens",             "rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 65536 tokens gptj",        "rope_append", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
+    {"rope_append f32 8192 tokens, no table",     "rope_append", F32,  8192,  32, 8, 128, 0, false, BENCH_COMPUTE, 0},
     {"rmsnorm bf16 1x4096",      "rmsnorm", BF16, 1,      4096,  .goal = 0.85},
     {"rmsnorm bf16 64x4096",     "rmsnorm", BF16, 64,     4096,  .goal = 0.90},
     {"rmsnorm bf16 4096x4096",   "rmsnorm", BF16, 4096,   4096,  .goal = 0.96},
@@ -57,6 +65,9 @@ const struct bench_row bench_rows[] = {
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
 
 static struct random_source source = {23};
+
+/* Entries of a cache per entry that a call writes. */
+enum { CACHE_SHARE = 2 };
 
 /* Large tensors repeat a random block: drawing each value takes minutes. */
 static void bind_values(struct roped_call *call, const char *name,
@@ -130,6 +141,31 @@ static void build_rope_quantize(struct roped_call *call,
     bind_positions(call, row->n);
 }
 
+/* Places of n tokens in a cache of twice as many, in no order: an odd factor
+ * permutes a power of two. */
+static int64_t place_of(int64_t token, int64_t n)
+{
+    int64_t places = 1;
+    while (places < n)
+        places *= 2;
+    return (token * 2654435761 & (places - 1)) % (CACHE_SHARE * n);
+}
+
+static void build_rope_append(struct roped_call *call,
+                              const struct bench_row *row)
+{
+    int64_t dims[3] = {row->n, row->b, row->c};
+    struct roped_tensor slots = case_tensor(&source, ROPED_I64, 1, &row->n, 0);
+    build_rope(call, row);
+    bind_values(call, "v", row->dtype, 3, dims);
+    dims[0] = CACHE_SHARE * row->n;
+    bind_values(call, "k_cache", row->dtype, 3, dims);
+    bind_values(call, "v_cache", row->dtype, 3, dims);
+    for (int64_t i = 0; i < row->n; i++)
+        ((int64_t *)slots.data)[i] = place_of(i, row->n);
+    case_bind(call, "slots", &slots);
+}
+
 static void build_rmsnorm(struct roped_call *call, const struct bench_row *row)
 {
     int64_t x[2] = {row->n, row->a};
@@ -143,6 +179,7 @@ static const struct {
 } builders[] = {{"rope", build_rope},
                 {"rope_quantize", build_rope_quantize},
                 {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
+                {"rope_append", build_rope_append},
                 {"rmsnorm", build_rmsnorm}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
@@ -160,4 +197,18 @@ void bench_build(struct roped_call *call, const struct bench_row *row)
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);
     }
+}
+
+int64_t bench_bytes(const struct roped_call *call)
+{
+    int64_t bytes = roped_call_bytes(call);
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *cache = &call->in[i];
+        if (!roped_tensor_given(cache) || roped_op_updates(call->op, i) < 0)
+            continue;
+        /* counted in and out; a call writes its share of it */
+        bytes -= 2 * roped_tensor_bytes(cache);
+        bytes += roped_tensor_bytes(cache) / CACHE_SHARE;
+    }
+    return bytes;
 }

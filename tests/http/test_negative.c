@@ -25,9 +25,16 @@ struct sound {
 
 static float floats[4096];
 static int64_t longs[64];
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
 
-static int64_t size_of(const char *symbol)
+static int64_t size_of(const struct sound *sound, const char *symbol)
 {
+    const char *form = sound->op->form[sound->form].name;
+    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
+        return 1;
+    if (form && strcmp(form, "bsd") == 0 &&
+        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
+        return 9; /* 3 batches of 3 */
     if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
         strcmp(symbol, "h") == 0)
         return 8;
@@ -51,9 +58,10 @@ static void add_input(struct sound *sound, int input)
     CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
         if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(pattern.dim[i].name);
+            dims[rank++] = size_of(sound, pattern.dim[i].name);
+    int64_t *indices = strcmp(port->name, "slots") == 0 ? counting : longs;
     file_add(&sound->file, port->name, is_index ? ROPED_I64 : ROPED_F32, rank,
-             dims, is_index ? (void *)longs : (void *)floats);
+             dims, is_index ? (void *)indices : (void *)floats);
 }
 
 static struct sound make_form(const struct roped_op *op, int form)
@@ -432,6 +440,47 @@ TEST(rules_of_qk_rmsnorm_rope_are_kept)
     refuse(&sound, "", "q_weight", "type of q_weight");
 }
 
+static struct roped_tensor *tensor_of(struct sound *sound, const char *name)
+{
+    int i = 0;
+    while (strcmp(sound->file.name[i], name) != 0)
+        i++;
+    return &sound->file.tensor[i];
+}
+
+TEST(slots_that_a_cache_has_not_are_named)
+{
+    static int64_t outside[3] = {0, 3, 1}, below[3] = {-2, 0, 1};
+    static int64_t twice[3] = {2, 1, 2}, none[3] = {-1, 2, -1};
+    struct sound sound = make_sound(roped_op_find("rope_append"));
+    struct roped_tensor *slots = tensor_of(&sound, "slots");
+    slots->data = none;
+    accept(&sound, "");
+    accept(&sound, "return_k=true");
+    slots->data = outside;
+    refuse(&sound, "", "slot 3 at index 1", "slot outside");
+    slots->data = below;
+    refuse(&sound, "", "slot -2 at index 0", "slot below");
+    slots->data = twice;
+    refuse(&sound, "", "slot 2 at index 2 is that of index 0", "two tokens");
+    slots->data = counting;
+    slots->dims[0] = 2;
+    refuse(&sound, "", "slots", "count of slots");
+    sound = make_sound(roped_op_find("rope_append"));
+    tensor_of(&sound, "k_cache")->dims[0] = 4;
+    refuse(&sound, "", "v_cache", "caches of unlike sizes");
+    sound = make_sound(roped_op_find("rope_append"));
+    tensor_of(&sound, "v_cache")->dtype = ROPED_BF16;
+    refuse(&sound, "", "v_cache", "type of a cache");
+    sound = make_form(roped_op_find("rope_append"), 1);
+    tensor_of(&sound, "k_cache")->dims[1] = 2;
+    tensor_of(&sound, "v_cache")->dims[1] = 2;
+    refuse(&sound, "", "dim 1 is 2, expected hk = 3", "heads of a cache");
+    sound = make_form(roped_op_find("rope_append"), 2);
+    tensor_of(&sound, "slots")->dims[0] = 8;
+    refuse(&sound, "", "dim 0 is 8, expected n = 9", "slots of batches");
+}
+
 /* --------------------------------------------------------- safetensors */
 
 static void post_text(const char *json, size_t data_bytes, const char *culprit)
@@ -634,6 +683,7 @@ int main(void)
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
     RUN(rules_of_qk_rmsnorm_rope_are_kept);
+    RUN(slots_that_a_cache_has_not_are_named);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);

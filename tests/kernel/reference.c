@@ -31,7 +31,7 @@ double reference_value(const struct roped_tensor *tensor, int64_t i)
     }
 }
 
-static int64_t index_value(const struct roped_tensor *tensor, int64_t i)
+int64_t reference_index(const struct roped_tensor *tensor, int64_t i)
 {
     if (tensor->dtype == ROPED_I32)
         return ((const int32_t *)tensor->data)[i];
@@ -195,14 +195,14 @@ static int64_t position_of(const struct angle_view *view, int64_t token,
             else
                 row = pair < s[0] ? 0 : pair < s[0] + s[1] ? 1 : 2;
         }
-        return index_value(view->positions, row * view->n_tokens + token);
+        return reference_index(view->positions, row * view->n_tokens + token);
     }
     if (roped_tensor_given(view->indptr)) {
         int64_t j = 0;
-        while (index_value(view->indptr, j + 1) <= token)
+        while (reference_index(view->indptr, j + 1) <= token)
             j++;
-        return index_value(view->offsets, j) + token -
-               index_value(view->indptr, j);
+        return reference_index(view->offsets, j) + token -
+               reference_index(view->indptr, j);
     }
     return view->offset + token % view->tokens_per_sequence;
 }
@@ -458,12 +458,19 @@ void reference_rmsnorm(const struct roped_call *call,
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
-    if (strcmp(call->op->name, "rmsnorm") == 0)
-        reference_rmsnorm(call, judge);
-    else if (strcmp(call->op->name, "rope") == 0)
-        reference_rope(call, judge);
-    else if (strcmp(call->op->name, "qk_rmsnorm_rope") == 0)
-        reference_qk_rmsnorm_rope(call, judge);
-    else
-        reference_rope_quantize(call, judge);
+    static const struct {
+        const char *op;
+        void (*judge)(const struct roped_call *call,
+                      struct reference_judge *judge);
+    } references[] = {{"rope", reference_rope},
+                      {"rope_quantize", reference_rope_quantize},
+                      {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
+                      {"rope_append", reference_rope_append},
+                      {"rmsnorm", reference_rmsnorm}};
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++)
+        if (strcmp(references[i].op, call->op->name) == 0) {
+            references[i].judge(call, judge);
+            return;
+        }
+    abort();
 }

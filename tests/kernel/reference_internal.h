@@ -7,6 +7,9 @@
 
 #include "kernel/reference.h"
 
+/* Element i of an I32 or I64 tensor. */
+int64_t reference_index(const struct roped_tensor *tensor, int64_t i);
+
 /*
  * Judges one element of a float output. scale is the magnitude that float32
  * arithmetic worked at (the row's largest, the pair's larger): 1e-6 of it is
@@ -79,5 +82,20 @@ void judge_rotated_rows(struct reference_judge *judge,
 /* Rows that do not rotate: copied bit for bit, or scaled to FP8. */
 void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
                        const struct head_rows *rows);
+
+/*
+ * What an operator that appends to caches leaves where it does not write:
+ * every element of out that has not been marked must be that of in.
+ */
+struct touched {
+    const struct roped_tensor *in, *out;
+    unsigned char *is_written; /* by element */
+};
+void touched_init(struct touched *touched, const struct roped_tensor *in,
+                  const struct roped_tensor *out);
+void touched_mark(struct touched *touched, int64_t first, int64_t n);
+/* Judges the rest and frees. */
+void touched_finish(struct touched *touched, struct reference_judge *judge,
+                    const char *name);
 
 #endif
