@@ -13,6 +13,10 @@
 
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #ifdef __CUDACC__
 #define APPEND_INLINE static __host__ __device__ __forceinline__
 #else
@@ -104,5 +108,9 @@ ROPED_MUST_CHECK enum roped_status append_plan(const struct roped_call *call,
 struct append_map append_map_bind(const struct roped_call *call,
                                   const struct append_map *planned,
                                   int first_port, const void *aux);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
