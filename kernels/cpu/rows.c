@@ -238,6 +238,12 @@ static void angles(float *c, float *s, double position,
 
 /* ------------------------------------------------------------------- norm */
 
+static void add(float *restrict x, const float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
 static double sum_of_squares(const float *x, int64_t n)
 {
     enum { LANES = 16 };
@@ -274,6 +280,7 @@ const struct cpu_rows PASTE(cpu_rows_, CPU_ISA) = {
     .rotate_neox = rotate_neox,
     .rotate_gptj = rotate_gptj,
     .angles = angles,
+    .add = add,
     .sum_of_squares = sum_of_squares,
     .normalize = normalize,
 };

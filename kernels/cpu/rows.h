@@ -46,6 +46,9 @@ struct cpu_rows {
                    const struct roped_angles *angles, float sin_sign,
                    int64_t n_pairs);
 
+    /* x[i] += y[i] */
+    void (*add)(float *x, const float *y, int64_t n);
+
     /* Sum of squares in double, in an order that depends on n alone. */
     double (*sum_of_squares)(const float *x, int64_t n);
 

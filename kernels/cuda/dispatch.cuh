@@ -40,9 +40,9 @@ static inline bool is_aligned(const void *pointer, uintptr_t bytes)
 template <typename Args>
 using kernel_fn = void(const Args);
 
-// Programmatic dependent launch, where the chip has it (sm_90): the blocks of the next kernel take
-// their places while the last ones of this kernel run, which saves 0.3 us of a launch of 1 us. A
-// kernel begins with enter_stream (device/stream.cuh), which waits for everything before it.
+// Programmatic dependent launch, where the chip has it (sm_90): the blocks of a kernel take their
+// places while the last ones of the kernel before run, which saves 0.3 us of a launch of 1 us.
+// Every kernel keeps the order of the stream itself (device/stream.cuh).
 //
 // n_blocks goes to grid.x, the only dimension without a small limit.
 template <typename Args>

@@ -1,90 +1,118 @@
 // rope_append.cu - rope_append on a CUDA device: q rotated to its output, k rotated to its slot of
 // the cache (and to an output where that is asked for), v copied to its slot, in one launch.
 //
-// A token's heads of q, k and v are rows of units (device/rotate.cuh) that threads share as in
-// rope; a value head is a row whose units do not rotate. A thread walks several rows of one token:
-// it finds the token's slot and angles once. Every byte is read once and written once.
-#include "cuda/device/stream.cuh"
+// A token's heads of q, k and v are one row of heads that threads share as in rope
+// (device/rotate.cuh): a value head is 16-byte units that do not rotate. A thread finds the
+// token's slot and angles once for all heads that it walks. Every byte is read once and written
+// once.
+#include "cuda/device/append.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/rope_append.h"
 
-enum { APPEND_MIN_BLOCKS = 2 }; // per multiprocessor: registers for more would not hold the loads
-
 struct append_args {
-    struct rotate_args rotate;
-    const void *v;
-    void *q_out;
-    void *k_out; // NULL: k is not returned
-    void *cache[2];
+    struct rotate_args rotate; // n_heads: of q, k and v
+    const char *v;             // less the heads of q and k
+    int32_t k_end;             // heads of q and k
+    int32_t returns_k;         // bool
+    int64_t to[2];             // bytes from q, and from k, to their outputs
+    char *cache[2];            // of k and v, less the heads before
     struct append_map map;
 };
 
-// Where a row goes: up to two places, each less the row's first element in its input.
-template <typename T, int kUnit>
-struct row_sink {
-    using unit = rotate_unit<T, kUnit>;
-    T *to[2]; // NULL: nowhere
+enum { APPEND_MIN_BLOCKS = 3 }; // per multiprocessor that registers leave room for
 
-    __device__ __forceinline__ void rest(bool, int64_t at, const typename unit::word &word) const
+// One head of one token: where it is, and where it goes.
+struct append_row {
+    const char *from;
+    int head;
+    bool is_v;
+};
+
+__device__ __forceinline__ append_row row_of(const append_args &args, uint32_t token, int head)
+{
+    const rotate_args &rotate = args.rotate;
+    append_row row = {rotate.from[0], head, head >= args.k_end};
+    uint32_t token_bytes = rotate.token_bytes[0];
+    if (head >= rotate.q_heads) {
+        row.from = rotate.from[1];
+        token_bytes = rotate.token_bytes[1];
+    }
+    if (row.is_v)
+        row.from = args.v;
+    row.from += (uint64_t)token * token_bytes + (int64_t)head * rotate.head_bytes;
+    return row;
+}
+
+// Elements of a value head that a thread copies: 16 bytes, or those of the scalar unit.
+template <typename T, int kUnit>
+__device__ __forceinline__ unit_place value_place(const unit_place &place, int unit)
+{
+    unit_place out = place;
+    if constexpr (kUnit != kUnitScalar) {
+        out.rotates = false;
+        out.at = unit * kVecOf<T>;
+        out.second = out.at + kVecOf<T> / 2;
+    }
+    return out;
+}
+
+// Writes a head to up to two places.
+template <typename T>
+struct append_sink {
+    static constexpr bool kMaySkip = false;
+    char *to[2]; // NULL: not there
+
+    __device__ __forceinline__ char *head(const char *, uint32_t, int) const
+    {
+        return nullptr;
+    }
+    template <int n>
+    __device__ __forceinline__ void rotated(char *, int, int at, const float (&x)[n]) const
     {
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (to[i])
-                *reinterpret_cast<typename unit::word *>(to[i] + at) = word;
+                store_floats(reinterpret_cast<T *>(to[i]) + at, x);
     }
-    __device__ __forceinline__ void rotated(bool is_k, int64_t at,
-                                            const float (&x)[unit::kVec]) const
+    template <typename, typename Word>
+    __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
     {
-        if constexpr (unit::kIsScalar)
-            rest(is_k, at, element<T>::from_float(x[0]));
-        else
-            rest(is_k, at, pack<T>(x));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (to[i])
+                *reinterpret_cast<Word *>(reinterpret_cast<T *>(to[i]) + at) = word;
     }
 };
 
-// One head of q, k or v of one token.
-struct append_row {
-    rotate_row row; // element in its input
-    int head;       // of k or v
-    bool is_v;
-};
-
-__device__ __forceinline__ append_row append_row_of(const append_args &args, int64_t token,
-                                                    int64_t head, bool exists)
+template <typename T>
+__device__ __forceinline__ append_sink<T> sink_of(const append_args &args, const append_row &row,
+                                                  int64_t cell)
 {
-    int64_t q_heads = args.rotate.heads[0], k_heads = args.rotate.heads[1];
-    append_row out;
-    out.is_v = head >= q_heads + k_heads;
-    if (out.is_v)
-        head -= k_heads;
-    out.row = row_of(args.rotate, token, head, exists);
-    out.head = (int)(head - q_heads);
-    return out;
+    append_sink<T> sink = {{nullptr, nullptr}};
+    char *from = const_cast<char *>(row.from);
+    if (row.head < args.rotate.q_heads) {
+        sink.to[0] = from + args.to[0];
+        return sink;
+    }
+    if (cell >= 0)
+        sink.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
+                     (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
+    if (args.returns_k && !row.is_v)
+        sink.to[1] = from + args.to[1];
+    return sink;
 }
 
 template <typename T, int kUnit>
-__device__ __forceinline__ void load_append_row(const append_args &args, const append_row &row,
-                                                const unit_place &place, row_words<T, kUnit> &out)
+__device__ __forceinline__ void copy_unit(const append_sink<T> &sink, const unit_place &place,
+                                          const unit_words<T, kUnit> &words)
 {
-    if (!row.row.exists)
-        return;
-    const void *from = row.is_v ? args.v : row.row.is_k ? args.rotate.from[1] : args.rotate.from[0];
-    load_word<T, kUnit>(from, row.row.first + place.at[0], out.word[0]);
-    if constexpr (rotate_unit<T, kUnit>::kVectors == 2)
-        if (place.has_second)
-            load_word<T, kUnit>(from, row.row.first + place.at[1], out.word[1]);
-}
-
-template <typename T, int kUnit>
-__device__ __forceinline__ row_sink<T, kUnit> sink_of(const append_args &args,
-                                                      const append_row &row, int64_t cell)
-{
-    if (!row.row.is_k)
-        return {{static_cast<T *>(args.q_out), nullptr}};
-    int64_t first = (cell + row.head * args.map.head_step) * args.rotate.head_dim;
-    T *cache = static_cast<T *>(row.is_v ? args.cache[1] : args.cache[0]);
-    T *out = row.is_v ? nullptr : static_cast<T *>(args.k_out);
-    return {{cell < 0 ? nullptr : cache + (first - row.row.first), out}};
+    if constexpr (kUnit == kUnitScalar) {
+        sink.template rest<T>(nullptr, 0, place.at, words.a);
+        if (place.rotates)
+            sink.template rest<T>(nullptr, 0, place.second, words.b);
+    } else {
+        sink.template rest<T>(nullptr, 0, place.at, words.word[0]);
+    }
 }
 
 // ------------------------------------------------------------------------------------ kernels
@@ -93,138 +121,154 @@ template <typename T, int kUnit, int kAngles, int kRows>
 __global__ void __launch_bounds__(ROTATE_THREADS, APPEND_MIN_BLOCKS)
     rope_append_kernel(const __grid_constant__ struct append_args args)
 {
-    using unit_type = rotate_unit<T, kUnit>;
-    enter_stream();
+    let_next_start();
     const rotate_args &rotate = args.rotate;
     int unit = blockIdx.z * blockDim.x + threadIdx.x;
-    int rest_units = (rotate.rest_vectors + unit_type::kVectors - 1) / unit_type::kVectors;
-    int64_t token = (int64_t)blockIdx.x * blockDim.z + threadIdx.z;
-    int64_t n_rows = rotate.heads[0] + 2 * rotate.heads[1];
-    int64_t step = (int64_t)gridDim.y * blockDim.y;
-    int64_t first = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
-    if (unit >= rotate.rotating_units + rest_units || token >= rotate.angles.rotary.n_tokens ||
-        first >= n_rows)
+    int head = rotate.first_head + blockIdx.y * blockDim.y + threadIdx.y;
+    int step = gridDim.y * blockDim.y;
+    uint32_t token = blockIdx.x * blockDim.z + threadIdx.z;
+    if (token >= rotate.n_tokens || head >= rotate.n_heads ||
+        unit >= rotate.rotating_units + rotate.rest_units)
         return;
     unit_place place = place_of<T, kUnit>(rotate, unit);
-    angle_values<unit_type::kPairs> angle;
-    int64_t cell = 0;
-    bool is_found = false;
-    for (; first < n_rows; first += kRows * step) {
-        append_row row[kRows];
-        row_words<T, kUnit> words[kRows];
+    append_row row[kRows];
 #pragma unroll
-        for (int r = 0; r < kRows; r++) {
-            row[r] = append_row_of(args, token, first + r * step, first + r * step < n_rows);
-            load_append_row<T, kUnit>(args, row[r], place, words[r]);
-        }
-        if (!is_found) { // not before: these loads depend on each other, those above on nothing
-            cell = append_cell(&args.map, token);
-            if (place.rotates) {
-                int64_t position =
-                    kAngles == kAnglesAny ? 0 : position_of<true>(rotate.angles, token, 0);
-                angles_of<kAngles>(rotate.angles, token, position, place.first_pair, angle);
-            }
-        }
-        is_found = true;
+    for (int r = 0; r < kRows; r++) {
+        row[r] = row_of(args, token, head + r * step);
+        row[r].from = compute_now(row[r].from);
+    }
+    wait_for_previous();
+    uint32_t position = 0;
+    if constexpr (kAngles != kAnglesAny)
+        position = short_position_of(rotate.angles, token);
+    unit_words<T, kUnit> words[kRows];
 #pragma unroll
-        for (int r = 0; r < kRows; r++) {
-            unit_place at = place;
-            at.rotates = place.rotates && !row[r].is_v;
-            finish_row<T, kUnit>(sink_of<T, kUnit>(args, row[r], cell), row[r].row, at, angle,
-                                 words[r]);
-        }
+    for (int r = 0; r < kRows; r++) {
+        unit_place at = row[r].is_v ? value_place<T, kUnit>(place, unit) : place;
+        if (r == 0 || row[r].head < rotate.n_heads)
+            load_unit<T, kUnit>(row[r].from, at, words[r]);
+    }
+    int64_t cell = cell_of(args.map, token);
+    angle_values<rotate_unit<T, kUnit>::kPairs> angle;
+    if (place.rotates)
+        angles_of<kAngles>(rotate.angles, token, position, place.first_pair, angle);
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+        if (r > 0 && row[r].head >= rotate.n_heads)
+            continue;
+        append_sink<T> sink = sink_of<T>(args, row[r], cell);
+        if (row[r].is_v)
+            copy_unit<T, kUnit>(sink, value_place<T, kUnit>(place, unit), words[r]);
+        else
+            finish_unit<T, kUnit>(sink, row[r].from, token, row[r].head, place, angle, words[r]);
     }
 }
 
 // ------------------------------------------------------------------------------------ launchers
 
-// Cut as rope is: one row per thread and small blocks for little work, eight loads in flight for
-// much.
-template <int kUnit>
-static struct rotate_shape choose_shape(const struct rotate_args *rotate, int units,
-                                        const struct roped_queue *queue)
+// Heads beyond a grid's height take more launches.
+static enum roped_status launch_shape(struct append_args *args, kernel_fn<append_args> *kernel,
+                                      const struct rotate_shape *shape, struct roped_queue *queue,
+                                      struct roped_error *err)
 {
-    int n_multiprocessors = queue->n_multiprocessors;
-    int64_t n_rows = rotate->heads[0] + 2 * rotate->heads[1];
-    int64_t n_tokens = rotate->angles.rotary.n_tokens;
-    int rows = rows_per_thread(n_tokens, units, n_rows, kRotateRows<kUnit>, n_multiprocessors);
-    int64_t n_threads = units * ceil_div(n_tokens * n_rows, rows);
-    return shape_heads(n_tokens, units, n_rows, rows, block_threads(n_threads, n_multiprocessors));
+    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
+        args->rotate.first_head = (int32_t)head;
+        status = start(queue, kernel, shape->block, shape->n_columns, shape->grid, *args, err);
+    }
+    return status;
 }
 
-template <typename T, int kUnit, int kAngles>
-static kernel_fn<append_args> *kernel_of(int rows)
-{
-    if (rows == 1) // decode: less code to fetch
-        return rope_append_kernel<T, kUnit, kAngles, 1>;
-    return rope_append_kernel<T, kUnit, kAngles, kRotateRows<kUnit>>;
-}
-
+// Cut as rope is.
 template <typename T, int kUnit>
 static enum roped_status launch_units(struct append_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    using unit = rotate_unit<T, kUnit>;
-    struct rotate_args *rotate = &args->rotate;
-    int units = rotate->rotating_units + (int)ceil_div(rotate->rest_vectors, unit::kVectors);
-    struct rotate_shape shape = choose_shape<kUnit>(rotate, units, queue);
-    kernel_fn<append_args> *kernel = rope_append_kernel<T, kUnit, kAnglesAny, kRotateRows<kUnit>>;
+    const struct rotate_args *rotate = &args->rotate;
+    int64_t n_units =
+        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
+    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
+    int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
+                   ? 1
+                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
+    kernel_fn<append_args> *kernel = rope_append_kernel<T, kUnit, kAnglesAny, 1>;
     if constexpr (kUnit != kUnitScalar) {
-        int kind = angle_kind_of(&rotate->angles, unit::kPairs);
         if (kind == kAnglesTable)
-            kernel = kernel_of<T, kUnit, kAnglesTable>(shape.rows);
+            kernel = rows == 1 ? rope_append_kernel<T, kUnit, kAnglesTable, 1>
+                               : rope_append_kernel<T, kUnit, kAnglesTable, ROTATE_ROWS>;
         else if (kind == kAnglesComputed)
-            kernel = kernel_of<T, kUnit, kAnglesComputed>(shape.rows);
+            kernel = rows == 1 ? rope_append_kernel<T, kUnit, kAnglesComputed, 1>
+                               : rope_append_kernel<T, kUnit, kAnglesComputed, ROTATE_ROWS>;
     }
-    return start(queue, kernel, shape.block, shape.n_columns, shape.grid, *args, err);
+    int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
+    return launch_shape(args, kernel, &shape, queue, err);
 }
 
+// rest_units starts as a count of elements.
 template <typename T>
-static enum roped_status launch_type(struct append_args *args, struct roped_queue *queue,
-                                     struct roped_error *err)
+static enum roped_status launch_type(struct append_args *args, int64_t head_dim,
+                                     struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
     const struct rope_rotary *rotary = &rotate->angles.rotary;
-    const void *pointers[] = {rotate->from[0], rotate->from[1], args->v,       args->q_out,
-                              args->k_out,     args->cache[0],  args->cache[1]};
-    bool has_vectors = can_use_vectors(rotary, rotate->head_dim, rotate->rotary_offset, kVec);
+    const void *pointers[] = {rotate->from[0], rotate->from[1], args->v, args->cache[0],
+                              args->cache[1]};
+    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec) &&
+                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
     for (const void *pointer : pointers)
         has_vectors = has_vectors && is_aligned(pointer, 16);
-    if (!has_vectors) {
-        rotate->rotating_units = (int32_t)rotary->n_pairs;
+    rotate->rotating_units = (int32_t)rotary->n_pairs;
+    if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
-    }
-    rotate->rest_vectors /= kVec;
-    if (rotary->style == ROPE_GPTJ) {
-        rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
+    rotate->rest_units /= kVec;
+    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
+    if (rotary->style == ROPE_GPTJ)
         return launch_units<T, kUnitGptj>(args, queue, err);
-    }
-    rotate->rotating_units = (int32_t)(rotary->n_pairs / kVec);
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
-// rest_vectors starts as a count of elements; launch_type knows the width of a vector.
+// Bytes from one to the other; 0 where there is no other.
+static int64_t bytes_between(const void *from, const void *to)
+{
+    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
+}
+
+// base less n heads, so that the head's number among all heads finds it.
+static char *less_heads(const void *base, int64_t n_bytes)
+{
+    return reinterpret_cast<char *>((uintptr_t)base - (uintptr_t)n_bytes);
+}
+
 static struct append_args args_of(const struct roped_call *call)
 {
     const struct rope_append_plan *plan =
         reinterpret_cast<const struct rope_append_plan *>(call->plan);
     const struct rope_plan *rope = &plan->rope;
+    const struct roped_tensor *in = call->in, *out = call->out;
+    const int64_t heads[2] = {rope->q_heads, rope->k_heads};
     struct append_args args = {};
-    args.rotate.angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
-    args.rotate.from[0] = call->in[ROPE_APPEND_Q].data;
-    args.rotate.from[1] = call->in[ROPE_APPEND_K].data;
-    args.rotate.heads[0] = rope->q_heads;
-    args.rotate.heads[1] = rope->k_heads;
-    args.rotate.head_dim = (int32_t)rope->head_dim;
-    args.rotate.rotary_offset = (int32_t)rope->rotary_offset;
-    args.rotate.rest_vectors = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
-    args.v = call->in[ROPE_APPEND_V].data;
-    args.q_out = call->out[ROPE_APPEND_Q_OUT].data;
-    args.k_out = call->out[ROPE_APPEND_K_OUT].data;
-    args.cache[0] = call->out[ROPE_APPEND_K_CACHE_OUT].data;
-    args.cache[1] = call->out[ROPE_APPEND_V_CACHE_OUT].data;
+    struct rotate_args *rotate = &args.rotate;
+    rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
+    set_rotate_tensors(rotate, in[ROPE_APPEND_Q].data, in[ROPE_APPEND_K].data, heads,
+                       rope->head_dim, roped_dtype_bytes(in[ROPE_APPEND_Q].dtype));
     args.map = rope_append_map(call, plan);
+    args.k_end = rotate->n_heads;
+    rotate->n_heads += rotate->n_heads - rotate->q_heads;
+    rotate->rotary_offset = (int32_t)rope->rotary_offset;
+    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
+    int64_t head_bytes = rotate->head_bytes;
+    int64_t step_bytes = args.map.head_step * head_bytes;
+    args.v = less_heads(in[ROPE_APPEND_V].data, args.k_end * head_bytes);
+    args.cache[0] = less_heads(out[ROPE_APPEND_K_CACHE_OUT].data, heads[0] * step_bytes);
+    args.cache[1] = less_heads(out[ROPE_APPEND_V_CACHE_OUT].data, args.k_end * step_bytes);
+    args.returns_k = roped_tensor_given(&out[ROPE_APPEND_K_OUT]);
+    args.to[0] = bytes_between(in[ROPE_APPEND_Q].data, out[ROPE_APPEND_Q_OUT].data);
+    args.to[1] = bytes_between(in[ROPE_APPEND_K].data, out[ROPE_APPEND_K_OUT].data);
     return args;
 }
 
@@ -234,11 +278,13 @@ extern "C" enum roped_status roped_cuda_rope_append(const struct roped_call *cal
 {
     const struct rope_plan *plan =
         &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
-    enum roped_status status = check_head_width("q", plan->head_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || plan->q_heads + plan->k_heads == 0)
+    int64_t n_heads = plan->q_heads + 2 * plan->k_heads;
+    enum roped_status status =
+        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
     struct append_args args = args_of(call);
     return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, queue, err);
+        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
     });
 }

@@ -1,7 +1,6 @@
 /*
  * append.h - where in a KV cache a token's key and value go: at a slot of its
- * own, or at an entry of a page that its request owns. Found from the index
- * tensors by plan, by CPU loops and by kernels alike.
+ * own, or at an entry of a page that its request owns.
  *
  * A cache is rows of one head each, here called cells: head h of token t goes
  * to cell append_cell(t) + h * head_step, whatever the layout.
@@ -15,12 +14,6 @@
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifdef __CUDACC__
-#define APPEND_INLINE static __host__ __device__ __forceinline__
-#else
-#define APPEND_INLINE static inline
 #endif
 
 enum append_kind {
@@ -48,12 +41,8 @@ struct append_map {
 };
 
 /* Plan reads tensors of a body, which start at any byte. */
-APPEND_INLINE int64_t append_index(const void *base, int64_t i, bool is_wide)
+static inline int64_t append_index(const void *base, int64_t i, bool is_wide)
 {
-#ifdef __CUDA_ARCH__
-    return is_wide ? __ldg((const long long *)base + i)
-                   : __ldg((const int *)base + i);
-#else
     int32_t narrow;
     int64_t wide;
     if (is_wide) {
@@ -62,11 +51,11 @@ APPEND_INLINE int64_t append_index(const void *base, int64_t i, bool is_wide)
     }
     memcpy(&narrow, (const char *)base + 4 * i, sizeof narrow);
     return narrow;
-#endif
 }
 
-/* First cell of a token, or -1: the caches take nothing of it. */
-APPEND_INLINE int64_t append_cell(const struct append_map *map, int64_t token)
+/* First cell of a token, or -1: the caches take nothing of it. On a CUDA
+ * device: cuda/device/append.cuh. */
+static inline int64_t append_cell(const struct append_map *map, int64_t token)
 {
     const void *slots = map->index[0];
     bool is_wide = map->kind != APPEND_SLOTS_I32;

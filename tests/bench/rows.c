@@ -60,6 +60,12 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm f32 32768x4096",   "rmsnorm", F32,  32768,  4096,  .goal = 0.98},
     {"rmsnorm bf16 16384x16384", "rmsnorm", BF16, 16384,  16384, .goal = 0.97},
     {"rmsnorm bf16 262144x128",  "rmsnorm", BF16, 262144, 128,   .goal = 0.95},
+    {"add_rmsnorm bf16 1x4096",      "add_rmsnorm", BF16, 1,      4096},
+    {"add_rmsnorm bf16 64x4096",     "add_rmsnorm", BF16, 64,     4096},
+    {"add_rmsnorm bf16 4096x4096",   "add_rmsnorm", BF16, 4096,   4096},
+    {"add_rmsnorm bf16 65536x4096",  "add_rmsnorm", BF16, 65536,  4096},
+    {"add_rmsnorm f32 32768x4096",   "add_rmsnorm", F32,  32768,  4096},
+    {"add_rmsnorm bf16 16384x16384", "add_rmsnorm", BF16, 16384,  16384},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -166,10 +172,12 @@ static void build_rope_append(struct roped_call *call,
     case_bind(call, "slots", &slots);
 }
 
-static void build_rmsnorm(struct roped_call *call, const struct bench_row *row)
+static void build_norm(struct roped_call *call, const struct bench_row *row)
 {
     int64_t x[2] = {row->n, row->a};
     bind_values(call, "x", row->dtype, 2, x);
+    if (roped_op_input(call->op, "residual") >= 0)
+        bind_values(call, "residual", row->dtype, 2, x);
     bind_values(call, "weight", row->dtype, 1, x + 1);
 }
 
@@ -180,7 +188,8 @@ static const struct {
                 {"rope_quantize", build_rope_quantize},
                 {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
                 {"rope_append", build_rope_append},
-                {"rmsnorm", build_rmsnorm}};
+                {"rmsnorm", build_norm},
+                {"add_rmsnorm", build_norm}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {

@@ -15,7 +15,7 @@ struct bench_row {
     int64_t n;          /* tokens or rows */
     int64_t a, b, c, d; /* rope: hq, hk, d, tokens per sequence (0: explicit
                            positions); rope_quantize: hq, hk, r, p;
-                           rmsnorm: h */
+                           norms: h */
     bool is_gptj;
     enum bench_angles angles;
     double goal; /* share of the copy to reach; 0: none stated */

@@ -481,6 +481,30 @@ TEST(slots_that_a_cache_has_not_are_named)
     refuse(&sound, "", "dim 0 is 8, expected n = 9", "slots of batches");
 }
 
+TEST(rules_of_add_rmsnorm_are_kept)
+{
+    struct sound sound = make_sound(roped_op_find("add_rmsnorm"));
+    struct roped_tensor *residual = &sound.file.tensor[1];
+    residual->dtype = ROPED_BF16;
+    refuse(&sound, "", "'residual': BF16, but T is F32", "type of residual");
+    residual->dtype = ROPED_F32;
+    residual->rank = 2;
+    residual->dims[0] = 2;
+    residual->dims[1] = 8;
+    refuse(&sound, "", "'residual': leading dims are [2]", "rows of residual");
+    residual->dims[1] = 7;
+    sound.file.tensor[0] = *residual;
+    residual->dims[1] = 8;
+    refuse(&sound, "", "'residual': dim 1 is 8, expected h = 7", "width");
+    residual->dims[1] = sound.file.tensor[0].dims[1] = 0;
+    refuse(&sound, "", "'x': dim 1 is 0", "no columns");
+    residual->dims[1] = sound.file.tensor[0].dims[1] = 8;
+    residual->dims[0] = sound.file.tensor[0].dims[0] = 0;
+    accept(&sound, "");
+    sound.file.n = 1;
+    refuse(&sound, "", "missing tensor 'residual'", "no residual");
+}
+
 /* --------------------------------------------------------- safetensors */
 
 static void post_text(const char *json, size_t data_bytes, const char *culprit)
@@ -684,6 +708,7 @@ int main(void)
     RUN(mixed_types_and_forms_are_named);
     RUN(rules_of_qk_rmsnorm_rope_are_kept);
     RUN(slots_that_a_cache_has_not_are_named);
+    RUN(rules_of_add_rmsnorm_are_kept);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);

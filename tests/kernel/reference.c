@@ -1,9 +1,8 @@
 /*
  * reference.c - the operators in float64, and how far a result may be off.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_rotary.h"
 
-#include "ops/rmsnorm.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/numeric.h>
@@ -85,7 +84,7 @@ static double round_to(double x, int mantissa, int min_exponent, double max)
     return rounded;
 }
 
-static void note(struct reference_judge *judge, double found, double exact,
+void judge_value(struct reference_judge *judge, double found, double exact,
                  double allowed, const char *what, int64_t i)
 {
     judge->n_checked++;
@@ -106,7 +105,7 @@ static void note(struct reference_judge *judge, double found, double exact,
 void judge_bits(struct reference_judge *judge, bool is_right, int64_t i,
                 const char *what)
 {
-    note(judge, is_right ? 0 : 1, 0, 0, what, i);
+    judge_value(judge, is_right ? 0 : 1, 0, 0, what, i);
 }
 
 double reference_unit(double x, enum roped_dtype dtype)
@@ -117,14 +116,12 @@ double reference_unit(double x, enum roped_dtype dtype)
     return unit_at(x, mantissa, min_exponent);
 }
 
-double reference_rounded(double x, enum roped_dtype dtype)
+double reference_round(double x, enum roped_dtype dtype)
 {
     int mantissa, min_exponent;
     double max;
-    if (dtype == ROPED_F32)
-        return (double)(float)x;
     format_of(dtype, &mantissa, &min_exponent, &max);
-    return round_to(x, mantissa, min_exponent, INFINITY);
+    return round_to(x, mantissa, min_exponent, max);
 }
 
 void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
@@ -135,7 +132,7 @@ void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     double found = reference_value(out, i);
     if (out->dtype == ROPED_F32) {
-        note(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
+        judge_value(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
         return;
     }
     double rounded = round_to(exact, mantissa, min_exponent, INFINITY);
@@ -143,12 +140,12 @@ void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
     if (fabs(rounded) > largest && isfinite(exact))
         rounded = copysign(INFINITY, exact);
     if (isinf(rounded) && isfinite(found) && fabs(exact) < largest * 1.001) {
-        note(judge, found, exact, unit_at(largest, mantissa, min_exponent),
-             what, i);
+        judge_value(judge, found, exact,
+                    unit_at(largest, mantissa, min_exponent), what, i);
         return;
     }
-    note(judge, found, rounded,
-         unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
+    judge_value(judge, found, rounded,
+                unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
 }
 
 void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
@@ -159,7 +156,7 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
     uint8_t code = ((const uint8_t *)out->data)[i];
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     if (isnan(exact)) {
-        note(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
+        judge_value(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
         return;
     }
     double found = reference_value(out, i);
@@ -169,14 +166,14 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
         /* a difference that cancels has float32's sign */
         bool same_zero = found != 0 || fabs(exact) <= 1e-6 * scale ||
                          signbit(exact) == ((code & 0x80) != 0);
-        note(judge, same_zero ? found : NAN, rounded, 0, what, i);
+        judge_value(judge, same_zero ? found : NAN, rounded, 0, what, i);
         return;
     }
     double unit = unit_at(clamped, mantissa, min_exponent);
     double to_midpoint = fabs(fabs(clamped - rounded) - unit / 2);
     bool is_tie = to_midpoint <= 1e-6 * fmax(scale, fabs(exact)) &&
                   fabs(found - rounded) <= unit * 1.0000001;
-    note(judge, is_tie ? rounded : found, rounded, 0, what, i);
+    judge_value(judge, is_tie ? rounded : found, rounded, 0, what, i);
 }
 
 /* --------------------------------------------------------------- rotation */
@@ -411,50 +408,6 @@ void reference_rope_quantize(const struct roped_call *call,
     }
 }
 
-/* ---------------------------------------------------------------- rmsnorm */
-
-void reference_rmsnorm(const struct roped_call *call,
-                       struct reference_judge *judge)
-{
-    const struct rmsnorm_params *params = (const void *)call->params;
-    const struct roped_tensor *x = &call->in[RMSNORM_X];
-    const struct roped_tensor *w = &call->in[RMSNORM_WEIGHT];
-    const struct roped_tensor *y = &call->out[RMSNORM_Y];
-    int64_t h = x->dims[x->rank - 1];
-    int64_t n_rows = roped_tensor_elements(x) / h;
-    bool is_hf = params->rounding == RMSNORM_ROUND_HF;
-    for (int64_t row = 0; row < n_rows; row++) {
-        double sum = 0, largest = 0;
-        for (int64_t j = 0; j < h; j++) {
-            double v = reference_value(x, row * h + j);
-            sum += v * v;
-        }
-        double s = 1 / sqrt(sum / (double)h + params->eps);
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s *
-                       (params->weight_bias + weight);
-            if (isfinite(v))
-                largest = fmax(largest, fabs(v));
-        }
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s;
-            /* hf: a tie of the first rounding may fall either way, which
-             * moves the product by one unit of the type more */
-            double slack = 0;
-            if (is_hf) {
-                slack = reference_unit(v, x->dtype) *
-                        fabs(params->weight_bias + weight);
-                v = reference_rounded(v, x->dtype);
-            }
-            judge_float(judge, y, row * h + j,
-                        v * (params->weight_bias + weight),
-                        largest + slack * 1e6, "y");
-        }
-    }
-}
-
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
@@ -466,7 +419,8 @@ void reference_judge(const struct roped_call *call,
                       {"rope_quantize", reference_rope_quantize},
                       {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
                       {"rope_append", reference_rope_append},
-                      {"rmsnorm", reference_rmsnorm}};
+                      {"rmsnorm", reference_rmsnorm},
+                      {"add_rmsnorm", reference_add_rmsnorm}};
     for (size_t i = 0; i < sizeof references / sizeof *references; i++)
         if (strcmp(references[i].op, call->op->name) == 0) {
             references[i].judge(call, judge);

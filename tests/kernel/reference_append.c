@@ -3,7 +3,7 @@
  * place of every token from the index tensors, and every other entry bit for
  * bit as it was.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_rotary.h"
 
 #include "ops/rope_append.h"
 

@@ -2,7 +2,7 @@
  * reference_qk.c - qk_rmsnorm_rope in float64: a head is normalised over its
  * whole width, weighted, and then rotated.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_rotary.h"
 
 #include "ops/qk_rmsnorm_rope.h"
 
@@ -36,7 +36,7 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
         double gain = rows->params->weight_bias + weight;
         double x = reference_value(rows->heads.in, at + i) * s;
         slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
-        y[i] = (is_hf ? reference_rounded(x, dtype) : x) * gain;
+        y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;
         if (isfinite(y[i]))
             largest = fmax(largest, fabs(y[i]));
     }

@@ -36,14 +36,16 @@ __device__ __forceinline__ uint32_t fp8x2_of(float a, float b, bool is_e5m2)
 #endif
 }
 
-// Stores n codes of x * scale; n is 1, or 4 or 8 with to aligned to n.
+// Stores n codes of x * scale in one access; to is aligned to n.
 template <int n>
 __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], float scale,
                                           bool is_e5m2)
 {
-    static_assert(n == 1 || n == 4 || n == 8, "whole words");
+    static_assert(n == 1 || n == 2 || n == 4 || n == 8, "whole words");
     if constexpr (n == 1) {
         *to = (uint8_t)fp8x2_of(x[0] * scale, 0.0f, is_e5m2);
+    } else if constexpr (n == 2) {
+        *reinterpret_cast<uint16_t *>(to) = (uint16_t)fp8x2_of(x[0] * scale, x[1] * scale, is_e5m2);
     } else {
         uint32_t word[n / 4];
 #pragma unroll
