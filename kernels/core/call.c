@@ -259,12 +259,12 @@ static enum roped_status bind_pack(struct roped_call *call, int input, int at,
     call->dim[i].is_pack = true;
     call->dim[i].rank = rank;
     call->dim[i].setter = input;
-    call->dim[i].size = 1;
-    for (int j = 0; j < rank; j++) {
-        call->dim[i].dims[j] = dims[j];
-        call->dim[i].size = dims[j] == 0 ? 0 : call->dim[i].size * dims[j];
-    }
-    return ROPED_OK;
+    struct roped_tensor leading = {.rank = rank};
+    int64_t n_bytes;
+    for (int j = 0; j < rank; j++)
+        call->dim[i].dims[j] = leading.dims[j] = dims[j];
+    return roped_tensor_size(&leading, call->op->in[input].name,
+                             &call->dim[i].size, &n_bytes, err);
 }
 
 static enum roped_status bind_shape(struct roped_call *call, int input,
@@ -307,9 +307,12 @@ static enum roped_status bind_type(struct roped_call *call, int input,
                       op->type[v].name, roped_dtype_name(call->type[v]));
 }
 
-static void bind_type_params(struct roped_call *call)
+/* What no input binds: types without a choice, and those of parameters. */
+static void bind_other_types(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
+    for (int v = 0; v < ROPED_MAX_TYPES; v++)
+        call->type[v] = roped_dtype_only(op->type[v].set);
     for (int i = 0; i < roped_op_params(op); i++) {
         int32_t dtype;
         int v = 0;
@@ -322,20 +325,46 @@ static void bind_type_params(struct roped_call *call)
     }
 }
 
-/* Is this output asked for, and what it needs given? */
-static bool is_made(const struct roped_call *call,
-                    const struct roped_port *port)
+/* Is this output made: is its input given, is its parameter true? */
+static bool is_made(const struct roped_call *call, const struct roped_port *out)
 {
-    const struct roped_op *op = call->op;
-    int32_t is_true = 1;
-    if (port->requires_ &&
-        !roped_tensor_given(&call->in[roped_op_input(op, port->requires_)]))
-        return false;
-    if (port->when)
-        memcpy(&is_true,
-               call->params + op->param[roped_op_param(op, port->when)].offset,
-               sizeof is_true);
+    int32_t is_true;
+    if (!out->requires_)
+        return true;
+    int input = roped_op_input(call->op, out->requires_);
+    if (input >= 0)
+        return roped_tensor_given(&call->in[input]);
+    int param = roped_op_param(call->op, out->requires_);
+    memcpy(&is_true, call->params + call->op->param[param].offset,
+           sizeof is_true);
     return is_true != 0;
+}
+
+/* Appends a dim that an input has bound, divided where the pattern says so. */
+static enum roped_status infer_dim(const struct roped_call *call,
+                                   const struct roped_dim_pattern *pattern,
+                                   struct roped_tensor *tensor,
+                                   struct roped_error *err)
+{
+    int bound = find_dim(call, pattern->name);
+    int64_t size = call->dim[bound].size, divisor;
+    if (pattern->by[0]) {
+        int param = roped_op_param(call->op, pattern->by);
+        memcpy(&divisor, call->params + call->op->param[param].offset,
+               sizeof divisor);
+        if (divisor == 0)
+            return ROPED_OK;
+        if (size % divisor)
+            return roped_fail(
+                err, ROPED_INVALID,
+                "parameter '%s': %lld, expected a divisor of %s = %lld (set "
+                "by '%s')",
+                pattern->by, (long long)divisor, pattern->name, (long long)size,
+                call->op->in[call->dim[bound].setter].name);
+        size /= divisor;
+    }
+    tensor->dims[tensor->rank++] = size;
+    return ROPED_OK;
 }
 
 static enum roped_status infer_output(struct roped_call *call, int output,
@@ -351,19 +380,20 @@ static enum roped_status infer_output(struct roped_call *call, int output,
         return ROPED_OK;
     enum roped_status status =
         roped_port_pattern(port, call->form, &pattern, err);
+    for (int i = 0; i < pattern.count && !status; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        if (!dim->name[0]) {
+            tensor->dims[tensor->rank++] = dim->size;
+        } else if (!dim->is_pack) {
+            status = infer_dim(call, dim, tensor, err);
+        } else {
+            int bound = find_dim(call, dim->name);
+            for (int j = 0; j < call->dim[bound].rank; j++)
+                tensor->dims[tensor->rank++] = call->dim[bound].dims[j];
+        }
+    }
     if (status)
         return status;
-    for (int i = 0; i < pattern.count; i++) {
-        const struct roped_dim_pattern *dim = &pattern.dim[i];
-        int bound = find_dim(call, dim->name);
-        if (!dim->is_pack) {
-            tensor->dims[tensor->rank++] =
-                dim->name[0] ? call->dim[bound].size : dim->size;
-            continue;
-        }
-        for (int j = 0; j < call->dim[bound].rank; j++)
-            tensor->dims[tensor->rank++] = call->dim[bound].dims[j];
-    }
     while (strcmp(op->type[v].name, port->type) != 0)
         v++;
     tensor->dtype = call->type[v];
@@ -381,9 +411,8 @@ enum roped_status roped_call_resolve(struct roped_call *call,
             return roped_fail(err, ROPED_INVALID, "missing tensor '%s'",
                               op->in[i].name);
     call->n_dims = 0;
-    memset(call->type, 0, sizeof call->type);
     memset(call->out, 0, sizeof call->out);
-    bind_type_params(call);
+    bind_other_types(call);
     enum roped_status status = choose_form(call, err);
     for (int i = 0; i < n_inputs && !status; i++) {
         if (!roped_tensor_given(&call->in[i]))

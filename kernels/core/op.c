@@ -142,26 +142,42 @@ static const char *alternative(const char *shape, int form)
     return shape;
 }
 
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Copies the word at *text and moves *text behind it; false: none, too long. */
+static bool read_word(const char **text, char *word, size_t bytes)
+{
+    size_t length = 0;
+    for (; is_word(**text); (*text)++) {
+        if (length + 1 >= bytes)
+            return false;
+        word[length++] = **text;
+    }
+    return length > 0;
+}
+
 /* Reads one dim at *text into *dim and moves *text behind it. */
 static bool read_dim(const char **text, struct roped_dim_pattern *dim)
 {
     const char *at = *text;
-    size_t length = 0;
     memset(dim, 0, sizeof *dim);
     if (strncmp(at, "...", 3) == 0) {
         dim->is_pack = true;
         at += 3;
     }
-    for (; *at >= '0' && *at <= '9' && !dim->is_pack && length == 0; at++)
+    for (; *at >= '0' && *at <= '9' && !dim->is_pack; at++)
         dim->size = dim->size * 10 + (*at - '0');
-    for (; (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9'); at++) {
-        if (length + 1 >= sizeof dim->name)
-            return false;
-        dim->name[length++] = *at;
+    bool is_fixed = at != *text && !dim->is_pack;
+    bool is_named = read_word(&at, dim->name, sizeof dim->name);
+    if (is_named && !dim->is_pack && *at == '/') {
+        at++;
+        is_named = read_word(&at, dim->by, sizeof dim->by);
     }
-    bool has_moved = at != *text;
     *text = at;
-    return has_moved && (length > 0 || !dim->is_pack);
+    return is_named || (is_fixed && !is_word(*at));
 }
 
 enum roped_status roped_port_pattern(const struct roped_port *port, int form,
@@ -241,6 +257,9 @@ static enum roped_status check_input(struct checked *checked,
         return status;
     for (int i = 0; i < pattern.count; i++) {
         const char *name = pattern.dim[i].name;
+        if (pattern.dim[i].by[0])
+            return defect(checked->op, "a quotient in the shape of input",
+                          port->name, err);
         if (!name[0] || is_bound(checked, name))
             continue;
         if (checked->n_bound == ROPED_MAX_DIMS)
@@ -251,6 +270,21 @@ static enum roped_status check_input(struct checked *checked,
     return ROPED_OK;
 }
 
+static bool is_divisor(const struct roped_op *op, const char *name)
+{
+    int i = roped_op_param(op, name);
+    return i >= 0 && op->param[i].kind == ROPED_PARAM_INT &&
+           !(op->param[i].flags & ROPED_NO_DEFAULT) && op->param[i].min >= 0 &&
+           op->param[i].max > 0;
+}
+
+static bool can_require(const struct roped_op *op, const char *name)
+{
+    int i = roped_op_param(op, name);
+    return roped_op_input(op, name) >= 0 ||
+           (i >= 0 && op->param[i].kind == ROPED_PARAM_BOOL);
+}
+
 static enum roped_status check_output(const struct checked *checked,
                                       const struct roped_port *port, int form,
                                       struct roped_error *err)
@@ -259,21 +293,21 @@ static enum roped_status check_output(const struct checked *checked,
     enum roped_status status = roped_port_pattern(port, form, &pattern, err);
     if (status)
         return status;
-    for (int i = 0; i < pattern.count; i++)
-        if (pattern.dim[i].name[0] && !is_bound(checked, pattern.dim[i].name))
+    for (int i = 0; i < pattern.count; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        if (dim->name[0] && !is_bound(checked, dim->name))
             return defect(checked->op, "no input binds a dim of output",
                           port->name, err);
-    if (port->requires_ && roped_op_input(checked->op, port->requires_) < 0)
-        return defect(checked->op, "unknown input required by output",
+        if (dim->by[0] && !is_divisor(checked->op, dim->by))
+            return defect(checked->op, "no divisor for a dim of output",
+                          port->name, err);
+    }
+    if (port->requires_ && !can_require(checked->op, port->requires_))
+        return defect(checked->op, "nothing of the name required by output",
                       port->name, err);
     if (port->in_place && roped_op_input(checked->op, port->in_place) < 0)
         return defect(checked->op, "unknown in-place input of output",
                       port->name, err);
-    int when = port->when ? roped_op_param(checked->op, port->when) : -1;
-    if (port->when &&
-        (when < 0 || checked->op->param[when].kind != ROPED_PARAM_BOOL))
-        return defect(checked->op, "no bool parameter makes output", port->name,
-                      err);
     return ROPED_OK;
 }
 
@@ -355,7 +389,8 @@ static enum roped_status check_types(const struct roped_op *op,
                                      struct roped_error *err)
 {
     for (int o = 0; o < roped_op_outputs(op); o++) {
-        bool has_source = false;
+        uint32_t set = roped_op_types(op, &op->out[o]);
+        bool has_source = roped_dtype_only(set) != ROPED_NO_DTYPE;
         for (int i = 0; i < roped_op_inputs(op); i++)
             has_source |= strcmp(op->in[i].type, op->out[o].type) == 0;
         for (int i = 0; i < roped_op_params(op); i++)

@@ -7,7 +7,7 @@
 #define ROPED_CPU_NORM_H
 
 #include "cpu/cpu_internal.h"
-#include "ops/rmsnorm.h"
+#include "ops/rmsnorm_quantize.h"
 
 struct cpu_norm {
     const struct rmsnorm_plan *plan;
@@ -18,6 +18,10 @@ struct cpu_norm {
     /* (optional, both or none) z = x + residual is normalised, and stored */
     const struct roped_tensor *residual;
     const struct roped_tensor *residual_out;
+
+    /* (optional) y is FP8 */
+    const struct rmsnorm_quantize_plan *quantize;
+    float *scales; /* NULL where the scale is given */
 };
 
 /* Normalises every row, over the threads of the backend. */

@@ -244,6 +244,24 @@ static void add(float *restrict x, const float *restrict y, int64_t n)
         x[i] += y[i];
 }
 
+static void divide(float *x, float divisor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= divisor;
+}
+
+/* Magnitudes of floats are ordered as their bits are. */
+static float largest(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t magnitude = roped_float_bits(x[i]) & 0x7FFFFFFFu;
+        uint32_t candidate = magnitude > 0x7F800000u ? 0 : magnitude;
+        most = candidate > most ? candidate : most;
+    }
+    return roped_bits_float(most);
+}
+
 static double sum_of_squares(const float *x, int64_t n)
 {
     enum { LANES = 16 };
@@ -281,6 +299,8 @@ const struct cpu_rows PASTE(cpu_rows_, CPU_ISA) = {
     .rotate_gptj = rotate_gptj,
     .angles = angles,
     .add = add,
+    .divide = divide,
+    .largest = largest,
     .sum_of_squares = sum_of_squares,
     .normalize = normalize,
 };

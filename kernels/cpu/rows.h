@@ -46,8 +46,12 @@ struct cpu_rows {
                    const struct roped_angles *angles, float sin_sign,
                    int64_t n_pairs);
 
-    /* x[i] += y[i] */
+    /* x[i] += y[i]; x[i] /= divisor, correctly rounded */
     void (*add)(float *x, const float *y, int64_t n);
+    void (*divide)(float *x, float divisor, int64_t n);
+
+    /* Largest |x[i]| that is not NaN, 0 where there is none. */
+    float (*largest)(const float *x, int64_t n);
 
     /* Sum of squares in double, in an order that depends on n alone. */
     double (*sum_of_squares)(const float *x, int64_t n);

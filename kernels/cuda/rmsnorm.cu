@@ -13,6 +13,7 @@ extern "C" enum roped_status roped_cuda_rmsnorm(const struct roped_call *call,
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return launch_norm<norm_kind<T, kFromX>>(&args, has_vectors<T>(&args, 16), queue, err);
+        return launch_norm<norm_kind<T, kFromX, kToFloats>>(&args, has_vectors<T>(&args, 16), queue,
+                                                            err);
     });
 }

@@ -100,7 +100,7 @@ const struct roped_op roped_op_rope_append = {
     },
     .out = {
         [ROPE_APPEND_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, .in_place = "q", .doc = "q, rotated; of tokens without a slot too"},
-        [ROPE_APPEND_K_OUT] = {"k", "T", ROPE_HEADS_K_SHAPE, .requires_ = "k", .when = "return_k", .in_place = "k", .doc = "k, rotated, where return_k asks for it"},
+        [ROPE_APPEND_K_OUT] = {"k", "T", ROPE_HEADS_K_SHAPE, .requires_ = "return_k", .in_place = "k", .doc = "k, rotated, where return_k asks for it"},
         [ROPE_APPEND_K_CACHE_OUT] = {"k_cache", "T", CACHE_SHAPE, .in_place = "k_cache", .doc = "k_cache with the keys of this call"},
         [ROPE_APPEND_V_CACHE_OUT] = {"v_cache", "T", CACHE_SHAPE, .in_place = "v_cache", .doc = "v_cache with the values of this call"},
     },

@@ -189,7 +189,8 @@ static const struct {
                 {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
                 {"rope_append", build_rope_append},
                 {"rmsnorm", build_norm},
-                {"add_rmsnorm", build_norm}};
+                {"add_rmsnorm", build_norm},
+                {"rmsnorm_quantize", build_norm}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {

@@ -420,67 +420,6 @@ TEST(mixed_types_and_forms_are_named)
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
 
-TEST(rules_of_qk_rmsnorm_rope_are_kept)
-{
-    struct sound sound = make_sound(roped_op_find("qk_rmsnorm_rope"));
-    int64_t dims[3] = {3, 2, 8}, d = 8, wrong = 6;
-    file_add(&sound.file, "k_weight", ROPED_F32, 1, &d, floats);
-    refuse(&sound, "", "'k'", "k_weight without k");
-    file_add(&sound.file, "k", ROPED_F32, 3, dims, floats);
-    refuse(&sound, "", "q_weight", "weight of k alone");
-    file_add(&sound.file, "q_weight", ROPED_F32, 1, &d, floats);
-    accept(&sound, "");
-    refuse(&sound, "eps=-1", "eps", "eps");
-    sound = make_form(roped_op_find("qk_rmsnorm_rope"), 1);
-    file_add(&sound.file, "q_weight", ROPED_F32, 1, &wrong, floats);
-    refuse(&sound, "", "dim 0 is 6, expected d = 8", "weight of packed q");
-    sound = make_sound(roped_op_find("qk_rmsnorm_rope"));
-    sound.file.tensor[0].dtype = ROPED_BF16;
-    file_add(&sound.file, "q_weight", ROPED_F16, 1, &d, floats);
-    refuse(&sound, "", "q_weight", "type of q_weight");
-}
-
-static struct roped_tensor *tensor_of(struct sound *sound, const char *name)
-{
-    int i = 0;
-    while (strcmp(sound->file.name[i], name) != 0)
-        i++;
-    return &sound->file.tensor[i];
-}
-
-TEST(slots_that_a_cache_has_not_are_named)
-{
-    static int64_t outside[3] = {0, 3, 1}, below[3] = {-2, 0, 1};
-    static int64_t twice[3] = {2, 1, 2}, none[3] = {-1, 2, -1};
-    struct sound sound = make_sound(roped_op_find("rope_append"));
-    struct roped_tensor *slots = tensor_of(&sound, "slots");
-    slots->data = none;
-    accept(&sound, "");
-    accept(&sound, "return_k=true");
-    slots->data = outside;
-    refuse(&sound, "", "slot 3 at index 1", "slot outside");
-    slots->data = below;
-    refuse(&sound, "", "slot -2 at index 0", "slot below");
-    slots->data = twice;
-    refuse(&sound, "", "slot 2 at index 2 is that of index 0", "two tokens");
-    slots->data = counting;
-    slots->dims[0] = 2;
-    refuse(&sound, "", "slots", "count of slots");
-    sound = make_sound(roped_op_find("rope_append"));
-    tensor_of(&sound, "k_cache")->dims[0] = 4;
-    refuse(&sound, "", "v_cache", "caches of unlike sizes");
-    sound = make_sound(roped_op_find("rope_append"));
-    tensor_of(&sound, "v_cache")->dtype = ROPED_BF16;
-    refuse(&sound, "", "v_cache", "type of a cache");
-    sound = make_form(roped_op_find("rope_append"), 1);
-    tensor_of(&sound, "k_cache")->dims[1] = 2;
-    tensor_of(&sound, "v_cache")->dims[1] = 2;
-    refuse(&sound, "", "dim 1 is 2, expected hk = 3", "heads of a cache");
-    sound = make_form(roped_op_find("rope_append"), 2);
-    tensor_of(&sound, "slots")->dims[0] = 8;
-    refuse(&sound, "", "dim 0 is 8, expected n = 9", "slots of batches");
-}
-
 TEST(rules_of_add_rmsnorm_are_kept)
 {
     struct sound sound = make_sound(roped_op_find("add_rmsnorm"));
@@ -706,8 +645,6 @@ int main(void)
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
-    RUN(rules_of_qk_rmsnorm_rope_are_kept);
-    RUN(slots_that_a_cache_has_not_are_named);
     RUN(rules_of_add_rmsnorm_are_kept);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);

@@ -420,7 +420,8 @@ void reference_judge(const struct roped_call *call,
                       {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
                       {"rope_append", reference_rope_append},
                       {"rmsnorm", reference_rmsnorm},
-                      {"add_rmsnorm", reference_add_rmsnorm}};
+                      {"add_rmsnorm", reference_add_rmsnorm},
+                      {"rmsnorm_quantize", reference_rmsnorm_quantize}};
     for (size_t i = 0; i < sizeof references / sizeof *references; i++)
         if (strcmp(references[i].op, call->op->name) == 0) {
             references[i].judge(call, judge);

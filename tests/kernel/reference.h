@@ -36,6 +36,8 @@ void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge);
 void reference_add_rmsnorm(const struct roped_call *call,
                            struct reference_judge *judge);
+void reference_rmsnorm_quantize(const struct roped_call *call,
+                                struct reference_judge *judge);
 
 /* The one of these for the call's operator. */
 void reference_judge(const struct roped_call *call,

@@ -4,7 +4,9 @@
 #include "kernel/reference_internal.h"
 
 #include "ops/add_rmsnorm.h"
+#include "ops/rmsnorm_quantize.h"
 
+#include <float.h>
 #include <math.h>
 
 /* What a norm operator's tensors and parameters say. */
@@ -123,4 +125,100 @@ void reference_add_rmsnorm(const struct roped_call *call,
         judge_row(judge, &view, &call->out[ADD_RMSNORM_Y], row);
     for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
         judge_sum(judge, &view, &call->out[ADD_RMSNORM_RESIDUAL_OUT], i);
+}
+
+/* ---------------------------------------------------------------- quantize */
+
+/* The two values that y of a column may have: they differ where the first
+ * rounding of hf is a tie for float32. */
+struct candidates {
+    double low, high;
+};
+
+static struct candidates candidates_at(const struct norm_view *view,
+                                       int64_t row, int64_t column, double s)
+{
+    double gain = gain_at(view, column);
+    double z = value_at(view, row * view->hidden + column) * s;
+    if (!rounds_product(view))
+        return (struct candidates){z * gain, z * gain};
+    return (struct candidates){
+        reference_round(z * (1 - 1e-6), view->x->dtype) * gain,
+        reference_round(z * (1 + 1e-6), view->x->dtype) * gain};
+}
+
+/* The code of either candidate will do. */
+static void judge_code(struct reference_judge *judge,
+                       const struct roped_tensor *y, int64_t i,
+                       struct candidates exact, double scale)
+{
+    double found = reference_value(y, i);
+    bool is_high = found == reference_round(exact.high / scale, y->dtype);
+    judge_fp8(judge, y, i, (is_high ? exact.high : exact.low) / scale, 0, "y");
+}
+
+static double dynamic_scale(const struct rmsnorm_quantize_params *params,
+                            double largest)
+{
+    double m = params->output_dtype == ROPED_F8_E5M2 ? 57344 : 448;
+    double bound = isnan(params->scale_ub) ? FLT_MAX : params->scale_ub;
+    return fmax(fmin(largest, bound) / m, 1 / (512 * m));
+}
+
+/* What judging needs of a call, and the row in hand. */
+struct quantize_view {
+    struct norm_view norm;
+    const struct rmsnorm_quantize_params *params;
+    const struct roped_tensor *y, *scales;
+    int64_t size; /* of a group */
+    int64_t row;
+    double s; /* 1 / sqrt(mean square + eps) of the row */
+};
+
+/* Judges a group's scale and returns the one found, which its codes are held
+ * to. */
+static double judge_scale(struct reference_judge *judge,
+                          const struct quantize_view *view, int64_t group)
+{
+    int64_t i = view->row * (view->norm.hidden / view->size) + group;
+    double found = reference_value(view->scales, i), low = 0, high = 0;
+    for (int64_t j = group * view->size; j < (group + 1) * view->size; j++) {
+        struct candidates y = candidates_at(&view->norm, view->row, j, view->s);
+        low = fmax(low, fmin(fabs(y.low), fabs(y.high))); /* fmax: no NaN */
+        high = fmax(high, fmax(fabs(y.low), fabs(y.high)));
+    }
+    low = dynamic_scale(view->params, low);
+    high = dynamic_scale(view->params, high);
+    judge_value(judge, found, (low + high) / 2, (high - low) / 2 + 1e-6 * high,
+                "scales", i);
+    return found;
+}
+
+static void judge_group(struct reference_judge *judge,
+                        const struct quantize_view *view, int64_t group)
+{
+    double scale = (double)(float)view->params->dequant_scale;
+    if (view->params->dynamic)
+        scale = judge_scale(judge, view, group);
+    for (int64_t j = group * view->size; j < (group + 1) * view->size; j++)
+        judge_code(judge, view->y, view->row * view->norm.hidden + j,
+                   candidates_at(&view->norm, view->row, j, view->s), scale);
+}
+
+void reference_rmsnorm_quantize(const struct roped_call *call,
+                                struct reference_judge *judge)
+{
+    const struct rmsnorm_quantize_params *params = (const void *)call->params;
+    struct quantize_view view = {
+        .norm = view_of(&call->in[RMSNORM_QUANTIZE_X],
+                        &call->in[RMSNORM_QUANTIZE_WEIGHT], &params->norm),
+        .params = params,
+        .y = &call->out[RMSNORM_QUANTIZE_Y],
+        .scales = &call->out[RMSNORM_QUANTIZE_SCALES]};
+    view.size = params->group_size ? params->group_size : view.norm.hidden;
+    for (view.row = 0; view.row < view.norm.n_rows; view.row++) {
+        view.s = row_scale(&view.norm, view.row);
+        for (int64_t i = 0; i < view.norm.hidden / view.size; i++)
+            judge_group(judge, &view, i);
+    }
 }

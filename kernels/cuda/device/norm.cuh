@@ -2,7 +2,8 @@
 //
 //     y = z * rsqrt(mean(z^2) + eps) * (weight_bias + weight)
 //
-// where z is x, or x + residual in float32.
+// where z is x, or x + residual in float32, and y is stored rounded, or divided by a scale and
+// rounded to FP8.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers as it came, summed, scaled and written. Rows beyond 4,096 vectors of
@@ -22,6 +23,7 @@
 // norm_launch.cuh.
 #pragma once
 
+#include "cuda/device/fp8.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
@@ -57,6 +59,15 @@ struct norm_args {
     int32_t block_step;      // between the first rows of two blocks
     int32_t threads_per_row; // of the kernels that know it at run time
     int32_t sums_in_double;  // bool, the same
+    // FP8 (ops/rmsnorm_quantize.h)
+    int32_t is_e5m2;
+    int32_t group_shift; // 2^group_shift vectors of x share a scale
+    int64_t n_groups;    // of a row
+    float *scales;
+    struct shared_divisor given;   // the scale that was given
+    struct shared_divisor largest; // the largest finite value of FP8
+    float scale_ub;
+    float smallest_scale;
 };
 
 // Where a row comes from.
@@ -65,12 +76,21 @@ enum norm_source {
     kFromSum // x + residual, which is stored too
 };
 
-// One kind of norm: the type of x and the row's source.
-template <typename Element, norm_source kSource>
+// Where the result goes.
+enum norm_sink {
+    kToFloats,      // the type of x
+    kToFp8,         // divided by the scale that was given
+    kToFp8PerRow,   // by one made from the row
+    kToFp8PerGroup, // by one for each group of the row
+};
+
+// One kind of norm: the type of x, the row's source, the result's sink.
+template <typename Element, norm_source kFrom, norm_sink kTo>
 struct norm_kind {
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kAdds = kSource == kFromSum;
+    static constexpr bool kAdds = kFrom == kFromSum;
+    static constexpr norm_sink kSink = kTo;
 };
 
 // Below this mean square plus eps a sum of float32 squares may have lost bits to underflow.
@@ -265,21 +285,97 @@ __device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
         z[i] *= args.weight_bias + w[i];
 }
 
-// Writes vector v of a row: the sum where there is one, and the result.
+// y of vector v of a row, in float32.
+template <typename K, int kVectors>
+__device__ __forceinline__ void result_of(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                          int v, const float (&w)[K::kVec], float scale,
+                                          float (&y)[K::kVec])
+{
+    unpack_row<K>(raw, v, y);
+    scale_vector<typename K::T>(args, scale, w, y);
+}
+
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, int64_t vector,
+                                            const shared_divisor &divisor, float (&y)[K::kVec])
+{
+    uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.hidden + vector * K::kVec;
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] = divide(y[i], divisor);
+    if constexpr (kIsAligned) {
+        store_fp8(to, y, 1.0f, args.is_e5m2);
+    } else {
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++) {
+            float one[1] = {y[i]};
+            if (vector * K::kVec + i < args.hidden)
+                store_fp8(to + i, one, 1.0f, args.is_e5m2);
+        }
+    }
+}
+
+// Writes vector v of a row: the sum where there is one, and the result. divisor is that of FP8.
 template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void write_vector(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                             int v, const float (&w)[K::kVec], int64_t row,
-                                             int64_t vector, float scale)
+__device__ __forceinline__ void
+write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v,
+             const float (&w)[K::kVec], int64_t row, int64_t vector, float scale,
+             const shared_divisor &divisor)
 {
     using T = typename K::T;
     int64_t first = row * args.hidden;
-    float z[K::kVec];
-    unpack_row<K>(raw, v, z);
-    if constexpr (K::kAdds)
+    float y[K::kVec];
+    if constexpr (K::kAdds) {
+        unpack_row<K>(raw, v, y);
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
-                                    args.hidden, z);
-    scale_vector<T>(args, scale, w, z);
-    store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, z);
+                                    args.hidden, y);
+    }
+    result_of<K>(args, raw, v, w, scale, y);
+    if constexpr (K::kSink == kToFloats)
+        store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, y);
+    else
+        store_codes<K, kIsAligned>(args, row, vector, divisor, y);
+}
+
+// ------------------------------------------------------------------------------------ scales
+
+template <int n>
+__device__ __forceinline__ float largest_of(const float (&y)[n])
+{
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(y[i])); // not a NaN
+    return largest;
+}
+
+__device__ __forceinline__ float scale_for(const norm_args &args, float largest)
+{
+    return fmaxf(divide(fminf(largest, args.scale_ub), args.largest), args.smallest_scale);
+}
+
+// The largest value of the group that each of a thread's vectors belongs to, from the largest of
+// each vector. Vector v of a thread is number v * kThreads + thread of the row, so a group is some
+// neighbouring threads, or all of the row's and several v where the row has fewer.
+template <int kThreads, int kVectors>
+__device__ __forceinline__ void spread_largest(float (&largest)[kVectors], int group_vectors)
+{
+    static_assert((kVectors & (kVectors - 1)) == 0, "pairs of pairs");
+#pragma unroll
+    for (int span = 1; span < kVectors; span *= 2)
+        if (span * kThreads < group_vectors) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                if (!(v & span))
+                    largest[v] = largest[v | span] = fmaxf(largest[v], largest[v | span]);
+        }
+#pragma unroll
+    for (int distance = (kThreads < 32 ? kThreads : 32) / 2; distance > 0; distance /= 2)
+        if (distance < group_vectors) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                largest[v] = fmaxf(largest[v], __shfl_xor_sync(0xFFFFFFFFu, largest[v], distance));
+        }
 }
 
 // ------------------------------------------------------------------------------------ sums
@@ -371,25 +467,93 @@ __device__ __forceinline__ void load_row(raw_row<K, kVectors> &raw, const norm_a
     }
 }
 
+// A row of threads and their registers, at the point where only the result is missing.
 template <typename K, typename C>
-__device__ __forceinline__ void write_row(const norm_args &args,
-                                          const raw_row<K, C::kVectors> &raw,
-                                          const uint4 (&weight)[C::kVectors], int64_t row,
-                                          int thread, float scale)
-{
-#pragma unroll
-    for (int v = 0; v < C::kVectors; v++) {
-        int vector = v * C::kThreads + thread;
-        if (row >= args.n_rows || vector >= args.n_vectors)
-            continue;
+struct row_writer {
+    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    const norm_args &args;
+    const raw_row<K, kVectors> &raw;
+    const uint4 (&weight)[kVectors];
+    int64_t row;
+    int thread;
+    float scale;
+
+    __device__ __forceinline__ bool has(int v) const
+    {
+        return row < args.n_rows && v * kThreads + thread < args.n_vectors;
+    }
+    __device__ __forceinline__ void weights(int v, float (&w)[K::kVec]) const
+    {
+        using T = typename K::T;
+        int vector = v * kThreads + thread;
         uint4 started = weight[v];
         if constexpr (!C::kStartsWeight)
-            started = start_weight<typename K::T, C::kWeight>(args, vector);
-        float w[K::kVec];
-        started_weights<typename K::T, C::kWeight>(args, started, vector, w);
-        write_vector<K, true>(args, raw, v, w, row, vector, scale);
+            started = start_weight<T, C::kWeight>(args, vector);
+        started_weights<T, C::kWeight>(args, started, vector, w);
     }
-}
+    __device__ __forceinline__ void write(int v, const shared_divisor &divisor) const
+    {
+        float w[K::kVec];
+        if (!has(v))
+            return;
+        weights(v, w);
+        write_vector<K, true>(args, raw, v, w, row, v * kThreads + thread, scale, divisor);
+    }
+    __device__ __forceinline__ float largest(int v) const
+    {
+        float y[K::kVec], w[K::kVec];
+        if (!has(v))
+            return 0;
+        weights(v, w);
+        result_of<K>(args, raw, v, w, scale, y);
+        return largest_of(y);
+    }
+
+    __device__ __forceinline__ void write_all(const shared_divisor &divisor) const
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            write(v, divisor);
+    }
+    __device__ __forceinline__ void write_per_row(int turn) const
+    {
+        __shared__ float partial[2][(kThreads + 31) / 32];
+        float most = 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            most = fmaxf(most, largest(v));
+        float row_scale = scale_for(args, largest_in_group(most, partial[turn], kThreads));
+        if (thread == 0 && row < args.n_rows)
+            args.scales[row] = row_scale;
+        write_all(divisor_of(row_scale));
+    }
+    __device__ __forceinline__ void write_per_group() const
+    {
+        float most[kVectors];
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            most[v] = largest(v);
+        int group_vectors = 1 << args.group_shift;
+        spread_largest<kThreads>(most, group_vectors);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            int vector = v * kThreads + thread;
+            float group_scale = scale_for(args, most[v]);
+            if (has(v) && vector % group_vectors == 0)
+                args.scales[row * args.n_groups + (vector >> args.group_shift)] = group_scale;
+            write(v, divisor_of(group_scale));
+        }
+    }
+    __device__ __forceinline__ void finish(int turn) const
+    {
+        if constexpr (K::kSink == kToFp8PerRow)
+            write_per_row(turn);
+        else if constexpr (K::kSink == kToFp8PerGroup)
+            write_per_group();
+        else
+            write_all(args.given);
+    }
+};
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
 // share one. A group takes rows_per_group rows in turn, row_step apart, and loads the next one
@@ -419,28 +583,25 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             raw_row<K, kVectors> next;
             load_row<K, kVectors, kThreads>(next, args, row + args.row_step, thread);
             float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
-            write_row<K, C>(args, raw, weight, row, thread, scale);
+            row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(turn % 2);
             raw = next;
             row += args.row_step;
         }
     }
     float scale = scale_of<K, kThreads>(args, raw, row, thread, 0);
-    write_row<K, C>(args, raw, weight, row, thread, scale);
+    row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(0);
 }
 
+// ------------------------------------------------------------------------------------ rereading
+
 // The same sums without registers for the row: rows too wide, widths or pointers that 16 bytes do
-// not divide. threads_per_row as the other kernel would have, several rows per block likewise.
+// not divide. threads is what the other kernel would have, several rows per block likewise.
 template <typename K, bool kIsAligned>
-__global__ void __launch_bounds__(1024)
-    norm_reread_kernel(const __grid_constant__ struct norm_args args)
+__device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row, int thread,
+                                              int threads)
 {
     __shared__ float partial[32];
     __shared__ double exact_partial[32];
-    let_next_start();
-    wait_for_previous();
-    int threads = args.threads_per_row;
-    int thread = threadIdx.x % threads;
-    int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
     float mean = 0;
     bool is_done = false;
     if (!args.sums_in_double) {
@@ -455,13 +616,84 @@ __global__ void __launch_bounds__(1024)
         exact = sum_in_group(exact, exact_partial, threads);
         scale = is_done ? scale : exact_scale(args, exact);
     }
-    if (row >= args.n_rows)
-        return;
+    return scale;
+}
+
+// The largest value among vectors first, first + step, ... before end.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ float reread_largest(const norm_args &args, int64_t row, int64_t first,
+                                                int64_t end, int step, float scale)
+{
     raw_row<K, 1> raw;
-    for (int64_t vector = thread; vector * K::kVec < args.hidden; vector += threads) {
-        float w[K::kVec];
+    float largest = 0, y[K::kVec], w[K::kVec];
+    for (int64_t vector = first; vector < end; vector += step) {
         load_into<K, kIsAligned>(raw, 0, args, row, vector);
         any_weights<typename K::T, kIsAligned>(args, vector, w);
-        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale);
+        result_of<K>(args, raw, 0, w, scale, y);
+        // elements past the end of the row are 0, or NaN in a row of NaN: never the largest
+        largest = fmaxf(largest, largest_of(y));
+    }
+    return largest;
+}
+
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void reread_write(const norm_args &args, int64_t row, int64_t first,
+                                             int64_t end, int step, float scale,
+                                             const shared_divisor &divisor)
+{
+    raw_row<K, 1> raw;
+    float w[K::kVec];
+    for (int64_t vector = first; vector < end; vector += step) {
+        load_into<K, kIsAligned>(raw, 0, args, row, vector);
+        any_weights<typename K::T, kIsAligned>(args, vector, w);
+        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale, divisor);
+    }
+}
+
+// Group by group, each by as many threads as it has vectors, or all that the row has.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void reread_groups(const norm_args &args, int64_t row, int thread,
+                                              int threads, float scale)
+{
+    int group_vectors = 1 << args.group_shift;
+    int lanes = min(group_vectors, threads);
+    for (int64_t turn = 0; turn < args.n_groups; turn += threads / lanes) {
+        int64_t group = turn + thread / lanes;
+        int64_t begin = group * group_vectors, end = begin + group_vectors;
+        if (row >= args.n_rows || group >= args.n_groups)
+            end = begin; // nothing to do, but every lane of a warp takes part below
+        float most =
+            reread_largest<K, kIsAligned>(args, row, begin + thread % lanes, end, lanes, scale);
+        most = largest_in_group(most, nullptr, lanes);
+        float group_scale = scale_for(args, most);
+        if (thread % lanes == 0 && begin < end)
+            args.scales[row * args.n_groups + group] = group_scale;
+        reread_write<K, kIsAligned>(args, row, begin + thread % lanes, end, lanes, scale,
+                                    divisor_of(group_scale));
+    }
+}
+
+template <typename K, bool kIsAligned>
+__global__ void __launch_bounds__(1024)
+    norm_reread_kernel(const __grid_constant__ struct norm_args args)
+{
+    let_next_start();
+    wait_for_previous();
+    int threads = args.threads_per_row;
+    int thread = threadIdx.x % threads;
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
+    int64_t end = row < args.n_rows ? (args.hidden + K::kVec - 1) / K::kVec : 0;
+    float scale = reread_scale<K, kIsAligned>(args, row, thread, threads);
+    if constexpr (K::kSink == kToFp8PerGroup) {
+        reread_groups<K, kIsAligned>(args, row, thread, threads, scale);
+    } else if constexpr (K::kSink == kToFp8PerRow) {
+        __shared__ float partial[32];
+        float most = reread_largest<K, kIsAligned>(args, row, thread, end, threads, scale);
+        float row_scale = scale_for(args, largest_in_group(most, partial, threads));
+        if (thread == 0 && row < args.n_rows)
+            args.scales[row] = row_scale;
+        reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, divisor_of(row_scale));
+    } else {
+        reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, args.given);
     }
 }

@@ -63,7 +63,8 @@ enum {
     ROPED_UPDATED = 4   /* input that is written in place, see above */
 };
 
-/* A type variable: inputs that name it must agree; set is what it may be. */
+/* A type variable: inputs that name it must agree; set is what it may be. One
+ * type alone needs nobody to bind it. */
 struct roped_type {
     const char *name;
     uint32_t set; /* ROPED_SET() bits */
@@ -72,7 +73,9 @@ struct roped_type {
 /*
  * A tensor of an operator. shape is one alternative per form, separated by
  * '|' (a single alternative serves every form); dims are separated by
- * spaces, each a symbol, an integer, or '...name' for any number of dims.
+ * spaces, each a symbol, an integer, or '...name' for any number of dims. An
+ * output may also have 'name/param': dim name divided by an int parameter,
+ * which must divide it; no dim at all where the parameter is 0.
  */
 struct roped_port {
     const char *name;
@@ -81,8 +84,8 @@ struct roped_port {
     unsigned flags;
     const char *below;     /* values must be in [0, this dim symbol) where it
                               is bound; NULL: no bound of its own */
-    const char *requires_; /* outputs: made only where this input is given */
-    const char *when;      /* outputs: made only where this bool is true */
+    const char *requires_; /* outputs: made only where this input is given, or
+                              this bool parameter true */
     const char *in_place;  /* outputs: input whose memory it may share */
     const char *doc;
 };
@@ -202,6 +205,7 @@ ROPED_API uint32_t roped_op_types(const struct roped_op *op,
 /* One alternative of a shape, parsed. */
 struct roped_dim_pattern {
     char name[16]; /* symbol, without dots; "" for a fixed size */
+    char by[24];   /* int parameter that divides it, or "" */
     bool is_pack;  /* '...name' */
     int64_t size;  /* fixed size where name is "" */
 };

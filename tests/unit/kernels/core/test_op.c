@@ -41,9 +41,6 @@ TEST(the_check_finds_each_kind_of_defect)
     op.out[0].type = "Z";
     expect_defect(&op, "type");
     op = copy();
-    op.out[0].when = "eps";
-    expect_defect(&op, "no bool parameter makes output 'y'");
-    op = copy();
     op.in[1].name = "x";
     expect_defect(&op, "two inputs");
     op = copy();
