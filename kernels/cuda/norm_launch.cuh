@@ -9,7 +9,8 @@
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
 // kThreads threads per row, kVectors vectors per thread. What registers cannot hold is left out
-// where blocks are large: weights beside four vectors, the next row of a sum beside two and two.
+// where blocks are large: weights beside four vectors, the next row of a sum (beside two and two)
+// or of one that becomes FP8.
 // Narrow rows fill the machine with groups that take one row each: loading ahead gains nothing.
 template <typename K, int kRowThreads, int kRowVectors, weight_class kClass>
 struct norm_config {
@@ -21,12 +22,13 @@ struct norm_config {
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kStartsWeight = kVectors <= 2 || !kIsBlock;
     static constexpr bool kIsWide = kThreads == 512 && kVectors == 4;
+    static constexpr bool kIsFull = K::kAdds || (K::kSink != kToFloats && !kIsWide);
     static constexpr int kMinBlocks = kThreads == 512 && !(kIsWide && !K::kAdds) ? 2 : 1;
     // rows that a group takes in turn at most; 1: the kernel has no such loop
-    static constexpr int kMaxRows = !kIsBlock || kThreads == 1024  ? 1
-                                    : K::kAdds && kThreads == 512 ? 1
-                                    : kIsWide                      ? 32
-                                                                   : 4;
+    static constexpr int kMaxRows = !kIsBlock || kThreads == 1024 ? 1
+                                    : kIsFull && kThreads == 512  ? 1
+                                    : kIsWide                     ? 32
+                                                                  : 4;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)

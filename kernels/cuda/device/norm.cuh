@@ -317,20 +317,19 @@ __device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, 
 
 // Writes vector v of a row: the sum where there is one, and the result. divisor is that of FP8.
 template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void
-write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v,
-             const float (&w)[K::kVec], int64_t row, int64_t vector, float scale,
-             const shared_divisor &divisor)
+__device__ __forceinline__ void write_vector(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                             int v, const float (&w)[K::kVec], int64_t row,
+                                             int64_t vector, float scale,
+                                             const shared_divisor &divisor)
 {
     using T = typename K::T;
     int64_t first = row * args.hidden;
     float y[K::kVec];
-    if constexpr (K::kAdds) {
-        unpack_row<K>(raw, v, y);
+    unpack_row<K>(raw, v, y);
+    if constexpr (K::kAdds)
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
                                     args.hidden, y);
-    }
-    result_of<K>(args, raw, v, w, scale, y);
+    scale_vector<T>(args, scale, w, y);
     if constexpr (K::kSink == kToFloats)
         store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, y);
     else
