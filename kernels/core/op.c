@@ -100,6 +100,13 @@ int roped_op_param(const struct roped_op *op, const char *name)
     return -1;
 }
 
+int roped_op_updates(const struct roped_op *op, int input)
+{
+    if (!(op->in[input].flags & ROPED_UPDATED))
+        return -1;
+    return roped_op_output(op, op->in[input].name);
+}
+
 static int type_index(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++)
@@ -193,6 +200,11 @@ enum roped_status roped_port_pattern(const struct roped_port *port, int form,
     }
 }
 
+int roped_param_ints(const struct roped_param *param)
+{
+    return param->shape ? ROPED_MAX_RANK : 4;
+}
+
 int roped_param_choices(const struct roped_param *param)
 {
     int n = 1;
@@ -278,6 +290,22 @@ static bool can_require(const struct roped_op *op, const char *name)
            (i >= 0 && op->param[i].kind == ROPED_PARAM_BOOL);
 }
 
+/* A parameter states the shape of an input that may be absent. */
+static enum roped_status check_shape_param(const struct checked *checked,
+                                           const struct roped_param *param,
+                                           struct roped_error *err)
+{
+    if (!param->shape)
+        return ROPED_OK;
+    if (param->kind != ROPED_PARAM_INTS)
+        return defect(checked->op, "a shape but no integers in parameter",
+                      param->name, err);
+    if (!is_bound(checked, param->shape))
+        return defect(checked->op, "no input has the shape of parameter",
+                      param->name, err);
+    return ROPED_OK;
+}
+
 static enum roped_status check_output(const struct checked *checked,
                                       const struct roped_port *port, int form,
                                       struct roped_error *err)
@@ -314,6 +342,8 @@ static enum roped_status check_form(const struct roped_op *op, int form,
     for (int i = 0; i < roped_op_inputs(op) && !status; i++)
         if (op->in[i].below && !is_bound(&checked, op->in[i].below))
             status = defect(op, "unknown bound of input", op->in[i].name, err);
+    for (int i = 0; i < roped_op_params(op) && !status; i++)
+        status = check_shape_param(&checked, &op->param[i], err);
     for (int i = 0; i < roped_op_outputs(op) && !status; i++)
         status = check_output(&checked, &op->out[i], form, err);
     return status;
@@ -396,6 +426,30 @@ static enum roped_status check_types(const struct roped_op *op,
     return ROPED_OK;
 }
 
+/* An updated input comes back as the output that shares its memory. */
+static enum roped_status check_updated(const struct roped_op *op, int input,
+                                       struct roped_error *err)
+{
+    const struct roped_port *port = &op->in[input];
+    if (!(port->flags & ROPED_UPDATED))
+        return ROPED_OK;
+    if (port->flags & ROPED_INDEX)
+        return defect(op, "both index and updated: input", port->name, err);
+    int output = roped_op_updates(op, input);
+    if (output < 0)
+        return defect(op, "no output for updated input", port->name, err);
+    const struct roped_port *out = &op->out[output];
+    bool is_optional = (port->flags & ROPED_OPTIONAL) != 0;
+    bool is_tied = out->requires_ && strcmp(out->requires_, port->name) == 0;
+    if (strcmp(out->shape, port->shape) != 0 ||
+        strcmp(out->type, port->type) != 0 || !out->in_place ||
+        strcmp(out->in_place, port->name) != 0 ||
+        (is_optional ? !is_tied : out->requires_ != NULL))
+        return defect(op, "not the same tensor: output and updated input",
+                      port->name, err);
+    return ROPED_OK;
+}
+
 enum roped_status roped_op_check(const struct roped_op *op,
                                  struct roped_error *err)
 {
@@ -411,6 +465,8 @@ enum roped_status roped_op_check(const struct roped_op *op,
         status = check_port(op, &op->in[i], err);
         if (!status && roped_op_input(op, op->in[i].name) != i)
             status = defect(op, "two inputs", op->in[i].name, err);
+        if (!status)
+            status = check_updated(op, i, err);
     }
     for (int i = 0; i < roped_op_outputs(op) && !status; i++) {
         status = check_port(op, &op->out[i], err);

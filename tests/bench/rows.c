@@ -62,6 +62,16 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm_quantize bf16 e4m3 by 128 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
     {"rmsnorm_quantize bf16 e4m3 by 128 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
     {"rmsnorm_quantize bf16 e4m3 by 128 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"mul backward f32 16x1024x4096",              "binary_backward", F32,  16, 1024, 4096, 0, .goal = 1.05},
+    {"mul backward f32 16x1024x4096, b 1x1x4096",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE, .goal = 0.97},
+    {"mul backward f32 16x1024x4096, b 16x1024x1", "binary_backward", F32,  16, 1024, 4096, BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b 1x1024x1",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b scalar",    "binary_backward", F32,  16, 1024, 4096, BENCH_ALL, .goal = 0.98},
+    {"mul backward bf16 16x1024x4096",             "binary_backward", BF16, 16, 1024, 4096, 0},
+    {"mul backward bf16 16x1024x4096, b 1x1x4096", "binary_backward", BF16, 16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE},
+    {"mul backward bf16 16x1024x4096, b 16x1024x1","binary_backward", BF16, 16, 1024, 4096, BENCH_INNER},
+    {"mul backward bf16 16x1024x4096, b scalar",   "binary_backward", BF16, 16, 1024, 4096, BENCH_ALL},
+    {"mul backward f32 1x64x4096, b 1x1x4096",     "binary_backward", F32,  1, 64, 4096, BENCH_OUTER + BENCH_MIDDLE},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -141,12 +151,26 @@ static void build_norm(struct roped_call *call, const struct bench_row *row)
     bind_values(call, "weight", row->dtype, 1, x + 1);
 }
 
+static void build_binary(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t a[3] = {row->n, row->a, row->b};
+    int64_t b[3] = {row->c & BENCH_OUTER ? 1 : row->n,
+                    row->c & BENCH_MIDDLE ? 1 : row->a,
+                    row->c & BENCH_INNER ? 1 : row->b};
+    bind_values(call, "grad_output", row->dtype, 3, a);
+    bind_values(call, "a", row->dtype, 3, a);
+    bind_values(call, "b", row->dtype, 3, b);
+    case_param(call, "function", "mul");
+}
+
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
     struct roped_error err = {.text = ""};
     roped_call_init(call, roped_op_find(row->op));
     if (strstr(row->op, "rmsnorm")) {
         build_norm(call, row);
+    } else if (strcmp(row->op, "binary_backward") == 0) {
+        build_binary(call, row);
     } else {
         if (strcmp(row->op, "rope") == 0)
             build_rope(call, row);

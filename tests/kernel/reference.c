@@ -399,6 +399,8 @@ void reference_judge(const struct roped_call *call,
         reference_add_rmsnorm(call, judge);
     else if (strcmp(call->op->name, "rmsnorm_quantize") == 0)
         reference_rmsnorm_quantize(call, judge);
+    else if (strcmp(call->op->name, "binary_backward") == 0)
+        reference_binary_backward(call, judge);
     else if (strcmp(call->op->name, "rope") == 0)
         reference_rope(call, judge);
     else

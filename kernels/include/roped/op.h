@@ -46,9 +46,20 @@ enum {
 
 /* ------------------------------------------------------------ descriptor */
 
+/*
+ * ROPED_UPDATED: a call changes some entries of this input and keeps every
+ * other one bit for bit, like a KV cache. Its operator has an output of the
+ * same name, type and shape with in_place naming the input, and requires_ too
+ * where the input is optional. At launch in[].data and out[].data of the pair
+ * are the same memory: a kernel writes the entries it must and leaves
+ * the others alone. Whoever schedules the call provides that: memory that the
+ * server keeps is used where it is, and nothing is sent back; a tensor on the
+ * wire is copied to the output's place first and comes back whole.
+ */
 enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
-    ROPED_INDEX = 2     /* values are read on the host by plan */
+    ROPED_INDEX = 2,    /* values are read on the host by plan */
+    ROPED_UPDATED = 4   /* input that is written in place, see above */
 };
 
 /* A type variable: inputs that name it must agree; set is what it may be. One
@@ -102,6 +113,8 @@ struct roped_param {
     double min, max;     /* both 0: no bound */
     const char *choices; /* "neox|gptj"; DTYPE: "e4m3|e5m2" */
     const char *type;    /* DTYPE only: the type variable it binds */
+    const char *shape;   /* INTS only: the pack of dims that it binds, beside
+                            or instead of an input; may be empty (rank 0) */
     const char *doc;
 };
 
@@ -183,6 +196,9 @@ ROPED_API int roped_op_input(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_output(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_param(const struct roped_op *op, const char *name);
 
+/* Output that is this ROPED_UPDATED input after the call, or -1. */
+ROPED_API int roped_op_updates(const struct roped_op *op, int input);
+
 /* The set of types that this port may have. */
 ROPED_API uint32_t roped_op_types(const struct roped_op *op,
                                   const struct roped_port *port);
@@ -203,6 +219,9 @@ struct roped_shape_pattern {
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_port_pattern(const struct roped_port *port, int form,
                    struct roped_shape_pattern *out, struct roped_error *err);
+
+/* Most integers of an INTS parameter: a shape's rank, or a short list. */
+ROPED_API int roped_param_ints(const struct roped_param *param);
 
 /* Count and text of the choices of a CHOICE or DTYPE parameter. */
 ROPED_API int roped_param_choices(const struct roped_param *param);
@@ -245,8 +264,8 @@ struct roped_call {
     int n_dims;
     struct {
         char name[16];
-        int64_t size; /* a pack: product of its dims */
-        int setter;   /* input that bound it */
+        int64_t size;       /* a pack: product of its dims */
+        const char *setter; /* input or parameter that bound it */
         bool is_pack;
         int rank; /* a pack: how many dims, and which */
         int64_t dims[ROPED_MAX_RANK];

@@ -63,6 +63,46 @@ TEST(the_check_finds_each_kind_of_defect)
     op = copy();
     op.in[0].doc = "";
     expect_defect(&op, "no doc");
+    op = copy();
+    op.param[0].shape = "rows";
+    expect_defect(&op, "no integers");
+    op = *roped_op_find("binary_backward");
+    op.param[1].shape = "c";
+    expect_defect(&op, "no input has the shape");
+}
+
+/* rmsnorm, with its x taken for a cache that comes back as itself. */
+static struct roped_op updating(void)
+{
+    struct roped_op op = copy();
+    op.in[0].flags = ROPED_UPDATED;
+    op.out[0].name = "x";
+    return op;
+}
+
+TEST(an_updated_input_has_its_output)
+{
+    struct roped_error err;
+    struct roped_op op = updating();
+    CHECK_OK(roped_op_check(&op, &err), &err);
+    CHECK_INT(roped_op_updates(&op, 0), 0);
+    CHECK_INT(roped_op_updates(&op, 1), -1);
+    op.out[0].name = "y";
+    expect_defect(&op, "no output for updated input 'x'");
+    op = updating();
+    op.out[0].in_place = NULL;
+    expect_defect(&op, "not the same tensor");
+    op = updating();
+    op.out[0].shape = "...rows 1";
+    expect_defect(&op, "not the same tensor");
+    op = updating();
+    op.in[0].flags |= ROPED_INDEX;
+    expect_defect(&op, "both index and updated");
+    op = updating();
+    op.in[0].flags |= ROPED_OPTIONAL;
+    expect_defect(&op, "not the same tensor");
+    op.out[0].requires_ = "x";
+    CHECK_OK(roped_op_check(&op, &err), &err);
 }
 
 /* Outputs that depend on parameters. */
@@ -126,6 +166,7 @@ int main(void)
 {
     RUN(the_table_passes_its_own_check);
     RUN(the_check_finds_each_kind_of_defect);
+    RUN(an_updated_input_has_its_output);
     RUN(the_check_finds_defects_of_outputs);
     RUN(patterns_are_parsed_per_form);
     RUN(patterns_have_quotients);
