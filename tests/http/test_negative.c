@@ -25,9 +25,16 @@ struct sound {
 
 static float floats[4096];
 static int64_t longs[64];
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
 
-static int64_t size_of(const char *symbol)
+static int64_t size_of(const struct sound *sound, const char *symbol)
 {
+    const char *form = sound->op->form[sound->form].name;
+    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
+        return 1;
+    if (form && strcmp(form, "bsd") == 0 &&
+        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
+        return 9; /* 3 batches of 3 */
     if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
         strcmp(symbol, "h") == 0)
         return 8;
@@ -51,9 +58,10 @@ static void add_input(struct sound *sound, int input)
     CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
         if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(pattern.dim[i].name);
+            dims[rank++] = size_of(sound, pattern.dim[i].name);
+    int64_t *indices = strcmp(port->name, "slots") == 0 ? counting : longs;
     file_add(&sound->file, port->name, is_index ? ROPED_I64 : ROPED_F32, rank,
-             dims, is_index ? (void *)longs : (void *)floats);
+             dims, is_index ? (void *)indices : (void *)floats);
 }
 
 static bool has_dim(const struct sound *sound, const struct roped_port *port,
