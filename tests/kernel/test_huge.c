@@ -6,7 +6,7 @@
  * its sums those of the block, as often as it repeats.
  */
 #include "check.h"
-#include "kernel/reference.h"
+#include "kernel/reference_internal.h"
 #include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
@@ -181,7 +181,7 @@ static void judge_columns(const struct roped_tensor *g,
     double sum[2];
     for (int64_t i = 0; i < g->dims[1] && gradient->data; i++) {
         column_sum(g, i, sum);
-        reference_judge_float(judge, gradient, i, sum[0], sum[1], "columns");
+        judge_float(judge, gradient, i, sum[0], sum[1], "columns");
     }
 }
 
@@ -205,7 +205,7 @@ TEST(binary_backward_reaches_past_two_to_the_31)
     for (int64_t row = dims[0] - 33; row < dims[0] && grad_a->data; row++) {
         double sum[2];
         row_sum(&g, row, sum);
-        reference_judge_float(&judge, grad_a, row, sum[0], sum[1], "rows");
+        judge_float(&judge, grad_a, row, sum[0], sum[1], "rows");
     }
     CHECK_INT(judge.n_checked, 2 * 4096 + 33);
     if (judge.n_wrong)
