@@ -41,7 +41,7 @@ step() {
 }
 
 kernels() {
-    for op in rope rope_quantize qk_rmsnorm_rope rope_append rmsnorm add_rmsnorm rmsnorm_quantize; do
+    for op in rope rope_quantize qk_rmsnorm_rope rope_append rope_quantize_append rmsnorm add_rmsnorm rmsnorm_quantize; do
         step kernels "$op on cuda against float64" "$build/tests/test_${op}_sweep" cuda
         step kernels "$op on cpu against float64" "$build/tests/test_${op}_sweep" cpu
     done
@@ -58,7 +58,7 @@ http() {
 # The sweeps again under the tools, fewer cases: each access is instrumented.
 sanitize() {
     for tool in memcheck racecheck; do
-        for op in rope rope_quantize qk_rmsnorm_rope rope_append rmsnorm add_rmsnorm rmsnorm_quantize; do
+        for op in rope rope_quantize qk_rmsnorm_rope rope_append rope_quantize_append rmsnorm add_rmsnorm rmsnorm_quantize; do
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $op" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 \
                 "$build/tests/test_${op}_sweep" cuda

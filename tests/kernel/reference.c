@@ -419,6 +419,7 @@ void reference_judge(const struct roped_call *call,
                       {"rope_quantize", reference_rope_quantize},
                       {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
                       {"rope_append", reference_rope_append},
+                      {"rope_quantize_append", reference_rope_quantize_append},
                       {"rmsnorm", reference_rmsnorm},
                       {"add_rmsnorm", reference_add_rmsnorm},
                       {"rmsnorm_quantize", reference_rmsnorm_quantize}};
