@@ -192,7 +192,8 @@ TEST(caches_that_do_not_fit_are_named)
 
 enum { R = 8, P = 4, PAGES = 4, PAGE_SIZE = 2, REQUESTS = 2 };
 
-static int32_t page_indices[4], page_indptr[3], batch_indices[N];
+static int32_t page_indices[8]; /* 4, with room for a wider type */
+static int32_t page_indptr[3], batch_indices[N];
 static int32_t kv_positions[N];
 static unsigned char codes[2][PAGES * PAGE_SIZE * HEADS * (R + P)];
 
