@@ -80,6 +80,7 @@ static enum roped_status open_executor(const struct config *config,
                                    .table_budget_bytes =
                                        config->table_budget_bytes,
                                    .table_bytes = config->table_bytes,
+                                   .region_bytes = config->region_memory,
                                    .inline_bytes = config->inline_bytes,
                                    .mapped_bytes = config->mapped_bytes};
     enum roped_status status = choose_backend(config, &api, err);

@@ -240,6 +240,27 @@ static void write_bytes(struct metrics *metrics, struct buffer *buffer)
                   (unsigned long long)get(&metrics->responses[N_CODES]));
 }
 
+static void write_regions(const struct metrics_gauges *gauges,
+                          struct buffer *buffer)
+{
+    struct regions_usage usage;
+    regions_usage(exec_regions(gauges->exec), &usage);
+    family(buffer, "roped_regions", "gauge",
+           "Named regions, by who owns their memory.");
+    for (int kind = 0; kind < REGION_KINDS; kind++)
+        buffer_printf(buffer, "roped_regions{kind=\"%s\"} %d\n",
+                      region_kind_name((enum region_kind)kind), usage.n[kind]);
+    family(buffer, "roped_region_bytes", "gauge",
+           "Memory of regions, that of forgotten ones still in use included.");
+    for (int kind = 0; kind < REGION_KINDS; kind++)
+        buffer_printf(buffer, "roped_region_bytes{kind=\"%s\"} %llu\n",
+                      region_kind_name((enum region_kind)kind),
+                      (unsigned long long)usage.bytes[kind]);
+    gauge(buffer, "roped_region_memory_bytes", "gauge",
+          "Most that resident regions may take together.",
+          (double)usage.budget_bytes);
+}
+
 static void write_executor(const struct metrics_gauges *gauges,
                            struct buffer *buffer)
 {
@@ -360,5 +381,6 @@ void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
     write_histograms(metrics, buffer);
     write_bytes(metrics, buffer);
     write_executor(gauges, buffer);
+    write_regions(gauges, buffer);
     write_process(gauges, buffer);
 }

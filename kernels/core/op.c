@@ -200,6 +200,11 @@ enum roped_status roped_port_pattern(const struct roped_port *port, int form,
     }
 }
 
+int roped_param_ints(const struct roped_param *param)
+{
+    return param->shape ? ROPED_MAX_RANK : 4;
+}
+
 int roped_param_choices(const struct roped_param *param)
 {
     int n = 1;
@@ -285,6 +290,22 @@ static bool can_require(const struct roped_op *op, const char *name)
            (i >= 0 && op->param[i].kind == ROPED_PARAM_BOOL);
 }
 
+/* A parameter states the shape of an input that may be absent. */
+static enum roped_status check_shape_param(const struct checked *checked,
+                                           const struct roped_param *param,
+                                           struct roped_error *err)
+{
+    if (!param->shape)
+        return ROPED_OK;
+    if (param->kind != ROPED_PARAM_INTS)
+        return defect(checked->op, "a shape but no integers in parameter",
+                      param->name, err);
+    if (!is_bound(checked, param->shape))
+        return defect(checked->op, "no input has the shape of parameter",
+                      param->name, err);
+    return ROPED_OK;
+}
+
 static enum roped_status check_output(const struct checked *checked,
                                       const struct roped_port *port, int form,
                                       struct roped_error *err)
@@ -321,6 +342,8 @@ static enum roped_status check_form(const struct roped_op *op, int form,
     for (int i = 0; i < roped_op_inputs(op) && !status; i++)
         if (op->in[i].below && !is_bound(&checked, op->in[i].below))
             status = defect(op, "unknown bound of input", op->in[i].name, err);
+    for (int i = 0; i < roped_op_params(op) && !status; i++)
+        status = check_shape_param(&checked, &op->param[i], err);
     for (int i = 0; i < roped_op_outputs(op) && !status; i++)
         status = check_output(&checked, &op->out[i], form, err);
     return status;

@@ -133,7 +133,27 @@ static enum roped_status queue_open(struct roped_backend *backend,
 
 static void queue_close(struct roped_queue *queue)
 {
+    if (!queue)
+        return;
+    free(queue->scratch);
     free(queue);
+}
+
+enum roped_status cpu_scratch(struct roped_queue *queue, size_t bytes,
+                              void **out, struct roped_error *err)
+{
+    if (bytes > queue->scratch_bytes) {
+        void *memory;
+        enum roped_status status =
+            allocate(queue->backend, bytes, &memory, err);
+        if (status)
+            return status;
+        free(queue->scratch);
+        queue->scratch = memory;
+        queue->scratch_bytes = bytes;
+    }
+    *out = queue->scratch;
+    return ROPED_OK;
 }
 
 static enum roped_status copy(struct roped_queue *queue, void *to,
@@ -144,6 +164,16 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
     (void)err;
     if (bytes)
         memcpy(to, from, bytes);
+    return ROPED_OK;
+}
+
+static enum roped_status clear(struct roped_queue *queue, void *memory,
+                               size_t bytes, struct roped_error *err)
+{
+    (void)queue;
+    (void)err;
+    if (bytes)
+        memset(memory, 0, bytes);
     return ROPED_OK;
 }
 
@@ -208,6 +238,7 @@ const struct roped_backend_api roped_backend_cpu = {
     .queue_close = queue_close,
     .upload = copy,
     .download = copy,
+    .clear = clear,
     .launch = launch,
     .build_table = cpu_build_table,
     .wait = wait_queue,

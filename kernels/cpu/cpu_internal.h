@@ -19,12 +19,22 @@ struct roped_backend {
 struct roped_queue {
     struct roped_backend *backend;
     double mark_seconds[ROPED_MAX_MARKS];
+    void *scratch; /* what cpu_scratch gave last; NULL until asked for */
+    size_t scratch_bytes;
 };
 
 /* One launch function per operator: roped_cpu_rope, ... */
 #define ROPED_OP(id) extern roped_launch_fn roped_cpu_##id;
 #include <roped/ops.def>
 #undef ROPED_OP
+
+/*
+ * Memory for a launch to keep partial results in, the queue's own: valid until
+ * the next call for the same queue. It grows and stays until queue_close.
+ */
+ROPED_MUST_CHECK enum roped_status cpu_scratch(struct roped_queue *queue,
+                                               size_t bytes, void **out,
+                                               struct roped_error *err);
 
 enum roped_status cpu_build_table(struct roped_queue *queue,
                                   const struct roped_angles *angles,

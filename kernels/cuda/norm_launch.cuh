@@ -8,25 +8,25 @@
 
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
-// kThreads threads per row, kVectors vectors per thread. What registers cannot hold is left out
-// where blocks are large: weights beside four vectors, the next row of a sum beside two and two.
-// Narrow rows fill the machine with groups that take one row each: loading ahead gains nothing.
-template <typename K, int kRowThreads, int kRowVectors, weight_class kClass>
+// kThreads threads per row, kVectors vectors per thread. Registers decide what is loaded ahead:
+// weights, but not beside four vectors or a wide sum; the next row, where a group takes several,
+// but not beside those either. Narrow rows fill the machine with groups that take one row each:
+// loading ahead gains nothing.
+template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kTakesRows>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
     static constexpr bool kIsBlock = kThreads > 32;
+    static constexpr bool kIsLarge = kVectors > 2 || (K::kAdds && kThreads >= 512);
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
-    static constexpr bool kStartsWeight = kVectors <= 2 || !kIsBlock;
-    static constexpr bool kIsWide = kThreads == 512 && kVectors == 4;
-    static constexpr int kMinBlocks = kThreads == 512 && !(kIsWide && !K::kAdds) ? 2 : 1;
-    // rows that a group takes in turn at most; 1: the kernel has no such loop
-    static constexpr int kMaxRows = !kIsBlock || kThreads == 1024  ? 1
-                                    : K::kAdds && kThreads == 512 ? 1
-                                    : kIsWide                      ? 32
-                                                                   : 4;
+    static constexpr bool kStartsWeight = !kIsBlock || !kIsLarge;
+    static constexpr int kMinBlocks = kThreads == 512 ? 2 : 1;
+    // rows that a group takes in turn at most
+    static constexpr int kMostRows = kIsBlock && !kIsLarge ? 4 : 1;
+    // 1: the kernel has no such loop, and half the instructions to fetch
+    static constexpr int kMaxRows = kTakesRows ? kMostRows : 1;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
@@ -48,36 +48,38 @@ static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, 
                  *args, err);
 }
 
-// Many rows: a group takes several, so that weights are read less often and all but the first load
-// overlap a sum; but every multiprocessor keeps 16 blocks to take in turn (of the wide ones, which
-// it holds one at a time, 4). Few rows: each its own group. The rows of a group are neighbours,
-// but those of wide blocks a grid apart: all blocks at one distance would meet in the same banks.
-template <typename K, typename C>
+// Many rows: a group takes up to four neighbours, so that weights are read less often and all but
+// the first load overlap a sum; but every multiprocessor keeps 16 blocks to take in turn. Few rows:
+// each its own group.
+template <typename K, int kThreads, int kVectors, weight_class kClass>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
-    int64_t n_blocks = blocks_of(args->n_rows, C::kGroups);
-    int64_t enough = (int64_t)queue->n_multiprocessors * (C::kIsWide ? 4 : 16);
+    using one = norm_config<K, kThreads, kVectors, kClass, false>;
+    using many = norm_config<K, kThreads, kVectors, kClass, (one::kMostRows > 1)>;
+    int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
+    int64_t enough = (int64_t)queue->n_multiprocessors * 16;
     int64_t rows = (n_blocks + enough / 2) / enough;
-    rows = rows < 1 ? 1 : rows > C::kMaxRows ? C::kMaxRows : rows;
-    n_blocks = blocks_of(n_blocks, rows);
+    rows = rows < 1 ? 1 : rows > one::kMostRows ? one::kMostRows : rows;
     args->rows_per_group = (int32_t)rows;
-    args->row_step = C::kIsWide ? (int32_t)n_blocks : C::kGroups;
-    args->block_step = C::kIsWide ? 1 : C::kGroups * (int32_t)rows;
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
-    return start(queue, norm_kernel<K, C>, dim3(C::kBlock), n_blocks, dim3(), *args, err);
+    return start(queue, rows > 1 ? norm_kernel<K, many> : norm_kernel<K, one>, dim3(one::kBlock),
+                 blocks_of(n_blocks, rows), dim3(), *args, err);
 }
 
+// Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
+// the kernel that knows every type, whose second reading of the row comes from a cache.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
-    if (!is_aligned)
-        return launch_reread<K>(args, false, kThreads, queue, err);
-    if (args->weight_kind <= kWeightSame)
-        return launch_config<K, norm_config<K, kThreads, kVectors, kWeightInKind>>(args, queue,
-                                                                                   err);
-    return launch_config<K, norm_config<K, kThreads, kVectors, kWeightOther>>(args, queue, err);
+    bool is_in_kind = args->weight_kind <= kWeightSame;
+    if (is_aligned && is_in_kind)
+        return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
+    if constexpr (K::kSink == kToFloats && !K::kAdds)
+        if (is_aligned)
+            return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
+    return launch_reread<K>(args, is_aligned, kThreads, queue, err);
 }
 
 // Threads and vectors per row, by the row's vectors of 16 bytes: two to four loads in flight per

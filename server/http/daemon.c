@@ -243,7 +243,7 @@ static mhd_result handle_access(void *context,
     case REQUEST_FINISHED:
         break;
     }
-    call_answer(request);
+    request->answer(request);
     return request->has_answered ? MHD_YES : MHD_NO;
 }
 

@@ -71,7 +71,8 @@ void handle_server(struct request *request)
     struct buffer buffer;
     buffer_init(&buffer);
     kserve_write_server(&buffer, request->daemon->config->server_name,
-                        request->daemon->version);
+                        request->daemon->version,
+                        request->daemon->config->allow_client_shm);
     reply_json(request, &buffer);
 }
 

@@ -18,4 +18,17 @@ route_handler_fn handle_config, handle_stats, handle_stats_all, handle_index;
 route_handler_fn handle_tables, handle_table_get, handle_table_put;
 route_handler_fn handle_table_delete;
 
+/* handle_regions.c */
+route_handler_fn handle_regions, handle_region_get, handle_region_put;
+route_handler_fn handle_region_delete;
+
+/* handle_shared_memory.c */
+route_handler_fn handle_system_status, handle_system_register;
+route_handler_fn handle_system_unregister;
+route_handler_fn handle_cuda_status, handle_cuda_register;
+route_handler_fn handle_cuda_unregister;
+
+/* The header of a PUT is complete: reads it, and takes the memory. */
+enum roped_status region_decode(struct request *request);
+
 #endif

@@ -140,6 +140,14 @@ mhd_result reply_json(struct request *request, struct buffer *buffer)
     return reply_buffer(request, MHD_HTTP_OK, "application/json", buffer);
 }
 
+mhd_result reply_empty(struct request *request)
+{
+    static char nothing[] = "";
+    return queue(
+        request, MHD_HTTP_OK, "application/json",
+        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT));
+}
+
 mhd_result reply_error(struct request *request, int code, const char *text)
 {
     struct buffer buffer;

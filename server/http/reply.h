@@ -24,6 +24,9 @@ mhd_result reply_buffer(struct request *request, int code,
 /* The same for JSON with code 200. */
 mhd_result reply_json(struct request *request, struct buffer *buffer);
 
+/* Code 200 without a body: v2's success of what has no result. */
+mhd_result reply_empty(struct request *request);
+
 /*
  * The answer of a call straight from a block: bytes at block->start + at.
  * The block is given back to the pool when the last byte is sent.

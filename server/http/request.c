@@ -10,6 +10,8 @@
 #include "http/request.h"
 
 #include "http/daemon_internal.h"
+#include "http/handlers.h"
+#include "http/job.h"
 #include "http/reply.h"
 #include "wire/safetensors.h"
 
@@ -40,7 +42,9 @@ struct request *request_new(struct daemon *daemon,
     pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
-    memset(request, 0, offsetof(struct request, header));
+    memset(request, 0,
+           offsetof(struct request, v2) +
+               offsetof(struct kserve_request, regions));
     request->daemon = daemon;
     request->connection = connection;
     request->method = method;
@@ -56,8 +60,11 @@ void request_free(struct request *request)
     struct memory_pool *pool = exec_memory(daemon->exec);
     memory_give(pool, &request->body);
     memory_give(pool, &request->json);
+    memory_give(pool, &request->values);
     memory_give(pool, &request->out);
     tables_give(exec_tables(daemon->exec), request->job.table);
+    regions_give(exec_regions(daemon->exec), request->region);
+    job_release_regions(request);
     pthread_mutex_lock(&daemon->requests_lock);
     request->next = daemon->free_requests;
     daemon->free_requests = request;
@@ -198,7 +205,9 @@ static bool check_size(struct request *request, uint64_t limit,
         return refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
                       "Content-Encoding is not supported: send the body as "
                       "it is");
-    if (!request->has_length) {
+    bool is_bodyless = !request->has_length && !request->is_chunked &&
+                       request->match.route->body == ROUTE_BODY_TENSOR;
+    if (!request->has_length && !is_bodyless) {
         /* a body that came all the same would be taken for a request */
         request->must_close = !request->is_chunked;
         return refuse(request, MHD_HTTP_LENGTH_REQUIRED,
@@ -279,6 +288,20 @@ static bool admit_call(struct request *request)
     return true;
 }
 
+static bool admit_tensor(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    if (!check_size(request, daemon->config->max_body_bytes,
+                    "max_body_bytes") ||
+        !check_room(request))
+        return false;
+    if (memory_take(exec_memory(daemon->exec),
+                    (size_t)request->content_length + DATA_ALIGNMENT,
+                    &request->body, &request->error))
+        return refuse_status(request);
+    return true;
+}
+
 static bool admit(struct request *request)
 {
     if (!check_framing(request) || !check_token(request) ||
@@ -295,6 +318,8 @@ static bool admit(struct request *request)
                         &request->error))
             return refuse_status(request);
         return true;
+    case ROUTE_BODY_TENSOR:
+        return admit_tensor(request);
     case ROUTE_BODY_V1:
     case ROUTE_BODY_V2:
         return admit_call(request);
@@ -352,8 +377,14 @@ mhd_result request_begin(struct request *request)
 
 /* ------------------------------------------------------------------- body */
 
-/* v1: once the length of the header is known, so is where the body goes. */
-static void place_v1_body(struct request *request)
+static bool is_safetensors(const struct request *request)
+{
+    enum route_body body = request->match.route->body;
+    return body == ROUTE_BODY_V1 || body == ROUTE_BODY_TENSOR;
+}
+
+/* Once the length of the header is known, so is where the body goes. */
+static void place_safetensors(struct request *request)
 {
     if (safetensors_header_bytes(request->prefix, request->content_length,
                                  &request->header_bytes, &request->error)) {
@@ -376,7 +407,7 @@ static size_t receive_prefix(struct request *request, const char *data,
     memcpy(request->prefix + request->received, data, n);
     request->received += n;
     if (request->received == SAFETENSORS_PREFIX_BYTES)
-        place_v1_body(request);
+        place_safetensors(request);
     return n;
 }
 
@@ -388,14 +419,14 @@ static void store(struct request *request, const char *data, size_t bytes)
     request->received += bytes;
 }
 
-/* The call is checked as soon as its header is complete. */
+/* A call or a tensor is checked as soon as its header is complete. */
 static void decode_early(struct request *request)
 {
     if (request->is_decoded || request->header_bytes == 0 ||
         request->received < request->header_bytes)
         return;
     request->is_decoded = true;
-    if (call_decode(request))
+    if (request->op ? call_decode(request) : region_decode(request))
         (void)refuse_status(request);
 }
 
@@ -419,7 +450,8 @@ mhd_result request_receive(struct request *request, const char *data,
     }
     if (request->received + bytes > request->content_length)
         return MHD_NO; /* cannot happen with a Content-Length */
-    if (body == ROUTE_BODY_V1 && request->received < SAFETENSORS_PREFIX_BYTES) {
+    if (is_safetensors(request) &&
+        request->received < SAFETENSORS_PREFIX_BYTES) {
         size_t n = receive_prefix(request, data, bytes);
         data += n;
         bytes -= n;

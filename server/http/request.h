@@ -55,8 +55,8 @@ struct request {
     uint64_t started_ns, first_byte_ns, received_ns;
     uint64_t content_length, received;
     bool has_length, is_chunked;
-    unsigned char prefix[8]; /* v1: until its length field is complete */
-    size_t header_bytes;     /* v1: prefix + JSON; v2: JSON; 0: not known yet */
+    unsigned char prefix[8]; /* safetensors: until its length is complete */
+    size_t header_bytes;     /* prefix + JSON; v2: JSON; 0: not known yet */
     size_t body_at;          /* where in the block the body starts */
     bool is_decoded;
     struct memory_block body;
@@ -65,12 +65,18 @@ struct request {
     const struct roped_op *op;
     enum metrics_transport transport;
     struct exec_job job;
-    struct kserve_request v2;
     bool has_fp8, fp8_as_u8;
-    struct memory_block json, out;
+    struct memory_block json, values, out;
+    uint32_t kept; /* bit i: output i stays in a region */
     size_t answer_at, answer_bytes;
+    route_handler_fn *answer; /* once the job has ended */
 
-    struct request *next;              /* free list */
+    struct region *region; /* of /v1/regions: held until the answer */
+
+    struct request *next; /* free list */
+
+    /* what a new request does not clear starts in here */
+    struct kserve_request v2;
     char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
 };
 
@@ -105,9 +111,6 @@ enum roped_status call_decode(struct request *request);
 
 /* Handler of calls: the body is complete. Starts the job. */
 void call_start(struct request *request);
-
-/* The job is done: answers. */
-void call_answer(struct request *request);
 
 /* Counts a call of a known operator that was refused before it ran. */
 void call_count_refusal(struct request *request);

@@ -21,6 +21,10 @@ static const struct route routes[] = {
     {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
     {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},
     {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete},
+    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions},
+    {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get},
+    {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put},
+    {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete},
     {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
     {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
     {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
@@ -36,6 +40,16 @@ static const struct route routes[] = {
     {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},
     {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats},
     {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start},
+    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register},
+    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register},
+    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
+    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
 };
 /* clang-format on */
 

@@ -2,13 +2,14 @@
  * kserve.c - v2 inference requests and answers.
  *
  * Of the protocol's request parameters, 'timeout' and 'priority' are accepted
- * and ignored; sequences, classification and shared memory are refused by
- * name; every other parameter is the operator's.
+ * and ignored; sequences and classification are refused by name; every other
+ * parameter is the operator's.
  */
 #include "wire/kserve.h"
 
 #include "wire/json.h"
 #include "wire/kserve_data.h"
+#include "wire/kserve_region.h"
 #include "wire/param_json.h"
 
 #include <cjson/cJSON.h>
@@ -122,17 +123,6 @@ static enum roped_status read_params(struct reading *reading,
 }
 
 /* ----------------------------------------------------------------- inputs */
-
-static enum roped_status refuse_shared_memory(const struct cJSON *params,
-                                              struct roped_error *err)
-{
-    const struct cJSON *region = json_member(params, "shared_memory_region");
-    if (!region)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_NOT_FOUND,
-                      "Unable to find shared memory region: '%.64s'",
-                      cJSON_IsString(region) ? region->valuestring : "");
-}
 
 static enum roped_status read_shape(const struct cJSON *node, const char *name,
                                     struct roped_tensor *tensor,
@@ -256,7 +246,7 @@ static enum roped_status place_binary(struct reading *reading,
     return ROPED_OK;
 }
 
-/* Where an input's values are: exactly one of data and binary_data_size. */
+/* Where an input's values are: in exactly one of three places. */
 static enum roped_status place_input(struct reading *reading,
                                      const struct cJSON *node, int port,
                                      struct roped_tensor *tensor,
@@ -264,22 +254,26 @@ static enum roped_status place_input(struct reading *reading,
 {
     const char *name = reading->call->op->in[port].name;
     const struct cJSON *data = json_member(node, "data"), *params;
+    struct region_ref *ref = NULL;
     int64_t n_elements, n_bytes;
     enum roped_status status = find_params(node, &params, err);
     if (!status)
-        status = refuse_shared_memory(params, err);
+        status = kserve_read_region(reading->call->op, false, port, params,
+                                    &reading->out->regions, &ref, err);
     if (!status)
         status = roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
     if (status)
         return status;
     const struct cJSON *size = json_member(params, "binary_data_size");
-    if (!size == !data)
+    if (!!size + !!data + !!ref != 1)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
                           "'data', 'binary_data_size' in 'parameters', "
                           "'shared_memory_region' in 'parameters'. But input "
                           "'%s' has %s",
-                          name, size ? "both" : "none");
+                          name, size || data ? "several" : "none");
+    if (ref)
+        return kserve_check_region_input(reading->call->op, tensor, ref, err);
     return data ? place_json(reading, data, port, tensor, err)
                 : place_binary(reading, size, port, tensor, err);
 }
@@ -376,9 +370,11 @@ static enum roped_status read_output(struct reading *reading,
             return roped_fail(err, ROPED_INVALID,
                               "output '%s' already exists in request",
                               name->valuestring);
+    struct region_ref *ref;
     enum roped_status status = find_params(node, &params, err);
     if (!status)
-        status = refuse_shared_memory(params, err);
+        status = kserve_read_region(call->op, true, port, params, &out->regions,
+                                    &ref, err);
     if (!status && json_member(params, "classification"))
         status = roped_fail(err, ROPED_INVALID,
                             "output '%s': classification is not supported",
@@ -467,7 +463,8 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
 {
     struct reading reading = {call, binary, binary_bytes, out};
     struct cJSON *tree;
-    memset(out, 0, sizeof *out);
+    memset(out, 0, offsetof(struct kserve_request, regions));
+    out->regions.n = 0;
     enum roped_status status = json_parse(json, json_bytes, &tree, err);
     if (status)
         return status;
@@ -520,18 +517,23 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
 
 /* ---------------------------------------------------------------- answers */
 
+static bool is_kept(const struct kserve_request *request, int port)
+{
+    return request->kept >> port & 1;
+}
+
 enum roped_status kserve_check_outputs(const struct roped_call *call,
                                        struct kserve_request *request,
                                        struct roped_error *err)
 {
-    if (request->n_outputs == 0)
-        for (int i = 0; i < roped_op_outputs(call->op); i++) {
-            if (!roped_tensor_given(&call->out[i]))
-                continue;
-            request->output[request->n_outputs].port = i;
-            request->output[request->n_outputs++].is_binary =
-                request->binary_output;
-        }
+    bool is_default = request->n_outputs == 0;
+    for (int i = 0; i < roped_op_outputs(call->op) && is_default; i++) {
+        if (!roped_tensor_given(&call->out[i]))
+            continue;
+        request->output[request->n_outputs].port = i;
+        request->output[request->n_outputs++].is_binary =
+            request->binary_output;
+    }
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
         const char *name = call->op->out[port].name;
@@ -542,6 +544,15 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
                               "'%s': it needs input '%s'",
                               name, model_of(call),
                               call->op->out[port].requires_);
+        if (is_kept(request, port)) {
+            enum roped_status status =
+                is_default ? ROPED_OK
+                           : kserve_check_region_output(call, port,
+                                                        &request->regions, err);
+            if (status)
+                return status;
+            continue;
+        }
         if (!request->output[i].is_binary &&
             (dtype == ROPED_F16 || dtype == ROPED_BF16))
             return roped_fail(err, ROPED_INVALID,
@@ -556,7 +567,8 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
 bool kserve_is_binary_answer(const struct kserve_request *request)
 {
     for (int i = 0; i < request->n_outputs; i++)
-        if (!request->output[i].is_binary)
+        if (!request->output[i].is_binary &&
+            !is_kept(request, request->output[i].port))
             return false;
     return true;
 }
@@ -566,8 +578,10 @@ static bool is_fp8(enum roped_dtype dtype)
     return ROPED_SET(dtype) & ROPED_FP8S;
 }
 
+/* An output that is in a region has neither data nor parameters. */
 static void write_output(struct buffer *buffer, const struct roped_call *call,
-                         int port, bool is_binary, uint64_t bytes)
+                         const struct kserve_request *request, int port,
+                         bool is_binary)
 {
     const struct roped_tensor *tensor = &call->out[port];
     buffer_text(buffer, "{\"name\":");
@@ -576,12 +590,16 @@ static void write_output(struct buffer *buffer, const struct roped_call *call,
     buffer_text(buffer, roped_dtype_v2_name(tensor->dtype));
     buffer_text(buffer, "\",\"shape\":");
     buffer_dims(buffer, tensor->dims, tensor->rank);
+    if (is_kept(request, port)) {
+        buffer_text(buffer, "}");
+        return;
+    }
     if (!is_binary) {
         buffer_text(buffer, ",\"data\":");
         kserve_write_values(buffer, tensor);
     } else {
         buffer_text(buffer, ",\"parameters\":{\"binary_data_size\":");
-        buffer_unsigned(buffer, bytes);
+        buffer_unsigned(buffer, (uint64_t)roped_tensor_bytes(tensor));
         if (is_fp8(tensor->dtype))
             buffer_printf(buffer, ",\"content_datatype\":\"%s\"",
                           roped_dtype_name(tensor->dtype));
@@ -629,11 +647,12 @@ enum roped_status kserve_write_response(struct buffer *buffer,
     buffer_text(buffer, ",\"outputs\":[");
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
-        uint64_t bytes = (uint64_t)roped_tensor_bytes(&call->out[port]);
+        bool is_binary =
+            request->output[i].is_binary && !is_kept(request, port);
         offset[port] = at;
         buffer_text(buffer, i ? "," : "");
-        write_output(buffer, call, port, request->output[i].is_binary, bytes);
-        at += request->output[i].is_binary ? bytes : 0;
+        write_output(buffer, call, request, port, is_binary);
+        at += is_binary ? (uint64_t)roped_tensor_bytes(&call->out[port]) : 0;
     }
     buffer_text(buffer, "]}");
     *binary_bytes = at;

@@ -12,6 +12,7 @@
 #define ROPED_WIRE_KSERVE_H
 
 #include "wire/buffer.h"
+#include "wire/region_refs.h"
 
 #include <roped/op.h>
 
@@ -28,15 +29,18 @@ struct kserve_request {
         int port; /* output index of the operator */
         bool is_binary;
     } output[ROPED_MAX_OUTPUTS];
+    uint32_t kept; /* bit i: output i stays in a region and is not sent */
     uint64_t binary_bytes;          /* used after the JSON */
     uint64_t json_tensor_bytes;     /* memory that JSON tensors ask for */
     bool in_json[ROPED_MAX_INPUTS]; /* this input's values are in the JSON */
+    struct region_refs regions;     /* tensors in regions; the last member */
 };
 
 /*
  * Reads the JSON part: sets parameters, binds inputs (call->in[].data of
  * binary inputs point at binary + their offset), and notes what is wanted
- * back. binary_bytes is what follows the JSON in the body. Does not resolve.
+ * back and what is in regions. binary_bytes is what follows the JSON in the
+ * body. Does not resolve.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_request(struct roped_call *call, const char *json,
@@ -55,15 +59,16 @@ kserve_read_json_tensors(struct roped_call *call, const char *json,
                          struct roped_error *err);
 
 /*
- * After resolve: do the requested outputs exist in this call? Fills
- * request->output with the default where the client named none.
+ * After resolve: do the requested outputs exist in this call, and fit the
+ * bytes given for them? Fills request->output with the default where the
+ * client named none. The caller has set request->kept.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_check_outputs(const struct roped_call *call,
                      struct kserve_request *request, struct roped_error *err);
 
-/* True where every wanted output is binary: the JSON can be written before
- * the results exist. */
+/* True where every wanted output is binary or in a region: the JSON can be
+ * written before the results exist. */
 bool kserve_is_binary_answer(const struct kserve_request *request);
 
 /*

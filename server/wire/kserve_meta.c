@@ -14,7 +14,7 @@
 #include <string.h>
 
 void kserve_write_server(struct buffer *buffer, const char *server_name,
-                         const char *version)
+                         const char *version, bool has_shared_memory)
 {
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, server_name);
@@ -23,7 +23,10 @@ void kserve_write_server(struct buffer *buffer, const char *server_name,
     buffer_text(buffer,
                 ",\"extensions\":[\"binary_tensor_data\",\"parameters\","
                 "\"statistics\",\"model_configuration\",\"model_repository\","
-                "\"roped_safetensors\"]}");
+                "\"roped_safetensors\"");
+    if (has_shared_memory)
+        buffer_text(buffer, ",\"system_shared_memory\",\"cuda_shared_memory\"");
+    buffer_text(buffer, "]}");
 }
 
 static enum roped_dtype widest(uint32_t set)
@@ -272,6 +275,10 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
         buffer_printf(buffer, ",\"below\":\"%s\"", port->below);
     if (port->requires_)
         buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
+    if (port->in_place)
+        buffer_printf(buffer, ",\"in_place\":\"%s\"", port->in_place);
+    if (port->flags & ROPED_UPDATED)
+        buffer_text(buffer, ",\"updated\":true");
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, port->doc);
     buffer_append(buffer, "}", 1);

@@ -9,9 +9,11 @@
 
 #include <roped/op.h>
 
-/* GET /v2 */
+#include <stdbool.h>
+
+/* GET /v2; has_shared_memory: clients may register theirs. */
 void kserve_write_server(struct buffer *buffer, const char *server_name,
-                         const char *version);
+                         const char *version, bool has_shared_memory);
 
 /* GET /v2/models/{m}; backend is "cpu" or "cuda" (platform "roped_cuda"). */
 void kserve_write_model(struct buffer *buffer, const struct roped_op *op,

@@ -8,6 +8,8 @@
 
 #include <roped/op.h>
 
+#include <stdio.h>
+
 #define SAFETENSORS_CONTENT                                                    \
     "\"content\":{\"application/x-safetensors\":{\"schema\":{\"type\":"        \
     "\"string\",\"format\":\"binary\"}}}"
@@ -32,8 +34,10 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
-                            "\"^[0-9]+(,[0-9]+){0,3}$\"");
+        buffer_printf(buffer,
+                      "{\"type\":\"string\",\"pattern\":"
+                      "\"^([0-9]+(,[0-9]+){0,%d})%s$\"",
+                      roped_param_ints(param) - 1, param->shape ? "?" : "");
         break;
     }
     describe_write_default(buffer, param);
@@ -65,6 +69,28 @@ static void write_query_parameter(struct buffer *buffer, const char *separator,
     buffer_text(buffer, ",\"schema\":");
 }
 
+/* Where tensors may be instead of in the body and in the answer. */
+static void write_places(struct buffer *buffer, const struct roped_op *op)
+{
+    static const char string[] = "{\"type\":\"string\"}}";
+    char name[ROPED_NAME_BYTES + 8];
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        snprintf(name, sizeof name, "from.%s", op->in[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that this input is in; shape. "
+                              "and dtype. with the input's name say what the "
+                              "region does not");
+        buffer_text(buffer, string);
+    }
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        snprintf(name, sizeof name, "into.%s", op->out[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that gets this output, which "
+                              "is not sent then");
+        buffer_text(buffer, string);
+    }
+}
+
 static void write_query(struct buffer *buffer, const struct roped_op *op)
 {
     buffer_text(buffer, ",\"parameters\":[");
@@ -84,7 +110,9 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     write_query_parameter(buffer, separator, "fp8",
                           "u8: name FP8 outputs U8, for readers without FP8");
     buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\",\"u8\"],"
-                        "\"default\":\"native\"}}]");
+                        "\"default\":\"native\"}}");
+    write_places(buffer, op);
+    buffer_text(buffer, "]");
 }
 
 static void write_op(struct buffer *buffer, const struct roped_op *op,
@@ -118,7 +146,7 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
 
 /* ----------------------------------------------------------- other routes */
 
-enum body { NO_BODY, JSON_BODY, INFER_BODY };
+enum body { NO_BODY, JSON_BODY, TENSOR_BODY, INFER_BODY };
 
 struct operation {
     const char *method, *summary, *code, *content;
@@ -137,6 +165,10 @@ struct route {
 #define INFER_CONTENT                                                          \
     "\"content\":{\"application/json\":{},\"application/octet-stream\":{}}"
 
+#define REGION_CONTENT                                                         \
+    "\"content\":{\"application/x-safetensors\":{},\"application/octet-"       \
+    "stream\":{}}"
+
 /* clang-format off */
 static const struct route routes[] = {
     {"/", NULL, {{"get", "where to look", "200", TEXT_CONTENT}}},
@@ -146,6 +178,11 @@ static const struct route routes[] = {
         {"get", "one named table", "200", JSON_CONTENT},
         {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", JSON_CONTENT, JSON_BODY},
         {"delete", "forget a table", "200", JSON_CONTENT}}},
+    {"/v1/regions", NULL, {{"get", "the regions: memory that stays on the server", "200", JSON_CONTENT}}},
+    {"/v1/regions/{name}", "name", {
+        {"get", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
+        {"put", "make or replace a region: one tensor, or zeros", "2XX", JSON_CONTENT, TENSOR_BODY},
+        {"delete", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
     {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", JSON_CONTENT}}},
     {"/v2/health/live", NULL, {{"get", "the process answers", "200", JSON_CONTENT}}},
     {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", JSON_CONTENT}}},
@@ -156,6 +193,16 @@ static const struct route routes[] = {
     {"/v2/models/{model}/stats", "model", {{"get", "statistics of one model", "200", JSON_CONTENT}}},
     {"/v2/models/{model}/infer", "model", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT, INFER_BODY}}},
     {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", JSON_CONTENT}}},
+    {"/v2/systemsharedmemory/status", NULL, {{"get", "the system regions of clients", "200", JSON_CONTENT}}},
+    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "forget every system region", "200", JSON_CONTENT}}},
+    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "one system region", "200", JSON_CONTENT}}},
+    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", JSON_CONTENT, JSON_BODY}}},
+    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "forget one system region", "200", JSON_CONTENT}}},
+    {"/v2/cudasharedmemory/status", NULL, {{"get", "the cuda regions of clients", "200", JSON_CONTENT}}},
+    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "forget every cuda region", "200", JSON_CONTENT}}},
+    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "one cuda region", "200", JSON_CONTENT}}},
+    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", JSON_CONTENT, JSON_BODY}}},
+    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "forget one cuda region", "200", JSON_CONTENT}}},
     {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
     {"/openapi.json", NULL, {{"get", "this document", "200", JSON_CONTENT}}},
 };
@@ -172,6 +219,22 @@ static void write_operation(struct buffer *buffer,
     case JSON_BODY:
         buffer_text(buffer,
                     "\"requestBody\":{\"required\":true," JSON_CONTENT "},");
+        break;
+    case TENSOR_BODY:
+        buffer_text(buffer, "\"parameters\":[");
+        write_query_parameter(buffer, "", "bytes",
+                              "no body: this many zeros, plain bytes");
+        buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}");
+        write_query_parameter(buffer, ",", "dtype",
+                              "no body: zeros of this type, like BF16");
+        buffer_text(buffer, "{\"type\":\"string\"}}");
+        write_query_parameter(buffer, ",", "shape",
+                              "no body: dims of the zeros, like 4096,128");
+        buffer_text(buffer,
+                    "{\"type\":\"string\"}}],\"requestBody\":{"
+                    "\"required\":false,\"description\":\"a "
+                    "safetensors file of one tensor\"," SAFETENSORS_CONTENT
+                    "},");
         break;
     case INFER_BODY:
         buffer_text(buffer,

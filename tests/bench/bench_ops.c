@@ -58,9 +58,10 @@ static int updated_by(const struct roped_op *op, int output)
     return input >= 0 && roped_op_updates(op, input) == output ? input : -1;
 }
 
+/* Of every tensor, and room for the copy's second half to start aligned. */
 static size_t call_bytes(const struct roped_call *call)
 {
-    size_t bytes = aligned((int64_t)roped_call_aux_bytes(call));
+    size_t bytes = 256 + aligned((int64_t)roped_call_aux_bytes(call));
     for (int i = 0; i < ROPED_MAX_INPUTS; i++)
         if (roped_tensor_given(&call->in[i]))
             bytes += aligned(roped_tensor_bytes(&call->in[i]));

@@ -75,6 +75,28 @@ const struct bench_row bench_rows[] = {
     {"add_rmsnorm bf16 65536x4096",  "add_rmsnorm", BF16, 65536,  4096},
     {"add_rmsnorm f32 32768x4096",   "add_rmsnorm", F32,  32768,  4096},
     {"add_rmsnorm bf16 16384x16384", "add_rmsnorm", BF16, 16384,  16384},
+    {"rmsnorm_quantize bf16 e4m3 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"mul backward f32 16x1024x4096",              "binary_backward", F32,  16, 1024, 4096, 0, .goal = 1.05},
+    {"mul backward f32 16x1024x4096, b 1x1x4096",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE, .goal = 0.97},
+    {"mul backward f32 16x1024x4096, b 16x1024x1", "binary_backward", F32,  16, 1024, 4096, BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b 1x1024x1",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b scalar",    "binary_backward", F32,  16, 1024, 4096, BENCH_ALL, .goal = 0.98},
+    {"mul backward bf16 16x1024x4096",             "binary_backward", BF16, 16, 1024, 4096, 0},
+    {"mul backward bf16 16x1024x4096, b 1x1x4096", "binary_backward", BF16, 16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE},
+    {"mul backward bf16 16x1024x4096, b 16x1024x1","binary_backward", BF16, 16, 1024, 4096, BENCH_INNER},
+    {"mul backward bf16 16x1024x4096, b scalar",   "binary_backward", BF16, 16, 1024, 4096, BENCH_ALL},
+    {"mul backward f32 1x64x4096, b 1x1x4096",     "binary_backward", F32,  1, 64, 4096, BENCH_OUTER + BENCH_MIDDLE},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -242,6 +264,18 @@ static void build_norm(struct roped_call *call, const struct bench_row *row)
     bind_values(call, "weight", row->dtype, 1, x + 1);
 }
 
+static void build_binary(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t a[3] = {row->n, row->a, row->b};
+    int64_t b[3] = {row->c & BENCH_OUTER ? 1 : row->n,
+                    row->c & BENCH_MIDDLE ? 1 : row->a,
+                    row->c & BENCH_INNER ? 1 : row->b};
+    bind_values(call, "grad_output", row->dtype, 3, a);
+    bind_values(call, "a", row->dtype, 3, a);
+    bind_values(call, "b", row->dtype, 3, b);
+    case_param(call, "function", "mul");
+}
+
 static const struct {
     const char *op;
     void (*build)(struct roped_call *call, const struct bench_row *row);
@@ -252,7 +286,8 @@ static const struct {
                 {"rope_quantize_append", build_rope_quantize_append},
                 {"rmsnorm", build_norm},
                 {"add_rmsnorm", build_norm},
-                {"rmsnorm_quantize", build_norm}};
+                {"rmsnorm_quantize", build_norm},
+                {"binary_backward", build_binary}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
@@ -265,6 +300,8 @@ void bench_build(struct roped_call *call, const struct bench_row *row)
         case_param(call, "style", "gptj");
     if (row->angles == BENCH_COMPUTE)
         case_param(call, "angles", "compute");
+    for (int i = 0; i < 2 && row->param[i][0]; i++)
+        case_param(call, row->param[i][0], row->param[i][1]);
     if (roped_call_resolve(call, &err)) {
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);

@@ -40,15 +40,22 @@ step() {
     [ "$status" -eq 0 ] || tail -n 12 "$log"
 }
 
+# build/tests/test_rope_sweep: rope
+op_of() {
+    basename "$1" | sed 's/^test_//; s/_sweep$//'
+}
+
 kernels() {
-    for op in rope rope_quantize qk_rmsnorm_rope rope_append rope_quantize_append rmsnorm add_rmsnorm rmsnorm_quantize; do
-        step kernels "$op on cuda against float64" "$build/tests/test_${op}_sweep" cuda
-        step kernels "$op on cpu against float64" "$build/tests/test_${op}_sweep" cpu
+    for sweep in "$build"/tests/test_*_sweep; do
+        op=$(op_of "$sweep")
+        step kernels "$op on cuda against float64" "$sweep" cuda
+        step kernels "$op on cpu against float64" "$sweep" cpu
     done
 }
 
 http() {
-    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_append "$build"/tests/test_http "$build"/tests/test_load; do
+    for test in golden negative norms append http regions shared_memory cuda_memory load; do
+        test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
@@ -58,10 +65,9 @@ http() {
 # The sweeps again under the tools, fewer cases: each access is instrumented.
 sanitize() {
     for tool in memcheck racecheck; do
-        for op in rope rope_quantize qk_rmsnorm_rope rope_append rope_quantize_append rmsnorm add_rmsnorm rmsnorm_quantize; do
-            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $op" \
-                compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$build/tests/test_${op}_sweep" cuda
+        for sweep in "$build"/tests/test_*_sweep; do
+            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
         done
     done
 }

@@ -106,12 +106,36 @@ static bool is_asked_for(const struct roped_op *op, int form, int input)
     return false;
 }
 
+static bool has_dim(const struct sound *sound, const struct roped_port *port,
+                    const char *symbol)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
+    for (int i = 0; i < pattern.count; i++)
+        if (strcmp(pattern.dim[i].name, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Is an optional input the only tensor that says an output's shape? */
+static bool shapes_an_output(const struct sound *sound, int input)
+{
+    for (int i = 0; i < roped_op_params(sound->op); i++) {
+        const char *shape = sound->op->param[i].shape;
+        if (shape && has_dim(sound, &sound->op->in[input], shape))
+            return true;
+    }
+    return false;
+}
+
 static struct sound make_form(const struct roped_op *op, int form)
 {
     struct sound sound = {.op = op, .form = form};
     const struct roped_form *described = &op->form[form];
     for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i))
+        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i) ||
+            shapes_an_output(&sound, i))
             add_input(&sound, i);
     if (described->name && described->param) {
         int param = roped_op_param(op, described->param);
@@ -235,25 +259,12 @@ TEST(wrong_ranks_dims_and_types_are_named)
     }
 }
 
-static bool has_dim(const struct sound *sound, int input, const char *symbol)
-{
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    CHECK_OK(
-        roped_port_pattern(&sound->op->in[input], sound->form, &pattern, &err),
-        &err);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, symbol) == 0)
-            return true;
-    return false;
-}
-
 /* Does another tensor of the call have this dim too? */
 static bool is_shared(const struct sound *sound, int input, const char *symbol)
 {
     for (int i = 0; i < sound->file.n; i++) {
         int other = roped_op_input(sound->op, sound->file.name[i]);
-        if (other != input && has_dim(sound, other, symbol))
+        if (other != input && has_dim(sound, &sound->op->in[other], symbol))
             return true;
     }
     return false;
@@ -318,11 +329,13 @@ TEST(parameters_outside_their_range_are_named)
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
             bool is_number = param->kind == ROPED_PARAM_FLOAT ||
-                             param->kind == ROPED_PARAM_INT;
+                             param->kind == ROPED_PARAM_INT ||
+                             param->kind == ROPED_PARAM_INTS;
             snprintf(extra, sizeof extra, "%s=what%%3F", param->name);
             refuse(&sound, extra, param->name, "kind");
             snprintf(extra, sizeof extra, "%s=", param->name);
-            refuse(&sound, extra, param->name, "empty");
+            if (!param->shape) /* where it is the shape of a scalar */
+                refuse(&sound, extra, param->name, "empty");
             if (!is_number || (param->min == 0 && param->max == 0))
                 continue;
             snprintf(extra, sizeof extra, "%s=%.17g", param->name,
@@ -472,7 +485,7 @@ TEST(rules_of_add_rmsnorm_are_kept)
     residual->rank = 2;
     residual->dims[0] = 2;
     residual->dims[1] = 8;
-    refuse(&sound, "", "'residual': leading dims are [2]", "rows of residual");
+    refuse(&sound, "", "'residual': leading dims [2]", "rows of residual");
     residual->dims[1] = 7;
     sound.file.tensor[0] = *residual;
     residual->dims[1] = 8;
@@ -484,6 +497,75 @@ TEST(rules_of_add_rmsnorm_are_kept)
     accept(&sound, "");
     sound.file.n = 1;
     refuse(&sound, "", "missing tensor 'residual'", "no residual");
+}
+
+TEST(rules_of_rmsnorm_quantize_are_kept)
+{
+    struct sound sound = make_sound(roped_op_find("rmsnorm_quantize"));
+    refuse(&sound, "dynamic=true&dequant_scale=1", "dequant_scale", "both");
+    refuse(&sound, "scale_ub=1", "scale_ub", "bound of a given scale");
+    refuse(&sound, "group_size=64", "group_size", "groups of a given scale");
+    refuse(&sound, "dynamic=true&group_size=64",
+           "'group_size': 64, expected a divisor of h = 8 (set by 'x')",
+           "group of part of a row");
+    refuse(&sound, "dynamic=true&group_size=4", "expected 64, 128 or 0",
+           "group of an unusual size");
+    refuse(&sound, "dequant_scale=0", "dequant_scale", "no scale");
+    refuse(&sound, "dequant_scale=1e-60", "dequant_scale", "0 in float32");
+    refuse(&sound, "dynamic=true&scale_ub=-1", "scale_ub", "negative bound");
+    refuse(&sound, "dynamic=2", "dynamic", "no bool");
+    accept(&sound, "dynamic=true&group_size=0&scale_ub=0.001");
+    accept(&sound, "dynamic=false&dequant_scale=1e-44");
+    int64_t h = 9;
+    add(&sound, "weight", ROPED_F32, 1, h, 0, floats);
+    refuse(&sound, "", "'weight': dim 0 is 9, expected h = 8", "weight");
+}
+
+static struct sound binary_sound(int64_t rows, int64_t columns)
+{
+    struct sound sound = {.op = roped_op_find("binary_backward")};
+    add(&sound, "grad_output", ROPED_F32, 2, rows, columns, floats);
+    return sound;
+}
+
+TEST(shapes_that_do_not_broadcast_are_named)
+{
+    struct sound sound = binary_sound(3, 4);
+    accept(&sound, "a_shape=3,4&b_shape=");
+    accept(&sound, "a_shape=4&b_shape=3,1");
+    refuse(&sound, "a_shape=3,4&b_shape=3", "b_shape': dim 0 is 3, expected 4",
+           "innermost dim");
+    refuse(&sound, "a_shape=3,4&b_shape=2,4",
+           "b_shape': dim 0 is 2, expected 3", "outer dim");
+    refuse(&sound, "a_shape=1,4&b_shape=4",
+           "'grad_output': shape [3, 4], expected [1, 4]", "no dim that is 3");
+    refuse(&sound, "a_shape=2,3,4&b_shape=4",
+           "'grad_output': shape [3, 4], expected [2, 3, 4]", "rank");
+    refuse(&sound, "a_shape=3,0&b_shape=4", "dim 0 is 4, expected 0", "empty");
+    refuse(&sound, "a_shape=3,4", "'b_shape'", "no shape of b");
+    refuse(&sound, "a_shape=1,1,1,1,1,1,1,3,4&b_shape=4", "'a_shape'",
+           "nine dims");
+    refuse(&sound, "a_shape=9007199254740992,9007199254740992&b_shape=1",
+           "'a_shape'", "more than 2^63 elements");
+    refuse(&sound, "a_shape=3,-4&b_shape=4", "'a_shape': -4", "negative dim");
+}
+
+TEST(operands_of_binary_backward_are_held_to_their_shapes)
+{
+    struct sound sound = binary_sound(3, 4);
+    add(&sound, "a", ROPED_F32, 2, 3, 4, floats);
+    accept(&sound, "b_shape=4&a_shape=3,4");
+    refuse(&sound, "b_shape=4&a_shape=3,1",
+           "parameter 'a_shape': shape [3, 1], expected [3, 4] (set by 'a')",
+           "a_shape beside another a");
+    refuse(&sound, "b_shape=4&function=mul", "'b'", "mul without b");
+    refuse(&sound, "b_shape=4&function=div", "'b'", "div without b");
+    add(&sound, "b", ROPED_F32, 1, 3, 0, floats);
+    refuse(&sound, "function=mul", "'b': dim 0 is 3, expected 4", "b of rows");
+    sound.file.tensor[2].dims[0] = 4;
+    accept(&sound, "function=mul");
+    sound.file.tensor[2].dtype = ROPED_BF16;
+    refuse(&sound, "function=mul", "'b': BF16, but T is F32", "type of b");
 }
 
 /* --------------------------------------------------------- safetensors */
@@ -627,7 +709,8 @@ TEST(malformed_v2_requests_are_refused_in_words_that_clients_know)
             "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
             "unexpected inference output 'z'", 400);
     post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
-                  "{\"shared_memory_region\":\"r\"}"),
+                  "{\"shared_memory_region\":\"r\","
+                  "\"shared_memory_byte_size\":8}"),
             "Unable to find shared memory region: 'r'", 404);
     struct answer answer =
         ask(&server, "POST", "/v2/models/nobody/infer", "{}", 2, NULL);
@@ -688,6 +771,9 @@ int main(void)
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
     RUN(rules_of_add_rmsnorm_are_kept);
+    RUN(rules_of_rmsnorm_quantize_are_kept);
+    RUN(shapes_that_do_not_broadcast_are_named);
+    RUN(operands_of_binary_backward_are_held_to_their_shapes);
     RUN(malformed_safetensors_are_refused);
     RUN(impossible_header_lengths_are_refused);
     RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);

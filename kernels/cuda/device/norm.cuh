@@ -55,8 +55,6 @@ struct norm_args {
     int32_t n_vectors;       // of a row, where 16 bytes divide it
     int32_t rounds_product;  // bool: rounding hf on a narrow type
     int32_t rows_per_group;  // one after another
-    int32_t row_step;        // between them
-    int32_t block_step;      // between the first rows of two blocks
     int32_t threads_per_row; // of the kernels that know it at run time
     int32_t sums_in_double;  // bool, the same
     // FP8 (ops/rmsnorm_quantize.h)
@@ -282,7 +280,7 @@ __device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
         unpack<T>(pack<T>(z), z);
 #pragma unroll
     for (int i = 0; i < kVecOf<T>; i++)
-        z[i] *= args.weight_bias + w[i];
+        z[i] *= args.weight_bias + w[i]; // also for 0: it makes a weight of -0 a +0
 }
 
 // y of vector v of a row, in float32.
@@ -297,14 +295,16 @@ __device__ __forceinline__ void result_of(const norm_args &args, const raw_row<K
 
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, int64_t vector,
-                                            const shared_divisor &divisor, float (&y)[K::kVec])
+                                            const shared_divisor &divisor, bool exists,
+                                            float (&y)[K::kVec])
 {
     uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.hidden + vector * K::kVec;
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] = divide(y[i], divisor);
-    if constexpr (kIsAligned) {
-        store_fp8(to, y, 1.0f, args.is_e5m2);
+    if (kIsAligned) {
+        if (exists)
+            store_fp8(to, y, 1.0f, args.is_e5m2);
     } else {
 #pragma unroll
         for (int i = 0; i < K::kVec; i++) {
@@ -315,26 +315,29 @@ __device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, 
     }
 }
 
-// Writes vector v of a row: the sum where there is one, and the result. divisor is that of FP8.
+// Writes vector v of a row, where it exists: the sum where there is one, and the result. divisor is
+// that of FP8. Only the stores are conditional: branches would keep the compiler from working on
+// several vectors at once.
 template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void
-write_vector(const norm_args &args, const raw_row<K, kVectors> &raw, int v,
-             const float (&w)[K::kVec], int64_t row, int64_t vector, float scale,
-             const shared_divisor &divisor)
+__device__ __forceinline__ void write_vector(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                             int v, const float (&w)[K::kVec], int64_t row,
+                                             int64_t vector, float scale,
+                                             const shared_divisor &divisor, bool exists)
 {
     using T = typename K::T;
     int64_t first = row * args.hidden;
     float y[K::kVec];
     if constexpr (K::kAdds) {
         unpack_row<K>(raw, v, y);
-        store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
-                                    args.hidden, y);
+        if (exists)
+            store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
+                                        args.hidden, y);
     }
     result_of<K>(args, raw, v, w, scale, y);
-    if constexpr (K::kSink == kToFloats)
+    if constexpr (K::kSink != kToFloats)
+        store_codes<K, kIsAligned>(args, row, vector, divisor, exists, y);
+    else if (exists)
         store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, y);
-    else
-        store_codes<K, kIsAligned>(args, row, vector, divisor, y);
 }
 
 // ------------------------------------------------------------------------------------ scales
@@ -487,6 +490,8 @@ struct row_writer {
         using T = typename K::T;
         int vector = v * kThreads + thread;
         uint4 started = weight[v];
+        if constexpr (!C::kStartsWeight || C::kWeight == kWeightOther)
+            vector = min(vector, args.n_vectors - 1); // reads it: must exist
         if constexpr (!C::kStartsWeight)
             started = start_weight<T, C::kWeight>(args, vector);
         started_weights<T, C::kWeight>(args, started, vector, w);
@@ -494,19 +499,15 @@ struct row_writer {
     __device__ __forceinline__ void write(int v, const shared_divisor &divisor) const
     {
         float w[K::kVec];
-        if (!has(v))
-            return;
         weights(v, w);
-        write_vector<K, true>(args, raw, v, w, row, v * kThreads + thread, scale, divisor);
+        write_vector<K, true>(args, raw, v, w, row, v * kThreads + thread, scale, divisor, has(v));
     }
     __device__ __forceinline__ float largest(int v) const
     {
         float y[K::kVec], w[K::kVec];
-        if (!has(v))
-            return 0;
         weights(v, w);
         result_of<K>(args, raw, v, w, scale, y);
-        return largest_of(y);
+        return has(v) ? largest_of(y) : 0.0f;
     }
 
     __device__ __forceinline__ void write_all(const shared_divisor &divisor) const
@@ -556,20 +557,22 @@ struct row_writer {
 };
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
-// share one. A group takes rows_per_group rows in turn, row_step apart, and loads the next one
-// before it sums the present one, so that memory does not wait for the barrier.
+// share one. A group takes rows_per_group rows in turn and loads the next one before it sums the
+// present one, so that memory does not wait for the barrier. The next kernel's blocks are let in
+// late: those of 64 rows on 64 multiprocessors disturb more than they save.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
 {
     constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
-    let_next_start();
     int thread = threadIdx.x % kThreads;
-    int64_t row = (int64_t)blockIdx.x * args.block_step + threadIdx.x / kThreads;
+    int rows = C::kMaxRows > 1 ? args.rows_per_group : 1;
+    int64_t row = (int64_t)blockIdx.x * rows * C::kGroups + threadIdx.x / kThreads;
     raw_row<K, kVectors> raw;
-    uint4 weight[kVectors];
+    uint4 weight[kVectors] = {};
     row = compute_now(row);
     wait_for_previous();
+    let_next_start();
     load_row<K, kVectors, kThreads>(raw, args, row, thread);
     if constexpr (C::kStartsWeight) {
 #pragma unroll
@@ -579,13 +582,13 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     }
     if constexpr (C::kMaxRows > 1) {
 #pragma unroll 1
-        for (int turn = args.rows_per_group - 1; turn > 0; turn--) {
+        for (int turn = rows - 1; turn > 0; turn--) {
             raw_row<K, kVectors> next;
-            load_row<K, kVectors, kThreads>(next, args, row + args.row_step, thread);
+            load_row<K, kVectors, kThreads>(next, args, row + C::kGroups, thread);
             float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
             row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(turn % 2);
             raw = next;
-            row += args.row_step;
+            row += C::kGroups;
         }
     }
     float scale = scale_of<K, kThreads>(args, raw, row, thread, 0);
@@ -646,7 +649,7 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
     for (int64_t vector = first; vector < end; vector += step) {
         load_into<K, kIsAligned>(raw, 0, args, row, vector);
         any_weights<typename K::T, kIsAligned>(args, vector, w);
-        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale, divisor);
+        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale, divisor, true);
     }
 }
 

@@ -2,8 +2,8 @@
 // of programmatic dependent launch (dispatch.cuh). Without it both functions do nothing.
 #pragma once
 
-// First in every kernel: the blocks of the next kernel may take places that are free. They wait
-// for this kernel in their turn, so the order of the stream holds.
+// Early in every kernel: the blocks of the next kernel may take places that are free. They wait for
+// this kernel in their turn, so the order of the stream holds.
 __device__ __forceinline__ void let_next_start()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

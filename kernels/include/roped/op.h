@@ -114,6 +114,8 @@ struct roped_param {
     double min, max;     /* both 0: no bound */
     const char *choices; /* "neox|gptj"; DTYPE: "e4m3|e5m2" */
     const char *type;    /* DTYPE only: the type variable it binds */
+    const char *shape;   /* INTS only: the pack of dims that it binds, beside
+                            or instead of an input; may be empty (rank 0) */
     const char *doc;
 };
 
@@ -219,6 +221,9 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_port_pattern(const struct roped_port *port, int form,
                    struct roped_shape_pattern *out, struct roped_error *err);
 
+/* Most integers of an INTS parameter: a shape's rank, or a short list. */
+ROPED_API int roped_param_ints(const struct roped_param *param);
+
 /* Count and text of the choices of a CHOICE or DTYPE parameter. */
 ROPED_API int roped_param_choices(const struct roped_param *param);
 ROPED_API const char *roped_param_choice(const struct roped_param *param,
@@ -260,8 +265,8 @@ struct roped_call {
     int n_dims;
     struct {
         char name[16];
-        int64_t size; /* a pack: product of its dims */
-        int setter;   /* input that bound it */
+        int64_t size;       /* a pack: product of its dims */
+        const char *setter; /* input or parameter that bound it */
         bool is_pack;
         int rank; /* a pack: how many dims, and which */
         int64_t dims[ROPED_MAX_RANK];

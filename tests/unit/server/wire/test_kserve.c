@@ -147,6 +147,29 @@ TEST(parameters_reach_the_operator)
     CHECK(!roped_call_gave(&call, "rotary_dim"));
 }
 
+TEST(shapes_are_lists)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,1],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "expected [2, 1]");
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,2],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[1].rank, 0);
+}
+
 TEST(refuses_bad_parameters_by_name)
 {
     refuse_params("[1]", "Unable to parse 'parameters': an array");
@@ -345,20 +368,6 @@ TEST(phrases_about_outputs)
     refuse("{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
            "\"parameters\":{\"binary_data\":1}}]}",
            16, "Unable to parse 'binary_data'");
-}
-
-TEST(shared_memory_regions_are_not_found)
-{
-    refuse_as("rope",
-              "{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":"
-              "\"FP32\",\"parameters\":{\"shared_memory_region\":\"r\","
-              "\"shared_memory_byte_size\":4}}]}",
-              0, ROPED_NOT_FOUND, "Unable to find shared memory region: 'r'");
-    refuse_as("rope",
-              "{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
-              "\"parameters\":{\"shared_memory_region\":\"out\"}}]}",
-              16, ROPED_NOT_FOUND,
-              "Unable to find shared memory region: 'out'");
 }
 
 /* ----------------------------------------------------------- JSON tensors */
@@ -585,6 +594,7 @@ int main(void)
     RUN(reads_binary_tensors_at_any_offset);
     RUN(an_empty_tensor_is_a_tensor);
     RUN(parameters_reach_the_operator);
+    RUN(shapes_are_lists);
     RUN(refuses_bad_parameters_by_name);
     RUN(refuses_malformed_requests);
     RUN(the_id_is_echoed_whole_or_refused);
@@ -594,7 +604,6 @@ int main(void)
     RUN(phrases_about_json_values);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
-    RUN(shared_memory_regions_are_not_found);
     RUN(json_tensors_are_converted);
     RUN(values_reach_both_ends);
     RUN(binary_answers);

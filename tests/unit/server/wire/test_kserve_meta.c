@@ -63,7 +63,7 @@ TEST(the_server_lists_its_extensions)
 {
     struct buffer buffer;
     buffer_init(&buffer);
-    kserve_write_server(&buffer, "triton", "0.1.0");
+    kserve_write_server(&buffer, "triton", "0.1.0", false);
     struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *extensions = json_member(tree, "extensions");
     CHECK_TEXT(text_of(tree, "name"), "triton");
@@ -73,6 +73,31 @@ TEST(the_server_lists_its_extensions)
     CHECK(has_text(extensions, "binary_tensor_data"));
     CHECK(!has_text(extensions, "system_shared_memory"));
     json_free(tree);
+    buffer_init(&buffer);
+    kserve_write_server(&buffer, "triton", "0.1.0", true);
+    tree = tree_of(&buffer);
+    CHECK(has_text(json_member(tree, "extensions"), "system_shared_memory"));
+    CHECK(has_text(json_member(tree, "extensions"), "cuda_shared_memory"));
+    json_free(tree);
+}
+
+TEST(descriptions_say_what_shares_memory)
+{
+    struct roped_op op = *roped_op_find("rmsnorm");
+    struct buffer buffer;
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, false);
+    CHECK_CONTAINS(buffer.text, "\"in_place\":\"x\"");
+    buffer_fini(&buffer);
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, true);
+    CHECK(!strstr(buffer.text, "updated"));
+    buffer_fini(&buffer);
+    op.in[0].flags |= ROPED_UPDATED; /* as of a cache */
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, true);
+    CHECK_CONTAINS(buffer.text, "\"updated\":true");
+    buffer_fini(&buffer);
 }
 
 static bool is_shape(const struct cJSON *array)
@@ -313,6 +338,7 @@ TEST(the_list_of_operators)
 int main(void)
 {
     RUN(the_server_lists_its_extensions);
+    RUN(descriptions_say_what_shares_memory);
     RUN(metadata_and_config_name_the_same_tensors);
     RUN(a_port_of_many_types_states_the_widest);
     RUN(fp8_is_uint8_with_the_default_format);

@@ -63,6 +63,10 @@ TEST(every_operator_has_its_path_and_parameters)
         CHECK((parameter(post, "table") != NULL) ==
               (op->angles_offset != ROPED_NO_ANGLES));
         CHECK(parameter(post, "fp8") != NULL);
+        snprintf(path, sizeof path, "from.%s", op->in[0].name);
+        check_parameter(post, path);
+        snprintf(path, sizeof path, "into.%s", op->out[0].name);
+        check_parameter(post, path);
         CHECK_INT(cJSON_GetArraySize(json_member(post, "x-roped-inputs")),
                   roped_op_inputs(op));
     }
@@ -105,6 +109,10 @@ TEST(the_other_routes_are_there)
         {"/v1/tables/{name}", "get"},
         {"/v1/tables/{name}", "put"},
         {"/v1/tables/{name}", "delete"},
+        {"/v1/regions", "get"},
+        {"/v1/regions/{name}", "get"},
+        {"/v1/regions/{name}", "put"},
+        {"/v1/regions/{name}", "delete"},
         {"/v2", "get"},
         {"/v2/health/live", "get"},
         {"/v2/health/ready", "get"},
@@ -112,6 +120,10 @@ TEST(the_other_routes_are_there)
         {"/v2/models/{model}/infer", "post"},
         {"/v2/models/stats", "get"},
         {"/v2/repository/index", "post"},
+        {"/v2/systemsharedmemory/status", "get"},
+        {"/v2/systemsharedmemory/unregister", "post"},
+        {"/v2/cudasharedmemory/region/{name}/register", "post"},
+        {"/v2/cudasharedmemory/region/{name}/status", "get"},
         {"/metrics", "get"},
         {"/openapi.json", "get"}};
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
