@@ -155,6 +155,77 @@ TEST(keys_are_returned_where_they_are_asked_for)
     answer_free(&answer);
 }
 
+/* slots, the last tensor, takes the place of the first cache. */
+static void leave_out_caches(struct request *request)
+{
+    request->file.tensor[3] = *tensor_of(request, "slots");
+    memcpy(request->file.name[3], "slots", sizeof "slots");
+    request->file.n = 4;
+}
+
+/* Makes a region of one cache. */
+static void put_region(const char *name, float *cache)
+{
+    static const int64_t dims[] = {SLOTS, HEADS, D};
+    char path[64];
+    size_t bytes;
+    struct tensor_file file = {0};
+    file_add(&file, name, ROPED_F32, 3, dims, cache);
+    unsigned char *body = file_write(&file, &bytes);
+    snprintf(path, sizeof path, "/v1/regions/%s", name);
+    expect_code(ask(&server, "PUT", path, body, bytes, NULL), 201, name, path);
+    free(body);
+}
+
+/* Does row of a cache in a region hold row of values? */
+static void expect_row(const char *region, int64_t row, const float *expected,
+                       int64_t expected_row)
+{
+    char path[64];
+    struct tensor_file file = {0};
+    snprintf(path, sizeof path, "/v1/regions/%s", region);
+    struct answer answer = get(&server, path);
+    if (!file_read(&file, answer.body, answer.bytes, NULL, NULL) ||
+        !same_row(&file.tensor[0], row, expected, expected_row))
+        CHECK_FAIL("%s: row %lld is not that of the call", region,
+                   (long long)row);
+    file_free(&file);
+    answer_free(&answer);
+}
+
+/* Two steps of a decoder, whose cache stays on the server. */
+TEST(caches_in_regions_are_written_there)
+{
+    static const char query[] = "from.k_cache=keys&from.v_cache=vals";
+    put_region("keys", values[2]);
+    put_region("vals", values[3]);
+    for (int step = 0; step < 2; step++) {
+        struct request request =
+            append_request(step ? 4 : 0, -1, step ? -1 : 2);
+        struct tensor_file file = {0};
+        leave_out_caches(&request);
+        struct answer answer = post(&request, query);
+        CHECK_INT(answer.code, 200);
+        CHECK(file_read(&file, answer.body, answer.bytes, NULL, NULL));
+        CHECK_INT(file.n, 1); /* q */
+        file_free(&file);
+        answer_free(&answer);
+    }
+    expect_row("vals", 0, values[1], 0);
+    expect_row("vals", 2, values[1], 2);
+    expect_row("vals", 4, values[1], 0);
+    expect_row("keys", 4, values[0], 0); /* position 0 */
+    for (int64_t row = 1; row < 4; row += 2) {
+        expect_row("keys", row, values[2], row);
+        expect_row("vals", row, values[3], row);
+    }
+    /* a call that is refused writes nothing */
+    struct request twice = append_request(1, 3, 1);
+    leave_out_caches(&twice);
+    refuse(&twice, query, "slot 1 at index 2");
+    expect_row("vals", 3, values[3], 3);
+}
+
 TEST(slots_that_a_cache_has_not_are_named)
 {
     struct request request = append_request(0, 5, 1);
@@ -347,6 +418,7 @@ int main(void)
     server_start(&server, NULL);
     RUN(rules_of_qk_rmsnorm_rope_are_kept);
     RUN(caches_come_back_with_nothing_else_changed);
+    RUN(caches_in_regions_are_written_there);
     RUN(keys_are_returned_where_they_are_asked_for);
     RUN(slots_that_a_cache_has_not_are_named);
     RUN(caches_that_do_not_fit_are_named);
