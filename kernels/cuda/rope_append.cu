@@ -21,41 +21,6 @@ struct append_args {
 
 enum { APPEND_MIN_BLOCKS = 3 }; // per multiprocessor that registers leave room for
 
-// One head of one token: where it is, and where it goes.
-struct append_row {
-    const char *from;
-    int head;
-    bool is_v;
-};
-
-__device__ __forceinline__ append_row row_of(const append_args &args, uint32_t token, int head)
-{
-    const rotate_args &rotate = args.rotate;
-    append_row row = {rotate.from[0], head, head >= args.k_end};
-    uint32_t token_bytes = rotate.token_bytes[0];
-    if (head >= rotate.q_heads) {
-        row.from = rotate.from[1];
-        token_bytes = rotate.token_bytes[1];
-    }
-    if (row.is_v)
-        row.from = args.v;
-    row.from += (uint64_t)token * token_bytes + (int64_t)head * rotate.head_bytes;
-    return row;
-}
-
-// Elements of a value head that a thread copies: 16 bytes, or those of the scalar unit.
-template <typename T, int kUnit>
-__device__ __forceinline__ unit_place value_place(const unit_place &place, int unit)
-{
-    unit_place out = place;
-    if constexpr (kUnit != kUnitScalar) {
-        out.rotates = false;
-        out.at = unit * kVecOf<T>;
-        out.second = out.at + kVecOf<T> / 2;
-    }
-    return out;
-}
-
 // Writes a head to up to two places.
 template <typename T>
 struct append_sink {
@@ -84,84 +49,85 @@ struct append_sink {
     }
 };
 
-template <typename T>
-__device__ __forceinline__ append_sink<T> sink_of(const append_args &args, const append_row &row,
-                                                  int64_t cell)
-{
-    append_sink<T> sink = {{nullptr, nullptr}};
-    char *from = const_cast<char *>(row.from);
-    if (row.head < args.rotate.q_heads) {
-        sink.to[0] = from + args.to[0];
+// The heads of q, k and v.
+template <typename T, int kUnit>
+struct append_rows {
+    struct row {
+        const char *from;
+        int head;
+        bool is_v;
+    };
+    const append_args &args;
+
+    __device__ __forceinline__ row row_of(uint32_t token, int head) const
+    {
+        const rotate_args &rotate = args.rotate;
+        row out = {rotate.from[0], head, head >= args.k_end};
+        uint32_t token_bytes = rotate.token_bytes[0];
+        if (head >= rotate.q_heads) {
+            out.from = rotate.from[1];
+            token_bytes = rotate.token_bytes[1];
+        }
+        if (out.is_v)
+            out.from = args.v;
+        out.from += (uint64_t)token * token_bytes + (int64_t)head * rotate.head_bytes;
+        return out;
+    }
+
+    // Of a value head 16 bytes, wherever they are; scalar units are elements either way.
+    __device__ __forceinline__ unit_place place_of(const row &row, const unit_place &place,
+                                                   int unit) const
+    {
+        unit_place out = place;
+        if (kUnit != kUnitScalar && row.is_v) {
+            out.rotates = false;
+            out.at = unit * kVecOf<T>;
+            out.second = out.at + kVecOf<T> / 2;
+        }
+        return out;
+    }
+
+    __device__ __forceinline__ append_sink<T> sink_of(const row &row, int64_t cell) const
+    {
+        append_sink<T> sink = {{nullptr, nullptr}};
+        char *from = const_cast<char *>(row.from);
+        if (row.head < args.rotate.q_heads) {
+            sink.to[0] = from + args.to[0];
+            return sink;
+        }
+        if (cell >= 0)
+            sink.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
+                         (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
+        if (args.returns_k && !row.is_v)
+            sink.to[1] = from + args.to[1];
         return sink;
     }
-    if (cell >= 0)
-        sink.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
-                     (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
-    if (args.returns_k && !row.is_v)
-        sink.to[1] = from + args.to[1];
-    return sink;
-}
 
-template <typename T, int kUnit>
-__device__ __forceinline__ void copy_unit(const append_sink<T> &sink, const unit_place &place,
-                                          const unit_words<T, kUnit> &words)
-{
-    if constexpr (kUnit == kUnitScalar) {
-        sink.template rest<T>(nullptr, 0, place.at, words.a);
-        if (place.rotates)
-            sink.template rest<T>(nullptr, 0, place.second, words.b);
-    } else {
-        sink.template rest<T>(nullptr, 0, place.at, words.word[0]);
+    __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
+                                           const unit_place &place,
+                                           const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
+                                           const unit_words<T, kUnit> &words) const
+    {
+        append_sink<T> sink = sink_of(row, cell);
+        if (!row.is_v) {
+            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+        } else if constexpr (kUnit == kUnitScalar) {
+            sink.template rest<T>(nullptr, 0, place.at, words.a);
+            if (place.rotates) // it would, in q and k: two elements
+                sink.template rest<T>(nullptr, 0, place.second, words.b);
+        } else {
+            sink.template rest<T>(nullptr, 0, place.at, words.word[0]);
+        }
     }
-}
-
-// ------------------------------------------------------------------------------------ kernels
+};
 
 template <typename T, int kUnit, int kAngles, int kRows>
 __global__ void __launch_bounds__(ROTATE_THREADS, APPEND_MIN_BLOCKS)
     rope_append_kernel(const __grid_constant__ struct append_args args)
 {
     let_next_start();
-    const rotate_args &rotate = args.rotate;
-    int unit = blockIdx.z * blockDim.x + threadIdx.x;
-    int head = rotate.first_head + blockIdx.y * blockDim.y + threadIdx.y;
-    int step = gridDim.y * blockDim.y;
-    uint32_t token = blockIdx.x * blockDim.z + threadIdx.z;
-    if (token >= rotate.n_tokens || head >= rotate.n_heads ||
-        unit >= rotate.rotating_units + rotate.rest_units)
-        return;
-    unit_place place = place_of<T, kUnit>(rotate, unit);
-    append_row row[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        row[r] = row_of(args, token, head + r * step);
-        row[r].from = compute_now(row[r].from);
-    }
-    wait_for_previous();
-    uint32_t position = 0;
-    if constexpr (kAngles != kAnglesAny)
-        position = short_position_of(rotate.angles, token);
-    unit_words<T, kUnit> words[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        unit_place at = row[r].is_v ? value_place<T, kUnit>(place, unit) : place;
-        if (r == 0 || row[r].head < rotate.n_heads)
-            load_unit<T, kUnit>(row[r].from, at, words[r]);
-    }
-    int64_t cell = cell_of(args.map, token);
-    angle_values<rotate_unit<T, kUnit>::kPairs> angle;
-    if (place.rotates)
-        angles_of<kAngles>(rotate.angles, token, position, place.first_pair, angle);
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        if (r > 0 && row[r].head >= rotate.n_heads)
-            continue;
-        append_sink<T> sink = sink_of<T>(args, row[r], cell);
-        if (row[r].is_v)
-            copy_unit<T, kUnit>(sink, value_place<T, kUnit>(place, unit), words[r]);
-        else
-            finish_unit<T, kUnit>(sink, row[r].from, token, row[r].head, place, angle, words[r]);
-    }
+    append_rows<T, kUnit> rows = {args};
+    append_block<T, kUnit, kAngles, kRows>(args.rotate, args.map, rows, blockIdx.x);
 }
 
 // ------------------------------------------------------------------------------------ launchers

@@ -51,6 +51,15 @@ const struct bench_row bench_rows[] = {
     {"rope_append bf16 65536 tokens",             "rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
     {"rope_append bf16 65536 tokens gptj",        "rope_append", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
     {"rope_append f32 8192 tokens, no table",     "rope_append", F32,  8192,  32, 8, 128, 0, false, BENCH_COMPUTE, 0},
+    {"rope_quantize_append e4m3 MLA 1 token",     "rope_quantize_append", BF16, 1,     128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 32 tokens",   "rope_quantize_append", BF16, 32,    128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 128 tokens",  "rope_quantize_append", BF16, 128,   128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 8192 tokens", "rope_quantize_append", BF16, 8192,  128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 1 token",     "rope_quantize_append", BF16, 1,     32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 128 tokens",  "rope_quantize_append", BF16, 128,   32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 8192 tokens", "rope_quantize_append", BF16, 8192,  32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 65536 tokens", "rope_quantize_append", BF16, 65536, 32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 32+8 x 128, 8192 tokens", "rope_quantize_append", BF16, 8192, 32, 8, 128, 0, false, BENCH_TABLE, 0},
     {"rmsnorm bf16 1x4096",      "rmsnorm", BF16, 1,      4096,  .goal = 0.85},
     {"rmsnorm bf16 64x4096",     "rmsnorm", BF16, 64,     4096,  .goal = 0.90},
     {"rmsnorm bf16 4096x4096",   "rmsnorm", BF16, 4096,   4096,  .goal = 0.96},
@@ -164,8 +173,10 @@ static void build_rope_quantize(struct roped_call *call,
     bind_values(call, "k_rope", row->dtype, rank, k);
     q[2] = row->d;
     k[rank - 1] = row->d;
-    bind_values(call, "q_nope", row->dtype, 3, q);
-    bind_values(call, "k_nope", row->dtype, rank, k);
+    if (row->d) {
+        bind_values(call, "q_nope", row->dtype, 3, q);
+        bind_values(call, "k_nope", row->dtype, rank, k);
+    }
     bind_positions(call, row->n);
 }
 
@@ -192,6 +203,56 @@ static void build_rope_append(struct roped_call *call,
     for (int64_t i = 0; i < row->n; i++)
         ((int64_t *)slots.data)[i] = place_of(i, row->n);
     case_bind(call, "slots", &slots);
+}
+
+/* Codes of a cache: any will do, but not from uninitialised memory. */
+static void bind_codes(struct roped_call *call, const char *name, int rank,
+                       const int64_t *dims)
+{
+    struct roped_tensor cache =
+        case_tensor(&source, ROPED_F8_E4M3, rank, dims, 0);
+    memset(cache.data, 0x3C, (size_t)roped_tensor_bytes(&cache));
+    case_bind(call, name, &cache);
+}
+
+static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
+{
+    struct roped_tensor tensor = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    case_bind(call, name, &tensor);
+    return tensor.data;
+}
+
+/* One request, whose pages of up to 16 entries are in no order. */
+static void build_rope_quantize_append(struct roped_call *call,
+                                       const struct bench_row *row)
+{
+    int64_t page_size = row->n < 16 ? row->n : 16, used = row->n / page_size;
+    int64_t pages = CACHE_SHARE * used, width = row->c + row->d;
+    int64_t gqa[4] = {pages, page_size, row->b, width};
+    int64_t ckv[3] = {pages, page_size, row->d};
+    int64_t kpe[3] = {pages, page_size, row->c};
+    int64_t v[3] = {row->n, row->b, width};
+    build_rope_quantize(call, row);
+    if (row->b) {
+        bind_values(call, "v", row->dtype, 3, v);
+        bind_codes(call, "k_cache", 4, gqa);
+        bind_codes(call, "v_cache", 4, gqa);
+    } else {
+        bind_codes(call, "ckv_cache", 3, ckv);
+        bind_codes(call, "kpe_cache", 3, kpe);
+    }
+    int32_t *indices = bind_ints(call, "page_indices", used);
+    int32_t *indptr = bind_ints(call, "page_indptr", 2);
+    int32_t *requests = bind_ints(call, "batch_indices", row->n);
+    int32_t *positions = bind_ints(call, "kv_positions", row->n);
+    for (int64_t i = 0; i < used; i++)
+        indices[i] = (int32_t)place_of(i, used);
+    indptr[0] = 0;
+    indptr[1] = (int32_t)used;
+    for (int64_t i = 0; i < row->n; i++) {
+        requests[i] = 0;
+        positions[i] = (int32_t)i;
+    }
 }
 
 static void build_norm(struct roped_call *call, const struct bench_row *row)
@@ -222,6 +283,7 @@ static const struct {
                 {"rope_quantize", build_rope_quantize},
                 {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
                 {"rope_append", build_rope_append},
+                {"rope_quantize_append", build_rope_quantize_append},
                 {"rmsnorm", build_norm},
                 {"add_rmsnorm", build_norm},
                 {"rmsnorm_quantize", build_norm},
