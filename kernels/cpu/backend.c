@@ -177,10 +177,25 @@ static enum roped_status clear(struct roped_queue *queue, void *memory,
     return ROPED_OK;
 }
 
+/* An updated input whose output is other memory: what the call keeps. */
+static void copy_updated(const struct roped_call *call)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *in = &call->in[i];
+        int output = roped_op_updates(call->op, i);
+        if (output < 0 || !roped_tensor_given(in))
+            continue;
+        size_t bytes = (size_t)roped_tensor_bytes(in);
+        if (bytes && call->out[output].data != in->data)
+            memcpy(call->out[output].data, in->data, bytes);
+    }
+}
+
 static enum roped_status launch(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err)
 {
+    copy_updated(call);
     return launches[roped_op_index(call->op)](call, queue, err);
 }
 

@@ -373,10 +373,32 @@ static enum roped_status clear(struct roped_queue *queue, void *device, size_t b
     return ROPED_OK;
 }
 
+/* An updated input whose output is other memory: what the call keeps. */
+static enum roped_status copy_updated(struct roped_queue *queue, const struct roped_call *call,
+                                      struct roped_error *err)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *in = &call->in[i];
+        int output = roped_op_updates(call->op, i);
+        if (output < 0 || !roped_tensor_given(in))
+            continue;
+        void *to = call->out[output].data;
+        size_t bytes = (size_t)roped_tensor_bytes(in);
+        if (bytes && to != in->data)
+            CHECK_RETURN(queue->backend,
+                         cudaMemcpyAsync(to, in->data, bytes, cudaMemcpyDefault, queue->stream),
+                         err);
+    }
+    return ROPED_OK;
+}
+
 static enum roped_status launch(struct roped_queue *queue, const struct roped_call *call,
                                 struct roped_error *err)
 {
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    enum roped_status status = copy_updated(queue, call, err);
+    if (status)
+        return status;
     return launches[roped_op_index(call->op)](call, queue, err);
 }
 

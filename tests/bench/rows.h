@@ -32,4 +32,7 @@ extern const int bench_n_rows;
 /* Builds the call of a row with random inputs (heap, case_free). Resolved. */
 void bench_build(struct roped_call *call, const struct bench_row *row);
 
+/* Bytes that one pass must read and write: of caches, what is written. */
+int64_t bench_bytes(const struct roped_call *call);
+
 #endif

@@ -25,9 +25,16 @@ struct sound {
 
 static float floats[4096];
 static int64_t longs[64];
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
 
-static int64_t size_of(const char *symbol)
+static int64_t size_of(const struct sound *sound, const char *symbol)
 {
+    const char *form = sound->op->form[sound->form].name;
+    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
+        return 1;
+    if (form && strcmp(form, "bsd") == 0 &&
+        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
+        return 9; /* 3 batches of 3 */
     if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
         strcmp(symbol, "h") == 0)
         return 8;
@@ -38,6 +45,28 @@ static int64_t size_of(const char *symbol)
     return strcmp(symbol, "rows") == 0 ? 5 : 3;
 }
 
+/* Any float and index type will do, and the first FP8 type. */
+static enum roped_dtype type_of(const struct roped_op *op,
+                                const struct roped_port *port)
+{
+    uint32_t types = roped_op_types(op, port);
+    if (types & ROPED_FLOATS)
+        return ROPED_F32;
+    if (types & ROPED_SET(ROPED_I64))
+        return ROPED_I64;
+    return types & ROPED_INDEXES ? ROPED_I32 : ROPED_F8_E4M3;
+}
+
+static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
+{
+    static int32_t none[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
+    if (strcmp(port->name, "slots") == 0)
+        return counting;
+    if (strcmp(port->name, "batch_indices") == 0)
+        return none;
+    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
+}
+
 /* Adds one input with the shape of the sound's form. */
 static void add_input(struct sound *sound, int input)
 {
@@ -46,14 +75,35 @@ static void add_input(struct sound *sound, int input)
     struct roped_error err;
     int64_t dims[ROPED_MAX_RANK];
     int rank = 0;
-    uint32_t types = roped_op_types(sound->op, port);
-    bool is_index = (types & ROPED_INDEXES) != 0;
     CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
         if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(pattern.dim[i].name);
-    file_add(&sound->file, port->name, is_index ? ROPED_I64 : ROPED_F32, rank,
-             dims, is_index ? (void *)longs : (void *)floats);
+            dims[rank++] = size_of(sound, pattern.dim[i].name);
+    enum roped_dtype dtype = type_of(sound->op, port);
+    file_add(&sound->file, port->name, dtype, rank, dims,
+             values_of(port, dtype));
+}
+
+/* Optional inputs that a form's rule asks for. */
+static const struct {
+    const char *op, *form, *input;
+} asked_for[] = {{"rope_quantize_append", "nhd", "v"},
+                 {"rope_quantize_append", "nhd", "k_cache"},
+                 {"rope_quantize_append", "nhd", "v_cache"},
+                 {"rope_quantize_append", "hnd", "v"},
+                 {"rope_quantize_append", "hnd", "k_cache"},
+                 {"rope_quantize_append", "hnd", "v_cache"},
+                 {"rope_quantize_append", "mla", "kpe_cache"}};
+
+static bool is_asked_for(const struct roped_op *op, int form, int input)
+{
+    const char *name = op->form[form].name;
+    for (size_t i = 0; i < sizeof asked_for / sizeof *asked_for && name; i++)
+        if (strcmp(asked_for[i].op, op->name) == 0 &&
+            strcmp(asked_for[i].form, name) == 0 &&
+            strcmp(asked_for[i].input, op->in[input].name) == 0)
+            return true;
+    return false;
 }
 
 static bool has_dim(const struct sound *sound, const struct roped_port *port,
@@ -84,7 +134,8 @@ static struct sound make_form(const struct roped_op *op, int form)
     struct sound sound = {.op = op, .form = form};
     const struct roped_form *described = &op->form[form];
     for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL) || shapes_an_output(&sound, i))
+        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i) ||
+            shapes_an_output(&sound, i))
             add_input(&sound, i);
     if (described->name && described->param) {
         int param = roped_op_param(op, described->param);

@@ -1,7 +1,7 @@
 /*
  * reference.c - the operators in float64, and how far a result may be off.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_rotary.h"
 
 #include "ops/rope_quantize.h"
 
@@ -30,7 +30,7 @@ double reference_value(const struct roped_tensor *tensor, int64_t i)
     }
 }
 
-static int64_t index_value(const struct roped_tensor *tensor, int64_t i)
+int64_t reference_index(const struct roped_tensor *tensor, int64_t i)
 {
     if (tensor->dtype == ROPED_I32)
         return ((const int32_t *)tensor->data)[i];
@@ -100,6 +100,12 @@ void judge_value(struct reference_judge *judge, double found, double exact,
         snprintf(judge->first, sizeof judge->first,
                  "%s element %lld is %.9g, expected %.9g within %.3g", what,
                  (long long)i, found, exact, allowed);
+}
+
+void judge_bits(struct reference_judge *judge, bool is_right, int64_t i,
+                const char *what)
+{
+    judge_value(judge, is_right ? 0 : 1, 0, 0, what, i);
 }
 
 double reference_unit(double x, enum roped_dtype dtype)
@@ -172,18 +178,6 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
 
 /* --------------------------------------------------------------- rotation */
 
-/* What a rotary operator's tensors and parameters say about angles. */
-struct angle_view {
-    const struct roped_call *call;
-    const struct roped_angle_params *params;
-    const struct roped_tensor *positions, *indptr, *offsets;
-    const struct roped_tensor *cache, *cos, *sin;
-    struct roped_angles angles;
-    int64_t n_pairs;
-    int64_t n_tokens, tokens_per_sequence, offset;
-    double sign;
-};
-
 static int64_t position_of(const struct angle_view *view, int64_t token,
                            int64_t pair)
 {
@@ -198,20 +192,20 @@ static int64_t position_of(const struct angle_view *view, int64_t token,
             else
                 row = pair < s[0] ? 0 : pair < s[0] + s[1] ? 1 : 2;
         }
-        return index_value(view->positions, row * view->n_tokens + token);
+        return reference_index(view->positions, row * view->n_tokens + token);
     }
     if (roped_tensor_given(view->indptr)) {
         int64_t j = 0;
-        while (index_value(view->indptr, j + 1) <= token)
+        while (reference_index(view->indptr, j + 1) <= token)
             j++;
-        return index_value(view->offsets, j) + token -
-               index_value(view->indptr, j);
+        return reference_index(view->offsets, j) + token -
+               reference_index(view->indptr, j);
     }
     return view->offset + token % view->tokens_per_sequence;
 }
 
-static void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
-                     double *c, double *s)
+void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
+              double *c, double *s)
 {
     if (roped_tensor_given(view->cos)) {
         *c = reference_value(view->cos, token * view->n_pairs + pair);
@@ -234,9 +228,8 @@ static void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
     *s *= view->sign;
 }
 
-/* first is the operator's 'positions' port; the rest follow rope's order. */
-static void view_angles(struct angle_view *view, const struct roped_call *call,
-                        int first)
+void view_angles(struct angle_view *view, const struct roped_call *call,
+                 int first)
 {
     view->call = call;
     view->params = roped_call_angles(call);
@@ -249,25 +242,26 @@ static void view_angles(struct angle_view *view, const struct roped_call *call,
     view->angles = call->table.angles;
 }
 
-struct head_rows {
-    const struct roped_tensor *in, *out;
-    int64_t heads, width; /* of one row */
-    int64_t first, style; /* first rotated element */
-    double scale;         /* multiplied after the rotation */
-    bool is_fp8;
-    const char *name;
-};
-
-static void pair_places(const struct head_rows *rows, int64_t n_pairs,
-                        int64_t pair, int64_t *a, int64_t *b)
+void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
+                 int64_t *a, int64_t *b)
 {
-    if (rows->style == ROPE_NEOX) {
-        *a = rows->first + pair;
+    if (style == ROPE_NEOX) {
+        *a = first + pair;
         *b = *a + n_pairs;
     } else {
-        *a = rows->first + 2 * pair;
+        *a = first + 2 * pair;
         *b = *a + 1;
     }
+}
+
+/* First element of (token, head) in in and in out; false: not in out. */
+static bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
+                     int64_t *from, int64_t *to)
+{
+    *from = *to = (token * rows->heads + head) * rows->width;
+    if (rows->place)
+        *to = rows->place(rows->context, token, head);
+    return *to >= 0;
 }
 
 static void judge_one(struct reference_judge *judge,
@@ -282,63 +276,88 @@ static void judge_one(struct reference_judge *judge,
 }
 
 static void judge_copied(struct reference_judge *judge,
-                         const struct head_rows *rows, int64_t i)
+                         const struct head_rows *rows, int64_t from, int64_t to)
 {
     size_t bytes = roped_dtype_bytes(rows->in->dtype);
-    double x = reference_value(rows->in, i);
     if (rows->is_fp8) {
-        judge_fp8(judge, rows->out, i, (double)(float)(x * rows->scale), 0,
+        double x = reference_value(rows->in, from);
+        judge_fp8(judge, rows->out, to, (double)(float)(x * rows->scale), 0,
                   rows->name);
         return;
     }
-    const unsigned char *from = rows->in->data, *to = rows->out->data;
-    bool same =
-        memcmp(from + (size_t)i * bytes, to + (size_t)i * bytes, bytes) == 0;
-    judge_value(judge, same ? 0 : 1, 0, 0, rows->name, i);
+    judge_bits(judge,
+               memcmp((unsigned char *)rows->in->data + (size_t)from * bytes,
+                      (unsigned char *)rows->out->data + (size_t)to * bytes,
+                      bytes) == 0,
+               to, rows->name);
 }
 
-static void judge_rotated_rows(struct reference_judge *judge,
-                               const struct angle_view *view,
-                               const struct head_rows *rows)
+static void judge_rotated_row(struct reference_judge *judge,
+                              const struct angle_view *view,
+                              const struct head_rows *rows, int64_t token,
+                              int64_t from, int64_t to)
 {
-    for (int64_t token = 0; token < view->n_tokens; token++) {
-        for (int64_t head = 0; head < rows->heads; head++) {
-            int64_t row = (token * rows->heads + head) * rows->width;
-            for (int64_t i = 0; i < rows->width; i++) {
-                if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
-                    judge_copied(judge, rows, row + i);
-            }
-            for (int64_t pair = 0; pair < view->n_pairs; pair++) {
-                int64_t ia, ib;
-                double c, s;
-                pair_places(rows, view->n_pairs, pair, &ia, &ib);
-                angle_of(view, token, pair, &c, &s);
-                double a = reference_value(rows->in, row + ia);
-                double b = reference_value(rows->in, row + ib);
-                double scale = fmax(fabs(a), fabs(b)) * fmax(fabs(c), fabs(s));
-                judge_one(judge, rows, row + ia, a * c - b * s, scale);
-                judge_one(judge, rows, row + ib, b * c + a * s, scale);
-            }
-        }
+    for (int64_t i = 0; i < rows->width; i++)
+        if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
+            judge_copied(judge, rows, from + i, to + i);
+    for (int64_t pair = 0; pair < view->n_pairs; pair++) {
+        int64_t ia, ib;
+        double c, s;
+        pair_places(rows->style, rows->first, view->n_pairs, pair, &ia, &ib);
+        angle_of(view, token, pair, &c, &s);
+        double a = reference_value(rows->in, from + ia);
+        double b = reference_value(rows->in, from + ib);
+        double scale = fmax(fabs(a), fabs(b)) * fmax(fabs(c), fabs(s));
+        judge_one(judge, rows, to + ia, a * c - b * s, scale);
+        judge_one(judge, rows, to + ib, b * c + a * s, scale);
     }
+}
+
+void judge_rotated_rows(struct reference_judge *judge,
+                        const struct angle_view *view,
+                        const struct head_rows *rows)
+{
+    int64_t from, to;
+    for (int64_t token = 0; token < view->n_tokens; token++)
+        for (int64_t head = 0; head < rows->heads; head++)
+            if (find_row(rows, token, head, &from, &to))
+                judge_rotated_row(judge, view, rows, token, from, to);
+}
+
+void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
+                       const struct head_rows *rows)
+{
+    int64_t from, to;
+    for (int64_t token = 0; token < n_tokens; token++)
+        for (int64_t head = 0; head < rows->heads; head++)
+            if (find_row(rows, token, head, &from, &to))
+                for (int64_t i = 0; i < rows->width; i++)
+                    judge_copied(judge, rows, from + i, to + i);
+}
+
+void view_heads(struct angle_view *view, const struct roped_call *call,
+                int first, int64_t *width)
+{
+    const struct rope_params *params = (const void *)call->params;
+    const struct roped_tensor *q = &call->in[ROPE_Q];
+    bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
+    view_angles(view, call, first);
+    *width = q->rank == 3 ? q->dims[2] : params->head_dim;
+    view->n_pairs = roped_angles_pairs(
+        view->params, params->rotary_dim ? params->rotary_dim : *width, *width);
+    view->n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
+    view->tokens_per_sequence = is_bsd ? q->dims[1] : view->n_tokens;
+    view->offset = params->offset;
+    view->sign = params->inverse ? -1 : 1;
 }
 
 void reference_rope(const struct roped_call *call,
                     struct reference_judge *judge)
 {
     const struct rope_params *params = (const void *)call->params;
-    const struct roped_tensor *q = &call->in[ROPE_Q];
-    struct angle_view view = {.offset = params->offset,
-                              .sign = params->inverse ? -1 : 1};
-    view_angles(&view, call, ROPE_POSITIONS);
-    int64_t d = params->head_dim;
-    bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
-    if (q->rank == 3)
-        d = q->dims[2];
-    int64_t r = params->rotary_dim ? params->rotary_dim : d;
-    view.n_pairs = roped_angles_pairs(view.params, r, d);
-    view.n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
-    view.tokens_per_sequence = is_bsd ? q->dims[1] : view.n_tokens;
+    struct angle_view view = {0};
+    int64_t d;
+    view_heads(&view, call, ROPE_POSITIONS, &d);
     for (int i = 0; i < 2; i++) {
         const struct roped_tensor *in = &call->in[i ? ROPE_K : ROPE_Q];
         if (!roped_tensor_given(in) || view.n_tokens == 0)
@@ -385,24 +404,30 @@ void reference_rope_quantize(const struct roped_call *call,
         if (i < 2)
             judge_rotated_rows(judge, &view, &rows);
         else
-            for (int64_t e = 0; e < roped_tensor_elements(in); e++)
-                judge_copied(judge, &rows, e);
+            judge_copied_rows(judge, view.n_tokens, &rows);
     }
 }
 
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
-    if (strcmp(call->op->name, "rmsnorm") == 0)
-        reference_rmsnorm(call, judge);
-    else if (strcmp(call->op->name, "add_rmsnorm") == 0)
-        reference_add_rmsnorm(call, judge);
-    else if (strcmp(call->op->name, "rmsnorm_quantize") == 0)
-        reference_rmsnorm_quantize(call, judge);
-    else if (strcmp(call->op->name, "binary_backward") == 0)
-        reference_binary_backward(call, judge);
-    else if (strcmp(call->op->name, "rope") == 0)
-        reference_rope(call, judge);
-    else
-        reference_rope_quantize(call, judge);
+    static const struct {
+        const char *op;
+        void (*judge)(const struct roped_call *call,
+                      struct reference_judge *judge);
+    } references[] = {{"rope", reference_rope},
+                      {"rope_quantize", reference_rope_quantize},
+                      {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
+                      {"rope_append", reference_rope_append},
+                      {"rope_quantize_append", reference_rope_quantize_append},
+                      {"rmsnorm", reference_rmsnorm},
+                      {"add_rmsnorm", reference_add_rmsnorm},
+                      {"rmsnorm_quantize", reference_rmsnorm_quantize},
+                      {"binary_backward", reference_binary_backward}};
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++)
+        if (strcmp(references[i].op, call->op->name) == 0) {
+            references[i].judge(call, judge);
+            return;
+        }
+    abort();
 }

@@ -28,6 +28,12 @@ void reference_rope(const struct roped_call *call,
                     struct reference_judge *judge);
 void reference_rope_quantize(const struct roped_call *call,
                              struct reference_judge *judge);
+void reference_qk_rmsnorm_rope(const struct roped_call *call,
+                               struct reference_judge *judge);
+void reference_rope_append(const struct roped_call *call,
+                           struct reference_judge *judge);
+void reference_rope_quantize_append(const struct roped_call *call,
+                                    struct reference_judge *judge);
 void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge);
 void reference_add_rmsnorm(const struct roped_call *call,

@@ -7,6 +7,9 @@
 
 #include "kernel/reference.h"
 
+/* Element i of an I32 or I64 tensor. */
+int64_t reference_index(const struct roped_tensor *tensor, int64_t i);
+
 /* Distance between neighbours of a float type at x. */
 double reference_unit(double x, enum roped_dtype dtype);
 
@@ -34,5 +37,9 @@ void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
  */
 void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
                int64_t i, double exact, double scale, const char *what);
+
+/* Counts an element that must be bit for bit right, and is or is not. */
+void judge_bits(struct reference_judge *judge, bool is_right, int64_t i,
+                const char *what);
 
 #endif

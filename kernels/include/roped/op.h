@@ -33,10 +33,10 @@ extern "C" {
 #endif
 
 enum {
-    ROPED_MAX_INPUTS = 16,
+    ROPED_MAX_INPUTS = 24,
     ROPED_MAX_OUTPUTS = 8,
     ROPED_MAX_PARAMS = 48,
-    ROPED_MAX_TYPES = 8,
+    ROPED_MAX_TYPES = 12,
     ROPED_MAX_FORMS = 4,
     ROPED_MAX_DIMS = 16, /* distinct dim symbols of one operator */
     ROPED_PARAMS_BYTES = 512,
@@ -54,7 +54,8 @@ enum {
  * are the same memory: a kernel writes the entries it must and leaves
  * the others alone. Whoever schedules the call provides that: memory that the
  * server keeps is used where it is, and nothing is sent back; a tensor on the
- * wire is copied to the output's place first and comes back whole.
+ * wire is copied to the output's place first and comes back whole. Where the
+ * two are different memory, launch itself begins with that copy.
  */
 enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
