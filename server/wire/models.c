@@ -48,10 +48,21 @@ bool model_has_output(const struct model *model, int port)
            (param >= 0 && model->op->param[param].init != 0);
 }
 
-/* "q,k": each once, and none missing that the operator insists on. */
+/* Bits of the inputs that the operator insists on. */
+static uint32_t required_inputs(const struct roped_op *op)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL))
+            bits |= 1u << i;
+    return bits;
+}
+
+/* "q,k" or "required,k": each once, and none missing. */
 static bool read_inputs(const char *list, struct model *model)
 {
     char name[ROPED_NAME_BYTES];
+    const struct roped_op *op = model->op;
     model->is_whole = false;
     model->inputs = 0;
     for (;;) {
@@ -60,19 +71,18 @@ static bool read_inputs(const char *list, struct model *model)
             return false;
         memcpy(name, list, length);
         name[length] = '\0';
-        int port = roped_op_input(model->op, name);
-        if (port < 0 || model_has_input(model, port))
+        int port = roped_op_input(op, name);
+        uint32_t bits = strcmp(name, "required") == 0 ? required_inputs(op)
+                        : port >= 0                   ? 1u << port
+                                                      : 0;
+        if (bits == 0 || (model->inputs & bits))
             return false;
-        model->inputs |= 1u << port;
+        model->inputs |= bits;
         if (list[length] == '\0')
             break;
         list += length + 1;
     }
-    for (int i = 0; i < roped_op_inputs(model->op); i++)
-        if (!(model->op->in[i].flags & ROPED_OPTIONAL) &&
-            !model_has_input(model, i))
-            return false;
-    return true;
+    return (required_inputs(op) & ~model->inputs) == 0;
 }
 
 bool models_find(const struct models *models, const char *name,

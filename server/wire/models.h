@@ -3,9 +3,9 @@
  * the demos. A model's index is its place here; an operator's is the same as
  * in the operator table.
  *
- * "rope:q,k" is rope with these inputs alone. Benchmarks send every input and
- * ask for every output that the metadata has, and of rope's, some exclude each
- * other.
+ * "rope:q,k" is rope with these inputs alone, and so is "rope:required,k".
+ * Benchmarks send every input and ask for every output that the metadata has,
+ * and of rope's, some exclude each other.
  */
 #ifndef ROPED_WIRE_MODELS_H
 #define ROPED_WIRE_MODELS_H

@@ -52,6 +52,21 @@ TEST(a_model_has_all_tensors_or_those_it_names)
     CHECK(!model_has_output(&model, roped_op_output(rope, "k")));
 }
 
+TEST(required_stands_for_what_must_be_there)
+{
+    struct models models;
+    struct model model;
+    const struct roped_op *op = roped_op_find("rope_quantize");
+    models_init(&models, false);
+    CHECK(models_find(&models, "rope_quantize:positions,required", &model));
+    CHECK(model_has_input(&model, roped_op_input(op, "q_rope")));
+    CHECK(model_has_input(&model, roped_op_input(op, "k_rope")));
+    CHECK(model_has_input(&model, roped_op_input(op, "positions")));
+    CHECK(!model_has_input(&model, roped_op_input(op, "q_nope")));
+    CHECK(!models_find(&models, "rope_quantize:required,q_rope", &model));
+    CHECK(!models_find(&models, "rope_quantize:required,required", &model));
+}
+
 TEST(a_part_has_no_outputs_of_parameters_that_are_off)
 {
     struct models models;
@@ -155,6 +170,7 @@ int main(void)
 {
     RUN(demos_are_there_where_wanted);
     RUN(a_model_has_all_tensors_or_those_it_names);
+    RUN(required_stands_for_what_must_be_there);
     RUN(a_part_has_no_outputs_of_parameters_that_are_off);
     RUN(parts_that_cannot_be);
     RUN(demos_are_described_like_operators);
