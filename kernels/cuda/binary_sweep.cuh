@@ -119,21 +119,18 @@ __device__ __forceinline__ void advance(const sweep_args &args, sweep_walk &walk
 
 // ------------------------------------------------------------------------------------ terms
 
-// The summed operand's values: of each column, or the row's one in all places.
-template <typename T, int kVec, int kKind, bool kIsColumns>
+// The summed operand's values: one for each column of the packet, or one for the row.
+template <typename T, int kVec, int kKind, int kSums>
 __device__ __forceinline__ void load_sum_operand(const sweep_args &args, const sweep_place &place,
-                                                 float (&y)[kVec])
+                                                 float (&y)[kSums])
 {
     const T *from = static_cast<const T *>(args.sum) + place.sum;
     if (kKind == kSweepLinear || !place.is_inside)
         return;
-    if constexpr (kIsColumns) {
+    if constexpr (kSums == kVec)
         packet<T, kVec>::widen(packet<T, kVec>::load(from), y);
-    } else {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            y[j] = element<T>::to_float(__ldg(from));
-    }
+    else
+        y[0] = element<T>::to_float(__ldg(from));
 }
 
 // Adds what one iteration summed: columns each to its own, all of a row to one.
@@ -160,8 +157,8 @@ __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_
     using pack_of = packet<T, kVec>;
     const T *g = static_cast<const T *>(args.g), *x = static_cast<const T *>(args.full);
     T *out = static_cast<T *>(args.grad_full);
-    float y[kVec] = {};
-    load_sum_operand<T, kVec, kKind, kIsColumns>(args, place, y);
+    float y[kSums] = {};
+    load_sum_operand<T, kVec, kKind>(args, place, y);
     for (sweep_walk walk = walk_of(args, place); walk.n_left > 0; walk.n_left -= kSweepUnroll) {
         typename pack_of::raw raw_g[kSweepUnroll], raw_x[kSweepUnroll];
         int64_t at[kSweepUnroll]; // negative: no step
@@ -189,8 +186,9 @@ __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_
                 pack_of::widen(raw_x[i], of_x);
 #pragma unroll
             for (int j = 0; j < kVec; j++) {
-                of_full[j] = full_term<kKind>(of_g[j], of_x[j], y[j], args.sign);
-                terms[j] += sum_term<kKind>(of_g[j], of_x[j], y[j], args.sign);
+                float of_y = y[kSums == kVec ? j : 0];
+                of_full[j] = full_term<kKind>(of_g[j], of_x[j], of_y, args.sign);
+                terms[j] += sum_term<kKind>(of_g[j], of_x[j], of_y, args.sign);
             }
             pack_of::store(out + at[i], of_full);
         }
