@@ -309,7 +309,7 @@ static inline int choose_step_lanes(int64_t n_steps, int64_t n_kept_threads, int
 // [outer sum, kept, rows, columns]. A block covers up to 32 packets of the columns (512 bytes of
 // each row) and as many rows as it has threads left: few partial sums for many blocks. f32 16384 x
 // 4096 beside a b of 4096: 4,096 blocks of 128 rows read 2 x 268 MB, write 268 MB and 2 MB of
-// partial sums.
+// partial sums. Where that would be less than two blocks per multiprocessor, 8 packets: 128 bytes.
 static inline struct sweep_layout lay_out_columns(struct sweep_args *args,
                                                   const struct binary_plan *plan, int vec)
 {
@@ -323,7 +323,9 @@ static inline struct sweep_layout lay_out_columns(struct sweep_args *args,
     args->n_steps = rows * inner_dim(plan, 3);
     args->inner_stride = columns;
     args->outer_stride = args->n_kept * args->kept_stride;
-    layout.lanes = power_of_two(ceil_div(columns, vec), 32);
+    int64_t n_packets = ceil_div(columns, vec);
+    int64_t n_blocks = ceil_div(n_packets, 32) * args->n_kept * ceil_div(args->n_steps, 64);
+    layout.lanes = power_of_two(n_packets, n_blocks < kWantedBlocks / 16 ? 8 : 32);
     layout.n_blocks_across = ceil_div(columns, (int64_t)layout.lanes * vec);
     layout.step_lanes =
         choose_step_lanes(args->n_steps, args->n_sums / vec, kSweepThreads / layout.lanes);
