@@ -139,61 +139,6 @@ TEST(rope_quantize_reaches_past_two_to_the_31)
     free(k.data);
 }
 
-/* One token per entry of the last page of an MLA cache of this many pages. */
-enum { PAGE_SIZE = 256, PAGE_ELEMENTS = PAGE_SIZE * 64 };
-
-static void append_to_last(struct roped_call *call, int64_t pages,
-                           const struct roped_tensor *q,
-                           const struct roped_tensor *k)
-{
-    int64_t n = PAGE_SIZE, one = 1, two = 2, dims[3] = {pages, PAGE_SIZE, 64};
-    struct roped_tensor cache = case_tensor(&source, ROPED_F8_E4M3, 3, dims, 0);
-    struct roped_tensor indices = case_tensor(&source, ROPED_I32, 1, &one, 0);
-    struct roped_tensor indptr = case_tensor(&source, ROPED_I32, 1, &two, 0);
-    struct roped_tensor requests = case_tensor(&source, ROPED_I32, 1, &n, 0);
-    struct roped_tensor places = case_tensor(&source, ROPED_I32, 1, &n, 0);
-    memset(cache.data, 0xA5, (size_t)roped_tensor_bytes(&cache));
-    ((int32_t *)indices.data)[0] = (int32_t)pages - 1;
-    ((int32_t *)indptr.data)[0] = 0;
-    ((int32_t *)indptr.data)[1] = 1;
-    for (int i = 0; i < PAGE_SIZE; i++) {
-        ((int32_t *)requests.data)[i] = 0;
-        ((int32_t *)places.data)[i] = i;
-    }
-    start_rotary(call, "rope_quantize_append", 0);
-    case_bind(call, "q_rope", q);
-    case_bind(call, "k_rope", k);
-    case_bind(call, "kpe_cache", &cache);
-    case_bind(call, "page_indices", &indices);
-    case_bind(call, "page_indptr", &indptr);
-    case_bind(call, "batch_indices", &requests);
-    case_bind(call, "kv_positions", &places);
-    run(call);
-}
-
-TEST(rope_quantize_append_reaches_past_two_to_the_31)
-{
-    static struct roped_call all, few;
-    int64_t q_dims[3] = {PAGE_SIZE, 2, 64}, k_dims[2] = {PAGE_SIZE, 64};
-    int64_t pages = ((int64_t)1 << 31) / PAGE_ELEMENTS + 3;
-    struct roped_tensor q = case_tensor(&source, ROPED_BF16, 3, q_dims, 1);
-    struct roped_tensor k = case_tensor(&source, ROPED_BF16, 2, k_dims, 1);
-    append_to_last(&all, pages, &q, &k);
-    append_to_last(&few, 1, &q, &k);
-    int out = ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT;
-    check_same_tail(&all.out[out], &few.out[out]);
-    const unsigned char *before = all.out[out].data;
-    if (before) /* nothing wrapped to the first page */
-        CHECK(before[0] == 0xA5 &&
-              memcmp(before, before + 1, PAGE_ELEMENTS) == 0);
-    all.in[ROPE_QUANTIZE_APPEND_Q_ROPE].data = NULL; /* shared with few */
-    all.in[ROPE_QUANTIZE_APPEND_K_ROPE].data = NULL;
-    runner_free_outputs(&all);
-    runner_free_outputs(&few);
-    case_free(&all);
-    case_free(&few);
-}
-
 /* Sum of a column over rows that repeat, or of one row, and of magnitudes. */
 static void column_sum(const struct roped_tensor *g, int64_t column,
                        double sum[2])
@@ -269,6 +214,61 @@ TEST(binary_backward_reaches_past_two_to_the_31)
     free(g.data);
 }
 
+/* One token per entry of the last page of an MLA cache of this many pages. */
+enum { PAGE_SIZE = 256, PAGE_ELEMENTS = PAGE_SIZE * 64 };
+
+static void append_to_last(struct roped_call *call, int64_t pages,
+                           const struct roped_tensor *q,
+                           const struct roped_tensor *k)
+{
+    int64_t n = PAGE_SIZE, one = 1, two = 2, dims[3] = {pages, PAGE_SIZE, 64};
+    struct roped_tensor cache = case_tensor(&source, ROPED_F8_E4M3, 3, dims, 0);
+    struct roped_tensor indices = case_tensor(&source, ROPED_I32, 1, &one, 0);
+    struct roped_tensor indptr = case_tensor(&source, ROPED_I32, 1, &two, 0);
+    struct roped_tensor requests = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    struct roped_tensor places = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    memset(cache.data, 0xA5, (size_t)roped_tensor_bytes(&cache));
+    ((int32_t *)indices.data)[0] = (int32_t)pages - 1;
+    ((int32_t *)indptr.data)[0] = 0;
+    ((int32_t *)indptr.data)[1] = 1;
+    for (int i = 0; i < PAGE_SIZE; i++) {
+        ((int32_t *)requests.data)[i] = 0;
+        ((int32_t *)places.data)[i] = i;
+    }
+    start_rotary(call, "rope_quantize_append", 0);
+    case_bind(call, "q_rope", q);
+    case_bind(call, "k_rope", k);
+    case_bind(call, "kpe_cache", &cache);
+    case_bind(call, "page_indices", &indices);
+    case_bind(call, "page_indptr", &indptr);
+    case_bind(call, "batch_indices", &requests);
+    case_bind(call, "kv_positions", &places);
+    run(call);
+}
+
+TEST(rope_quantize_append_reaches_past_two_to_the_31)
+{
+    static struct roped_call all, few;
+    int64_t q_dims[3] = {PAGE_SIZE, 2, 64}, k_dims[2] = {PAGE_SIZE, 64};
+    int64_t pages = ((int64_t)1 << 31) / PAGE_ELEMENTS + 3;
+    struct roped_tensor q = case_tensor(&source, ROPED_BF16, 3, q_dims, 1);
+    struct roped_tensor k = case_tensor(&source, ROPED_BF16, 2, k_dims, 1);
+    append_to_last(&all, pages, &q, &k);
+    append_to_last(&few, 1, &q, &k);
+    int out = ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT;
+    check_same_tail(&all.out[out], &few.out[out]);
+    const unsigned char *before = all.out[out].data;
+    if (before) /* nothing wrapped to the first page */
+        CHECK(before[0] == 0xA5 &&
+              memcmp(before, before + 1, PAGE_ELEMENTS) == 0);
+    all.in[ROPE_QUANTIZE_APPEND_Q_ROPE].data = NULL; /* shared with few */
+    all.in[ROPE_QUANTIZE_APPEND_K_ROPE].data = NULL;
+    runner_free_outputs(&all);
+    runner_free_outputs(&few);
+    case_free(&all);
+    case_free(&few);
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -276,8 +276,8 @@ int main(int argc, char **argv)
     RUN(rmsnorm_reaches_past_two_to_the_31);
     RUN(rope_reaches_past_two_to_the_31);
     RUN(rope_quantize_reaches_past_two_to_the_31);
-    RUN(rope_quantize_append_reaches_past_two_to_the_31);
     RUN(binary_backward_reaches_past_two_to_the_31);
+    RUN(rope_quantize_append_reaches_past_two_to_the_31);
     runner_close(&runner);
     return check_done();
 }
