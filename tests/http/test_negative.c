@@ -247,7 +247,7 @@ TEST(wrong_ranks_dims_and_types_are_named)
                 add_input(&sound, j);
             struct roped_tensor *tensor = &sound.file.tensor[at];
             struct roped_tensor kept = *tensor;
-            tensor->dtype = ROPED_U8;
+            tensor->dtype = ROPED_BOOL;
             refuse(&sound, "", name, "dtype");
             *tensor = kept;
             tensor->rank = 7;
