@@ -461,6 +461,9 @@ enum roped_status roped_op_check(const struct roped_op *op,
     if (op->params_bytes > ROPED_PARAMS_BYTES ||
         op->plan_bytes > ROPED_PLAN_BYTES)
         return defect(op, "parameters or plan too large in", op->name, err);
+    for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name && !status; i++)
+        if (type_index(op, op->type[i].name) != i)
+            status = defect(op, "two types", op->type[i].name, err);
     for (int i = 0; i < roped_op_inputs(op) && !status; i++) {
         status = check_port(op, &op->in[i], err);
         if (!status && roped_op_input(op, op->in[i].name) != i)

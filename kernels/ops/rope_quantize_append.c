@@ -65,6 +65,25 @@ static enum roped_status check_caches(const struct roped_call *call,
     return status;
 }
 
+/* Caches are of the type that is written, or its codes for clients without a
+ * name for it. */
+static enum roped_status check_types(const struct roped_call *call,
+                                     struct roped_error *err)
+{
+    enum roped_dtype q = call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
+    for (int i = ROPE_QUANTIZE_APPEND_K_CACHE;
+         i <= ROPE_QUANTIZE_APPEND_KPE_CACHE; i++)
+        if (has(call, i) && call->in[i].dtype != q &&
+            call->in[i].dtype != ROPED_U8)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': %s, expected %s (parameter "
+                              "'output_dtype') or U8",
+                              call->op->in[i].name,
+                              roped_dtype_name(call->in[i].dtype),
+                              roped_dtype_name(q));
+    return ROPED_OK;
+}
+
 /* A cell holds both parts of a head. */
 static enum roped_status check_widths(const struct roped_call *call,
                                       struct roped_error *err)
@@ -90,6 +109,8 @@ static enum roped_status rule(struct roped_call *call, struct roped_error *err)
     enum roped_status status = rope_parts_rule(call, &shape, err);
     if (!status)
         status = check_caches(call, err);
+    if (!status)
+        status = check_types(call, err);
     return status ? status : check_widths(call, err);
 }
 
@@ -157,7 +178,9 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 }
 
 static const char rule_doc[] =
-    "what rope_quantize says of its parts, positions and angles; k with heads "
+    "what rope_quantize says of its parts, positions and angles; caches have "
+    "the "
+    "type output_dtype, or U8, its codes; k with heads "
     "goes to k_cache and v to v_cache, k without heads to kpe_cache and "
     "ckv_cache; token t of request j = batch_indices[t] goes to entry "
     "kv_positions[t] of the pages page_indices[page_indptr[j] ..], and no "
@@ -172,7 +195,7 @@ const struct roped_op roped_op_rope_quantize_append = {
     .name = "rope_quantize_append",
     .since = "0.1",
     .summary = "rope_quantize, with k and v put into the pages of a KV cache",
-    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"J", ROPED_SET(ROPED_I32)}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"K", ROPED_FP8S | ROPED_SET(ROPED_U8)}, {"J", ROPED_SET(ROPED_I32)}, ROPED_ANGLE_TYPES},
     .form = {
         [FORM_NHD] = {"nhd", "kv_layout", KV_LAYOUT_NHD, "GQA and MHA: a page is entries of heads"},
         [FORM_HND] = {"hnd", "kv_layout", KV_LAYOUT_HND, "GQA and MHA: a page is heads of entries"},
@@ -184,10 +207,10 @@ const struct roped_op roped_op_rope_quantize_append = {
         [ROPE_QUANTIZE_APPEND_Q_NOPE] = {"q_nope", "T", "n hq p", ROPED_OPTIONAL, .doc = "non-rotary part of the query heads"},
         [ROPE_QUANTIZE_APPEND_K_NOPE] = {"k_nope", "T", "n hk p|n hk p|n p", ROPED_OPTIONAL, .doc = "non-rotary part of the key heads"},
         [ROPE_QUANTIZE_APPEND_V] = {"v", "T", "n hk d", ROPED_OPTIONAL, .doc = "value heads, of width d = r + p; not with MLA"},
-        [ROPE_QUANTIZE_APPEND_K_CACHE] = {"k_cache", "Q", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "keys of earlier tokens; takes k_rope, then k_nope"},
-        [ROPE_QUANTIZE_APPEND_V_CACHE] = {"v_cache", "Q", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "values of earlier tokens; takes v times scale_k"},
-        [ROPE_QUANTIZE_APPEND_CKV_CACHE] = {"ckv_cache", "Q", "pages pagesize p", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_nope"},
-        [ROPE_QUANTIZE_APPEND_KPE_CACHE] = {"kpe_cache", "Q", "pages pagesize r", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_rope"},
+        [ROPE_QUANTIZE_APPEND_K_CACHE] = {"k_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "keys of earlier tokens; takes k_rope, then k_nope"},
+        [ROPE_QUANTIZE_APPEND_V_CACHE] = {"v_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "values of earlier tokens; takes v times scale_k"},
+        [ROPE_QUANTIZE_APPEND_CKV_CACHE] = {"ckv_cache", "K", "pages pagesize p", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_nope"},
+        [ROPE_QUANTIZE_APPEND_KPE_CACHE] = {"kpe_cache", "K", "pages pagesize r", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_rope"},
         [ROPE_QUANTIZE_APPEND_PAGE_INDICES] = {"page_indices", "J", "indices", ROPED_INDEX, .doc = "pages of all requests, one after another"},
         [ROPE_QUANTIZE_APPEND_PAGE_INDPTR] = {"page_indptr", "J", "requests1", ROPED_INDEX, .doc = "first of each request's page_indices, and the end of the last"},
         [ROPE_QUANTIZE_APPEND_BATCH_INDICES] = {"batch_indices", "J", "n", ROPED_INDEX, .doc = "request of each token; -1: none"},
@@ -197,10 +220,10 @@ const struct roped_op roped_op_rope_quantize_append = {
     .out = {
         [ROPE_QUANTIZE_APPEND_Q_ROPE_OUT] = {"q_rope", "Q", "n hq r", .doc = "FP8 of q_rope, rotated, times scale_q; of tokens without a request too"},
         [ROPE_QUANTIZE_APPEND_Q_NOPE_OUT] = {"q_nope", "Q", "n hq p", .requires_ = "q_nope", .doc = "FP8 of q_nope times scale_q"},
-        [ROPE_QUANTIZE_APPEND_K_CACHE_OUT] = {"k_cache", "Q", CACHE_SHAPE, .requires_ = "k_cache", .in_place = "k_cache", .doc = "k_cache with the keys of this call"},
-        [ROPE_QUANTIZE_APPEND_V_CACHE_OUT] = {"v_cache", "Q", CACHE_SHAPE, .requires_ = "v_cache", .in_place = "v_cache", .doc = "v_cache with the values of this call"},
-        [ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT] = {"ckv_cache", "Q", "pages pagesize p", .requires_ = "ckv_cache", .in_place = "ckv_cache", .doc = "ckv_cache with the non-rotary keys of this call"},
-        [ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT] = {"kpe_cache", "Q", "pages pagesize r", .requires_ = "kpe_cache", .in_place = "kpe_cache", .doc = "kpe_cache with the rotary keys of this call"},
+        [ROPE_QUANTIZE_APPEND_K_CACHE_OUT] = {"k_cache", "K", CACHE_SHAPE, .requires_ = "k_cache", .in_place = "k_cache", .doc = "k_cache with the keys of this call"},
+        [ROPE_QUANTIZE_APPEND_V_CACHE_OUT] = {"v_cache", "K", CACHE_SHAPE, .requires_ = "v_cache", .in_place = "v_cache", .doc = "v_cache with the values of this call"},
+        [ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT] = {"ckv_cache", "K", "pages pagesize p", .requires_ = "ckv_cache", .in_place = "ckv_cache", .doc = "ckv_cache with the non-rotary keys of this call"},
+        [ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT] = {"kpe_cache", "K", "pages pagesize r", .requires_ = "kpe_cache", .in_place = "kpe_cache", .doc = "kpe_cache with the rotary keys of this call"},
     },
     .params_bytes = sizeof(struct rope_quantize_append_params),
     .angles_offset = AT(quantize.angles),

@@ -358,6 +358,34 @@ TEST(paged_caches_come_back_with_nothing_else_changed)
     }
 }
 
+/* v2 has no name for FP8: caches are UINT8 there, both ways. */
+TEST(paged_caches_are_codes_in_v2)
+{
+    static const char body[] =
+        "{\"inputs\":["
+        "{\"name\":\"q_rope\",\"datatype\":\"FP32\",\"shape\":[1,1,2],"
+        "\"data\":[0.5,4]},"
+        "{\"name\":\"k_rope\",\"datatype\":\"FP32\",\"shape\":[1,2],"
+        "\"data\":[1,-2]},"
+        "{\"name\":\"kpe_cache\",\"datatype\":\"UINT8\",\"shape\":[1,2,2],"
+        "\"data\":[9,8,7,6]},"
+        "{\"name\":\"page_indices\",\"datatype\":\"INT32\",\"shape\":[1],"
+        "\"data\":[0]},"
+        "{\"name\":\"page_indptr\",\"datatype\":\"INT32\",\"shape\":[2],"
+        "\"data\":[0,1]},"
+        "{\"name\":\"batch_indices\",\"datatype\":\"INT32\",\"shape\":[1],"
+        "\"data\":[0]},"
+        "{\"name\":\"kv_positions\",\"datatype\":\"INT32\",\"shape\":[1],"
+        "\"data\":[1]}]}";
+    struct answer answer =
+        ask(&server, "POST", "/v2/models/rope_quantize_append/infer", body,
+            sizeof body - 1, NULL);
+    CHECK_INT(answer.code, 200);
+    CHECK_CONTAINS(answer.body, "\"name\":\"kpe_cache\"");
+    CHECK_CONTAINS(answer.body, "[9,8,56,192]"); /* e4m3 of 1 and of -2 */
+    answer_free(&answer);
+}
+
 TEST(pages_that_a_cache_has_not_are_named)
 {
     struct request request = paged_request();
@@ -404,7 +432,13 @@ TEST(caches_of_another_form_are_named)
     tensor_of(&request, "v_cache")->dtype = ROPED_F8_E5M2;
     refuse(&request, "", "v_cache");
     request = paged_request();
-    refuse(&request, "output_dtype=e5m2", "k_cache");
+    refuse(&request, "output_dtype=e5m2",
+           "'k_cache': F8_E4M3, expected F8_E5M2 (parameter 'output_dtype') "
+           "or U8");
+    tensor_of(&request, "k_cache")->dtype = ROPED_U8;
+    refuse(&request, "", "'v_cache': F8_E4M3, but K is U8");
+    tensor_of(&request, "v_cache")->dtype = ROPED_U8;
+    accept(&request, "output_dtype=e5m2");
     accept(&request, "kv_layout=hnd"); /* as many heads as entries */
     refuse(&request, "scale_k=0", "scale_k");
 }
@@ -423,6 +457,7 @@ int main(void)
     RUN(slots_that_a_cache_has_not_are_named);
     RUN(caches_that_do_not_fit_are_named);
     RUN(paged_caches_come_back_with_nothing_else_changed);
+    RUN(paged_caches_are_codes_in_v2);
     RUN(pages_that_a_cache_has_not_are_named);
     RUN(caches_of_another_form_are_named);
     if (!server_stop(&server))

@@ -27,6 +27,7 @@ struct append_case {
     const char *scale_q, *scale_k;
     int none_in; /* one token in this many has no request; 0: all have */
     bool is_gptj, is_e5m2, is_hnd, has_non_finite;
+    bool has_codes; /* the caches are U8 */
     struct runner_options options;
 };
 
@@ -56,6 +57,13 @@ static void bind_parts(struct roped_call *call, const struct append_case *c,
     case_bind(call, name, &tensor);
 }
 
+static enum roped_dtype cache_type(const struct append_case *c)
+{
+    if (c->has_codes)
+        return ROPED_U8;
+    return c->is_e5m2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
+}
+
 /* A cache of any codes. */
 static void bind_cache(struct roped_call *call, const struct append_case *c,
                        const char *name, int64_t pages, int64_t width)
@@ -63,12 +71,12 @@ static void bind_cache(struct roped_call *call, const struct append_case *c,
     int64_t nhd[] = {pages, c->page_size, c->hk, width};
     int64_t hnd[] = {pages, c->hk, c->page_size, width};
     int64_t mla[] = {pages, c->page_size, width};
-    struct roped_tensor cache = case_tensor(
-        &source, c->is_e5m2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3, c->hk ? 4 : 3,
-        c->hk == 0  ? mla
-        : c->is_hnd ? hnd
-                    : nhd,
-        0);
+    struct roped_tensor cache =
+        case_tensor(&source, cache_type(c), c->hk ? 4 : 3,
+                    c->hk == 0  ? mla
+                    : c->is_hnd ? hnd
+                                : nhd,
+                    0);
     for (int64_t i = 0; i < roped_tensor_bytes(&cache); i++)
         ((unsigned char *)cache.data)[i] = (unsigned char)random_bits(&source);
     case_bind(call, name, &cache);
@@ -157,6 +165,9 @@ static void run_case(const struct append_case *c)
     enum roped_status status = roped_call_resolve(&call, &err);
     if (!status)
         status = runner_run(&runner, &call, &c->options, &err);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
+        if (call.out[i].dtype == ROPED_U8) /* what the codes are */
+            call.out[i].dtype = call.out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
     if (!status)
         reference_judge(&call, &judge);
     if (status || judge.n_wrong)
@@ -241,6 +252,7 @@ TEST(random_cases_are_correctly_rounded)
             .is_e5m2 = random_once_in(&source, 2),
             .is_hnd = random_once_in(&source, 2),
             .has_non_finite = random_once_in(&source, 3),
+            .has_codes = random_once_in(&source, 4),
             .rotary = {.positions = (enum case_positions)random_int(
                            &source, 0, CASE_POSITIONS - 1),
                        .angles = (enum case_angles)random_int(&source, 0,

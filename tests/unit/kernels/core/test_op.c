@@ -41,6 +41,9 @@ TEST(the_check_finds_each_kind_of_defect)
     op.out[0].type = "Z";
     expect_defect(&op, "type");
     op = copy();
+    op.type[1].name = op.type[0].name;
+    expect_defect(&op, "two types 'T'");
+    op = copy();
     op.in[1].name = "x";
     expect_defect(&op, "two inputs");
     op = copy();
