@@ -172,20 +172,14 @@ INLINE void columns(enum roped_dtype dtype, enum kind kind,
     }
 }
 
-/* The sum of one row's terms. head: elements before the first that a vector
- * can be streamed to. */
+/* The sum of one row's terms, in an order that depends on width alone. */
 INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
                         const struct sweep *sweep, int64_t begin, int64_t width,
                         float y)
 {
     double sum[LANES] = {0}, rest = 0;
     vector of_y = splat(y);
-    int64_t i = 0, head = 0;
-    if (sweep->is_streamed)
-        head = to_aligned(dtype, (const char *)sweep->out +
-                                     begin * (int64_t)size_of(dtype));
-    for (; i < head && i < width; i++)
-        rest += (double)sweep_one(dtype, kind, sweep, begin + i, y);
+    int64_t i = 0;
     for (; i + 4 * LANES <= width; i += 4 * LANES) {
         int64_t at = begin + i;
         vector term = sweep_vector(dtype, kind, sweep, at, of_y);
@@ -204,12 +198,20 @@ INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
     return sum[0] + rest;
 }
 
+/* A row that begins where no vector can be streamed to is stored as usual:
+ * single elements up to where one can would be summed in another order. */
 INLINE void packed_rows(enum roped_dtype dtype, enum kind kind,
                         const struct sweep *sweep, int64_t rows, int64_t width)
 {
-    for (int64_t row = 0; row < rows; row++)
-        sweep->sum[row] += sweep_row(dtype, kind, sweep, row * width, width,
+    struct sweep of_row = *sweep;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t begin = row * width;
+        const char *out =
+            (const char *)sweep->out + begin * (int64_t)size_of(dtype);
+        of_row.is_streamed = sweep->is_streamed && to_aligned(dtype, out) == 0;
+        sweep->sum[row] += sweep_row(dtype, kind, &of_row, begin, width,
                                      kind != LINEAR ? sweep->y[row] : 0);
+    }
 }
 
 static void sweep_columns(const struct cpu_binary *binary, const void *g,

@@ -10,8 +10,9 @@
 //
 // add and sub read g alone. A sum is cut into segments where its own elements are too few to fill
 // the device; finish_sums_kernel (binary_sums.cuh) then adds the segments' partial sums. What a
-// thread adds, and in which order, follows from the shapes alone: no atomics, the same bits from
-// run to run and from device to device. A thread adds four terms in float32, and fours in double.
+// thread adds, and in which order, follows from the shapes and from whether 16 bytes divide rows
+// and addresses: no atomics, the same bits from run to run and from device to device. A thread adds
+// the terms of an iteration in float32, and iterations in double.
 #include "cuda/binary_strided.cuh"
 #include "cuda/binary_sweep.cuh"
 #include "cuda/device/binary.cuh"

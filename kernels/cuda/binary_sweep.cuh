@@ -119,21 +119,18 @@ __device__ __forceinline__ void advance(const sweep_args &args, sweep_walk &walk
 
 // ------------------------------------------------------------------------------------ terms
 
-// The summed operand's values: of each column, or the row's one in all places.
-template <typename T, int kVec, int kKind, bool kIsColumns>
+// The summed operand's values: one for each column of the packet, or one for the row.
+template <typename T, int kVec, int kKind, int kSums>
 __device__ __forceinline__ void load_sum_operand(const sweep_args &args, const sweep_place &place,
-                                                 float (&y)[kVec])
+                                                 float (&y)[kSums])
 {
     const T *from = static_cast<const T *>(args.sum) + place.sum;
     if (kKind == kSweepLinear || !place.is_inside)
         return;
-    if constexpr (kIsColumns) {
+    if constexpr (kSums == kVec)
         packet<T, kVec>::widen(packet<T, kVec>::load(from), y);
-    } else {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            y[j] = element<T>::to_float(__ldg(from));
-    }
+    else
+        y[0] = element<T>::to_float(__ldg(from));
 }
 
 // Adds what one iteration summed: columns each to its own, all of a row to one.
@@ -160,8 +157,8 @@ __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_
     using pack_of = packet<T, kVec>;
     const T *g = static_cast<const T *>(args.g), *x = static_cast<const T *>(args.full);
     T *out = static_cast<T *>(args.grad_full);
-    float y[kVec] = {};
-    load_sum_operand<T, kVec, kKind, kIsColumns>(args, place, y);
+    float y[kSums] = {};
+    load_sum_operand<T, kVec, kKind>(args, place, y);
     for (sweep_walk walk = walk_of(args, place); walk.n_left > 0; walk.n_left -= kSweepUnroll) {
         typename pack_of::raw raw_g[kSweepUnroll], raw_x[kSweepUnroll];
         int64_t at[kSweepUnroll]; // negative: no step
@@ -189,8 +186,9 @@ __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_
                 pack_of::widen(raw_x[i], of_x);
 #pragma unroll
             for (int j = 0; j < kVec; j++) {
-                of_full[j] = full_term<kKind>(of_g[j], of_x[j], y[j], args.sign);
-                terms[j] += sum_term<kKind>(of_g[j], of_x[j], y[j], args.sign);
+                float of_y = y[kSums == kVec ? j : 0];
+                of_full[j] = full_term<kKind>(of_g[j], of_x[j], of_y, args.sign);
+                terms[j] += sum_term<kKind>(of_g[j], of_x[j], of_y, args.sign);
             }
             pack_of::store(out + at[i], of_full);
         }
@@ -311,7 +309,7 @@ static inline int choose_step_lanes(int64_t n_steps, int64_t n_kept_threads, int
 // [outer sum, kept, rows, columns]. A block covers up to 32 packets of the columns (512 bytes of
 // each row) and as many rows as it has threads left: few partial sums for many blocks. f32 16384 x
 // 4096 beside a b of 4096: 4,096 blocks of 128 rows read 2 x 268 MB, write 268 MB and 2 MB of
-// partial sums.
+// partial sums. Where that would be less than two blocks per multiprocessor, 8 packets: 128 bytes.
 static inline struct sweep_layout lay_out_columns(struct sweep_args *args,
                                                   const struct binary_plan *plan, int vec)
 {
@@ -325,7 +323,9 @@ static inline struct sweep_layout lay_out_columns(struct sweep_args *args,
     args->n_steps = rows * inner_dim(plan, 3);
     args->inner_stride = columns;
     args->outer_stride = args->n_kept * args->kept_stride;
-    layout.lanes = power_of_two(ceil_div(columns, vec), 32);
+    int64_t n_packets = ceil_div(columns, vec);
+    int64_t n_blocks = ceil_div(n_packets, 32) * args->n_kept * ceil_div(args->n_steps, 64);
+    layout.lanes = power_of_two(n_packets, n_blocks < kWantedBlocks / 16 ? 8 : 32);
     layout.n_blocks_across = ceil_div(columns, (int64_t)layout.lanes * vec);
     layout.step_lanes =
         choose_step_lanes(args->n_steps, args->n_sums / vec, kSweepThreads / layout.lanes);

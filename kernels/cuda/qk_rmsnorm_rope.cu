@@ -442,12 +442,18 @@ static enum roped_status start_groups(struct qk_args *args, kernel_fn<qk_args> *
                  ceil_div(n_groups, threads >> args->lane_bits), dim3(), *args, err);
 }
 
+// Units that a lane holds.
+template <int kUnit>
+constexpr int kFastUnits = kUnit == kUnitNeoxWide ? 1 : 2;
+template <int kUnit>
+constexpr int kAnyUnits = kUnit == kUnitNeoxWide ? 2 : 4;
+
 // Heads in registers. Large work walks four heads per group, for the reasons that rope does.
 template <typename T, int kUnit>
 static enum roped_status launch_fast(struct qk_args *args, int kind, struct roped_queue *queue,
                                      struct roped_error *err)
 {
-    constexpr int kUnits = kUnit == kUnitNeoxWide ? 1 : 2;
+    constexpr int kUnits = kFastUnits<kUnit>;
     const struct rotate_args *rotate = &args->rotate;
     int64_t units = rotate->rotating_units + rotate->rest_units;
     int64_t n_units = (int64_t)rotate->n_tokens * rotate->n_heads * units;
@@ -473,7 +479,7 @@ template <typename T, int kUnit>
 static enum roped_status launch_any(struct qk_args *args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    constexpr int kUnits = kUnit == kUnitNeoxWide ? 2 : 4;
+    constexpr int kUnits = kAnyUnits<kUnit>;
     int64_t units = args->rotate.rotating_units + args->rotate.rest_units;
     args->lane_bits = bits_of(ceil_div(units, kUnits));
     return start_groups(args, qk_rmsnorm_rope_kernel<T, kUnit, kAnglesAny, kUnits, 1>, 1,
@@ -491,14 +497,15 @@ static enum roped_status launch_reread(struct qk_args *args, struct roped_queue 
     return start_groups(args, qk_rmsnorm_rope_reread_kernel<T, kUnit>, 1, threads, queue, err);
 }
 
-// kUnit holds vectors; n_vectors of them make a head.
+// kUnit holds vectors, and a head's units fit a warp of launch_any.
 template <typename T, int kUnit>
-static enum roped_status launch_vectors(struct qk_args *args, int64_t n_vectors,
-                                        struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_vectors(struct qk_args *args, struct roped_queue *queue,
+                                        struct roped_error *err)
 {
     int kind = angle_kind_of(&args->rotate.angles, rotate_unit<T, kUnit>::kPairs);
+    int64_t units = args->rotate.rotating_units + args->rotate.rest_units;
     if constexpr (kUnit != kUnitNeox)
-        if (kind != kAnglesAny && n_vectors <= 2 * kMaxLanes)
+        if (kind != kAnglesAny && units <= kFastUnits<kUnit> * kMaxLanes)
             return launch_fast<T, kUnit>(args, kind, queue, err);
     return launch_any<T, kUnit>(args, queue, err);
 }
@@ -522,15 +529,17 @@ static enum roped_status launch_type(struct qk_args *args, int64_t head_dim,
     rotate->rest_units /= kVec;
     rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
     if (rotary->style == ROPE_GPTJ)
-        return n_vectors <= 4 * kMaxLanes
-                   ? launch_vectors<T, kUnitGptj>(args, n_vectors, queue, err)
+        return n_vectors <= kAnyUnits<kUnitGptj> * kMaxLanes
+                   ? launch_vectors<T, kUnitGptj>(args, queue, err)
                    : launch_reread<T, kUnitGptj>(args, queue, err);
-    if (n_vectors > 4 * kMaxLanes)
+    if (n_vectors > kAnyUnits<kUnitNeox> * kMaxLanes)
         return launch_reread<T, kUnitNeox>(args, queue, err);
-    if (rotary->n_pairs % kVec != 0)
-        return launch_vectors<T, kUnitNeox>(args, n_vectors, queue, err);
+    // a unit that does not rotate is one vector, of two that a wide one has room for
+    int64_t wide_units = rotate->rotating_units / 2 + rotate->rest_units;
+    if (rotary->n_pairs % kVec != 0 || wide_units > kAnyUnits<kUnitNeoxWide> * kMaxLanes)
+        return launch_vectors<T, kUnitNeox>(args, queue, err);
     rotate->rotating_units /= 2;
-    return launch_vectors<T, kUnitNeoxWide>(args, n_vectors, queue, err);
+    return launch_vectors<T, kUnitNeoxWide>(args, queue, err);
 }
 
 static struct qk_args args_of(const struct roped_call *call)

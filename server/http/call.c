@@ -11,6 +11,7 @@
 #include "wire/v1.h"
 
 #include <string.h>
+#include <strings.h>
 
 enum { OUT_ALIGNMENT = 64, JSON_OUTPUT_ELEMENTS = 1 << 20 };
 
@@ -19,13 +20,23 @@ static bool is_v2(const struct request *request)
     return request->transport == METRICS_V2;
 }
 
+/* The operator, or the demo, of the path; NULL: there is none. */
+static const struct roped_op *find_op(const struct request *request)
+{
+    struct model model;
+    const char *name = request->match.capture;
+    if (!is_v2(request))
+        return roped_op_find(name);
+    return models_find(request->daemon->models, name, &model) ? model.op : NULL;
+}
+
 bool call_begin(struct request *request)
 {
     const struct route_match *match = &request->match;
     bool has_version = match->second[0] && strcmp(match->second, "1") != 0;
     request->transport =
         match->route->body == ROUTE_BODY_V2 ? METRICS_V2 : METRICS_V1;
-    request->op = roped_op_find(match->capture);
+    request->op = find_op(request);
     if (request->op && !has_version) {
         roped_call_init(&request->job.call, request->op);
         return true;
@@ -133,18 +144,39 @@ static enum roped_status decode_v1(struct request *request)
     return status ? status : call_bind_regions(request, &query.regions);
 }
 
+/* A raw tensor without the header that says so is taken for JSON. */
+static enum roped_status hint_at_raw(struct request *request)
+{
+    struct roped_error *err = &request->error, was = *err;
+    const char *type = request_header(request, MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
+        strcasecmp(type, "application/octet-stream") != 0 ||
+        request_header(request, "Inference-Header-Content-Length"))
+        return was.status;
+    return roped_fail(err, was.status,
+                      "%.400s (a body without JSON needs "
+                      "'Inference-Header-Content-Length: 0')",
+                      was.text);
+}
+
 static enum roped_status decode_v2(struct request *request)
 {
     const char *json = (const char *)request->body.start + request->body_at;
+    struct roped_call *call = &request->job.call;
+    struct kserve_request *v2 = &request->v2;
+    uint64_t binary_bytes = request->content_length - request->header_bytes;
     unsigned char *binary =
         request->body.start + request->body_at + request->header_bytes;
-    enum roped_status status = kserve_read_request(
-        &request->job.call, json, request->header_bytes, binary,
-        request->content_length - request->header_bytes, &request->v2,
-        &request->error);
-    if (!status && request->v2.table[0])
-        status = use_table(request, request->v2.table);
-    return status ? status : call_take_regions(request, &request->v2.regions);
+    if (request->is_raw)
+        return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
+    enum roped_status status =
+        kserve_read_request(call, json, request->header_bytes, binary,
+                            binary_bytes, v2, &request->error);
+    if (status)
+        return hint_at_raw(request);
+    if (v2->table[0])
+        status = use_table(request, v2->table);
+    return status ? status : call_take_regions(request, &v2->regions);
 }
 
 static bool is_sent(const struct request *request, int output)
@@ -331,6 +363,10 @@ void call_start(struct request *request)
         call_answer(request);
         return;
     }
+    if (demo_is(request->op)) {
+        job->work = EXEC_TASK;
+        job->task = call_run_demo;
+    }
     job->is_pinned = is_pinned(&request->body) && is_pinned(&request->out) &&
                      is_pinned(&request->json) && is_pinned(&request->values);
     job_run(request, call_answer);
@@ -343,7 +379,7 @@ static void count(const struct request *request, enum roped_status status,
 {
     const struct exec_timing *timing = &request->job.timing;
     struct metrics_call call = {
-        .op = roped_op_index(request->op),
+        .op = models_index(request->daemon->models, request->op),
         .status = status,
         .transport = request->transport,
         .total_ns = daemon_now_ns() - request->started_ns,

@@ -435,6 +435,7 @@ enum roped_status daemon_start(const struct daemon_options *options,
     daemon->config = options->config;
     daemon->exec = options->exec;
     daemon->metrics = options->metrics;
+    daemon->models = options->models;
     daemon->version = options->version;
     daemon->listen_fd = -1;
     daemon->start_time_seconds = (uint64_t)time(NULL);

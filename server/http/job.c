@@ -46,6 +46,14 @@ static bool is_gone(struct exec_job *job)
            recv(request->peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* The server's longest wait for a lane, or the v2 client's own if shorter. */
+static uint64_t deadline_of(const struct request *request)
+{
+    double seconds = request->daemon->config->queue_timeout_seconds;
+    double asked = (double)request->v2.timeout_us * 1e-6;
+    return daemon_after_ns(asked > 0 && asked < seconds ? asked : seconds);
+}
+
 void job_run(struct request *request, route_handler_fn *answer)
 {
     struct exec_job *job = &request->job;
@@ -54,7 +62,7 @@ void job_run(struct request *request, route_handler_fn *answer)
     job->done = job_done;
     job->is_gone = is_gone;
     job->owner = request;
-    job->deadline_ns = daemon_after_ns(daemon->config->queue_timeout_seconds);
+    job->deadline_ns = deadline_of(request);
     if (exec_run_inline(daemon->exec, job)) {
         answer(request);
         return;

@@ -29,7 +29,15 @@ static const struct route routes[] = {
     {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
     {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
     {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
-    {"POST",   "/v2/repository/index",           ROUTE_BODY_IGNORED, false, handle_index},
+    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index},
+    {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load},
+    {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload},
+    {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get},
+    {"POST",   "/v2/logging",                    ROUTE_BODY_JSON,    false, handle_log_post},
+    {"GET",    "/v2/trace/setting",              ROUTE_BODY_IGNORED, false, handle_trace_get},
+    {"POST",   "/v2/trace/setting",              ROUTE_BODY_JSON,    false, handle_trace_post},
+    {"GET",    "/v2/models/*/trace/setting",     ROUTE_BODY_IGNORED, false, handle_trace_get},
+    {"POST",   "/v2/models/*/trace/setting",     ROUTE_BODY_JSON,    false, handle_trace_post},
     {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model},
     {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready},
     {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config},
@@ -91,13 +99,16 @@ static bool matches(const char *pattern, const char *path,
 void route_find(const char *method, const char *path, struct route_match *out)
 {
     struct route_match candidate;
+    const char *first = NULL;
     size_t allowed = 0;
     memset(out, 0, sizeof *out);
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!matches(routes[i].path, path, &candidate))
-            continue;
+        if (!matches(routes[i].path, path, &candidate) ||
+            (first && strcmp(first, routes[i].path) != 0))
+            continue; /* what a literal path is, a pattern is not */
+        first = routes[i].path;
         if (strcmp(routes[i].method, method) == 0) {
             memcpy(out->capture, candidate.capture, sizeof out->capture);
             memcpy(out->second, candidate.second, sizeof out->second);

@@ -1,15 +1,16 @@
 /*
  * kserve.c - v2 inference requests and answers.
  *
- * Of the protocol's request parameters, 'timeout' and 'priority' are accepted
- * and ignored; sequences and classification are refused by name; every other
- * parameter is the operator's.
+ * Of the protocol's request parameters, 'timeout' is for the caller,
+ * 'priority' is accepted and ignored; sequences and classification are refused
+ * by name; every other parameter is the operator's.
  */
 #include "wire/kserve.h"
 
 #include "wire/json.h"
 #include "wire/kserve_data.h"
 #include "wire/kserve_region.h"
+#include "wire/kserve_tensor.h"
 #include "wire/param_json.h"
 
 #include <cjson/cJSON.h>
@@ -82,14 +83,30 @@ static enum roped_status read_table(const struct cJSON *node,
     return ROPED_OK;
 }
 
+/* 'timeout' or 'priority'. */
+static enum roped_status read_count(const struct cJSON *node, uint64_t *out,
+                                    struct roped_error *err)
+{
+    char found[64];
+    if (json_is_size(node, out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%s': %s, expected an integer of 0 or more",
+                      node->string, json_text(node, found, sizeof found));
+}
+
 static enum roped_status read_param(struct reading *reading,
                                     const struct cJSON *node,
                                     struct roped_error *err)
 {
     const char *name = node->string;
-    if (strcmp(name, "binary_data_output") == 0 ||
-        strcmp(name, "timeout") == 0 || strcmp(name, "priority") == 0)
-        return ROPED_OK;
+    uint64_t priority;
+    if (strcmp(name, "binary_data_output") == 0)
+        return ROPED_OK; /* read already: it is the default of the outputs */
+    if (strcmp(name, "timeout") == 0)
+        return read_count(node, &reading->out->timeout_us, err);
+    if (strcmp(name, "priority") == 0)
+        return read_count(node, &priority, err);
     if (strcmp(name, "table") == 0)
         return read_table(node, reading->out, err);
     if (strncmp(name, "sequence_", 9) == 0)
@@ -123,75 +140,6 @@ static enum roped_status read_params(struct reading *reading,
 }
 
 /* ----------------------------------------------------------------- inputs */
-
-static enum roped_status read_shape(const struct cJSON *node, const char *name,
-                                    struct roped_tensor *tensor,
-                                    struct roped_error *err)
-{
-    char found[64];
-    const struct cJSON *dim;
-    if (!cJSON_IsArray(node))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'shape' of input '%s': %s, expected "
-                          "an array of dims",
-                          name, json_text(node, found, sizeof found));
-    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': rank %d, expected at most %d", name,
-                          cJSON_GetArraySize(node), ROPED_MAX_RANK);
-    cJSON_ArrayForEach(dim, node)
-    {
-        uint64_t size;
-        if (!json_is_size(dim, &size))
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': dim %d is %s, expected an integer "
-                              "of 0 or more",
-                              name, tensor->rank,
-                              json_text(dim, found, sizeof found));
-        tensor->dims[tensor->rank++] = (int64_t)size;
-    }
-    return ROPED_OK;
-}
-
-/* "FP32, FP16, BF16": the v2 names of a set. */
-static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
-{
-    size_t at = 0;
-    text[0] = '\0';
-    for (int i = ROPED_DTYPE_COUNT - 1; i > 0 && at < text_bytes; i--)
-        if (set & ROPED_SET(i))
-            at += (size_t)snprintf(text + at, text_bytes - at, "%s%s",
-                                   at ? ", " : "",
-                                   roped_dtype_v2_name((enum roped_dtype)i));
-    return text;
-}
-
-static enum roped_status read_datatype(const struct roped_call *call,
-                                       const struct cJSON *node, int port,
-                                       struct roped_tensor *tensor,
-                                       struct roped_error *err)
-{
-    char expected[96];
-    const char *name = call->op->in[port].name;
-    uint32_t types = roped_op_types(call->op, &call->op->in[port]);
-    if (!cJSON_IsString(node))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'datatype' of input '%s'", name);
-    tensor->dtype =
-        roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
-    if (!tensor->dtype)
-        return roped_fail(err, ROPED_INVALID,
-                          "invalid datatype for input %s: '%.32s', expected %s",
-                          name, node->valuestring,
-                          v2_names(types, expected, sizeof expected));
-    if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID,
-                          "inference input '%s' data-type is '%s', but model "
-                          "'%s' expects '%s'",
-                          name, node->valuestring, model_of(call),
-                          v2_names(types, expected, sizeof expected));
-    return ROPED_OK;
-}
 
 /* Checks the values; they are converted once there is memory for them. */
 static enum roped_status place_json(struct reading *reading,
@@ -255,13 +203,10 @@ static enum roped_status place_input(struct reading *reading,
     const char *name = reading->call->op->in[port].name;
     const struct cJSON *data = json_member(node, "data"), *params;
     struct region_ref *ref = NULL;
-    int64_t n_elements, n_bytes;
     enum roped_status status = find_params(node, &params, err);
     if (!status)
         status = kserve_read_region(reading->call->op, false, port, params,
                                     &reading->out->regions, &ref, err);
-    if (!status)
-        status = roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
     if (status)
         return status;
     const struct cJSON *size = json_member(params, "binary_data_size");
@@ -298,10 +243,7 @@ static enum roped_status read_input(struct reading *reading,
                           "input '%s' already exists in request",
                           name->valuestring);
     enum roped_status status =
-        read_datatype(call, json_member(node, "datatype"), port, &tensor, err);
-    if (!status)
-        status = read_shape(json_member(node, "shape"), name->valuestring,
-                            &tensor, err);
+        kserve_read_tensor(call, port, node, &tensor, err);
     if (!status)
         status = place_input(reading, node, port, &tensor, err);
     if (!status)
@@ -465,7 +407,7 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
     struct cJSON *tree;
     memset(out, 0, offsetof(struct kserve_request, regions));
     out->regions.n = 0;
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
     if (status)
         return status;
     status = read_tree(&reading, tree, err);
@@ -506,7 +448,7 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
                                            struct roped_error *err)
 {
     struct cJSON *tree;
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
     if (status)
         return status;
     status =

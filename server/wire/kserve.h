@@ -3,10 +3,10 @@
  * the bytes of the binary tensors in array order, packed, at any offset.
  * Phrases of errors are those that existing clients match on.
  *
- * Request parameters are the operator's, but for binary_data_output and table,
- * which end up in struct kserve_request; timeout and priority, which are
- * accepted and ignored: every call has the server's own queue timeout; and
- * sequence_* and triton_*, which are refused.
+ * Request parameters are the operator's, but for binary_data_output, table and
+ * timeout, which end up in struct kserve_request; priority, which is accepted
+ * and ignored: calls run in the order they came; and sequence_* and triton_*,
+ * which are refused.
  */
 #ifndef ROPED_WIRE_KSERVE_H
 #define ROPED_WIRE_KSERVE_H
@@ -23,6 +23,7 @@ enum { KSERVE_ID_BYTES = 128 };
 struct kserve_request {
     char id[KSERVE_ID_BYTES];     /* "" : absent */
     char table[ROPED_NAME_BYTES]; /* request parameter 'table', or "" */
+    uint64_t timeout_us;          /* longest wait for a lane; 0: the server's */
     bool binary_output;           /* binary_data_output of the request */
     int n_outputs;                /* 0: all, in the operator's order */
     struct {
@@ -46,6 +47,17 @@ ROPED_MUST_CHECK enum roped_status
 kserve_read_request(struct roped_call *call, const char *json,
                     size_t json_bytes, void *binary, uint64_t binary_bytes,
                     struct kserve_request *out, struct roped_error *err);
+
+/*
+ * The same for a request without JSON ("raw binary"): the body is the one
+ * input that the operator needs, of the datatype and shape of its metadata,
+ * with at most one variable dim, which follows from bytes. Every output comes
+ * back binary.
+ */
+ROPED_MUST_CHECK enum roped_status kserve_read_raw(struct roped_call *call,
+                                                   void *data, uint64_t bytes,
+                                                   struct kserve_request *out,
+                                                   struct roped_error *err);
 
 /*
  * Converts the values of JSON tensors, all of which have been checked, into

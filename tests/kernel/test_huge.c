@@ -2,14 +2,19 @@
  * test_huge.c - tensors of more than 2^31 elements, where a 32-bit index
  * wraps. Needs about 16 GB of host and 9 GB of device memory, so it is a
  * program of its own: test_huge cpu|cuda. A huge call repeats a small block of
- * rows; its last rows must be the bits that a small call gives for them.
+ * rows; its last rows must be the bits that a small call gives for them, and
+ * its sums those of the block, as often as it repeats.
  */
 #include "check.h"
+#include "kernel/reference_internal.h"
 #include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
+#include "ops/binary_backward.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope_quantize.h"
+
+#include <math.h>
 
 static struct runner runner;
 static struct random_source source = {17};
@@ -134,6 +139,81 @@ TEST(rope_quantize_reaches_past_two_to_the_31)
     free(k.data);
 }
 
+/* Sum of a column over rows that repeat, or of one row, and of magnitudes. */
+static void column_sum(const struct roped_tensor *g, int64_t column,
+                       double sum[2])
+{
+    int64_t rows = g->dims[0], width = g->dims[1];
+    sum[0] = sum[1] = 0;
+    for (int64_t row = 0; row < BLOCK; row++) {
+        double x = reference_value(g, row * width + column);
+        double times = (double)(rows / BLOCK + (row < rows % BLOCK));
+        sum[0] += x * times;
+        sum[1] += fabs(x) * times;
+    }
+}
+
+static void row_sum(const struct roped_tensor *g, int64_t row, double sum[2])
+{
+    sum[0] = sum[1] = 0;
+    for (int64_t i = 0; i < g->dims[1]; i++) {
+        double x = reference_value(g, row * g->dims[1] + i);
+        sum[0] += x;
+        sum[1] += fabs(x);
+    }
+}
+
+/* Runs add on g; a_shape and b_shape are its only other inputs. */
+static void run_add(struct roped_call *call, const struct roped_tensor *g,
+                    const char *a_shape, const char *b_shape)
+{
+    roped_call_init(call, roped_op_find("binary_backward"));
+    case_bind(call, "grad_output", g);
+    case_param(call, "a_shape", a_shape);
+    case_param(call, "b_shape", b_shape);
+    run(call);
+}
+
+static void judge_columns(const struct roped_tensor *g,
+                          const struct roped_tensor *gradient,
+                          struct reference_judge *judge)
+{
+    double sum[2];
+    for (int64_t i = 0; i < g->dims[1] && gradient->data; i++) {
+        column_sum(g, i, sum);
+        judge_float(judge, gradient, i, sum[0], sum[1], "columns");
+    }
+}
+
+TEST(binary_backward_reaches_past_two_to_the_31)
+{
+    static struct roped_call call;
+    struct reference_judge judge = {0};
+    int64_t dims[2] = {524290, 4096};
+    char rows[48];
+    struct roped_tensor g = repeated(ROPED_BF16, 2, dims);
+    snprintf(rows, sizeof rows, "%lld,4096", (long long)dims[0]);
+    run_add(&call, &g, rows, "4096"); /* one operand broadcast */
+    const struct roped_tensor *grad_a = &call.out[BINARY_GRAD_A];
+    CHECK(grad_a->data &&
+          memcmp(grad_a->data, g.data, (size_t)roped_tensor_bytes(&g)) == 0);
+    judge_columns(&g, &call.out[BINARY_GRAD_B], &judge);
+    runner_free_outputs(&call);
+    snprintf(rows, sizeof rows, "%lld,1", (long long)dims[0]);
+    run_add(&call, &g, rows, "4096"); /* both */
+    judge_columns(&g, &call.out[BINARY_GRAD_B], &judge);
+    for (int64_t row = dims[0] - 33; row < dims[0] && grad_a->data; row++) {
+        double sum[2];
+        row_sum(&g, row, sum);
+        judge_float(&judge, grad_a, row, sum[0], sum[1], "rows");
+    }
+    CHECK_INT(judge.n_checked, 2 * 4096 + 33);
+    if (judge.n_wrong)
+        CHECK_FAIL("%lld wrong: %s", (long long)judge.n_wrong, judge.first);
+    runner_free_outputs(&call);
+    free(g.data);
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -141,6 +221,7 @@ int main(int argc, char **argv)
     RUN(rmsnorm_reaches_past_two_to_the_31);
     RUN(rope_reaches_past_two_to_the_31);
     RUN(rope_quantize_reaches_past_two_to_the_31);
+    RUN(binary_backward_reaches_past_two_to_the_31);
     runner_close(&runner);
     return check_done();
 }

@@ -278,15 +278,9 @@ __device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
         z[i] *= scale;
     if (sizeof(T) == 2 && args.rounds_product)
         unpack<T>(pack<T>(z), z);
-    if (args.weight_bias == 0.0f) {
 #pragma unroll
-        for (int i = 0; i < kVecOf<T>; i++)
-            z[i] *= w[i];
-    } else {
-#pragma unroll
-        for (int i = 0; i < kVecOf<T>; i++)
-            z[i] *= args.weight_bias + w[i];
-    }
+    for (int i = 0; i < kVecOf<T>; i++)
+        z[i] *= args.weight_bias + w[i]; // also for 0: it makes a weight of -0 a +0
 }
 
 // y of vector v of a row, in float32.

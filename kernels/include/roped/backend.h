@@ -118,7 +118,8 @@ struct roped_backend_api {
      * reachable by the device and aligned to its element size; 16 bytes is
      * faster. An output may be the very memory of its in_place input, and is
      * that of a ROPED_UPDATED one; any other overlap is undefined. Empty
-     * tensors may have NULL data.
+     * tensors may have NULL data. A queue keeps memory for partial results, up
+     * to 8 MiB, from the first launch that needs it until queue_close.
      */
     enum roped_status (*launch)(struct roped_queue *queue,
                                 const struct roped_call *call,

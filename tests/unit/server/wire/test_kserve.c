@@ -98,6 +98,24 @@ TEST(reads_binary_tensors_at_any_offset)
     CHECK(kserve_is_binary_answer(&request));
 }
 
+TEST(timeout_is_kept_priority_is_not)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "rope",
+                       "{\"parameters\":{\"timeout\":2500000,\"priority\":1},"
+                       "\"inputs\":[" Q_BINARY "]}",
+                       NULL, 16, &request, &err),
+             &err);
+    CHECK_INT(request.timeout_us, 2500000);
+    refuse_params("{\"timeout\":-1}", "parameter 'timeout': -1, expected an");
+    refuse_params("{\"timeout\":1.5}", "parameter 'timeout': 1.5");
+    refuse_params("{\"timeout\":\"1\"}", "parameter 'timeout': '1'");
+    refuse_params("{\"timeout\":NaN}", "parameter 'timeout': nan");
+    refuse_params("{\"priority\":\"high\"}", "parameter 'priority': 'high'");
+}
+
 TEST(an_empty_tensor_is_a_tensor)
 {
     struct kserve_request request;
@@ -346,6 +364,34 @@ TEST(phrases_about_json_values)
            0, "value 0.5 at index 0, expected a number of type INT64");
 }
 
+TEST(nan_and_infinity_are_values_of_floats)
+{
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"q\",\"shape\":[1,1,4],\"datatype\":\"FP32\","
+        "\"data\":[NaN,[Infinity,-Infinity],1]}]}";
+    float values[4];
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
+    CHECK_INT(request.json_tensor_bytes, sizeof values);
+    CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
+                                      values, &err),
+             &err);
+    CHECK(isnan(values[0]));
+    CHECK(isinf(values[1]) && values[1] > 0);
+    CHECK(isinf(values[2]) && values[2] < 0);
+    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
+           "\"INT32\",\"data\":[Infinity]}]}",
+           0, "value inf at index 0, expected a number of type INT32");
+    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
+           "\"INT64\",\"data\":[NaN]}]}",
+           0, "value nan at index 0, expected a number of type INT64");
+    refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":\"FP32\","
+           "\"data\":[1e999]}]}",
+           0, "value inf at index 0, expected a number of type FP32");
+}
+
 TEST(huge_json_shapes_ask_for_no_memory)
 {
     /* four of 2^62 bytes would add up to 0 */
@@ -592,6 +638,7 @@ TEST(an_answer_that_does_not_fit_is_an_error)
 int main(void)
 {
     RUN(reads_binary_tensors_at_any_offset);
+    RUN(timeout_is_kept_priority_is_not);
     RUN(an_empty_tensor_is_a_tensor);
     RUN(parameters_reach_the_operator);
     RUN(shapes_are_lists);
@@ -602,6 +649,7 @@ int main(void)
     RUN(phrases_about_missing_inputs);
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
+    RUN(nan_and_infinity_are_values_of_floats);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
     RUN(json_tensors_are_converted);

@@ -1,0 +1,91 @@
+/*
+ * models.c - the list of models, and parts of operators as models.
+ */
+#include "wire/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(ROPED_MAX_INPUTS <= 32, "a bit per input");
+
+void models_init(struct models *models, bool has_demos)
+{
+    models->n = 0;
+    for (int i = 0; i < ROPED_OP_COUNT; i++)
+        models->op[models->n++] = roped_op_at(i);
+    for (int i = 0; i < DEMO_COUNT && has_demos; i++)
+        models->op[models->n++] = demo_at(i);
+}
+
+int models_index(const struct models *models, const struct roped_op *op)
+{
+    int i = 0;
+    while (i < models->n - 1 && models->op[i] != op)
+        i++;
+    return i;
+}
+
+void model_init(struct model *model, const struct roped_op *op)
+{
+    model->op = op;
+    model->is_whole = true;
+    model->inputs = (uint32_t)((1ull << roped_op_inputs(op)) - 1);
+    snprintf(model->name, sizeof model->name, "%s", op->name);
+}
+
+bool model_has_input(const struct model *model, int port)
+{
+    return port >= 0 && (model->inputs >> port & 1);
+}
+
+bool model_has_output(const struct model *model, int port)
+{
+    const char *needed = model->op->out[port].requires_;
+    if (!needed || model->is_whole)
+        return true;
+    int param = roped_op_param(model->op, needed);
+    return model_has_input(model, roped_op_input(model->op, needed)) ||
+           (param >= 0 && model->op->param[param].init != 0);
+}
+
+/* "q,k": each once, and none missing that the operator insists on. */
+static bool read_inputs(const char *list, struct model *model)
+{
+    char name[ROPED_NAME_BYTES];
+    model->is_whole = false;
+    model->inputs = 0;
+    for (;;) {
+        size_t length = strcspn(list, ",");
+        if (length >= sizeof name)
+            return false;
+        memcpy(name, list, length);
+        name[length] = '\0';
+        int port = roped_op_input(model->op, name);
+        if (port < 0 || model_has_input(model, port))
+            return false;
+        model->inputs |= 1u << port;
+        if (list[length] == '\0')
+            break;
+        list += length + 1;
+    }
+    for (int i = 0; i < roped_op_inputs(model->op); i++)
+        if (!(model->op->in[i].flags & ROPED_OPTIONAL) &&
+            !model_has_input(model, i))
+            return false;
+    return true;
+}
+
+bool models_find(const struct models *models, const char *name,
+                 struct model *out)
+{
+    size_t length = strcspn(name, ":");
+    for (int i = 0; i < models->n; i++) {
+        const struct roped_op *op = models->op[i];
+        if (strlen(op->name) != length || strncmp(op->name, name, length) != 0)
+            continue;
+        model_init(out, op);
+        snprintf(out->name, sizeof out->name, "%s", name);
+        return name[length] == '\0' || read_inputs(name + length + 1, out);
+    }
+    return false;
+}
