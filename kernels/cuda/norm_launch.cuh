@@ -2,7 +2,7 @@
 // rows they take, which kernel. Host code but for the constants that a kernel is compiled with.
 #pragma once
 
-#include "cuda/device/norm.cuh"
+#include "cuda/device/norm_reread.cuh"
 #include "cuda/dispatch.cuh"
 #include "ops/rmsnorm.h"
 
@@ -23,8 +23,9 @@ struct norm_config {
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kStartsWeight = !kIsBlock || !kIsLarge;
     static constexpr int kMinBlocks = kThreads == 512 ? 2 : 1;
-    // rows that a group takes in turn at most
-    static constexpr int kMostRows = kIsBlock && !kIsLarge ? 4 : 1;
+    // rows that a group takes in turn at most; 64 registers hold no next row beside FP8's scales
+    static constexpr bool kIsFull = kThreads == 512 && K::kSink != kToFloats;
+    static constexpr int kMostRows = kIsBlock && !kIsLarge && !kIsFull ? 4 : 1;
     // 1: the kernel has no such loop, and half the instructions to fetch
     static constexpr int kMaxRows = kTakesRows ? kMostRows : 1;
 };

@@ -475,52 +475,6 @@ TEST(mixed_types_and_forms_are_named)
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
 
-TEST(rules_of_add_rmsnorm_are_kept)
-{
-    struct sound sound = make_sound(roped_op_find("add_rmsnorm"));
-    struct roped_tensor *residual = &sound.file.tensor[1];
-    residual->dtype = ROPED_BF16;
-    refuse(&sound, "", "'residual': BF16, but T is F32", "type of residual");
-    residual->dtype = ROPED_F32;
-    residual->rank = 2;
-    residual->dims[0] = 2;
-    residual->dims[1] = 8;
-    refuse(&sound, "", "'residual': leading dims [2]", "rows of residual");
-    residual->dims[1] = 7;
-    sound.file.tensor[0] = *residual;
-    residual->dims[1] = 8;
-    refuse(&sound, "", "'residual': dim 1 is 8, expected h = 7", "width");
-    residual->dims[1] = sound.file.tensor[0].dims[1] = 0;
-    refuse(&sound, "", "'x': dim 1 is 0", "no columns");
-    residual->dims[1] = sound.file.tensor[0].dims[1] = 8;
-    residual->dims[0] = sound.file.tensor[0].dims[0] = 0;
-    accept(&sound, "");
-    sound.file.n = 1;
-    refuse(&sound, "", "missing tensor 'residual'", "no residual");
-}
-
-TEST(rules_of_rmsnorm_quantize_are_kept)
-{
-    struct sound sound = make_sound(roped_op_find("rmsnorm_quantize"));
-    refuse(&sound, "dynamic=true&dequant_scale=1", "dequant_scale", "both");
-    refuse(&sound, "scale_ub=1", "scale_ub", "bound of a given scale");
-    refuse(&sound, "group_size=64", "group_size", "groups of a given scale");
-    refuse(&sound, "dynamic=true&group_size=64",
-           "'group_size': 64, expected a divisor of h = 8 (set by 'x')",
-           "group of part of a row");
-    refuse(&sound, "dynamic=true&group_size=4", "expected 64, 128 or 0",
-           "group of an unusual size");
-    refuse(&sound, "dequant_scale=0", "dequant_scale", "no scale");
-    refuse(&sound, "dequant_scale=1e-60", "dequant_scale", "0 in float32");
-    refuse(&sound, "dynamic=true&scale_ub=-1", "scale_ub", "negative bound");
-    refuse(&sound, "dynamic=2", "dynamic", "no bool");
-    accept(&sound, "dynamic=true&group_size=0&scale_ub=0.001");
-    accept(&sound, "dynamic=false&dequant_scale=1e-44");
-    int64_t h = 9;
-    add(&sound, "weight", ROPED_F32, 1, h, 0, floats);
-    refuse(&sound, "", "'weight': dim 0 is 9, expected h = 8", "weight");
-}
-
 static struct sound binary_sound(int64_t rows, int64_t columns)
 {
     struct sound sound = {.op = roped_op_find("binary_backward")};
@@ -619,8 +573,6 @@ int main(void)
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
-    RUN(rules_of_add_rmsnorm_are_kept);
-    RUN(rules_of_rmsnorm_quantize_are_kept);
     RUN(shapes_that_do_not_broadcast_are_named);
     RUN(operands_of_binary_backward_are_held_to_their_shapes);
     RUN(requests_that_break_off_leave_nothing_behind);

@@ -1,6 +1,7 @@
 /*
- * test_norms.c - rmsnorm_quantize through the daemon: an output that is there
- * for some parameters only, and whose shape and type follow from others.
+ * test_norms.c - the norm operators through the daemon: an output that is
+ * there for some parameters only, and whose shape and type follow from others;
+ * and what their rules refuse.
  */
 #include "check.h"
 #include "http/harness.h"
@@ -12,22 +13,29 @@
 static struct server server;
 static float ones[2 * 3 * 128];
 
+static struct answer post(const char *op, const struct tensor_file *in,
+                          const char *query)
+{
+    char path[256];
+    size_t bytes;
+    unsigned char *body = file_write(in, &bytes);
+    snprintf(path, sizeof path, "/v1/%s?%s", op, query);
+    struct answer answer = ask(&server, "POST", path, body, bytes, NULL);
+    free(body);
+    return answer;
+}
+
 /* x of [2, 3, 128] ones, through /v1. */
 static struct tensor_file ask_v1(const char *query)
 {
     static const int64_t dims[3] = {2, 3, 128};
     struct tensor_file in = {0}, out = {0};
-    char path[256];
-    size_t bytes;
     file_add(&in, "x", ROPED_F32, 3, dims, ones);
-    unsigned char *body = file_write(&in, &bytes);
-    snprintf(path, sizeof path, "/v1/rmsnorm_quantize?%s", query);
-    struct answer answer = ask(&server, "POST", path, body, bytes, NULL);
+    struct answer answer = post("rmsnorm_quantize", &in, query);
     if (answer.code != 200 ||
         !file_read(&out, answer.body, answer.bytes, NULL, NULL))
         CHECK_FAIL("%s: %d %.300s", query, answer.code, answer.body);
     answer_free(&answer);
-    free(body);
     return out;
 }
 
@@ -157,6 +165,81 @@ TEST(v2_has_the_same_outputs)
     cJSON_Delete(tree);
 }
 
+/* ------------------------------------------------------------------ rules */
+
+/* code 200, or 400 with a message that contains culprit. */
+static void expect(const char *op, const struct tensor_file *in,
+                   const char *query, int code, const char *culprit)
+{
+    struct answer answer = post(op, in, query);
+    if (answer.code != code || (code != 200 && !strstr(answer.body, culprit)))
+        CHECK_FAIL("%s?%s: answered %d %.300s, expected %d naming '%s'", op,
+                   query, answer.code, answer.body, code, culprit);
+    answer_free(&answer);
+}
+
+static void add(struct tensor_file *file, const char *name,
+                enum roped_dtype dtype, int rank, int64_t a, int64_t b)
+{
+    int64_t dims[2] = {a, b};
+    file_add(file, name, dtype, rank, dims, ones);
+}
+
+static void expect_sum(enum roped_dtype dtype, int rank, int64_t a, int64_t b,
+                       int code, const char *culprit)
+{
+    struct tensor_file in = {0};
+    add(&in, "x", ROPED_F32, 2, 3, 8);
+    add(&in, "residual", dtype, rank, a, b);
+    expect("add_rmsnorm", &in, "", code, culprit);
+}
+
+TEST(rules_of_add_rmsnorm_are_kept)
+{
+    struct tensor_file in = {0};
+    expect_sum(ROPED_F32, 2, 3, 8, 200, "");
+    expect_sum(ROPED_BF16, 2, 3, 8, 400, "'residual': BF16, but T is F32");
+    expect_sum(ROPED_F32, 2, 2, 8, 400, "'residual': leading dims [2]");
+    expect_sum(ROPED_F32, 1, 8, 0, 400, "'residual': leading dims []");
+    expect_sum(ROPED_F32, 2, 3, 9, 400, "'residual': dim 1 is 9, expected h");
+    add(&in, "x", ROPED_F32, 2, 0, 8);
+    expect("add_rmsnorm", &in, "", 400, "missing tensor 'residual'");
+    add(&in, "residual", ROPED_F32, 2, 0, 8);
+    expect("add_rmsnorm", &in, "", 200, "");
+    in.n = 0;
+    add(&in, "x", ROPED_F32, 2, 3, 0);
+    add(&in, "residual", ROPED_F32, 2, 3, 0);
+    expect("add_rmsnorm", &in, "", 400, "'x': dim 1 is 0");
+}
+
+TEST(rules_of_rmsnorm_quantize_are_kept)
+{
+    static const char *const refused[][2] = {
+        {"dynamic=true&dequant_scale=1", "'dequant_scale' and 'dynamic'"},
+        {"scale_ub=1", "'scale_ub'"},
+        {"group_size=64", "'group_size'"},
+        {"dynamic=true&group_size=64",
+         "'group_size': 64, expected a divisor of h = 8 (set by 'x')"},
+        {"dynamic=true&group_size=4", "expected 64, 128 or 0"},
+        {"dequant_scale=0", "'dequant_scale'"},
+        {"dequant_scale=1e-60", "'dequant_scale'"}, /* 0 in float32 */
+        {"dequant_scale=-1", "'dequant_scale'"},
+        {"dynamic=true&scale_ub=-1", "'scale_ub'"},
+        {"dynamic=2", "'dynamic'"},
+        {"output_dtype=e4m3fnuz", "'output_dtype'"}};
+    struct tensor_file in = {0};
+    add(&in, "x", ROPED_F32, 1, 8, 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect("rmsnorm_quantize", &in, refused[i][0], 400, refused[i][1]);
+    expect("rmsnorm_quantize", &in, "dynamic=true&scale_ub=0.001", 200, "");
+    expect("rmsnorm_quantize", &in, "dynamic=true&group_size=0", 200, "");
+    expect("rmsnorm_quantize", &in, "dynamic=false&dequant_scale=1e-44", 200,
+           "");
+    add(&in, "weight", ROPED_F32, 1, 9, 0);
+    expect("rmsnorm_quantize", &in, "", 400,
+           "'weight': dim 0 is 9, expected h = 8");
+}
+
 int main(void)
 {
     for (int i = 0; i < 2 * 3 * 128; i++)
@@ -165,6 +248,8 @@ int main(void)
     RUN(a_given_scale_makes_codes_alone);
     RUN(dynamic_scales_are_returned_per_row_or_per_group);
     RUN(v2_has_the_same_outputs);
+    RUN(rules_of_add_rmsnorm_are_kept);
+    RUN(rules_of_rmsnorm_quantize_are_kept);
     if (!server_stop(&server))
         check_n_failed++;
     return check_done();

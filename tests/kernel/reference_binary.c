@@ -94,7 +94,7 @@ void reference_binary_backward(const struct roped_call *call,
         add_terms(call, output, false, sum);
         for (int64_t i = 0; i < n; i++)
             judge_float(judge, out, i, sum[i], magnitude[i],
-                                  call->op->out[output].name);
+                        call->op->out[output].name);
         free(sum);
         free(magnitude);
     }

@@ -3,8 +3,8 @@
  */
 #include "check.h"
 
-#include "ops/rmsnorm_quantize.h"
 #include "ops/binary_backward.h"
+#include "ops/rmsnorm_quantize.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/op.h>
