@@ -138,6 +138,27 @@ enum roped_status roped_work_input(struct roped_work *work, const char *name,
     return roped_call_bind(&work->call, name, &tensor, err);
 }
 
+enum roped_status roped_work_move_input(struct roped_work *work,
+                                        const char *name, void *data,
+                                        struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    int index = roped_op_input(call->op, name);
+    if (index < 0 || !roped_tensor_given(&call->in[index]))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%.64s': not an input of this call of %s",
+                          name, call->op->name);
+    if (!data && roped_tensor_bytes(&call->in[index]) > 0)
+        return roped_fail(err, ROPED_INVALID, "tensor '%.64s': no data", name);
+    int updated = roped_op_updates(call->op, index);
+    call->in[index].data = data;
+    if (updated >= 0)
+        call->out[updated].data = data;
+    if (call->op->in[index].flags & ROPED_INDEX)
+        work->is_prepared = false;
+    return ROPED_OK;
+}
+
 /* --------------------------------------------------------------- prepare */
 
 static void free_prepared(struct roped_work *work)

@@ -9,7 +9,8 @@
  *     roped_work_input      the caller (host memory on the CPU backend)
  *     roped_work_prepare    checks everything; shapes of outputs are known now
  *     roped_work_output     where each output goes
- *     roped_work_launch     enqueues the call; as often as wanted
+ *     roped_work_launch     enqueues the call; as often as wanted, also on
+ *                           other memory: roped_work_move_input, _output
  *     roped_session_wait    until everything enqueued is done
  *
  * THREADS: one at a time for a session and all of its works.
@@ -70,6 +71,15 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_input(struct roped_work *work, const char *name, const char *dtype,
                  int rank, const int64_t *dims, void *data,
                  struct roped_error *err);
+
+/*
+ * Gives a bound input other memory of the same type and shape. A prepared work
+ * stays prepared, so that one serves many layers with the same positions; after
+ * an index tensor has moved it must be prepared again.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_move_input(struct roped_work *work, const char *name, void *data,
+                      struct roped_error *err);
 
 /*
  * Checks the call and computes what its launches need: frequencies, and a

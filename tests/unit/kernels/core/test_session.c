@@ -120,6 +120,33 @@ TEST(prepare_again_follows_the_positions)
     roped_work_free(work);
 }
 
+/* Two layers of one work; positions that move must be checked again. */
+TEST(moved_inputs_are_the_ones_read)
+{
+    int64_t positions[2] = {1, 2};
+    float q[2] = {1, 0}, other[2] = {0, 1}, out[2];
+    struct roped_work *work = new_work("rope");
+    CHECK_OK(rotate(work, q, 1, positions), &err);
+    CHECK_OK(roped_work_move_input(work, "q", other, &err), &err);
+    CHECK_OK(roped_work_output(work, "q", out, &err), &err);
+    CHECK_OK(roped_work_launch(work, &err), &err);
+    CHECK_DOUBLE(out[0], -sin(1), 1e-6);
+    CHECK_DOUBLE(q[0], cos(1), 1e-6);
+    CHECK_DOUBLE(other[1], 1, 0);
+    CHECK_INT(roped_work_move_input(work, "k", other, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'k'");
+    CHECK_INT(roped_work_move_input(work, "q", NULL, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "no data");
+    CHECK_OK(roped_work_move_input(work, "positions", positions + 1, &err),
+             &err);
+    CHECK_INT(roped_work_launch(work, &err), ROPED_INVALID);
+    CHECK_OK(roped_work_prepare(work, &err), &err);
+    CHECK_OK(roped_work_output(work, "q", out, &err), &err);
+    CHECK_OK(roped_work_launch(work, &err), &err);
+    CHECK_DOUBLE(out[0], -sin(2), 1e-6);
+    roped_work_free(work);
+}
+
 TEST(refusals_name_the_culprit)
 {
     float x[4] = {0};
@@ -174,6 +201,10 @@ TEST(updated_caches_stay_where_they_are)
     CHECK_DOUBLE(k_cache[1][0], -sin(2), 1e-6);
     CHECK_DOUBLE(v_cache[1][1], 8, 0);
     CHECK_DOUBLE(v_cache[0][1] + v_cache[2][1], 0, 0);
+    float moved[3][2] = {{0}};
+    CHECK_OK(roped_work_move_input(work, "v_cache", moved, &err), &err);
+    CHECK_OK(roped_work_launch(work, &err), &err);
+    CHECK_DOUBLE(moved[1][1], 8, 0);
     roped_work_free(work);
 }
 
@@ -188,6 +219,7 @@ int main(void)
     RUN(rmsnorm_from_start_to_end);
     RUN(rope_with_and_without_a_table);
     RUN(prepare_again_follows_the_positions);
+    RUN(moved_inputs_are_the_ones_read);
     RUN(refusals_name_the_culprit);
     RUN(updated_caches_stay_where_they_are);
     roped_session_close(session);
