@@ -4,10 +4,12 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--no-check]
+ *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
+#include "bench/compare.h"
 #include "bench/rows.h"
 #include "bench/timing.h"
 #include "kernel/rotary_case.h"
@@ -267,7 +269,8 @@ static bool run_row(struct bench *bench, const struct bench_row *row,
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
-                    "[--json FILE] [--threads N] [--no-check]\n");
+                    "[--json FILE] [--threads N] [--no-check]\n"
+                    "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
 
@@ -299,6 +302,11 @@ static struct options read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     static struct bench bench;
+    if (argc > 1 && strcmp(argv[1], "compare") == 0) {
+        if (argc != 4)
+            usage();
+        return compare_files(argv[2], argv[3], stdout, stderr);
+    }
     struct options options = read_options(argc, argv);
     int n_missed = 0;
     bench.timing = timing_open(options.backend, options.n_threads);

@@ -8,6 +8,7 @@
 #   http       the daemon with --backend cuda: golden, negative, service tests
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
 #   bench      bench_ops: device time beside a copy of the same bytes
+#   examples   libroped_kernels.so in another process; with PyTorch where it is
 #   service    latency and throughput of small and 64 MiB calls over HTTP
 #   huge       tensors of more than 2^31 elements (16 GB host, 9 GB device)
 # A log per part goes to $OUT (default BUILD_DIR/gpu); a summary comes last.
@@ -15,7 +16,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 [ $# -gt 0 ] && shift
-parts=${*:-kernels http sanitize bench service huge}
+parts=${*:-kernels http sanitize bench examples service huge}
 out=${OUT:-$build/gpu}
 mkdir -p "$out"
 summary=$out/summary.txt
@@ -81,6 +82,15 @@ bench() {
 service() {
     step service "service latency and throughput" tests/gpu/service.sh "$build" cuda
     cat "$out/service.log"
+}
+
+examples() {
+    step examples "in_process on cuda" "$build/tests/in_process" cuda
+    if python3 -c 'import torch' 2>/dev/null; then
+        step examples "in_process_torch" python3 tests/examples/in_process_torch.py \
+            --library "$build/lib/libroped_kernels.so"
+    fi
+    cat "$out/examples.log"
 }
 
 huge() {
