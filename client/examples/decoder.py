@@ -14,7 +14,7 @@ Then, for each step of a batch of sequences, three calls:
     v ------> rope_append -----> reads q and k there, fills slots of the caches
 
 A head is rotated once, together with its norm, and rounded once. rope_append
-would rotate what it is given, too; at position 0 that changes no bit, so it
+would rotate what it is given, too; at position 0 that changes no value, so it
 reads its positions from a region of zeros. (A model without norms of q and k
 needs no second call: rope_append with the tokens' positions does all of it.)
 
