@@ -232,9 +232,9 @@ static enum roped_status perform(struct roped_client *client,
     char *url;
     long code = 0;
     double limit = client->options.timeout_seconds;
+    memset(in, 0, sizeof *in);
     if (asprintf(&url, "%s%s", client->url, path) < 0)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a request");
-    memset(in, 0, sizeof *in);
     curl_easy_reset(curl); /* keeps the connection */
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);

@@ -121,7 +121,7 @@ static enum roped_dtype cache_dtype(const struct chain *chain)
 /* A cache whose every byte is one that this test can tell from a token's. */
 static void put_cache(const struct chain *chain, const char *name)
 {
-    static unsigned char data[SLOTS * CELL * sizeof(float)];
+    static unsigned char data[sizeof(float[SLOTS][CELL])];
     int64_t paged[4] = {PAGES, PAGE_SIZE, K_HEADS, WIDTH};
     int64_t slots[3] = {SLOTS, K_HEADS, WIDTH};
     size_t bytes;
@@ -254,40 +254,43 @@ static void rotate(double *head, int position)
 }
 
 /* q, k and v of a token, unrounded. */
-static void reference(int token, double *row)
+static void reference(int token, double row[HEADS][WIDTH])
 {
     for (int i = 0; i < ROW; i++)
-        row[i] = (double)hidden[token][i];
-    norm(row, weight, ROW);
+        row[i / WIDTH][i % WIDTH] = (double)hidden[token][i];
+    norm(row[0], weight, ROW);
     for (int head = 0; head < V_AT; head++) {
-        norm(row + head * WIDTH, head < K_AT ? q_weight : k_weight, WIDTH);
-        rotate(row + head * WIDTH, FIRST_POSITION + token);
+        norm(row[head], head < K_AT ? q_weight : k_weight, WIDTH);
+        rotate(row[head], FIRST_POSITION + token);
     }
 }
 
-/* Heads of data beside the reference. Each call may add its own rounding: four
- * halves of a BF16 unit of the head's largest, or what F32 is held to, which
- * is 1e-6 of the largest of whole rows. */
-static void expect_heads(const char *what, const void *data,
-                         enum roped_dtype dtype, enum roped_dtype computed,
-                         const double *expected, int n_heads)
+/* What a head may be off: each call may add its own rounding. Four halves of a
+ * BF16 unit of the head's largest, or what F32 is held to, which is 1e-6 of the
+ * largest of whole rows. */
+static double bound_of(const struct chain *chain, const double *head)
 {
-    for (int head = 0; head < n_heads; head++) {
-        double largest = 0;
-        for (int i = head * WIDTH; i < (head + 1) * WIDTH; i++)
-            largest = fmax(largest, fabs(expected[i]));
-        for (int i = head * WIDTH; i < (head + 1) * WIDTH; i++) {
-            double bound = largest * (computed == ROPED_BF16 ? 0x1p-7 : 1e-5);
-            if (dtype == ROPED_F8_E4M3) /* half a unit, and of subnormals */
-                bound += fabs(expected[i]) * 0x1p-4 + 0x1p-10;
-            double found = value_at(data, dtype, i);
-            if (!(fabs(found - expected[i]) <= bound)) {
-                CHECK_FAIL("%s: head %d, element %d is %g, expected %g "
-                           "within %g",
-                           what, head, i % WIDTH, found, expected[i], bound);
-                return;
-            }
-        }
+    double largest = 0;
+    for (int i = 0; i < WIDTH; i++)
+        largest = fmax(largest, fabs(head[i]));
+    return largest * (chain->dtype == ROPED_BF16 ? 0x1p-7 : 1e-5);
+}
+
+/* Data, of a cache's type, beside the reference of so many values. */
+static void expect_heads(const struct chain *chain, const char *what,
+                         const void *data, const double *expected, int n)
+{
+    enum roped_dtype dtype = cache_dtype(chain);
+    for (int i = 0; i < n; i++) {
+        double found = value_at(data, dtype, i);
+        double bound = bound_of(chain, &expected[i - i % WIDTH]);
+        if (dtype == ROPED_F8_E4M3) /* half a unit, and of subnormals */
+            bound += fabs(expected[i]) * 0x1p-4 + 0x1p-10;
+        if (fabs(found - expected[i]) <= bound)
+            continue;
+        CHECK_FAIL("%s: head %d, element %d is %g, expected %g within %g", what,
+                   i / WIDTH, i % WIDTH, found, expected[i], bound);
+        return;
     }
 }
 
@@ -311,9 +314,9 @@ static void check_cache(const struct chain *chain, const char *name,
     struct tensor_file file = read_region(name);
     enum roped_dtype dtype = cache_dtype(chain);
     size_t cell_bytes = (size_t)CELL * roped_dtype_bytes(dtype);
-    unsigned char untouched[CELL * sizeof(float)];
+    unsigned char untouched[sizeof(float[CELL])];
     bool is_used[SLOTS] = {false};
-    double row[ROW];
+    double row[HEADS][WIDTH];
     memset(untouched, UNTOUCHED, sizeof untouched);
     CHECK_INT(file.tensor[0].dtype, dtype);
     CHECK_INT(roped_tensor_bytes(&file.tensor[0]), SLOTS * cell_bytes);
@@ -326,8 +329,8 @@ static void check_cache(const struct chain *chain, const char *name,
                        : place;
         is_used[slot] = true;
         reference(token, row);
-        expect_heads(name, data + (size_t)slot * cell_bytes, dtype,
-                     chain->dtype, row + first_head * WIDTH, K_HEADS);
+        expect_heads(chain, name, data + (size_t)slot * cell_bytes,
+                     row[first_head], CELL);
     }
     for (int slot = 0; slot < SLOTS && data; slot++)
         CHECK(is_used[slot] || memcmp(data + (size_t)slot * cell_bytes,
@@ -338,11 +341,10 @@ static void check_cache(const struct chain *chain, const char *name,
 static void check_q(const struct chain *chain)
 {
     struct tensor_file file = read_region(chain->is_paged ? "q_codes" : "row");
-    double row[ROW];
+    double row[HEADS][WIDTH];
     reference(N_TOKENS - 1, row);
     if (file.n == 1)
-        expect_heads("q", file.tensor[0].data, cache_dtype(chain), chain->dtype,
-                     row, Q_HEADS);
+        expect_heads(chain, "q", file.tensor[0].data, row[0], Q_HEADS * WIDTH);
     file_free(&file);
 }
 
