@@ -99,13 +99,13 @@ int command_status(const struct ropectl *ctl, int argc, char **argv)
            sample(text, "roped_lanes{state=\"busy\"}"),
            sample(text, "roped_lanes{state=\"idle\"}"),
            sample(text, "roped_queue_depth"));
-    printf("memory    pool %.1f MiB used of %.1f; tables %.1f MiB; regions "
-           "%.1f MiB\n",
+    printf("memory    pool %.1f MiB used of %.1f; tables %.1f MiB\n",
            sample(text, "roped_pool_bytes{state=\"used\"}") / 1048576,
            (sample(text, "roped_pool_bytes{state=\"used\"}") +
             sample(text, "roped_pool_bytes{state=\"free\"}")) /
                1048576,
-           sample(text, "roped_tables_resident_bytes") / 1048576,
+           sample(text, "roped_tables_resident_bytes") / 1048576);
+    printf("regions   %.1f MiB\n",
            sample(text, "roped_region_bytes{kind=\"resident\"}") / 1048576);
     print_ops(text);
     free(text);
