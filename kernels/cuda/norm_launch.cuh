@@ -8,26 +8,31 @@
 
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
-// kThreads threads per row, kVectors vectors per thread. Registers decide what is loaded ahead:
-// weights, but not beside four vectors or a wide sum; the next row, where a group takes several,
-// but not beside those either. Narrow rows fill the machine with groups that take one row each:
-// loading ahead gains nothing.
-template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kTakesRows>
+// kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
+// most 32 and 32 floats, where a block may have them (1,024 threads may not).
+template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
+    static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
     static constexpr bool kIsBlock = kThreads > 32;
-    static constexpr bool kIsLarge = kVectors > 2 || (K::kAdds && kThreads >= 512);
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
-    static constexpr bool kStartsWeight = !kIsBlock || !kIsLarge;
-    static constexpr int kMinBlocks = kThreads == 512 ? 2 : 1;
-    // rows that a group takes in turn at most; 64 registers hold no next row beside FP8's scales
-    static constexpr bool kIsFull = kThreads == 512 && K::kSink != kToFloats;
-    static constexpr int kMostRows = kIsBlock && !kIsLarge && !kIsFull ? 4 : 1;
-    // 1: the kernel has no such loop, and half the instructions to fetch
-    static constexpr int kMaxRows = kTakesRows ? kMostRows : 1;
+    static constexpr bool kIsWide = kThreads >= 512 && kVectors > 2;
+    // what fits beside the row: the next one, weights as they come, and as floats
+    static constexpr bool kIsFull =
+        kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
+    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull;
+    static constexpr bool kStartsWeight = !kIsWide || kLoops;
+    static constexpr bool kReadiesGains =
+        kIsBlock && (!kLoops || K::kSink != kToFloats) && kVectors <= 2 && kThreads < 512;
+    // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
+    // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
+    static constexpr bool kHasNext = kIsWide && kLoops;
+    static constexpr int kMinBlocks = kBlock == 256 && !K::kAdds     ? 4
+                                      : kThreads == 512 && !kHasNext ? 2
+                                                                     : 1;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
@@ -49,20 +54,31 @@ static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, 
                  *args, err);
 }
 
-// Many rows: a group takes up to four neighbours, so that weights are read less often and all but
-// the first load overlap a sum; but every multiprocessor keeps 16 blocks to take in turn. Few rows:
-// each its own group.
+// Rows that a group takes in turn, so that weights are read less often and all but the first load
+// overlap a sum. Narrow rows fill the machine with groups that take one row each: loading ahead
+// gains nothing. Blocks of one row take up to four, but every multiprocessor keeps 16 to take in
+// turn; of the widest rows it holds one block, which stays for all of its rows.
+template <typename C>
+static int64_t rows_per_group(int64_t n_blocks, int n_multiprocessors)
+{
+    if (!C::kMayLoop)
+        return 1;
+    if (C::kIsWide)
+        return n_blocks < 8 * (int64_t)n_multiprocessors ? 1
+                                                         : blocks_of(n_blocks, n_multiprocessors);
+    int64_t enough = (int64_t)n_multiprocessors * 16;
+    int64_t rows = (n_blocks + enough / 2) / enough;
+    return rows < 1 ? 1 : rows > 4 ? 4 : rows;
+}
+
 template <typename K, int kThreads, int kVectors, weight_class kClass>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
     using one = norm_config<K, kThreads, kVectors, kClass, false>;
-    using many = norm_config<K, kThreads, kVectors, kClass, (one::kMostRows > 1)>;
+    using many = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>;
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
-    int64_t enough = (int64_t)queue->n_multiprocessors * 16;
-    int64_t rows = (n_blocks + enough / 2) / enough;
-    rows = rows < 1 ? 1 : rows > one::kMostRows ? one::kMostRows : rows;
-    args->rows_per_group = (int32_t)rows;
+    int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
     return start(queue, rows > 1 ? norm_kernel<K, many> : norm_kernel<K, one>, dim3(one::kBlock),
                  blocks_of(n_blocks, rows), dim3(), *args, err);

@@ -37,7 +37,7 @@ struct append_sink {
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (to[i])
-                store_floats(reinterpret_cast<T *>(to[i]) + at, x);
+                store_floats(reinterpret_cast<T *>(as_global(to[i])) + at, x);
     }
     template <typename, typename Word>
     __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
@@ -45,7 +45,7 @@ struct append_sink {
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (to[i])
-                *reinterpret_cast<Word *>(reinterpret_cast<T *>(to[i]) + at) = word;
+                *reinterpret_cast<Word *>(reinterpret_cast<T *>(as_global(to[i])) + at) = word;
     }
 };
 

@@ -21,13 +21,13 @@ __device__ __forceinline__ uint32_t fp8_of(float x, bool is_e5m2)
     return x != x ? 0x7Fu : sign | (is_subnormal ? subnormal : normal);
 }
 
-// Two codes, a in the lower byte. The format is the same for a whole launch: the branch never
-// diverges.
-__device__ __forceinline__ uint32_t fp8x2_of(float a, float b, bool is_e5m2)
+// Two codes, a in the lower byte.
+template <bool is_e5m2>
+__device__ __forceinline__ uint32_t fp8x2_of(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint16_t codes;
-    if (is_e5m2)
+    if constexpr (is_e5m2)
         asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(a), "f"(b));
     else
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(a), "f"(b));
@@ -37,37 +37,72 @@ __device__ __forceinline__ uint32_t fp8x2_of(float a, float b, bool is_e5m2)
 #endif
 }
 
-// Stores n codes of x * scale in one access; to is aligned to n.
+// n codes, the first in the lowest byte.
+template <int n>
+struct fp8_codes {
+    static_assert(n == 1 || n == 2 || n == 4 || n == 8, "whole words");
+    uint32_t word[(n + 3) / 4];
+};
+
+template <bool is_e5m2, int n>
+__device__ __forceinline__ fp8_codes<n> fp8_codes_of(const float (&x)[n])
+{
+    fp8_codes<n> codes;
+    if constexpr (n <= 2) {
+        codes.word[0] = fp8x2_of<is_e5m2>(x[0], n == 2 ? x[n - 1] : 0.0f);
+    } else {
+#pragma unroll
+        for (int i = 0; i < n / 4; i++)
+            codes.word[i] = fp8x2_of<is_e5m2>(x[4 * i], x[4 * i + 1]) |
+                            fp8x2_of<is_e5m2>(x[4 * i + 2], x[4 * i + 3]) << 16;
+    }
+    return codes;
+}
+
+// In one access; to is aligned to n.
+template <int n>
+__device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes)
+{
+    if constexpr (n == 1)
+        *to = (uint8_t)codes.word[0];
+    else if constexpr (n == 2)
+        *reinterpret_cast<uint16_t *>(to) = (uint16_t)codes.word[0];
+    else if constexpr (n == 4)
+        *reinterpret_cast<uint32_t *>(to) = codes.word[0];
+    else
+        *reinterpret_cast<uint2 *>(to) = make_uint2(codes.word[0], codes.word[1]);
+}
+
+// Stores n codes of x. The format is the same for a whole launch: the branch never diverges.
+template <int n>
+__device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], bool is_e5m2)
+{
+    if (is_e5m2)
+        store_fp8(to, fp8_codes_of<true>(x));
+    else
+        store_fp8(to, fp8_codes_of<false>(x));
+}
+
+// Of x * scale.
 template <int n>
 __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], float scale,
                                           bool is_e5m2)
 {
-    static_assert(n == 1 || n == 2 || n == 4 || n == 8, "whole words");
-    if constexpr (n == 1) {
-        *to = (uint8_t)fp8x2_of(x[0] * scale, 0.0f, is_e5m2);
-    } else if constexpr (n == 2) {
-        *reinterpret_cast<uint16_t *>(to) = (uint16_t)fp8x2_of(x[0] * scale, x[1] * scale, is_e5m2);
-    } else {
-        uint32_t word[n / 4];
+    float scaled[n];
 #pragma unroll
-        for (int i = 0; i < n / 4; i++)
-            word[i] = fp8x2_of(x[4 * i] * scale, x[4 * i + 1] * scale, is_e5m2) |
-                      fp8x2_of(x[4 * i + 2] * scale, x[4 * i + 3] * scale, is_e5m2) << 16;
-        if constexpr (n == 4)
-            *reinterpret_cast<uint32_t *>(to) = word[0];
-        else
-            *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
-    }
+    for (int i = 0; i < n; i++)
+        scaled[i] = x[i] * scale;
+    store_fp8(to, scaled, is_e5m2);
 }
 
-// Division by a number that many values share, in three operations instead of ten: its reciprocal
+// Division by a number that many values share, in two operations instead of ten: its reciprocal
 // as a sum of two floats, high below it and low what is left. The quotient is then within 2^-43 of
 // the exact one before its only rounding: as good as correctly rounded (a product with a reciprocal
-// of one float is not: 49 * (1 / 49) is below 1). low is never 0, so that Inf stays Inf. Divisors
-// at the ends of the range are brought to its middle first, by a power of two that the values then
-// get too; quotients that matter to FP8 are exact under it.
+// of one float is not: 49 * (1 / 49) is below 1). low is never 0 or below, so that Inf stays Inf.
+// Divisors at the ends of the range are brought to its middle first, by a power of two that the
+// values then get too; quotients that matter to FP8 are exact under it.
 struct shared_divisor {
-    float first; // power of two
+    float first; // power of two, 1 for all but the strangest
     float high, low;
 };
 
@@ -76,13 +111,13 @@ __host__ __device__ static inline struct shared_divisor divisor_of(float x)
     struct shared_divisor divisor;
     divisor.first = x < 0x1p-60f ? 0x1p96f : x > 0x1p60f ? 0x1p-64f : 1.0f;
     x *= divisor.first;
+#if defined(__CUDA_ARCH__)
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(divisor.high) : "f"(x)); // within 2^-23
+#else
     divisor.high = 1.0f / x;
-    float rest = fmaf(-divisor.high, x, 1.0f);
-    if (rest < 0) {
-        divisor.high *= 1.0f - 0x1p-23f;
-        rest = fmaf(-divisor.high, x, 1.0f);
-    }
-    divisor.low = fmaxf(rest * divisor.high, divisor.high * 0x1p-60f);
+#endif
+    divisor.high *= 1.0f - 0x1p-22f;
+    divisor.low = fmaxf(fmaf(-divisor.high, x, 1.0f) * divisor.high, 0.0f); // 0 for Inf
     return divisor;
 }
 
@@ -90,4 +125,26 @@ __device__ __forceinline__ float divide(float x, const shared_divisor &divisor)
 {
     x *= divisor.first;
     return fmaf(x, divisor.high, x * divisor.low);
+}
+
+// Vectors x[v] by divisors [v].
+template <int n, int kVec>
+__device__ __forceinline__ void divide_all(float (&x)[n][kVec], const shared_divisor (&divisor)[n])
+{
+    bool is_strange = false;
+#pragma unroll
+    for (int v = 0; v < n; v++)
+        is_strange = is_strange || divisor[v].first != 1.0f;
+    if (is_strange) {
+#pragma unroll
+        for (int v = 0; v < n; v++)
+#pragma unroll
+            for (int i = 0; i < kVec; i++)
+                x[v][i] *= divisor[v].first;
+    }
+#pragma unroll
+    for (int v = 0; v < n; v++)
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            x[v][i] = fmaf(x[v][i], divisor[v].high, x[v][i] * divisor[v].low);
 }

@@ -10,9 +10,9 @@
 // 16 bytes, and rows that 16 bytes do not divide, are read twice, the second time from a cache.
 //
 // The order of the sum follows from the hidden size alone: element e belongs to vector e / kVec,
-// vector v to thread v % threads; a thread adds its own in order, then a fixed tree adds the
-// threads. The number of rows, the rows per block and the alignment change nothing, so a row's bits
-// do not depend on how it came.
+// vector v to thread v % threads; a thread adds its own in four sums, in order, then a fixed tree
+// adds the threads. The number of rows, the rows per block and the alignment change nothing, so a
+// row's bits do not depend on how it came.
 //
 // Squares are summed in float32 (in double beyond 4,096 vectors). Where that overflows, or may
 // have lost the sum to underflow, the group sums once more in double, as the CPU backend always
@@ -23,333 +23,24 @@
 // norm_launch.cuh.
 #pragma once
 
-#include "cuda/device/fp8.cuh"
+#include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/device/stream.cuh"
-#include "cuda/device/vector.cuh"
-
-#include <float.h>
-
-// The weight's type beside that of x (T).
-enum weight_kind {
-    kWeightNone,
-    kWeightSame,
-    kWeightFloat, // T is narrow
-    kWeightHalf,  // T is float
-    kWeightBf16   // T is float
-};
-
-struct norm_args {
-    const void *x;
-    const void *weight;
-    void *y;
-    const void *residual; // of kFromSum
-    void *residual_out;
-    int64_t n_rows;
-    int64_t hidden;
-    float eps;
-    float weight_bias;
-    float inverse_hidden;
-    double exact_inverse_hidden;
-    int32_t weight_kind;
-    int32_t n_vectors;       // of a row, where 16 bytes divide it
-    int32_t rounds_product;  // bool: rounding hf on a narrow type
-    int32_t rows_per_group;  // one after another
-    int32_t threads_per_row; // of the kernels that know it at run time
-    int32_t sums_in_double;  // bool, the same
-    // FP8 (ops/rmsnorm_quantize.h)
-    int32_t is_e5m2;
-    int32_t group_shift; // 2^group_shift vectors of x share a scale
-    int64_t n_groups;    // of a row
-    float *scales;
-    struct shared_divisor given;   // the scale that was given
-    struct shared_divisor largest; // the largest finite value of FP8
-    float scale_ub;
-    float smallest_scale;
-};
-
-// Where a row comes from.
-enum norm_source {
-    kFromX,
-    kFromSum // x + residual, which is stored too
-};
-
-// Where the result goes.
-enum norm_sink {
-    kToFloats,      // the type of x
-    kToFp8,         // divided by the scale that was given
-    kToFp8PerRow,   // by one made from the row
-    kToFp8PerGroup, // by one for each group of the row
-};
-
-// One kind of norm: the type of x, the row's source, the result's sink.
-template <typename Element, norm_source kFrom, norm_sink kTo>
-struct norm_kind {
-    using T = Element;
-    static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kAdds = kFrom == kFromSum;
-    static constexpr norm_sink kSink = kTo;
-};
-
-// Below this mean square plus eps a sum of float32 squares may have lost bits to underflow.
-constexpr float kTiny = 1e-30f;
-
-// ------------------------------------------------------------------------------------ vectors
-
-// Vector v of a row that ends at element n; elements beyond are 0. Without alignment its elements
-// are loaded one by one into the same places.
-template <typename T, bool kIsAligned>
-__device__ __forceinline__ uint4 load_vector(const T *row, int64_t vector, int64_t n)
-{
-    constexpr int kVec = kVecOf<T>;
-    if constexpr (kIsAligned) {
-        return load_once(row + vector * kVec);
-    } else {
-        float x[kVec];
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            x[i] = vector * kVec + i < n ? element<T>::to_float(row[vector * kVec + i]) : 0.0f;
-        return pack<T>(x);
-    }
-}
-
-template <typename T, bool kIsAligned>
-__device__ __forceinline__ void store_vector(T *row, int64_t vector, int64_t n,
-                                             const float (&y)[kVecOf<T>])
-{
-    constexpr int kVec = kVecOf<T>;
-    if constexpr (kIsAligned) {
-        *reinterpret_cast<uint4 *>(row + vector * kVec) = pack<T>(y);
-    } else {
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            if (vector * kVec + i < n)
-                row[vector * kVec + i] = element<T>::from_float(y[i]);
-    }
-}
-
-// Weights of a vector as floats. W is packed; a row of them is read by every block, so through the
-// read-only cache.
-template <typename W, int kVec, bool kIsAligned>
-__device__ __forceinline__ void load_weights(const void *weight, int64_t vector, int64_t n,
-                                             float (&w)[kVec])
-{
-    const W *from = static_cast<const W *>(weight) + vector * kVec;
-    constexpr int kWords = kVec * (int)sizeof(W) / 4;
-    if constexpr (!kIsAligned) {
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            w[i] = vector * kVec + i < n ? element<W>::to_float(from[i]) : 0.0f;
-    } else if constexpr (sizeof(W) == 4) {
-        load_shared_floats(reinterpret_cast<const float *>(from), w);
-    } else {
-        float word[kWords];
-        load_shared_floats(reinterpret_cast<const float *>(from), word);
-#pragma unroll
-        for (int i = 0; i < kWords; i++) {
-            float2 pair = element<W>::to_float2(__float_as_uint(word[i]));
-            w[2 * i] = pair.x;
-            w[2 * i + 1] = pair.y;
-        }
-    }
-}
-
-// ------------------------------------------------------------------------------------ weights
-
-// Of every vector of a launch, and so the kernel's: the weights' types double its instructions, and
-// for narrow rows instructions are what takes the time.
-enum weight_class {
-    kWeightInKind, // of x's type, or none
-    kWeightOther
-};
-
-// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two. No
-// weights are ones.
-template <typename T, weight_class kClass>
-__device__ __forceinline__ uint4 start_weight(const norm_args &args, int vector)
-{
-    uint4 raw = {};
-    if constexpr (kClass == kWeightInKind) {
-        float ones[kVecOf<T>];
-#pragma unroll
-        for (int i = 0; i < kVecOf<T>; i++)
-            ones[i] = 1.0f;
-        if (args.weight)
-            return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
-        raw = pack<T>(ones);
-    } else if constexpr (sizeof(T) == 4) {
-        uint2 half = __ldg(reinterpret_cast<const uint2 *>(args.weight) + vector);
-        raw = make_uint4(half.x, half.y, 0, 0);
-    }
-    return raw;
-}
-
-template <typename W>
-__device__ __forceinline__ void unpack_half_vector(const uint4 &raw, float (&w)[4])
-{
-    float2 low = element<W>::to_float2(raw.x), high = element<W>::to_float2(raw.y);
-    w[0] = low.x;
-    w[1] = low.y;
-    w[2] = high.x;
-    w[3] = high.y;
-}
-
-// Weights of a vector that were started.
-template <typename T, weight_class kClass>
-__device__ __forceinline__ void started_weights(const norm_args &args, const uint4 &started,
-                                                int vector, float (&w)[kVecOf<T>])
-{
-    if constexpr (kClass == kWeightInKind)
-        unpack<T>(started, w);
-    else if constexpr (sizeof(T) == 2)
-        load_weights<float, kVecOf<T>, true>(args.weight, vector, args.hidden, w);
-    else if (args.weight_kind == kWeightHalf)
-        unpack_half_vector<__half>(started, w);
-    else
-        unpack_half_vector<__nv_bfloat16>(started, w);
-}
-
-// Weights of a vector of any kind, from memory.
-template <typename T, bool kIsAligned>
-__device__ __forceinline__ void any_weights(const norm_args &args, int64_t vector,
-                                            float (&w)[kVecOf<T>])
-{
-    constexpr int kVec = kVecOf<T>;
-    int64_t n = args.hidden;
-    if (args.weight_kind == kWeightNone) {
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            w[i] = 1.0f;
-    } else if (args.weight_kind == kWeightSame) {
-        load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
-    } else if constexpr (sizeof(T) == 2) {
-        load_weights<float, kVec, kIsAligned>(args.weight, vector, n, w);
-    } else if (args.weight_kind == kWeightHalf) {
-        load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
-    } else {
-        load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
-    }
-}
-
-// ------------------------------------------------------------------------------------ rows
-
-// Vectors of a row as they came from memory.
-template <typename K, int kVectors>
-struct raw_row {
-    uint4 x[kVectors];
-    uint4 residual[K::kAdds ? kVectors : 1]; // unused, and so without registers, for x alone
-};
-
-template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v, const norm_args &args,
-                                          int64_t row, int64_t vector)
-{
-    using T = typename K::T;
-    int64_t first = row * args.hidden;
-    raw.x[v] =
-        load_vector<T, kIsAligned>(static_cast<const T *>(args.x) + first, vector, args.hidden);
-    if constexpr (K::kAdds)
-        raw.residual[v] = load_vector<T, kIsAligned>(static_cast<const T *>(args.residual) + first,
-                                                     vector, args.hidden);
-}
-
-// What is normalised, in float32 and not rounded.
-template <typename K, int kVectors>
-__device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int v,
-                                           float (&z)[K::kVec])
-{
-    unpack<typename K::T>(raw.x[v], z);
-    if constexpr (K::kAdds) {
-        float residual[K::kVec];
-        unpack<typename K::T>(raw.residual[v], residual);
-#pragma unroll
-        for (int i = 0; i < K::kVec; i++)
-            z[i] += residual[i];
-    }
-}
-
-// z becomes y. Rounding hf rounds z * scale to T before the weight.
-template <typename T>
-__device__ __forceinline__ void scale_vector(const norm_args &args, float scale,
-                                             const float (&w)[kVecOf<T>], float (&z)[kVecOf<T>])
-{
-#pragma unroll
-    for (int i = 0; i < kVecOf<T>; i++)
-        z[i] *= scale;
-    if (sizeof(T) == 2 && args.rounds_product)
-        unpack<T>(pack<T>(z), z);
-#pragma unroll
-    for (int i = 0; i < kVecOf<T>; i++)
-        z[i] *= args.weight_bias + w[i]; // also for 0: it makes a weight of -0 a +0
-}
-
-// y of vector v of a row, in float32.
-template <typename K, int kVectors>
-__device__ __forceinline__ void result_of(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                          int v, const float (&w)[K::kVec], float scale,
-                                          float (&y)[K::kVec])
-{
-    unpack_row<K>(raw, v, y);
-    scale_vector<typename K::T>(args, scale, w, y);
-}
-
-template <typename K, bool kIsAligned>
-__device__ __forceinline__ void store_codes(const norm_args &args, int64_t row, int64_t vector,
-                                            const shared_divisor &divisor, bool exists,
-                                            float (&y)[K::kVec])
-{
-    uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.hidden + vector * K::kVec;
-#pragma unroll
-    for (int i = 0; i < K::kVec; i++)
-        y[i] = divide(y[i], divisor);
-    if (kIsAligned) {
-        if (exists)
-            store_fp8(to, y, 1.0f, args.is_e5m2);
-    } else {
-#pragma unroll
-        for (int i = 0; i < K::kVec; i++) {
-            float one[1] = {y[i]};
-            if (vector * K::kVec + i < args.hidden)
-                store_fp8(to + i, one, 1.0f, args.is_e5m2);
-        }
-    }
-}
-
-// Writes vector v of a row, where it exists: the sum where there is one, and the result. divisor is
-// that of FP8. Only the stores are conditional: branches would keep the compiler from working on
-// several vectors at once.
-template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void write_vector(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                             int v, const float (&w)[K::kVec], int64_t row,
-                                             int64_t vector, float scale,
-                                             const shared_divisor &divisor, bool exists)
-{
-    using T = typename K::T;
-    int64_t first = row * args.hidden;
-    float y[K::kVec];
-    if constexpr (K::kAdds) {
-        unpack_row<K>(raw, v, y);
-        if (exists)
-            store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + first, vector,
-                                        args.hidden, y);
-    }
-    result_of<K>(args, raw, v, w, scale, y);
-    if constexpr (K::kSink != kToFloats)
-        store_codes<K, kIsAligned>(args, row, vector, divisor, exists, y);
-    else if (exists)
-        store_vector<T, kIsAligned>(static_cast<T *>(args.y) + first, vector, args.hidden, y);
-}
+#include "cuda/device/squares.cuh"
 
 // ------------------------------------------------------------------------------------ scales
 
+// The largest of most, which is not NaN, and of y.
 template <int n>
-__device__ __forceinline__ float largest_of(const float (&y)[n])
+__device__ __forceinline__ float largest_of(float most, const float (&y)[n])
 {
-    float largest = 0;
+    float other = fabsf(y[0]);
 #pragma unroll
-    for (int i = 0; i < n; i++)
-        largest = fmaxf(largest, fabsf(y[i])); // not a NaN
-    return largest;
+    for (int i = 1; i < n; i += 2) {
+        most = fmaxf(most, fabsf(y[i])); // not a NaN
+        if (i + 1 < n)
+            other = fmaxf(other, fabsf(y[i + 1]));
+    }
+    return fmaxf(most, other);
 }
 
 __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
@@ -357,9 +48,36 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
     return fmaxf(divide(fminf(largest, args.scale_ub), args.largest), args.smallest_scale);
 }
 
-// The largest value of the group that each of a thread's vectors belongs to, from the largest of
-// each vector. Vector v of a thread is number v * kThreads + thread of the row, so a group is some
-// neighbouring threads, or all of the row's and several v where the row has fewer.
+// The largest value of the groups that a thread's vectors belong to, where a group is some
+// neighbouring threads of a warp and they have as many groups as each has vectors. At each step
+// half of the threads goes on with half of the vectors: with one in the end, whose largest value is
+// most[0] and whose number is returned.
+template <int kVectors>
+__device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, int group_vectors)
+{
+    int distance = group_vectors / 2, mine = 0;
+#pragma unroll
+    for (int n = kVectors / 2; n > 0; n /= 2) {
+        bool is_upper = lane & distance;
+        mine += is_upper ? n : 0;
+#pragma unroll
+        for (int v = 0; v < n; v++) {
+            float other = is_upper ? most[v] : most[v + n];
+            most[v] = fmaxf(is_upper ? most[v + n] : most[v],
+                            __shfl_xor_sync(0xFFFFFFFFu, other, distance));
+        }
+        distance /= 2;
+    }
+#pragma unroll
+    for (int d = 16 / kVectors; d > 0; d /= 2)
+        if (d <= distance)
+            most[0] = fmaxf(most[0], __shfl_xor_sync(0xFFFFFFFFu, most[0], d));
+    return mine;
+}
+
+// The same for narrow rows, each vector by itself, from the largest of each vector. Vector v of a
+// thread is number v * kThreads + thread of the row, so a group is some neighbouring threads, or
+// all of the row's and several v where the row has fewer.
 template <int kThreads, int kVectors>
 __device__ __forceinline__ void spread_largest(float (&largest)[kVectors], int group_vectors)
 {
@@ -383,15 +101,13 @@ __device__ __forceinline__ void spread_largest(float (&largest)[kVectors], int g
 
 // ------------------------------------------------------------------------------------ sums
 
-// Explicitly fused: every kernel adds a row's squares with the same roundings.
 template <typename K, typename Acc, int kVectors>
-__device__ __forceinline__ void add_squares(const raw_row<K, kVectors> &raw, int v, Acc &sum)
+__device__ __forceinline__ void add_squares(const raw_row<K, kVectors> &raw, int v,
+                                            square_sums<Acc> &sums)
 {
     float z[K::kVec];
     unpack_row<K>(raw, v, z);
-#pragma unroll
-    for (int i = 0; i < K::kVec; i++)
-        sum = fma((Acc)z[i], (Acc)z[i], sum);
+    sums.add(z);
 }
 
 // One thread's share of a row's squares, from memory.
@@ -400,21 +116,15 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
                                             int threads)
 {
     raw_row<K, 1> raw;
-    Acc sum = 0;
+    square_sums<Acc> sums;
     if (row >= args.n_rows)
-        return sum;
+        return 0;
 #pragma unroll 1
-    for (int64_t vector = thread; vector * K::kVec < args.hidden; vector += threads) {
-        load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        add_squares<K>(raw, 0, sum);
+    for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
+        load_into<K, kIsAligned>(raw, 0, args, row * args.hidden + i, args.hidden - i);
+        add_squares<K>(raw, 0, sums);
     }
-    return sum;
-}
-
-// Is a sum of float32 squares good enough: no overflow (or NaN), no underflow that matters.
-__device__ __forceinline__ bool is_good(float sum, float mean)
-{
-    return sum <= FLT_MAX && mean >= kTiny;
+    return sums.total();
 }
 
 __device__ __forceinline__ float exact_scale(const norm_args &args, double sum)
@@ -438,13 +148,13 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const raw_row<K
                                           int64_t row, int thread, int turn)
 {
     __shared__ float partial[2][(kThreads + 31) / 32];
-    float sum = 0;
+    square_sums<float> sums;
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
-        add_squares<K>(raw, v, sum);
-    sum = sum_in_group<kThreads>(sum, partial[turn]);
+        add_squares<K>(raw, v, sums);
+    float sum = sum_in_group<kThreads>(sums.total(), partial[turn]);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
-    float scale = __frsqrt_rn(mean);
+    float scale = inverse_root(mean);
     bool is_done = is_good(sum, mean);
     // Several groups may share a warp, and all of its lanes take part in a sum. A group whose own
     // sum was good keeps it: its neighbours must not change its bits.
@@ -456,94 +166,204 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const raw_row<K
 
 // ------------------------------------------------------------------------------------ kernels
 
-template <typename K, int kVectors, int kThreads>
-__device__ __forceinline__ void load_row(raw_row<K, kVectors> &raw, const norm_args &args,
-                                         int64_t row, int thread)
-{
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        raw.x[v] = make_uint4(0, 0, 0, 0);
-        if constexpr (K::kAdds)
-            raw.residual[v] = make_uint4(0, 0, 0, 0);
-        if (row < args.n_rows && v * kThreads + thread < args.n_vectors)
-            load_into<K, true>(raw, v, args, row, v * kThreads + thread);
-    }
-}
-
-// A row of threads and their registers, at the point where only the result is missing.
+// A thread's part of a row: vectors thread, thread + threads, ...
 template <typename K, typename C>
+struct row_part {
+    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    static constexpr int kStep = kThreads * K::kVec; // elements from one vector to the next
+    int64_t row;
+    int64_t at; // element of all rows: of vector 0
+    int thread;
+    bool is_row; // rows beyond the last have no vectors
+
+    __device__ __forceinline__ bool has(const norm_args &args, int v) const
+    {
+        return is_row && v * kThreads + thread < args.n_vectors;
+    }
+    __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            raw.x[v] = make_uint4(0, 0, 0, 0);
+            if constexpr (K::kAdds)
+                raw.residual[v] = make_uint4(0, 0, 0, 0);
+            if (has(args, v))
+                load_into<K, true>(raw, v, args, at + v * kStep, K::kVec);
+        }
+    }
+};
+
+// Gains of a thread's vectors, the same for all rows of its group: weights as they came, or as
+// floats before the sum is there, which shortens what follows it.
+template <typename K, typename C>
+struct row_gains {
+    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    const norm_args &args;
+    int thread;
+    uint4 started[C::kStartsWeight ? kVectors : 1];
+    float ready[C::kReadiesGains ? kVectors : 1][K::kVec];
+
+    __device__ __forceinline__ void start()
+    {
+        if constexpr (C::kStartsWeight) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++) {
+                started[v] = make_uint4(0, 0, 0, 0);
+                if (v * kThreads + thread < args.n_vectors)
+                    started[v] =
+                        start_weight<typename K::T, C::kWeight>(args, v * kThreads + thread);
+            }
+        }
+    }
+    __device__ __forceinline__ void make(int v, float (&gain)[K::kVec]) const
+    {
+        using T = typename K::T;
+        int vector = v * kThreads + thread;
+        uint4 raw;
+        if constexpr (!C::kStartsWeight || C::kWeight == kWeightOther)
+            vector = min(vector, args.n_vectors - 1); // reads it: must exist
+        if constexpr (C::kStartsWeight)
+            raw = started[v];
+        else
+            raw = start_weight<T, C::kWeight>(args, vector);
+        started_weights<T, C::kWeight>(args, raw, vector, gain);
+        add_bias(args, gain);
+    }
+    __device__ __forceinline__ void make_ready()
+    {
+        if constexpr (C::kReadiesGains) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++) {
+                make(v, ready[v]);
+#pragma unroll
+                for (float &gain : ready[v])
+                    gain = compute_now(gain);
+            }
+        }
+    }
+    __device__ __forceinline__ void get(int v, float (&gain)[K::kVec]) const
+    {
+        if constexpr (C::kReadiesGains) {
+#pragma unroll
+            for (int i = 0; i < K::kVec; i++)
+                gain[i] = ready[v][i];
+        } else {
+            make(v, gain);
+        }
+    }
+};
+
+// A part and its registers, at the point where only the result is missing.
+template <typename K, typename C, bool kRounds>
 struct row_writer {
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     const raw_row<K, kVectors> &raw;
-    const uint4 (&weight)[kVectors];
-    int64_t row;
-    int thread;
+    const row_gains<K, C> &gains;
+    const row_part<K, C> &part;
     float scale;
 
-    __device__ __forceinline__ bool has(int v) const
+    __device__ __forceinline__ void result(int v, float (&y)[K::kVec]) const
     {
-        return row < args.n_rows && v * kThreads + thread < args.n_vectors;
+        float gain[K::kVec];
+        gains.get(v, gain);
+        result_of<K, kRounds>(raw, v, gain, scale, y);
     }
-    __device__ __forceinline__ void weights(int v, float (&w)[K::kVec]) const
+    // Elements past the end of a row are 0, or NaN in a row of NaN: never the largest.
+    __device__ __forceinline__ float largest(float most, const float (&y)[K::kVec]) const
     {
-        using T = typename K::T;
-        int vector = v * kThreads + thread;
-        uint4 started = weight[v];
-        if constexpr (!C::kStartsWeight || C::kWeight == kWeightOther)
-            vector = min(vector, args.n_vectors - 1); // reads it: must exist
-        if constexpr (!C::kStartsWeight)
-            started = start_weight<T, C::kWeight>(args, vector);
-        started_weights<T, C::kWeight>(args, started, vector, w);
+        return largest_of(most, y);
     }
-    __device__ __forceinline__ void write(int v, const shared_divisor &divisor) const
+    // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
+    // keep the compiler from working on several at once.
+    template <int n>
+    __device__ __forceinline__ void write_codes(int first, const shared_divisor (&divisor)[n],
+                                                float (&y)[n][K::kVec]) const
     {
-        float w[K::kVec];
-        weights(v, w);
-        write_vector<K, true>(args, raw, v, w, row, v * kThreads + thread, scale, divisor, has(v));
-    }
-    __device__ __forceinline__ float largest(int v) const
-    {
-        float y[K::kVec], w[K::kVec];
-        weights(v, w);
-        result_of<K>(args, raw, v, w, scale, y);
-        return has(v) ? largest_of(y) : 0.0f;
+        fp8_codes<K::kVec> codes[n];
+        divide_all(y, divisor);
+        if (args.is_e5m2) {
+#pragma unroll
+            for (int v = 0; v < n; v++)
+                codes[v] = fp8_codes_of<true>(y[v]);
+        } else {
+#pragma unroll
+            for (int v = 0; v < n; v++)
+                codes[v] = fp8_codes_of<false>(y[v]);
+        }
+#pragma unroll
+        for (int v = 0; v < n; v++)
+            if (part.has(args, first + v))
+                store_fp8(static_cast<uint8_t *>(args.y) + part.at + (first + v) * part.kStep,
+                          codes[v]);
     }
 
-    __device__ __forceinline__ void write_all(const shared_divisor &divisor) const
+    __device__ __forceinline__ void write_all() const
     {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            write(v, divisor);
+        for (int v = 0; v < kVectors; v++) {
+            float y[1][K::kVec];
+            result(v, y[0]);
+            if constexpr (K::kSink == kToFp8)
+                write_codes(v, {args.given}, y);
+            else if (part.has(args, v))
+                store_result<K, true>(args, raw, v, part.at + v * part.kStep, K::kVec, y[0]);
+        }
     }
     __device__ __forceinline__ void write_per_row(int turn) const
     {
         __shared__ float partial[2][(kThreads + 31) / 32];
-        float most = 0;
+        float y[kVectors][K::kVec], most = 0;
+        shared_divisor divisor[kVectors];
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            result(v, y[v]);
+            most = largest(most, y[v]);
+        }
+        float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
+        if (part.thread == 0 && part.is_row)
+            args.scales[part.row] = row_scale;
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            most = fmaxf(most, largest(v));
-        float row_scale = scale_for(args, largest_in_group(most, partial[turn], kThreads));
-        if (thread == 0 && row < args.n_rows)
-            args.scales[row] = row_scale;
-        write_all(divisor_of(row_scale));
+            divisor[v] = divisor_of(row_scale);
+        write_codes(0, divisor, y);
+    }
+    __device__ __forceinline__ void store_scale(int v, float group_scale) const
+    {
+        int shift = args.group_shift + (K::kVec == 8 ? 3 : 2);
+        args.scales[(part.at + v * part.kStep) >> shift] = group_scale;
     }
     __device__ __forceinline__ void write_per_group() const
     {
-        float most[kVectors];
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            most[v] = largest(v);
-        int group_vectors = 1 << args.group_shift;
-        spread_largest<kThreads>(most, group_vectors);
+        float y[kVectors][K::kVec], most[kVectors];
+        shared_divisor divisor[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
-            int vector = v * kThreads + thread;
-            float group_scale = scale_for(args, most[v]);
-            if (has(v) && vector % group_vectors == 0)
-                args.scales[row * args.n_groups + (vector >> args.group_shift)] = group_scale;
-            write(v, divisor_of(group_scale));
+            result(v, y[v]);
+            most[v] = largest(0, y[v]);
         }
+        int group_vectors = 1 << args.group_shift;
+        if constexpr (kThreads >= 32) {
+            int step = group_vectors / kVectors, lane = part.thread % 32;
+            int mine = share_largest(most, lane, group_vectors);
+            float my_scale = scale_for(args, most[0]);
+            if (lane % step == 0 && part.has(args, mine))
+                store_scale(mine, my_scale);
+            int source = lane & ~(group_vectors - step); // the thread that has vector 0's
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                divisor[v] = divisor_of(__shfl_sync(0xFFFFFFFFu, my_scale, source + v * step));
+        } else {
+            spread_largest<kThreads>(most, group_vectors);
+#pragma unroll
+            for (int v = 0; v < kVectors; v++) {
+                float group_scale = scale_for(args, most[v]);
+                if (part.has(args, v) && (v * kThreads + part.thread) % group_vectors == 0)
+                    store_scale(v, group_scale);
+                divisor[v] = divisor_of(group_scale);
+            }
+        }
+        write_codes(0, divisor, y);
     }
     __device__ __forceinline__ void finish(int turn) const
     {
@@ -552,45 +372,60 @@ struct row_writer {
         else if constexpr (K::kSink == kToFp8PerGroup)
             write_per_group();
         else
-            write_all(args.given);
+            write_all();
     }
 };
 
+// All of a row that has been loaded. turn alternates between rows.
+template <typename K, typename C>
+__device__ __forceinline__ void norm_row(const norm_args &args, const raw_row<K, C::kVectors> &raw,
+                                         const row_gains<K, C> &gains, const row_part<K, C> &part,
+                                         int turn)
+{
+    constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
+    float scale = scale_of<K, C::kThreads>(args, raw, part.row, part.thread, turn);
+    if (kIsNarrow && args.rounds_product)
+        row_writer<K, C, kIsNarrow>{args, raw, gains, part, scale}.finish(turn);
+    else
+        row_writer<K, C, false>{args, raw, gains, part, scale}.finish(turn);
+}
+
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
-// share one. A group takes rows_per_group rows in turn and loads the next one before it sums the
-// present one, so that memory does not wait for the barrier. The next kernel's blocks are let in
-// late: those of 64 rows on 64 multiprocessors disturb more than they save.
+// share one. Where a group takes several rows, a grid apart, it loads the next one before it sums
+// the present one, so that memory does not wait for the barrier. The next kernel's blocks are let
+// in late: those of 64 rows on 64 multiprocessors disturb more than they save.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
 {
-    constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
-    int thread = threadIdx.x % kThreads;
-    int rows = C::kMaxRows > 1 ? args.rows_per_group : 1;
-    int64_t row = (int64_t)blockIdx.x * rows * C::kGroups + threadIdx.x / kThreads;
-    raw_row<K, kVectors> raw;
-    uint4 weight[kVectors] = {};
-    row = compute_now(row);
+    row_part<K, C> part;
+    raw_row<K, C::kVectors> raw;
+    part.thread = threadIdx.x % C::kThreads;
+    part.row = (int64_t)blockIdx.x * C::kGroups + threadIdx.x / C::kThreads;
+    part.at = compute_now(part.row * args.hidden + part.thread * K::kVec);
+    part.is_row = part.row < args.n_rows;
+    row_gains<K, C> gains{args, part.thread};
     wait_for_previous();
     let_next_start();
-    load_row<K, kVectors, kThreads>(raw, args, row, thread);
-    if constexpr (C::kStartsWeight) {
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            if (v * kThreads + thread < args.n_vectors)
-                weight[v] = start_weight<typename K::T, C::kWeight>(args, v * kThreads + thread);
-    }
-    if constexpr (C::kMaxRows > 1) {
-#pragma unroll 1
-        for (int turn = rows - 1; turn > 0; turn--) {
-            raw_row<K, kVectors> next;
-            load_row<K, kVectors, kThreads>(next, args, row + C::kGroups, thread);
-            float scale = scale_of<K, kThreads>(args, raw, row, thread, turn % 2);
-            row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(turn % 2);
-            raw = next;
-            row += C::kGroups;
+    part.load(args, raw);
+    gains.start();
+    gains.make_ready();
+    if constexpr (C::kTakesRows) {
+        int64_t step = (int64_t)gridDim.x * args.hidden;
+        for (int turn = 0;; turn ^= 1) {
+            row_part<K, C> next = part;
+            raw_row<K, C::kVectors> next_raw;
+            next.row += gridDim.x;
+            next.at += step;
+            next.is_row = next.row < args.n_rows;
+            next.load(args, next_raw);
+            norm_row<K, C>(args, raw, gains, part, turn);
+            if (!next.is_row)
+                break;
+            part = next;
+            raw = next_raw;
         }
+    } else {
+        norm_row<K, C>(args, raw, gains, part, 0);
     }
-    float scale = scale_of<K, kThreads>(args, raw, row, thread, 0);
-    row_writer<K, C>{args, raw, weight, row, thread, scale}.finish(0);
 }

@@ -20,7 +20,7 @@ __device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row
         mean = fmaf(sum, args.inverse_hidden, args.eps);
         is_done = is_good(sum, mean);
     }
-    float scale = __frsqrt_rn(mean);
+    float scale = inverse_root(mean);
     if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
         double exact = read_squares<K, kIsAligned, double>(args, row, thread, threads);
         exact = sum_in_group(exact, exact_partial, threads);
@@ -29,21 +29,52 @@ __device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row
     return scale;
 }
 
+// Reads a vector of a row; y is its result.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row, int64_t vector,
+                                              float scale, raw_row<K, 1> &raw, float (&y)[K::kVec])
+{
+    constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
+    float gain[K::kVec];
+    int64_t i = vector * K::kVec;
+    load_into<K, kIsAligned>(raw, 0, args, row * args.hidden + i, args.hidden - i);
+    any_gains<typename K::T, kIsAligned>(args, vector, gain);
+    if (kIsNarrow && args.rounds_product)
+        result_of<K, kIsNarrow>(raw, 0, gain, scale, y);
+    else
+        result_of<K, false>(raw, 0, gain, scale, y);
+}
+
 // The largest value among vectors first, first + step, ... before end.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ float reread_largest(const norm_args &args, int64_t row, int64_t first,
                                                 int64_t end, int step, float scale)
 {
     raw_row<K, 1> raw;
-    float largest = 0, y[K::kVec], w[K::kVec];
+    float largest = 0, y[K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
-        load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        any_weights<typename K::T, kIsAligned>(args, vector, w);
-        result_of<K>(args, raw, 0, w, scale, y);
+        reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y);
         // elements past the end of the row are 0, or NaN in a row of NaN: never the largest
-        largest = fmaxf(largest, largest_of(y));
+        largest = largest_of(largest, y);
     }
     return largest;
+}
+
+template <bool kIsAligned, int kVec>
+__device__ __forceinline__ void store_codes(const norm_args &args, int64_t at, int64_t n,
+                                            const float (&y)[kVec])
+{
+    uint8_t *to = static_cast<uint8_t *>(args.y) + at;
+    if constexpr (kIsAligned) {
+        store_fp8(to, y, args.is_e5m2);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kVec; i++) {
+            float one[1] = {y[i]};
+            if (i < n)
+                store_fp8(to + i, one, args.is_e5m2);
+        }
+    }
 }
 
 template <typename K, bool kIsAligned>
@@ -52,11 +83,16 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
                                              const shared_divisor &divisor)
 {
     raw_row<K, 1> raw;
-    float w[K::kVec];
+    float y[1][K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
-        load_into<K, kIsAligned>(raw, 0, args, row, vector);
-        any_weights<typename K::T, kIsAligned>(args, vector, w);
-        write_vector<K, kIsAligned>(args, raw, 0, w, row, vector, scale, divisor, true);
+        reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y[0]);
+        int64_t i = vector * K::kVec, at = row * args.hidden + i, n = args.hidden - i;
+        if constexpr (K::kSink == kToFloats) {
+            store_result<K, kIsAligned>(args, raw, 0, at, n, y[0]);
+        } else {
+            divide_all(y, {divisor});
+            store_codes<kIsAligned>(args, at, n, y[0]);
+        }
     }
 }
 

@@ -56,7 +56,48 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     return x;
 }
 
-// The largest value, which NaN does not take part in. threads and shared as above.
+template <int n>
+__device__ __forceinline__ float largest_tree(const float *x)
+{
+    if constexpr (n == 1)
+        return x[0];
+    else
+        return fmaxf(largest_tree<n / 2>(x), largest_tree<n / 2>(x + n / 2));
+}
+
+// The largest of values that are not negative, and not NaN: then their bits have their order.
+template <int kThreads>
+__device__ __forceinline__ float largest_in_warp(float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (kThreads == 32) {
+        return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(x)));
+    } else
+#endif
+    {
+#pragma unroll
+        for (int distance = kThreads / 2; distance > 0; distance /= 2)
+            x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+        return x;
+    }
+}
+
+// Groups and shared as for the sum.
+template <int kThreads>
+__device__ __forceinline__ float largest_in_group(float x, float *shared)
+{
+    if constexpr (kThreads <= 32) {
+        return largest_in_warp<kThreads>(x);
+    } else {
+        x = largest_in_warp<32>(x);
+        if (threadIdx.x % 32 == 0)
+            shared[threadIdx.x / 32] = x;
+        __syncthreads();
+        return largest_tree<kThreads / 32>(shared);
+    }
+}
+
+// The same for a number of threads known at run time only.
 __device__ __forceinline__ float largest_in_group(float x, float *shared, int threads)
 {
     for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)

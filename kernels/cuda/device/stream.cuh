@@ -21,7 +21,7 @@ __device__ __forceinline__ void wait_for_previous()
 #endif
 }
 
-// Computes x here, before a wait, where the compiler would move it to its use.
+// Computes x here, before a wait or a barrier, where the compiler would move it to its use.
 template <typename X>
 __device__ __forceinline__ X compute_now(X x)
 {
@@ -31,4 +31,26 @@ __device__ __forceinline__ X compute_now(X x)
     else
         asm volatile("" : "+l"(x));
     return x;
+}
+
+__device__ __forceinline__ float compute_now(float x)
+{
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+// An address that the compiler knows to be of global memory: what goes through it are no generic
+// accesses. The empty instruction keeps it from undoing the conversion.
+__device__ __forceinline__ char *as_global(const void *x)
+{
+    size_t global = __cvta_generic_to_global(x);
+    asm("" : "+l"(global));
+    return static_cast<char *>(__cvta_global_to_generic(global));
+}
+
+__device__ __forceinline__ const char *compute_now(const char *x)
+{
+    size_t global = __cvta_generic_to_global(x);
+    asm volatile("" : "+l"(global));
+    return static_cast<const char *>(__cvta_global_to_generic(global));
 }

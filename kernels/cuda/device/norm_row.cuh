@@ -1,0 +1,279 @@
+// norm_row.cuh - what a norm (norm.cuh) has of a row: its kind, its vectors from memory to
+// registers, its gains, its results from registers to memory.
+#pragma once
+
+#include "cuda/device/fp8.cuh"
+#include "cuda/device/stream.cuh"
+#include "cuda/device/vector.cuh"
+
+// The weight's type beside that of x (T).
+enum weight_kind {
+    kWeightNone,
+    kWeightSame,
+    kWeightFloat, // T is narrow
+    kWeightHalf,  // T is float
+    kWeightBf16   // T is float
+};
+
+struct norm_args {
+    const void *x;
+    const void *weight;
+    void *y;
+    const void *residual; // of kFromSum
+    void *residual_out;
+    int64_t n_rows;
+    int64_t hidden;
+    float eps;
+    float weight_bias;
+    float inverse_hidden;
+    double exact_inverse_hidden;
+    int32_t weight_kind;
+    int32_t n_vectors;       // of a row, where 16 bytes divide it
+    int32_t rounds_product;  // bool: rounding hf on a narrow type
+    int32_t threads_per_row; // of the kernels that know it at run time
+    int32_t sums_in_double;  // bool, the same
+    // FP8 (ops/rmsnorm_quantize.h)
+    int32_t is_e5m2;
+    int32_t group_shift; // 2^group_shift vectors of x share a scale
+    int64_t n_groups;    // of a row
+    float *scales;
+    struct shared_divisor given;   // the scale that was given
+    struct shared_divisor largest; // the largest finite value of FP8
+    float scale_ub;
+    float smallest_scale;
+};
+
+// Where a row comes from.
+enum norm_source {
+    kFromX,
+    kFromSum // x + residual, which is stored too
+};
+
+// Where the result goes.
+enum norm_sink {
+    kToFloats,      // the type of x
+    kToFp8,         // divided by the scale that was given
+    kToFp8PerRow,   // by one made from the row
+    kToFp8PerGroup, // by one for each group of the row
+};
+
+// One kind of norm: the type of x, the row's source, the result's sink.
+template <typename Element, norm_source kFrom, norm_sink kTo>
+struct norm_kind {
+    using T = Element;
+    static constexpr int kVec = kVecOf<T>;
+    static constexpr bool kAdds = kFrom == kFromSum;
+    static constexpr norm_sink kSink = kTo;
+};
+
+// ------------------------------------------------------------------------------------ vectors
+
+// A vector of a row, of which n elements are the row's; the others are 0. Without alignment its
+// elements are loaded one by one into the same places.
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ uint4 load_vector(const T *from, int64_t n)
+{
+    if constexpr (kIsAligned) {
+        return load_once(from);
+    } else {
+        float x[kVecOf<T>];
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            x[i] = i < n ? element<T>::to_float(from[i]) : 0.0f;
+        return pack<T>(x);
+    }
+}
+
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ void store_vector(T *to, int64_t n, const float (&y)[kVecOf<T>])
+{
+    if constexpr (kIsAligned) {
+        *reinterpret_cast<uint4 *>(to) = pack<T>(y);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            if (i < n)
+                to[i] = element<T>::from_float(y[i]);
+    }
+}
+
+// Weights of a vector as floats. W is packed; a row of them is read by every block, so through the
+// read-only cache.
+template <typename W, int kVec, bool kIsAligned>
+__device__ __forceinline__ void load_weights(const void *weight, int64_t vector, int64_t n,
+                                             float (&w)[kVec])
+{
+    const W *from = static_cast<const W *>(weight) + vector * kVec;
+    constexpr int kWords = kVec * (int)sizeof(W) / 4;
+    if constexpr (!kIsAligned) {
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            w[i] = vector * kVec + i < n ? element<W>::to_float(from[i]) : 0.0f;
+    } else if constexpr (sizeof(W) == 4) {
+        load_shared_floats(reinterpret_cast<const float *>(from), w);
+    } else {
+        float word[kWords];
+        load_shared_floats(reinterpret_cast<const float *>(from), word);
+#pragma unroll
+        for (int i = 0; i < kWords; i++) {
+            float2 pair = element<W>::to_float2(__float_as_uint(word[i]));
+            w[2 * i] = pair.x;
+            w[2 * i + 1] = pair.y;
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------ weights
+
+// Of every vector of a launch, and so the kernel's: the weights' types double its instructions, and
+// for narrow rows instructions are what takes the time.
+enum weight_class {
+    kWeightInKind, // of x's type, or none
+    kWeightOther
+};
+
+// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two. No
+// weights are ones.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ uint4 start_weight(const norm_args &args, int vector)
+{
+    uint4 raw = {};
+    if constexpr (kClass == kWeightInKind) {
+        float ones[kVecOf<T>];
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            ones[i] = 1.0f;
+        if (args.weight)
+            return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
+        raw = pack<T>(ones);
+    } else if constexpr (sizeof(T) == 4) {
+        uint2 half = __ldg(reinterpret_cast<const uint2 *>(args.weight) + vector);
+        raw = make_uint4(half.x, half.y, 0, 0);
+    }
+    return raw;
+}
+
+template <typename W>
+__device__ __forceinline__ void unpack_half_vector(const uint4 &raw, float (&w)[4])
+{
+    float2 low = element<W>::to_float2(raw.x), high = element<W>::to_float2(raw.y);
+    w[0] = low.x;
+    w[1] = low.y;
+    w[2] = high.x;
+    w[3] = high.y;
+}
+
+// Weights of a vector that were started.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ void started_weights(const norm_args &args, const uint4 &started,
+                                                int vector, float (&w)[kVecOf<T>])
+{
+    if constexpr (kClass == kWeightInKind)
+        unpack<T>(started, w);
+    else if constexpr (sizeof(T) == 2)
+        load_weights<float, kVecOf<T>, true>(args.weight, vector, args.hidden, w);
+    else if (args.weight_kind == kWeightHalf)
+        unpack_half_vector<__half>(started, w);
+    else
+        unpack_half_vector<__nv_bfloat16>(started, w);
+}
+
+// What a weight of w multiplies by. Added also where the bias is 0: it makes a weight of -0 a +0.
+template <int n>
+__device__ __forceinline__ void add_bias(const norm_args &args, float (&w)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        w[i] += args.weight_bias;
+}
+
+// Gains (weight plus bias) of a vector of any kind, from memory.
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ void any_gains(const norm_args &args, int64_t vector,
+                                          float (&w)[kVecOf<T>])
+{
+    constexpr int kVec = kVecOf<T>;
+    int64_t n = args.hidden;
+    if (args.weight_kind == kWeightNone) {
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            w[i] = 1.0f;
+    } else if (args.weight_kind == kWeightSame) {
+        load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
+    } else if constexpr (sizeof(T) == 2) {
+        load_weights<float, kVec, kIsAligned>(args.weight, vector, n, w);
+    } else if (args.weight_kind == kWeightHalf) {
+        load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
+    } else {
+        load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
+    }
+    add_bias(args, w);
+}
+
+// ------------------------------------------------------------------------------------ rows
+
+// Vectors of a row as they came from memory.
+template <typename K, int kVectors>
+struct raw_row {
+    uint4 x[kVectors];
+    uint4 residual[K::kAdds ? kVectors : 1]; // unused, and so without registers, for x alone
+};
+
+// A vector at element at of all rows, of which n elements are its row's.
+template <typename K, bool kIsAligned, int kVectors>
+__device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v, const norm_args &args,
+                                          int64_t at, int64_t n)
+{
+    using T = typename K::T;
+    raw.x[v] = load_vector<T, kIsAligned>(static_cast<const T *>(args.x) + at, n);
+    if constexpr (K::kAdds)
+        raw.residual[v] = load_vector<T, kIsAligned>(static_cast<const T *>(args.residual) + at, n);
+}
+
+// What is normalised, in float32 and not rounded.
+template <typename K, int kVectors>
+__device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int v,
+                                           float (&z)[K::kVec])
+{
+    unpack<typename K::T>(raw.x[v], z);
+    if constexpr (K::kAdds) {
+        float residual[K::kVec];
+        unpack<typename K::T>(raw.residual[v], residual);
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            z[i] += residual[i];
+    }
+}
+
+// y of vector v of a row, in float32. Rounding hf rounds z * scale to T before the gain.
+template <typename K, bool kRounds, int kVectors>
+__device__ __forceinline__ void result_of(const raw_row<K, kVectors> &raw, int v,
+                                          const float (&gain)[K::kVec], float scale,
+                                          float (&y)[K::kVec])
+{
+    unpack_row<K>(raw, v, y);
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] *= scale;
+    if constexpr (kRounds)
+        unpack<typename K::T>(pack<typename K::T>(y), y);
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] *= gain[i];
+}
+
+// Stores a vector at element at of all rows, of which n elements are its row's: the sum where there
+// is one, and y.
+template <typename K, bool kIsAligned, int kVectors>
+__device__ __forceinline__ void store_result(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                             int v, int64_t at, int64_t n,
+                                             const float (&y)[K::kVec])
+{
+    using T = typename K::T;
+    if constexpr (K::kAdds) {
+        float z[K::kVec];
+        unpack_row<K>(raw, v, z);
+        store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + at, n, z);
+    }
+    store_vector<T, kIsAligned>(static_cast<T *>(args.y) + at, n, y);
+}
