@@ -1,16 +1,25 @@
 /*
- * executor.h - when and where a call runs: admission, a bounded queue, lanes.
+ * executor.h - when and where a call runs: admission, a bounded queue, devices
+ * and their lanes.
  *
  * DESIGN. A lane is one queue of the backend (a CUDA stream), one device arena
  * that grows to the largest call it has seen, a small page-locked scratch, and
- * the thread that drives it. A job waits in one bounded first-in first-out
- * queue; the next free lane plans it, uploads, launches, downloads, waits,
- * and calls done. Jobs are the caller's memory; done runs exactly once per
- * accepted job, on a lane's thread (or inside exec_run_inline), also for
- * deadline, cancel and shutdown, and after it the executor
- * never touches the job.
+ * the thread that drives it. Every device has n_lanes of them. A job waits, in
+ * one bounded first-in first-out order, for a lane; that plans it, uploads,
+ * launches, downloads, waits, and calls done. Jobs are the caller's memory;
+ * done runs exactly once per accepted job, on a lane's thread (or inside
+ * exec_run_inline), also for deadline, cancel and shutdown, and after it the
+ * executor never touches the job.
  *
- * LOCKS. One mutex guards the queue and the lanes' states. No lock is held
+ * WHICH DEVICE. A job that uses regions in the memory of a device runs there.
+ * Any other is not bound before it runs: it goes to the device that moves the
+ * fewest bytes among those with an idle lane, and where none is idle it waits
+ * for the first lane to be free anywhere, so that no device idles while calls
+ * wait. Bytes, not calls: what devices spend their time on is moving tensors,
+ * and one call may be as long as ten thousand. On a tie the first device has
+ * it, whose tables and caches are warm then.
+ *
+ * LOCKS. One mutex guards the queues and the lanes' states. No lock is held
  * while the device works or done runs.
  */
 #ifndef ROPED_EXEC_EXECUTOR_H
@@ -29,12 +38,16 @@
 
 struct executor;
 
+/* Bytes of device memory are those of each device. */
 struct exec_options {
-    int n_lanes;
+    const int *devices; /* indices of the backend's, which may repeat; NULL:
+                           that of the backend's options alone */
+    int n_devices;
+    int n_lanes;                 /* of each device */
     int queue_depth;             /* jobs that may wait */
     uint64_t pool_bytes;         /* host pool, page-locked on a GPU */
     uint64_t host_bytes;         /* host budget, pool included */
-    uint64_t device_bytes;       /* device arenas of all lanes together */
+    uint64_t device_bytes;       /* device arenas of its lanes together */
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
     uint64_t region_bytes;       /* resident regions, all */
@@ -98,6 +111,8 @@ struct exec_job {
 
     /* executor's own */
     uint64_t accepted_ns;
+    uint64_t bytes; /* places_bytes(), 0 of a task */
+    int device;     /* number of the one that it needs, or -1 */
     struct exec_job *next;
 };
 
@@ -105,6 +120,16 @@ struct exec_usage {
     int n_lanes, n_busy_lanes, n_queued;
     uint64_t device_arena_bytes;
     uint64_t device_errors;
+};
+
+struct exec_device_usage {
+    int index; /* the backend's */
+    int n_lanes, n_busy_lanes;
+    bool is_healthy;
+    uint64_t arena_bytes, arena_limit_bytes;
+    uint64_t region_bytes, region_limit_bytes;
+    uint64_t jobs, errors; /* that ran; of them: failed in the device */
+    double busy_seconds;   /* of its lanes together */
 };
 
 ROPED_MUST_CHECK enum roped_status
@@ -138,12 +163,24 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job);
 /* False when a new job would be refused now: asked before a body is read. */
 bool exec_has_room(struct executor *exec);
 
+/* False where one device is not. */
 bool exec_is_healthy(struct executor *exec);
 struct memory_pool *exec_memory(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);
 struct regions *exec_regions(struct executor *exec);
 const struct roped_backend_api *exec_backend(struct executor *exec);
-void exec_device_info(struct executor *exec, struct roped_device_info *out);
+
+/* All devices together. */
 void exec_usage(struct executor *exec, struct exec_usage *out);
+
+/* One device: 0 <= number < exec_n_devices(). */
+int exec_n_devices(const struct executor *exec);
+void exec_device_info(struct executor *exec, int number,
+                      struct roped_device_info *out);
+void exec_device_usage(struct executor *exec, int number,
+                       struct exec_device_usage *out);
+
+/* The number of the first device with this index of the backend's, or -1. */
+int exec_find_device(const struct executor *exec, uint64_t index);
 
 #endif
