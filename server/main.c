@@ -103,19 +103,21 @@ static enum roped_status open_executor(const struct config *config,
         return status;
     struct roped_backend_options backend = {.n_threads =
                                                 (int)config->cpu_threads};
-    struct exec_options options = {.devices = target.device,
-                                   .n_devices = target.n_devices,
-                                   .n_lanes = (int)config->lanes,
-                                   .queue_depth = (int)config->queue_depth,
-                                   .pool_bytes = config->pool_bytes,
-                                   .host_bytes = config->host_bytes,
-                                   .device_bytes = config->device_bytes,
-                                   .table_budget_bytes =
-                                       config->table_budget_bytes,
-                                   .table_bytes = config->table_bytes,
-                                   .region_bytes = config->region_memory,
-                                   .inline_bytes = config->inline_bytes,
-                                   .mapped_bytes = config->mapped_bytes};
+    struct exec_options options = {
+        .devices = target.device,
+        .n_devices = target.n_devices,
+        .n_lanes = (int)config->lanes,
+        .queue_depth = (int)config->queue_depth,
+        .pool_bytes = config->pool_bytes,
+        .host_bytes = config->host_bytes,
+        .device_bytes = config->device_bytes,
+        .table_budget_bytes = config->table_budget_bytes,
+        .table_bytes = config->table_bytes,
+        .region_bytes = config->region_memory,
+        .inline_bytes = config->inline_bytes,
+        .mapped_bytes = config->mapped_bytes,
+        .stage_bytes = config->stage_bytes,
+        .stage_chunk_bytes = config->stage_chunk_bytes};
     return exec_open(target.api, &backend, &options, out, err);
 }
 

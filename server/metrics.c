@@ -334,6 +334,11 @@ static double busy_seconds(const struct exec_device_usage *usage)
     return usage->busy_seconds;
 }
 
+static double staged_bytes(const struct exec_device_usage *usage)
+{
+    return (double)usage->staged_bytes;
+}
+
 static double errors(const struct exec_device_usage *usage)
 {
     return (double)usage->errors;
@@ -362,6 +367,9 @@ static const struct device_series {
     {"roped_device_busy_seconds_total", "counter",
      "Time that lanes were busy, all lanes of a device together.", "",
      busy_seconds},
+    {"roped_device_staged_bytes_total", "counter",
+     "Bytes of bodies that were uploaded while they arrived.", "",
+     staged_bytes},
     {"roped_device_errors_total", "counter",
      "Calls that failed in the device or its driver.", "", errors},
     {"roped_device_healthy", "gauge",

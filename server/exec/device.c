@@ -26,18 +26,40 @@ void device_close(struct device *device)
     device->backend = NULL;
 }
 
+/* Adds bytes to a sum unless that passes limit. */
+static bool claim(atomic_uint_least64_t *claimed, uint64_t limit,
+                  uint64_t bytes)
+{
+    uint64_t sum = atomic_load(claimed);
+    do {
+        if (bytes > limit || sum > limit - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(claimed, &sum, sum + bytes));
+    return true;
+}
+
 bool device_claim(struct device *device, uint64_t bytes)
 {
-    uint64_t sum = atomic_load(&device->arena_bytes);
-    do {
-        if (bytes > device->device_bytes || sum > device->device_bytes - bytes)
-            return false;
-    } while (
-        !atomic_compare_exchange_weak(&device->arena_bytes, &sum, sum + bytes));
-    return true;
+    return claim(&device->arena_bytes, device->device_bytes, bytes);
 }
 
 void device_release(struct device *device, uint64_t bytes)
 {
     atomic_fetch_sub(&device->arena_bytes, bytes);
+}
+
+bool device_claim_stage(struct device *device, uint64_t bytes)
+{
+    if (!claim(&device->stage_bytes, device->stage_limit_bytes, bytes))
+        return false;
+    if (device_claim(device, bytes))
+        return true;
+    atomic_fetch_sub(&device->stage_bytes, bytes);
+    return false;
+}
+
+void device_release_stage(struct device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->stage_bytes, bytes);
+    device_release(device, bytes);
 }

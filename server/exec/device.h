@@ -22,14 +22,17 @@ struct device {
     struct roped_backend *backend;
     int number, index;
     struct resident *resident;
-    uint64_t device_bytes; /* arenas of all lanes together */
-    uint64_t lane_bytes;   /* what a lane keeps of them after a job */
-    uint64_t mapped_bytes; /* smaller jobs use host memory in place */
+    uint64_t device_bytes;      /* arenas of all lanes together */
+    uint64_t lane_bytes;        /* what a lane keeps of them after a job */
+    uint64_t mapped_bytes;      /* smaller jobs use host memory in place */
+    uint64_t stage_limit_bytes; /* of device_bytes: most that stages take */
     /* Frees the arenas of lanes that are idle. */
     void (*reclaim)(void *context);
     void *reclaim_context;
-    atomic_uint_least64_t arena_bytes; /* claimed */
+    atomic_uint_least64_t arena_bytes; /* claimed, that of stages included */
+    atomic_uint_least64_t stage_bytes; /* of these: of stages */
     atomic_uint_least64_t jobs, errors, busy_ns;
+    atomic_uint_least64_t staged_bytes; /* uploaded while they arrived */
 };
 
 /* Opens the backend's device and its tables; the other members are the
@@ -46,5 +49,9 @@ void device_close(struct device *device);
  * off again. Thread-safe. */
 bool device_claim(struct device *device, uint64_t bytes);
 void device_release(struct device *device, uint64_t bytes);
+
+/* The same for a stage, which must fit stage_limit_bytes too. */
+bool device_claim_stage(struct device *device, uint64_t bytes);
+void device_release_stage(struct device *device, uint64_t bytes);
 
 #endif

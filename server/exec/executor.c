@@ -2,10 +2,8 @@
  * executor.c - the queue of jobs, and the threads that drive the lanes. See
  * executor.h for the design and executor's one lock.
  */
-#include "exec/executor.h"
+#include "exec/executor_internal.h"
 
-#include "exec/device.h"
-#include "exec/lane.h"
 #include "exec/places.h"
 
 #include <assert.h>
@@ -13,214 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-enum lane_state { LANE_IDLE, LANE_BUSY };
-
-struct driver {
-    struct executor *exec;
-    struct station *station;
-    struct lane lane;
-    pthread_t thread;
-    bool has_thread;
-    pthread_cond_t wake; /* it has a job, or closing */
-
-    /* guarded by lock */
-    enum lane_state state;
-    struct exec_job *job; /* for its thread to take */
-    uint64_t bytes;       /* of the job that runs */
-};
-
-/* Jobs that wait, the first come first. */
-struct waiting {
-    struct exec_job *first, **last;
-};
-
-/* A device, its lanes, and the jobs that can run there only. */
-struct station {
-    struct device device;
-    struct executor *exec;
-    struct driver *driver; /* n_drivers of them */
-    int n_drivers;
-
-    /* guarded by lock */
-    struct waiting waiting;
-    int n_busy;
-    uint64_t bytes; /* of the jobs that run */
-};
-
-struct executor {
-    const struct roped_backend_api *api;
-    struct memory_pool *memory;
-    struct tables *tables;
-    struct regions *regions;
-    struct exec_options options;
-    int n_stations;
-    struct station *station;
-    struct resident **resident; /* of each station, for the tables */
-    pthread_t sweeper; /* ends jobs whose deadline passes while they wait */
-    bool has_sweeper;
-
-    pthread_mutex_t lock;   /* guards the following */
-    pthread_cond_t idle;    /* nothing waits and nothing runs */
-    pthread_cond_t sweep;   /* a job with a deadline waits, or closing */
-    struct waiting waiting; /* jobs that can run anywhere */
-    int n_queued, n_busy;
-    int n_ending; /* jobs that left the queue without a lane, done under way */
-    bool is_draining, is_closing;
-};
-
-/* ------------------------------------------------------------------ queues */
-
-static void init_waiting(struct waiting *waiting)
-{
-    waiting->first = NULL;
-    waiting->last = &waiting->first;
-}
-
-/* Under lock, like all that follows. */
-static void push(struct executor *exec, struct exec_job *job)
-{
-    struct waiting *waiting =
-        job->device < 0 ? &exec->waiting : &exec->station[job->device].waiting;
-    *waiting->last = job;
-    waiting->last = &job->next;
-    exec->n_queued++;
-}
-
-/* The job that has waited longest of those that this device may run. */
-static struct exec_job *pop(struct executor *exec, struct station *station)
-{
-    struct waiting *waiting = &exec->waiting;
-    const struct exec_job *own = station->waiting.first;
-    if (own &&
-        (!waiting->first || own->accepted_ns < waiting->first->accepted_ns))
-        waiting = &station->waiting;
-    struct exec_job *job = waiting->first;
-    if (!job)
-        return NULL;
-    waiting->first = job->next;
-    if (!waiting->first)
-        waiting->last = &waiting->first;
-    exec->n_queued--;
-    return job;
-}
-
-/* Tells who waits for the end of all work, if this is it. */
-static void tell_idle(struct executor *exec)
-{
-    if (exec->n_busy == 0 && exec->n_ending == 0 && exec->n_queued == 0)
-        pthread_cond_broadcast(&exec->idle);
-}
-
-static struct driver *idle_lane(struct station *station)
-{
-    for (int i = 0; i < station->n_drivers; i++)
-        if (station->driver[i].state == LANE_IDLE)
-            return &station->driver[i];
-    return NULL;
-}
-
-/* The one place that says where a job runs: see executor.h. NULL: nowhere yet.
- * Where a lane is idle no job waits that it could run: whoever frees a lane
- * gives it the next one. */
-static struct driver *choose_lane(struct executor *exec, int device)
-{
-    struct driver *best = NULL;
-    for (int i = 0; i < exec->n_stations; i++) {
-        struct station *station = &exec->station[i];
-        if (device >= 0 && i != device)
-            continue;
-        if (best && best->station->bytes <= station->bytes)
-            continue;
-        struct driver *driver = idle_lane(station);
-        best = driver ? driver : best;
-    }
-    return best;
-}
-
-/* The lane has this job now. */
-static void occupy(struct driver *driver, const struct exec_job *job)
-{
-    driver->state = LANE_BUSY;
-    driver->bytes = job->bytes;
-    driver->station->bytes += job->bytes;
-    driver->station->n_busy++;
-    driver->exec->n_busy++;
-}
-
-static void hand(struct driver *driver, struct exec_job *job)
-{
-    occupy(driver, job);
-    driver->job = job;
-    pthread_cond_signal(&driver->wake);
-}
-
-/* A lane is free: it gets the next job, or idles. */
-static void free_lane(struct driver *driver)
-{
-    struct exec_job *job = pop(driver->exec, driver->station);
-    driver->state = LANE_IDLE;
-    if (job)
-        hand(driver, job);
-}
-
-/* The job of this lane has ended. */
-static void vacate(struct driver *driver)
-{
-    driver->station->bytes -= driver->bytes;
-    driver->station->n_busy--;
-    driver->exec->n_busy--;
-    free_lane(driver);
-    tell_idle(driver->exec);
-}
-
-/* ------------------------------------------------------------------- lanes */
-
-/*
- * For a lane that finds the device memory of all lanes claimed: frees what
- * idle ones keep. Nobody else can take such a lane meanwhile.
- */
-static void reclaim_arenas(void *context)
-{
-    struct station *station = context;
-    struct executor *exec = station->exec;
-    for (int i = 0; i < station->n_drivers; i++) {
-        struct driver *driver = &station->driver[i];
-        pthread_mutex_lock(&exec->lock);
-        bool is_idle = driver->state == LANE_IDLE;
-        if (is_idle)
-            driver->state = LANE_BUSY;
-        pthread_mutex_unlock(&exec->lock);
-        if (!is_idle)
-            continue;
-        lane_release_arena(&driver->lane);
-        pthread_mutex_lock(&exec->lock);
-        free_lane(driver);
-        pthread_mutex_unlock(&exec->lock);
-    }
-}
-
-static void *drive_lane(void *context)
-{
-    struct driver *driver = context;
-    struct executor *exec = driver->exec;
-    pthread_mutex_lock(&exec->lock);
-    for (;;) {
-        while (!exec->is_closing && !driver->job)
-            pthread_cond_wait(&driver->wake, &exec->lock);
-        struct exec_job *job = driver->job;
-        if (!job)
-            break;
-        driver->job = NULL;
-        pthread_mutex_unlock(&exec->lock);
-        lane_run(&driver->lane, job);
-        job->done(job); /* while it counts as busy: drain waits for it */
-        pthread_mutex_lock(&exec->lock);
-        vacate(driver);
-    }
-    pthread_mutex_unlock(&exec->lock);
-    return NULL;
-}
 
 /* ---------------------------------------------------------------- expiring */
 
@@ -291,7 +81,7 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
         pthread_mutex_lock(&exec->lock);
         exec->n_ending--;
     }
-    tell_idle(exec);
+    dispatch_tell_idle(exec);
 }
 
 static void *sweep_queue(void *context)
@@ -329,7 +119,7 @@ static void init_sync(struct executor *exec)
     pthread_cond_init(&exec->idle, &monotonic);
     pthread_cond_init(&exec->sweep, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    init_waiting(&exec->waiting);
+    dispatch_init(&exec->waiting);
 }
 
 /* Sets up what a station has without its device. */
@@ -338,17 +128,21 @@ static enum roped_status init_station(struct executor *exec, int number,
 {
     struct station *station = &exec->station[number];
     const struct exec_options *options = &exec->options;
+    bool has_stages = options->stage_bytes > 0 && !exec->api->is_host;
+    uint64_t stages = has_stages ? options->device_bytes / STAGES_SHARE : 0;
     station->exec = exec;
-    station->device = (struct device){.api = exec->api,
-                                      .number = number,
-                                      .index = index,
-                                      .device_bytes = options->device_bytes,
-                                      .lane_bytes = options->device_bytes /
-                                                    (uint64_t)options->n_lanes,
-                                      .mapped_bytes = options->mapped_bytes,
-                                      .reclaim = reclaim_arenas,
-                                      .reclaim_context = station};
-    init_waiting(&station->waiting);
+    station->device =
+        (struct device){.api = exec->api,
+                        .number = number,
+                        .index = index,
+                        .device_bytes = options->device_bytes,
+                        .lane_bytes = (options->device_bytes - stages) /
+                                      (uint64_t)options->n_lanes,
+                        .mapped_bytes = options->mapped_bytes,
+                        .stage_limit_bytes = stages,
+                        .reclaim = dispatch_reclaim,
+                        .reclaim_context = station};
+    dispatch_init(&station->waiting);
     station->driver = calloc((size_t)options->n_lanes, sizeof *station->driver);
     return station->driver
                ? ROPED_OK
@@ -412,7 +206,7 @@ static enum roped_status start_lane(struct station *station,
     if (status)
         return status;
     driver->has_thread =
-        pthread_create(&driver->thread, NULL, drive_lane, driver) == 0;
+        pthread_create(&driver->thread, NULL, dispatch_thread, driver) == 0;
     return driver->has_thread
                ? ROPED_OK
                : roped_fail(err, ROPED_NO_MEMORY,
@@ -496,6 +290,7 @@ static void stop_lanes(struct station *station)
         lane_fini(&driver->lane);
         pthread_cond_destroy(&driver->wake);
     }
+    staging_free_idle(station);
 }
 
 void exec_close(struct executor *exec)
@@ -530,51 +325,38 @@ void exec_close(struct executor *exec)
 
 /* ---------------------------------------------------------------- submit */
 
-static void start_job(struct exec_job *job)
-{
-    job->accepted_ns = lane_now_ns();
-    job->next = NULL;
-    job->status = ROPED_OK;
-    job->bytes = job->work == EXEC_TASK ? 0 : places_bytes(job);
-    job->device = places_device(job);
-    memset(&job->timing, 0, sizeof job->timing);
-}
-
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
     if (job->work == EXEC_TASK ||
         places_bytes(job) > exec->options.inline_bytes)
         return false;
-    start_job(job);
+    dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
     struct driver *driver =
-        exec->is_draining ? NULL : choose_lane(exec, job->device);
+        exec->is_draining ? NULL : dispatch_choose(exec, job->device);
     if (driver)
-        occupy(driver, job);
+        dispatch_occupy(driver, job);
     pthread_mutex_unlock(&exec->lock);
     if (!driver)
         return false;
-    lane_run(&driver->lane, job);
-    job->done(job); /* while it counts as busy: drain waits for it */
-    pthread_mutex_lock(&exec->lock);
-    vacate(driver);
-    pthread_mutex_unlock(&exec->lock);
+    dispatch_run(driver, job);
     return true;
 }
 
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
-    start_job(job);
+    dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
     bool is_draining = exec->is_draining;
-    struct driver *driver = is_draining ? NULL : choose_lane(exec, job->device);
+    struct driver *driver =
+        is_draining ? NULL : dispatch_choose(exec, job->device);
     bool is_refused =
         is_draining || (!driver && exec->n_queued >= exec->options.queue_depth);
     if (driver) {
-        hand(driver, job);
+        dispatch_hand(driver, job);
     } else if (!is_refused) {
-        push(exec, job);
+        dispatch_push(exec, job);
         if (job->deadline_ns)
             pthread_cond_signal(&exec->sweep);
     }
@@ -670,6 +452,7 @@ void exec_device_usage(struct executor *exec, int number,
     out->region_limit_bytes = exec->options.region_bytes;
     out->jobs = atomic_load(&device->jobs);
     out->errors = atomic_load(&device->errors);
+    out->staged_bytes = atomic_load(&device->staged_bytes);
     out->busy_seconds = (double)atomic_load(&device->busy_ns) * 1e-9;
 }
 

@@ -19,8 +19,13 @@
  * and one call may be as long as ten thousand. On a tie the first device has
  * it, whose tables and caches are warm then.
  *
- * LOCKS. One mutex guards the queues and the lanes' states. No lock is held
- * while the device works or done runs.
+ * STAGES. The body of a large call may be copied to a device while it still
+ * arrives (stage.h). That binds the call to the device early: staging.c chooses
+ * it, by the same measure. A call without a stage is uploaded when it runs.
+ *
+ * LOCKS. One mutex guards the queues, the lanes' states, and who has which
+ * stage. No lock is held while the device works, while memory of a device is
+ * allocated or freed, or while done runs.
  */
 #ifndef ROPED_EXEC_EXECUTOR_H
 #define ROPED_EXEC_EXECUTOR_H
@@ -37,6 +42,7 @@
 #include <stdint.h>
 
 struct executor;
+struct stage; /* stage.h */
 
 /* Bytes of device memory are those of each device. */
 struct exec_options {
@@ -53,6 +59,9 @@ struct exec_options {
     uint64_t region_bytes;       /* resident regions, all */
     uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
     uint64_t mapped_bytes; /* smaller jobs use host memory in place */
+    uint64_t stage_bytes;  /* larger bodies are uploaded while they arrive, on
+                              devices that are not the host; 0: none is */
+    uint64_t stage_chunk_bytes; /* in such pieces */
 };
 
 /* Nanoseconds of each stage of one job; 0 where a stage did not happen. */
@@ -104,6 +113,10 @@ struct exec_job {
     bool (*is_gone)(struct exec_job *job); /* (optional) asked just before
                                               it starts: cancel it? */
 
+    /* set by exec_stage_open */
+    struct stage *stage;   /* NULL: none, or the job has run */
+    uint64_t stage_lacked; /* bytes of the body that found none */
+
     /* set by the executor */
     enum roped_status status;
     struct roped_error error;
@@ -129,6 +142,7 @@ struct exec_device_usage {
     uint64_t arena_bytes, arena_limit_bytes;
     uint64_t region_bytes, region_limit_bytes;
     uint64_t jobs, errors; /* that ran; of them: failed in the device */
+    uint64_t staged_bytes; /* uploaded while they arrived */
     double busy_seconds;   /* of its lanes together */
 };
 
@@ -159,6 +173,26 @@ ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
  * done, submit it.
  */
 bool exec_run_inline(struct executor *exec, struct exec_job *job);
+
+/*
+ * A body of a call that is resolved begins to arrive in pinned host memory:
+ * from first to bytes of host is what devices may read. The call's places are
+ * checked. Gives the job a stage on the device where it will run, or none: then
+ * it is uploaded when it runs. The one place that decides is in staging.c.
+ * Never waits for the device, and allocates nothing.
+ */
+void exec_stage_open(struct executor *exec, struct exec_job *job,
+                     const void *host, uint64_t first, uint64_t bytes);
+
+/* The body has arrived up to end: chunks start on their way. Before the job is
+ * submitted; by one thread at a time. */
+void exec_stage_advance(struct exec_job *job, uint64_t end);
+
+/* For a job that ended without running, or never was submitted: takes its
+ * stage off, and the host block of exec_memory(), which is given back when no
+ * copy reads it any more. The block is then empty. Does not wait. */
+void exec_stage_abandon(struct executor *exec, struct exec_job *job,
+                        struct memory_block *block);
 
 /* False when a new job would be refused now: asked before a body is read. */
 bool exec_has_room(struct executor *exec);

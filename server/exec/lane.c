@@ -1,10 +1,12 @@
 /*
  * lane.c - the steps of one job: regions, plan, table, place, upload, launch,
- * download, wait.
+ * download, wait. A job whose body was uploaded while it arrived runs on the
+ * queue of its stage, where its tensors are.
  *
- * DESIGN. Arenas share one budget. Between jobs a lane keeps at most its equal
- * share of it, so that a call of up to one share finds memory on any lane
- * unless larger calls run right then; a larger call takes what idle lanes keep.
+ * DESIGN. Arenas and stages share one budget. Between jobs a lane keeps at most
+ * its equal share of what stages may not take, so that a call of up to one
+ * share finds memory on any lane unless larger calls run right then; a larger
+ * call takes what idle lanes and idle stages keep.
  */
 #include "exec/lane.h"
 
@@ -195,13 +197,13 @@ static bool is_aligned(const struct roped_tensor *tensor, size_t alignment)
 static bool is_placed(const struct lane *lane, const struct roped_call *call,
                       int input)
 {
-    return lane->resident_in >> input & 1 ||
+    return (lane->resident_in | lane->staged_in) >> input & 1 ||
            call->op->in[input].flags & ROPED_UPDATED;
 }
 
 static bool is_output_placed(const struct lane *lane, int output)
 {
-    return lane->resident_out >> output & 1;
+    return (lane->resident_out | lane->staged_out) >> output & 1;
 }
 
 /* Can the device use this host memory where it is? What is of the request
@@ -257,10 +259,39 @@ static uint64_t mappable_bytes(const struct lane *lane,
  */
 static bool runs_in_place(const struct lane *lane, const struct exec_job *job)
 {
-    if (lane->device->api->is_host)
+    if (lane->device->api->is_host || lane->stage)
         return false; /* decided tensor by tensor */
     return job->is_pinned &&
            mappable_bytes(lane, job) <= lane->device->mapped_bytes;
+}
+
+/* Is the input in the stage, where a kernel can use it? An updated one takes
+ * its output along, unless that has to be elsewhere. */
+static void use_stage_for(struct lane *lane, const struct exec_job *job, int i)
+{
+    struct roped_call *call = &lane->call;
+    const struct roped_tensor *in = &job->call.in[i];
+    int output = roped_op_updates(call->op, i);
+    if (!roped_tensor_given(in) || lane->resident_in >> i & 1 ||
+        (output >= 0 && lane->resident_out >> output & 1))
+        return;
+    unsigned char *at =
+        stage_find(lane->stage, in->data, (uint64_t)roped_tensor_bytes(in));
+    if (!at || (uintptr_t)at % roped_dtype_bytes(in->dtype) != 0)
+        return;
+    call->in[i].data = at;
+    lane->staged_in |= 1u << i;
+    if (output < 0)
+        return;
+    call->out[output].data = at;
+    lane->staged_out |= 1u << output;
+}
+
+static void use_stage(struct lane *lane, const struct exec_job *job)
+{
+    lane->staged_in = lane->staged_out = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS && lane->stage; i++)
+        use_stage_for(lane, job, i);
 }
 
 /* Does this tensor need a place of its own? */
@@ -304,7 +335,7 @@ static enum roped_status place(struct lane *lane, size_t aux_bytes,
     int n = list_places(lane, list);
     for (int i = 0; i < n; i++)
         total += place_bytes(list[i]);
-    lane->has_copies = total > 0;
+    lane->has_copies = total > 0 || lane->staged_in;
     enum roped_status status = need_arena(lane, total, err);
     if (status)
         return status;
@@ -344,7 +375,8 @@ static enum roped_status upload(struct lane *lane, const struct exec_job *job,
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
         const struct roped_tensor *from = &job->call.in[i];
-        if (roped_tensor_given(from) && lane->call.in[i].data != from->data)
+        if (roped_tensor_given(from) && lane->call.in[i].data != from->data &&
+            !(lane->staged_in >> i & 1))
             status = api->upload(lane->queue, lane->call.in[i].data, from->data,
                                  (size_t)roped_tensor_bytes(from), err);
     }
@@ -388,6 +420,9 @@ static void read_timing(struct lane *lane, struct exec_job *job,
     }
     job->timing.h2d_ns = nanoseconds(
         api->seconds_between(lane->queue, MARK_START, MARK_UPLOADED));
+    if (lane->staged_in) /* of the body what came last: a call waits for it */
+        job->timing.h2d_ns += nanoseconds(
+            api->seconds_between(lane->queue, STAGE_MARK_LAST, STAGE_MARK_END));
     job->timing.kernel_ns = nanoseconds(
         api->seconds_between(lane->queue, MARK_UPLOADED, MARK_COMPUTED));
     job->timing.d2h_ns = nanoseconds(
@@ -446,6 +481,7 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
         return status;
     lane->call = job->call;
     lane->has_copies = false;
+    use_stage(lane, job);
     if (!runs_in_place(lane, job))
         status = place(lane, aux_bytes, err);
     if (status)
@@ -488,9 +524,53 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
     return status ? status : waited;
 }
 
-void lane_run(struct lane *lane, struct exec_job *job)
+/* What a job does on the lane's queue. */
+static enum roped_status run_work(struct lane *lane, struct exec_job *job)
 {
     struct resident_table *table = NULL;
+    enum roped_status status;
+    switch (job->work) {
+    case EXEC_CALL:
+        status = run_steps(lane, job, &table);
+        resident_unuse(lane->device->resident, table);
+        return status;
+    case EXEC_TASK:
+        return job->task(job);
+    case EXEC_STORE:
+    case EXEC_LOAD:
+    case EXEC_CLEAR:
+        break;
+    }
+    return transfer(lane, job);
+}
+
+/* On the queue of its stage, if it has one: behind the copies. */
+static enum roped_status run_staged(struct lane *lane, struct exec_job *job)
+{
+    struct roped_queue *own = lane->queue;
+    if (!job->stage)
+        return run_work(lane, job);
+    lane->stage = job->stage;
+    lane->queue = job->stage->queue;
+    enum roped_status status = run_work(lane, job);
+    lane->queue = own;
+    lane->stage = NULL;
+    return status;
+}
+
+/* A call that was refused has not waited for the copies of its body. */
+static void end_stage(struct exec_job *job)
+{
+    if (!job->stage)
+        return;
+    enum roped_status status =
+        stage_wait(job->stage, job->status ? NULL : &job->error);
+    if (!job->status)
+        job->status = status;
+}
+
+void lane_run(struct lane *lane, struct exec_job *job)
+{
     uint64_t now = lane_now_ns();
     job->timing.queue_ns = now - job->accepted_ns;
     if (atomic_load(&job->is_canceled) || (job->is_gone && job->is_gone(job)))
@@ -500,15 +580,11 @@ void lane_run(struct lane *lane, struct exec_job *job)
         job->status = roped_fail(&job->error, ROPED_DEADLINE,
                                  "the call waited %.3f s for a lane",
                                  (double)job->timing.queue_ns * 1e-9);
-    else if (job->work == EXEC_CALL)
-        job->status = run_steps(lane, job, &table);
-    else if (job->work == EXEC_TASK)
-        job->status = job->task(job);
     else
-        job->status = transfer(lane, job);
+        job->status = run_staged(lane, job);
+    end_stage(job);
     if (job->status == ROPED_DEVICE)
         atomic_fetch_add(&lane->device->errors, 1);
-    resident_unuse(lane->device->resident, table);
     if (lane->arena_bytes > lane->device->lane_bytes)
         lane_release_arena(lane);
     atomic_fetch_add_explicit(&lane->device->jobs, 1, memory_order_relaxed);

@@ -7,6 +7,7 @@
 
 #include "exec/device.h"
 #include "exec/executor.h"
+#include "exec/stage.h"
 
 struct lane {
     struct device *device;
@@ -17,6 +18,8 @@ struct lane {
     size_t scratch_bytes;
     struct roped_call call;             /* the job's, with device pointers */
     bool has_copies;                    /* this job's: marks were set */
+    struct stage *stage;                /* this job's, or NULL */
+    uint32_t staged_in, staged_out;     /* bit i: there, nothing to upload */
     uint32_t resident_in, resident_out; /* bit i: already on the device */
 };
 
