@@ -268,6 +268,26 @@ static int small(int port, const struct settings *settings)
     return EXIT_SUCCESS;
 }
 
+static struct server server_at(int port)
+{
+    struct server server = {.port = port};
+    snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", port);
+    return server;
+}
+
+/* Of its first device. */
+static double staged_bytes(int port)
+{
+    static const char name[] =
+        "\nroped_device_staged_bytes_total{device=\"0\"} ";
+    struct server server = server_at(port);
+    struct answer answer = ask(&server, "GET", "/metrics", NULL, 0, NULL);
+    const char *at = strstr(answer.body, name);
+    double bytes = at ? strtod(at + sizeof name - 1, NULL) : 0;
+    answer_free(&answer);
+    return bytes;
+}
+
 static int large(const int *port, const struct settings *settings)
 {
     int64_t tokens = settings->tokens ? settings->tokens : LARGE_TOKENS;
@@ -281,6 +301,8 @@ static int large(const int *port, const struct settings *settings)
     take_turns(turns, 2, settings->seconds);
     printf("%.1f MiB: second / first = %.3f, difference %.1f us\n", mib,
            turns[1].p50 / turns[0].p50, (turns[1].p50 - turns[0].p50) * 1e6);
+    printf("uploaded while it arrived: first %.0f, second %.0f bytes in all\n",
+           staged_bytes(port[0]), staged_bytes(port[1]));
     return EXIT_SUCCESS;
 }
 
@@ -321,13 +343,6 @@ static double rate(struct load *load, int n, double seconds)
         n_calls += load[i].n_calls;
     }
     return n_calls / (now_seconds() - start);
-}
-
-static struct server server_at(int port)
-{
-    struct server server = {.port = port};
-    snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", port);
-    return server;
 }
 
 static int n_devices(const struct server *server)

@@ -57,7 +57,6 @@ one=$port
 start --devices 0
 echo "== rope bf16 ${tokens:-6553} tokens: first --stage_bytes 0, second as it is by default, $backend"
 service large "$one" "$port" --seconds 5
-curl -fsS "http://127.0.0.1:$port/metrics" | grep '^roped_device_staged_bytes_total' || true
 stop
 
 if [ -z "$devices" ] && [ "$backend" = cuda ] && [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then

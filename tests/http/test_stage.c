@@ -158,7 +158,7 @@ static void send_part(const void *body, size_t bytes, size_t part,
 TEST(clients_that_go_away_midway_leave_nothing)
 {
     const char *flags[] = {"--stage_chunk_bytes", "256k",
-                           "--body_timeout_seconds", "10", NULL};
+                           "--body_timeout_seconds", "5", NULL};
     size_t bytes, data_bytes;
     unsigned char *body = rope_body(&bytes, &data_bytes);
     start(flags);
