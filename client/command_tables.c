@@ -52,6 +52,25 @@ static void print_build(const char *metrics)
         printf("%.*s\n", (int)strcspn(at + 18, "}"), at + 18);
 }
 
+/* A line for each device. */
+static void print_devices(const char *metrics)
+{
+    char busy[64], idle[64], jobs[64];
+    for (int i = 0;; i++) {
+        snprintf(busy, sizeof busy,
+                 "\nroped_lanes{device=\"%d\",state=\"busy\"}", i);
+        if (!strstr(metrics, busy))
+            return;
+        snprintf(idle, sizeof idle, "roped_lanes{device=\"%d\",state=\"idle\"}",
+                 i);
+        snprintf(jobs, sizeof jobs, "roped_device_jobs_total{device=\"%d\"}",
+                 i);
+        printf("device %-2d %.0f lanes busy, %.0f idle; %.0f jobs so far\n", i,
+               sample(metrics, busy + 1), sample(metrics, idle),
+               sample(metrics, jobs));
+    }
+}
+
 static void print_ops(const char *metrics)
 {
     char name[160];
@@ -95,10 +114,8 @@ int command_status(const struct ropectl *ctl, int argc, char **argv)
     if (status)
         return fail(&err);
     print_build(text);
-    printf("lanes     %.0f busy, %.0f idle; %.0f calls wait\n",
-           sample(text, "roped_lanes{state=\"busy\"}"),
-           sample(text, "roped_lanes{state=\"idle\"}"),
-           sample(text, "roped_queue_depth"));
+    print_devices(text);
+    printf("queue     %.0f calls wait\n", sample(text, "roped_queue_depth"));
     printf("memory    pool %.1f MiB used of %.1f; tables %.1f MiB\n",
            sample(text, "roped_pool_bytes{state=\"used\"}") / 1048576,
            (sample(text, "roped_pool_bytes{state=\"used\"}") +

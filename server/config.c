@@ -403,7 +403,58 @@ enum roped_status config_load(struct config *config, int argc, char **argv,
             i += used;
         }
     }
-    return status;
+    int devices[CONFIG_MAX_DEVICES], n;
+    return status ? status : config_devices(config, devices, &n, err);
+}
+
+/* ---------------------------------------------------------------- devices */
+
+enum { MAX_DEVICE_INDEX = 63 };
+
+/* Reads "0,1": digits alone between the commas. */
+static bool parse_devices(const char *text, int out[CONFIG_MAX_DEVICES], int *n)
+{
+    *n = 0;
+    for (;;) {
+        char *end;
+        if (!isdigit((unsigned char)*text) || *n == CONFIG_MAX_DEVICES)
+            return false;
+        long index = strtol(text, &end, 10);
+        if (index > MAX_DEVICE_INDEX)
+            return false;
+        out[(*n)++] = (int)index;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        text = end + 1;
+    }
+}
+
+enum roped_status config_devices(const struct config *config,
+                                 int out[CONFIG_MAX_DEVICES], int *n,
+                                 struct roped_error *err)
+{
+    bool is_one = config->devices[0] == '\0';
+    const char *text = is_one ? config->device : config->devices;
+    *n = 0;
+    if (!is_one && config->device[0])
+        return roped_fail(err, ROPED_INVALID,
+                          "devices is '%.64s' and device is '%.64s', expected "
+                          "one of the two",
+                          config->devices, config->device);
+    if (!text[0])
+        return ROPED_OK;
+    if (parse_devices(text, out, n) && (!is_one || *n == 1))
+        return ROPED_OK;
+    if (is_one)
+        return roped_fail(err, ROPED_INVALID,
+                          "device is '%.64s', expected 0 to %d", text,
+                          MAX_DEVICE_INDEX);
+    return roped_fail(err, ROPED_INVALID,
+                      "devices is '%.64s', expected 1 to %d indices of 0 to %d "
+                      "with commas between them",
+                      text, CONFIG_MAX_DEVICES, MAX_DEVICE_INDEX);
 }
 
 /* ---------------------------------------------------------------- writing */

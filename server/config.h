@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { CONFIG_TEXT_BYTES = 256 };
+enum { CONFIG_TEXT_BYTES = 256, CONFIG_MAX_DEVICES = 16 };
 
 struct config {
 #define CONFIG_TEXT(id, init, help)              char id[CONFIG_TEXT_BYTES];
@@ -38,6 +38,12 @@ ROPED_MUST_CHECK enum roped_status config_load(struct config *config, int argc,
                                                char **argv,
                                                enum config_action *action,
                                                struct roped_error *err);
+
+/* The indices that 'devices' or 'device' lists; 0 of them: all there are. */
+ROPED_MUST_CHECK enum roped_status config_devices(const struct config *config,
+                                                  int out[CONFIG_MAX_DEVICES],
+                                                  int *n,
+                                                  struct roped_error *err);
 
 /* Every key with unit, default and help: --help, and roped.conf (commented). */
 void config_write_help(FILE *out);

@@ -38,55 +38,87 @@ static int fail(const char *event, const struct roped_error *err)
 
 /* ---------------------------------------------------------------- backend */
 
+/* Where the daemon runs: a backend and its devices. */
+struct target {
+    const struct roped_backend_api *api;
+    int device[CONFIG_MAX_DEVICES];
+    int n_devices;
+};
+
+/* Are all that were asked for there? None asked for: takes all. */
+static enum roped_status use_devices(struct target *target, int n_found,
+                                     struct roped_error *err)
+{
+    for (int i = 0; i < target->n_devices; i++)
+        if (target->device[i] >= n_found)
+            return roped_fail(err, ROPED_INVALID,
+                              "device is %d, but there are %d (backend %s)",
+                              target->device[i], n_found, target->api->name);
+    if (target->n_devices > 0)
+        return ROPED_OK;
+    while (target->n_devices < n_found &&
+           target->n_devices < CONFIG_MAX_DEVICES) {
+        target->device[target->n_devices] = target->n_devices;
+        target->n_devices++;
+    }
+    return ROPED_OK;
+}
+
 static enum roped_status choose_backend(const struct config *config,
-                                        const struct roped_backend_api **out,
+                                        struct target *target,
                                         struct roped_error *err)
 {
     struct roped_error why = {.text = "built without the CUDA backend"};
-    int n_devices = 0;
-    *out = &roped_backend_cpu;
+    enum roped_status status =
+        config_devices(config, target->device, &target->n_devices, err);
+    if (status)
+        return status;
+    target->api = &roped_backend_cpu;
     if (strcmp(config->backend, "cpu") == 0)
-        return ROPED_OK;
+        return use_devices(target, target->api->device_count(NULL), err);
 #ifdef ROPED_HAS_CUDA
-    n_devices = roped_backend_cuda.device_count(&why);
-    if (n_devices > config->device) {
-        *out = &roped_backend_cuda;
-        return ROPED_OK;
+    int n_found = roped_backend_cuda.device_count(&why);
+    if (n_found > 0) {
+        target->api = &roped_backend_cuda;
+        return use_devices(target, n_found, err);
     }
-    if (n_devices > 0)
-        roped_fail(&why, ROPED_INVALID, "device is %lld, but there are %d",
-                   (long long)config->device, n_devices);
 #endif
-    if (strcmp(config->backend, "cuda") == 0 || n_devices > 0)
+    if (strcmp(config->backend, "cuda") == 0)
         return roped_fail(err, ROPED_DEVICE, "no usable GPU: %s", why.text);
     char quoted[2 * ROPED_ERROR_BYTES];
     log_line(LOG_INFO, "backend", "name=cpu reason=\"no usable GPU: %s\"",
              log_quote(why.text, quoted, sizeof quoted));
-    return ROPED_OK;
+    /* the list was one of GPUs */
+    target->n_devices = 0;
+    return use_devices(target, target->api->device_count(NULL), err);
 }
 
 static enum roped_status open_executor(const struct config *config,
                                        struct executor **out,
                                        struct roped_error *err)
 {
-    const struct roped_backend_api *api;
-    struct roped_backend_options backend = {
-        .device = (int)config->device, .n_threads = (int)config->cpu_threads};
-    struct exec_options options = {.n_lanes = (int)config->lanes,
-                                   .queue_depth = (int)config->queue_depth,
-                                   .pool_bytes = config->pool_bytes,
-                                   .host_bytes = config->host_bytes,
-                                   .device_bytes = config->device_bytes,
-                                   .table_budget_bytes =
-                                       config->table_budget_bytes,
-                                   .table_bytes = config->table_bytes,
-                                   .region_bytes = config->region_memory,
-                                   .inline_bytes = config->inline_bytes,
-                                   .mapped_bytes = config->mapped_bytes};
-    enum roped_status status = choose_backend(config, &api, err);
-    if (!status)
-        status = exec_open(api, &backend, &options, out, err);
-    return status;
+    struct target target;
+    enum roped_status status = choose_backend(config, &target, err);
+    if (status)
+        return status;
+    struct roped_backend_options backend = {.n_threads =
+                                                (int)config->cpu_threads};
+    struct exec_options options = {
+        .devices = target.device,
+        .n_devices = target.n_devices,
+        .n_lanes = (int)config->lanes,
+        .queue_depth = (int)config->queue_depth,
+        .pool_bytes = config->pool_bytes,
+        .host_bytes = config->host_bytes,
+        .device_bytes = config->device_bytes,
+        .table_budget_bytes = config->table_budget_bytes,
+        .table_bytes = config->table_bytes,
+        .region_bytes = config->region_memory,
+        .inline_bytes = config->inline_bytes,
+        .mapped_bytes = config->mapped_bytes,
+        .stage_bytes = config->stage_bytes,
+        .stage_chunk_bytes = config->stage_chunk_bytes};
+    return exec_open(target.api, &backend, &options, out, err);
 }
 
 /* ----------------------------------------------------------------- notify */
@@ -221,20 +253,37 @@ static void drain(struct service *service, const struct config *config,
                           config->drain_timeout_seconds);
 }
 
+static void log_devices(const struct service *service)
+{
+    struct roped_device_info device;
+    struct exec_device_usage usage;
+    char name[2 * sizeof device.name], detail[2 * sizeof device.detail];
+    for (int i = 0; i < exec_n_devices(service->exec); i++) {
+        exec_device_info(service->exec, i, &device);
+        exec_device_usage(service->exec, i, &usage);
+        log_line(LOG_INFO, "device",
+                 "number=%d index=%d name=\"%s\" detail=\"%s\" uuid=\"%s\" "
+                 "lanes=%d",
+                 i, usage.index, log_quote(device.name, name, sizeof name),
+                 log_quote(device.detail, detail, sizeof detail), device.uuid,
+                 usage.n_lanes);
+    }
+}
+
 static void log_listening(const struct config *config,
                           const struct service *service)
 {
     struct roped_device_info device;
     char name[2 * sizeof device.name], detail[2 * sizeof device.detail];
-    exec_device_info(service->exec, &device);
+    exec_device_info(service->exec, 0, &device);
     log_line(LOG_INFO, "listening",
              "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
-             "lanes=%lld pool_bytes=%llu version=%s",
+             "devices=%d lanes=%lld pool_bytes=%llu version=%s",
              config->listen, service->port, exec_backend(service->exec)->name,
              log_quote(device.name, name, sizeof name),
              log_quote(device.detail, detail, sizeof detail),
-             (long long)config->lanes, (unsigned long long)config->pool_bytes,
-             ROPED_VERSION);
+             exec_n_devices(service->exec), (long long)config->lanes,
+             (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 
 static int serve(const struct config *config, const sigset_t *signals)
@@ -245,6 +294,7 @@ static int serve(const struct config *config, const sigset_t *signals)
         close_service(&service);
         return fail("start", &err);
     }
+    log_devices(&service);
     log_listening(config, &service);
     notify("READY=1");
     int signal_number = wait_for_signal(signals, -1);

@@ -279,11 +279,6 @@ static void write_executor(const struct metrics_gauges *gauges,
           usage.n_queued + usage.n_busy_lanes);
     gauge(buffer, "roped_queue_depth", "gauge", "Calls waiting for a lane.",
           usage.n_queued);
-    family(buffer, "roped_lanes", "gauge", "Lanes by state.");
-    buffer_printf(buffer,
-                  "roped_lanes{state=\"busy\"} %d\n"
-                  "roped_lanes{state=\"idle\"} %d\n",
-                  usage.n_busy_lanes, usage.n_lanes - usage.n_busy_lanes);
     family(buffer, "roped_pool_bytes", "gauge",
            "Host memory pool for bodies and answers.");
     buffer_printf(
@@ -295,15 +290,6 @@ static void write_executor(const struct metrics_gauges *gauges,
     gauge(buffer, "roped_mapped_bytes", "gauge",
           "Host memory of calls outside the pool.",
           (double)memory.mapped_bytes);
-    gauge(buffer, "roped_device_arena_bytes", "gauge",
-          "Device memory held for tensors of calls.",
-          (double)usage.device_arena_bytes);
-    gauge(buffer, "roped_device_errors_total", "counter",
-          "Calls that failed in the device or its driver.",
-          (double)usage.device_errors);
-    gauge(buffer, "roped_device_healthy", "gauge",
-          "0 after an error that only a new process can clear.",
-          exec_is_healthy(gauges->exec));
     gauge(buffer, "roped_tables_named", "gauge", "Named rotary tables.",
           tables.n_named);
     gauge(buffer, "roped_tables_resident", "gauge",
@@ -318,14 +304,124 @@ static void write_executor(const struct metrics_gauges *gauges,
           "Rotary tables evicted to make room.", (double)tables.evictions);
 }
 
+static double lanes_busy(const struct exec_device_usage *usage)
+{
+    return usage->n_busy_lanes;
+}
+
+static double lanes_idle(const struct exec_device_usage *usage)
+{
+    return usage->n_lanes - usage->n_busy_lanes;
+}
+
+static double arena_bytes(const struct exec_device_usage *usage)
+{
+    return (double)usage->arena_bytes;
+}
+
+static double region_bytes(const struct exec_device_usage *usage)
+{
+    return (double)usage->region_bytes;
+}
+
+static double jobs(const struct exec_device_usage *usage)
+{
+    return (double)usage->jobs;
+}
+
+static double busy_seconds(const struct exec_device_usage *usage)
+{
+    return usage->busy_seconds;
+}
+
+static double staged_bytes(const struct exec_device_usage *usage)
+{
+    return (double)usage->staged_bytes;
+}
+
+static double errors(const struct exec_device_usage *usage)
+{
+    return (double)usage->errors;
+}
+
+static double is_healthy(const struct exec_device_usage *usage)
+{
+    return usage->is_healthy;
+}
+
+/* One series per device and row; rows of one family stand together. */
+static const struct device_series {
+    const char *name, *type, *help; /* help NULL: of the row before */
+    const char *label;              /* besides device */
+    double (*value)(const struct exec_device_usage *usage);
+} device_series[] = {
+    {"roped_lanes", "gauge", "Lanes by device and state.", ",state=\"busy\"",
+     lanes_busy},
+    {"roped_lanes", "gauge", NULL, ",state=\"idle\"", lanes_idle},
+    {"roped_device_arena_bytes", "gauge",
+     "Device memory held for tensors of calls.", "", arena_bytes},
+    {"roped_device_region_bytes", "gauge", "Device memory of resident regions.",
+     "", region_bytes},
+    {"roped_device_jobs_total", "counter",
+     "Calls and transfers that a device has run.", "", jobs},
+    {"roped_device_busy_seconds_total", "counter",
+     "Time that lanes were busy, all lanes of a device together.", "",
+     busy_seconds},
+    {"roped_device_staged_bytes_total", "counter",
+     "Bytes of bodies that were uploaded while they arrived.", "",
+     staged_bytes},
+    {"roped_device_errors_total", "counter",
+     "Calls that failed in the device or its driver.", "", errors},
+    {"roped_device_healthy", "gauge",
+     "0 after an error that only a new process can clear.", "", is_healthy}};
+enum { N_DEVICE_SERIES = sizeof device_series / sizeof *device_series };
+
+static void write_devices(const struct metrics_gauges *gauges,
+                          struct buffer *buffer)
+{
+    struct exec_device_usage usage;
+    for (int i = 0; i < N_DEVICE_SERIES; i++) {
+        const struct device_series *row = &device_series[i];
+        if (row->help)
+            family(buffer, row->name, row->type, row->help);
+        for (int j = 0; j < exec_n_devices(gauges->exec); j++) {
+            exec_device_usage(gauges->exec, j, &usage);
+            buffer_printf(buffer, "%s{device=\"%d\"%s} ", row->name, j,
+                          row->label);
+            buffer_double(buffer, row->value(&usage));
+            buffer_text(buffer, "\n");
+        }
+    }
+}
+
+static void write_device_info(const struct metrics_gauges *gauges,
+                              struct buffer *buffer)
+{
+    struct roped_device_info device;
+    struct exec_device_usage usage;
+    char quoted[2 * sizeof device.name];
+    family(buffer, "roped_device_info", "gauge",
+           "What each device is; index is the driver's number; always 1.");
+    for (int i = 0; i < exec_n_devices(gauges->exec); i++) {
+        exec_device_info(gauges->exec, i, &device);
+        exec_device_usage(gauges->exec, i, &usage);
+        buffer_printf(buffer,
+                      "roped_device_info{device=\"%d\",index=\"%d\",name="
+                      "\"%s\",uuid=\"%s\"} 1\n",
+                      i, usage.index,
+                      log_quote(device.name, quoted, sizeof quoted),
+                      device.uuid);
+    }
+}
+
 static void write_build(const struct metrics_gauges *gauges,
                         struct buffer *buffer)
 {
     struct roped_device_info device;
     char quoted[128];
-    exec_device_info(gauges->exec, &device);
+    exec_device_info(gauges->exec, 0, &device);
     family(buffer, "roped_build_info", "gauge",
-           "Version, backend and device; always 1.");
+           "Version, backend and first device; always 1.");
     buffer_printf(buffer,
                   "roped_build_info{version=\"%s\",backend=\"%s\",device="
                   "\"%s\"} 1\n",
@@ -385,6 +481,8 @@ void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
     write_histograms(metrics, buffer);
     write_bytes(metrics, buffer);
     write_executor(gauges, buffer);
+    write_devices(gauges, buffer);
+    write_device_info(gauges, buffer);
     write_regions(gauges, buffer);
     write_process(gauges, buffer);
 }

@@ -2,9 +2,8 @@
  * executor.c - the queue of jobs, and the threads that drive the lanes. See
  * executor.h for the design and executor's one lock.
  */
-#include "exec/executor.h"
+#include "exec/executor_internal.h"
 
-#include "exec/lane.h"
 #include "exec/places.h"
 
 #include <assert.h>
@@ -13,132 +12,50 @@
 #include <string.h>
 #include <time.h>
 
-enum lane_state { LANE_IDLE, LANE_BUSY };
+/* ---------------------------------------------------------------- expiring */
 
-struct driver {
-    struct executor *exec;
-    struct lane lane;
-    pthread_t thread;
-    bool has_thread;
-    enum lane_state state; /* guarded by lock */
+/* Who must end now, and when that is next the case. */
+struct expiry {
+    uint64_t now_ns, next_ns; /* UINT64_MAX: never */
+    bool takes_all;
+    struct exec_job *first, **end;
 };
 
-struct executor {
-    struct lane_shared shared;
-    struct memory_pool *memory;
-    struct regions *regions;
-    struct exec_options options;
-    int n_drivers;
-    struct driver *driver;
-    pthread_t sweeper; /* ends jobs whose deadline passes while they wait */
-    bool has_sweeper;
-
-    pthread_mutex_t lock; /* guards the following */
-    pthread_cond_t work;  /* a job waits, or closing */
-    pthread_cond_t idle;  /* nothing waits and nothing runs */
-    pthread_cond_t sweep; /* a job with a deadline waits, or closing */
-    struct exec_job *first, **last;
-    int n_queued, n_busy;
-    int n_ending; /* jobs that left the queue without a lane, done under way */
-    bool is_draining, is_closing;
-};
-
-/* ------------------------------------------------------------------ queue */
-
-/* Under lock. */
-static struct exec_job *pop(struct executor *exec)
+/* Under lock: unlinks every job of one queue that must end now. */
+static void expire(struct executor *exec, struct waiting *waiting,
+                   struct expiry *expiry)
 {
-    struct exec_job *job = exec->first;
-    exec->first = job->next;
-    if (!exec->first)
-        exec->last = &exec->first;
-    exec->n_queued--;
-    return job;
-}
-
-/* Under lock: tells who waits for the end of all work, if this is it. */
-static void tell_idle(struct executor *exec)
-{
-    if (exec->n_busy == 0 && exec->n_ending == 0 && !exec->first)
-        pthread_cond_broadcast(&exec->idle);
-}
-
-/*
- * For a lane that finds the device memory of all lanes claimed: frees what
- * idle ones keep. Nobody else can take such a lane meanwhile.
- */
-static void reclaim_arenas(void *context)
-{
-    struct executor *exec = context;
-    for (int i = 0; i < exec->n_drivers; i++) {
-        struct driver *driver = &exec->driver[i];
-        pthread_mutex_lock(&exec->lock);
-        bool is_idle = driver->state == LANE_IDLE;
-        if (is_idle)
-            driver->state = LANE_BUSY;
-        pthread_mutex_unlock(&exec->lock);
-        if (!is_idle)
-            continue;
-        lane_release_arena(&driver->lane);
-        pthread_mutex_lock(&exec->lock);
-        driver->state = LANE_IDLE;
-        if (exec->first)
-            pthread_cond_broadcast(&exec->work);
-        pthread_mutex_unlock(&exec->lock);
-    }
-}
-
-static void *drive_lane(void *context)
-{
-    struct driver *driver = context;
-    struct executor *exec = driver->exec;
-    pthread_mutex_lock(&exec->lock);
-    for (;;) {
-        /* an inline job or reclaim may hold this lane for a moment */
-        while (!exec->is_closing &&
-               (!exec->first || driver->state == LANE_BUSY))
-            pthread_cond_wait(&exec->work, &exec->lock);
-        if (exec->is_closing)
-            break;
-        struct exec_job *job = pop(exec);
-        driver->state = LANE_BUSY;
-        exec->n_busy++;
-        pthread_mutex_unlock(&exec->lock);
-        lane_run(&driver->lane, job);
-        job->done(job);
-        pthread_mutex_lock(&exec->lock);
-        driver->state = LANE_IDLE;
-        exec->n_busy--;
-        tell_idle(exec);
-    }
-    pthread_mutex_unlock(&exec->lock);
-    return NULL;
-}
-
-/* Under lock: unlinks every waiting job that must end now. */
-static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns,
-                                     bool take_all, uint64_t *next_ns)
-{
-    struct exec_job *expired = NULL, **link = &exec->first, **end = &expired;
-    *next_ns = UINT64_MAX;
+    struct exec_job **link = &waiting->first;
     while (*link) {
         struct exec_job *job = *link;
-        bool is_late = job->deadline_ns && job->deadline_ns <= now_ns;
-        if (!is_late && !take_all && !atomic_load(&job->is_canceled)) {
-            if (job->deadline_ns && job->deadline_ns < *next_ns)
-                *next_ns = job->deadline_ns;
+        bool is_late = job->deadline_ns && job->deadline_ns <= expiry->now_ns;
+        if (!is_late && !expiry->takes_all && !atomic_load(&job->is_canceled)) {
+            if (job->deadline_ns && job->deadline_ns < expiry->next_ns)
+                expiry->next_ns = job->deadline_ns;
             link = &job->next;
             continue;
         }
         *link = job->next;
         job->next = NULL;
-        *end = job;
-        end = &job->next;
+        *expiry->end = job;
+        expiry->end = &job->next;
         exec->n_queued--;
         exec->n_ending++;
     }
-    exec->last = link;
-    return expired;
+    waiting->last = link;
+}
+
+/* Under lock: the same of all queues. */
+static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns,
+                                     bool takes_all, uint64_t *next_ns)
+{
+    struct expiry expiry = {now_ns, UINT64_MAX, takes_all, NULL, NULL};
+    expiry.end = &expiry.first;
+    expire(exec, &exec->waiting, &expiry);
+    for (int i = 0; i < exec->n_stations; i++)
+        expire(exec, &exec->station[i].waiting, &expiry);
+    *next_ns = expiry.next_ns;
+    return expiry.first;
 }
 
 /* Under lock, which it lets go for each done: ends jobs without a lane. */
@@ -164,7 +81,7 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
         pthread_mutex_lock(&exec->lock);
         exec->n_ending--;
     }
-    tell_idle(exec);
+    dispatch_tell_idle(exec);
 }
 
 static void *sweep_queue(void *context)
@@ -199,28 +116,113 @@ static void init_sync(struct executor *exec)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&exec->lock, NULL);
-    pthread_cond_init(&exec->work, NULL);
     pthread_cond_init(&exec->idle, &monotonic);
     pthread_cond_init(&exec->sweep, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    exec->last = &exec->first;
+    dispatch_init(&exec->waiting);
+}
+
+/* Sets up what a station has without its device. */
+static enum roped_status init_station(struct executor *exec, int number,
+                                      int index, struct roped_error *err)
+{
+    struct station *station = &exec->station[number];
+    const struct exec_options *options = &exec->options;
+    bool has_stages = options->stage_bytes > 0 && !exec->api->is_host;
+    uint64_t stages = has_stages ? options->device_bytes / STAGES_SHARE : 0;
+    station->exec = exec;
+    station->device =
+        (struct device){.api = exec->api,
+                        .number = number,
+                        .index = index,
+                        .device_bytes = options->device_bytes,
+                        .lane_bytes = (options->device_bytes - stages) /
+                                      (uint64_t)options->n_lanes,
+                        .mapped_bytes = options->mapped_bytes,
+                        .stage_limit_bytes = stages,
+                        .reclaim = dispatch_reclaim,
+                        .reclaim_context = station};
+    dispatch_init(&station->waiting);
+    station->driver = calloc((size_t)options->n_lanes, sizeof *station->driver);
+    return station->driver
+               ? ROPED_OK
+               : roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
+}
+
+static enum roped_status
+open_stations(struct executor *exec,
+              const struct roped_backend_options *backend_options,
+              struct roped_error *err)
+{
+    const struct exec_options *options = &exec->options;
+    int n = options->devices ? options->n_devices : 1;
+    exec->station = calloc((size_t)n, sizeof *exec->station);
+    exec->resident = calloc((size_t)n, sizeof(struct resident *));
+    enum roped_status status =
+        exec->station && exec->resident
+            ? ROPED_OK
+            : roped_fail(err, ROPED_NO_MEMORY, "no memory for the devices");
+    for (int i = 0; i < n && !status; i++) {
+        struct device *device = &exec->station[i].device;
+        exec->n_stations = i + 1;
+        status = init_station(exec, i,
+                              options->devices ? options->devices[i]
+                                               : backend_options->device,
+                              err);
+        if (!status)
+            status = device_open(device, backend_options,
+                                 options->table_budget_bytes,
+                                 options->table_bytes, err);
+        exec->resident[i] = device->resident;
+    }
+    return status;
+}
+
+static enum roped_status open_regions(struct executor *exec,
+                                      struct roped_error *err)
+{
+    size_t n = (size_t)exec->n_stations;
+    struct roped_backend **backends = calloc(n, sizeof(struct roped_backend *));
+    if (!backends)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
+    for (size_t i = 0; i < n; i++)
+        backends[i] = exec->station[i].device.backend;
+    enum roped_status status =
+        regions_open(exec->api, backends, (int)n, exec->options.region_bytes,
+                     &exec->regions, err);
+    free(backends);
+    return status;
+}
+
+static enum roped_status start_lane(struct station *station,
+                                    struct roped_error *err)
+{
+    struct driver *driver = &station->driver[station->n_drivers];
+    driver->exec = station->exec;
+    driver->station = station;
+    pthread_cond_init(&driver->wake, NULL);
+    station->n_drivers++;
+    enum roped_status status = lane_init(&driver->lane, &station->device, err);
+    if (status)
+        return status;
+    driver->has_thread =
+        pthread_create(&driver->thread, NULL, dispatch_thread, driver) == 0;
+    return driver->has_thread
+               ? ROPED_OK
+               : roped_fail(err, ROPED_NO_MEMORY,
+                            "cannot start the thread of lane %d of device %d",
+                            station->n_drivers - 1, station->device.number);
 }
 
 static enum roped_status start_threads(struct executor *exec,
                                        struct roped_error *err)
 {
-    for (int i = 0; i < exec->options.n_lanes; i++) {
-        struct driver *driver = &exec->driver[i];
-        driver->exec = exec;
-        enum roped_status status = lane_init(&driver->lane, &exec->shared, err);
-        exec->n_drivers = i + 1;
-        if (status)
-            return status;
-        if (pthread_create(&driver->thread, NULL, drive_lane, driver) != 0)
-            return roped_fail(err, ROPED_NO_MEMORY,
-                              "cannot start the thread of lane %d", i);
-        driver->has_thread = true;
-    }
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < exec->n_stations; i++)
+        for (int j = 0; j < exec->options.n_lanes && !status; j++)
+            status = start_lane(&exec->station[i], err);
+    if (status)
+        return status;
     exec->has_sweeper =
         pthread_create(&exec->sweeper, NULL, sweep_queue, exec) == 0;
     if (!exec->has_sweeper)
@@ -239,28 +241,18 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
     init_sync(exec);
     exec->options = *options;
-    exec->shared.api = api;
-    exec->shared.device_bytes = options->device_bytes;
-    exec->shared.lane_bytes =
-        options->device_bytes / (uint64_t)options->n_lanes;
-    exec->shared.reclaim = reclaim_arenas;
-    exec->shared.reclaim_context = exec;
-    exec->shared.mapped_bytes = options->mapped_bytes;
-    exec->driver = calloc((size_t)options->n_lanes, sizeof *exec->driver);
-    enum roped_status status =
-        exec->driver
-            ? api->open(backend_options, &exec->shared.backend, err)
-            : roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
+    exec->api = api;
+    enum roped_status status = open_stations(exec, backend_options, err);
+    /* page-locked once: portable, so that every device reaches it */
     if (!status)
-        status = memory_open(api, exec->shared.backend, options->pool_bytes,
-                             options->host_bytes, &exec->memory, err);
+        status = memory_open(api, exec->station[0].device.backend,
+                             options->pool_bytes, options->host_bytes,
+                             &exec->memory, err);
     if (!status)
         status =
-            tables_open(api, exec->shared.backend, options->table_budget_bytes,
-                        options->table_bytes, &exec->shared.tables, err);
+            tables_open(exec->resident, exec->n_stations, &exec->tables, err);
     if (!status)
-        status = regions_open(api, exec->shared.backend, options->region_bytes,
-                              &exec->regions, err);
+        status = open_regions(exec, err);
     if (!status)
         status = start_threads(exec, err);
     if (status) {
@@ -278,7 +270,7 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     uint64_t next_ns;
     pthread_mutex_lock(&exec->lock);
     exec->is_draining = true;
-    while (exec->first || exec->n_busy > 0 || exec->n_ending > 0)
+    while (exec->n_queued > 0 || exec->n_busy > 0 || exec->n_ending > 0)
         if (pthread_cond_timedwait(&exec->idle, &exec->lock, &until) != 0)
             break;
     uint64_t now_ns = lane_now_ns();
@@ -289,107 +281,93 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     pthread_mutex_unlock(&exec->lock);
 }
 
+static void stop_lanes(struct station *station)
+{
+    for (int i = 0; i < station->n_drivers; i++) {
+        struct driver *driver = &station->driver[i];
+        if (driver->has_thread)
+            pthread_join(driver->thread, NULL);
+        lane_fini(&driver->lane);
+        pthread_cond_destroy(&driver->wake);
+    }
+    staging_free_idle(station);
+}
+
 void exec_close(struct executor *exec)
 {
     if (!exec)
         return;
     pthread_mutex_lock(&exec->lock);
     exec->is_closing = true;
-    pthread_cond_broadcast(&exec->work);
+    for (int i = 0; i < exec->n_stations; i++)
+        for (int j = 0; j < exec->station[i].n_drivers; j++)
+            pthread_cond_signal(&exec->station[i].driver[j].wake);
     pthread_cond_broadcast(&exec->sweep);
     pthread_mutex_unlock(&exec->lock);
-    for (int i = 0; i < exec->n_drivers; i++) {
-        if (exec->driver[i].has_thread)
-            pthread_join(exec->driver[i].thread, NULL);
-        lane_fini(&exec->driver[i].lane);
-    }
+    for (int i = 0; i < exec->n_stations; i++)
+        stop_lanes(&exec->station[i]);
     if (exec->has_sweeper)
         pthread_join(exec->sweeper, NULL);
     regions_close(exec->regions);
-    tables_close(exec->shared.tables);
+    tables_close(exec->tables);
     memory_close(exec->memory);
-    if (exec->shared.backend)
-        exec->shared.api->close(exec->shared.backend);
-    pthread_cond_destroy(&exec->work);
+    for (int i = 0; i < exec->n_stations; i++) {
+        device_close(&exec->station[i].device);
+        free(exec->station[i].driver);
+    }
     pthread_cond_destroy(&exec->idle);
     pthread_cond_destroy(&exec->sweep);
     pthread_mutex_destroy(&exec->lock);
-    free(exec->driver);
+    free(exec->resident);
+    free(exec->station);
     free(exec);
 }
 
 /* ---------------------------------------------------------------- submit */
 
-/* Under lock: an idle lane for a job on its caller's thread, or NULL. */
-static struct driver *inline_lane(struct executor *exec,
-                                  const struct exec_job *job)
-{
-    if (exec->first || places_bytes(job) > exec->options.inline_bytes)
-        return NULL;
-    for (int i = 0; i < exec->n_drivers; i++)
-        if (exec->driver[i].state == LANE_IDLE)
-            return &exec->driver[i];
-    return NULL;
-}
-
-static void start_job(struct exec_job *job)
-{
-    job->accepted_ns = lane_now_ns();
-    job->next = NULL;
-    job->status = ROPED_OK;
-    memset(&job->timing, 0, sizeof job->timing);
-}
-
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
+    if (job->work == EXEC_TASK ||
+        places_bytes(job) > exec->options.inline_bytes)
+        return false;
+    dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
-    struct driver *driver = exec->is_draining ? NULL : inline_lane(exec, job);
-    if (driver) {
-        driver->state = LANE_BUSY;
-        exec->n_busy++;
-    }
+    struct driver *driver =
+        exec->is_draining ? NULL : dispatch_choose(exec, job->device);
+    if (driver)
+        dispatch_occupy(driver, job);
     pthread_mutex_unlock(&exec->lock);
     if (!driver)
         return false;
-    start_job(job);
-    lane_run(&driver->lane, job);
-    job->done(job); /* while it counts as busy: drain waits for it */
-    pthread_mutex_lock(&exec->lock);
-    driver->state = LANE_IDLE;
-    exec->n_busy--;
-    if (exec->first)
-        pthread_cond_broadcast(&exec->work); /* this lane may take it */
-    tell_idle(exec);
-    pthread_mutex_unlock(&exec->lock);
+    dispatch_run(driver, job);
     return true;
 }
 
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
-    start_job(job);
+    dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
-    if (exec->is_draining || exec->n_queued >= exec->options.queue_depth) {
-        bool is_draining = exec->is_draining;
-        pthread_mutex_unlock(&exec->lock);
-        if (is_draining)
-            return roped_fail(err, ROPED_BUSY, "the server is shutting down");
-        return roped_fail(err, ROPED_BUSY,
-                          "Exceeds maximum queue size: %d calls wait",
-                          exec->options.queue_depth);
+    bool is_draining = exec->is_draining;
+    struct driver *driver =
+        is_draining ? NULL : dispatch_choose(exec, job->device);
+    bool is_refused =
+        is_draining || (!driver && exec->n_queued >= exec->options.queue_depth);
+    if (driver) {
+        dispatch_hand(driver, job);
+    } else if (!is_refused) {
+        dispatch_push(exec, job);
+        if (job->deadline_ns)
+            pthread_cond_signal(&exec->sweep);
     }
-    *exec->last = job;
-    exec->last = &job->next;
-    exec->n_queued++;
-    /* a signal could wake the driver of a lane that runs a job inline */
-    if (exec->n_busy > 0)
-        pthread_cond_broadcast(&exec->work);
-    else
-        pthread_cond_signal(&exec->work);
-    if (job->deadline_ns)
-        pthread_cond_signal(&exec->sweep);
     pthread_mutex_unlock(&exec->lock);
-    return ROPED_OK;
+    if (!is_refused)
+        return ROPED_OK;
+    if (is_draining)
+        return roped_fail(err, ROPED_BUSY, "the server is shutting down");
+    return roped_fail(err, ROPED_BUSY,
+                      "Exceeds maximum queue size: %d calls wait",
+                      exec->options.queue_depth);
 }
 
 bool exec_has_room(struct executor *exec)
@@ -403,7 +381,10 @@ bool exec_has_room(struct executor *exec)
 
 bool exec_is_healthy(struct executor *exec)
 {
-    return exec->shared.api->is_healthy(exec->shared.backend);
+    bool is_healthy = true;
+    for (int i = 0; i < exec->n_stations; i++)
+        is_healthy &= exec->api->is_healthy(exec->station[i].device.backend);
+    return is_healthy;
 }
 
 struct memory_pool *exec_memory(struct executor *exec)
@@ -413,7 +394,7 @@ struct memory_pool *exec_memory(struct executor *exec)
 
 struct tables *exec_tables(struct executor *exec)
 {
-    return exec->shared.tables;
+    return exec->tables;
 }
 
 struct regions *exec_regions(struct executor *exec)
@@ -423,21 +404,62 @@ struct regions *exec_regions(struct executor *exec)
 
 const struct roped_backend_api *exec_backend(struct executor *exec)
 {
-    return exec->shared.api;
+    return exec->api;
 }
 
-void exec_device_info(struct executor *exec, struct roped_device_info *out)
-{
-    exec->shared.api->info(exec->shared.backend, out);
-}
+/* ------------------------------------------------------------------- usage */
 
 void exec_usage(struct executor *exec, struct exec_usage *out)
 {
+    memset(out, 0, sizeof *out);
     pthread_mutex_lock(&exec->lock);
-    out->n_lanes = exec->n_drivers;
     out->n_busy_lanes = exec->n_busy;
     out->n_queued = exec->n_queued;
     pthread_mutex_unlock(&exec->lock);
-    out->device_arena_bytes = atomic_load(&exec->shared.arena_bytes);
-    out->device_errors = atomic_load(&exec->shared.device_errors);
+    for (int i = 0; i < exec->n_stations; i++) {
+        struct device *device = &exec->station[i].device;
+        out->n_lanes += exec->station[i].n_drivers;
+        out->device_arena_bytes += atomic_load(&device->arena_bytes);
+        out->device_errors += atomic_load(&device->errors);
+    }
+}
+
+int exec_n_devices(const struct executor *exec)
+{
+    return exec->n_stations;
+}
+
+void exec_device_info(struct executor *exec, int number,
+                      struct roped_device_info *out)
+{
+    exec->api->info(exec->station[number].device.backend, out);
+}
+
+void exec_device_usage(struct executor *exec, int number,
+                       struct exec_device_usage *out)
+{
+    struct station *station = &exec->station[number];
+    struct device *device = &station->device;
+    pthread_mutex_lock(&exec->lock);
+    out->n_busy_lanes = station->n_busy;
+    pthread_mutex_unlock(&exec->lock);
+    out->n_lanes = station->n_drivers;
+    out->index = device->index;
+    out->is_healthy = exec->api->is_healthy(device->backend);
+    out->arena_bytes = atomic_load(&device->arena_bytes);
+    out->arena_limit_bytes = device->device_bytes;
+    out->region_bytes = regions_device_bytes(exec->regions, number);
+    out->region_limit_bytes = exec->options.region_bytes;
+    out->jobs = atomic_load(&device->jobs);
+    out->errors = atomic_load(&device->errors);
+    out->staged_bytes = atomic_load(&device->staged_bytes);
+    out->busy_seconds = (double)atomic_load(&device->busy_ns) * 1e-9;
+}
+
+int exec_find_device(const struct executor *exec, uint64_t index)
+{
+    for (int i = 0; i < exec->n_stations; i++)
+        if ((uint64_t)exec->station[i].device.index == index)
+            return i;
+    return -1;
 }

@@ -1,17 +1,31 @@
 /*
- * executor.h - when and where a call runs: admission, a bounded queue, lanes.
+ * executor.h - when and where a call runs: admission, a bounded queue, devices
+ * and their lanes.
  *
  * DESIGN. A lane is one queue of the backend (a CUDA stream), one device arena
  * that grows to the largest call it has seen, a small page-locked scratch, and
- * the thread that drives it. A job waits in one bounded first-in first-out
- * queue; the next free lane plans it, uploads, launches, downloads, waits,
- * and calls done. Jobs are the caller's memory; done runs exactly once per
- * accepted job, on a lane's thread (or inside exec_run_inline), also for
- * deadline, cancel and shutdown, and after it the executor
- * never touches the job.
+ * the thread that drives it. Every device has n_lanes of them. A job waits, in
+ * one bounded first-in first-out order, for a lane; that plans it, uploads,
+ * launches, downloads, waits, and calls done. Jobs are the caller's memory;
+ * done runs exactly once per accepted job, on a lane's thread (or inside
+ * exec_run_inline), also for deadline, cancel and shutdown, and after it the
+ * executor never touches the job.
  *
- * LOCKS. One mutex guards the queue and the lanes' states. No lock is held
- * while the device works or done runs.
+ * WHICH DEVICE. A job that uses regions in the memory of a device runs there.
+ * Any other is not bound before it runs: it goes to the device that moves the
+ * fewest bytes among those with an idle lane, and where none is idle it waits
+ * for the first lane to be free anywhere, so that no device idles while calls
+ * wait. Bytes, not calls: what devices spend their time on is moving tensors,
+ * and one call may be as long as ten thousand. On a tie the first device has
+ * it, whose tables and caches are warm then.
+ *
+ * STAGES. The body of a large call may be copied to a device while it still
+ * arrives (stage.h). That binds the call to the device early: staging.c chooses
+ * it, by the same measure. A call without a stage is uploaded when it runs.
+ *
+ * LOCKS. One mutex guards the queues, the lanes' states, and who has which
+ * stage. No lock is held while the device works, while memory of a device is
+ * allocated or freed, or while done runs.
  */
 #ifndef ROPED_EXEC_EXECUTOR_H
 #define ROPED_EXEC_EXECUTOR_H
@@ -28,18 +42,26 @@
 #include <stdint.h>
 
 struct executor;
+struct stage; /* stage.h */
 
+/* Bytes of device memory are those of each device. */
 struct exec_options {
-    int n_lanes;
+    const int *devices; /* indices of the backend's, which may repeat; NULL:
+                           that of the backend's options alone */
+    int n_devices;
+    int n_lanes;                 /* of each device */
     int queue_depth;             /* jobs that may wait */
     uint64_t pool_bytes;         /* host pool, page-locked on a GPU */
     uint64_t host_bytes;         /* host budget, pool included */
-    uint64_t device_bytes;       /* device arenas of all lanes together */
+    uint64_t device_bytes;       /* device arenas of its lanes together */
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
     uint64_t region_bytes;       /* resident regions, all */
     uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
     uint64_t mapped_bytes; /* smaller jobs use host memory in place */
+    uint64_t stage_bytes;  /* larger bodies are uploaded while they arrive, on
+                              devices that are not the host; 0: none is */
+    uint64_t stage_chunk_bytes; /* in such pieces */
 };
 
 /* Nanoseconds of each stage of one job; 0 where a stage did not happen. */
@@ -91,6 +113,10 @@ struct exec_job {
     bool (*is_gone)(struct exec_job *job); /* (optional) asked just before
                                               it starts: cancel it? */
 
+    /* set by exec_stage_open */
+    struct stage *stage;   /* NULL: none, or the job has run */
+    uint64_t stage_lacked; /* bytes of the body that found none */
+
     /* set by the executor */
     enum roped_status status;
     struct roped_error error;
@@ -98,6 +124,8 @@ struct exec_job {
 
     /* executor's own */
     uint64_t accepted_ns;
+    uint64_t bytes; /* places_bytes(), 0 of a task */
+    int device;     /* number of the one that it needs, or -1 */
     struct exec_job *next;
 };
 
@@ -105,6 +133,17 @@ struct exec_usage {
     int n_lanes, n_busy_lanes, n_queued;
     uint64_t device_arena_bytes;
     uint64_t device_errors;
+};
+
+struct exec_device_usage {
+    int index; /* the backend's */
+    int n_lanes, n_busy_lanes;
+    bool is_healthy;
+    uint64_t arena_bytes, arena_limit_bytes;
+    uint64_t region_bytes, region_limit_bytes;
+    uint64_t jobs, errors; /* that ran; of them: failed in the device */
+    uint64_t staged_bytes; /* uploaded while they arrived */
+    double busy_seconds;   /* of its lanes together */
 };
 
 ROPED_MUST_CHECK enum roped_status
@@ -135,15 +174,47 @@ ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
  */
 bool exec_run_inline(struct executor *exec, struct exec_job *job);
 
+/*
+ * A body of a call that is resolved begins to arrive in pinned host memory:
+ * from first to bytes of host is what devices may read. The call's places are
+ * checked. Gives the job a stage on the device where it will run, or none: then
+ * it is uploaded when it runs. The one place that decides is in staging.c.
+ * Never waits for the device, and allocates nothing.
+ */
+void exec_stage_open(struct executor *exec, struct exec_job *job,
+                     const void *host, uint64_t first, uint64_t bytes);
+
+/* The body has arrived up to end: chunks start on their way. Before the job is
+ * submitted; by one thread at a time. */
+void exec_stage_advance(struct exec_job *job, uint64_t end);
+
+/* For a job that ended without running, or never was submitted: takes its
+ * stage off, and the host block of exec_memory(), which is given back when no
+ * copy reads it any more. The block is then empty. Does not wait. */
+void exec_stage_abandon(struct executor *exec, struct exec_job *job,
+                        struct memory_block *block);
+
 /* False when a new job would be refused now: asked before a body is read. */
 bool exec_has_room(struct executor *exec);
 
+/* False where one device is not. */
 bool exec_is_healthy(struct executor *exec);
 struct memory_pool *exec_memory(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);
 struct regions *exec_regions(struct executor *exec);
 const struct roped_backend_api *exec_backend(struct executor *exec);
-void exec_device_info(struct executor *exec, struct roped_device_info *out);
+
+/* All devices together. */
 void exec_usage(struct executor *exec, struct exec_usage *out);
+
+/* One device: 0 <= number < exec_n_devices(). */
+int exec_n_devices(const struct executor *exec);
+void exec_device_info(struct executor *exec, int number,
+                      struct roped_device_info *out);
+void exec_device_usage(struct executor *exec, int number,
+                       struct exec_device_usage *out);
+
+/* The number of the first device with this index of the backend's, or -1. */
+int exec_find_device(const struct executor *exec, uint64_t index);
 
 #endif

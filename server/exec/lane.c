@@ -1,10 +1,12 @@
 /*
  * lane.c - the steps of one job: regions, plan, table, place, upload, launch,
- * download, wait.
+ * download, wait. A job whose body was uploaded while it arrived runs on the
+ * queue of its stage, where its tensors are.
  *
- * DESIGN. Arenas share one budget. Between jobs a lane keeps at most its equal
- * share of it, so that a call of up to one share finds memory on any lane
- * unless larger calls run right then; a larger call takes what idle lanes keep.
+ * DESIGN. Arenas and stages share one budget. Between jobs a lane keeps at most
+ * its equal share of what stages may not take, so that a call of up to one
+ * share finds memory on any lane unless larger calls run right then; a larger
+ * call takes what idle lanes and idle stages keep.
  */
 #include "exec/lane.h"
 
@@ -24,24 +26,24 @@ uint64_t lane_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-enum roped_status lane_init(struct lane *lane, struct lane_shared *shared,
+enum roped_status lane_init(struct lane *lane, struct device *device,
                             struct roped_error *err)
 {
     memset(lane, 0, sizeof *lane);
-    lane->shared = shared;
-    return shared->api->queue_open(shared->backend, &lane->queue, err);
+    lane->device = device;
+    return device->api->queue_open(device->backend, &lane->queue, err);
 }
 
 void lane_fini(struct lane *lane)
 {
-    struct lane_shared *shared = lane->shared;
-    if (!shared)
+    struct device *device = lane->device;
+    if (!device)
         return;
     lane_release_arena(lane);
     if (lane->scratch)
-        shared->api->host_free(shared->backend, lane->scratch);
+        device->api->host_free(device->backend, lane->scratch);
     if (lane->queue)
-        shared->api->queue_close(lane->queue);
+        device->api->queue_close(lane->queue);
     memset(lane, 0, sizeof *lane);
 }
 
@@ -50,85 +52,73 @@ void lane_fini(struct lane *lane)
 static enum roped_status need_scratch(struct lane *lane, size_t bytes,
                                       struct roped_error *err)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     size_t wanted = 4096;
     if (bytes <= lane->scratch_bytes)
         return ROPED_OK;
     while (wanted < bytes)
         wanted *= 2;
     if (lane->scratch)
-        api->host_free(lane->shared->backend, lane->scratch);
+        api->host_free(lane->device->backend, lane->scratch);
     lane->scratch = NULL;
     lane->scratch_bytes = 0;
     enum roped_status status =
-        api->host_alloc(lane->shared->backend, wanted, &lane->scratch, err);
+        api->host_alloc(lane->device->backend, wanted, &lane->scratch, err);
     if (!status)
         lane->scratch_bytes = wanted;
     return status;
 }
 
-/* Adds bytes to the sum of all arenas unless that passes the budget. */
-static bool claim(struct lane_shared *shared, uint64_t bytes)
-{
-    uint64_t sum = atomic_load(&shared->arena_bytes);
-    do {
-        if (bytes > shared->device_bytes || sum > shared->device_bytes - bytes)
-            return false;
-    } while (
-        !atomic_compare_exchange_weak(&shared->arena_bytes, &sum, sum + bytes));
-    return true;
-}
-
 void lane_release_arena(struct lane *lane)
 {
-    struct lane_shared *shared = lane->shared;
+    struct device *device = lane->device;
     if (!lane->arena)
         return;
-    shared->api->device_free(shared->backend, lane->arena);
-    atomic_fetch_sub(&shared->arena_bytes, lane->arena_bytes);
+    device->api->device_free(device->backend, lane->arena);
+    device_release(device, lane->arena_bytes);
     lane->arena = NULL;
     lane->arena_bytes = 0;
 }
 
 /* Claims at least bytes, or with room for calls to come; 0: none to be had. */
-static uint64_t claim_arena(struct lane_shared *shared, uint64_t bytes)
+static uint64_t claim_arena(struct device *device, uint64_t bytes)
 {
     uint64_t wanted = 1 << 20;
     while (wanted < bytes)
         wanted *= 2;
-    if (wanted > shared->lane_bytes)
-        wanted = bytes > shared->lane_bytes ? bytes : shared->lane_bytes;
-    if (claim(shared, wanted))
+    if (wanted > device->lane_bytes)
+        wanted = bytes > device->lane_bytes ? bytes : device->lane_bytes;
+    if (device_claim(device, wanted))
         return wanted;
-    shared->reclaim(shared->reclaim_context);
-    return claim(shared, bytes) ? bytes : 0;
+    device->reclaim(device->reclaim_context);
+    return device_claim(device, bytes) ? bytes : 0;
 }
 
 static enum roped_status need_arena(struct lane *lane, uint64_t bytes,
                                     struct roped_error *err)
 {
-    struct lane_shared *shared = lane->shared;
+    struct device *device = lane->device;
     void *memory;
     if (bytes <= lane->arena_bytes)
         return ROPED_OK;
-    if (bytes > shared->device_bytes)
+    if (bytes > device->device_bytes)
         return roped_fail(err, ROPED_TOO_LARGE,
                           "a call needs %llu bytes of device memory, expected "
                           "at most %llu (device_bytes)",
                           (unsigned long long)bytes,
-                          (unsigned long long)shared->device_bytes);
+                          (unsigned long long)device->device_bytes);
     lane_release_arena(lane);
-    uint64_t claimed = claim_arena(shared, bytes);
+    uint64_t claimed = claim_arena(device, bytes);
     if (claimed == 0)
         return roped_fail(err, ROPED_BUSY,
                           "device memory is in use by other calls: %llu "
                           "bytes wanted, %llu allowed in all",
                           (unsigned long long)bytes,
-                          (unsigned long long)shared->device_bytes);
+                          (unsigned long long)device->device_bytes);
     enum roped_status status =
-        shared->api->device_alloc(shared->backend, claimed, &memory, err);
+        device->api->device_alloc(device->backend, claimed, &memory, err);
     if (status) {
-        atomic_fetch_sub(&shared->arena_bytes, claimed);
+        device_release(device, claimed);
         return status;
     }
     lane->arena = memory;
@@ -171,7 +161,7 @@ static void use_regions(struct lane *lane, struct exec_job *job)
 static enum roped_status read_index_values(struct lane *lane,
                                            struct exec_job *job)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     unsigned char *memory = job->values;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
@@ -207,13 +197,13 @@ static bool is_aligned(const struct roped_tensor *tensor, size_t alignment)
 static bool is_placed(const struct lane *lane, const struct roped_call *call,
                       int input)
 {
-    return lane->resident_in >> input & 1 ||
+    return (lane->resident_in | lane->staged_in) >> input & 1 ||
            call->op->in[input].flags & ROPED_UPDATED;
 }
 
 static bool is_output_placed(const struct lane *lane, int output)
 {
-    return lane->resident_out >> output & 1;
+    return (lane->resident_out | lane->staged_out) >> output & 1;
 }
 
 /* Can the device use this host memory where it is? What is of the request
@@ -269,10 +259,39 @@ static uint64_t mappable_bytes(const struct lane *lane,
  */
 static bool runs_in_place(const struct lane *lane, const struct exec_job *job)
 {
-    if (lane->shared->api->is_host)
+    if (lane->device->api->is_host || lane->stage)
         return false; /* decided tensor by tensor */
     return job->is_pinned &&
-           mappable_bytes(lane, job) <= lane->shared->mapped_bytes;
+           mappable_bytes(lane, job) <= lane->device->mapped_bytes;
+}
+
+/* Is the input in the stage, where a kernel can use it? An updated one takes
+ * its output along, unless that has to be elsewhere. */
+static void use_stage_for(struct lane *lane, const struct exec_job *job, int i)
+{
+    struct roped_call *call = &lane->call;
+    const struct roped_tensor *in = &job->call.in[i];
+    int output = roped_op_updates(call->op, i);
+    if (!roped_tensor_given(in) || lane->resident_in >> i & 1 ||
+        (output >= 0 && lane->resident_out >> output & 1))
+        return;
+    unsigned char *at =
+        stage_find(lane->stage, in->data, (uint64_t)roped_tensor_bytes(in));
+    if (!at || (uintptr_t)at % roped_dtype_bytes(in->dtype) != 0)
+        return;
+    call->in[i].data = at;
+    lane->staged_in |= 1u << i;
+    if (output < 0)
+        return;
+    call->out[output].data = at;
+    lane->staged_out |= 1u << output;
+}
+
+static void use_stage(struct lane *lane, const struct exec_job *job)
+{
+    lane->staged_in = lane->staged_out = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS && lane->stage; i++)
+        use_stage_for(lane, job, i);
 }
 
 /* Does this tensor need a place of its own? */
@@ -281,7 +300,7 @@ static bool needs_place(const struct lane *lane,
 {
     if (!roped_tensor_given(tensor) || roped_tensor_elements(tensor) == 0)
         return false;
-    return !lane->shared->api->is_host ||
+    return !lane->device->api->is_host ||
            !is_aligned(tensor, roped_dtype_bytes(tensor->dtype));
 }
 
@@ -311,12 +330,12 @@ static enum roped_status place(struct lane *lane, size_t aux_bytes,
                                struct roped_error *err)
 {
     struct roped_tensor *list[MAX_TENSORS];
-    bool has_aux = !lane->shared->api->is_host && aux_bytes > 0;
+    bool has_aux = !lane->device->api->is_host && aux_bytes > 0;
     uint64_t total = has_aux ? aux_bytes : 0, at = 0;
     int n = list_places(lane, list);
     for (int i = 0; i < n; i++)
         total += place_bytes(list[i]);
-    lane->has_copies = total > 0;
+    lane->has_copies = total > 0 || lane->staged_in;
     enum roped_status status = need_arena(lane, total, err);
     if (status)
         return status;
@@ -344,19 +363,20 @@ static void join_updated(struct roped_call *call)
 static enum roped_status mark(struct lane *lane, int at,
                               struct roped_error *err)
 {
-    if (!lane->has_copies || !lane->shared->api->mark)
+    if (!lane->has_copies || !lane->device->api->mark)
         return ROPED_OK;
-    return lane->shared->api->mark(lane->queue, at, err);
+    return lane->device->api->mark(lane->queue, at, err);
 }
 
 static enum roped_status upload(struct lane *lane, const struct exec_job *job,
                                 size_t aux_bytes, struct roped_error *err)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
         const struct roped_tensor *from = &job->call.in[i];
-        if (roped_tensor_given(from) && lane->call.in[i].data != from->data)
+        if (roped_tensor_given(from) && lane->call.in[i].data != from->data &&
+            !(lane->staged_in >> i & 1))
             status = api->upload(lane->queue, lane->call.in[i].data, from->data,
                                  (size_t)roped_tensor_bytes(from), err);
     }
@@ -369,7 +389,7 @@ static enum roped_status upload(struct lane *lane, const struct exec_job *job,
 static enum roped_status download(struct lane *lane, const struct exec_job *job,
                                   struct roped_error *err)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
         const struct roped_tensor *to = &job->call.out[i];
@@ -393,13 +413,16 @@ static uint64_t nanoseconds(double seconds)
 static void read_timing(struct lane *lane, struct exec_job *job,
                         uint64_t start_ns)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     if (!lane->has_copies || !api->mark) {
         job->timing.kernel_ns = lane_now_ns() - start_ns;
         return;
     }
     job->timing.h2d_ns = nanoseconds(
         api->seconds_between(lane->queue, MARK_START, MARK_UPLOADED));
+    if (lane->staged_in) /* of the body what came last: a call waits for it */
+        job->timing.h2d_ns += nanoseconds(
+            api->seconds_between(lane->queue, STAGE_MARK_LAST, STAGE_MARK_END));
     job->timing.kernel_ns = nanoseconds(
         api->seconds_between(lane->queue, MARK_UPLOADED, MARK_COMPUTED));
     job->timing.d2h_ns = nanoseconds(
@@ -409,7 +432,7 @@ static void read_timing(struct lane *lane, struct exec_job *job,
 static enum roped_status compute(struct lane *lane, struct exec_job *job,
                                  size_t aux_bytes)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     struct roped_error *err = &job->error;
     uint64_t start_ns = lane_now_ns();
     enum roped_status status = mark(lane, MARK_START, err);
@@ -451,13 +474,14 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     if (!status)
         status = roped_call_plan(&job->call, err);
     if (!status && job->call.table.wanted)
-        status = tables_use(lane->shared->tables, lane->queue, &job->call.table,
-                            table, err);
+        status = resident_use(lane->device->resident, lane->queue,
+                              &job->call.table, table, err);
     job->timing.plan_ns = lane_now_ns() - start_ns;
     if (status)
         return status;
     lane->call = job->call;
     lane->has_copies = false;
+    use_stage(lane, job);
     if (!runs_in_place(lane, job))
         status = place(lane, aux_bytes, err);
     if (status)
@@ -469,7 +493,7 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
 
 static enum roped_status move_bytes(struct lane *lane, struct exec_job *job)
 {
-    const struct roped_backend_api *api = lane->shared->api;
+    const struct roped_backend_api *api = lane->device->api;
     const struct exec_transfer *transfer = &job->transfer;
     unsigned char *data = region_data(transfer->region);
     size_t bytes = (size_t)transfer->bytes;
@@ -494,15 +518,59 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
     uint64_t start_ns = lane_now_ns();
     enum roped_status status = move_bytes(lane, job);
     enum roped_status waited =
-        lane->shared->api->wait(lane->queue, status ? NULL : &job->error);
+        lane->device->api->wait(lane->queue, status ? NULL : &job->error);
     uint64_t ns = lane_now_ns() - start_ns;
     *(job->work == EXEC_LOAD ? &job->timing.d2h_ns : &job->timing.h2d_ns) = ns;
     return status ? status : waited;
 }
 
-void lane_run(struct lane *lane, struct exec_job *job)
+/* What a job does on the lane's queue. */
+static enum roped_status run_work(struct lane *lane, struct exec_job *job)
 {
     struct resident_table *table = NULL;
+    enum roped_status status;
+    switch (job->work) {
+    case EXEC_CALL:
+        status = run_steps(lane, job, &table);
+        resident_unuse(lane->device->resident, table);
+        return status;
+    case EXEC_TASK:
+        return job->task(job);
+    case EXEC_STORE:
+    case EXEC_LOAD:
+    case EXEC_CLEAR:
+        break;
+    }
+    return transfer(lane, job);
+}
+
+/* On the queue of its stage, if it has one: behind the copies. */
+static enum roped_status run_staged(struct lane *lane, struct exec_job *job)
+{
+    struct roped_queue *own = lane->queue;
+    if (!job->stage)
+        return run_work(lane, job);
+    lane->stage = job->stage;
+    lane->queue = job->stage->queue;
+    enum roped_status status = run_work(lane, job);
+    lane->queue = own;
+    lane->stage = NULL;
+    return status;
+}
+
+/* A call that was refused has not waited for the copies of its body. */
+static void end_stage(struct exec_job *job)
+{
+    if (!job->stage)
+        return;
+    enum roped_status status =
+        stage_wait(job->stage, job->status ? NULL : &job->error);
+    if (!job->status)
+        job->status = status;
+}
+
+void lane_run(struct lane *lane, struct exec_job *job)
+{
     uint64_t now = lane_now_ns();
     job->timing.queue_ns = now - job->accepted_ns;
     if (atomic_load(&job->is_canceled) || (job->is_gone && job->is_gone(job)))
@@ -512,15 +580,14 @@ void lane_run(struct lane *lane, struct exec_job *job)
         job->status = roped_fail(&job->error, ROPED_DEADLINE,
                                  "the call waited %.3f s for a lane",
                                  (double)job->timing.queue_ns * 1e-9);
-    else if (job->work == EXEC_CALL)
-        job->status = run_steps(lane, job, &table);
-    else if (job->work == EXEC_TASK)
-        job->status = job->task(job);
     else
-        job->status = transfer(lane, job);
+        job->status = run_staged(lane, job);
+    end_stage(job);
     if (job->status == ROPED_DEVICE)
-        atomic_fetch_add(&lane->shared->device_errors, 1);
-    tables_unuse(lane->shared->tables, table);
-    if (lane->arena_bytes > lane->shared->lane_bytes)
+        atomic_fetch_add(&lane->device->errors, 1);
+    if (lane->arena_bytes > lane->device->lane_bytes)
         lane_release_arena(lane);
+    atomic_fetch_add_explicit(&lane->device->jobs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->device->busy_ns, lane_now_ns() - now,
+                              memory_order_relaxed);
 }

@@ -5,27 +5,12 @@
 #ifndef ROPED_EXEC_LANE_H
 #define ROPED_EXEC_LANE_H
 
+#include "exec/device.h"
 #include "exec/executor.h"
-
-#include <stdatomic.h>
-
-/* What the lanes of one executor share. */
-struct lane_shared {
-    const struct roped_backend_api *api;
-    struct roped_backend *backend;
-    struct tables *tables;
-    uint64_t device_bytes; /* arenas of all lanes together */
-    uint64_t lane_bytes;   /* what a lane keeps of them after a job */
-    uint64_t mapped_bytes;
-    /* Frees the arenas of lanes that are idle. */
-    void (*reclaim)(void *context);
-    void *reclaim_context;
-    atomic_uint_least64_t arena_bytes;
-    atomic_uint_least64_t device_errors;
-};
+#include "exec/stage.h"
 
 struct lane {
-    struct lane_shared *shared;
+    struct device *device;
     struct roped_queue *queue;
     unsigned char *arena; /* device memory */
     uint64_t arena_bytes;
@@ -33,12 +18,13 @@ struct lane {
     size_t scratch_bytes;
     struct roped_call call;             /* the job's, with device pointers */
     bool has_copies;                    /* this job's: marks were set */
+    struct stage *stage;                /* this job's, or NULL */
+    uint32_t staged_in, staged_out;     /* bit i: there, nothing to upload */
     uint32_t resident_in, resident_out; /* bit i: already on the device */
 };
 
-ROPED_MUST_CHECK enum roped_status lane_init(struct lane *lane,
-                                             struct lane_shared *shared,
-                                             struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+lane_init(struct lane *lane, struct device *device, struct roped_error *err);
 void lane_fini(struct lane *lane);
 
 /* Frees the arena. The lane must be idle, or the calling thread's own. */

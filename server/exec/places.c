@@ -135,6 +135,59 @@ static enum roped_status check_output(const struct exec_job *job, int output,
     return ROPED_OK;
 }
 
+/* ------------------------------------------------------------------ device */
+
+static int device_of(const struct exec_place *place)
+{
+    return place->region ? region_info(place->region)->device
+                         : REGION_ANY_DEVICE;
+}
+
+/* The i-th of all tensors of a call, inputs first. */
+static struct span any_span(const struct exec_job *job, int i)
+{
+    return i < ROPED_MAX_INPUTS ? input_span(job, i)
+                                : output_span(job, i - ROPED_MAX_INPUTS);
+}
+
+static enum roped_status check_devices(const struct exec_job *job,
+                                       struct roped_error *err)
+{
+    enum { N_TENSORS = ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS };
+    int first = -1;
+    for (int i = 0; i < N_TENSORS; i++) {
+        struct span span = any_span(job, i);
+        if (device_of(span.place) == REGION_ANY_DEVICE)
+            continue;
+        first = first < 0 ? i : first;
+        struct span other = any_span(job, first);
+        if (device_of(span.place) == device_of(other.place))
+            continue;
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': in region '%s' of device %d, but tensor '%s' is in "
+            "region '%s' of device %d, expected one device (PUT with device=N)",
+            span.name, region_info(span.place->region)->name,
+            device_of(span.place), other.name,
+            region_info(other.place->region)->name, device_of(other.place));
+    }
+    return ROPED_OK;
+}
+
+int places_device(const struct exec_job *job)
+{
+    int device = REGION_ANY_DEVICE;
+    if (job->work == EXEC_TASK)
+        return device;
+    if (job->work != EXEC_CALL)
+        return region_info(job->transfer.region)->device;
+    for (int i = 0; i < ROPED_MAX_INPUTS && device < 0; i++)
+        device = device_of(&job->in[i]);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && device < 0; i++)
+        device = device_of(&job->out[i]);
+    return device;
+}
+
 /* -------------------------------------------------------------------- all */
 
 enum roped_status places_check(struct exec_job *job, struct regions *regions,
@@ -161,7 +214,7 @@ enum roped_status places_check(struct exec_job *job, struct regions *regions,
         if (!status)
             status = check_output(job, i, err);
     }
-    return status;
+    return status ? status : check_devices(job, err);
 }
 
 bool places_is_value(const struct exec_job *job, int input)

@@ -16,7 +16,8 @@
  *    multiple of its element size;
  *  - what is written overlaps what else the call reads or writes, other than
  *    an output in the very place of the input whose memory it may share;
- *  - the output of an updated input is in another region or place than it.
+ *  - the output of an updated input is in another region or place than it;
+ *  - tensors are in the memory of different devices.
  */
 ROPED_MUST_CHECK enum roped_status places_check(struct exec_job *job,
                                                 struct regions *regions,
@@ -34,6 +35,9 @@ uint64_t places_value_bytes(const struct exec_job *job);
 /* Before the job uses its regions and after: is their memory still there? */
 ROPED_MUST_CHECK enum roped_status
 places_check_memory(const struct exec_job *job, struct roped_error *err);
+
+/* Number of the device whose memory a checked job uses, or -1: any will do. */
+int places_device(const struct exec_job *job);
 
 /* Bytes that a job moves: an updated tensor in a region counts nothing, and
  * nobody knows of a task. */

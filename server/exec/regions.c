@@ -20,15 +20,23 @@ struct region {
     struct region *next;
 };
 
+/* What the regions know of a device. */
+struct holder {
+    struct roped_backend *backend;
+    uint64_t bytes; /* of resident regions; guarded by lock */
+};
+
 struct regions {
     const struct roped_backend_api *api;
-    struct roped_backend *backend;
-    uint64_t budget_bytes;
+    uint64_t budget_bytes; /* of each device */
 
     pthread_mutex_t lock;  /* guards the following, and references */
     struct region *listed; /* in name order */
     int n[REGION_KINDS];
     uint64_t bytes[REGION_KINDS];
+
+    int n_devices;
+    struct holder device[]; /* n_devices of them */
 };
 
 const char *region_kind_name(enum region_kind kind)
@@ -39,39 +47,53 @@ const char *region_kind_name(enum region_kind kind)
 }
 
 enum roped_status regions_open(const struct roped_backend_api *api,
-                               struct roped_backend *backend,
-                               uint64_t budget_bytes, struct regions **out,
-                               struct roped_error *err)
+                               struct roped_backend *const *backends,
+                               int n_devices, uint64_t budget_bytes,
+                               struct regions **out, struct roped_error *err)
 {
-    struct regions *regions = calloc(1, sizeof *regions);
+    struct regions *regions =
+        calloc(1, sizeof *regions + (size_t)n_devices * sizeof(struct holder));
     if (!regions)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
     regions->api = api;
-    regions->backend = backend;
+    regions->n_devices = n_devices;
+    for (int i = 0; i < n_devices; i++)
+        regions->device[i].backend = backends[i];
     regions->budget_bytes = budget_bytes;
     pthread_mutex_init(&regions->lock, NULL);
     *out = regions;
     return ROPED_OK;
 }
 
+/* Any device page-locks host memory for all of them. */
+static struct roped_backend *backend_of(const struct regions *regions,
+                                        const struct region *region)
+{
+    int device = region->info.device;
+    return regions->device[device == REGION_ANY_DEVICE ? 0 : device].backend;
+}
+
 /* Nobody holds it any more. */
 static void destroy(struct regions *regions, struct region *region)
 {
+    struct roped_backend *backend = backend_of(regions, region);
     switch (region->info.kind) {
     case REGION_RESIDENT:
-        regions->api->device_free(regions->backend, region->data);
+        regions->api->device_free(backend, region->data);
         break;
     case REGION_SYSTEM:
-        client_memory_close(regions->api, regions->backend, &region->client);
+        client_memory_close(regions->api, backend, &region->client);
         break;
     case REGION_CUDA:
-        regions->api->foreign_close(regions->backend, region->data);
+        regions->api->foreign_close(backend, region->data);
         break;
     case REGION_KINDS:
         break;
     }
     pthread_mutex_lock(&regions->lock);
     regions->bytes[region->info.kind] -= region->info.bytes;
+    if (region->info.kind == REGION_RESIDENT)
+        regions->device[region->info.device].bytes -= region->info.bytes;
     pthread_mutex_unlock(&regions->lock);
     free(region);
 }
@@ -91,30 +113,61 @@ void regions_close(struct regions *regions)
 
 /* ----------------------------------------------------------------- create */
 
+/* Under lock: the device with the most room for regions. */
+static int emptiest(const struct regions *regions)
+{
+    int best = 0;
+    for (int i = 1; i < regions->n_devices; i++)
+        if (regions->device[i].bytes < regions->device[best].bytes)
+            best = i;
+    return best;
+}
+
+static enum roped_status check_claim(const struct regions *regions,
+                                     const struct region_info *info,
+                                     struct roped_error *err)
+{
+    if (info->device < REGION_ANY_DEVICE || info->device >= regions->n_devices)
+        return roped_fail(err, ROPED_INVALID,
+                          "region '%s': device %d, expected 0 <= device < %d",
+                          info->name, info->device, regions->n_devices);
+    if (info->bytes <= regions->budget_bytes)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_TOO_LARGE,
+                      "region '%s': %llu bytes, expected at most %llu "
+                      "(region_memory)",
+                      info->name, (unsigned long long)info->bytes,
+                      (unsigned long long)regions->budget_bytes);
+}
+
+/* Chooses the device, where that is left open, and claims of its budget. */
 static enum roped_status claim(struct regions *regions,
-                               const struct region_info *info,
+                               struct region_info *info,
                                struct roped_error *err)
 {
-    if (info->bytes > regions->budget_bytes)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "region '%s': %llu bytes, expected at most %llu "
-                          "(region_memory)",
-                          info->name, (unsigned long long)info->bytes,
-                          (unsigned long long)regions->budget_bytes);
+    enum roped_status status = check_claim(regions, info, err);
+    if (status)
+        return status;
     pthread_mutex_lock(&regions->lock);
-    uint64_t left = regions->budget_bytes - regions->bytes[REGION_RESIDENT];
+    if (info->device == REGION_ANY_DEVICE)
+        info->device = emptiest(regions);
+    struct holder *device = &regions->device[info->device];
+    uint64_t left = regions->budget_bytes - device->bytes;
     bool has_room = info->bytes <= left;
-    if (has_room)
+    if (has_room) {
+        device->bytes += info->bytes;
         regions->bytes[REGION_RESIDENT] += info->bytes;
+    }
     pthread_mutex_unlock(&regions->lock);
     if (has_room)
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,
                       "region '%s': %llu bytes, expected at most the %llu that "
-                      "other regions leave of %llu (region_memory); DELETE one",
+                      "other regions leave of %llu on device %d "
+                      "(region_memory); DELETE one",
                       info->name, (unsigned long long)info->bytes,
                       (unsigned long long)left,
-                      (unsigned long long)regions->budget_bytes);
+                      (unsigned long long)regions->budget_bytes, info->device);
 }
 
 enum roped_status regions_create(struct regions *regions,
@@ -126,17 +179,17 @@ enum roped_status regions_create(struct regions *regions,
     if (!region)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
                           info->name);
-    enum roped_status status = claim(regions, info, err);
+    region->info = *info;
+    region->info.kind = REGION_RESIDENT;
+    enum roped_status status = claim(regions, &region->info, err);
     if (status) {
         free(region);
         return status;
     }
-    region->info = *info;
-    region->info.kind = REGION_RESIDENT;
     region->is_device = !regions->api->is_host;
     region->references = 1;
-    status = regions->api->device_alloc(regions->backend, (size_t)info->bytes,
-                                        &data, err);
+    status = regions->api->device_alloc(backend_of(regions, region),
+                                        (size_t)info->bytes, &data, err);
     if (!status)
         region->data = data;
     if (status)
@@ -184,20 +237,23 @@ enum roped_status regions_map(struct regions *regions,
     *out = NULL;
     if (!region)
         return ROPED_NO_MEMORY;
+    region->info.device = REGION_ANY_DEVICE;
     enum roped_status status = client_memory_open(
-        regions->api, regions->backend, info->name, info->key, info->offset,
-        info->bytes, &region->client, err);
+        regions->api, backend_of(regions, region), info->name, info->key,
+        info->offset, info->bytes, &region->client, err);
     region->data = region->client.data;
     return finish(regions, region, status, out);
 }
 
 /* What the driver says about a handle, in the phrase that v2 clients know. */
 static enum roped_status open_handle(struct regions *regions,
-                                     const struct region_info *info,
-                                     void **data, struct roped_error *err)
+                                     const struct region *region, void **data,
+                                     struct roped_error *err)
 {
     struct roped_error why;
     uint64_t bytes;
+    const struct region_info *info = &region->info;
+    struct roped_backend *backend = backend_of(regions, region);
     const struct roped_backend_api *api = regions->api;
     if (!api->foreign_open)
         return roped_fail(err, ROPED_UNSUPPORTED,
@@ -205,7 +261,7 @@ static enum roped_status open_handle(struct regions *regions,
                           "GPUs not supported by the %s backend",
                           info->name, api->name);
     enum roped_status status =
-        api->foreign_open(regions->backend, info->handle, data, &bytes, &why);
+        api->foreign_open(backend, info->handle, data, &bytes, &why);
     if (status)
         return roped_fail(
             err, status == ROPED_NO_MEMORY ? status : ROPED_INVALID,
@@ -213,7 +269,7 @@ static enum roped_status open_handle(struct regions *regions,
             info->name, why.text);
     if (info->bytes <= bytes && info->bytes > 0)
         return ROPED_OK;
-    api->foreign_close(regions->backend, *data);
+    api->foreign_close(backend, *data);
     return roped_fail(err, ROPED_INVALID,
                       "failed to register shared memory region '%s': invalid "
                       "args: byte_size is %llu, expected 1 to %llu",
@@ -230,7 +286,7 @@ enum roped_status regions_import(struct regions *regions,
     *out = NULL;
     if (!region)
         return ROPED_NO_MEMORY;
-    enum roped_status status = open_handle(regions, info, &data, err);
+    enum roped_status status = open_handle(regions, region, &data, err);
     region->data = data;
     region->is_device = !regions->api->is_host;
     return finish(regions, region, status, out);
@@ -474,6 +530,14 @@ void regions_usage(struct regions *regions, struct regions_usage *out)
         out->n[kind] = regions->n[kind];
         out->bytes[kind] = regions->bytes[kind];
     }
-    out->budget_bytes = regions->budget_bytes;
+    out->budget_bytes = regions->budget_bytes * (uint64_t)regions->n_devices;
     pthread_mutex_unlock(&regions->lock);
+}
+
+uint64_t regions_device_bytes(struct regions *regions, int device)
+{
+    pthread_mutex_lock(&regions->lock);
+    uint64_t bytes = regions->device[device].bytes;
+    pthread_mutex_unlock(&regions->lock);
+    return bytes;
 }

@@ -26,6 +26,8 @@
 struct regions;
 struct region; /* reference-counted */
 
+enum { REGION_ANY_DEVICE = -1 };
+
 enum region_kind {
     REGION_RESIDENT, /* device memory of the server */
     REGION_SYSTEM,   /* POSIX shared memory of a client */
@@ -42,30 +44,36 @@ struct region_info {
     char tensor_name[ROPED_NAME_BYTES];
     char key[CLIENT_KEY_BYTES]; /* REGION_SYSTEM: of shm_open */
     uint64_t offset;            /* REGION_SYSTEM: of the region in it */
-    int device;                 /* REGION_CUDA */
+    int device_id;              /* REGION_CUDA: what its client calls it */
+    int device; /* number of the one that has the memory; REGION_ANY_DEVICE:
+                   of the host, or before a resident one is created */
     unsigned char handle[ROPED_FOREIGN_HANDLE_BYTES]; /* REGION_CUDA */
 };
 
 struct regions_usage {
     int n[REGION_KINDS];          /* listed */
     uint64_t bytes[REGION_KINDS]; /* held, forgotten ones in use included */
-    uint64_t budget_bytes;        /* of REGION_RESIDENT */
+    uint64_t budget_bytes;        /* of REGION_RESIDENT, all devices */
 };
 
 /* "resident": the kind in JSON and metric labels; static memory. */
 const char *region_kind_name(enum region_kind kind);
 
-/* budget_bytes bounds the sum of resident regions. */
+/* budget_bytes bounds the sum of resident regions on each of the devices,
+ * whose number is their place in backends (copied). */
 ROPED_MUST_CHECK enum roped_status
-regions_open(const struct roped_backend_api *api, struct roped_backend *backend,
+regions_open(const struct roped_backend_api *api,
+             struct roped_backend *const *backends, int n_devices,
              uint64_t budget_bytes, struct regions **out,
              struct roped_error *err);
 void regions_close(struct regions *regions);
 
 /*
- * Allocates device memory for a new region, whose contents are undefined. The
+ * Allocates memory of info->device for a new region, whose contents are
+ * undefined; REGION_ANY_DEVICE is the one with the most left of its budget. The
  * caller holds its only reference and nobody finds it before it is published.
- * ROPED_TOO_LARGE: more than the budget; ROPED_BUSY: than what is left of it.
+ * ROPED_INVALID: no such device; ROPED_TOO_LARGE: more than the budget;
+ * ROPED_BUSY: than what is left of it.
  */
 ROPED_MUST_CHECK enum roped_status
 regions_create(struct regions *regions, const struct region_info *info,
@@ -81,8 +89,8 @@ ROPED_MUST_CHECK enum roped_status regions_map(struct regions *regions,
                                                struct roped_error *err);
 
 /*
- * The same for the device memory that info->handle names. The client keeps it:
- * it must not free it before the region is forgotten and unused.
+ * The same for the memory of info->device that info->handle names. The client
+ * keeps it: it must not free it before the region is forgotten and unused.
  * ROPED_UNSUPPORTED where the backend has no such thing.
  */
 ROPED_MUST_CHECK enum roped_status
@@ -143,5 +151,8 @@ void regions_each(struct regions *regions,
                   void *context);
 
 void regions_usage(struct regions *regions, struct regions_usage *out);
+
+/* Memory of resident regions on one device, forgotten ones in use included. */
+uint64_t regions_device_bytes(struct regions *regions, int device);
 
 #endif

@@ -1,21 +1,20 @@
 /*
- * tables.h - rotary tables: named ones (PUT by a client, kept until DELETE)
- * and the resident cos/sin memory behind them and behind inline parameters,
- * keyed by the angles' numbers, least recently used out first.
+ * tables.h - named rotary tables: PUT by a client, kept until DELETE. One
+ * namespace for all devices; the cos/sin memory behind them is each device's
+ * own (resident.h).
  */
 #ifndef ROPED_EXEC_TABLES_H
 #define ROPED_EXEC_TABLES_H
 
-#include <roped/backend.h>
+#include "exec/resident.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct tables;
-struct table_entry;    /* a named set, reference-counted */
-struct resident_table; /* device memory, reference-counted */
+struct table_entry; /* a named set, reference-counted */
 
+/* Resident tables of all devices together. */
 struct tables_usage {
     int n_named;
     int n_resident;
@@ -23,11 +22,11 @@ struct tables_usage {
     uint64_t hits, builds, evictions;
 };
 
-/* budget_bytes bounds resident memory, table_bytes one table's share of it. */
-ROPED_MUST_CHECK enum roped_status
-tables_open(const struct roped_backend_api *api, struct roped_backend *backend,
-            size_t budget_bytes, size_t table_bytes, struct tables **out,
-            struct roped_error *err);
+/* resident: of each device; the array and what it holds outlive the tables. */
+ROPED_MUST_CHECK enum roped_status tables_open(struct resident *const *resident,
+                                               int n_devices,
+                                               struct tables **out,
+                                               struct roped_error *err);
 void tables_close(struct tables *tables);
 
 /* Stores a copy of set under its name, replacing one of the same name:
@@ -49,26 +48,12 @@ ROPED_MUST_CHECK enum roped_status tables_take(struct tables *tables,
 const struct roped_angle_set *tables_set(const struct table_entry *entry);
 void tables_give(struct tables *tables, struct table_entry *entry);
 
-/* Calls visit for every named set, in name order, under the lock. */
+/* Calls visit for every named set, in name order, under the lock, with what it
+ * takes on all devices. */
 void tables_each(struct tables *tables,
                  void (*visit)(void *context, const struct roped_angle_set *set,
                                uint64_t resident_bytes),
                  void *context);
-
-/*
- * Finds or builds (on queue) resident memory for use->angles with at least
- * use->rows rows, and sets use->data. *out is the reference to give back
- * after the call has finished, or NULL with use->data NULL where the table
- * does not fit its budget: the launch then computes the angles on the fly
- * (ROPED_TOO_LARGE instead if use->required). Never blocks on the device
- * longer than a build.
- */
-ROPED_MUST_CHECK enum roped_status tables_use(struct tables *tables,
-                                              struct roped_queue *queue,
-                                              struct roped_table_use *use,
-                                              struct resident_table **out,
-                                              struct roped_error *err);
-void tables_unuse(struct tables *tables, struct resident_table *table);
 
 void tables_usage(struct tables *tables, struct tables_usage *out);
 

@@ -5,10 +5,12 @@
  * soon as its header is there; so is a region's tensor. Chunked and compressed
  * bodies say how long they are at their end only: their block grows, and the
  * call is checked then. Either way the header ends at a multiple of
- * DATA_ALIGNMENT in the block.
+ * DATA_ALIGNMENT in the block. A large body of a call goes on to the device
+ * from there as it arrives.
  */
 #include "http/daemon_internal.h"
 #include "http/handlers.h"
+#include "wire/demo.h"
 #include "wire/inflate.h"
 #include "wire/safetensors.h"
 
@@ -201,6 +203,16 @@ static enum roped_status decode(struct request *request)
     return request->op ? call_decode(request) : region_decode(request);
 }
 
+/* The rest of the body of a call may go on to the device as it arrives. */
+static void open_stage(struct request *request)
+{
+    if (request->op && request->body.is_pinned && !demo_is(request->op))
+        exec_stage_open(request->daemon->exec, &request->job,
+                        request->body.start,
+                        request->body_at + request->header_bytes,
+                        request->body_at + request->content_length);
+}
+
 enum roped_status body_receive(struct request *request, const char *data,
                                size_t bytes)
 {
@@ -215,8 +227,13 @@ enum roped_status body_receive(struct request *request, const char *data,
     bool is_complete =
         request->header_bytes > 0 && request->received >= request->header_bytes;
     if (!status && has_header(request) && is_complete && !request->is_decoded &&
-        !request->is_open_ended)
+        !request->is_open_ended) {
         status = decode(request);
+        if (!status)
+            open_stage(request);
+    }
+    if (!status)
+        exec_stage_advance(&request->job, request->body_at + request->received);
     return status;
 }
 

@@ -12,6 +12,7 @@
 #include "wire/region_refs.h"
 #include "wire/safetensors.h"
 
+#include <limits.h>
 #include <string.h>
 
 static struct regions *regions_of(const struct request *request)
@@ -28,6 +29,8 @@ static void write_region(struct buffer *buffer, const struct region_info *info)
     buffer_printf(buffer, ",\"kind\":\"%s\",\"bytes\":%llu",
                   region_kind_name(info->kind),
                   (unsigned long long)info->bytes);
+    if (info->device != REGION_ANY_DEVICE)
+        buffer_printf(buffer, ",\"device\":%d", info->device);
     if (roped_tensor_given(&info->tensor)) {
         buffer_text(buffer, ",\"tensor\":");
         buffer_json_string(buffer, info->tensor_name);
@@ -73,7 +76,7 @@ struct reading {
     struct request *request;
     enum roped_status status;
     struct region_info info;
-    bool has_bytes, has_shape;
+    bool has_bytes, has_shape, has_device;
     int n_tensors;
 };
 
@@ -89,6 +92,13 @@ static enum roped_status read_param(struct reading *reading, const char *name,
 {
     struct region_info *info = &reading->info;
     struct roped_error *err = &reading->request->error;
+    uint64_t device;
+    if (strcmp(name, "device") == 0 && !reading->has_device &&
+        region_refs_read_size(value, &device)) {
+        reading->has_device = true; /* its range is checked with the claim */
+        info->device = device < INT_MAX ? (int)device : INT_MAX;
+        return ROPED_OK;
+    }
     if (strcmp(name, "bytes") == 0 && !reading->has_bytes &&
         region_refs_read_size(value, &info->bytes)) {
         reading->has_bytes = true;
@@ -105,7 +115,8 @@ static enum roped_status read_param(struct reading *reading, const char *name,
     }
     return roped_fail(err, ROPED_INVALID,
                       "parameter '%.32s': '%.32s', expected bytes=N, or dtype "
-                      "(like BF16) and shape (like 4096,128), each once",
+                      "(like BF16) and shape (like 4096,128), or device=N, "
+                      "each once",
                       name, value);
 }
 
@@ -183,7 +194,8 @@ static enum roped_status read_size(struct reading *reading)
 
 enum roped_status region_decode(struct request *request)
 {
-    struct reading reading = {.request = request};
+    struct reading reading = {.request = request,
+                              .info.device = REGION_ANY_DEVICE};
     if (!is_region_name(request->match.capture))
         return roped_fail(&request->error, ROPED_INVALID,
                           "region names are letters, digits, '.', '_' and '-'");

@@ -9,6 +9,7 @@
 #include "http/reply.h"
 #include "wire/kserve_region.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The one region that a path names; the others have only a kind. */
@@ -57,7 +58,7 @@ static void list_region(void *context, const struct region_info *info)
         buffer_printf(buffer, ",\"offset\":%llu",
                       (unsigned long long)info->offset);
     } else {
-        buffer_printf(buffer, ",\"device_id\":%d", info->device);
+        buffer_printf(buffer, ",\"device_id\":%d", info->device_id);
     }
     buffer_printf(buffer, ",\"byte_size\":%llu}",
                   (unsigned long long)info->bytes);
@@ -145,28 +146,52 @@ static enum roped_status register_system(struct exec_job *job)
     return status;
 }
 
+/* "0, 1": the device_ids that clients may send. */
+static void list_devices(struct executor *exec, char *out, size_t bytes)
+{
+    size_t at = 0;
+    struct exec_device_usage usage;
+    out[0] = '\0';
+    for (int i = 0; i < exec_n_devices(exec) && at < bytes; i++) {
+        exec_device_usage(exec, i, &usage);
+        if (exec_find_device(exec, (uint64_t)usage.index) == i)
+            at += (size_t)snprintf(out + at, bytes - at, "%s%d", i ? ", " : "",
+                                   usage.index);
+    }
+}
+
+static enum roped_status find_device(struct request *request, uint64_t id,
+                                     struct region_info *info,
+                                     struct roped_error *err)
+{
+    struct executor *exec = request->daemon->exec;
+    char known[128];
+    info->device = exec_find_device(exec, id);
+    if (info->device >= 0) {
+        info->device_id = (int)id;
+        return ROPED_OK;
+    }
+    list_devices(exec, known, sizeof known);
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to register shared memory region '%s': invalid "
+                      "args: device_id is %llu, expected %s",
+                      info->name, (unsigned long long)id, known);
+}
+
 static enum roped_status read_cuda(struct request *request,
                                    struct region_info *info,
                                    struct roped_error *err)
 {
     struct kserve_cuda_memory sent;
-    int64_t device = request->daemon->config->device;
     memcpy(info->name, request->match.capture, sizeof info->name);
     enum roped_status status =
         kserve_read_cuda_memory((const char *)request->body.start,
                                 (size_t)request->received, &sent, err);
     if (status)
         return status;
-    if (sent.device != (uint64_t)device)
-        return roped_fail(err, ROPED_INVALID,
-                          "failed to register shared memory region '%s': "
-                          "invalid args: device_id is %llu, expected %lld",
-                          info->name, (unsigned long long)sent.device,
-                          (long long)device);
     memcpy(info->handle, sent.handle, sizeof info->handle);
-    info->device = (int)device;
     info->bytes = sent.bytes;
-    return ROPED_OK;
+    return find_device(request, sent.device, info, err);
 }
 
 static enum roped_status register_cuda(struct exec_job *job)

@@ -18,6 +18,9 @@ route_handler_fn handle_config, handle_stats, handle_stats_all, handle_index;
 /* The model of the path; false with the 404 that v2 clients match on queued. */
 bool find_model(struct request *request, struct model *out);
 
+/* handle_devices.c */
+route_handler_fn handle_devices;
+
 /* handle_settings.c */
 route_handler_fn handle_log_get, handle_log_post;
 route_handler_fn handle_trace_get, handle_trace_post;

@@ -56,6 +56,7 @@ void request_free(struct request *request)
     struct daemon *daemon = request->daemon;
     struct memory_pool *pool = exec_memory(daemon->exec);
     inflater_free(request->inflater);
+    exec_stage_abandon(daemon->exec, &request->job, &request->body);
     memory_give(pool, &request->body);
     memory_give(pool, &request->json);
     memory_give(pool, &request->values);

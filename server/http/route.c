@@ -17,6 +17,7 @@ static const struct route routes[] = {
     {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics},
     {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi},
     {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all},
+    {"GET",    "/v1/devices",                    ROUTE_BODY_IGNORED, false, handle_devices},
     {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables},
     {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
     {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},

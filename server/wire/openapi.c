@@ -185,6 +185,7 @@ static const struct route routes[] = {
         {"get", "one named table", "200", CONTENT_OF("Table")},
         {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
         {"delete", "forget a table", "200", JSON_CONTENT}}},
+    {"/v1/devices", NULL, {{"get", "the devices that calls run on, and what each has done", "200", CONTENT_OF("Devices")}}},
     {"/v1/regions", NULL, {{"get", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
     {"/v1/regions/{name}", "name", {
         {"get", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
@@ -253,7 +254,11 @@ static void write_region_query(struct buffer *buffer)
     buffer_text(buffer, "{\"type\":\"string\"}}");
     write_query_parameter(buffer, ",", "shape",
                           "no body: dims of the zeros, like 4096,128");
-    buffer_text(buffer, "{\"type\":\"string\"}}],");
+    buffer_text(buffer, "{\"type\":\"string\"}}");
+    write_query_parameter(buffer, ",", "device",
+                          "number of the device that has it; else the one with "
+                          "the most room");
+    buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}],");
 }
 
 static void write_operation(struct buffer *buffer,

@@ -76,7 +76,14 @@ static const struct {
     {"Tables", OBJECT("'tables'", "'tables':" ARRAY(REF("Table")))},
     {"Region", OBJECT("'name','kind','bytes'",
         "'name':" STRING ",'kind':{'enum':['resident','system','cuda']},'bytes':" COUNT
-        ",'tensor':" STRING ",'dtype':" STRING ",'shape':" ARRAY(COUNT))},
+        ",'device':" COUNT ",'tensor':" STRING ",'dtype':" STRING ",'shape':" ARRAY(COUNT))},
+    {"Devices", OBJECT("'backend','devices'",
+        "'backend':" STRING ",'devices':" ARRAY(REF("Device")))},
+    {"Device", OBJECT("'device','index','name','healthy','lanes'",
+        "'device':" COUNT ",'index':" COUNT ",'name':" STRING ",'detail':" STRING ",'uuid':" STRING
+        ",'healthy':" BOOLEAN ",'memory_bytes':" COUNT ",'lanes':" COUNT ",'lanes_busy':" COUNT
+        ",'arena_bytes':" COUNT ",'device_bytes':" COUNT ",'region_bytes':" COUNT ",'region_memory':" COUNT
+        ",'jobs':" COUNT ",'errors':" COUNT ",'busy_seconds':{'type':'number'}")},
     {"Regions", OBJECT("'region_memory','used','regions'",
         "'region_memory':" COUNT ",'used':" COUNT ",'regions':" ARRAY(REF("Region")))},
     {"SystemMemory", OBJECT("'key','byte_size'",

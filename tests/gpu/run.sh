@@ -5,11 +5,13 @@
 # makes one that travels. Parts, all
 # by default:
 #   kernels    every operator on the device against float64
-#   http       the daemon with --backend cuda: golden, negative, service tests
+#   http       the daemon with --backend cuda: golden, negative, service tests;
+#              64 MiB that is uploaded while it arrives
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
 #   bench      bench_ops: device time beside a copy of the same bytes
 #   examples   libroped_kernels.so in another process; with PyTorch where it is
-#   service    latency and throughput of small and 64 MiB calls over HTTP
+#   service    latency and throughput of small and 64 MiB calls over HTTP, with
+#              and without uploads on arrival; with two GPUs, what both do
 #   huge       tensors of more than 2^31 elements (16 GB host, 9 GB device)
 # A log per part goes to $OUT (default BUILD_DIR/gpu); a summary comes last.
 set -u
@@ -55,7 +57,7 @@ kernels() {
 }
 
 http() {
-    for test in golden negative norms append chain http regions shared_memory cuda_memory load; do
+    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage; do
         test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \

@@ -54,8 +54,10 @@ static void run_daemon(const char *port_file, const char *log,
                                             "--port-file",
                                             port_file,
                                             "--backend",
-                                            backend_name()};
-    int n = 7;
+                                            backend_name(),
+                                            "--devices",
+                                            "0"}; /* flags may say others */
+    int n = 9;
     for (; flags && *flags && n < MAX_ARGUMENTS - 1; flags++)
         arguments[n++] = *flags;
     int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);

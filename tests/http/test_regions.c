@@ -91,10 +91,11 @@ TEST(a_region_is_made_listed_read_and_forgotten)
     unsigned char *body = constant("weights", 3, 2.5f, &bytes);
     server_start(&server, NULL);
     expect_code(get(&server, "/v1/regions"), 200, "\"regions\":[]", "none");
-    expect_code(put("/v1/regions/w", body, bytes), 201,
-                "{\"name\":\"w\",\"kind\":\"resident\",\"bytes\":768,"
-                "\"tensor\":\"weights\",\"dtype\":\"F32\",\"shape\":[3,64]}",
-                "put");
+    expect_code(
+        put("/v1/regions/w", body, bytes), 201,
+        "{\"name\":\"w\",\"kind\":\"resident\",\"bytes\":768,\"device\":0,"
+        "\"tensor\":\"weights\",\"dtype\":\"F32\",\"shape\":[3,64]}",
+        "put");
     expect_code(put("/v1/regions/w", body, bytes), 200, "\"w\"", "again");
     expect_code(get(&server, "/v1/regions"), 200,
                 "\"used\":768,\"regions\":[{\"name\":\"w\"", "listed");
@@ -125,10 +126,13 @@ TEST(a_region_without_a_body_is_zeros)
 {
     server_start(&server, NULL);
     expect_code(put("/v1/regions/raw?bytes=40", NULL, 0), 201,
-                "{\"name\":\"raw\",\"kind\":\"resident\",\"bytes\":40}", "raw");
+                "{\"name\":\"raw\",\"kind\":\"resident\",\"bytes\":40,"
+                "\"device\":0}",
+                "raw");
     expect_region("raw", 10, 0);
     expect_code(put("/v1/regions/kv?dtype=BF16&shape=16,2,64", NULL, 0), 201,
-                "\"bytes\":4096,\"tensor\":\"kv\",\"dtype\":\"BF16\",\"shape\":"
+                "\"bytes\":4096,\"device\":0,\"tensor\":\"kv\",\"dtype\":"
+                "\"BF16\",\"shape\":"
                 "[16,2,64]",
                 "typed");
     expect_code(put("/v1/regions/none?bytes=0", NULL, 0), 201, "\"bytes\":0",

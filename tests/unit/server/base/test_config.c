@@ -78,6 +78,37 @@ TEST(values_that_are_no_values_are_refused)
     }
 }
 
+TEST(devices_are_a_list_or_one_or_all)
+{
+    int device[CONFIG_MAX_DEVICES], n;
+    static const char *const wrong[] = {
+        "--devices=0,",
+        "--devices=,0",
+        "--devices=0 1",
+        "--devices=-1",
+        "--devices=64",
+        "--devices=a",
+        "--device=0,1",
+        "--device=64",
+        "--devices=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"};
+    CHECK_OK(load(1, NULL, NULL, NULL), &err);
+    CHECK_OK(config_devices(&config, device, &n, &err), &err);
+    CHECK_INT(n, 0);
+    CHECK_OK(load(2, "--device=3", NULL, NULL), &err);
+    CHECK_OK(config_devices(&config, device, &n, &err), &err);
+    CHECK(n == 1 && device[0] == 3);
+    CHECK_OK(load(2, "--devices=2,0,2", NULL, NULL), &err);
+    CHECK_OK(config_devices(&config, device, &n, &err), &err);
+    CHECK(n == 3 && device[0] == 2 && device[1] == 0 && device[2] == 2);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_INT(load(2, wrong[i], NULL, NULL), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, "expected");
+        CHECK_CONTAINS(err.text, strchr(wrong[i], '=') + 1);
+    }
+    CHECK_INT(load(3, "--device=1", "--devices=0", NULL), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "devices is '0' and device is '1'");
+}
+
 TEST(a_flag_without_its_value_is_refused)
 {
     CHECK_INT(load(2, "--config", NULL, NULL), ROPED_INVALID);
@@ -221,6 +252,7 @@ int main(void)
     RUN(defaults_flags_and_units);
     RUN(wrong_settings_name_source_key_and_range);
     RUN(values_that_are_no_values_are_refused);
+    RUN(devices_are_a_list_or_one_or_all);
     RUN(a_flag_without_its_value_is_refused);
     RUN(printing_needs_no_right_settings);
     RUN(files_have_comments_space_and_line_numbers);

@@ -91,20 +91,20 @@ TEST(known_series_are_there_before_the_first_call)
         "roped_http_responses_total{code=\"503\"}",
         "roped_inflight_requests",
         "roped_queue_depth",
-        "roped_lanes{state=\"busy\"}",
+        "roped_lanes{device=\"0\",state=\"busy\"}",
         "roped_pool_bytes{state=\"used\"}",
         "roped_mapped_bytes",
-        "roped_device_arena_bytes",
-        "roped_device_errors_total",
+        "roped_device_arena_bytes{device=\"0\"}",
+        "roped_device_errors_total{device=\"0\"}",
         "roped_table_hits_total"};
     open_all();
     scrape();
     for (size_t i = 0; i < sizeof zero / sizeof *zero; i++)
         if (value_of(zero[i]) != 0)
             CHECK_FAIL("%s is %g", zero[i], value_of(zero[i]));
-    CHECK_INT(value_of("roped_lanes{state=\"idle\"}"), 2);
+    CHECK_INT(value_of("roped_lanes{device=\"0\",state=\"idle\"}"), 2);
     CHECK_INT(value_of("roped_pool_bytes{state=\"free\"}"), 1 << 20);
-    CHECK_INT(value_of("roped_device_healthy"), 1);
+    CHECK_INT(value_of("roped_device_healthy{device=\"0\"}"), 1);
     CHECK_INT(value_of("roped_connections"), 5);
     CHECK_INT(value_of("process_start_time_seconds"), 1000);
     CHECK(value_of("process_resident_memory_bytes") > 1 << 20);
@@ -112,7 +112,7 @@ TEST(known_series_are_there_before_the_first_call)
     CHECK_CONTAINS(text, "roped_build_info{version=\"1.2.3\",backend=\"fake\"");
     atomic_store(&fake_is_dead, true);
     scrape();
-    CHECK_INT(value_of("roped_device_healthy"), 0);
+    CHECK_INT(value_of("roped_device_healthy{device=\"0\"}"), 0);
     close_all();
 }
 

@@ -9,6 +9,13 @@ atomic_int fake_fail_at, fake_slow_ms, fake_n_live;
 atomic_int fake_n_launches, fake_n_copies;
 atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
+atomic_int fake_dead_index;
+
+/* Which device is whose: the CPU backend's structure is its own. */
+enum { MAX_OPEN = 8 };
+static struct roped_backend *opened[MAX_OPEN];
+static int opened_index[MAX_OPEN];
+
 roped_launch_fn *fake_kernel;
 
 void fake_reset(void)
@@ -16,6 +23,7 @@ void fake_reset(void)
     atomic_store(&fake_fail_at, 0);
     atomic_store(&fake_slow_ms, 0);
     atomic_store(&fake_is_dead, false);
+    atomic_store(&fake_dead_index, -1);
     atomic_store(&fake_device_bytes, 0);
     atomic_store(&fake_n_launches, 0);
     atomic_store(&fake_n_copies, 0);
@@ -135,7 +143,10 @@ static enum roped_status fake_wait(struct roped_queue *queue,
 
 static bool fake_is_healthy(struct roped_backend *backend)
 {
-    (void)backend;
+    int dead = atomic_load(&fake_dead_index);
+    for (int i = 0; i < MAX_OPEN && dead >= 0; i++)
+        if (opened[i] == backend && opened_index[i] == dead)
+            return false;
     return !atomic_load(&fake_is_dead);
 }
 
@@ -149,11 +160,22 @@ static enum roped_status fake_open(const struct roped_backend_options *options,
                                    struct roped_backend **out,
                                    struct roped_error *err)
 {
-    return roped_backend_cpu.open(options, out, err);
+    int i = 0;
+    enum roped_status status = roped_backend_cpu.open(options, out, err);
+    while (i < MAX_OPEN - 1 && opened[i])
+        i++;
+    if (!status) {
+        opened[i] = *out;
+        opened_index[i] = options->device;
+    }
+    return status;
 }
 
 static void fake_close(struct roped_backend *backend)
 {
+    for (int i = 0; i < MAX_OPEN; i++)
+        if (opened[i] == backend)
+            opened[i] = NULL;
     roped_backend_cpu.close(backend);
 }
 

@@ -11,9 +11,10 @@
 
 extern struct roped_backend_api fake_api; /* is_host false: copies happen */
 
-extern atomic_int fake_fail_at;  /* the n-th call from now fails; 0: none */
-extern atomic_int fake_slow_ms;  /* each launch takes this long */
-extern atomic_bool fake_is_dead; /* not healthy, and every call fails */
+extern atomic_int fake_fail_at;    /* the n-th call from now fails; 0: none */
+extern atomic_int fake_slow_ms;    /* each launch takes this long */
+extern atomic_bool fake_is_dead;   /* not healthy, and every call fails */
+extern atomic_int fake_dead_index; /* this device alone is not healthy; -1 */
 extern atomic_llong fake_device_bytes; /* largest allocation; 0: any */
 extern atomic_int fake_n_live;         /* allocations not freed */
 extern atomic_int fake_n_launches;

@@ -20,7 +20,8 @@ static void open_regions(void)
     struct roped_backend_options options = {.n_threads = 1};
     fake_reset();
     CHECK_OK(fake_api.open(&options, &backend, &err), &err);
-    CHECK_OK(regions_open(&fake_api, backend, BUDGET, &regions, &err), &err);
+    CHECK_OK(regions_open(&fake_api, &backend, 1, BUDGET, &regions, &err),
+             &err);
 }
 
 static void close_regions(void)

@@ -11,6 +11,7 @@
 static struct roped_error err;
 static struct roped_backend *backend;
 static struct roped_queue *queue;
+static struct resident *resident;
 static struct tables *tables;
 
 static void open_all(size_t budget_bytes, size_t table_bytes)
@@ -19,14 +20,16 @@ static void open_all(size_t budget_bytes, size_t table_bytes)
     fake_reset();
     CHECK_OK(fake_api.open(&options, &backend, &err), &err);
     CHECK_OK(fake_api.queue_open(backend, &queue, &err), &err);
-    CHECK_OK(tables_open(&fake_api, backend, budget_bytes, table_bytes, &tables,
-                         &err),
+    CHECK_OK(resident_open(&fake_api, backend, budget_bytes, table_bytes,
+                           &resident, &err),
              &err);
+    CHECK_OK(tables_open(&resident, 1, &tables, &err), &err);
 }
 
 static void close_all(void)
 {
     tables_close(tables);
+    resident_close(resident);
     fake_api.queue_close(queue);
     fake_api.close(backend);
     CHECK_INT(atomic_load(&fake_n_live), 0);
@@ -52,15 +55,15 @@ TEST(a_table_is_built_once_and_shared)
     open_all(1 << 20, 1 << 20);
     struct roped_table_use first = wish(frequency, 1, 10);
     struct roped_table_use second = wish(frequency, 1, 4000);
-    CHECK_OK(tables_use(tables, queue, &first, &a, &err), &err);
-    CHECK_OK(tables_use(tables, queue, &second, &b, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &first, &a, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &second, &b, &err), &err);
     CHECK(a == b && first.data && first.data == second.data);
     CHECK_DOUBLE((double)first.data[0], 1, 0); /* cos 0 */
     tables_usage(tables, &usage);
     CHECK_INT(usage.builds, 1);
     CHECK_INT(usage.hits, 1);
-    tables_unuse(tables, a);
-    tables_unuse(tables, b);
+    resident_unuse(resident, a);
+    resident_unuse(resident, b);
     close_all();
 }
 
@@ -72,13 +75,13 @@ TEST(more_rows_replace_a_table_that_others_still_use)
     open_all(1 << 20, 1 << 20);
     struct roped_table_use small = wish(frequency, 1, 10);
     struct roped_table_use large = wish(frequency, 1, 5000);
-    CHECK_OK(tables_use(tables, queue, &small, &a, &err), &err);
-    CHECK_OK(tables_use(tables, queue, &large, &b, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &small, &a, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &large, &b, &err), &err);
     CHECK(a != b && small.data[0] == 1);
     tables_usage(tables, &usage);
     CHECK_INT(usage.n_resident, 1);
-    tables_unuse(tables, a);
-    tables_unuse(tables, b);
+    resident_unuse(resident, a);
+    resident_unuse(resident, b);
     close_all();
 }
 
@@ -90,9 +93,9 @@ TEST(the_oldest_unused_table_makes_room)
     open_all(300 << 10, 300 << 10); /* two of the smallest */
     for (int i = 0; i < 5; i++) {
         struct roped_table_use use = wish(frequency, (float)(i + 1), 10);
-        CHECK_OK(tables_use(tables, queue, &use, &table, &err), &err);
+        CHECK_OK(resident_use(resident, queue, &use, &table, &err), &err);
         CHECK(use.data != NULL);
-        tables_unuse(tables, table);
+        resident_unuse(resident, table);
     }
     tables_usage(tables, &usage);
     CHECK_INT(usage.n_resident, 2);
@@ -106,10 +109,11 @@ TEST(what_does_not_fit_is_computed_or_refused)
     struct resident_table *table;
     open_all(1 << 20, 200 << 10);
     struct roped_table_use use = wish(frequency, 1, 100000);
-    CHECK_OK(tables_use(tables, queue, &use, &table, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &use, &table, &err), &err);
     CHECK(!use.data && !table);
     use.required = true;
-    CHECK_INT(tables_use(tables, queue, &use, &table, &err), ROPED_TOO_LARGE);
+    CHECK_INT(resident_use(resident, queue, &use, &table, &err),
+              ROPED_TOO_LARGE);
     close_all();
 }
 
@@ -123,7 +127,7 @@ TEST(a_build_that_fails_leaves_nothing_behind)
         struct roped_table_use use = wish(frequency, 1, 10);
         atomic_store(&fake_fail_at, at);
         enum roped_status status =
-            tables_use(tables, queue, &use, &table, &err);
+            resident_use(resident, queue, &use, &table, &err);
         /* without memory the angles are computed; else the call fails */
         CHECK_INT(status, at == 1 ? ROPED_OK : ROPED_DEVICE);
         CHECK(!table && !use.data);
@@ -165,10 +169,10 @@ TEST(rows_beyond_every_table_are_computed)
     open_all((size_t)1 << 40, (size_t)1 << 40);
     for (int i = 0; i < 3; i++) {
         struct roped_table_use use = wish(frequency, 1, rows[i]);
-        CHECK_OK(tables_use(tables, queue, &use, &table, &err), &err);
+        CHECK_OK(resident_use(resident, queue, &use, &table, &err), &err);
         CHECK(!use.data && !table);
         use.required = true;
-        CHECK_INT(tables_use(tables, queue, &use, &table, &err),
+        CHECK_INT(resident_use(resident, queue, &use, &table, &err),
                   ROPED_TOO_LARGE);
         CHECK_CONTAINS(err.text, "16777216 rows");
     }
@@ -183,19 +187,19 @@ TEST(a_table_in_use_is_not_evicted)
     struct tables_usage usage;
     open_all(200 << 10, 200 << 10); /* one of the smallest */
     struct roped_table_use first = wish(frequency, 1, 10);
-    CHECK_OK(tables_use(tables, queue, &first, &held, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &first, &held, &err), &err);
     struct roped_table_use second = wish(frequency, 2, 10);
-    CHECK_OK(tables_use(tables, queue, &second, &table, &err), &err);
+    CHECK_OK(resident_use(resident, queue, &second, &table, &err), &err);
     CHECK(!second.data && !table);
     second.required = true;
-    CHECK_INT(tables_use(tables, queue, &second, &table, &err), ROPED_BUSY);
+    CHECK_INT(resident_use(resident, queue, &second, &table, &err), ROPED_BUSY);
     tables_usage(tables, &usage);
     CHECK_INT(usage.evictions, 0);
     CHECK_DOUBLE((double)first.data[8], cos(1), 1e-6); /* row 1, pair 0 */
-    tables_unuse(tables, held);
-    CHECK_OK(tables_use(tables, queue, &second, &table, &err), &err);
+    resident_unuse(resident, held);
+    CHECK_OK(resident_use(resident, queue, &second, &table, &err), &err);
     CHECK_DOUBLE((double)second.data[8], cos(2), 1e-6);
-    tables_unuse(tables, table);
+    resident_unuse(resident, table);
     close_all();
 }
 
@@ -281,7 +285,7 @@ static void *use_tables(void *context)
         float base = (float)(1 + (user->seed >> 16) % 4);
         struct roped_table_use use =
             wish(frequency, base, 2 + (user->seed >> 8) % 10000);
-        if (tables_use(tables, own, &use, &table, &failure)) {
+        if (resident_use(resident, own, &use, &table, &failure)) {
             user->n_wrong++;
             continue;
         }
@@ -290,7 +294,7 @@ static void *use_tables(void *context)
             user->n_wrong += fabsf(use.data[8] - cosf(base)) > 1e-5f;
             user->n_wrong += isnan(use.data[8 * use.rows - 1]);
         }
-        tables_unuse(tables, table);
+        resident_unuse(resident, table);
     }
     fake_api.queue_close(own);
     return NULL;

@@ -1,0 +1,65 @@
+/*
+ * device.c - opening and closing a device, and the budget of its memory.
+ */
+#include "exec/device.h"
+
+enum roped_status device_open(struct device *device,
+                              const struct roped_backend_options *options,
+                              uint64_t table_budget_bytes, uint64_t table_bytes,
+                              struct roped_error *err)
+{
+    struct roped_backend_options own = *options;
+    own.device = device->index;
+    enum roped_status status = device->api->open(&own, &device->backend, err);
+    return status
+               ? status
+               : resident_open(device->api, device->backend, table_budget_bytes,
+                               table_bytes, &device->resident, err);
+}
+
+void device_close(struct device *device)
+{
+    resident_close(device->resident);
+    if (device->backend)
+        device->api->close(device->backend);
+    device->resident = NULL;
+    device->backend = NULL;
+}
+
+/* Adds bytes to a sum unless that passes limit. */
+static bool claim(atomic_uint_least64_t *claimed, uint64_t limit,
+                  uint64_t bytes)
+{
+    uint64_t sum = atomic_load(claimed);
+    do {
+        if (bytes > limit || sum > limit - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(claimed, &sum, sum + bytes));
+    return true;
+}
+
+bool device_claim(struct device *device, uint64_t bytes)
+{
+    return claim(&device->arena_bytes, device->device_bytes, bytes);
+}
+
+void device_release(struct device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->arena_bytes, bytes);
+}
+
+bool device_claim_stage(struct device *device, uint64_t bytes)
+{
+    if (!claim(&device->stage_bytes, device->stage_limit_bytes, bytes))
+        return false;
+    if (device_claim(device, bytes))
+        return true;
+    atomic_fetch_sub(&device->stage_bytes, bytes);
+    return false;
+}
+
+void device_release_stage(struct device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->stage_bytes, bytes);
+    device_release(device, bytes);
+}

@@ -1,0 +1,359 @@
+/*
+ * queued_backend.c - queues that are threads.
+ */
+#include "unit/server/exec/queued_backend.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef QUEUED_PAUSE_US
+#define QUEUED_PAUSE_US 0
+#endif
+
+enum { RING = 256, GARBAGE = 0xA5 };
+
+atomic_int queued_fail_upload, queued_n_live, queued_n_uploads;
+atomic_bool queued_fails_late, queued_is_held;
+atomic_llong queued_device_bytes, queued_uploaded_bytes;
+
+enum what { UPLOAD, DOWNLOAD, CLEAR, LAUNCH, MARK, FAIL };
+
+struct command {
+    enum what what;
+    void *to;
+    const void *from;
+    size_t bytes;
+    struct roped_call call;
+    int mark;
+};
+
+struct queue {
+    struct roped_queue *cpu; /* its thread's */
+    pthread_t thread;
+    double seconds[ROPED_MAX_MARKS];
+
+    pthread_mutex_t lock; /* guards the following */
+    pthread_cond_t changed;
+    int n_asked, n_done;
+    bool is_closing;
+    enum roped_status status; /* of what went wrong since the last wait */
+    struct roped_error error;
+    struct command ring[RING]; /* a slot is its writer's, then the thread's */
+};
+
+void queued_reset(void)
+{
+    atomic_store(&queued_fail_upload, 0);
+    atomic_store(&queued_fails_late, false);
+    atomic_store(&queued_is_held, false);
+    atomic_store(&queued_device_bytes, 0);
+    atomic_store(&queued_n_uploads, 0);
+    atomic_store(&queued_uploaded_bytes, 0);
+}
+
+static struct queue *of(struct roped_queue *queue)
+{
+    return (struct queue *)queue;
+}
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ------------------------------------------------------------- the thread */
+
+/* A copy takes a while to start. */
+static void await_release(void)
+{
+    struct timespec pause = {0, QUEUED_PAUSE_US * 1000};
+    if (QUEUED_PAUSE_US)
+        nanosleep(&pause, NULL);
+    while (atomic_load(&queued_is_held))
+        sched_yield();
+}
+
+static enum roped_status execute(struct queue *queue,
+                                 const struct command *command,
+                                 struct roped_error *err)
+{
+    switch (command->what) {
+    case UPLOAD:
+        await_release();
+        memcpy(command->to, command->from, command->bytes);
+        atomic_fetch_add(&queued_uploaded_bytes, (long long)command->bytes);
+        return ROPED_OK;
+    case DOWNLOAD:
+        memcpy(command->to, command->from, command->bytes);
+        return ROPED_OK;
+    case CLEAR:
+        memset(command->to, 0, command->bytes);
+        return ROPED_OK;
+    case LAUNCH:
+        return roped_backend_cpu.launch(queue->cpu, &command->call, err);
+    case MARK:
+        queue->seconds[command->mark] = now_seconds();
+        return ROPED_OK;
+    case FAIL:
+        break;
+    }
+    return roped_fail(err, ROPED_DEVICE, "the device failed at a copy");
+}
+
+static void *run_queue(void *context)
+{
+    struct queue *queue = context;
+    struct roped_error error;
+    pthread_mutex_lock(&queue->lock);
+    for (;;) {
+        while (!queue->is_closing && queue->n_done == queue->n_asked)
+            pthread_cond_wait(&queue->changed, &queue->lock);
+        if (queue->n_done == queue->n_asked)
+            break;
+        const struct command *command = &queue->ring[queue->n_done % RING];
+        enum roped_status status = queue->status;
+        pthread_mutex_unlock(&queue->lock);
+        if (!status)
+            status = execute(queue, command, &error);
+        pthread_mutex_lock(&queue->lock);
+        if (status && !queue->status) {
+            queue->status = status;
+            queue->error = error;
+        }
+        queue->n_done++;
+        pthread_cond_broadcast(&queue->changed);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ asking */
+
+static void ask(struct queue *queue, const struct command *command)
+{
+    pthread_mutex_lock(&queue->lock);
+    while (queue->n_asked - queue->n_done == RING)
+        pthread_cond_wait(&queue->changed, &queue->lock);
+    queue->ring[queue->n_asked % RING] = *command;
+    queue->n_asked++;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static enum roped_status upload(struct roped_queue *queue, void *device,
+                                const void *host, size_t bytes,
+                                struct roped_error *err)
+{
+    struct command command = {
+        .what = UPLOAD, .to = device, .from = host, .bytes = bytes};
+    atomic_fetch_add(&queued_n_uploads, 1);
+    if (atomic_load(&queued_fail_upload) > 0 &&
+        atomic_fetch_sub(&queued_fail_upload, 1) == 1) {
+        if (!atomic_load(&queued_fails_late))
+            return roped_fail(err, ROPED_DEVICE, "the device failed");
+        command.what = FAIL;
+    }
+    ask(of(queue), &command);
+    return ROPED_OK;
+}
+
+static enum roped_status download(struct roped_queue *queue, void *host,
+                                  const void *device, size_t bytes,
+                                  struct roped_error *err)
+{
+    (void)err;
+    ask(of(queue),
+        &(struct command){
+            .what = DOWNLOAD, .to = host, .from = device, .bytes = bytes});
+    return ROPED_OK;
+}
+
+static enum roped_status clear(struct roped_queue *queue, void *device,
+                               size_t bytes, struct roped_error *err)
+{
+    (void)err;
+    ask(of(queue),
+        &(struct command){.what = CLEAR, .to = device, .bytes = bytes});
+    return ROPED_OK;
+}
+
+static enum roped_status launch(struct roped_queue *queue,
+                                const struct roped_call *call,
+                                struct roped_error *err)
+{
+    (void)err;
+    ask(of(queue), &(struct command){.what = LAUNCH, .call = *call});
+    return ROPED_OK;
+}
+
+static enum roped_status mark(struct roped_queue *queue, int at,
+                              struct roped_error *err)
+{
+    (void)err;
+    ask(of(queue), &(struct command){.what = MARK, .mark = at});
+    return ROPED_OK;
+}
+
+static double seconds_between(struct roped_queue *queue, int first, int last)
+{
+    return of(queue)->seconds[last] - of(queue)->seconds[first];
+}
+
+static enum roped_status wait_queue(struct roped_queue *asked,
+                                    struct roped_error *err)
+{
+    struct queue *queue = of(asked);
+    pthread_mutex_lock(&queue->lock);
+    while (queue->n_done < queue->n_asked)
+        pthread_cond_wait(&queue->changed, &queue->lock);
+    enum roped_status status = queue->status;
+    if (status)
+        roped_fail(err, status, "%s", queue->error.text);
+    queue->status = ROPED_OK;
+    pthread_mutex_unlock(&queue->lock);
+    return status;
+}
+
+/* Reads its angles before it returns, as its contract says. */
+static enum roped_status build_table(struct roped_queue *queue,
+                                     const struct roped_angles *angles,
+                                     int64_t first_row, int64_t rows,
+                                     float *device, struct roped_error *err)
+{
+    enum roped_status status = wait_queue(queue, err);
+    return status ? status
+                  : roped_backend_cpu.build_table(of(queue)->cpu, angles,
+                                                  first_row, rows, device, err);
+}
+
+/* ------------------------------------------------------------- open, close */
+
+static void queue_close(struct roped_queue *asked)
+{
+    struct queue *queue = of(asked);
+    if (!queue)
+        return;
+    pthread_mutex_lock(&queue->lock);
+    queue->is_closing = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+    pthread_join(queue->thread, NULL);
+    roped_backend_cpu.queue_close(queue->cpu);
+    pthread_mutex_destroy(&queue->lock);
+    pthread_cond_destroy(&queue->changed);
+    free(queue);
+    atomic_fetch_sub(&queued_n_live, 1);
+}
+
+static enum roped_status queue_open(struct roped_backend *backend,
+                                    struct roped_queue **out,
+                                    struct roped_error *err)
+{
+    struct queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a queue");
+    enum roped_status status =
+        roped_backend_cpu.queue_open(backend, &queue->cpu, err);
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->changed, NULL);
+    if (!status && pthread_create(&queue->thread, NULL, run_queue, queue) != 0)
+        status = roped_fail(err, ROPED_NO_MEMORY, "no thread for a queue");
+    if (status) {
+        free(queue);
+        return status;
+    }
+    atomic_fetch_add(&queued_n_live, 1);
+    *out = (struct roped_queue *)queue;
+    return ROPED_OK;
+}
+
+static enum roped_status device_alloc(struct roped_backend *backend,
+                                      size_t bytes, void **out,
+                                      struct roped_error *err)
+{
+    long long most = atomic_load(&queued_device_bytes);
+    if (most && bytes > (size_t)most)
+        return roped_fail(err, ROPED_NO_MEMORY, "the device is full");
+    enum roped_status status =
+        roped_backend_cpu.device_alloc(backend, bytes, out, err);
+    if (status)
+        return status;
+    memset(*out, GARBAGE, bytes);
+    atomic_fetch_add(&queued_n_live, 1);
+    return ROPED_OK;
+}
+
+static void device_free(struct roped_backend *backend, void *memory)
+{
+    if (memory)
+        atomic_fetch_sub(&queued_n_live, 1);
+    roped_backend_cpu.device_free(backend, memory);
+}
+
+static int device_count(struct roped_error *err)
+{
+    (void)err;
+    return 2;
+}
+
+/* The rest is the CPU backend's, behind its table. */
+static enum roped_status open_backend(const struct roped_backend_options *from,
+                                      struct roped_backend **out,
+                                      struct roped_error *err)
+{
+    return roped_backend_cpu.open(from, out, err);
+}
+
+static void close_backend(struct roped_backend *backend)
+{
+    roped_backend_cpu.close(backend);
+}
+
+static void info(struct roped_backend *backend, struct roped_device_info *out)
+{
+    roped_backend_cpu.info(backend, out);
+}
+
+static bool is_healthy(struct roped_backend *backend)
+{
+    return roped_backend_cpu.is_healthy(backend);
+}
+
+static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes,
+                                    void **out, struct roped_error *err)
+{
+    return roped_backend_cpu.host_alloc(backend, bytes, out, err);
+}
+
+static void host_free(struct roped_backend *backend, void *memory)
+{
+    roped_backend_cpu.host_free(backend, memory);
+}
+
+const struct roped_backend_api queued_api = {
+    .name = "queued",
+    .device_count = device_count,
+    .open = open_backend,
+    .close = close_backend,
+    .info = info,
+    .is_healthy = is_healthy,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .device_alloc = device_alloc,
+    .device_free = device_free,
+    .queue_open = queue_open,
+    .queue_close = queue_close,
+    .upload = upload,
+    .download = download,
+    .clear = clear,
+    .launch = launch,
+    .build_table = build_table,
+    .wait = wait_queue,
+    .mark = mark,
+    .seconds_between = seconds_between,
+};

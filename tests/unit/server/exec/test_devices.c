@@ -1,0 +1,405 @@
+/*
+ * test_devices.c - several devices in one executor: which one a job runs on,
+ * what each has of its own, and what they share.
+ */
+#include "check.h"
+#include "exec/places.h"
+#include "unit/server/exec/work.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+enum { N_DEVICES = 3, ROW = HIDDEN * (int)sizeof(float) };
+
+static struct roped_error err;
+static struct executor *exec;
+
+/* Devices 0, 5 and 5 of the backend. */
+static void open_devices(int n_devices, int n_lanes)
+{
+    static const int indices[N_DEVICES] = {0, 5, 5};
+    struct exec_options options = work_options(n_lanes, 64);
+    options.devices = indices;
+    options.n_devices = n_devices;
+    exec = work_open(&options);
+}
+
+static void submit(struct work *work)
+{
+    CHECK_OK(exec_submit(exec, &work->job, &err), &err);
+}
+
+static int n_busy(int device)
+{
+    struct exec_device_usage usage;
+    exec_device_usage(exec, device, &usage);
+    return usage.n_busy_lanes;
+}
+
+static int n_jobs(int device)
+{
+    struct exec_device_usage usage;
+    exec_device_usage(exec, device, &usage);
+    return (int)usage.jobs;
+}
+
+static struct region *make_region(const char *name, uint64_t bytes, int device)
+{
+    struct region_info info = {.bytes = bytes, .device = device};
+    struct region *region = NULL;
+    snprintf(info.name, sizeof info.name, "%s", name);
+    CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
+    return region;
+}
+
+static void give(struct region *region)
+{
+    regions_give(exec_regions(exec), region);
+}
+
+/* Waits until all work has ended and its lanes are free. */
+static void wait_all(struct work *work, int n)
+{
+    struct exec_usage usage;
+    for (int i = 0; i < n; i++) {
+        CHECK(work_wait(&work[i]));
+        CHECK_OK(work[i].job.status, &work[i].job.error);
+    }
+    do {
+        pause_ms(1);
+        exec_usage(exec, &usage);
+    } while (usage.n_busy_lanes > 0);
+}
+
+/* ---------------------------------------------------------------- routing */
+
+TEST(every_device_has_lanes_of_its_own)
+{
+    static struct work work[4];
+    struct exec_usage usage;
+    open_devices(3, 1);
+    CHECK_INT(exec_n_devices(exec), 3);
+    atomic_store(&fake_slow_ms, 300);
+    for (int i = 0; i < 4; i++) {
+        work_make(&work[i], 8);
+        submit(&work[i]);
+    }
+    exec_usage(exec, &usage);
+    CHECK_INT(usage.n_lanes, 3);
+    CHECK_INT(usage.n_busy_lanes, 3);
+    CHECK_INT(usage.n_queued, 1);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(n_busy(i), 1);
+    wait_all(work, 4);
+    CHECK_INT(n_jobs(0) + n_jobs(1) + n_jobs(2), 4);
+    for (int i = 0; i < 4; i++)
+        CHECK(work_is_right(&work[i]));
+    work_close(exec);
+}
+
+/* One call of 16 rows moves more than three of 4 together. */
+TEST(a_job_goes_where_the_fewest_bytes_move)
+{
+    static struct work work[6];
+    open_devices(2, 4);
+    atomic_store(&fake_slow_ms, 400);
+    work_make(&work[0], 16);
+    submit(&work[0]);
+    for (int i = 1; i < 5; i++) {
+        work_make(&work[i], 4);
+        submit(&work[i]);
+    }
+    CHECK_INT(n_busy(0), 1);
+    CHECK_INT(n_busy(1), 4);
+    /* no lane of the second is idle: the first has it */
+    work_make(&work[5], 1);
+    submit(&work[5]);
+    CHECK_INT(n_busy(0), 2);
+    wait_all(work, 6);
+    CHECK_INT(n_jobs(0), 2);
+    CHECK_INT(n_jobs(1), 4);
+    work_close(exec);
+}
+
+TEST(small_jobs_run_inline_on_any_device)
+{
+    static struct work slow, work;
+    open_devices(2, 1);
+    atomic_store(&fake_slow_ms, 300);
+    work_make(&slow, 8);
+    submit(&slow);
+    CHECK_INT(n_busy(0), 1);
+    atomic_store(&fake_slow_ms, 0);
+    work_make(&work, 4);
+    CHECK(exec_run_inline(exec, &work.job));
+    CHECK(work_is_right(&work));
+    CHECK_INT(n_jobs(1), 1);
+    wait_all(&slow, 1);
+    /* a tie: the first has it */
+    work_make(&work, 4);
+    CHECK(exec_run_inline(exec, &work.job));
+    CHECK_INT(n_jobs(1), 1);
+    work_close(exec);
+}
+
+/* ---------------------------------------------------------------- regions */
+
+/* A call whose output is in a region runs where that is, and waits for that
+ * device alone; who can run anywhere overtakes it. */
+TEST(a_job_runs_where_its_region_is)
+{
+    static struct work bound[3], any;
+    open_devices(2, 1);
+    struct region *y = make_region("y", 8 * ROW, 1);
+    CHECK_INT(region_info(y)->device, 1);
+    for (int i = 0; i < 3; i++) {
+        work_make(&bound[i], 8);
+        bound[i].job.out[0] = (struct exec_place){y, 0};
+        CHECK_OK(places_check(&bound[i].job, exec_regions(exec), &err), &err);
+        CHECK_INT(places_device(&bound[i].job), 1);
+    }
+    CHECK(exec_run_inline(exec, &bound[0].job));
+    CHECK_INT(n_jobs(0), 0);
+    CHECK_INT(n_jobs(1), 1);
+    memcpy(bound[0].y, region_data(y), 8 * ROW);
+    CHECK(work_is_right(&bound[0]));
+    atomic_store(&fake_slow_ms, 400);
+    submit(&bound[1]);
+    submit(&bound[2]);
+    CHECK(!exec_run_inline(exec, &bound[0].job)); /* its device is busy */
+    work_make(&any, 4);
+    submit(&any);
+    CHECK_INT(n_busy(0), 1);
+    CHECK_INT(n_busy(1), 1);
+    wait_all(&any, 1);
+    wait_all(&bound[1], 2);
+    CHECK_INT(n_jobs(0), 1);
+    CHECK_INT(n_jobs(1), 3);
+    give(y);
+    work_close(exec);
+}
+
+TEST(bound_jobs_expire_and_drain_like_others)
+{
+    static struct work work[4];
+    open_devices(2, 1);
+    struct region *y = make_region("y", 8 * ROW, 1);
+    atomic_store(&fake_slow_ms, 500);
+    for (int i = 0; i < 4; i++) {
+        work_make(&work[i], 8);
+        work[i].job.out[0] = (struct exec_place){y, 0};
+        if (i == 1)
+            work[i].job.deadline_ns = after_ms(20);
+        submit(&work[i]);
+    }
+    CHECK(work_wait(&work[1]));
+    CHECK_INT(work[1].job.status, ROPED_DEADLINE);
+    CHECK_INT(atomic_load(&work[0].n_done), 0);
+    exec_drain(exec, after_ms(10));
+    CHECK_INT(work[0].job.status, ROPED_OK);
+    CHECK_INT(work[2].job.status, ROPED_CANCELED);
+    CHECK_INT(work[3].job.status, ROPED_CANCELED);
+    give(y);
+    work_close(exec);
+}
+
+TEST(regions_of_two_devices_in_one_call_are_refused)
+{
+    static struct work work;
+    open_devices(2, 1);
+    struct region *x = make_region("here", 8 * ROW, 0);
+    struct region *y = make_region("there", 8 * ROW, 1);
+    work_make(&work, 8);
+    work.job.in[0] = (struct exec_place){x, 0};
+    work.job.out[0] = (struct exec_place){y, 0};
+    CHECK_INT(places_check(&work.job, exec_regions(exec), &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "region 'here' of device 0");
+    CHECK_CONTAINS(err.text, "region 'there' of device 1");
+    CHECK_CONTAINS(err.text, "expected one device");
+    give(x);
+    give(y);
+    work_close(exec);
+}
+
+TEST(a_region_is_made_where_most_room_is)
+{
+    enum { HALF = 1 << 19 }; /* of region_bytes of each device */
+    struct region *made[4];
+    struct region_info large = {
+        .name = "large", .bytes = HALF + 1, .device = REGION_ANY_DEVICE};
+    struct region *refused;
+    open_devices(2, 1);
+    for (int i = 0; i < 4; i++)
+        made[i] =
+            make_region("r", i == 0 ? HALF / 2 : HALF / 4, REGION_ANY_DEVICE);
+    CHECK_INT(region_info(made[0])->device, 0);
+    CHECK_INT(region_info(made[1])->device, 1);
+    CHECK_INT(region_info(made[2])->device, 1);
+    CHECK_INT((int)regions_device_bytes(exec_regions(exec), 0) +
+                  (int)regions_device_bytes(exec_regions(exec), 1),
+              HALF / 2 + 3 * HALF / 4);
+    large.bytes = 2 * HALF; /* fits neither beside these */
+    CHECK_INT(regions_create(exec_regions(exec), &large, &refused, &err),
+              ROPED_BUSY);
+    large.bytes++;
+    CHECK_INT(regions_create(exec_regions(exec), &large, &refused, &err),
+              ROPED_TOO_LARGE);
+    large.device = 2;
+    CHECK_INT(regions_create(exec_regions(exec), &large, &refused, &err),
+              ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "device 2, expected 0 <= device < 2");
+    for (int i = 0; i < 4; i++)
+        give(made[i]);
+    CHECK_INT((int)regions_device_bytes(exec_regions(exec), 1), 0);
+    work_close(exec);
+}
+
+/* ----------------------------------------------------------- what is shared */
+
+/* rope with a table, one token at position 0: its output is its input. */
+static void make_rope(struct work *work)
+{
+    struct roped_tensor q = {ROPED_F32, 3, {1, 1, HIDDEN}, work->x};
+    work_make(work, 1);
+    roped_call_init(&work->job.call, roped_op_find("rope"));
+    CHECK_OK(roped_call_bind(&work->job.call, "q", &q, &err), &err);
+    CHECK_OK(roped_call_set_text(&work->job.call, "angles", "table", &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&work->job.call, &err), &err);
+    work->job.call.out[0].data = work->y;
+}
+
+TEST(every_device_builds_the_tables_that_it_uses)
+{
+    static struct work slow, work;
+    struct tables_usage usage;
+    open_devices(2, 1);
+    make_rope(&work);
+    CHECK(exec_run_inline(exec, &work.job));
+    CHECK_OK(work.job.status, &work.job.error);
+    atomic_store(&fake_slow_ms, 300);
+    work_make(&slow, 8);
+    submit(&slow); /* the first device is busy now */
+    while (atomic_load(&fake_n_launches) < 2)
+        sched_yield();
+    atomic_store(&fake_slow_ms, 0);
+    for (int i = 0; i < 2; i++) {
+        make_rope(&work);
+        CHECK(exec_run_inline(exec, &work.job));
+        CHECK_INT(n_jobs(1), 1 + i);
+    }
+    wait_all(&slow, 1);
+    tables_usage(exec_tables(exec), &usage);
+    CHECK_INT(usage.builds, 2);
+    CHECK_INT(usage.n_resident, 2);
+    CHECK_INT(usage.hits, 1);
+    CHECK_INT(usage.budget_bytes, 2 << 20);
+    work_close(exec);
+}
+
+TEST(one_sick_device_makes_the_executor_unhealthy)
+{
+    struct exec_device_usage usage;
+    open_devices(2, 1);
+    CHECK(exec_is_healthy(exec));
+    atomic_store(&fake_dead_index, 5);
+    CHECK(!exec_is_healthy(exec));
+    exec_device_usage(exec, 0, &usage);
+    CHECK(usage.is_healthy);
+    CHECK_INT(usage.index, 0);
+    exec_device_usage(exec, 1, &usage);
+    CHECK(!usage.is_healthy);
+    CHECK_INT(usage.index, 5);
+    work_close(exec);
+}
+
+TEST(an_index_is_found_at_the_first_device_that_has_it)
+{
+    open_devices(3, 1);
+    CHECK_INT(exec_find_device(exec, 0), 0);
+    CHECK_INT(exec_find_device(exec, 5), 1);
+    CHECK_INT(exec_find_device(exec, 2), -1);
+    CHECK_INT(exec_find_device(exec, UINT64_MAX), -1);
+    work_close(exec);
+}
+
+/* -------------------------------------------------------------------- load */
+
+enum { N_CLIENTS = 8, N_ROUNDS = 150 };
+
+struct client {
+    pthread_t thread;
+    unsigned seed;
+    struct region *region; /* NULL: none */
+    int n_right, n_wrong;
+    struct work work;
+};
+
+/* Jobs of any size, inline or not; every second client is bound to a device
+ * by a region of its own. */
+static void *run_client(void *context)
+{
+    struct client *client = context;
+    struct work *work = &client->work;
+    struct roped_error refusal;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        client->seed = client->seed * 1103515245 + 12345;
+        work_make(work, 1 + (int)(client->seed >> 16) % MAX_ROWS);
+        if (client->region)
+            work->job.out[0] = (struct exec_place){client->region, 0};
+        bool is_inline =
+            client->seed >> 24 & 1 && exec_run_inline(exec, &work->job);
+        if (!is_inline && exec_submit(exec, &work->job, &refusal)) {
+            client->n_wrong++;
+            continue;
+        }
+        while (atomic_load(&work->n_done) == 0)
+            sched_yield();
+        if (client->region)
+            memcpy(work->y, region_data(client->region),
+                   (size_t)work->rows * ROW);
+        bool is_right = work->job.status == ROPED_OK && work_is_right(work);
+        *(is_right ? &client->n_right : &client->n_wrong) += 1;
+    }
+    return NULL;
+}
+
+TEST(many_clients_on_several_devices_get_each_their_own_answer)
+{
+    static struct client clients[N_CLIENTS];
+    open_devices(3, 2);
+    for (int i = 0; i < N_CLIENTS; i++) {
+        clients[i].seed = (unsigned)i;
+        clients[i].region =
+            i % 2 ? make_region("own", MAX_ROWS * ROW, i % 3) : NULL;
+    }
+    for (int i = 0; i < N_CLIENTS; i++)
+        pthread_create(&clients[i].thread, NULL, run_client, &clients[i]);
+    for (int i = 0; i < N_CLIENTS; i++) {
+        pthread_join(clients[i].thread, NULL);
+        CHECK_INT(clients[i].n_wrong, 0);
+        CHECK_INT(clients[i].n_right, N_ROUNDS);
+        give(clients[i].region);
+    }
+    exec_drain(exec, after_ms(1000));
+    CHECK_INT(n_jobs(0) + n_jobs(1) + n_jobs(2), N_CLIENTS * N_ROUNDS);
+    for (int i = 0; i < 3; i++)
+        CHECK(n_jobs(i) >= N_ROUNDS); /* of who is bound there */
+    work_close(exec);
+}
+
+int main(void)
+{
+    RUN(every_device_has_lanes_of_its_own);
+    RUN(a_job_goes_where_the_fewest_bytes_move);
+    RUN(small_jobs_run_inline_on_any_device);
+    RUN(a_job_runs_where_its_region_is);
+    RUN(bound_jobs_expire_and_drain_like_others);
+    RUN(regions_of_two_devices_in_one_call_are_refused);
+    RUN(a_region_is_made_where_most_room_is);
+    RUN(every_device_builds_the_tables_that_it_uses);
+    RUN(one_sick_device_makes_the_executor_unhealthy);
+    RUN(an_index_is_found_at_the_first_device_that_has_it);
+    RUN(many_clients_on_several_devices_get_each_their_own_answer);
+    return check_done();
+}
