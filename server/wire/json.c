@@ -131,6 +131,10 @@ static bool scan_string(struct scan *scan, bool is_name)
             scan->at++;
             return true;
         }
+        if (c < 0x80 && c != '\\') {
+            scan->at++;
+            continue;
+        }
         if (c == '\\') {
             if (!scan_escape(scan, is_name))
                 return false;
