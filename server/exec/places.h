@@ -35,8 +35,8 @@ uint64_t places_value_bytes(const struct exec_job *job);
 ROPED_MUST_CHECK enum roped_status
 places_check_memory(const struct exec_job *job, struct roped_error *err);
 
-/* Bytes that a job moves: an updated tensor in a region counts nothing, and
- * nobody knows of a task. */
+/* Bytes that a job moves: an updated tensor in a region counts nothing, and a
+ * task says itself. */
 uint64_t places_bytes(const struct exec_job *job);
 
 #endif
