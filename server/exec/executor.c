@@ -20,7 +20,9 @@ struct driver {
     struct lane lane;
     pthread_t thread;
     bool has_thread;
-    enum lane_state state; /* guarded by lock */
+    pthread_cond_t wake;   /* it is called, or closing */
+    enum lane_state state; /* guarded by lock, as is the next */
+    bool is_called;        /* to the queue, and not there yet */
 };
 
 struct executor {
@@ -34,9 +36,9 @@ struct executor {
     bool has_sweeper;
 
     pthread_mutex_t lock; /* guards the following */
-    pthread_cond_t work;  /* a job waits, or closing */
     pthread_cond_t idle;  /* nothing waits and nothing runs */
-    pthread_cond_t sweep; /* a job with a deadline waits, or closing */
+    pthread_cond_t sweep; /* a job ends before sweep_ns, or closing */
+    uint64_t sweep_ns;    /* when the sweeper looks at the queue again */
     struct exec_job *first, **last;
     int n_queued, n_busy;
     int n_ending; /* jobs that left the queue without a lane, done under way */
@@ -54,6 +56,36 @@ static struct exec_job *pop(struct executor *exec)
         exec->last = &exec->first;
     exec->n_queued--;
     return job;
+}
+
+/*
+ * Under lock: an idle lane for what waits in the queue, to be woken, or NULL:
+ * all are busy, and look there when they are done, or on their way to it. One
+ * lane for each job, not all of them: a wake-up costs more than a small job.
+ */
+static struct driver *call_lane(struct executor *exec)
+{
+    for (int i = 0; exec->first && i < exec->n_drivers; i++) {
+        struct driver *driver = &exec->driver[i];
+        if (driver->state == LANE_BUSY || driver->is_called)
+            continue;
+        driver->is_called = true;
+        return driver;
+    }
+    return NULL;
+}
+
+static void wake(struct driver *driver)
+{
+    if (driver)
+        pthread_cond_signal(&driver->wake);
+}
+
+/* Under lock: a lane that was lent to another thread is free again. */
+static void return_lane(struct driver *driver)
+{
+    driver->state = LANE_IDLE;
+    wake(call_lane(driver->exec));
 }
 
 /* Under lock: tells who waits for the end of all work, if this is it. */
@@ -81,9 +113,7 @@ static void reclaim_arenas(void *context)
             continue;
         lane_release_arena(&driver->lane);
         pthread_mutex_lock(&exec->lock);
-        driver->state = LANE_IDLE;
-        if (exec->first)
-            pthread_cond_broadcast(&exec->work);
+        return_lane(driver);
         pthread_mutex_unlock(&exec->lock);
     }
 }
@@ -94,10 +124,15 @@ static void *drive_lane(void *context)
     struct executor *exec = driver->exec;
     pthread_mutex_lock(&exec->lock);
     for (;;) {
+        driver->is_called = false; /* here it is, also when never woken */
         /* an inline job or reclaim may hold this lane for a moment */
         while (!exec->is_closing &&
-               (!exec->first || driver->state == LANE_BUSY))
-            pthread_cond_wait(&exec->work, &exec->lock);
+               (!exec->first || driver->state == LANE_BUSY)) {
+            pthread_cond_wait(&driver->wake, &exec->lock);
+            driver->is_called = false;
+            if (driver->state == LANE_BUSY)
+                wake(call_lane(exec)); /* another one in its place */
+        }
         if (exec->is_closing)
             break;
         struct exec_job *job = pop(exec);
@@ -179,6 +214,7 @@ static void *sweep_queue(void *context)
             end_jobs(exec, expired, now);
             continue;
         }
+        exec->sweep_ns = next_ns;
         if (next_ns == UINT64_MAX) {
             pthread_cond_wait(&exec->sweep, &exec->lock);
         } else {
@@ -199,7 +235,6 @@ static void init_sync(struct executor *exec)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&exec->lock, NULL);
-    pthread_cond_init(&exec->work, NULL);
     pthread_cond_init(&exec->idle, &monotonic);
     pthread_cond_init(&exec->sweep, &monotonic);
     pthread_condattr_destroy(&monotonic);
@@ -212,6 +247,7 @@ static enum roped_status start_threads(struct executor *exec,
     for (int i = 0; i < exec->options.n_lanes; i++) {
         struct driver *driver = &exec->driver[i];
         driver->exec = exec;
+        pthread_cond_init(&driver->wake, NULL);
         enum roped_status status = lane_init(&driver->lane, &exec->shared, err);
         exec->n_drivers = i + 1;
         if (status)
@@ -295,13 +331,15 @@ void exec_close(struct executor *exec)
         return;
     pthread_mutex_lock(&exec->lock);
     exec->is_closing = true;
-    pthread_cond_broadcast(&exec->work);
+    for (int i = 0; i < exec->n_drivers; i++)
+        wake(&exec->driver[i]);
     pthread_cond_broadcast(&exec->sweep);
     pthread_mutex_unlock(&exec->lock);
     for (int i = 0; i < exec->n_drivers; i++) {
         if (exec->driver[i].has_thread)
             pthread_join(exec->driver[i].thread, NULL);
         lane_fini(&exec->driver[i].lane);
+        pthread_cond_destroy(&exec->driver[i].wake);
     }
     if (exec->has_sweeper)
         pthread_join(exec->sweeper, NULL);
@@ -310,7 +348,6 @@ void exec_close(struct executor *exec)
     memory_close(exec->memory);
     if (exec->shared.backend)
         exec->shared.api->close(exec->shared.backend);
-    pthread_cond_destroy(&exec->work);
     pthread_cond_destroy(&exec->idle);
     pthread_cond_destroy(&exec->sweep);
     pthread_mutex_destroy(&exec->lock);
@@ -355,10 +392,8 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job)
     lane_run(&driver->lane, job);
     job->done(job); /* while it counts as busy: drain waits for it */
     pthread_mutex_lock(&exec->lock);
-    driver->state = LANE_IDLE;
     exec->n_busy--;
-    if (exec->first)
-        pthread_cond_broadcast(&exec->work); /* this lane may take it */
+    return_lane(driver);
     tell_idle(exec);
     pthread_mutex_unlock(&exec->lock);
     return true;
@@ -381,14 +416,14 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
     *exec->last = job;
     exec->last = &job->next;
     exec->n_queued++;
-    /* a signal could wake the driver of a lane that runs a job inline */
-    if (exec->n_busy > 0)
-        pthread_cond_broadcast(&exec->work);
-    else
-        pthread_cond_signal(&exec->work);
-    if (job->deadline_ns)
-        pthread_cond_signal(&exec->sweep);
+    struct driver *driver = call_lane(exec);
+    bool is_first_to_end =
+        job->deadline_ns && job->deadline_ns < exec->sweep_ns;
     pthread_mutex_unlock(&exec->lock);
+    /* not before: who is woken would run into the lock */
+    wake(driver);
+    if (is_first_to_end)
+        pthread_cond_signal(&exec->sweep);
     return ROPED_OK;
 }
 
