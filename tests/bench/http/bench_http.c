@@ -88,6 +88,7 @@ void bench_report(struct bench *bench, struct row *row,
                        : row->p50_us > 0      ? 1e6 / row->p50_us
                                               : 0;
     row->gb_per_s = row->calls_per_s * bytes * 1e-9;
+    row->cpu_us = duel_cpu_us(contender);
     row->stages = duel_stages(contender);
     if (contender->n_failed > 0) {
         bench->n_failed++;

@@ -49,9 +49,15 @@ static void forget_stages(struct contender *contender, size_t n)
             contender->stage[i].n = n;
 }
 
+static double cpu_seconds(const struct contender *contender)
+{
+    return contender->server ? server_cpu_seconds(contender->server) : 0;
+}
+
 static void run_calls(struct contender *contender, double seconds,
                       const struct room *room)
 {
+    double cpu = cpu_seconds(contender);
     int fd = contender->curl ? -1 : client_connect(contender->port);
     struct samples calls = {0};
     size_t known = contender->stage[0].n;
@@ -67,6 +73,8 @@ static void run_calls(struct contender *contender, double seconds,
         stats_add(&contender->calls, one);
     }
     contender->n_failed += one < 0;
+    contender->cpu_seconds += cpu_seconds(contender) - cpu;
+    contender->n_asked += calls.n + 1;
     if (calls.n > 0)
         stats_add(&contender->medians, stats_quantile(&calls, 0.5));
     stats_free(&calls);
@@ -105,12 +113,15 @@ static void run_load(struct contender *contender, double seconds,
                      int n_connections)
 {
     struct load load;
+    double cpu = cpu_seconds(contender);
     if (!load_run(contender->port, contender->request, n_connections, seconds,
                   &load)) {
         contender->n_failed++;
         return;
     }
     contender->n_failed += load.n_failed;
+    contender->cpu_seconds += cpu_seconds(contender) - cpu;
+    contender->n_asked += load.n_all;
     for (size_t i = 0; i < load.latency.n; i++)
         stats_add(&contender->calls, load.latency.value[i]);
     if (load.n_calls > 0) {
@@ -141,6 +152,13 @@ double duel_best_us(struct contender *contender)
 double duel_rate_of(struct contender *contender)
 {
     return stats_quantile(&contender->rates, 0.5);
+}
+
+double duel_cpu_us(const struct contender *contender)
+{
+    return contender->n_asked > 0
+               ? contender->cpu_seconds / (double)contender->n_asked * 1e6
+               : 0;
 }
 
 struct stages duel_stages(struct contender *contender)

@@ -7,6 +7,7 @@
 
 #include "bench/http/client.h"
 #include "bench/http/curl_client.h"
+#include "bench/http/servers.h"
 #include "bench/http/stats.h"
 
 enum { DUEL_STAGES = 6, DUEL_MOST_CALLS = 20000 /* in a run */ };
@@ -15,6 +16,7 @@ struct contender {
     uint16_t port;
     const struct http_request *request;
     struct curl_client *curl; /* (optional) asks instead of the raw client */
+    const struct server *server; /* (optional) whose CPU time is read */
 
     /* results */
     struct samples calls;   /* seconds of each */
@@ -22,6 +24,8 @@ struct contender {
     struct samples rates;   /* calls per second of each run */
     struct samples stage[DUEL_STAGES];
     uint64_t n_failed;
+    double cpu_seconds; /* of the server, for n_asked calls, warm-up included */
+    uint64_t n_asked;
 };
 
 struct duel_plan {
@@ -41,6 +45,10 @@ void duel_rate(struct contender *contenders, int n,
 double duel_median_us(struct contender *contender);
 double duel_best_us(struct contender *contender);
 double duel_rate_of(struct contender *contender);
+
+/* CPU time of the server per call, user and kernel, in microseconds: what
+ * other programs do on its CPU hardly moves it. 0: not known. */
+double duel_cpu_us(const struct contender *contender);
 
 /* Medians of the stages that the daemon named. */
 struct stages duel_stages(struct contender *contender);

@@ -105,6 +105,7 @@ static void end_call(struct generator *generator, struct link *link)
         fail(generator, link);
         return;
     }
+    generator->load->n_all++;
     if (now >= generator->count_from) {
         generator->load->n_calls++;
         stats_add(&generator->load->latency, now - link->started);

@@ -11,7 +11,8 @@
 enum { LOAD_MOST_CONNECTIONS = 1024 };
 
 struct load {
-    uint64_t n_calls; /* answered with 200 */
+    uint64_t n_calls; /* answered with 200, and counted */
+    uint64_t n_all;   /* those of the warm-up too */
     uint64_t n_failed;
     double seconds;         /* that they took together */
     struct samples latency; /* seconds per call; stats_free */

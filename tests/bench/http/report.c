@@ -20,9 +20,9 @@ static const char *verdict_of(const struct row *row)
 void report_title(struct report *report, const char *text)
 {
     (void)report;
-    printf("\n%s\n%-40s %10s %10s %10s %9s %6s %9s %-12s %6s %6s  %s\n", text,
-           "row", "p50 us", "p99 us", "p99.9 us", "calls/s", "GB/s", "value",
-           "", "must", "str.", "");
+    printf("\n%s\n%-40s %10s %10s %10s %9s %6s %7s %9s %-12s %6s %6s  %s\n",
+           text, "row", "p50 us", "p99 us", "p99.9 us", "calls/s", "GB/s",
+           "cpu us", "value", "", "must", "str.", "");
 }
 
 static void print_number(double value, int width, int digits)
@@ -46,6 +46,7 @@ static void print_row(const struct row *row)
     print_number(row->p999_us, 10, 1);
     print_number(row->calls_per_s, 9, 0);
     print_number(row->gb_per_s, 6, 2);
+    print_number(row->cpu_us, 7, digits_of(row->cpu_us));
     print_number(row->value, 9, digits_of(row->value));
     printf(" %-12s", row->unit ? row->unit : "");
     print_number(row->must, 6, digits_of(row->must));
@@ -76,6 +77,8 @@ static void write_json(const struct report *report, const struct row *row)
     if (row->calls_per_s != 0)
         fprintf(file, ",\"calls_per_s\":%.1f,\"gb_per_s\":%.4f",
                 row->calls_per_s, row->gb_per_s);
+    if (row->cpu_us != 0)
+        fprintf(file, ",\"cpu_us\":%.3f", row->cpu_us);
     if (row->unit)
         fprintf(file, ",\"value\":%.6g,\"unit\":\"%s\"", row->value, row->unit);
     if (row->best != 0)

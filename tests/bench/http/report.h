@@ -16,6 +16,7 @@ struct row {
     char name[ROW_TEXT];
     double p50_us, p99_us, p999_us;
     double calls_per_s, gb_per_s; /* bytes both ways */
+    double cpu_us;                /* of the server per call */
 
     double value; /* what the goals are about */
     const char *unit;

@@ -53,7 +53,7 @@ static void stop(struct small *small)
 static void judge(struct row *row, struct contender *side, int i, int c,
                   bool has_nginx)
 {
-    bool is_suspended = i == SUSPENDED || i == ECHO;
+    bool is_suspended = i == SUSPENDED;
     if (i == RAW || i == NGINX)
         return;
     if (c == 1) {
@@ -64,9 +64,13 @@ static void judge(struct row *row, struct contender *side, int i, int c,
         row->stretch = is_suspended ? 0 : 1.05;
         return;
     }
-    double base = duel_rate_of(&side[has_nginx ? NGINX : RAW]);
+    struct contender *reference = &side[has_nginx ? NGINX : RAW];
+    double base = duel_rate_of(reference), cpu_us = duel_cpu_us(&side[i]);
     row->unit = has_nginx ? "of nginx" : "of raw";
     row->value = base > 0 ? duel_rate_of(&side[i]) / base : 0;
+    if (cpu_us > 0)
+        snprintf(row->note, sizeof row->note, "by the server's CPU time %.2f",
+                 duel_cpu_us(reference) / cpu_us);
     if (c < 64 || !has_nginx)
         return;
     row->must = is_suspended ? 0.40 : 0.75;
@@ -78,15 +82,17 @@ static void measure(struct bench *bench, struct small *small, int c)
     static const char *const names[N_SIDES] = {
         "raw server, POST 1 KiB",     "nginx, POST 1 KiB",
         "GET /v2/health/live",        "POST 1 KiB rmsnorm, inline",
-        "POST 1 KiB echo, by a lane", "POST 1 KiB rmsnorm, by a lane"};
+        "POST 1 KiB echo, inline", "POST 1 KiB rmsnorm, by a lane"};
     struct contender side[N_SIDES] = {
-        {.port = small->raw.port, .request = &small->plain.request},
-        {.port = small->has_nginx ? small->nginx.port : small->raw.port,
+        {.server = &small->raw, .request = &small->plain.request},
+        {.server = small->has_nginx ? &small->nginx : &small->raw,
          .request = &small->plain.request},
-        {.port = small->roped.port, .request = &small->live.request},
-        {.port = small->roped.port, .request = &small->rmsnorm.request},
-        {.port = small->roped.port, .request = &small->echo.request},
-        {.port = small->suspended.port, .request = &small->rmsnorm.request}};
+        {.server = &small->roped, .request = &small->live.request},
+        {.server = &small->roped, .request = &small->rmsnorm.request},
+        {.server = &small->roped, .request = &small->echo.request},
+        {.server = &small->suspended, .request = &small->rmsnorm.request}};
+    for (int i = 0; i < N_SIDES; i++)
+        side[i].port = side[i].server->port;
     pin_self(small->clients_cpu);
     duel_rate(side, N_SIDES, &bench->plan, c);
     pin_self(ANY_CPU);

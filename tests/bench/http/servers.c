@@ -176,6 +176,15 @@ uint64_t server_rss_bytes(const struct server *server)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+double server_cpu_seconds(const struct server *server)
+{
+    clockid_t clock;
+    struct timespec time = {0};
+    if (clock_getcpuclockid(server->pid, &clock) == 0)
+        clock_gettime(clock, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
 /* ------------------------------------------------------------- the three */
 
 void server_raw(struct server *server, int cpu)

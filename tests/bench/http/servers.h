@@ -32,6 +32,9 @@ void server_stop(struct server *server);
 /* Resident memory of its process. */
 uint64_t server_rss_bytes(const struct server *server);
 
+/* CPU time that its process has taken, in seconds. */
+double server_cpu_seconds(const struct server *server);
+
 /* Runs the calling thread on one CPU, or on all again. */
 void pin_self(int cpu);
 
