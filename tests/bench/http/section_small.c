@@ -80,8 +80,8 @@ static void judge(struct row *row, struct contender *side, int i, int c,
 static void measure(struct bench *bench, struct small *small, int c)
 {
     static const char *const names[N_SIDES] = {
-        "raw server, POST 1 KiB",     "nginx, POST 1 KiB",
-        "GET /v2/health/live",        "POST 1 KiB rmsnorm, inline",
+        "raw server, POST 1 KiB",  "nginx, POST 1 KiB",
+        "GET /v2/health/live",     "POST 1 KiB rmsnorm, inline",
         "POST 1 KiB echo, inline", "POST 1 KiB rmsnorm, by a lane"};
     struct contender side[N_SIDES] = {
         {.server = &small->raw, .request = &small->plain.request},
