@@ -234,6 +234,55 @@ static void small_beside(struct bench *bench)
     server_stop(&roped);
 }
 
+/* One client beside one that sends large bodies all the time and reads them
+ * back: what a server does for the one, the other waits for. In turns with the
+ * reference server, which shows what this machine does to a tail. */
+static void beside_large(struct bench *bench)
+{
+    enum { RAW, ROPED, N_SIDES };
+    static const double none[2] = {0}, goals[2] = {10, 3}, tail[2] = {25, 5};
+    static const char *const flags[] = {"--demo-models", "true", NULL};
+    size_t bytes = bench->is_quick ? 4 * MIB : 64 * MIB;
+    double seconds = bench->is_quick ? 0.4 : 2;
+    struct server server[N_SIDES];
+    struct call small[N_SIDES], large[N_SIDES];
+    struct samples times[N_SIDES] = {{0}};
+    bool ok[N_SIDES] = {true, true};
+    char name[ROW_TEXT];
+    if (!bench_has_room(bench, bytes, 5))
+        return;
+    server_raw(&server[RAW], ANY_CPU);
+    server_roped(&server[ROPED], bench->binary, bench->backend, flags, ANY_CPU);
+    call_plain(&small[RAW], KIB);
+    call_plain(&large[RAW], bytes);
+    call_rmsnorm(&small[ROPED], KIB);
+    call_echo(&large[ROPED], bytes);
+    for (int run = 0; run < bench->plan.n_runs * N_SIDES; run++) {
+        static struct crowd crowd;
+        int i = run % N_SIDES;
+        memset(&crowd, 0, sizeof crowd);
+        crowd.port = server[i].port;
+        ok[i] =
+            start_large(&crowd, &large[i].request) &&
+            ask_steadily(crowd.port, &small[i].request, seconds, &times[i]) &&
+            ok[i];
+        disperse(&crowd);
+        ok[i] = ok[i] && atomic_load(&crowd.n_large) > 0;
+    }
+    snprintf(name, sizeof name, "raw POST 1 KiB beside a %zu MiB echo loop",
+             bytes / MIB);
+    report_small(bench, name, &times[RAW], ok[RAW], none, none);
+    snprintf(name, sizeof name, "POST 1 KiB beside a %zu MiB echo loop",
+             bytes / MIB);
+    report_small(bench, name, &times[ROPED], ok[ROPED], goals, tail);
+    for (int i = 0; i < N_SIDES; i++) {
+        stats_free(&times[i]);
+        call_free(&small[i]);
+        call_free(&large[i]);
+        server_stop(&server[i]);
+    }
+}
+
 /* ---------------------------------------------------------------- refusals */
 
 struct refusal {
@@ -379,6 +428,7 @@ void section_crowd(struct bench *bench)
     raise_file_limit();
     report_title(&bench->report, "Idle, slow, large and refused clients");
     small_beside(bench);
+    beside_large(bench);
     refuse(bench, "0", true);
     refuse(bench, "2", false);
     cut_off(bench);
