@@ -450,7 +450,8 @@ TEST(after_drain_every_accepted_job_has_ended)
         atomic_store(&n_ended, 0);
         for (int i = 0; i < N_CLIENTS; i++)
             pthread_create(&thread[i], NULL, submit_until_refused, &work[i]);
-        pause_ms(5);
+        for (int i = 0; i < 20000 && atomic_load(&n_ended) == 0; i++)
+            pause_ms(1);
         exec_drain(exec, after_ms(round % 2 ? 0 : 5000));
         int n_at_drain = atomic_load(&n_ended);
         for (int i = 0; i < N_CLIENTS; i++)
