@@ -39,8 +39,8 @@ static void echo_alone(struct bench *bench, const struct server *raw,
     call_plain(&plain, bytes);
     call_echo(&echo, bytes);
     struct contender side[2] = {
-        {.port = raw->port, .request = &plain.request},
-        {.port = roped->port, .request = &echo.request}};
+        {.port = raw->port, .server = raw, .request = &plain.request},
+        {.port = roped->port, .server = roped, .request = &echo.request}};
     duel_latency(side, 2, &bench->plan);
     double raw_us = duel_median_us(&side[0]), us = duel_median_us(&side[1]);
     double copy_us = duel_stages(&side[1]).kernel;
@@ -75,8 +75,8 @@ static void echo_together(struct bench *bench, const struct server *raw,
     call_plain(&plain, bytes);
     call_echo(&echo, bytes);
     struct contender side[2] = {
-        {.port = raw->port, .request = &plain.request},
-        {.port = roped->port, .request = &echo.request}};
+        {.port = raw->port, .server = raw, .request = &plain.request},
+        {.port = roped->port, .server = roped, .request = &echo.request}};
     duel_rate(side, 2, &bench->plan, c);
     bench_size_text(bytes, size);
     snprintf(reference.name, sizeof reference.name, "raw echo %s, c=%d", size,
@@ -105,9 +105,11 @@ static void echo_by_curl(struct bench *bench, const struct server *raw,
     const void *body = call.request.body;
     struct contender side[2] = {
         {.port = raw->port,
+         .server = raw,
          .request = &call.request,
          .curl = curl_client_open(raw->port, "/", NULL, body, bytes)},
         {.port = roped->port,
+         .server = roped,
          .request = &call.request,
          .curl = curl_client_open(roped->port, "/v2/models/identity_fp32/infer",
                                   "Inference-Header-Content-Length: 0", body,
