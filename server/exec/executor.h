@@ -82,7 +82,7 @@ struct exec_job {
     struct exec_transfer transfer;
     enum roped_status (*task)(struct exec_job *job); /* fills job->error */
     uint64_t task_bytes; /* that it moves; UINT64_MAX: it may take its time */
-    void *values;              /* places_value_bytes() of host memory */
+    void *values;        /* places_value_bytes() of host memory */
     struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
     bool is_pinned;            /* in[], out[], values: in pinned blocks */
     uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */

@@ -64,8 +64,8 @@ static void add_timing(const struct request *request,
     struct buffer buffer;
     const struct exec_timing *t = &request->job.timing;
     buffer_init_fixed(&buffer, text, sizeof text);
-    write_stage(&buffer, "receive;dur=",
-                request->received_ns - request->first_byte_ns);
+    write_stage(&buffer,
+                "receive;dur=", request->received_ns - request->first_byte_ns);
     write_stage(&buffer, ", queue;dur=", t->queue_ns);
     write_stage(&buffer, ", plan;dur=", t->plan_ns);
     write_stage(&buffer, ", h2d;dur=", t->h2d_ns);

@@ -15,7 +15,7 @@ enum { DUEL_STAGES = 6, DUEL_MOST_CALLS = 20000 /* in a run */ };
 struct contender {
     uint16_t port;
     const struct http_request *request;
-    struct curl_client *curl; /* (optional) asks instead of the raw client */
+    struct curl_client *curl;    /* (optional) asks instead of the raw client */
     const struct server *server; /* (optional) whose CPU time is read */
 
     /* results */
