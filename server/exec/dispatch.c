@@ -86,6 +86,10 @@ void dispatch_hand(struct driver *driver, struct exec_job *job)
 {
     dispatch_occupy(driver, job);
     driver->job = job;
+}
+
+void dispatch_wake(struct driver *driver)
+{
     pthread_cond_signal(&driver->wake);
 }
 
@@ -94,8 +98,10 @@ static void free_lane(struct driver *driver)
 {
     struct exec_job *job = pop(driver->exec, driver->station);
     driver->state = LANE_IDLE;
-    if (job)
-        dispatch_hand(driver, job);
+    if (!job)
+        return;
+    dispatch_hand(driver, job);
+    dispatch_wake(driver);
 }
 
 /* The job of this lane has ended. */
@@ -173,7 +179,9 @@ void dispatch_start(struct exec_job *job)
     job->accepted_ns = lane_now_ns();
     job->next = NULL;
     job->status = ROPED_OK;
-    job->bytes = job->work == EXEC_TASK ? 0 : places_bytes(job);
+    job->bytes = places_bytes(job);
+    if (job->bytes == UINT64_MAX)
+        job->bytes = 0; /* nobody knows */
     /* a stage is on the device of the call's regions, if it has any */
     job->device = job->stage ? job->stage->device->number : places_device(job);
     memset(&job->timing, 0, sizeof job->timing);

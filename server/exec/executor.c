@@ -96,6 +96,7 @@ static void *sweep_queue(void *context)
             end_jobs(exec, expired, now);
             continue;
         }
+        exec->sweep_ns = next_ns;
         if (next_ns == UINT64_MAX) {
             pthread_cond_wait(&exec->sweep, &exec->lock);
         } else {
@@ -327,8 +328,7 @@ void exec_close(struct executor *exec)
 
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
-    if (job->work == EXEC_TASK ||
-        places_bytes(job) > exec->options.inline_bytes)
+    if (places_bytes(job) > exec->options.inline_bytes)
         return false;
     dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
@@ -353,14 +353,19 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
         is_draining ? NULL : dispatch_choose(exec, job->device);
     bool is_refused =
         is_draining || (!driver && exec->n_queued >= exec->options.queue_depth);
+    bool is_first_to_end = false;
     if (driver) {
         dispatch_hand(driver, job);
     } else if (!is_refused) {
         dispatch_push(exec, job);
-        if (job->deadline_ns)
-            pthread_cond_signal(&exec->sweep);
+        is_first_to_end = job->deadline_ns && job->deadline_ns < exec->sweep_ns;
     }
     pthread_mutex_unlock(&exec->lock);
+    /* not before: who is woken would run into the lock */
+    if (driver)
+        dispatch_wake(driver);
+    if (is_first_to_end)
+        pthread_cond_signal(&exec->sweep);
     if (!is_refused)
         return ROPED_OK;
     if (is_draining)

@@ -78,7 +78,7 @@ enum exec_work {
     EXEC_STORE, /* host memory into a region */
     EXEC_LOAD,  /* a region into host memory */
     EXEC_CLEAR, /* zeros into a region */
-    EXEC_TASK   /* a function of the caller's, which may take its time */
+    EXEC_TASK   /* a function of the caller's */
 };
 
 /* Where a tensor of a call is; region NULL: in host memory, at its data. */
@@ -103,7 +103,8 @@ struct exec_job {
     struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
     struct exec_transfer transfer;
     enum roped_status (*task)(struct exec_job *job); /* fills job->error */
-    void *values;              /* places_value_bytes() of host memory */
+    uint64_t task_bytes; /* that it moves; UINT64_MAX: it may take its time */
+    void *values;        /* places_value_bytes() of host memory */
     struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
     bool is_pinned;            /* in[], out[], values: in pinned blocks */
     uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */

@@ -65,7 +65,8 @@ struct executor {
 
     pthread_mutex_t lock;   /* guards the following */
     pthread_cond_t idle;    /* nothing waits and nothing runs */
-    pthread_cond_t sweep;   /* a job with a deadline waits, or closing */
+    pthread_cond_t sweep;   /* a job ends before sweep_ns, or closing */
+    uint64_t sweep_ns;      /* when the sweeper looks at the queues again */
     struct waiting waiting; /* jobs that can run anywhere */
     int n_queued, n_busy;
     int n_ending; /* jobs that left the queue without a lane, done under way */
@@ -81,9 +82,11 @@ void dispatch_init(struct waiting *waiting);
  * gives it the next one. Under lock, as the next three. */
 struct driver *dispatch_choose(struct executor *exec, int device);
 
-/* The lane has this job now; and its own thread runs it. */
+/* The lane has this job now; and its own thread runs it, once dispatch_wake has
+ * been called, with the lock or without. */
 void dispatch_occupy(struct driver *driver, const struct exec_job *job);
 void dispatch_hand(struct driver *driver, struct exec_job *job);
+void dispatch_wake(struct driver *driver);
 
 /* The job waits. */
 void dispatch_push(struct executor *exec, struct exec_job *job);

@@ -254,7 +254,7 @@ uint64_t places_bytes(const struct exec_job *job)
 {
     const struct roped_call *call = &job->call;
     if (job->work == EXEC_TASK)
-        return UINT64_MAX;
+        return job->task_bytes;
     if (job->work != EXEC_CALL)
         return job->transfer.bytes;
     uint64_t bytes = (uint64_t)roped_call_bytes(call);

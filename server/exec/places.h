@@ -39,8 +39,8 @@ places_check_memory(const struct exec_job *job, struct roped_error *err);
 /* Number of the device whose memory a checked job uses, or -1: any will do. */
 int places_device(const struct exec_job *job);
 
-/* Bytes that a job moves: an updated tensor in a region counts nothing, and
- * nobody knows of a task. */
+/* Bytes that a job moves: an updated tensor in a region counts nothing, and a
+ * task says itself. */
 uint64_t places_bytes(const struct exec_job *job);
 
 #endif

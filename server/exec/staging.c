@@ -171,6 +171,8 @@ void exec_stage_abandon(struct executor *exec, struct exec_job *job,
     else
         dispatch_push(exec, &stage->end);
     pthread_mutex_unlock(&exec->lock);
+    if (driver)
+        dispatch_wake(driver);
 }
 
 /* ------------------------------------------------------------------- memory */

@@ -366,6 +366,7 @@ void call_start(struct request *request)
     if (demo_is(request->op)) {
         job->work = EXEC_TASK;
         job->task = call_run_demo;
+        job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
     }
     job->is_pinned = is_pinned(&request->body) && is_pinned(&request->out) &&
                      is_pinned(&request->json) && is_pinned(&request->values);

@@ -7,7 +7,8 @@
  * defeats, so a reaper thread shuts down connections whose absolute deadline
  * has passed. The reaper and the notification that a connection has closed
  * take the same lock, so that a descriptor is never shut down after its
- * number was reused.
+ * number was reused. Deadlines themselves move without it, several times in
+ * a request: one that passes while it is put off may or may not be kept.
  */
 #include "http/daemon_internal.h"
 
@@ -48,14 +49,11 @@ uint64_t daemon_after_ns(double seconds)
 
 /* ------------------------------------------------------------------ peers */
 
-void daemon_set_deadline(struct daemon *daemon, struct peer *peer,
-                         uint64_t deadline_ns)
+void daemon_set_deadline(struct peer *peer, uint64_t deadline_ns)
 {
-    if (!peer)
-        return;
-    pthread_mutex_lock(&daemon->peers_lock);
-    peer->deadline_ns = deadline_ns;
-    pthread_mutex_unlock(&daemon->peers_lock);
+    if (peer)
+        atomic_store_explicit(&peer->deadline_ns, deadline_ns,
+                              memory_order_relaxed);
 }
 
 static struct peer *open_peer(struct daemon *daemon, int fd)
@@ -104,11 +102,14 @@ static void *reap(void *context)
         uint64_t next = now + REAP_INTERVAL_MS * 1000000ull;
         struct timespec until = {(time_t)(next / 1000000000u),
                                  (long)(next % 1000000000u)};
-        for (struct peer *peer = daemon->peers; peer; peer = peer->next)
-            if (peer->deadline_ns && peer->deadline_ns < now) {
-                shutdown(peer->fd, SHUT_RDWR);
-                peer->deadline_ns = 0;
-            }
+        for (struct peer *peer = daemon->peers; peer; peer = peer->next) {
+            uint64_t deadline =
+                atomic_load_explicit(&peer->deadline_ns, memory_order_relaxed);
+            if (deadline == 0 || deadline >= now)
+                continue;
+            shutdown(peer->fd, SHUT_RDWR);
+            daemon_set_deadline(peer, 0);
+        }
         pthread_cond_timedwait(&daemon->reap, &daemon->peers_lock, &until);
     }
     pthread_mutex_unlock(&daemon->peers_lock);
@@ -159,7 +160,7 @@ static void *notify_uri(void *context, const char *uri,
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info && info->socket_context)
         daemon_set_deadline(
-            daemon, info->socket_context,
+            info->socket_context,
             daemon_after_ns(daemon->config->header_timeout_seconds));
     return hides_path(uri) ? &hidden_path : NULL;
 }
@@ -195,9 +196,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
     log_request(request, code);
     /* the next request line on this connection: idle time, then headers */
     daemon_set_deadline(
-        daemon, request->peer,
-        daemon_after_ns(daemon->config->idle_timeout_seconds +
-                        daemon->config->header_timeout_seconds));
+        request->peer, daemon_after_ns(daemon->config->idle_timeout_seconds +
+                                       daemon->config->header_timeout_seconds));
     request_free(request);
     *request_context = NULL;
 }

@@ -29,7 +29,7 @@ struct daemon {
     struct request *free_requests;
     int n_requests; /* begun and not completed */
 
-    pthread_mutex_t peers_lock; /* guards peers, their deadlines and counts */
+    pthread_mutex_t peers_lock; /* guards the lists of peers and their number */
     struct peer *peers;
     struct peer *free_peers;
     int n_peers;
@@ -38,9 +38,8 @@ struct daemon {
     pthread_t reaper;
 };
 
-/* Sets when the peer's connection is cut; 0: not at all. */
-void daemon_set_deadline(struct daemon *daemon, struct peer *peer,
-                         uint64_t deadline_ns);
+/* Sets when the peer's connection is cut; 0: not at all. peer NULL: none. */
+void daemon_set_deadline(struct peer *peer, uint64_t deadline_ns);
 
 /* CLOCK_MONOTONIC nanoseconds, now and in some seconds. */
 uint64_t daemon_now_ns(void);

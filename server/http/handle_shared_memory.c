@@ -223,6 +223,7 @@ static void run_register(struct request *request,
         return;
     request->job.work = EXEC_TASK;
     request->job.task = task;
+    request->job.task_bytes = UINT64_MAX; /* page-locking takes its time */
     job_run(request, answer_register);
 }
 

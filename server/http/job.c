@@ -60,13 +60,13 @@ void job_run(struct request *request, route_handler_fn *answer)
     struct daemon *daemon = request->daemon;
     request->answer = answer;
     job->done = job_done;
-    job->is_gone = is_gone;
     job->owner = request;
     job->deadline_ns = deadline_of(request);
     if (exec_run_inline(daemon->exec, job)) {
         answer(request);
         return;
     }
+    job->is_gone = is_gone; /* its last byte has only just come, till now */
     /* suspend first, publish second: the other order loses the wake-up */
     atomic_store(&request->state, REQUEST_RUNNING);
     MHD_suspend_connection(request->connection);

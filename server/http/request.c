@@ -311,8 +311,7 @@ static void start_dropping(struct request *request)
 {
     const struct config *config = request->daemon->config;
     request->drop_until_ns = daemon_after_ns(config->refuse_drain_seconds);
-    daemon_set_deadline(request->daemon, request->peer,
-                        request->drop_until_ns + 1000000000u);
+    daemon_set_deadline(request->peer, request->drop_until_ns + 1000000000u);
 }
 
 static mhd_result answer_refusal(struct request *request)
@@ -327,8 +326,9 @@ mhd_result request_begin(struct request *request)
     const struct config *config = request->daemon->config;
     const char *expect = request_header(request, "Expect");
     read_id(request);
-    daemon_set_deadline(request->daemon, request->peer,
-                        daemon_after_ns(config->body_timeout_seconds));
+    daemon_set_deadline(request->peer,
+                        request->started_ns +
+                            (uint64_t)(config->body_timeout_seconds * 1e9));
     if (admit(request))
         return MHD_YES;
     /* an answer now ends the connection: after it the rest is not read */
@@ -371,7 +371,7 @@ mhd_result request_finish(struct request *request)
     request->received_ns = daemon_now_ns();
     if (request->first_byte_ns == 0)
         request->first_byte_ns = request->received_ns;
-    daemon_set_deadline(request->daemon, request->peer, 0);
+    daemon_set_deadline(request->peer, 0);
     if (!request->refusal_code && has_body(request) && body_end(request))
         (void)refuse_status(request);
     if (request->refusal_code)

@@ -30,7 +30,7 @@ enum request_state {
 /* One open connection, for the absolute deadlines. */
 struct peer {
     int fd;
-    uint64_t deadline_ns; /* guarded by the daemon's peers lock; 0: none */
+    _Atomic uint64_t deadline_ns; /* 0: none */
     struct peer *previous, *next;
 };
 

@@ -6,6 +6,7 @@
  */
 #include "wire/json.h"
 
+#include "wire/json_arena.h"
 #include "wire/utf8.h"
 
 #include <cjson/cJSON.h>
@@ -129,6 +130,10 @@ static bool scan_string(struct scan *scan, bool is_name)
         if (c == '"') {
             scan->at++;
             return true;
+        }
+        if (c < 0x80 && c != '\\') {
+            scan->at++;
+            continue;
         }
         if (c == '\\') {
             if (!scan_escape(scan, is_name))
@@ -398,17 +403,25 @@ static void unmark_nans(struct cJSON *node)
     }
 }
 
+static struct cJSON *build(const char *text, size_t bytes)
+{
+    json_arena_open();
+    struct cJSON *tree = cJSON_ParseWithLength(text, bytes);
+    json_arena_seal(tree);
+    return tree;
+}
+
 /* The tree of text that has been checked; NULL without memory. */
 static struct cJSON *build_tree(const char *text, size_t bytes, bool has_nan)
 {
     if (!has_nan)
-        return cJSON_ParseWithLength(text, bytes);
+        return build(text, bytes);
     char *copy = malloc(bytes);
     if (!copy)
         return NULL;
     memcpy(copy, text, bytes);
     mark_nans(copy, bytes);
-    struct cJSON *tree = cJSON_ParseWithLength(copy, bytes);
+    struct cJSON *tree = build(copy, bytes);
     free(copy);
     unmark_nans(tree);
     return tree;
@@ -436,14 +449,14 @@ static enum roped_status parse(struct scan *scan, struct cJSON **out,
                           scan->at);
     struct cJSON *tree = build_tree(text, scan->bytes, scan->n_nan > 0);
     if (!tree || !find_duplicate(tree, &duplicate)) {
-        cJSON_Delete(tree);
+        json_free(tree);
         return roped_fail(err, ROPED_NO_MEMORY,
                           "no memory for %zu bytes of JSON", scan->bytes);
     }
     if (duplicate) {
         roped_fail(err, ROPED_INVALID, "%s: duplicate name '%.64s'", prefix,
                    duplicate);
-        cJSON_Delete(tree);
+        json_free(tree);
         return ROPED_INVALID;
     }
     *out = tree;
@@ -477,7 +490,7 @@ enum roped_status json_parse_sizes(const char *text, size_t bytes,
 
 void json_free(struct cJSON *tree)
 {
-    cJSON_Delete(tree);
+    json_arena_delete(tree);
 }
 
 const struct cJSON *json_member(const struct cJSON *object, const char *name)

@@ -20,11 +20,13 @@ struct cJSON;
 #define JSON_NOWHERE SIZE_MAX
 
 /*
- * Parses text[0, bytes) into a new tree (json_free). ROPED_INVALID for what
- * is not strict JSON: arrays and objects nested over 16, duplicate names in an
- * object, control characters in a name, NUL in any string, NaN and Infinity,
- * anything but spaces after the value. The message starts "failed to parse the
- * request JSON buffer: ", as v2 clients expect, and says at which byte.
+ * Parses text[0, bytes) into a new tree, which the same thread frees
+ * (json_free): it is in memory of the thread (json_arena.h). ROPED_INVALID for
+ * what is not strict JSON: arrays and objects nested over 16, duplicate names
+ * in an object, control characters in a name, NUL in any string, NaN and
+ * Infinity, anything but spaces after the value. The message starts "failed to
+ * parse the request JSON buffer: ", as v2 clients expect, and says at which
+ * byte.
  */
 ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
                                               struct cJSON **out,

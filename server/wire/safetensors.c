@@ -303,6 +303,11 @@ static void write_entry(struct buffer *buffer,
     buffer_text(buffer, "]}");
 }
 
+static const char spaces[] = "                                "
+                             "                                ";
+_Static_assert(sizeof spaces > SAFETENSORS_DATA_ALIGNMENT,
+               "padding is cut from a constant");
+
 enum roped_status safetensors_write_header(
     struct buffer *buffer, struct safetensors_output *outputs, int n_outputs,
     const char *const (*metadata)[2], int n_metadata, bool fp8_as_u8,
@@ -330,9 +335,9 @@ enum roped_status safetensors_write_header(
         at += (uint64_t)roped_tensor_bytes(outputs[i].tensor);
     }
     buffer_text(buffer, "}");
-    while ((buffer->bytes - start) % SAFETENSORS_DATA_ALIGNMENT &&
-           !buffer->has_failed)
-        buffer_text(buffer, " ");
+    size_t past = (buffer->bytes - start) % SAFETENSORS_DATA_ALIGNMENT;
+    if (past > 0)
+        buffer_append(buffer, spaces, SAFETENSORS_DATA_ALIGNMENT - past);
     if (buffer->has_failed)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the answer");
     uint64_t n = buffer->bytes - start - SAFETENSORS_PREFIX_BYTES;

@@ -94,6 +94,30 @@ TEST(a_deadline_ends_a_waiting_job_before_a_lane_is_free)
     close_exec();
 }
 
+/* The sweeper sleeps until the first deadline: an earlier one wakes it. */
+TEST(the_earliest_deadline_is_kept)
+{
+    static struct work work[3];
+    open_exec(1, 8);
+    atomic_store(&fake_slow_ms, 500);
+    for (int i = 0; i < 3; i++)
+        make(&work[i]);
+    CHECK_OK(exec_submit(exec, &work[0].job, &err), &err);
+    CHECK(wait_launches(1));
+    work[1].job.deadline_ns = after_ms(60000);
+    CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
+    pause_ms(50); /* it sleeps */
+    work[2].job.deadline_ns = after_ms(50);
+    CHECK_OK(exec_submit(exec, &work[2].job, &err), &err);
+    CHECK(work_wait(&work[2]));
+    CHECK_INT(work[2].job.status, ROPED_DEADLINE);
+    CHECK_INT(atomic_load(&work[0].n_done), 0);
+    CHECK(work_wait(&work[1]));
+    CHECK_INT(work[1].job.status, ROPED_OK);
+    CHECK_INT(atomic_load(&fake_n_launches), 2);
+    close_exec();
+}
+
 TEST(a_canceled_job_is_not_started)
 {
     static struct work work;
@@ -221,6 +245,59 @@ TEST(only_small_jobs_run_inline)
     exec_drain(exec, after_ms(1000));
     work_make(&small, 4);
     CHECK(!exec_run_inline(exec, &small.job)); /* shutting down */
+    close_exec();
+}
+
+static enum roped_status count_task(struct exec_job *job)
+{
+    *(int *)job->values += 1;
+    return ROPED_OK;
+}
+
+TEST(tasks_run_inline_if_they_say_that_they_are_small)
+{
+    static struct work work;
+    int n_run = 0;
+    struct exec_options options = work_options(1, 8);
+    options.inline_bytes = 100;
+    exec = work_open(&options);
+    for (int bytes = 100; bytes <= 101; bytes++) {
+        make(&work);
+        work.job.work = EXEC_TASK;
+        work.job.task = count_task;
+        work.job.task_bytes = (uint64_t)bytes;
+        work.job.values = &n_run;
+        CHECK_INT(exec_run_inline(exec, &work.job), bytes == 100);
+    }
+    CHECK_INT(n_run, 1);
+    close_exec();
+}
+
+static void *run_inline(void *context)
+{
+    struct work *work = context;
+    return exec_run_inline(exec, &work->job) ? work : NULL;
+}
+
+/* The only lane is lent to another thread when a job comes: it is called once
+ * it is back. */
+TEST(a_job_waits_for_a_lane_that_is_lent)
+{
+    static struct work lent, waiting;
+    pthread_t thread;
+    void *result;
+    open_exec(1, 8);
+    atomic_store(&fake_slow_ms, 200);
+    make(&lent);
+    make(&waiting);
+    pthread_create(&thread, NULL, run_inline, &lent);
+    CHECK(wait_launches(1));
+    CHECK_OK(exec_submit(exec, &waiting.job, &err), &err);
+    CHECK_INT(atomic_load(&lent.n_done), 0);
+    CHECK(work_wait(&waiting));
+    CHECK_INT(waiting.job.status, ROPED_OK);
+    pthread_join(thread, &result);
+    CHECK(result == &lent);
     close_exec();
 }
 
@@ -373,7 +450,8 @@ TEST(after_drain_every_accepted_job_has_ended)
         atomic_store(&n_ended, 0);
         for (int i = 0; i < N_CLIENTS; i++)
             pthread_create(&thread[i], NULL, submit_until_refused, &work[i]);
-        pause_ms(5);
+        for (int i = 0; i < 20000 && atomic_load(&n_ended) == 0; i++)
+            pause_ms(1);
         exec_drain(exec, after_ms(round % 2 ? 0 : 5000));
         int n_at_drain = atomic_load(&n_ended);
         for (int i = 0; i < N_CLIENTS; i++)
@@ -390,12 +468,15 @@ int main(void)
     RUN(jobs_run_on_lanes_and_inline);
     RUN(a_full_queue_refuses);
     RUN(a_deadline_ends_a_waiting_job_before_a_lane_is_free);
+    RUN(the_earliest_deadline_is_kept);
     RUN(a_canceled_job_is_not_started);
     RUN(drain_finishes_what_runs_and_cancels_what_waits_too_long);
     RUN(every_failure_of_the_device_ends_one_job_alone);
     RUN(a_dead_device_is_reported);
     RUN(a_job_whose_client_is_gone_is_not_started);
     RUN(only_small_jobs_run_inline);
+    RUN(tasks_run_inline_if_they_say_that_they_are_small);
+    RUN(a_job_waits_for_a_lane_that_is_lent);
     RUN(usage_and_times_are_those_of_the_work);
     RUN(many_clients_get_each_their_own_answer_once);
     RUN(after_drain_every_accepted_job_has_ended);

@@ -1,0 +1,48 @@
+/*
+ * bench.h - one run of bench_http: its options, its sections.
+ */
+#ifndef ROPED_TESTS_BENCH_HTTP_BENCH_H
+#define ROPED_TESTS_BENCH_HTTP_BENCH_H
+
+#include "bench/http/calls.h"
+#include "bench/http/duel.h"
+#include "bench/http/report.h"
+#include "bench/http/servers.h"
+
+enum { KIB = 1 << 10, MIB = 1 << 20 };
+
+struct bench {
+    const char *binary, *backend;
+    bool is_quick;
+    uint64_t most_bytes; /* larger bodies are left out */
+    struct duel_plan plan;
+    struct report report;
+    int n_failed; /* exchanges that were not answered with 200 */
+};
+
+/* Bodies of 1 KiB to 1 GiB through the echo and through operators. */
+void section_echo(struct bench *bench);
+void section_calls(struct bench *bench);
+
+/* 4 tokens and 64 MiB in memory that stays on the server or is shared. */
+void section_regions(struct bench *bench);
+
+/* 1 KiB at c = 1, 8 and 64, server and clients on a CPU each. */
+void section_small(struct bench *bench);
+
+/* Idle and dripping clients, big bodies beside small ones, refusals. */
+void section_crowd(struct bench *bench);
+
+/* Is there memory for bodies of this size, and are they wanted? Says why not
+ * on a line. copies: of a body, in all processes together. */
+bool bench_has_room(const struct bench *bench, uint64_t bytes, int copies);
+
+/* "64 MiB" */
+const char *bench_size_text(uint64_t bytes, char text[32]);
+
+/* Fills in times, rate, stages and what went wrong of a contender at c = 1 or
+ * under load, and reports the row. bytes: both ways. */
+void bench_report(struct bench *bench, struct row *row,
+                  struct contender *contender, double bytes);
+
+#endif

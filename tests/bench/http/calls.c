@@ -1,0 +1,129 @@
+/*
+ * calls.c - building requests.
+ */
+#include "bench/http/calls.h"
+
+#include "wire/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDE = 4096, HQ = 32, HK = 8, HEAD = 128 };
+
+static void *take(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory) {
+        fprintf(stderr, "bench_http: no memory for a body of %zu bytes\n",
+                bytes);
+        exit(EXIT_FAILURE);
+    }
+    return memory;
+}
+
+/* bf16 between 1 and 2, or the upper and lower half of such a float32. */
+static void fill(unsigned char *to, size_t bytes)
+{
+    uint32_t state = 12345;
+    for (size_t i = 0; i + 1 < bytes; i += 2) {
+        state = state * 1664525u + 1013904223u;
+        uint16_t code = (uint16_t)(0x3F80 | (state >> 25));
+        memcpy(to + i, &code, sizeof code);
+    }
+}
+
+void call_get(struct call *call, const char *path)
+{
+    call->memory = NULL;
+    request_make(&call->request, "GET", path, "", NULL, 0);
+}
+
+static void post_filled(struct call *call, const char *path,
+                        const char *headers, size_t bytes)
+{
+    call->memory = take(bytes);
+    fill(call->memory, bytes);
+    request_make(&call->request, "POST", path, headers, call->memory, bytes);
+}
+
+void call_plain(struct call *call, size_t bytes)
+{
+    post_filled(call, "/", "", bytes);
+}
+
+void call_echo(struct call *call, size_t bytes)
+{
+    post_filled(call, "/v2/models/identity_fp32/infer",
+                "Inference-Header-Content-Length: 0\r\n", bytes);
+}
+
+/* A safetensors file of n tensors, those of type I32 counting up. */
+static void post_tensors(struct call *call, const char *path,
+                         struct safetensors_output *tensors, int n)
+{
+    struct roped_error err;
+    struct buffer header;
+    uint64_t data_bytes;
+    buffer_init(&header);
+    if (safetensors_write_header(&header, tensors, n, NULL, 0, false,
+                                 &data_bytes, &err)) {
+        fprintf(stderr, "bench_http: %s\n", err.text);
+        exit(EXIT_FAILURE);
+    }
+    unsigned char *body = take(header.bytes + data_bytes);
+    memcpy(body, header.text, header.bytes);
+    for (int i = 0; i < n; i++) {
+        const struct roped_tensor *tensor = tensors[i].tensor;
+        unsigned char *to = body + header.bytes + tensors[i].offset;
+        if (tensor->dtype != ROPED_I32)
+            fill(to, (size_t)roped_tensor_bytes(tensor));
+        for (int32_t j = 0; tensor->dtype == ROPED_I32 && j < tensor->dims[0];
+             j++)
+            memcpy(to + (size_t)j * sizeof j, &(int32_t){j % 4096}, sizeof j);
+    }
+    call->memory = body;
+    request_make(&call->request, "POST", path, "", body,
+                 header.bytes + data_bytes);
+    buffer_fini(&header);
+}
+
+void call_rmsnorm(struct call *call, size_t bytes)
+{
+    int64_t width = bytes < 2 * WIDE ? (int64_t)bytes / 2 : WIDE;
+    struct roped_tensor x = {
+        .dtype = ROPED_BF16,
+        .rank = 2,
+        .dims = {(int64_t)(bytes / ((size_t)width * 2)), width}};
+    struct safetensors_output tensors[] = {{"x", &x, 0}};
+    post_tensors(call, "/v1/rmsnorm", tensors, 1);
+}
+
+void call_rope(struct call *call, int64_t n_tokens)
+{
+    struct roped_tensor positions = {
+        .dtype = ROPED_I32, .rank = 1, .dims = {n_tokens}};
+    struct roped_tensor q = {
+        .dtype = ROPED_BF16, .rank = 3, .dims = {n_tokens, HQ, HEAD}};
+    struct roped_tensor k = {
+        .dtype = ROPED_BF16, .rank = 3, .dims = {n_tokens, HK, HEAD}};
+    struct safetensors_output tensors[] = {
+        {"positions", &positions, 0}, {"q", &q, 0}, {"k", &k, 0}};
+    post_tensors(call, "/v1/rope", tensors, 3);
+}
+
+void call_rope_in(struct call *call, int64_t n_tokens, const char *query)
+{
+    char path[512];
+    struct roped_tensor positions = {
+        .dtype = ROPED_I32, .rank = 1, .dims = {n_tokens}};
+    struct safetensors_output tensors[] = {{"positions", &positions, 0}};
+    snprintf(path, sizeof path, "/v1/rope?%s", query);
+    post_tensors(call, path, tensors, 1);
+}
+
+void call_free(struct call *call)
+{
+    free(call->memory);
+    call->memory = NULL;
+}

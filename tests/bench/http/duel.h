@@ -1,0 +1,58 @@
+/*
+ * duel.h - several servers measured in turns, again and again, so that a
+ * machine that is slow for a while is slow for all of them.
+ */
+#ifndef ROPED_TESTS_BENCH_HTTP_DUEL_H
+#define ROPED_TESTS_BENCH_HTTP_DUEL_H
+
+#include "bench/http/client.h"
+#include "bench/http/curl_client.h"
+#include "bench/http/servers.h"
+#include "bench/http/stats.h"
+
+enum { DUEL_STAGES = 6, DUEL_MOST_CALLS = 20000 /* in a run */ };
+
+struct contender {
+    uint16_t port;
+    const struct http_request *request;
+    struct curl_client *curl;    /* (optional) asks instead of the raw client */
+    const struct server *server; /* (optional) whose CPU time is read */
+
+    /* results */
+    struct samples calls;   /* seconds of each */
+    struct samples medians; /* of each run */
+    struct samples rates;   /* calls per second of each run */
+    struct samples stage[DUEL_STAGES];
+    uint64_t n_failed;
+    double cpu_seconds; /* of the server, for n_asked calls, warm-up included */
+    uint64_t n_asked;
+};
+
+struct duel_plan {
+    int n_runs;
+    double seconds; /* of a contender in a run, at least one call */
+};
+
+/* One connection each, one call after another. */
+void duel_latency(struct contender *contenders, int n,
+                  const struct duel_plan *plan);
+
+/* So many connections at once, each with a call under way. */
+void duel_rate(struct contender *contenders, int n,
+               const struct duel_plan *plan, int n_connections);
+
+/* Medians over the runs, and the best of them, in microseconds. */
+double duel_median_us(struct contender *contender);
+double duel_best_us(struct contender *contender);
+double duel_rate_of(struct contender *contender);
+
+/* CPU time of the server per call, user and kernel, in microseconds: what
+ * other programs do on its CPU hardly moves it. 0: not known. */
+double duel_cpu_us(const struct contender *contender);
+
+/* Medians of the stages that the daemon named. */
+struct stages duel_stages(struct contender *contender);
+
+void duel_free(struct contender *contender);
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * section_calls.c - operators over HTTP: where the time goes, beside the echo
+ * and beside an empty request of the same daemon.
+ */
+#include "bench/http/bench.h"
+
+#include <stdio.h>
+
+static const char *const flags[] = {"--demo-models",
+                                    "true",
+                                    "--max-body-bytes",
+                                    "2g",
+                                    "--host-bytes",
+                                    "8g",
+                                    "--pool-bytes",
+                                    "256m",
+                                    NULL};
+
+/* One operator at c = 1 or more, without a goal: rate and stages. */
+static void call_row(struct bench *bench, const struct server *roped,
+                     const char *name, struct call *call, int c)
+{
+    struct row row = {.unit = NULL};
+    struct contender side = {.port = roped->port, .request = &call->request};
+    if (c == 1)
+        duel_latency(&side, 1, &bench->plan);
+    else
+        duel_rate(&side, 1, &bench->plan, c);
+    snprintf(row.name, sizeof row.name, "%s, c=%d", name, c);
+    bench_report(bench, &row, &side, 2.0 * (double)call->request.body_bytes);
+    duel_free(&side);
+}
+
+static void norms(struct bench *bench, const struct server *roped)
+{
+    static const struct {
+        size_t bytes;
+        int c;
+    } row[] = {{KIB, 1},       {64 * KIB, 1},  {MIB, 1},        {16 * MIB, 1},
+               {64 * MIB, 1},  {256 * MIB, 1}, {1024 * MIB, 1}, {KIB, 8},
+               {64 * KIB, 8},  {MIB, 8},       {16 * MIB, 8},   {KIB, 64},
+               {64 * KIB, 64}, {MIB, 64}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char name[64], size[32];
+        struct call call;
+        if (!bench_has_room(bench, row[i].bytes, 2 * row[i].c + 2))
+            continue;
+        call_rmsnorm(&call, row[i].bytes);
+        snprintf(name, sizeof name, "rmsnorm %s",
+                 bench_size_text(row[i].bytes, size));
+        call_row(bench, roped, name, &call, row[i].c);
+        call_free(&call);
+    }
+}
+
+/* A 4-token rope beside a request that asks for nothing; how much more the same
+ * bytes cost the raw server is how much of that is the wire. */
+static void rope_of_4(struct bench *bench, const struct server *raw,
+                      const struct server *roped)
+{
+    enum { N = 5 };
+    struct call nothing, least, rope, plain;
+    struct row empty = {.name = "empty request (GET /v2/health/live), c=1"};
+    struct row norm = {.name = "rmsnorm 128 B, c=1"};
+    struct row row = {.name = "rope 4 tokens, c=1",
+                      .unit = "us more",
+                      .must = 15,
+                      .is_ceiling = true};
+    call_get(&nothing, "/v2/health/live");
+    call_rmsnorm(&least, 128);
+    call_rope(&rope, 4);
+    call_plain(&plain, rope.request.body_bytes);
+    struct contender side[N] = {
+        {.port = roped->port, .request = &nothing.request},
+        {.port = roped->port, .request = &least.request},
+        {.port = roped->port, .request = &rope.request},
+        {.port = raw->port, .request = &nothing.request},
+        {.port = raw->port, .request = &plain.request}};
+    duel_latency(side, N, &bench->plan);
+    bench_report(bench, &empty, &side[0], 0);
+    bench_report(bench, &norm, &side[1],
+                 2.0 * (double)least.request.body_bytes);
+    row.value = duel_median_us(&side[2]) - duel_median_us(&side[0]);
+    snprintf(row.note, sizeof row.note,
+             "than an empty request; raw server, same bytes: %.1f us more",
+             duel_median_us(&side[4]) - duel_median_us(&side[3]));
+    bench_report(bench, &row, &side[2], 2.0 * (double)rope.request.body_bytes);
+    for (int i = 0; i < N; i++)
+        duel_free(&side[i]);
+    call_row(bench, roped, "rope 4 tokens", &rope, 8);
+    call_row(bench, roped, "rope 4 tokens", &rope, 64);
+    call_free(&least);
+    call_free(&rope);
+    call_free(&plain);
+}
+
+/* A large rope: no more than the echo of its bytes and what the device does. */
+static void rope_of(struct bench *bench, const struct server *roped,
+                    size_t bytes)
+{
+    char size[32];
+    struct call echo, rope;
+    struct row reference = {.unit = NULL};
+    struct row row = {.unit = "of the sum",
+                      .must = 1.15,
+                      .stretch = 1.05,
+                      .is_ceiling = true};
+    if (!bench_has_room(bench, bytes, 5))
+        return;
+    bench_size_text(bytes, size);
+    call_rope(&rope, (int64_t)(bytes / CALL_ROPE_TOKEN_BYTES));
+    call_echo(&echo, rope.request.body_bytes / 4 * 4);
+    struct contender side[2] = {
+        {.port = roped->port, .request = &echo.request},
+        {.port = roped->port, .request = &rope.request}};
+    duel_latency(side, 2, &bench->plan);
+    struct stages by = duel_stages(&side[1]);
+    double echo_us = duel_median_us(&side[0]) - duel_stages(&side[0]).kernel;
+    double sum = echo_us + by.kernel + by.h2d + by.d2h;
+    snprintf(reference.name, sizeof reference.name, "echo %s, c=1", size);
+    bench_report(bench, &reference, &side[0], 2.0 * (double)bytes);
+    snprintf(row.name, sizeof row.name, "rope %s, c=1", size);
+    snprintf(row.note, sizeof row.note,
+             "echo without its copy, h2d, kernel, d2h: %.0f us", sum);
+    row.value = sum > 0 ? duel_median_us(&side[1]) / sum : 0;
+    bench_report(bench, &row, &side[1], 2.0 * (double)bytes);
+    duel_free(&side[0]);
+    duel_free(&side[1]);
+    call_free(&echo);
+    call_free(&rope);
+}
+
+void section_calls(struct bench *bench)
+{
+    struct server raw, roped;
+    server_raw(&raw, ANY_CPU);
+    server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
+    report_title(&bench->report, "Operators over HTTP, with their stages");
+    rope_of_4(bench, &raw, &roped);
+    rope_of(bench, &roped, MIB);
+    rope_of(bench, &roped, 64 * MIB);
+    rope_of(bench, &roped, 1024 * MIB);
+    norms(bench, &roped);
+    server_stop(&roped);
+    server_stop(&raw);
+}

@@ -1,0 +1,152 @@
+/*
+ * section_regions.c - rope whose q and k do not travel: in regions that stay
+ * on the server, and in this program's own shared memory.
+ */
+#include "bench/http/bench.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const flags[] = {"--allow-client-shm", "true", NULL};
+
+/* Shared memory of this program. */
+struct shared {
+    char key[64];
+    size_t bytes;
+    void *data;
+};
+
+static bool share(struct shared *shared, size_t bytes)
+{
+    snprintf(shared->key, sizeof shared->key, "/roped_bench_%d", (int)getpid());
+    shared->bytes = bytes;
+    shm_unlink(shared->key);
+    int fd = shm_open(shared->key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        perror("bench_http: shared memory");
+        return false;
+    }
+    shared->data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (shared->data == MAP_FAILED)
+        return false;
+    memset(shared->data, 0, bytes);
+    return true;
+}
+
+static void unshare(const struct shared *shared)
+{
+    munmap(shared->data, shared->bytes);
+    shm_unlink(shared->key);
+}
+
+/* One request to set something up; the run ends where it is refused. */
+static void must(const struct server *roped, const char *method,
+                 const char *path, const char *body)
+{
+    struct http_request request;
+    struct http_answer answer = {0};
+    int fd = client_connect(roped->port);
+    request_make(&request, method, path, "", body, strlen(body));
+    if (fd < 0 || !client_exchange(fd, &request, NULL, 0, &answer) ||
+        answer.code / 100 != 2) {
+        fprintf(stderr, "bench_http: %s %s was answered with %d\n", method,
+                path, answer.code);
+        exit(EXIT_FAILURE);
+    }
+    close(fd);
+}
+
+/* Regions q, k, and their outputs, for so many tokens. */
+static void make_resident(const struct server *roped, int64_t n)
+{
+    static const struct {
+        const char *name;
+        int heads;
+    } region[] = {{"q", 32}, {"k", 8}, {"yq", 32}, {"yk", 8}};
+    char path[128];
+    for (size_t i = 0; i < sizeof region / sizeof *region; i++) {
+        snprintf(path, sizeof path,
+                 "/v1/regions/%s?dtype=BF16&shape=%lld,%d,128", region[i].name,
+                 (long long)n, region[i].heads);
+        must(roped, "PUT", path, "");
+    }
+}
+
+static void register_shared(const struct server *roped,
+                            const struct shared *shared)
+{
+    char body[256];
+    snprintf(body, sizeof body,
+             "{\"key\":\"%s\",\"offset\":0,\"byte_size\":%zu}", shared->key,
+             shared->bytes);
+    must(roped, "POST", "/v2/systemsharedmemory/region/shm/register", body);
+}
+
+/* q, k and their outputs, one behind the other. */
+static void name_shared(char *query, size_t room, int64_t n)
+{
+    long long q = (long long)n * 32 * 128 * 2, k = (long long)n * 8 * 128 * 2;
+    snprintf(query, room,
+             "from.q=shm:0&dtype.q=BF16&shape.q=%lld,32,128&from.k=shm:%lld&"
+             "dtype.k=BF16&shape.k=%lld,8,128&into.q=shm:%lld&into.k=shm:%lld",
+             (long long)n, q, (long long)n, q + k, q + k + q);
+}
+
+static void compare(struct bench *bench, const struct server *roped, int64_t n,
+                    const char *size)
+{
+    struct shared shared;
+    struct call nothing, body, resident, system;
+    char query[384];
+    size_t bytes = (size_t)n * CALL_ROPE_TOKEN_BYTES;
+    struct row row[4] = {{.name = "empty request (GET /v2/health/live), c=1"},
+                         {.unit = "us more", .note = "than an empty request"},
+                         {.unit = "us more", .note = "than an empty request"},
+                         {.unit = "us more", .note = "than an empty request"}};
+    if (!bench_has_room(bench, bytes, 8) || !share(&shared, 2 * bytes))
+        return;
+    make_resident(roped, n);
+    register_shared(roped, &shared);
+    name_shared(query, sizeof query, n);
+    call_get(&nothing, "/v2/health/live");
+    call_rope(&body, n);
+    call_rope_in(&resident, n, "from.q=q&from.k=k&into.q=yq&into.k=yk");
+    call_rope_in(&system, n, query);
+    snprintf(row[1].name, ROW_TEXT, "rope %s in the body", size);
+    snprintf(row[2].name, ROW_TEXT, "rope %s, resident regions", size);
+    snprintf(row[3].name, ROW_TEXT, "rope %s, system shared memory", size);
+    struct contender side[4] = {
+        {.port = roped->port, .request = &nothing.request},
+        {.port = roped->port, .request = &body.request},
+        {.port = roped->port, .request = &resident.request},
+        {.port = roped->port, .request = &system.request}};
+    duel_latency(side, 4, &bench->plan);
+    for (int i = 0; i < 4; i++) {
+        if (i > 0)
+            row[i].value = duel_median_us(&side[i]) - duel_median_us(&side[0]);
+        bench_report(bench, &row[i], &side[i],
+                     i == 1 ? 2.0 * (double)bytes : 0);
+    }
+    for (int i = 0; i < 4; i++)
+        duel_free(&side[i]);
+    must(roped, "POST", "/v2/systemsharedmemory/unregister", "");
+    unshare(&shared);
+    call_free(&body);
+    call_free(&resident);
+    call_free(&system);
+}
+
+void section_regions(struct bench *bench)
+{
+    struct server roped;
+    server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
+    report_title(&bench->report, "Tensors that do not travel");
+    compare(bench, &roped, 4, "4 tokens");
+    compare(bench, &roped, 64 * (int64_t)MIB / CALL_ROPE_TOKEN_BYTES, "64 MiB");
+    server_stop(&roped);
+}
