@@ -43,6 +43,14 @@ static int usable_cores(void)
     return cores;
 }
 
+static int64_t last_level_cache(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes <= 0)
+        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? bytes : 32 << 20;
+}
+
 static enum roped_status
 open_backend(const struct roped_backend_options *options,
              struct roped_backend **out, struct roped_error *err)
@@ -52,6 +60,7 @@ open_backend(const struct roped_backend_options *options,
     if (!backend)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
     backend->rows = cpu_rows_select();
+    backend->cache_bytes = last_level_cache();
     enum roped_status status = pool_open(n_threads, &backend->pool, err);
     if (status) {
         free(backend);
@@ -145,6 +154,33 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
     if (bytes)
         memcpy(to, from, bytes);
     return ROPED_OK;
+}
+
+bool cpu_is_large(const struct roped_queue *queue,
+                  const struct roped_call *call)
+{
+    return roped_call_bytes(call) >= queue->backend->cache_bytes / 2;
+}
+
+struct fenced_loop {
+    const struct cpu_rows *rows;
+    pool_loop_fn *loop;
+    void *context;
+};
+
+static void run_fenced(void *context, int64_t begin, int64_t end)
+{
+    const struct fenced_loop *fenced = context;
+    fenced->loop(fenced->context, begin, end);
+    fenced->rows->fence();
+}
+
+void cpu_for(struct roped_queue *queue, const struct roped_call *call,
+             int64_t n, pool_loop_fn *loop, void *context)
+{
+    struct fenced_loop fenced = {queue->backend->rows, loop, context};
+    pool_for(queue->backend->pool, n, roped_call_bytes(call), run_fenced,
+             &fenced);
 }
 
 static enum roped_status launch(struct roped_queue *queue,

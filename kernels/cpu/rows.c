@@ -1,133 +1,130 @@
 /*
- * rows.c - the inner loops, in plain C that the compiler vectorises; built
- * once per instruction set with CPU_ISA = portable, avx2 or avx512. Only the
- * float16 conversion is written with intrinsics, where F16C has it.
+ * rows.c - the inner loops, built once per instruction set with CPU_ISA =
+ * portable, avx2 or avx512. What differs between them is in cpu/vector.h.
  */
 #include "cpu/rows.h"
-
-#include <roped/numeric.h>
-
-#include <string.h>
-
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
+#include "cpu/vector.h"
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define TEXT_(a)     #a
 #define TEXT(a)      TEXT_(a)
 
-/* ----------------------------------------------------------- conversions */
+/*
+ * Every pair of types that a row may go from and to. A loop over a row is an
+ * INLINE function whose types are constants, and CALL_FOR_TYPES(from, to, loop,
+ * arguments...) is the switch between its instances.
+ */
+#define TYPE_PAIRS(X, ...)                                                     \
+    X(ROPED_F32, ROPED_F32, __VA_ARGS__)                                       \
+    X(ROPED_F32, ROPED_F16, __VA_ARGS__)                                       \
+    X(ROPED_F32, ROPED_BF16, __VA_ARGS__)                                      \
+    X(ROPED_F32, ROPED_F8_E4M3, __VA_ARGS__)                                   \
+    X(ROPED_F32, ROPED_F8_E5M2, __VA_ARGS__)                                   \
+    X(ROPED_F16, ROPED_F16, __VA_ARGS__)                                       \
+    X(ROPED_F16, ROPED_F8_E4M3, __VA_ARGS__)                                   \
+    X(ROPED_F16, ROPED_F8_E5M2, __VA_ARGS__)                                   \
+    X(ROPED_BF16, ROPED_BF16, __VA_ARGS__)                                     \
+    X(ROPED_BF16, ROPED_F8_E4M3, __VA_ARGS__)                                  \
+    X(ROPED_BF16, ROPED_F8_E5M2, __VA_ARGS__)
+#define TYPE_PAIR(from, to) ((int)(from) << 8 | (int)(to))
+#define TYPE_CASE(from, to, loop, ...)                                         \
+    case TYPE_PAIR(from, to):                                                  \
+        loop(from, to, __VA_ARGS__);                                           \
+        break;
+#define CALL_FOR_TYPES(from, to, loop, ...)                                    \
+    switch (TYPE_PAIR(from, to)) {                                             \
+        TYPE_PAIRS(TYPE_CASE, loop, __VA_ARGS__)                               \
+    }
 
-static void widen_f16(float *restrict to, const uint16_t *restrict from,
+/* Streams need whole blocks that start at multiples of this. */
+enum { STREAM_ALIGNMENT = 64 };
+
+INLINE const void *at(enum roped_dtype dtype, const void *base, int64_t i)
+{
+    return (const unsigned char *)base + (size_t)i * size_of(dtype);
+}
+
+INLINE void *place(enum roped_dtype dtype, void *base, int64_t i)
+{
+    return (unsigned char *)base + (size_t)i * size_of(dtype);
+}
+
+INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
+{
+    return (uintptr_t)at(dtype, base, i) % STREAM_ALIGNMENT == 0;
+}
+
+INLINE block times(block x, vfloat factor)
+{
+    return (block){x.lo * factor, x.hi * factor};
+}
+
+/* -------------------------------------------------------------- conversion */
+
+/* Bits, where the types are the same. */
+INLINE void copy_row(enum roped_dtype dtype, void *to, const void *from,
+                     int64_t n, bool is_streamed)
+{
+    const int64_t step = 64;
+    int64_t bytes = n * (int64_t)size_of(dtype), i = 0;
+    if (to == from)
+        return;
+    if (is_streamed && is_aligned(dtype, to, 0))
+        for (; i + step <= bytes; i += step)
+            stream64(place(ROPED_U8, to, i), at(ROPED_U8, from, i));
+    memcpy(place(ROPED_U8, to, i), at(ROPED_U8, from, i), (size_t)(bytes - i));
+}
+
+INLINE void convert_row(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
+                        void *to, const void *from, float scale, int64_t n,
+                        bool is_streamed)
+{
+    const vfloat factor = splat(size_of(to_dtype) == 1 ? scale : 1);
+    int64_t i = 0;
+    if (from_dtype == to_dtype) {
+        copy_row(to_dtype, to, from, n, is_streamed);
+        return;
+    }
+    is_streamed = is_streamed && is_aligned(to_dtype, to, 0);
+    for (; i + BLOCK <= n; i += BLOCK)
+        store(to_dtype, place(to_dtype, to, i),
+              times(load(from_dtype, at(from_dtype, from, i)), factor),
+              is_streamed);
+    if (i < n)
+        store_part(to_dtype, place(to_dtype, to, i),
+                   times(load_part(from_dtype, at(from_dtype, from, i), n - i),
+                         factor),
+                   n - i);
+}
+
+static void convert(enum roped_dtype to_dtype, void *to,
+                    enum roped_dtype from_dtype, const void *from, float scale,
+                    int64_t n, bool is_streamed){
+    CALL_FOR_TYPES(from_dtype, to_dtype, convert_row, to, from, scale, n,
+                   is_streamed)}
+
+INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
                       int64_t n)
 {
     int64_t i = 0;
-#ifdef __F16C__
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(
-            to + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(from + i))));
-#endif
-    for (; i < n; i++)
-        to[i] = roped_f16_to_float(from[i]);
-}
-
-static void widen_bf16(float *restrict to, const uint16_t *restrict from,
-                       int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = roped_bf16_to_float(from[i]);
+    for (; i + BLOCK <= n; i += BLOCK)
+        store32(to + i, load(dtype, at(dtype, from, i)));
+    if (i < n)
+        store32_part(to + i, load_part(dtype, at(dtype, from, i), n - i),
+                     n - i);
 }
 
 static void widen(enum roped_dtype dtype, float *to, const void *from,
                   int64_t n)
 {
     if (dtype == ROPED_F16)
-        widen_f16(to, from, n);
+        widen_row(ROPED_F16, to, from, n);
     else if (dtype == ROPED_BF16)
-        widen_bf16(to, from, n);
+        widen_row(ROPED_BF16, to, from, n);
     else
         memcpy(to, from, (size_t)n * sizeof *to);
 }
-
-static void narrow_f16(uint16_t *restrict to, const float *restrict from,
-                       int64_t n)
-{
-    int64_t i = 0;
-#ifdef __F16C__
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(
-            (void *)(to + i),
-            _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
-                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-#endif
-    for (; i < n; i++)
-        to[i] = roped_float_to_f16(from[i]);
-}
-
-/* roped_float_to_bf16 with a select in place of the branch */
-static void narrow_bf16(uint16_t *restrict to, const float *restrict from,
-                        int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = roped_float_bits(from[i]);
-        uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-        uint32_t nan = (bits >> 16) | 0x40u;
-        to[i] = (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
-    }
-}
-
-/* roped_float_to_fp8 with selects in place of branches */
-static inline void narrow_fp8(uint8_t *restrict to, const float *restrict from,
-                              int64_t n, int m, int b, float max)
-{
-    const uint32_t smallest_normal = (uint32_t)(127 - b + 1) << 23;
-    const float step = roped_bits_float((uint32_t)(127 + 1 - b - m + 23) << 23);
-    const uint32_t step_bits = roped_float_bits(step);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = roped_float_bits(from[i]);
-        uint32_t magnitude = bits & 0x7FFFFFFFu;
-        uint32_t is_nan = magnitude > 0x7F800000u;
-        uint32_t largest = roped_float_bits(max);
-        uint32_t clamped = magnitude > largest ? largest : magnitude;
-        uint32_t subnormal =
-            roped_float_bits(roped_bits_float(clamped) + step) - step_bits;
-        uint32_t rounded =
-            clamped + (1u << (22 - m)) - 1u + ((clamped >> (23 - m)) & 1u);
-        uint32_t normal = (rounded >> (23 - m)) - ((uint32_t)(127 - b) << m);
-        uint32_t code = clamped < smallest_normal ? subnormal : normal;
-        code |= (bits >> 24) & 0x80u;
-        to[i] = (uint8_t)(is_nan ? 0x7Fu : code);
-    }
-}
-
-static void narrow_e4m3(uint8_t *to, const float *from, int64_t n)
-{
-    narrow_fp8(to, from, n, 3, 7, ROPED_E4M3_MAX);
-}
-
-static void narrow_e5m2(uint8_t *to, const float *from, int64_t n)
-{
-    narrow_fp8(to, from, n, 2, 15, ROPED_E5M2_MAX);
-}
-
-static void narrow(enum roped_dtype dtype, void *to, const float *from,
-                   int64_t n)
-{
-    if (dtype == ROPED_F16)
-        narrow_f16(to, from, n);
-    else if (dtype == ROPED_BF16)
-        narrow_bf16(to, from, n);
-    else if (dtype == ROPED_F8_E4M3)
-        narrow_e4m3(to, from, n);
-    else if (dtype == ROPED_F8_E5M2)
-        narrow_e5m2(to, from, n);
-    else
-        memcpy(to, from, (size_t)n * sizeof *from);
-}
-
-/* --------------------------------------------------------------- rotation */
 
 static void scale(float *x, float factor, int64_t n)
 {
@@ -135,32 +132,145 @@ static void scale(float *x, float factor, int64_t n)
         x[i] *= factor;
 }
 
-/* to may be from: every pair is read before it is written. */
-static void rotate_neox(float *to, const float *from, const float *c,
-                        const float *s, int64_t n_pairs)
+/* ---------------------------------------------------------------- rotation */
+
+/* a * c - b * s and b * c + a * s */
+INLINE void rotate_pairs(block *a, block *b, block c, block s)
 {
-    const float *first = from, *second = from + n_pairs;
-    float *to_first = to, *to_second = to + n_pairs;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n_pairs; i++) {
-        float a = first[i], b = second[i];
-        to_first[i] = a * c[i] - b * s[i];
-        to_second[i] = b * c[i] + a * s[i];
+    block x = *a, y = *b;
+    a->lo = multiply_subtract(x.lo, c.lo, y.lo * s.lo);
+    a->hi = multiply_subtract(x.hi, c.hi, y.hi * s.hi);
+    b->lo = multiply_add(y.lo, c.lo, x.lo * s.lo);
+    b->hi = multiply_add(y.hi, c.hi, x.hi * s.hi);
+}
+
+/* Pairs of one head: a and b are where their first and second elements are. */
+INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to, void *to_a,
+                        void *to_b, const void *from_a, const void *from_b,
+                        float scale, int64_t n, const float *c, const float *s,
+                        bool is_streamed)
+{
+    const vfloat factor = splat(scale);
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        block a = load(from, at(from, from_a, i));
+        block b = load(from, at(from, from_b, i));
+        rotate_pairs(&a, &b, load32(c + i), load32(s + i));
+        if (size_of(to) == 1)
+            a = times(a, factor), b = times(b, factor);
+        store(to, place(to, to_a, i), a, is_streamed);
+        store(to, place(to, to_b, i), b, is_streamed);
+    }
+    if (i < n) {
+        block a = load_part(from, at(from, from_a, i), n - i);
+        block b = load_part(from, at(from, from_b, i), n - i);
+        rotate_pairs(&a, &b, load32_part(c + i, n - i),
+                     load32_part(s + i, n - i));
+        if (size_of(to) == 1)
+            a = times(a, factor), b = times(b, factor);
+        store_part(to, place(to, to_a, i), a, n - i);
+        store_part(to, place(to, to_b, i), b, n - i);
     }
 }
 
-static void rotate_gptj(float *to, const float *from, const float *c,
-                        const float *s, int64_t n_pairs)
+/* x * c + (its neighbour) * s, with sines that have their sign */
+INLINE block rotate_neighbours(block x, block c, block s)
 {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n_pairs; i++) {
-        float a = from[2 * i], b = from[2 * i + 1];
-        to[2 * i] = a * c[i] - b * s[i];
-        to[2 * i + 1] = b * c[i] + a * s[i];
+    return (block){multiply_add(x.lo, c.lo, swap_neighbours(x.lo) * s.lo),
+                   multiply_add(x.hi, c.hi, swap_neighbours(x.hi) * s.hi)};
+}
+
+/* 2n elements of one head, with angles per element. */
+INLINE void rotate_gptj(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
+                        void *to, const void *from, float scale, int64_t n,
+                        const float *c, const float *s, bool is_streamed)
+{
+    const vfloat factor = splat(scale);
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        block x = rotate_neighbours(load(from_dtype, at(from_dtype, from, i)),
+                                    load32(c + i), load32(s + i));
+        if (size_of(to_dtype) == 1)
+            x = times(x, factor);
+        store(to_dtype, place(to_dtype, to, i), x, is_streamed);
+    }
+    if (i < n) {
+        block x = rotate_neighbours(
+            load_part(from_dtype, at(from_dtype, from, i), n - i),
+            load32_part(c + i, n - i), load32_part(s + i, n - i));
+        if (size_of(to_dtype) == 1)
+            x = times(x, factor);
+        store_part(to_dtype, place(to_dtype, to, i), x, n - i);
     }
 }
 
-/* ----------------------------------------------------------------- angles */
+/* c c, -s s: the angles of both elements of a pair */
+static void angles_per_element(float *restrict c2, float *restrict s2,
+                               const float *restrict c, const float *restrict s,
+                               int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        c2[2 * i] = c2[2 * i + 1] = c[i];
+        s2[2 * i] = -s[i];
+        s2[2 * i + 1] = s[i];
+    }
+}
+
+/* What of a head does not rotate. */
+INLINE void convert_rest(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
+                         const struct cpu_heads *heads, void *to,
+                         const void *from)
+{
+    int64_t end = heads->first + 2 * heads->n_pairs;
+    if (heads->first > 0)
+        convert_row(from_dtype, to_dtype, to, from, heads->scale, heads->first,
+                    heads->is_streamed);
+    if (end < heads->width)
+        convert_row(from_dtype, to_dtype, place(to_dtype, to, end),
+                    at(from_dtype, from, end), heads->scale, heads->width - end,
+                    heads->is_streamed);
+}
+
+INLINE void rotate_heads(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
+                         const struct cpu_heads *heads, void *to,
+                         const void *from, int64_t first_pair, int64_t n,
+                         const float *c, const float *s)
+{
+    float c2[CPU_BLOCK], s2[CPU_BLOCK];
+    int64_t a = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
+    int64_t b = a + heads->n_pairs;
+    bool is_streamed = heads->is_streamed && n % BLOCK == 0 &&
+                       is_aligned(to_dtype, to, a) &&
+                       is_aligned(to_dtype, to, b) &&
+                       is_aligned(to_dtype, to, heads->to_pitch);
+    if (heads->is_gptj)
+        angles_per_element(c2, s2, c, s, n);
+    for (int64_t head = 0; head < heads->n_heads; head++) {
+        const void *x = at(from_dtype, from, head * heads->from_pitch);
+        void *y = place(to_dtype, to, head * heads->to_pitch);
+        if (first_pair == 0)
+            convert_rest(from_dtype, to_dtype, heads, y, x);
+        if (heads->is_gptj)
+            rotate_gptj(from_dtype, to_dtype, place(to_dtype, y, a),
+                        at(from_dtype, x, a), heads->scale, 2 * n, c2, s2,
+                        is_streamed);
+        else
+            rotate_neox(from_dtype, to_dtype, place(to_dtype, y, a),
+                        place(to_dtype, y, b), at(from_dtype, x, a),
+                        at(from_dtype, x, b), heads->scale, n, c, s,
+                        is_streamed);
+    }
+}
+
+static void rotate(const struct cpu_heads *heads, void *to, const void *from,
+                   int64_t first_pair, int64_t n, const float *c,
+                   const float *s)
+{
+    CALL_FOR_TYPES(heads->from, heads->to, rotate_heads, heads, to, from,
+                   first_pair, n, c, s)
+}
+
+/* ------------------------------------------------------------------ angles */
 
 /*
  * cos and sin of a double angle below 2^24. The angle is reduced by multiples
@@ -236,44 +346,145 @@ static void angles(float *c, float *s, double position,
                    attention * sin_sign, n_pairs);
 }
 
-/* ------------------------------------------------------------------- norm */
+/* -------------------------------------------------------------------- norm */
 
-static double sum_of_squares(const float *x, int64_t n)
+/* Squares of at most this many elements are added in float32. */
+enum { SQUARES = 16 * 2 * BLOCK };
+
+INLINE block add_squares(block sum, block x)
 {
-    enum { LANES = 16 };
-    double sum[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            sum[lane] += (double)x[i + lane] * (double)x[i + lane];
-    for (int lane = 0; i < n; i++, lane++)
-        sum[lane] += (double)x[i] * (double)x[i];
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            sum[lane] += sum[lane + half];
+    return (block){multiply_add(x.lo, x.lo, sum.lo),
+                   multiply_add(x.hi, x.hi, sum.hi)};
+}
+
+INLINE double sum_of_lanes(block x)
+{
+    float lane[BLOCK];
+    double sum[BLOCK];
+    store32(lane, x);
+    for (int i = 0; i < BLOCK; i++)
+        sum[i] = (double)lane[i];
+    for (int half = BLOCK / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sum[i] += sum[i + half];
     return sum[0];
 }
 
-static void normalize(float *restrict y, const float *restrict x, float s,
-                      const float *restrict w, float bias, int64_t n)
+/* At most SQUARES elements, in two chains of additions. */
+INLINE double float_sum(enum roped_dtype dtype, const void *x, int64_t n)
 {
-    if (w)
-        for (int64_t i = 0; i < n; i++)
-            y[i] = x[i] * s * (bias + w[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            y[i] = x[i] * s * (bias + 1);
+    block even = {splat(0), splat(0)}, odd = even;
+    int64_t i = 0;
+    for (; i + 2 * BLOCK <= n; i += 2 * BLOCK) {
+        even = add_squares(even, load(dtype, at(dtype, x, i)));
+        odd = add_squares(odd, load(dtype, at(dtype, x, i + BLOCK)));
+    }
+    if (i + BLOCK <= n) {
+        even = add_squares(even, load(dtype, at(dtype, x, i)));
+        i += BLOCK;
+    }
+    if (i < n)
+        odd = add_squares(odd, load_part(dtype, at(dtype, x, i), n - i));
+    return sum_of_lanes((block){even.lo + odd.lo, even.hi + odd.hi});
+}
+
+/* Where squares leave float32's range: every step in double. */
+INLINE double double_sum(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        float value[BLOCK] = {0};
+        widen_row(dtype, value, at(dtype, x, i), part);
+        for (int j = 0; j < BLOCK; j++)
+            sum += (double)value[j] * (double)value[j];
+    }
+    return sum;
+}
+
+INLINE double sum_row(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += SQUARES)
+        sum += float_sum(dtype, at(dtype, x, i),
+                         n - i < SQUARES ? n - i : SQUARES);
+    if (UNLIKELY(!(sum >= 0x1p-100 && sum <= 0x1p127)))
+        return double_sum(dtype, x, n);
+    return sum;
+}
+
+static double sum_of_squares(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    if (dtype == ROPED_F16)
+        return sum_row(ROPED_F16, x, n);
+    if (dtype == ROPED_BF16)
+        return sum_row(ROPED_BF16, x, n);
+    return sum_row(ROPED_F32, x, n);
+}
+
+/* Rounded to F16 or BF16 and back. */
+INLINE block round_to(enum roped_dtype dtype, block x)
+{
+    if (dtype == ROPED_F16)
+        return widen_f16(narrow_f16(x));
+    if (dtype == ROPED_BF16)
+        return widen_bf16(narrow_bf16(x));
+    return x;
+}
+
+INLINE block normalize_block(enum roped_dtype to, const struct cpu_norm *norm,
+                             block x, block weight, vfloat s)
+{
+    const vfloat bias = splat(norm->bias);
+    block y = round_to(norm->round_first, times(x, s));
+    y = (block){y.lo * (bias + weight.lo), y.hi * (bias + weight.hi)};
+    return size_of(to) == 1 ? times(y, splat(norm->scale)) : y;
+}
+
+INLINE void normalize_row(enum roped_dtype from, enum roped_dtype to,
+                          const struct cpu_norm *norm, void *y, const void *x,
+                          const void *weight, float s, int64_t n)
+{
+    const vfloat factor = splat(s);
+    const block one = {splat(1), splat(1)};
+    const enum roped_dtype weight_dtype = norm->weight;
+    bool is_streamed = norm->is_streamed && is_aligned(to, y, 0);
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        block w = weight_dtype ? load(weight_dtype, at(weight_dtype, weight, i))
+                               : one;
+        store(to, place(to, y, i),
+              normalize_block(to, norm, load(from, at(from, x, i)), w, factor),
+              is_streamed);
+    }
+    if (i < n) {
+        block w = weight_dtype ? load_part(weight_dtype,
+                                           at(weight_dtype, weight, i), n - i)
+                               : one;
+        store_part(to, place(to, y, i),
+                   normalize_block(to, norm,
+                                   load_part(from, at(from, x, i), n - i), w,
+                                   factor),
+                   n - i);
+    }
+}
+
+static void normalize(const struct cpu_norm *norm, void *y, const void *x,
+                      const void *weight, float s, int64_t n)
+{
+    CALL_FOR_TYPES(norm->from, norm->to, normalize_row, norm, y, x, weight, s,
+                   n)
 }
 
 extern const struct cpu_rows PASTE(cpu_rows_, CPU_ISA);
 const struct cpu_rows PASTE(cpu_rows_, CPU_ISA) = {
     .name = TEXT(CPU_ISA),
+    .convert = convert,
     .widen = widen,
-    .narrow = narrow,
     .scale = scale,
-    .rotate_neox = rotate_neox,
-    .rotate_gptj = rotate_gptj,
+    .rotate = rotate,
     .angles = angles,
     .sum_of_squares = sum_of_squares,
     .normalize = normalize,
+    .fence = fence,
 };
