@@ -5,8 +5,6 @@
 #include "ops/rmsnorm.h"
 #include "cpu/cpu_internal.h"
 
-#include <math.h>
-
 struct norm_loop {
     const struct cpu_rows *rows;
     const struct rmsnorm_plan *plan;
@@ -14,20 +12,31 @@ struct norm_loop {
     struct cpu_norm norm;
 };
 
+/* Rows are read for their sums and again, still in the cache, to be written. */
+enum { BATCH_BYTES = 32 << 10 };
+
+static int64_t rows_per_batch(int64_t row_bytes)
+{
+    int64_t n = BATCH_BYTES / row_bytes;
+    return n < 1 ? 1 : n < CPU_ROWS ? n : CPU_ROWS;
+}
+
 static void normalize_rows(void *context, int64_t begin, int64_t end)
 {
     const struct norm_loop *loop = context;
+    const struct cpu_norm *norm = &loop->norm;
     const struct roped_tensor *x = &loop->call->in[RMSNORM_X];
     const struct roped_tensor *y = &loop->call->out[RMSNORM_Y];
-    int64_t h = loop->plan->hidden;
     size_t bytes = roped_dtype_bytes(x->dtype);
-    for (int64_t row = begin; row < end; row++) {
-        const void *from = cpu_at(x->data, row * h, bytes);
-        double mean = loop->rows->sum_of_squares(x->dtype, from, h) / (double)h;
-        double s = 1 / sqrt(mean + (double)loop->plan->eps);
-        loop->rows->normalize(&loop->norm, cpu_at(y->data, row * h, bytes),
-                              from, loop->call->in[RMSNORM_WEIGHT].data,
-                              (float)s, h);
+    int64_t batch = rows_per_batch(norm->width * (int64_t)bytes);
+    float s[CPU_ROWS];
+    for (int64_t row = begin; row < end; row += batch) {
+        int64_t n = end - row < batch ? end - row : batch;
+        const void *from = cpu_at(x->data, row * norm->width, bytes);
+        loop->rows->inverse_rms(x->dtype, from, n, norm->width, loop->plan->eps,
+                                s);
+        loop->rows->normalize(norm, cpu_at(y->data, row * norm->width, bytes),
+                              from, loop->call->in[RMSNORM_WEIGHT].data, s, n);
     }
 }
 
@@ -38,6 +47,7 @@ static struct cpu_norm norm_of(const struct roped_call *call,
     const struct roped_tensor *x = &call->in[RMSNORM_X];
     const struct roped_tensor *y = &call->out[RMSNORM_Y];
     return (struct cpu_norm){
+        .width = plan->hidden,
         .from = x->dtype,
         .to = y->dtype,
         .weight = (enum roped_dtype)plan->weight_dtype,

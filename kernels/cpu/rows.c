@@ -5,36 +5,44 @@
 #include "cpu/rows.h"
 #include "cpu/vector.h"
 
+#include <math.h>
+
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define TEXT_(a)     #a
 #define TEXT(a)      TEXT_(a)
 
 /*
- * Every pair of types that a row may go from and to. A loop over a row is an
- * INLINE function whose types are constants, and CALL_FOR_TYPES(from, to, loop,
- * arguments...) is the switch between its instances.
+ * Every pair of types that a row may go from and to. The loop over a row is an
+ * INLINE function whose types are constants; INSTANCES makes one function of
+ * it per pair, CALL_INSTANCE the switch between them.
  */
 #define TYPE_PAIRS(X, ...)                                                     \
-    X(ROPED_F32, ROPED_F32, __VA_ARGS__)                                       \
-    X(ROPED_F32, ROPED_F16, __VA_ARGS__)                                       \
-    X(ROPED_F32, ROPED_BF16, __VA_ARGS__)                                      \
-    X(ROPED_F32, ROPED_F8_E4M3, __VA_ARGS__)                                   \
-    X(ROPED_F32, ROPED_F8_E5M2, __VA_ARGS__)                                   \
-    X(ROPED_F16, ROPED_F16, __VA_ARGS__)                                       \
-    X(ROPED_F16, ROPED_F8_E4M3, __VA_ARGS__)                                   \
-    X(ROPED_F16, ROPED_F8_E5M2, __VA_ARGS__)                                   \
-    X(ROPED_BF16, ROPED_BF16, __VA_ARGS__)                                     \
-    X(ROPED_BF16, ROPED_F8_E4M3, __VA_ARGS__)                                  \
-    X(ROPED_BF16, ROPED_F8_E5M2, __VA_ARGS__)
-#define TYPE_PAIR(from, to) ((int)(from) << 8 | (int)(to))
-#define TYPE_CASE(from, to, loop, ...)                                         \
-    case TYPE_PAIR(from, to):                                                  \
-        loop(from, to, __VA_ARGS__);                                           \
+    X(F32, F32, __VA_ARGS__)                                                   \
+    X(F32, F16, __VA_ARGS__)                                                   \
+    X(F32, BF16, __VA_ARGS__)                                                  \
+    X(F32, F8_E4M3, __VA_ARGS__)                                               \
+    X(F32, F8_E5M2, __VA_ARGS__)                                               \
+    X(F16, F16, __VA_ARGS__)                                                   \
+    X(F16, F8_E4M3, __VA_ARGS__)                                               \
+    X(F16, F8_E5M2, __VA_ARGS__)                                               \
+    X(BF16, BF16, __VA_ARGS__)                                                 \
+    X(BF16, F8_E4M3, __VA_ARGS__)                                              \
+    X(BF16, F8_E5M2, __VA_ARGS__)
+#define INSTANCE(from, to, loop, arguments)                                    \
+    static NOINLINE void loop##_##from##_##to(const struct arguments *a)       \
+    {                                                                          \
+        loop(ROPED_##from, ROPED_##to, a);                                     \
+    }
+#define INSTANCES(loop, arguments) TYPE_PAIRS(INSTANCE, loop, arguments)
+#define TYPE_PAIR(from, to)        ((int)(from) << 8 | (int)(to))
+#define CASE(from, to, loop, a)                                                \
+    case TYPE_PAIR(ROPED_##from, ROPED_##to):                                  \
+        loop##_##from##_##to(a);                                               \
         break;
-#define CALL_FOR_TYPES(from, to, loop, ...)                                    \
+#define CALL_INSTANCE(from, to, loop, a)                                       \
     switch (TYPE_PAIR(from, to)) {                                             \
-        TYPE_PAIRS(TYPE_CASE, loop, __VA_ARGS__)                               \
+        TYPE_PAIRS(CASE, loop, a)                                              \
     }
 
 /* Streams need whole blocks that start at multiples of this. */
@@ -76,43 +84,58 @@ INLINE void copy_row(enum roped_dtype dtype, void *to, const void *from,
     memcpy(place(ROPED_U8, to, i), at(ROPED_U8, from, i), (size_t)(bytes - i));
 }
 
-INLINE void convert_row(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
-                        void *to, const void *from, float scale, int64_t n,
-                        bool is_streamed)
+struct conversion {
+    void *to;
+    const void *from;
+    int64_t n;
+    float scale;
+    bool is_streamed;
+};
+
+INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
+                           const struct conversion *a, bool is_streamed)
 {
-    const vfloat factor = splat(size_of(to_dtype) == 1 ? scale : 1);
+    const struct conversion row = *a; /* which no store can change */
     int64_t i = 0;
-    if (from_dtype == to_dtype) {
-        copy_row(to_dtype, to, from, n, is_streamed);
-        return;
-    }
-    is_streamed = is_streamed && is_aligned(to_dtype, to, 0);
-    for (; i + BLOCK <= n; i += BLOCK)
-        store(to_dtype, place(to_dtype, to, i),
-              times(load(from_dtype, at(from_dtype, from, i)), factor),
+    for (; i + BLOCK <= row.n; i += BLOCK)
+        store(to, place(to, row.to, i),
+              load(from, at(from, row.from, i), BLOCK), row.scale, BLOCK,
               is_streamed);
-    if (i < n)
-        store_part(to_dtype, place(to_dtype, to, i),
-                   times(load_part(from_dtype, at(from_dtype, from, i), n - i),
-                         factor),
-                   n - i);
+    if (i < row.n)
+        store(to, place(to, row.to, i),
+              load(from, at(from, row.from, i), row.n - i), row.scale,
+              row.n - i, false);
 }
+
+INLINE void convert_row(enum roped_dtype from, enum roped_dtype to,
+                        const struct conversion *a)
+{
+    if (from == to)
+        copy_row(to, a->to, a->from, a->n, a->is_streamed);
+    else if (a->is_streamed && is_aligned(to, a->to, 0))
+        convert_blocks(from, to, a, true);
+    else
+        convert_blocks(from, to, a, false);
+}
+
+INSTANCES(convert_row, conversion)
 
 static void convert(enum roped_dtype to_dtype, void *to,
                     enum roped_dtype from_dtype, const void *from, float scale,
-                    int64_t n, bool is_streamed){
-    CALL_FOR_TYPES(from_dtype, to_dtype, convert_row, to, from, scale, n,
-                   is_streamed)}
+                    int64_t n, bool is_streamed)
+{
+    const struct conversion a = {to, from, n, scale, is_streamed};
+    CALL_INSTANCE(from_dtype, to_dtype, convert_row, &a)
+}
 
 INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
                       int64_t n)
 {
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
-        store32(to + i, load(dtype, at(dtype, from, i)));
+        store32(to + i, load(dtype, at(dtype, from, i), BLOCK));
     if (i < n)
-        store32_part(to + i, load_part(dtype, at(dtype, from, i), n - i),
-                     n - i);
+        store32_part(to + i, load(dtype, at(dtype, from, i), n - i), n - i);
 }
 
 static void widen(enum roped_dtype dtype, float *to, const void *from,
@@ -134,6 +157,17 @@ static void scale(float *x, float factor, int64_t n)
 
 /* ---------------------------------------------------------------- rotation */
 
+/* Pairs of a token's heads, and their angles. */
+struct rotation {
+    const struct cpu_heads *heads;
+    void *to; /* of the first head */
+    const void *from;
+    int64_t n;          /* pairs */
+    const float *c, *s; /* per pair; gptj: per element, s with its sign */
+    int64_t first;      /* element of a head where the first pair is */
+    bool is_streamed;
+};
+
 /* a * c - b * s and b * c + a * s */
 INLINE void rotate_pairs(block *a, block *b, block c, block s)
 {
@@ -144,65 +178,88 @@ INLINE void rotate_pairs(block *a, block *b, block c, block s)
     b->hi = multiply_add(y.hi, c.hi, x.hi * s.hi);
 }
 
-/* Pairs of one head: a and b are where their first and second elements are. */
-INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to, void *to_a,
-                        void *to_b, const void *from_a, const void *from_b,
-                        float scale, int64_t n, const float *c, const float *s,
+/*
+ * Pairs [i, i + n) of every head: head by head inside block by block, so that
+ * the angles stay in registers.
+ */
+INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to,
+                        const struct rotation *r, int64_t i, int64_t n,
                         bool is_streamed)
 {
-    const vfloat factor = splat(scale);
-    int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        block a = load(from, at(from, from_a, i));
-        block b = load(from, at(from, from_b, i));
-        rotate_pairs(&a, &b, load32(c + i), load32(s + i));
-        if (size_of(to) == 1)
-            a = times(a, factor), b = times(b, factor);
-        store(to, place(to, to_a, i), a, is_streamed);
-        store(to, place(to, to_b, i), b, is_streamed);
-    }
-    if (i < n) {
-        block a = load_part(from, at(from, from_a, i), n - i);
-        block b = load_part(from, at(from, from_b, i), n - i);
-        rotate_pairs(&a, &b, load32_part(c + i, n - i),
-                     load32_part(s + i, n - i));
-        if (size_of(to) == 1)
-            a = times(a, factor), b = times(b, factor);
-        store_part(to, place(to, to_a, i), a, n - i);
-        store_part(to, place(to, to_b, i), b, n - i);
+    const struct cpu_heads *heads = r->heads;
+    const int64_t n_heads = heads->n_heads, second = heads->n_pairs;
+    const float scale = heads->scale;
+    const int64_t from_pitch = heads->from_pitch, to_pitch = heads->to_pitch;
+    const block c = load(ROPED_F32, r->c + i, n);
+    const block s = load(ROPED_F32, r->s + i, n);
+    const void *x = at(from, r->from, r->first + i);
+    void *y = place(to, r->to, r->first + i);
+    for (int64_t head = 0; head < n_heads; head++) {
+        block a = load(from, x, n);
+        block b = load(from, at(from, x, second), n);
+        rotate_pairs(&a, &b, c, s);
+        store(to, y, a, scale, n, is_streamed);
+        store(to, place(to, y, second), b, scale, n, is_streamed);
+        x = at(from, x, from_pitch);
+        y = place(to, y, to_pitch);
     }
 }
 
-/* x * c + (its neighbour) * s, with sines that have their sign */
+/* x * c + (its neighbour) * s */
 INLINE block rotate_neighbours(block x, block c, block s)
 {
     return (block){multiply_add(x.lo, c.lo, swap_neighbours(x.lo) * s.lo),
                    multiply_add(x.hi, c.hi, swap_neighbours(x.hi) * s.hi)};
 }
 
-/* 2n elements of one head, with angles per element. */
-INLINE void rotate_gptj(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
-                        void *to, const void *from, float scale, int64_t n,
-                        const float *c, const float *s, bool is_streamed)
+/* Elements [i, i + n) of the rotated part of every head. */
+INLINE void rotate_gptj(enum roped_dtype from, enum roped_dtype to,
+                        const struct rotation *r, int64_t i, int64_t n,
+                        bool is_streamed)
 {
-    const vfloat factor = splat(scale);
-    int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        block x = rotate_neighbours(load(from_dtype, at(from_dtype, from, i)),
-                                    load32(c + i), load32(s + i));
-        if (size_of(to_dtype) == 1)
-            x = times(x, factor);
-        store(to_dtype, place(to_dtype, to, i), x, is_streamed);
-    }
-    if (i < n) {
-        block x = rotate_neighbours(
-            load_part(from_dtype, at(from_dtype, from, i), n - i),
-            load32_part(c + i, n - i), load32_part(s + i, n - i));
-        if (size_of(to_dtype) == 1)
-            x = times(x, factor);
-        store_part(to_dtype, place(to_dtype, to, i), x, n - i);
+    const struct cpu_heads *heads = r->heads;
+    const int64_t n_heads = heads->n_heads;
+    const float scale = heads->scale;
+    const int64_t from_pitch = heads->from_pitch, to_pitch = heads->to_pitch;
+    const block c = load(ROPED_F32, r->c + i, n);
+    const block s = load(ROPED_F32, r->s + i, n);
+    const void *x = at(from, r->from, r->first + i);
+    void *y = place(to, r->to, r->first + i);
+    for (int64_t head = 0; head < n_heads; head++) {
+        store(to, y, rotate_neighbours(load(from, x, n), c, s), scale, n,
+              is_streamed);
+        x = at(from, x, from_pitch);
+        y = place(to, y, to_pitch);
     }
 }
+
+INLINE void rotate_blocks(enum roped_dtype from, enum roped_dtype to,
+                          const struct rotation *r, bool is_streamed)
+{
+    int64_t i = 0, n = r->heads->is_gptj ? 2 * r->n : r->n;
+    if (r->heads->is_gptj) {
+        for (; i + BLOCK <= n; i += BLOCK)
+            rotate_gptj(from, to, r, i, BLOCK, is_streamed);
+        if (i < n)
+            rotate_gptj(from, to, r, i, n - i, false);
+    } else {
+        for (; i + BLOCK <= n; i += BLOCK)
+            rotate_neox(from, to, r, i, BLOCK, is_streamed);
+        if (i < n)
+            rotate_neox(from, to, r, i, n - i, false);
+    }
+}
+
+INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
+                         const struct rotation *r)
+{
+    if (r->is_streamed)
+        rotate_blocks(from, to, r, true);
+    else
+        rotate_blocks(from, to, r, false);
+}
+
+INSTANCES(rotate_heads, rotation)
 
 /* c c, -s s: the angles of both elements of a pair */
 static void angles_per_element(float *restrict c2, float *restrict s2,
@@ -216,58 +273,48 @@ static void angles_per_element(float *restrict c2, float *restrict s2,
     }
 }
 
-/* What of a head does not rotate. */
-INLINE void convert_rest(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
-                         const struct cpu_heads *heads, void *to,
-                         const void *from)
+/* Elements [first, end) of every head, as they are. */
+static void convert_part(const struct cpu_heads *heads, void *to,
+                         const void *from, int64_t first, int64_t end)
 {
-    int64_t end = heads->first + 2 * heads->n_pairs;
-    if (heads->first > 0)
-        convert_row(from_dtype, to_dtype, to, from, heads->scale, heads->first,
-                    heads->is_streamed);
-    if (end < heads->width)
-        convert_row(from_dtype, to_dtype, place(to_dtype, to, end),
-                    at(from_dtype, from, end), heads->scale, heads->width - end,
-                    heads->is_streamed);
+    for (int64_t i = 0; i < heads->n_heads && first < end; i++)
+        convert(heads->to, place(heads->to, to, i * heads->to_pitch + first),
+                heads->from,
+                at(heads->from, from, i * heads->from_pitch + first),
+                heads->scale, end - first, heads->is_streamed);
 }
 
-INLINE void rotate_heads(enum roped_dtype from_dtype, enum roped_dtype to_dtype,
-                         const struct cpu_heads *heads, void *to,
-                         const void *from, int64_t first_pair, int64_t n,
-                         const float *c, const float *s)
+/* Do whole blocks at aligned addresses cover the pairs? */
+static bool can_stream(const struct cpu_heads *heads, const void *to,
+                       int64_t first, int64_t n)
 {
-    float c2[CPU_BLOCK], s2[CPU_BLOCK];
-    int64_t a = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
-    int64_t b = a + heads->n_pairs;
-    bool is_streamed = heads->is_streamed && n % BLOCK == 0 &&
-                       is_aligned(to_dtype, to, a) &&
-                       is_aligned(to_dtype, to, b) &&
-                       is_aligned(to_dtype, to, heads->to_pitch);
-    if (heads->is_gptj)
-        angles_per_element(c2, s2, c, s, n);
-    for (int64_t head = 0; head < heads->n_heads; head++) {
-        const void *x = at(from_dtype, from, head * heads->from_pitch);
-        void *y = place(to_dtype, to, head * heads->to_pitch);
-        if (first_pair == 0)
-            convert_rest(from_dtype, to_dtype, heads, y, x);
-        if (heads->is_gptj)
-            rotate_gptj(from_dtype, to_dtype, place(to_dtype, y, a),
-                        at(from_dtype, x, a), heads->scale, 2 * n, c2, s2,
-                        is_streamed);
-        else
-            rotate_neox(from_dtype, to_dtype, place(to_dtype, y, a),
-                        place(to_dtype, y, b), at(from_dtype, x, a),
-                        at(from_dtype, x, b), heads->scale, n, c, s,
-                        is_streamed);
-    }
+    enum roped_dtype dtype = heads->to;
+    return n % BLOCK == 0 && is_aligned(dtype, to, first) &&
+           is_aligned(dtype, to, first + heads->n_pairs) &&
+           is_aligned(dtype, to, first + heads->to_pitch);
 }
 
 static void rotate(const struct cpu_heads *heads, void *to, const void *from,
                    int64_t first_pair, int64_t n, const float *c,
                    const float *s)
 {
-    CALL_FOR_TYPES(heads->from, heads->to, rotate_heads, heads, to, from,
-                   first_pair, n, c, s)
+    float c2[CPU_BLOCK], s2[CPU_BLOCK];
+    int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
+    struct rotation r = {
+        heads, to,
+        from,  n,
+        c,     s,
+        first, heads->is_streamed && can_stream(heads, to, first, n)};
+    if (heads->is_gptj) {
+        angles_per_element(c2, s2, c, s, n);
+        r.c = c2, r.s = s2;
+    }
+    CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
+    if (first_pair == 0) {
+        convert_part(heads, to, from, 0, heads->first);
+        convert_part(heads, to, from, heads->first + 2 * heads->n_pairs,
+                     heads->width);
+    }
 }
 
 /* ------------------------------------------------------------------ angles */
@@ -357,35 +404,22 @@ INLINE block add_squares(block sum, block x)
                    multiply_add(x.hi, x.hi, sum.hi)};
 }
 
-INLINE double sum_of_lanes(block x)
-{
-    float lane[BLOCK];
-    double sum[BLOCK];
-    store32(lane, x);
-    for (int i = 0; i < BLOCK; i++)
-        sum[i] = (double)lane[i];
-    for (int half = BLOCK / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            sum[i] += sum[i + half];
-    return sum[0];
-}
-
 /* At most SQUARES elements, in two chains of additions. */
 INLINE double float_sum(enum roped_dtype dtype, const void *x, int64_t n)
 {
     block even = {splat(0), splat(0)}, odd = even;
     int64_t i = 0;
     for (; i + 2 * BLOCK <= n; i += 2 * BLOCK) {
-        even = add_squares(even, load(dtype, at(dtype, x, i)));
-        odd = add_squares(odd, load(dtype, at(dtype, x, i + BLOCK)));
+        even = add_squares(even, load(dtype, at(dtype, x, i), BLOCK));
+        odd = add_squares(odd, load(dtype, at(dtype, x, i + BLOCK), BLOCK));
     }
     if (i + BLOCK <= n) {
-        even = add_squares(even, load(dtype, at(dtype, x, i)));
+        even = add_squares(even, load(dtype, at(dtype, x, i), BLOCK));
         i += BLOCK;
     }
     if (i < n)
-        odd = add_squares(odd, load_part(dtype, at(dtype, x, i), n - i));
-    return sum_of_lanes((block){even.lo + odd.lo, even.hi + odd.hi});
+        odd = add_squares(odd, load(dtype, at(dtype, x, i), n - i));
+    return sum_of_lanes((even.lo + odd.lo) + (even.hi + odd.hi));
 }
 
 /* Where squares leave float32's range: every step in double. */
@@ -413,13 +447,25 @@ INLINE double sum_row(enum roped_dtype dtype, const void *x, int64_t n)
     return sum;
 }
 
-static double sum_of_squares(enum roped_dtype dtype, const void *x, int64_t n)
+INLINE void sum_rows(enum roped_dtype dtype, const void *x, int64_t n_rows,
+                     int64_t n, double *sum)
 {
+    for (int64_t row = 0; row < n_rows; row++)
+        sum[row] = sum_row(dtype, at(dtype, x, row * n), n);
+}
+
+static void inverse_rms(enum roped_dtype dtype, const void *x, int64_t n_rows,
+                        int64_t n, float eps, float *s)
+{
+    double sum[CPU_ROWS];
     if (dtype == ROPED_F16)
-        return sum_row(ROPED_F16, x, n);
-    if (dtype == ROPED_BF16)
-        return sum_row(ROPED_BF16, x, n);
-    return sum_row(ROPED_F32, x, n);
+        sum_rows(ROPED_F16, x, n_rows, n, sum);
+    else if (dtype == ROPED_BF16)
+        sum_rows(ROPED_BF16, x, n_rows, n, sum);
+    else
+        sum_rows(ROPED_F32, x, n_rows, n, sum);
+    for (int64_t row = 0; row < n_rows; row++)
+        s[row] = (float)(1 / sqrt(sum[row] / (double)n + (double)eps));
 }
 
 /* Rounded to F16 or BF16 and back. */
@@ -432,48 +478,103 @@ INLINE block round_to(enum roped_dtype dtype, block x)
     return x;
 }
 
-INLINE block normalize_block(enum roped_dtype to, const struct cpu_norm *norm,
-                             block x, block weight, vfloat s)
+/* Columns [first, first + n) of some rows. */
+struct norm_part {
+    const struct cpu_norm *norm;
+    void *y; /* of the first row */
+    const void *x;
+    const float *weight; /* bias + weight, from column first on */
+    const float *s;      /* per row */
+    int64_t n_rows, first, n;
+};
+
+INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
+                            const struct cpu_norm *norm, void *y, const void *x,
+                            const float *weight, float s, int64_t n,
+                            bool is_rounded, bool is_streamed)
 {
-    const vfloat bias = splat(norm->bias);
-    block y = round_to(norm->round_first, times(x, s));
-    y = (block){y.lo * (bias + weight.lo), y.hi * (bias + weight.hi)};
-    return size_of(to) == 1 ? times(y, splat(norm->scale)) : y;
+    const block w = load(ROPED_F32, weight, n);
+    block v = times(load(from, x, n), splat(s));
+    if (is_rounded)
+        v = round_to(norm->round_first, v);
+    v = (block){v.lo * w.lo, v.hi * w.hi};
+    store(to, y, v, norm->scale, n, is_streamed);
 }
 
-INLINE void normalize_row(enum roped_dtype from, enum roped_dtype to,
-                          const struct cpu_norm *norm, void *y, const void *x,
-                          const void *weight, float s, int64_t n)
+INLINE void normalize_blocks(enum roped_dtype from, enum roped_dtype to,
+                             const struct norm_part *part, bool is_rounded,
+                             bool is_streamed)
 {
-    const vfloat factor = splat(s);
-    const block one = {splat(1), splat(1)};
-    const enum roped_dtype weight_dtype = norm->weight;
-    bool is_streamed = norm->is_streamed && is_aligned(to, y, 0);
-    int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        block w = weight_dtype ? load(weight_dtype, at(weight_dtype, weight, i))
-                               : one;
-        store(to, place(to, y, i),
-              normalize_block(to, norm, load(from, at(from, x, i)), w, factor),
-              is_streamed);
+    const struct norm_part a = *part; /* which no store can change */
+    const struct cpu_norm norm = *a.norm;
+    for (int64_t row = 0; row < a.n_rows; row++) {
+        const void *x = at(from, a.x, row * norm.width + a.first);
+        void *y = place(to, a.y, row * norm.width + a.first);
+        const float s = a.s[row];
+        int64_t i = 0;
+        for (; i + BLOCK <= a.n; i += BLOCK)
+            normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
+                            a.weight + i, s, BLOCK, is_rounded, is_streamed);
+        if (i < a.n)
+            normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
+                            a.weight + i, s, a.n - i, is_rounded, false);
     }
-    if (i < n) {
-        block w = weight_dtype ? load_part(weight_dtype,
-                                           at(weight_dtype, weight, i), n - i)
-                               : one;
-        store_part(to, place(to, y, i),
-                   normalize_block(to, norm,
-                                   load_part(from, at(from, x, i), n - i), w,
-                                   factor),
-                   n - i);
+}
+
+INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *a)
+{
+    bool is_streamed = a->norm->is_streamed && is_aligned(to, a->y, 0) &&
+                       is_aligned(to, NULL, a->norm->width);
+    if (a->norm->round_first && is_streamed)
+        normalize_blocks(from, to, a, true, true);
+    else if (a->norm->round_first)
+        normalize_blocks(from, to, a, true, false);
+    else if (is_streamed)
+        normalize_blocks(from, to, a, false, true);
+    else
+        normalize_blocks(from, to, a, false, false);
+}
+
+INSTANCES(normalize_part, norm_part)
+
+/* w[i] = bias + weight[first + i] */
+INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
+                     float bias, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        block x = load(dtype, at(dtype, weight, i), part);
+        x = (block){splat(bias) + x.lo, splat(bias) + x.hi};
+        store(ROPED_F32, w + i, x, 1, part, false);
     }
+}
+
+static void fill_weight(const struct cpu_norm *norm, const void *weight,
+                        int64_t first, int64_t n, float *w)
+{
+    const void *from = at(norm->weight, weight, first);
+    if (norm->weight == ROPED_F32)
+        add_bias(ROPED_F32, w, from, norm->bias, n);
+    else if (norm->weight == ROPED_F16)
+        add_bias(ROPED_F16, w, from, norm->bias, n);
+    else if (norm->weight == ROPED_BF16)
+        add_bias(ROPED_BF16, w, from, norm->bias, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            w[i] = norm->bias + 1;
 }
 
 static void normalize(const struct cpu_norm *norm, void *y, const void *x,
-                      const void *weight, float s, int64_t n)
+                      const void *weight, const float *s, int64_t n_rows)
 {
-    CALL_FOR_TYPES(norm->from, norm->to, normalize_row, norm, y, x, weight, s,
-                   n)
+    float w[CPU_BLOCK];
+    for (int64_t i = 0; i < norm->width; i += CPU_BLOCK) {
+        int64_t n = norm->width - i < CPU_BLOCK ? norm->width - i : CPU_BLOCK;
+        const struct norm_part a = {norm, y, x, w, s, n_rows, i, n};
+        fill_weight(norm, weight, i, n, w);
+        CALL_INSTANCE(norm->from, norm->to, normalize_part, &a)
+    }
 }
 
 extern const struct cpu_rows PASTE(cpu_rows_, CPU_ISA);
@@ -484,7 +585,7 @@ const struct cpu_rows PASTE(cpu_rows_, CPU_ISA) = {
     .scale = scale,
     .rotate = rotate,
     .angles = angles,
-    .sum_of_squares = sum_of_squares,
+    .inverse_rms = inverse_rms,
     .normalize = normalize,
     .fence = fence,
 };

@@ -30,7 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_BLOCK = 2048, CPU_PAIRS = CPU_BLOCK / 2 };
+enum { CPU_BLOCK = 2048, CPU_PAIRS = CPU_BLOCK / 2, CPU_ROWS = 64 };
 
 /* Heads of one token, which rotate by the same angles. */
 struct cpu_heads {
@@ -45,8 +45,9 @@ struct cpu_heads {
     int64_t n_pairs; /* 2 * n_pairs elements rotate, the others do not */
 };
 
-/* How a normalised row is written: y = x * s * (bias + weight). */
+/* How rows are normalised: y = x * s * (bias + weight). */
 struct cpu_norm {
+    int64_t width; /* of a row */
     enum roped_dtype from, to;
     enum roped_dtype weight;      /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
     enum roped_dtype round_first; /* F16, BF16: the type that x * s is rounded
@@ -90,13 +91,16 @@ struct cpu_rows {
                    int64_t n_pairs);
 
     /*
-     * Sum of squares, within 1e-6 of itself, in an order that depends on n
-     * alone; values up to the largest float32 do not overflow.
+     * s[row] = 1 / sqrt(mean of squares + eps) of n_rows rows, at most
+     * CPU_ROWS, of n elements each: the mean within 1e-6 of itself, added in
+     * an order that depends on n alone. Squares beyond float32's range count.
      */
-    double (*sum_of_squares)(enum roped_dtype dtype, const void *x, int64_t n);
+    void (*inverse_rms)(enum roped_dtype dtype, const void *x, int64_t n_rows,
+                        int64_t n, float eps, float *s);
 
+    /* Rows of norm->width elements, each by its own s; n_rows as above. */
     void (*normalize)(const struct cpu_norm *norm, void *y, const void *x,
-                      const void *weight, float s, int64_t n);
+                      const void *weight, const float *s, int64_t n_rows);
 
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);

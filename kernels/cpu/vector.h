@@ -12,7 +12,8 @@
  *                                   load sets the others to 0
  *     stream32 stream16 stream8     past the caches; address aligned to the
  *                                   stored bytes
- *     widen_*, narrow_*             to and from float32, as roped/numeric.h
+ *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
+ *                                   narrow_fp8 multiplies by scale first
  */
 #ifndef ROPED_CPU_VECTOR_H
 #define ROPED_CPU_VECTOR_H
@@ -22,6 +23,9 @@
 
 #include <stdbool.h>
 
+/* Types and counts are constants where these functions are called. */
+#define INLINE              static inline __attribute__((always_inline))
+#define NOINLINE            __attribute__((noinline))
 #define UNLIKELY(condition) __builtin_expect((condition), 0)
 
 #if defined(__AVX512VBMI__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -32,9 +36,6 @@
 #include "cpu/vector_portable.h"
 #endif
 
-/* The functions below take types that are constants where they are called. */
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE size_t size_of(enum roped_dtype dtype)
 {
     return dtype == ROPED_F32                          ? 4
@@ -42,22 +43,13 @@ INLINE size_t size_of(enum roped_dtype dtype)
                                                        : 1;
 }
 
-INLINE block load(enum roped_dtype dtype, const void *from)
+/* The first n elements, at most BLOCK, of any address. */
+INLINE block load(enum roped_dtype dtype, const void *from, int64_t n)
 {
-    if (dtype == ROPED_F16)
-        return widen_f16(load16(from));
-    if (dtype == ROPED_BF16)
-        return widen_bf16(load16(from));
-    return load32(from);
-}
-
-INLINE block load_part(enum roped_dtype dtype, const void *from, int64_t n)
-{
-    if (dtype == ROPED_F16)
-        return widen_f16(load16_part(from, n));
-    if (dtype == ROPED_BF16)
-        return widen_bf16(load16_part(from, n));
-    return load32_part(from, n);
+    if (size_of(dtype) == 4)
+        return n == BLOCK ? load32(from) : load32_part(from, n);
+    raw16 x = n == BLOCK ? load16(from) : load16_part(from, n);
+    return dtype == ROPED_F16 ? widen_f16(x) : widen_bf16(x);
 }
 
 INLINE raw16 narrow16(enum roped_dtype dtype, block x)
@@ -65,36 +57,43 @@ INLINE raw16 narrow16(enum roped_dtype dtype, block x)
     return dtype == ROPED_F16 ? narrow_f16(x) : narrow_bf16(x);
 }
 
-INLINE raw8 narrow8(enum roped_dtype dtype, block x)
+INLINE raw8 narrow8(enum roped_dtype dtype, block x, float scale)
 {
-    return dtype == ROPED_F8_E4M3 ? narrow_fp8(x, 3, 7, ROPED_E4M3_MAX)
-                                  : narrow_fp8(x, 2, 15, ROPED_E5M2_MAX);
+    return dtype == ROPED_F8_E4M3 ? narrow_fp8(x, scale, 3, 7, ROPED_E4M3_MAX)
+                                  : narrow_fp8(x, scale, 2, 15, ROPED_E5M2_MAX);
 }
 
-INLINE void store(enum roped_dtype dtype, void *to, block x, bool is_streamed)
+/*
+ * The first n elements of x; into FP8 times scale; a whole block may be
+ * streamed.
+ */
+INLINE void store(enum roped_dtype dtype, void *to, block x, float scale,
+                  int64_t n, bool is_streamed)
 {
-    if (dtype == ROPED_F32 && is_streamed)
-        stream32(to, x);
-    else if (dtype == ROPED_F32)
-        store32(to, x);
-    else if (size_of(dtype) == 2 && is_streamed)
-        stream16(to, narrow16(dtype, x));
-    else if (size_of(dtype) == 2)
-        store16(to, narrow16(dtype, x));
-    else if (is_streamed)
-        stream8(to, narrow8(dtype, x));
-    else
-        store8(to, narrow8(dtype, x));
-}
-
-INLINE void store_part(enum roped_dtype dtype, void *to, block x, int64_t n)
-{
-    if (dtype == ROPED_F32)
-        store32_part(to, x, n);
-    else if (size_of(dtype) == 2)
-        store16_part(to, narrow16(dtype, x), n);
-    else
-        store8_part(to, narrow8(dtype, x), n);
+    if (size_of(dtype) == 4) {
+        if (n < BLOCK)
+            store32_part(to, x, n);
+        else if (is_streamed)
+            stream32(to, x);
+        else
+            store32(to, x);
+    } else if (size_of(dtype) == 2) {
+        raw16 code = narrow16(dtype, x);
+        if (n < BLOCK)
+            store16_part(to, code, n);
+        else if (is_streamed)
+            stream16(to, code);
+        else
+            store16(to, code);
+    } else {
+        raw8 code = narrow8(dtype, x, scale);
+        if (n < BLOCK)
+            store8_part(to, code, n);
+        else if (is_streamed)
+            stream8(to, code);
+        else
+            store8(to, code);
+    }
 }
 
 #endif

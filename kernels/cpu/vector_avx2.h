@@ -17,109 +17,117 @@ typedef struct {
 
 /* -------------------------------------------------------------- arithmetic */
 
-static inline vfloat splat(float x)
+INLINE vfloat splat(float x)
 {
     return _mm256_set1_ps(x);
 }
 
-static inline vfloat multiply_add(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
 
-static inline vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 {
     return _mm256_fmsub_ps(a, b, c);
 }
 
-static inline vfloat swap_neighbours(vfloat x)
+INLINE vfloat swap_neighbours(vfloat x)
 {
     return _mm256_permute_ps(x, 0xB1);
 }
 
+INLINE double sum_of_lanes(vfloat x)
+{
+    __m256d sum = _mm256_cvtps_pd(_mm256_castps256_ps128(x)) +
+                  _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    __m128d half = _mm256_castpd256_pd128(sum) + _mm256_extractf128_pd(sum, 1);
+    return half[0] + half[1];
+}
+
 /* ------------------------------------------------------------------ memory */
 
-static inline block load32(const void *from)
+INLINE block load32(const void *from)
 {
     const float *x = from;
     return (block){_mm256_loadu_ps(x), _mm256_loadu_ps(x + LANES)};
 }
 
-static inline block load32_part(const void *from, int64_t n)
+INLINE block load32_part(const void *from, int64_t n)
 {
     float x[BLOCK] = {0};
     memcpy(x, from, (size_t)n * sizeof *x);
     return load32(x);
 }
 
-static inline void store32(void *to, block x)
+INLINE void store32(void *to, block x)
 {
     float *y = to;
     _mm256_storeu_ps(y, x.lo);
     _mm256_storeu_ps(y + LANES, x.hi);
 }
 
-static inline void store32_part(void *to, block x, int64_t n)
+INLINE void store32_part(void *to, block x, int64_t n)
 {
     float y[BLOCK];
     store32(y, x);
     memcpy(to, y, (size_t)n * sizeof *y);
 }
 
-static inline void stream32(void *to, block x)
+INLINE void stream32(void *to, block x)
 {
     float *y = to;
     _mm256_stream_ps(y, x.lo);
     _mm256_stream_ps(y + LANES, x.hi);
 }
 
-static inline raw16 load16(const void *from)
+INLINE raw16 load16(const void *from)
 {
     return _mm256_loadu_si256(from);
 }
 
-static inline raw16 load16_part(const void *from, int64_t n)
+INLINE raw16 load16_part(const void *from, int64_t n)
 {
     uint16_t x[BLOCK] = {0};
     memcpy(x, from, (size_t)n * sizeof *x);
     return load16(x);
 }
 
-static inline void store16(void *to, raw16 x)
+INLINE void store16(void *to, raw16 x)
 {
     _mm256_storeu_si256(to, x);
 }
 
-static inline void store16_part(void *to, raw16 x, int64_t n)
+INLINE void store16_part(void *to, raw16 x, int64_t n)
 {
     uint16_t y[BLOCK];
     store16(y, x);
     memcpy(to, y, (size_t)n * sizeof *y);
 }
 
-static inline void stream16(void *to, raw16 x)
+INLINE void stream16(void *to, raw16 x)
 {
     _mm256_stream_si256(to, x);
 }
 
-static inline void store8(void *to, raw8 x)
+INLINE void store8(void *to, raw8 x)
 {
     _mm_storeu_si128(to, x);
 }
 
-static inline void store8_part(void *to, raw8 x, int64_t n)
+INLINE void store8_part(void *to, raw8 x, int64_t n)
 {
     uint8_t y[BLOCK];
     store8(y, x);
     memcpy(to, y, (size_t)n);
 }
 
-static inline void stream8(void *to, raw8 x)
+INLINE void stream8(void *to, raw8 x)
 {
     _mm_stream_si128(to, x);
 }
 
-static inline void stream64(void *to, const void *from)
+INLINE void stream64(void *to, const void *from)
 {
     const __m256i *x = from;
     __m256i *y = to;
@@ -127,50 +135,50 @@ static inline void stream64(void *to, const void *from)
     _mm256_stream_si256(y + 1, _mm256_loadu_si256(x + 1));
 }
 
-static inline void fence(void)
+INLINE void fence(void)
 {
     _mm_sfence();
 }
 
 /* ------------------------------------------------------------- conversions */
 
-static inline block widen_f16(raw16 x)
+INLINE block widen_f16(raw16 x)
 {
     return (block){_mm256_cvtph_ps(_mm256_castsi256_si128(x)),
                    _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
 }
 
-static inline raw16 narrow_f16(block x)
+INLINE raw16 narrow_f16(block x)
 {
     enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
     return _mm256_set_m128i(_mm256_cvtps_ph(x.hi, NEAREST),
                             _mm256_cvtps_ph(x.lo, NEAREST));
 }
 
-static inline vfloat widen_bf16_half(__m128i x)
+INLINE vfloat widen_bf16_half(__m128i x)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }
 
-static inline block widen_bf16(raw16 x)
+INLINE block widen_bf16(raw16 x)
 {
     return (block){widen_bf16_half(_mm256_castsi256_si128(x)),
                    widen_bf16_half(_mm256_extracti128_si256(x, 1))};
 }
 
 /* All ones in the lanes that are NaN. */
-static inline __m256i nan_lanes(vfloat x)
+INLINE __m256i nan_lanes(vfloat x)
 {
     return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-static inline bool any_nan(block x)
+INLINE bool any_nan(block x)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps(x.lo, x.hi, _CMP_UNORD_Q)) != 0;
 }
 
 /* Lanes whose lower half is x, not NaN, as bf16. */
-static inline __m256i round_bf16(vfloat x)
+INLINE __m256i round_bf16(vfloat x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd =
@@ -180,14 +188,14 @@ static inline __m256i round_bf16(vfloat x)
     return _mm256_srli_epi32(sum, 16);
 }
 
-static inline __m256i nan_to_bf16(__m256i code, vfloat x)
+INLINE __m256i nan_to_bf16(__m256i code, vfloat x)
 {
     __m256i nan = _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(x), 16),
                                   _mm256_set1_epi32(0x40));
     return _mm256_blendv_epi8(code, nan, nan_lanes(x));
 }
 
-static inline raw16 narrow_bf16(block x)
+INLINE raw16 narrow_bf16(block x)
 {
     __m256i lo = round_bf16(x.lo), hi = round_bf16(x.hi);
     if (UNLIKELY(any_nan(x))) {
@@ -203,7 +211,7 @@ static inline raw16 narrow_bf16(block x)
  * rounds to nearest even; the low bits of the sum then count codes from the
  * start of the binade, and the exponent says which code that is.
  */
-static inline __m256i fp8_magnitude(vfloat x, int m, int b, float max)
+INLINE __m256i fp8_magnitude(vfloat x, int m, int b, float max)
 {
     const int smallest = 128 - b; /* exponent field of the smallest normal */
     const int first_code = -(smallest << m) & 0xFF;
@@ -222,8 +230,9 @@ static inline __m256i fp8_magnitude(vfloat x, int m, int b, float max)
     return _mm256_and_si256(code, _mm256_set1_epi32(0x7F));
 }
 
-static inline raw8 narrow_fp8(block x, int m, int b, float max)
+INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 {
+    x = (block){x.lo * splat(scale), x.hi * splat(scale)};
     __m256i lo = fp8_magnitude(x.lo, m, b, max);
     __m256i hi = fp8_magnitude(x.hi, m, b, max);
     /* packing with signed saturation keeps the sign of the float's bits */

@@ -15,128 +15,135 @@ typedef struct {
     vfloat lo, hi;
 } block;
 
-/* ----------------------------------------------------------- arithmetic */
+/* -------------------------------------------------------------- arithmetic */
 
-static inline vfloat splat(float x)
+INLINE vfloat splat(float x)
 {
     return _mm512_set1_ps(x);
 }
 
-static inline vfloat multiply_add(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
 
-static inline vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 {
     return _mm512_fmsub_ps(a, b, c);
 }
 
-static inline vfloat swap_neighbours(vfloat x)
+INLINE vfloat swap_neighbours(vfloat x)
 {
     return _mm512_permute_ps(x, 0xB1);
 }
 
-/* -------------------------------------------------------------- memory */
+INLINE double sum_of_lanes(vfloat x)
+{
+    __m256 hi = _mm512_extractf32x8_ps(x, 1);
+    return _mm512_reduce_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(x)) +
+                                _mm512_cvtps_pd(hi));
+}
 
-static inline __mmask16 first_floats(int64_t n)
+/* ------------------------------------------------------------------ memory */
+
+INLINE __mmask16 first_floats(int64_t n)
 {
     return (__mmask16)(n >= LANES ? 0xFFFFu : (1u << (n > 0 ? n : 0)) - 1u);
 }
 
-static inline block load32(const void *from)
+INLINE block load32(const void *from)
 {
     const float *x = from;
     return (block){_mm512_loadu_ps(x), _mm512_loadu_ps(x + LANES)};
 }
 
-static inline block load32_part(const void *from, int64_t n)
+INLINE block load32_part(const void *from, int64_t n)
 {
     const float *x = from;
     return (block){_mm512_maskz_loadu_ps(first_floats(n), x),
                    _mm512_maskz_loadu_ps(first_floats(n - LANES), x + LANES)};
 }
 
-static inline void store32(void *to, block x)
+INLINE void store32(void *to, block x)
 {
     float *y = to;
     _mm512_storeu_ps(y, x.lo);
     _mm512_storeu_ps(y + LANES, x.hi);
 }
 
-static inline void store32_part(void *to, block x, int64_t n)
+INLINE void store32_part(void *to, block x, int64_t n)
 {
     float *y = to;
     _mm512_mask_storeu_ps(y, first_floats(n), x.lo);
     _mm512_mask_storeu_ps(y + LANES, first_floats(n - LANES), x.hi);
 }
 
-static inline void stream32(void *to, block x)
+INLINE void stream32(void *to, block x)
 {
     float *y = to;
     _mm512_stream_ps(y, x.lo);
     _mm512_stream_ps(y + LANES, x.hi);
 }
 
-static inline raw16 load16(const void *from)
+INLINE raw16 load16(const void *from)
 {
     return _mm512_loadu_si512(from);
 }
 
-static inline raw16 load16_part(const void *from, int64_t n)
+INLINE raw16 load16_part(const void *from, int64_t n)
 {
     return _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1u), from);
 }
 
-static inline void store16(void *to, raw16 x)
+INLINE void store16(void *to, raw16 x)
 {
     _mm512_storeu_si512(to, x);
 }
 
-static inline void store16_part(void *to, raw16 x, int64_t n)
+INLINE void store16_part(void *to, raw16 x, int64_t n)
 {
     _mm512_mask_storeu_epi16(to, (__mmask32)((1u << n) - 1u), x);
 }
 
-static inline void stream16(void *to, raw16 x)
+INLINE void stream16(void *to, raw16 x)
 {
     _mm512_stream_si512(to, x);
 }
 
-static inline void store8(void *to, raw8 x)
+INLINE void store8(void *to, raw8 x)
 {
     _mm256_storeu_si256(to, x);
 }
 
-static inline void store8_part(void *to, raw8 x, int64_t n)
+INLINE void store8_part(void *to, raw8 x, int64_t n)
 {
     _mm256_mask_storeu_epi8(to, (__mmask32)((1u << n) - 1u), x);
 }
 
-static inline void stream8(void *to, raw8 x)
+INLINE void stream8(void *to, raw8 x)
 {
     _mm256_stream_si256(to, x);
 }
 
-static inline void stream64(void *to, const void *from)
+INLINE void stream64(void *to, const void *from)
 {
     _mm512_stream_si512(to, _mm512_loadu_si512(from));
 }
 
-static inline void fence(void)
+INLINE void fence(void)
 {
     _mm_sfence();
 }
 
-/* --------------------------------------------------------- conversions */
+/* ------------------------------------------------------------- conversions */
 
-static inline block widen_f16(raw16 x)
+INLINE block widen_f16(raw16 x)
 {
     return (block){_mm512_cvtph_ps(_mm512_castsi512_si256(x)),
                    _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1))};
 }
 
-static inline raw16 narrow_f16(block x)
+INLINE raw16 narrow_f16(block x)
 {
     enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
     return _mm512_inserti64x4(
@@ -145,7 +152,7 @@ static inline raw16 narrow_f16(block x)
 }
 
 /* Word i of a half becomes the upper word of lane i, over a zero. */
-static inline block widen_bf16(raw16 x)
+INLINE block widen_bf16(raw16 x)
 {
     const __m512i low =
         _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,
@@ -157,19 +164,19 @@ static inline block widen_bf16(raw16 x)
                        _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, high, x))};
 }
 
-static inline bool any_nan(block x)
+INLINE bool any_nan(block x)
 {
     return _mm512_cmp_ps_mask(x.lo, x.hi, _CMP_UNORD_Q) != 0;
 }
 
-static inline __mmask32 nan_lanes(block x)
+INLINE __mmask32 nan_lanes(block x)
 {
     return _mm512_kunpackw(_mm512_cmp_ps_mask(x.hi, x.hi, _CMP_UNORD_Q),
                            _mm512_cmp_ps_mask(x.lo, x.lo, _CMP_UNORD_Q));
 }
 
 /* Bits whose upper half is x, not NaN, as bf16. */
-static inline __m512i round_bf16(vfloat x)
+INLINE __m512i round_bf16(vfloat x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd =
@@ -178,7 +185,7 @@ static inline __m512i round_bf16(vfloat x)
                             odd);
 }
 
-static inline raw16 narrow_bf16(block x)
+INLINE raw16 narrow_bf16(block x)
 {
     const __m512i upper = _mm512_set_epi16(
         63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
@@ -196,42 +203,47 @@ static inline raw16 narrow_bf16(block x)
 }
 
 /* The sixteen powers of two from exponent field first on: see below. */
-static inline vfloat fp8_power(int first, int m, int b)
+INLINE vfloat fp8_power(int first, int m, int b)
 {
     const __m512i exponent = _mm512_add_epi32(
         _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
         _mm512_set1_epi32(first));
-    __m512i power = _mm512_add_epi32(exponent, _mm512_set1_epi32(23 - m));
-    __m512i code = _mm512_sub_epi32(exponent, _mm512_set1_epi32(128 - b));
+    const __m512i smallest = _mm512_set1_epi32(128 - b); /* normal */
+    __m512i binade = _mm512_max_epi32(exponent, smallest);
+    __m512i power = _mm512_add_epi32(binade, _mm512_set1_epi32(23 - m));
+    __m512i code = _mm512_sub_epi32(binade, smallest);
     return _mm512_castsi512_ps(_mm512_add_epi32(
         _mm512_slli_epi32(power, 23), _mm512_slli_epi32(code, (unsigned)m)));
 }
 
 /*
- * Magnitudes of x, at most max, to FP8 codes in the low byte of each lane: m
- * mantissa bits, bias b. Adding the power of two whose unit in the last place
- * is the spacing of codes at |x| rounds to nearest even; the low bits of the
- * sum then count codes from the start of the binade. The power is looked up by
- * the last five bits of the exponent, with the binade's first code, less those
- * 2^m that the sum counts for the binade's start, in its low bits.
+ * |x| * scale to FP8 codes in the low byte of each lane: m mantissa bits, bias
+ * b. Adding the power of two whose unit in the last place is the spacing of
+ * codes at |x| rounds to nearest even; the low bits of the sum then count
+ * codes from the start of the binade. The power is looked up by the last five
+ * bits of the exponent, with the binade's first code, less those 2^m that the
+ * sum counts for the binade's start, in its low bits.
+ *
+ * Smaller exponents than the table has must not be looked up. e5m2 needs all
+ * of it and takes the maximum; for e4m3 it is cheaper to add a little, which
+ * carries into the next binade only what rounds alike in both.
  */
-static inline __m512i fp8_magnitude(vfloat x, int m, int b, float max)
+INLINE __m512i fp8_magnitude(vfloat x, float scale, int m, int b, float max)
 {
     enum { SMALLER_MAGNITUDE = 0xA };
-    const int smallest = 128 - b; /* exponent field of the smallest normal */
-    const vfloat smallest_normal =
-        _mm512_castsi512_ps(_mm512_set1_epi32(smallest << 23));
-    vfloat magnitude =
-        _mm512_range_ps(x, _mm512_set1_ps(max), SMALLER_MAGNITUDE);
-    vfloat binade = _mm512_max_ps(magnitude, smallest_normal);
+    const vfloat factor = splat(scale);
+    const float limit = max / scale < 0x1p127f ? max / scale : 0x1p127f;
+    vfloat magnitude = _mm512_range_ps(x, splat(limit), SMALLER_MAGNITUDE);
+    vfloat binade = m == 3 ? multiply_add(magnitude, factor, splat(0x1p-14f))
+                           : _mm512_max_ps(magnitude * factor, splat(0x1p-14f));
     __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(binade), 23);
     vfloat power = _mm512_permutex2var_ps(fp8_power(128, m, b), exponent,
                                           fp8_power(112, m, b));
-    return _mm512_castps_si512(magnitude + power);
+    return _mm512_castps_si512(multiply_add(magnitude, factor, power));
 }
 
 /* Byte at of every lane of lo and hi. */
-static inline raw8 pack_bytes(__m512i lo, __m512i hi, int at)
+INLINE raw8 pack_bytes(__m512i lo, __m512i hi, int at)
 {
     const __m512i first = _mm512_set_epi32(
         0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460, 0x5C585450, 0x4C484440,
@@ -240,11 +252,11 @@ static inline raw8 pack_bytes(__m512i lo, __m512i hi, int at)
         lo, _mm512_add_epi8(first, _mm512_set1_epi8((char)at)), hi));
 }
 
-static inline raw8 narrow_fp8(block x, int m, int b, float max)
+INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 {
     enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
-    raw8 code = pack_bytes(fp8_magnitude(x.lo, m, b, max),
-                           fp8_magnitude(x.hi, m, b, max), 0);
+    raw8 code = pack_bytes(fp8_magnitude(x.lo, scale, m, b, max),
+                           fp8_magnitude(x.hi, scale, m, b, max), 0);
     raw8 top =
         pack_bytes(_mm512_castps_si512(x.lo), _mm512_castps_si512(x.hi), 3);
     code = _mm256_ternarylogic_epi32(code, top, _mm256_set1_epi8((char)0x80),

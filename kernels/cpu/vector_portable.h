@@ -1,6 +1,6 @@
 /*
- * vector_portable.h - cpu/vector.h for any machine: loops over arrays that
- * compilers vectorise. Nothing is streamed.
+ * vector_portable.h - cpu/vector.h for any machine: the compiler's vectors
+ * of 16 bytes, little-endian. Nothing is streamed.
  */
 #ifndef ROPED_CPU_VECTOR_PORTABLE_H
 #define ROPED_CPU_VECTOR_PORTABLE_H
@@ -20,202 +20,254 @@ typedef struct {
 
 /* -------------------------------------------------------------- arithmetic */
 
-static inline vfloat splat(float x)
+INLINE vfloat splat(float x)
 {
     return (vfloat){x, x, x, x};
 }
 
-static inline vfloat multiply_add(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return a * b + c;
 }
 
-static inline vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 {
     return a * b - c;
 }
 
-static inline vfloat swap_neighbours(vfloat x)
+INLINE vfloat swap_neighbours(vfloat x)
 {
     return (vfloat){x[1], x[0], x[3], x[2]};
 }
 
+INLINE double sum_of_lanes(vfloat x)
+{
+    return ((double)x[0] + (double)x[1]) + ((double)x[2] + (double)x[3]);
+}
+
 /* ------------------------------------------------------------------ memory */
 
-static inline block load32_part(const void *from, int64_t n)
+INLINE block load32_part(const void *from, int64_t n)
 {
     block x = {splat(0), splat(0)};
     memcpy(&x, from, (size_t)n * sizeof(float));
     return x;
 }
 
-static inline block load32(const void *from)
+INLINE block load32(const void *from)
 {
     return load32_part(from, BLOCK);
 }
 
-static inline void store32_part(void *to, block x, int64_t n)
+INLINE void store32_part(void *to, block x, int64_t n)
 {
     memcpy(to, &x, (size_t)n * sizeof(float));
 }
 
-static inline void store32(void *to, block x)
+INLINE void store32(void *to, block x)
 {
     store32_part(to, x, BLOCK);
 }
 
-static inline raw16 load16_part(const void *from, int64_t n)
+INLINE raw16 load16_part(const void *from, int64_t n)
 {
     raw16 x = {{0}};
     memcpy(&x, from, (size_t)n * sizeof *x.code);
     return x;
 }
 
-static inline raw16 load16(const void *from)
+INLINE raw16 load16(const void *from)
 {
     return load16_part(from, BLOCK);
 }
 
-static inline void store16_part(void *to, raw16 x, int64_t n)
+INLINE void store16_part(void *to, raw16 x, int64_t n)
 {
     memcpy(to, &x, (size_t)n * sizeof *x.code);
 }
 
-static inline void store16(void *to, raw16 x)
+INLINE void store16(void *to, raw16 x)
 {
     store16_part(to, x, BLOCK);
 }
 
-static inline void store8_part(void *to, raw8 x, int64_t n)
+INLINE void store8_part(void *to, raw8 x, int64_t n)
 {
     memcpy(to, &x, (size_t)n);
 }
 
-static inline void store8(void *to, raw8 x)
+INLINE void store8(void *to, raw8 x)
 {
     store8_part(to, x, BLOCK);
 }
 
-static inline void stream32(void *to, block x)
+INLINE void stream32(void *to, block x)
 {
     store32(to, x);
 }
 
-static inline void stream16(void *to, raw16 x)
+INLINE void stream16(void *to, raw16 x)
 {
     store16(to, x);
 }
 
-static inline void stream8(void *to, raw8 x)
+INLINE void stream8(void *to, raw8 x)
 {
     store8(to, x);
 }
 
-static inline void stream64(void *to, const void *from)
+INLINE void stream64(void *to, const void *from)
 {
     memcpy(to, from, 64);
 }
 
-static inline void fence(void)
+INLINE void fence(void)
 {
 }
 
 /* ------------------------------------------------------------- conversions */
 
-static inline block block_of(const float *x)
+typedef uint32_t vbits __attribute__((vector_size(sizeof(vfloat))));
+typedef int32_t vsigned __attribute__((vector_size(sizeof(vfloat))));
+typedef uint16_t vhalves __attribute__((vector_size(sizeof(vfloat))));
+
+INLINE vbits splat_bits(uint32_t x)
 {
-    block result;
-    memcpy(&result, x, sizeof result);
-    return result;
+    return (vbits){x, x, x, x};
 }
 
-/* 2^112 moves the exponent from float16's bias to float32's. */
-static inline block widen_f16(raw16 from)
+/* a where mask is all ones, b where it is 0 */
+INLINE vbits select_bits(vbits mask, vbits a, vbits b)
 {
-    float x[BLOCK];
-    for (int i = 0; i < BLOCK; i++) {
-        uint32_t magnitude = (uint32_t)(from.code[i] & 0x7FFF) << 13;
-        uint32_t sign = (uint32_t)(from.code[i] & 0x8000) << 16;
-        uint32_t finite =
-            roped_float_bits(roped_bits_float(magnitude) * 0x1p112f);
-        uint32_t special = magnitude | 0x7F800000u; /* Inf, NaN */
-        x[i] = roped_bits_float(
-            sign | (magnitude >= 0x7C00u << 13 ? special : finite));
-    }
-    return block_of(x);
+    return (a & mask) | (b & ~mask);
 }
 
-static inline block widen_bf16(raw16 from)
+/* All ones where a > b; both without a sign bit. */
+INLINE vbits above(vbits a, vbits b)
 {
-    float x[BLOCK];
-    for (int i = 0; i < BLOCK; i++)
-        x[i] = roped_bf16_to_float(from.code[i]);
-    return block_of(x);
+    return (vbits)((vsigned)a > (vsigned)b);
 }
 
-static inline raw16 narrow_bf16(block x)
+INLINE vbits magnitude_of(vfloat x)
+{
+    return (vbits)x & splat_bits(0x7FFFFFFFu);
+}
+
+INLINE vbits nan_lanes(vfloat x)
+{
+    return above(magnitude_of(x), splat_bits(0x7F800000u));
+}
+
+/* The lower halves of eight lanes. */
+INLINE raw16 pack_halves(vbits lo, vbits hi)
 {
     raw16 to;
-    float from[BLOCK];
-    memcpy(from, &x, sizeof from);
-    for (int i = 0; i < BLOCK; i++) {
-        uint32_t bits = roped_float_bits(from[i]);
-        uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-        uint32_t nan = (bits >> 16) | 0x40u;
-        to.code[i] =
-            (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
-    }
+    vhalves x = __builtin_shufflevector((vhalves)lo, (vhalves)hi, 0, 2, 4, 6, 8,
+                                        10, 12, 14);
+    memcpy(&to, &x, sizeof to);
     return to;
+}
+
+/* Eight halves as the lower halves of two vectors. */
+INLINE void unpack_halves(raw16 from, vbits *lo, vbits *hi)
+{
+    const vhalves zero = {0};
+    vhalves x;
+    memcpy(&x, &from, sizeof x);
+    *lo = (vbits)__builtin_shufflevector(x, zero, 0, 8, 1, 9, 2, 10, 3, 11);
+    *hi = (vbits)__builtin_shufflevector(x, zero, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+/* 2^112 takes the exponent from float16's bias to float32's. */
+INLINE vfloat widen_f16_lanes(vbits x)
+{
+    vbits magnitude = (x & splat_bits(0x7FFFu)) << 13;
+    vbits finite = (vbits)((vfloat)magnitude * splat(0x1p112f));
+    vbits special = magnitude | splat_bits(0x7F800000u); /* Inf, NaN */
+    vbits is_special = above(magnitude, splat_bits((0x7C00u << 13) - 1));
+    return (vfloat)(select_bits(is_special, special, finite) |
+                    (x & splat_bits(0x8000u)) << 16);
+}
+
+INLINE block widen_f16(raw16 from)
+{
+    vbits lo, hi;
+    unpack_halves(from, &lo, &hi);
+    return (block){widen_f16_lanes(lo), widen_f16_lanes(hi)};
+}
+
+INLINE block widen_bf16(raw16 from)
+{
+    vbits lo, hi;
+    unpack_halves(from, &lo, &hi);
+    return (block){(vfloat)(lo << 16), (vfloat)(hi << 16)};
+}
+
+INLINE vbits narrow_bf16_lanes(vfloat x)
+{
+    vbits bits = (vbits)x;
+    vbits odd = (bits >> 16) & splat_bits(1);
+    vbits rounded = bits + splat_bits(0x7FFFu) + odd;
+    vbits nan = bits | splat_bits(0x400000u);
+    return select_bits(nan_lanes(x), nan, rounded) >> 16;
+}
+
+INLINE raw16 narrow_bf16(block x)
+{
+    return pack_halves(narrow_bf16_lanes(x.lo), narrow_bf16_lanes(x.hi));
 }
 
 /*
- * Codes of magnitudes, bits of a float, in a format with m mantissa bits and
+ * Codes of magnitudes, at most largest, in a format with m mantissa bits and
  * bias b. Adding the power of two whose unit in the last place is the spacing
- * of codes at x rounds to nearest even; the low bits of the sum then count
+ * of codes at |x| rounds to nearest even; the low bits of the sum then count
  * codes from the start of the binade, and the exponent says which that is.
  */
-static inline uint32_t small_code(uint32_t x, int m, int b)
+INLINE vbits small_code(vfloat x, int m, int b, float max)
 {
-    const uint32_t smallest = (uint32_t)(128 - b) << 23; /* normal */
-    uint32_t binade = x & 0x7F800000u;
-    binade = binade > smallest ? binade : smallest;
-    uint32_t power = binade + ((uint32_t)(23 - m) << 23);
-    uint32_t sum =
-        roped_float_bits(roped_bits_float(x) + roped_bits_float(power));
+    const vbits smallest = splat_bits((uint32_t)(128 - b) << 23);
+    const vbits largest = splat_bits(roped_float_bits(max));
+    vbits magnitude = magnitude_of(x);
+    magnitude = select_bits(above(magnitude, largest), largest, magnitude);
+    vbits binade = magnitude & splat_bits(0x7F800000u);
+    binade = select_bits(above(binade, smallest), binade, smallest);
+    vbits power = binade + splat_bits((uint32_t)(23 - m) << 23);
+    vbits sum = (vbits)((vfloat)magnitude + (vfloat)power);
     return sum - power + ((binade - smallest) >> (23 - m));
 }
 
-/* Beyond 65520 the next code is that of Inf. */
-static inline raw16 narrow_f16(block x)
+/* The code after that of 65504 is Inf. */
+INLINE vbits narrow_f16_lanes(vfloat x)
 {
-    raw16 to;
-    float from[BLOCK];
-    memcpy(from, &x, sizeof from);
-    for (int i = 0; i < BLOCK; i++) {
-        uint32_t bits = roped_float_bits(from[i]);
-        uint32_t magnitude = bits & 0x7FFFFFFFu;
-        uint32_t clamped = magnitude < 0x47800000u ? magnitude : 0x47800000u;
-        uint32_t nan = 0x7E00u | ((magnitude >> 13) & 0x1FFu);
-        uint32_t code = small_code(clamped, 10, 15);
-        code = magnitude > 0x7F800000u ? nan : code;
-        to.code[i] = (uint16_t)(code | ((bits >> 16) & 0x8000u));
-    }
-    return to;
+    vbits sign = ((vbits)x >> 16) & splat_bits(0x8000u);
+    vbits nan = splat_bits(0x7E00u) | (((vbits)x >> 13) & splat_bits(0x1FFu));
+    vbits code = small_code(x, 10, 15, 65536);
+    return select_bits(nan_lanes(x), nan, code) | sign;
 }
 
-static inline raw8 narrow_fp8(block x, int m, int b, float max)
+INLINE raw16 narrow_f16(block x)
 {
+    return pack_halves(narrow_f16_lanes(x.lo), narrow_f16_lanes(x.hi));
+}
+
+INLINE vbits narrow_fp8_lanes(vfloat x, int m, int b, float max)
+{
+    vbits sign = ((vbits)x >> 24) & splat_bits(0x80u);
+    vbits code = small_code(x, m, b, max) | sign;
+    return select_bits(nan_lanes(x), splat_bits(0x7Fu), code);
+}
+
+INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
+{
+    x = (block){x.lo * splat(scale), x.hi * splat(scale)};
+    typedef uint8_t vbytes __attribute__((vector_size(BLOCK)));
+    vhalves code;
     raw8 to;
-    float from[BLOCK];
-    const uint32_t largest = roped_float_bits(max);
-    memcpy(from, &x, sizeof from);
-    for (int i = 0; i < BLOCK; i++) {
-        uint32_t bits = roped_float_bits(from[i]);
-        uint32_t magnitude = bits & 0x7FFFFFFFu;
-        uint32_t clamped = magnitude < largest ? magnitude : largest;
-        uint32_t code = small_code(clamped, m, b) | ((bits >> 24) & 0x80u);
-        to.code[i] = (uint8_t)(magnitude > 0x7F800000u ? 0x7Fu : code);
-    }
+    raw16 halves = pack_halves(narrow_fp8_lanes(x.lo, m, b, max),
+                               narrow_fp8_lanes(x.hi, m, b, max));
+    memcpy(&code, &halves, sizeof code);
+    vbytes bytes = __builtin_convertvector(code, vbytes);
+    memcpy(&to, &bytes, sizeof to);
     return to;
 }
 
