@@ -12,8 +12,12 @@ struct norm_loop {
     struct cpu_norm norm;
 };
 
-/* Rows are read for their sums and again, still in the cache, to be written. */
-enum { BATCH_BYTES = 32 << 10 };
+/*
+ * Rows are read for their sums and again, from the second-level cache, to be
+ * written; several at a time, because every part of the weights is prepared
+ * once for all of them.
+ */
+enum { BATCH_BYTES = 64 << 10 };
 
 static int64_t rows_per_batch(int64_t row_bytes)
 {
@@ -32,11 +36,11 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
         int64_t n = end - row < batch ? end - row : batch;
-        const void *from = cpu_at(x->data, row * norm->width, bytes);
+        int64_t at = row * norm->width;
+        const void *from = cpu_at(x->data, at, bytes);
         loop->rows->inverse_rms(x->dtype, from, n, norm->width, loop->plan->eps,
                                 s);
-        loop->rows->normalize(norm, cpu_at(y->data, row * norm->width, bytes),
-                              from, loop->call->in[RMSNORM_WEIGHT].data, s, n);
+        loop->rows->normalize(norm, cpu_at(y->data, at, bytes), from, s, n);
     }
 }
 
@@ -50,7 +54,8 @@ static struct cpu_norm norm_of(const struct roped_call *call,
         .width = plan->hidden,
         .from = x->dtype,
         .to = y->dtype,
-        .weight = (enum roped_dtype)plan->weight_dtype,
+        .weight_dtype = (enum roped_dtype)plan->weight_dtype,
+        .weight = call->in[RMSNORM_WEIGHT].data,
         /* Hugging Face's order: x * s in the type of x, then the weight */
         .round_first =
             plan->rounding == RMSNORM_ROUND_HF ? x->dtype : ROPED_NO_DTYPE,

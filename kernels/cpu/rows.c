@@ -159,104 +159,115 @@ static void scale(float *x, float factor, int64_t n)
 
 /* Pairs of a token's heads, and their angles. */
 struct rotation {
-    const struct cpu_heads *heads;
-    void *to; /* of the first head */
+    struct cpu_heads heads;
+    void *to; /* the first pair of the first head */
     const void *from;
-    int64_t n;          /* pairs */
     const float *c, *s; /* per pair; gptj: per element, s with its sign */
-    int64_t first;      /* element of a head where the first pair is */
+    int64_t n;          /* angles: pairs, or elements */
     bool is_streamed;
 };
 
-/* a * c - b * s and b * c + a * s */
-INLINE void rotate_pairs(block *a, block *b, block c, block s)
-{
-    block x = *a, y = *b;
-    a->lo = multiply_subtract(x.lo, c.lo, y.lo * s.lo);
-    a->hi = multiply_subtract(x.hi, c.hi, y.hi * s.hi);
-    b->lo = multiply_add(y.lo, c.lo, x.lo * s.lo);
-    b->hi = multiply_add(y.hi, c.hi, x.hi * s.hi);
-}
-
-/*
- * Pairs [i, i + n) of every head: head by head inside block by block, so that
- * the angles stay in registers.
- */
+/* Pairs (x[i], x[i + second]): a * c - b * s and b * c + a * s. */
 INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, int64_t i, int64_t n,
-                        bool is_streamed)
+                        const struct rotation *r, void *y, const void *x,
+                        block c, block s, int64_t n, bool is_streamed)
 {
-    const struct cpu_heads *heads = r->heads;
-    const int64_t n_heads = heads->n_heads, second = heads->n_pairs;
-    const float scale = heads->scale;
-    const int64_t from_pitch = heads->from_pitch, to_pitch = heads->to_pitch;
-    const block c = load(ROPED_F32, r->c + i, n);
-    const block s = load(ROPED_F32, r->s + i, n);
-    const void *x = at(from, r->from, r->first + i);
-    void *y = place(to, r->to, r->first + i);
-    for (int64_t head = 0; head < n_heads; head++) {
-        block a = load(from, x, n);
-        block b = load(from, at(from, x, second), n);
-        rotate_pairs(&a, &b, c, s);
-        store(to, y, a, scale, n, is_streamed);
-        store(to, place(to, y, second), b, scale, n, is_streamed);
-        x = at(from, x, from_pitch);
-        y = place(to, y, to_pitch);
-    }
+    const int64_t second = r->heads.n_pairs;
+    const float scale = r->heads.scale;
+    const block a = load(from, x, n);
+    const block b = load(from, at(from, x, second), n);
+    const block to_a = {multiply_subtract(a.lo, c.lo, b.lo * s.lo),
+                        multiply_subtract(a.hi, c.hi, b.hi * s.hi)};
+    const block to_b = {multiply_add(b.lo, c.lo, a.lo * s.lo),
+                        multiply_add(b.hi, c.hi, a.hi * s.hi)};
+    store(to, y, to_a, scale, n, is_streamed);
+    store(to, place(to, y, second), to_b, scale, n, is_streamed);
 }
 
-/* x * c + (its neighbour) * s */
-INLINE block rotate_neighbours(block x, block c, block s)
-{
-    return (block){multiply_add(x.lo, c.lo, swap_neighbours(x.lo) * s.lo),
-                   multiply_add(x.hi, c.hi, swap_neighbours(x.hi) * s.hi)};
-}
-
-/* Elements [i, i + n) of the rotated part of every head. */
+/* Pairs (x[2i], x[2i + 1]): x * c + (its neighbour) * s. */
 INLINE void rotate_gptj(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, int64_t i, int64_t n,
-                        bool is_streamed)
+                        const struct rotation *r, void *y, const void *x,
+                        block c, block s, int64_t n, bool is_streamed)
 {
-    const struct cpu_heads *heads = r->heads;
-    const int64_t n_heads = heads->n_heads;
-    const float scale = heads->scale;
-    const int64_t from_pitch = heads->from_pitch, to_pitch = heads->to_pitch;
-    const block c = load(ROPED_F32, r->c + i, n);
-    const block s = load(ROPED_F32, r->s + i, n);
-    const void *x = at(from, r->from, r->first + i);
-    void *y = place(to, r->to, r->first + i);
-    for (int64_t head = 0; head < n_heads; head++) {
-        store(to, y, rotate_neighbours(load(from, x, n), c, s), scale, n,
-              is_streamed);
-        x = at(from, x, from_pitch);
-        y = place(to, y, to_pitch);
+    const block a = load(from, x, n);
+    const block to_a = {multiply_add(a.lo, c.lo, swap_neighbours(a.lo) * s.lo),
+                        multiply_add(a.hi, c.hi, swap_neighbours(a.hi) * s.hi)};
+    store(to, y, to_a, r->heads.scale, n, is_streamed);
+}
+
+INLINE void rotate_block(enum roped_dtype from, enum roped_dtype to,
+                         const struct rotation *r, void *y, const void *x,
+                         block c, block s, int64_t n, bool is_gptj,
+                         bool is_streamed)
+{
+    if (is_gptj)
+        rotate_gptj(from, to, r, y, x, c, s, n, is_streamed);
+    else
+        rotate_neox(from, to, r, y, x, c, s, n, is_streamed);
+}
+
+/* Heads of one block or two: their angles stay in registers. */
+INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
+                         const struct rotation *r, int n_blocks, bool is_gptj,
+                         bool is_streamed)
+{
+    const block c[2] = {load32(r->c), load32(r->c + (n_blocks - 1) * BLOCK)};
+    const block s[2] = {load32(r->s), load32(r->s + (n_blocks - 1) * BLOCK)};
+    for (int64_t head = 0; head < r->heads.n_heads; head++) {
+        const void *x = at(from, r->from, head * r->heads.from_pitch);
+        void *y = place(to, r->to, head * r->heads.to_pitch);
+        rotate_block(from, to, r, y, x, c[0], s[0], BLOCK, is_gptj,
+                     is_streamed);
+        if (n_blocks == 2)
+            rotate_block(from, to, r, place(to, y, BLOCK), at(from, x, BLOCK),
+                         c[1], s[1], BLOCK, is_gptj, is_streamed);
     }
 }
 
-INLINE void rotate_blocks(enum roped_dtype from, enum roped_dtype to,
-                          const struct rotation *r, bool is_streamed)
+INLINE void rotate_long(enum roped_dtype from, enum roped_dtype to,
+                        const struct rotation *r, bool is_gptj,
+                        bool is_streamed)
 {
-    int64_t i = 0, n = r->heads->is_gptj ? 2 * r->n : r->n;
-    if (r->heads->is_gptj) {
-        for (; i + BLOCK <= n; i += BLOCK)
-            rotate_gptj(from, to, r, i, BLOCK, is_streamed);
-        if (i < n)
-            rotate_gptj(from, to, r, i, n - i, false);
-    } else {
-        for (; i + BLOCK <= n; i += BLOCK)
-            rotate_neox(from, to, r, i, BLOCK, is_streamed);
-        if (i < n)
-            rotate_neox(from, to, r, i, n - i, false);
+    for (int64_t head = 0; head < r->heads.n_heads; head++) {
+        const void *x = at(from, r->from, head * r->heads.from_pitch);
+        void *y = place(to, r->to, head * r->heads.to_pitch);
+        int64_t i = 0;
+        for (; i + BLOCK <= r->n; i += BLOCK)
+            rotate_block(from, to, r, place(to, y, i), at(from, x, i),
+                         load32(r->c + i), load32(r->s + i), BLOCK, is_gptj,
+                         is_streamed);
+        if (i < r->n)
+            rotate_block(from, to, r, place(to, y, i), at(from, x, i),
+                         load32_part(r->c + i, r->n - i),
+                         load32_part(r->s + i, r->n - i), r->n - i, is_gptj,
+                         false);
     }
+}
+
+INLINE void rotate_style(enum roped_dtype from, enum roped_dtype to,
+                         const struct rotation *r, bool is_gptj,
+                         bool is_streamed)
+{
+    const struct rotation local = *r; /* which no store can change */
+    if (r->n == BLOCK)
+        rotate_short(from, to, &local, 1, is_gptj, is_streamed);
+    else if (r->n == 2 * BLOCK)
+        rotate_short(from, to, &local, 2, is_gptj, is_streamed);
+    else
+        rotate_long(from, to, &local, is_gptj, is_streamed);
 }
 
 INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r)
 {
-    if (r->is_streamed)
-        rotate_blocks(from, to, r, true);
+    if (r->heads.is_gptj && r->is_streamed)
+        rotate_style(from, to, r, true, true);
+    else if (r->heads.is_gptj)
+        rotate_style(from, to, r, true, false);
+    else if (r->is_streamed)
+        rotate_style(from, to, r, false, true);
     else
-        rotate_blocks(from, to, r, false);
+        rotate_style(from, to, r, false, false);
 }
 
 INSTANCES(rotate_heads, rotation)
@@ -300,14 +311,16 @@ static void rotate(const struct cpu_heads *heads, void *to, const void *from,
 {
     float c2[CPU_BLOCK], s2[CPU_BLOCK];
     int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
-    struct rotation r = {
-        heads, to,
-        from,  n,
-        c,     s,
-        first, heads->is_streamed && can_stream(heads, to, first, n)};
+    struct rotation r = {*heads,
+                         place(heads->to, to, first),
+                         at(heads->from, from, first),
+                         c,
+                         s,
+                         n,
+                         heads->is_streamed && can_stream(heads, to, first, n)};
     if (heads->is_gptj) {
         angles_per_element(c2, s2, c, s, n);
-        r.c = c2, r.s = s2;
+        r.c = c2, r.s = s2, r.n = 2 * n;
     }
     CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
     if (first_pair == 0) {
@@ -320,63 +333,122 @@ static void rotate(const struct cpu_heads *heads, void *to, const void *from,
 /* ------------------------------------------------------------------ angles */
 
 /*
- * cos and sin of a double angle below 2^24. The angle is reduced by multiples
- * k of pi/2 in three parts of at most 28 bits, so that k * part is exact
- * without a fused product (k has at most 24 bits); the rest, at most pi/4,
- * goes through Taylor polynomials whose error is below 1e-11.
+ * An angle is reduced by the nearest multiple k of pi/2; sine and cosine of
+ * the rest r, at most 0.81, are polynomials, and the quadrant k mod 4 says
+ * which is which. Errors are below 7e-8, for an angle that is a float32 below
+ * 2^18 and a double below 2^24 alike.
  */
-static inline void sincos_of(double angle, double *sine, double *cosine)
+struct reduced {
+    vfloat r;
+    vint k;
+};
+
+/* Exact products of a fused multiply-add take pi/2 off in three parts. */
+INLINE struct reduced reduce_near(vfloat angle)
 {
-    static const double two_over_pi = 0.63661977236758134308;
-    static const double part1 = 0x1.921FB54p+0;
-    static const double part2 = 0x1.10B461p-30;
-    static const double part3 = 0x1.A62633145C06Ep-58;
-    static const double to_integer = 0x1.8p52;
-    double shifted = angle * two_over_pi + to_integer;
-    double k = shifted - to_integer;
-    uint64_t quadrant;
-    memcpy(&quadrant, &shifted, sizeof quadrant);
-    double r = ((angle - k * part1) - k * part2) - k * part3;
-    double z = r * r;
-    double sin_r =
-        r +
-        r * z *
-            (-1.0 / 6 +
-             z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 +
-                                                      z * (-1.0 / 39916800)))));
-    double cos_r =
-        1 + z * (-0.5 + z * (1.0 / 24 +
-                             z * (-1.0 / 720 +
-                                  z * (1.0 / 40320 + z * (-1.0 / 3628800 +
-                                                          z / 479001600.0)))));
-    double swap_sin = quadrant & 1 ? cos_r : sin_r;
-    double swap_cos = quadrant & 1 ? sin_r : cos_r;
-    *sine = quadrant & 2 ? -swap_sin : swap_sin;
-    *cosine = (quadrant + 1) & 2 ? -swap_cos : swap_cos;
+    struct reduced near;
+    near.k = nearest_integers(angle * splat(0x1.45f306p-1f));
+    const vfloat k = floats_of(near.k);
+    near.r = negative_multiply_add(k, splat(0x1.921fb6p+0f), angle);
+    near.r = negative_multiply_add(k, splat(-0x1.777a5cp-25f), near.r);
+    near.r = negative_multiply_add(k, splat(-0x1.ee59dap-50f), near.r);
+    return near;
 }
 
-static void angles_f32(float *restrict c, float *restrict s, float position,
-                       const float *restrict frequency, float attention,
-                       float sin_factor, int64_t n_pairs)
+/*
+ * In double. Adding 1.5 * 2^52 leaves k in the sum's last bits. k has at most
+ * 24 bits and part1 28, so that their product is exact.
+ */
+static NOINLINE void reduce_far(const double *angle, float *r, int32_t *k)
 {
-    for (int64_t i = 0; i < n_pairs; i++) {
-        double sine, cosine;
-        float angle = position * frequency[i];
-        sincos_of((double)angle, &sine, &cosine);
-        c[i] = (float)cosine * attention;
-        s[i] = (float)sine * sin_factor;
+    const double two_over_pi = 0x1.45f306dc9c883p-1, shift = 0x1.8p52;
+    const double part1 = 0x1.921fb54p+0, part2 = 0x1.10b4611a62633p-30;
+    for (int i = 0; i < LANES; i++) {
+        double shifted = angle[i] * two_over_pi + shift;
+        double nearest = shifted - shift;
+        uint64_t bits;
+        memcpy(&bits, &shifted, sizeof bits);
+        r[i] = (float)((angle[i] - nearest * part1) - nearest * part2);
+        k[i] = (int32_t)(bits & 3);
     }
 }
 
-static void angles_f64(float *restrict c, float *restrict s, double position,
-                       const double *restrict frequency, float attention,
-                       float sin_factor, int64_t n_pairs)
+INLINE struct reduced reduce_doubles(const double *angle)
 {
-    for (int64_t i = 0; i < n_pairs; i++) {
-        double sine, cosine;
-        sincos_of(position * frequency[i], &sine, &cosine);
-        c[i] = (float)cosine * attention;
-        s[i] = (float)sine * sin_factor;
+    struct reduced far;
+    float r[LANES];
+    int32_t k[LANES];
+    reduce_far(angle, r, k);
+    memcpy(&far.r, r, sizeof r);
+    memcpy(&far.k, k, sizeof k);
+    return far;
+}
+
+INLINE struct reduced reduce_floats(vfloat angle)
+{
+    float from[LANES];
+    double wide[LANES];
+    if (HAS_FUSED && all_below(angle, 0x1p18f))
+        return reduce_near(angle);
+    memcpy(from, &angle, sizeof from);
+    for (int i = 0; i < LANES; i++)
+        wide[i] = (double)from[i];
+    return reduce_doubles(wide);
+}
+
+/* Negative where bit 1 of k is set. */
+INLINE vfloat with_sign(vfloat x, vint k)
+{
+    const vint sign_bit = (vint)splat(-0.0f);
+    return (vfloat)((vint)x ^ ((k << 30) & sign_bit));
+}
+
+INLINE void sine_cosine(struct reduced angle, vfloat *sine, vfloat *cosine)
+{
+    const vfloat r = angle.r, z = r * r;
+    vfloat s = multiply_add(splat(-0x1.9943f2p-13f), z, splat(0x1.11073cp-7f));
+    s = multiply_add(s, z, splat(-0x1.555546p-3f));
+    s = multiply_add(s, z * r, r);
+    vfloat c = multiply_add(splat(0x1.99eb9cp-16f), z, splat(-0x1.6c0c34p-10f));
+    c = multiply_add(c, z, splat(0x1.55554ap-5f));
+    c = multiply_add(c, z, splat(-0.5f));
+    c = multiply_add(c, z, splat(1));
+    *sine = with_sign(where_odd(angle.k, c, s), angle.k);
+    *cosine = with_sign(where_odd(angle.k, s, c), angle.k + 1);
+}
+
+static void angles_f32(float *c, float *s, float position,
+                       const struct roped_angles *of, float sin_factor,
+                       int64_t n_pairs)
+{
+    const float attention = of->attention_factor;
+    for (int64_t i = 0; i < n_pairs; i += BLOCK) {
+        int64_t n = n_pairs - i < BLOCK ? n_pairs - i : BLOCK;
+        block angle =
+            times(load(ROPED_F32, of->frequency.f32 + i, n), splat(position));
+        block sine, cosine;
+        sine_cosine(reduce_floats(angle.lo), &sine.lo, &cosine.lo);
+        sine_cosine(reduce_floats(angle.hi), &sine.hi, &cosine.hi);
+        store(ROPED_F32, c + i, times(cosine, splat(attention)), 1, n, false);
+        store(ROPED_F32, s + i, times(sine, splat(sin_factor)), 1, n, false);
+    }
+}
+
+static void angles_f64(float *c, float *s, double position,
+                       const struct roped_angles *of, float sin_factor,
+                       int64_t n_pairs)
+{
+    const float attention = of->attention_factor;
+    for (int64_t i = 0; i < n_pairs; i += BLOCK) {
+        int64_t n = n_pairs - i < BLOCK ? n_pairs - i : BLOCK;
+        double angle[BLOCK] = {0};
+        block sine, cosine;
+        for (int64_t j = 0; j < n; j++)
+            angle[j] = position * of->frequency.f64[i + j];
+        sine_cosine(reduce_doubles(angle), &sine.lo, &cosine.lo);
+        sine_cosine(reduce_doubles(angle + LANES), &sine.hi, &cosine.hi);
+        store(ROPED_F32, c + i, times(cosine, splat(attention)), 1, n, false);
+        store(ROPED_F32, s + i, times(sine, splat(sin_factor)), 1, n, false);
     }
 }
 
@@ -384,19 +456,20 @@ static void angles(float *c, float *s, double position,
                    const struct roped_angles *of, float sin_sign,
                    int64_t n_pairs)
 {
-    float attention = of->attention_factor;
+    float sin_factor = of->attention_factor * sin_sign;
     if (of->precision == ROPED_ANGLE_F64)
-        angles_f64(c, s, position, of->frequency.f64, attention,
-                   attention * sin_sign, n_pairs);
+        angles_f64(c, s, position, of, sin_factor, n_pairs);
     else
-        angles_f32(c, s, (float)position, of->frequency.f32, attention,
-                   attention * sin_sign, n_pairs);
+        angles_f32(c, s, (float)position, of, sin_factor, n_pairs);
 }
 
 /* -------------------------------------------------------------------- norm */
 
-/* Squares of at most this many elements are added in float32. */
-enum { SQUARES = 16 * 2 * BLOCK };
+/*
+ * Squares are added in float32 lane by lane, this many elements at a time, and
+ * these sums in double: 16 additions in a row keep the error below 1e-6.
+ */
+enum { CHUNK = 16 * BLOCK };
 
 INLINE block add_squares(block sum, block x)
 {
@@ -404,22 +477,21 @@ INLINE block add_squares(block sum, block x)
                    multiply_add(x.hi, x.hi, sum.hi)};
 }
 
-/* At most SQUARES elements, in two chains of additions. */
-INLINE double float_sum(enum roped_dtype dtype, const void *x, int64_t n)
+INLINE double sum_of_block(block x)
 {
-    block even = {splat(0), splat(0)}, odd = even;
+    return sum_of_lanes(x.lo + x.hi);
+}
+
+/* At most CHUNK elements. */
+INLINE double chunk_sum(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    block sum = {splat(0), splat(0)};
     int64_t i = 0;
-    for (; i + 2 * BLOCK <= n; i += 2 * BLOCK) {
-        even = add_squares(even, load(dtype, at(dtype, x, i), BLOCK));
-        odd = add_squares(odd, load(dtype, at(dtype, x, i + BLOCK), BLOCK));
-    }
-    if (i + BLOCK <= n) {
-        even = add_squares(even, load(dtype, at(dtype, x, i), BLOCK));
-        i += BLOCK;
-    }
+    for (; i + BLOCK <= n; i += BLOCK)
+        sum = add_squares(sum, load(dtype, at(dtype, x, i), BLOCK));
     if (i < n)
-        odd = add_squares(odd, load(dtype, at(dtype, x, i), n - i));
-    return sum_of_lanes((even.lo + odd.lo) + (even.hi + odd.hi));
+        sum = add_squares(sum, load(dtype, at(dtype, x, i), n - i));
+    return sum_of_block(sum);
 }
 
 /* Where squares leave float32's range: every step in double. */
@@ -436,22 +508,36 @@ INLINE double double_sum(enum roped_dtype dtype, const void *x, int64_t n)
     return sum;
 }
 
-INLINE double sum_row(enum roped_dtype dtype, const void *x, int64_t n)
+static NOINLINE double exact_sum(enum roped_dtype dtype, const void *x,
+                                 int64_t n)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i += SQUARES)
-        sum += float_sum(dtype, at(dtype, x, i),
-                         n - i < SQUARES ? n - i : SQUARES);
-    if (UNLIKELY(!(sum >= 0x1p-100 && sum <= 0x1p127)))
-        return double_sum(dtype, x, n);
-    return sum;
+    if (dtype == ROPED_F16)
+        return double_sum(ROPED_F16, x, n);
+    if (dtype == ROPED_BF16)
+        return double_sum(ROPED_BF16, x, n);
+    return double_sum(ROPED_F32, x, n);
+}
+
+/* From sums, or the rows again where a sum has left float32's range. */
+static void invert_rms(enum roped_dtype dtype, const void *x, int64_t n_rows,
+                       int64_t n, float eps, double *sum, float *s)
+{
+    for (int64_t row = 0; row < n_rows; row++)
+        if (UNLIKELY(!(sum[row] >= 0x1p-100 && sum[row] <= 0x1p127)))
+            sum[row] = exact_sum(dtype, at(dtype, x, row * n), n);
+    for (int64_t row = 0; row < n_rows; row++)
+        s[row] = (float)(1 / sqrt(sum[row] / (double)n + (double)eps));
 }
 
 INLINE void sum_rows(enum roped_dtype dtype, const void *x, int64_t n_rows,
                      int64_t n, double *sum)
 {
-    for (int64_t row = 0; row < n_rows; row++)
-        sum[row] = sum_row(dtype, at(dtype, x, row * n), n);
+    for (int64_t row = 0; row < n_rows; row++) {
+        sum[row] = 0;
+        for (int64_t i = 0; i < n; i += CHUNK)
+            sum[row] += chunk_sum(dtype, at(dtype, x, row * n + i),
+                                  n - i < CHUNK ? n - i : CHUNK);
+    }
 }
 
 static void inverse_rms(enum roped_dtype dtype, const void *x, int64_t n_rows,
@@ -464,8 +550,7 @@ static void inverse_rms(enum roped_dtype dtype, const void *x, int64_t n_rows,
         sum_rows(ROPED_BF16, x, n_rows, n, sum);
     else
         sum_rows(ROPED_F32, x, n_rows, n, sum);
-    for (int64_t row = 0; row < n_rows; row++)
-        s[row] = (float)(1 / sqrt(sum[row] / (double)n + (double)eps));
+    invert_rms(dtype, x, n_rows, n, eps, sum, s);
 }
 
 /* Rounded to F16 or BF16 and back. */
@@ -501,9 +586,9 @@ INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
     store(to, y, v, norm->scale, n, is_streamed);
 }
 
-INLINE void normalize_blocks(enum roped_dtype from, enum roped_dtype to,
-                             const struct norm_part *part, bool is_rounded,
-                             bool is_streamed)
+INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *part, bool is_rounded,
+                           bool is_streamed)
 {
     const struct norm_part a = *part; /* which no store can change */
     const struct cpu_norm norm = *a.norm;
@@ -527,18 +612,18 @@ INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
     bool is_streamed = a->norm->is_streamed && is_aligned(to, a->y, 0) &&
                        is_aligned(to, NULL, a->norm->width);
     if (a->norm->round_first && is_streamed)
-        normalize_blocks(from, to, a, true, true);
+        normalize_rows(from, to, a, true, true);
     else if (a->norm->round_first)
-        normalize_blocks(from, to, a, true, false);
+        normalize_rows(from, to, a, true, false);
     else if (is_streamed)
-        normalize_blocks(from, to, a, false, true);
+        normalize_rows(from, to, a, false, true);
     else
-        normalize_blocks(from, to, a, false, false);
+        normalize_rows(from, to, a, false, false);
 }
 
 INSTANCES(normalize_part, norm_part)
 
-/* w[i] = bias + weight[first + i] */
+/* w[i] = bias + weight[i] */
 INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
                      float bias, int64_t n)
 {
@@ -550,29 +635,34 @@ INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
     }
 }
 
-static void fill_weight(const struct cpu_norm *norm, const void *weight,
-                        int64_t first, int64_t n, float *w)
+static void fill_weight(const struct cpu_norm *norm, int64_t first, int64_t n,
+                        float *w)
 {
-    const void *from = at(norm->weight, weight, first);
-    if (norm->weight == ROPED_F32)
+    const void *from = at(norm->weight_dtype, norm->weight, first);
+    if (norm->weight_dtype == ROPED_F32)
         add_bias(ROPED_F32, w, from, norm->bias, n);
-    else if (norm->weight == ROPED_F16)
+    else if (norm->weight_dtype == ROPED_F16)
         add_bias(ROPED_F16, w, from, norm->bias, n);
-    else if (norm->weight == ROPED_BF16)
+    else if (norm->weight_dtype == ROPED_BF16)
         add_bias(ROPED_BF16, w, from, norm->bias, n);
     else
         for (int64_t i = 0; i < n; i++)
             w[i] = norm->bias + 1;
 }
 
+/*
+ * Columns in parts whose weights stay in the first-level cache beside the rows
+ * that pass through it.
+ */
 static void normalize(const struct cpu_norm *norm, void *y, const void *x,
-                      const void *weight, const float *s, int64_t n_rows)
+                      const float *s, int64_t n_rows)
 {
-    float w[CPU_BLOCK];
-    for (int64_t i = 0; i < norm->width; i += CPU_BLOCK) {
-        int64_t n = norm->width - i < CPU_BLOCK ? norm->width - i : CPU_BLOCK;
+    enum { COLUMNS = 1024 };
+    float w[COLUMNS];
+    for (int64_t i = 0; i < norm->width; i += COLUMNS) {
+        int64_t n = norm->width - i < COLUMNS ? norm->width - i : COLUMNS;
         const struct norm_part a = {norm, y, x, w, s, n_rows, i, n};
-        fill_weight(norm, weight, i, n, w);
+        fill_weight(norm, i, n, w);
         CALL_INSTANCE(norm->from, norm->to, normalize_part, &a)
     }
 }

@@ -49,7 +49,8 @@ struct cpu_heads {
 struct cpu_norm {
     int64_t width; /* of a row */
     enum roped_dtype from, to;
-    enum roped_dtype weight;      /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
+    enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
+    const void *weight;
     enum roped_dtype round_first; /* F16, BF16: the type that x * s is rounded
                                      to before the weight; else no rounding */
     bool is_streamed;
@@ -98,9 +99,9 @@ struct cpu_rows {
     void (*inverse_rms)(enum roped_dtype dtype, const void *x, int64_t n_rows,
                         int64_t n, float eps, float *s);
 
-    /* Rows of norm->width elements, each by its own s; n_rows as above. */
+    /* Writes n_rows rows, each by its own s. */
     void (*normalize)(const struct cpu_norm *norm, void *y, const void *x,
-                      const void *weight, const float *s, int64_t n_rows);
+                      const float *s, int64_t n_rows);
 
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);

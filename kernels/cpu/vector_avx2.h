@@ -6,11 +6,12 @@
 
 #include <immintrin.h>
 
-enum { LANES = 8, BLOCK = 2 * LANES };
+enum { LANES = 8, BLOCK = 2 * LANES, HAS_FUSED = 1 };
 
 typedef __m256 vfloat;
 typedef __m256i raw16;
 typedef __m128i raw8;
+typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
@@ -35,6 +36,31 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 INLINE vfloat swap_neighbours(vfloat x)
 {
     return _mm256_permute_ps(x, 0xB1);
+}
+
+INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+INLINE vint nearest_integers(vfloat x)
+{
+    return (vint)_mm256_cvtps_epi32(x);
+}
+
+INLINE vfloat floats_of(vint x)
+{
+    return _mm256_cvtepi32_ps((__m256i)x);
+}
+
+INLINE bool all_below(vfloat x, float limit)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, splat(limit), _CMP_NLT_UQ)) == 0;
+}
+
+INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
+{
+    return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));
 }
 
 INLINE double sum_of_lanes(vfloat x)

@@ -6,11 +6,12 @@
 
 #include <immintrin.h>
 
-enum { LANES = 16, BLOCK = 2 * LANES };
+enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1 };
 
 typedef __m512 vfloat;
 typedef __m512i raw16;
 typedef __m256i raw8;
+typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
@@ -35,6 +36,32 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 INLINE vfloat swap_neighbours(vfloat x)
 {
     return _mm512_permute_ps(x, 0xB1);
+}
+
+INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+INLINE vint nearest_integers(vfloat x)
+{
+    return (vint)_mm512_cvtps_epi32(x);
+}
+
+INLINE vfloat floats_of(vint x)
+{
+    return _mm512_cvtepi32_ps((__m512i)x);
+}
+
+INLINE bool all_below(vfloat x, float limit)
+{
+    return _mm512_cmp_ps_mask(x, splat(limit), _CMP_NLT_UQ) == 0;
+}
+
+INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
+{
+    return _mm512_mask_blend_ps(
+        _mm512_test_epi32_mask((__m512i)k, _mm512_set1_epi32(1)), even, odd);
 }
 
 INLINE double sum_of_lanes(vfloat x)

@@ -5,9 +5,10 @@
 #ifndef ROPED_CPU_VECTOR_PORTABLE_H
 #define ROPED_CPU_VECTOR_PORTABLE_H
 
-enum { LANES = 4, BLOCK = 2 * LANES };
+enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 0 };
 
 typedef float vfloat __attribute__((vector_size(4 * sizeof(float))));
+typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
@@ -38,6 +39,33 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
 INLINE vfloat swap_neighbours(vfloat x)
 {
     return (vfloat){x[1], x[0], x[3], x[2]};
+}
+
+INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
+{
+    return c - a * b;
+}
+
+INLINE vint nearest_integers(vfloat x)
+{
+    const vfloat to_integer = splat(0x1.8p23f);
+    return (vint)(x + to_integer) - (vint)to_integer;
+}
+
+INLINE vfloat floats_of(vint x)
+{
+    return __builtin_convertvector(x, vfloat);
+}
+
+INLINE bool all_below(vfloat x, float limit)
+{
+    return x[0] < limit && x[1] < limit && x[2] < limit && x[3] < limit;
+}
+
+INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
+{
+    vint mask = -(k & 1);
+    return (vfloat)(((vint)odd & mask) | ((vint)even & ~mask));
 }
 
 INLINE double sum_of_lanes(vfloat x)
@@ -128,7 +156,6 @@ INLINE void fence(void)
 /* ------------------------------------------------------------- conversions */
 
 typedef uint32_t vbits __attribute__((vector_size(sizeof(vfloat))));
-typedef int32_t vsigned __attribute__((vector_size(sizeof(vfloat))));
 typedef uint16_t vhalves __attribute__((vector_size(sizeof(vfloat))));
 
 INLINE vbits splat_bits(uint32_t x)
@@ -145,7 +172,7 @@ INLINE vbits select_bits(vbits mask, vbits a, vbits b)
 /* All ones where a > b; both without a sign bit. */
 INLINE vbits above(vbits a, vbits b)
 {
-    return (vbits)((vsigned)a > (vsigned)b);
+    return (vbits)((vint)a > (vint)b);
 }
 
 INLINE vbits magnitude_of(vfloat x)

@@ -4,13 +4,13 @@
  */
 #include "bench/timing_internal.h"
 
+#include "cpu/machine.h"
 #include "cpu/pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -100,8 +100,7 @@ void timing_cpu_copy(struct pool *pool, void *to, const void *from,
 
 size_t timing_cpu_cache_bytes(void)
 {
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return bytes > 0 ? (size_t)bytes : (size_t)32 << 20;
+    return (size_t)machine_cache_bytes();
 }
 
 static int compare_doubles(const void *a, const void *b)
