@@ -107,7 +107,10 @@ struct cpu_rows {
     void (*fence)(void);
 };
 
-/* The best table for this processor; static memory. */
-const struct cpu_rows *cpu_rows_select(void);
+/*
+ * The tables that this processor can run, best first: rank 0 is the one to
+ * use, NULL ends the list. Static memory.
+ */
+const struct cpu_rows *cpu_rows_at(int rank);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * vector_avx512.h - cpu/vector.h for AVX-512 (F, BW, DQ, VL, VBMI).
+ * vector_avx512.h - cpu/vector.h for AVX-512 (F, BW, DQ, VL, VBMI), with or
+ * without its bfloat16 instructions.
  */
 #ifndef ROPED_CPU_VECTOR_AVX512_H
 #define ROPED_CPU_VECTOR_AVX512_H
@@ -212,7 +213,7 @@ INLINE __m512i round_bf16(vfloat x)
                             odd);
 }
 
-INLINE raw16 narrow_bf16(block x)
+INLINE raw16 round_block_to_bf16(block x)
 {
     const __m512i upper = _mm512_set_epi16(
         63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
@@ -228,6 +229,23 @@ INLINE raw16 narrow_bf16(block x)
                 _mm512_set1_epi16(0x40)));
     return code;
 }
+
+#ifdef __AVX512BF16__
+/* The instruction takes subnormals for zeros; other values it rounds alike. */
+INLINE raw16 narrow_bf16(block x)
+{
+    enum { SUBNORMAL = 0x20 };
+    if (UNLIKELY(!_kortestz_mask16_u8(_mm512_fpclass_ps_mask(x.lo, SUBNORMAL),
+                                      _mm512_fpclass_ps_mask(x.hi, SUBNORMAL))))
+        return round_block_to_bf16(x);
+    return (raw16)_mm512_cvtne2ps_pbh(x.hi, x.lo);
+}
+#else
+INLINE raw16 narrow_bf16(block x)
+{
+    return round_block_to_bf16(x);
+}
+#endif
 
 /* The sixteen powers of two from exponent field first on: see below. */
 INLINE vfloat fp8_power(int first, int m, int b)
@@ -259,8 +277,8 @@ INLINE __m512i fp8_magnitude(vfloat x, float scale, int m, int b, float max)
 {
     enum { SMALLER_MAGNITUDE = 0xA };
     const vfloat factor = splat(scale);
-    const float limit = max / scale < 0x1p127f ? max / scale : 0x1p127f;
-    vfloat magnitude = _mm512_range_ps(x, splat(limit), SMALLER_MAGNITUDE);
+    vfloat magnitude =
+        _mm512_range_ps(x, splat(max / scale), SMALLER_MAGNITUDE);
     vfloat binade = m == 3 ? multiply_add(magnitude, factor, splat(0x1p-14f))
                            : _mm512_max_ps(magnitude * factor, splat(0x1p-14f));
     __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(binade), 23);
@@ -282,6 +300,10 @@ INLINE raw8 pack_bytes(__m512i lo, __m512i hi, int at)
 INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 {
     enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
+    if (UNLIKELY(scale < 0x1p-100f)) { /* max / scale must be finite */
+        x = (block){x.lo * splat(scale), x.hi * splat(scale)};
+        scale = 1;
+    }
     raw8 code = pack_bytes(fp8_magnitude(x.lo, scale, m, b, max),
                            fp8_magnitude(x.hi, scale, m, b, max), 0);
     raw8 top =
