@@ -17,7 +17,7 @@ struct norm_loop {
  * written; several at a time, because every part of the weights is prepared
  * once for all of them.
  */
-enum { BATCH_BYTES = 64 << 10 };
+enum { BATCH_BYTES = 128 << 10 };
 
 static int64_t rows_per_batch(int64_t row_bytes)
 {

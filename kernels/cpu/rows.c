@@ -98,12 +98,12 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
     const struct conversion row = *a; /* which no store can change */
     int64_t i = 0;
     for (; i + BLOCK <= row.n; i += BLOCK)
-        store(to, place(to, row.to, i),
-              load(from, at(from, row.from, i), BLOCK), row.scale, BLOCK,
-              is_streamed);
+        store(to, HALVES, place(to, row.to, i),
+              load(from, HALVES, at(from, row.from, i), BLOCK), row.scale,
+              BLOCK, is_streamed);
     if (i < row.n)
-        store(to, place(to, row.to, i),
-              load(from, at(from, row.from, i), row.n - i), row.scale,
+        store(to, HALVES, place(to, row.to, i),
+              load(from, HALVES, at(from, row.from, i), row.n - i), row.scale,
               row.n - i, false);
 }
 
@@ -133,9 +133,10 @@ INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
 {
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
-        store32(to + i, load(dtype, at(dtype, from, i), BLOCK));
+        store32(to + i, load(dtype, HALVES, at(dtype, from, i), BLOCK));
     if (i < n)
-        store32_part(to + i, load(dtype, at(dtype, from, i), n - i), n - i);
+        store32_part(to + i, load(dtype, HALVES, at(dtype, from, i), n - i),
+                     n - i);
 }
 
 static void widen(enum roped_dtype dtype, float *to, const void *from,
@@ -162,48 +163,62 @@ struct rotation {
     struct cpu_heads heads;
     void *to; /* the first pair of the first head */
     const void *from;
-    const float *c, *s; /* per pair; gptj: per element, s with its sign */
-    int64_t n;          /* angles: pairs, or elements */
+    const float *c, *s;
+    int64_t n; /* pairs */
     bool is_streamed;
 };
 
-/* Pairs (x[i], x[i + second]): a * c - b * s and b * c + a * s. */
+/* (a, b) by an angle each: a * c - b * s and b * c + a * s. */
+INLINE void rotate_vectors(vfloat *a, vfloat *b, vfloat c, vfloat s)
+{
+    const vfloat x = *a, y = *b;
+    *a = multiply_subtract(x, c, y * s);
+    *b = multiply_add(y, c, x * s);
+}
+
+/* Pairs (x[i], x[i + second]). */
 INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to,
                         const struct rotation *r, void *y, const void *x,
                         block c, block s, int64_t n, bool is_streamed)
 {
     const int64_t second = r->heads.n_pairs;
-    const float scale = r->heads.scale;
-    const block a = load(from, x, n);
-    const block b = load(from, at(from, x, second), n);
-    const block to_a = {multiply_subtract(a.lo, c.lo, b.lo * s.lo),
-                        multiply_subtract(a.hi, c.hi, b.hi * s.hi)};
-    const block to_b = {multiply_add(b.lo, c.lo, a.lo * s.lo),
-                        multiply_add(b.hi, c.hi, a.hi * s.hi)};
-    store(to, y, to_a, scale, n, is_streamed);
-    store(to, place(to, y, second), to_b, scale, n, is_streamed);
+    block a = load(from, HALVES, x, n);
+    block b = load(from, HALVES, at(from, x, second), n);
+    rotate_vectors(&a.lo, &b.lo, c.lo, s.lo);
+    rotate_vectors(&a.hi, &b.hi, c.hi, s.hi);
+    store(to, HALVES, y, a, r->heads.scale, n, is_streamed);
+    store(to, HALVES, place(to, y, second), b, r->heads.scale, n, is_streamed);
 }
 
-/* Pairs (x[2i], x[2i + 1]): x * c + (its neighbour) * s. */
+/* Pairs (x[2i], x[2i + 1]), in two blocks of elements. */
 INLINE void rotate_gptj(enum roped_dtype from, enum roped_dtype to,
                         const struct rotation *r, void *y, const void *x,
                         block c, block s, int64_t n, bool is_streamed)
 {
-    const block a = load(from, x, n);
-    const block to_a = {multiply_add(a.lo, c.lo, swap_neighbours(a.lo) * s.lo),
-                        multiply_add(a.hi, c.hi, swap_neighbours(a.hi) * s.hi)};
-    store(to, y, to_a, r->heads.scale, n, is_streamed);
+    const int64_t n_low = 2 * n < BLOCK ? 2 * n : BLOCK;
+    block a = load(from, PAIRS, x, n_low);
+    rotate_vectors(&a.lo, &a.hi, c.lo, s.lo);
+    store(to, PAIRS, y, a, r->heads.scale, n_low, is_streamed);
+    if (n_low == 2 * n)
+        return;
+    a = load(from, PAIRS, at(from, x, BLOCK), 2 * n - BLOCK);
+    rotate_vectors(&a.lo, &a.hi, c.hi, s.hi);
+    store(to, PAIRS, place(to, y, BLOCK), a, r->heads.scale, 2 * n - BLOCK,
+          is_streamed);
 }
 
+/* Pairs [i, i + n) of the head at x. */
 INLINE void rotate_block(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r, void *y, const void *x,
-                         block c, block s, int64_t n, bool is_gptj,
+                         int64_t i, block c, block s, int64_t n, bool is_gptj,
                          bool is_streamed)
 {
     if (is_gptj)
-        rotate_gptj(from, to, r, y, x, c, s, n, is_streamed);
+        rotate_gptj(from, to, r, place(to, y, 2 * i), at(from, x, 2 * i), c, s,
+                    n, is_streamed);
     else
-        rotate_neox(from, to, r, y, x, c, s, n, is_streamed);
+        rotate_neox(from, to, r, place(to, y, i), at(from, x, i), c, s, n,
+                    is_streamed);
 }
 
 /* Heads of one block or two: their angles stay in registers. */
@@ -211,16 +226,17 @@ INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r, int n_blocks, bool is_gptj,
                          bool is_streamed)
 {
-    const block c[2] = {load32(r->c), load32(r->c + (n_blocks - 1) * BLOCK)};
-    const block s[2] = {load32(r->s), load32(r->s + (n_blocks - 1) * BLOCK)};
+    const int64_t last = (n_blocks - 1) * BLOCK;
+    const block c[2] = {load32(r->c), load32(r->c + last)};
+    const block s[2] = {load32(r->s), load32(r->s + last)};
     for (int64_t head = 0; head < r->heads.n_heads; head++) {
         const void *x = at(from, r->from, head * r->heads.from_pitch);
         void *y = place(to, r->to, head * r->heads.to_pitch);
-        rotate_block(from, to, r, y, x, c[0], s[0], BLOCK, is_gptj,
+        rotate_block(from, to, r, y, x, 0, c[0], s[0], BLOCK, is_gptj,
                      is_streamed);
         if (n_blocks == 2)
-            rotate_block(from, to, r, place(to, y, BLOCK), at(from, x, BLOCK),
-                         c[1], s[1], BLOCK, is_gptj, is_streamed);
+            rotate_block(from, to, r, y, x, BLOCK, c[1], s[1], BLOCK, is_gptj,
+                         is_streamed);
     }
 }
 
@@ -233,12 +249,10 @@ INLINE void rotate_long(enum roped_dtype from, enum roped_dtype to,
         void *y = place(to, r->to, head * r->heads.to_pitch);
         int64_t i = 0;
         for (; i + BLOCK <= r->n; i += BLOCK)
-            rotate_block(from, to, r, place(to, y, i), at(from, x, i),
-                         load32(r->c + i), load32(r->s + i), BLOCK, is_gptj,
-                         is_streamed);
+            rotate_block(from, to, r, y, x, i, load32(r->c + i),
+                         load32(r->s + i), BLOCK, is_gptj, is_streamed);
         if (i < r->n)
-            rotate_block(from, to, r, place(to, y, i), at(from, x, i),
-                         load32_part(r->c + i, r->n - i),
+            rotate_block(from, to, r, y, x, i, load32_part(r->c + i, r->n - i),
                          load32_part(r->s + i, r->n - i), r->n - i, is_gptj,
                          false);
     }
@@ -272,18 +286,6 @@ INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
 
 INSTANCES(rotate_heads, rotation)
 
-/* c c, -s s: the angles of both elements of a pair */
-static void angles_per_element(float *restrict c2, float *restrict s2,
-                               const float *restrict c, const float *restrict s,
-                               int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        c2[2 * i] = c2[2 * i + 1] = c[i];
-        s2[2 * i] = -s[i];
-        s2[2 * i + 1] = s[i];
-    }
-}
-
 /* Elements [first, end) of every head, as they are. */
 static void convert_part(const struct cpu_heads *heads, void *to,
                          const void *from, int64_t first, int64_t end)
@@ -309,19 +311,15 @@ static void rotate(const struct cpu_heads *heads, void *to, const void *from,
                    int64_t first_pair, int64_t n, const float *c,
                    const float *s)
 {
-    float c2[CPU_BLOCK], s2[CPU_BLOCK];
     int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
-    struct rotation r = {*heads,
-                         place(heads->to, to, first),
-                         at(heads->from, from, first),
-                         c,
-                         s,
-                         n,
-                         heads->is_streamed && can_stream(heads, to, first, n)};
-    if (heads->is_gptj) {
-        angles_per_element(c2, s2, c, s, n);
-        r.c = c2, r.s = s2, r.n = 2 * n;
-    }
+    const struct rotation r = {.heads = *heads,
+                               .to = place(heads->to, to, first),
+                               .from = at(heads->from, from, first),
+                               .c = c,
+                               .s = s,
+                               .n = n,
+                               .is_streamed = heads->is_streamed &&
+                                              can_stream(heads, to, first, n)};
     CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
     if (first_pair == 0) {
         convert_part(heads, to, from, 0, heads->first);
@@ -424,13 +422,15 @@ static void angles_f32(float *c, float *s, float position,
     const float attention = of->attention_factor;
     for (int64_t i = 0; i < n_pairs; i += BLOCK) {
         int64_t n = n_pairs - i < BLOCK ? n_pairs - i : BLOCK;
-        block angle =
-            times(load(ROPED_F32, of->frequency.f32 + i, n), splat(position));
+        block angle = times(load(ROPED_F32, HALVES, of->frequency.f32 + i, n),
+                            splat(position));
         block sine, cosine;
         sine_cosine(reduce_floats(angle.lo), &sine.lo, &cosine.lo);
         sine_cosine(reduce_floats(angle.hi), &sine.hi, &cosine.hi);
-        store(ROPED_F32, c + i, times(cosine, splat(attention)), 1, n, false);
-        store(ROPED_F32, s + i, times(sine, splat(sin_factor)), 1, n, false);
+        store(ROPED_F32, HALVES, c + i, times(cosine, splat(attention)), 1, n,
+              false);
+        store(ROPED_F32, HALVES, s + i, times(sine, splat(sin_factor)), 1, n,
+              false);
     }
 }
 
@@ -447,8 +447,10 @@ static void angles_f64(float *c, float *s, double position,
             angle[j] = position * of->frequency.f64[i + j];
         sine_cosine(reduce_doubles(angle), &sine.lo, &cosine.lo);
         sine_cosine(reduce_doubles(angle + LANES), &sine.hi, &cosine.hi);
-        store(ROPED_F32, c + i, times(cosine, splat(attention)), 1, n, false);
-        store(ROPED_F32, s + i, times(sine, splat(sin_factor)), 1, n, false);
+        store(ROPED_F32, HALVES, c + i, times(cosine, splat(attention)), 1, n,
+              false);
+        store(ROPED_F32, HALVES, s + i, times(sine, splat(sin_factor)), 1, n,
+              false);
     }
 }
 
@@ -488,9 +490,9 @@ INLINE double chunk_sum(enum roped_dtype dtype, const void *x, int64_t n)
     block sum = {splat(0), splat(0)};
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
-        sum = add_squares(sum, load(dtype, at(dtype, x, i), BLOCK));
+        sum = add_squares(sum, load(dtype, HALVES, at(dtype, x, i), BLOCK));
     if (i < n)
-        sum = add_squares(sum, load(dtype, at(dtype, x, i), n - i));
+        sum = add_squares(sum, load(dtype, HALVES, at(dtype, x, i), n - i));
     return sum_of_block(sum);
 }
 
@@ -578,12 +580,12 @@ INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
                             const float *weight, float s, int64_t n,
                             bool is_rounded, bool is_streamed)
 {
-    const block w = load(ROPED_F32, weight, n);
-    block v = times(load(from, x, n), splat(s));
+    const block w = load(ROPED_F32, HALVES, weight, n);
+    block v = times(load(from, HALVES, x, n), splat(s));
     if (is_rounded)
         v = round_to(norm->round_first, v);
     v = (block){v.lo * w.lo, v.hi * w.hi};
-    store(to, y, v, norm->scale, n, is_streamed);
+    store(to, HALVES, y, v, norm->scale, n, is_streamed);
 }
 
 INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
@@ -597,9 +599,13 @@ INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
         void *y = place(to, a.y, row * norm.width + a.first);
         const float s = a.s[row];
         int64_t i = 0;
-        for (; i + BLOCK <= a.n; i += BLOCK)
+        const char *next = at(from, x, a.n_rows * norm.width);
+        for (; i + BLOCK <= a.n; i += BLOCK) {
+            for (int z = 0; z < (int)(BLOCK * size_of(from)); z += 128)
+                __builtin_prefetch(next + i * (int64_t)size_of(from) + z, 0, 2);
             normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
                             a.weight + i, s, BLOCK, is_rounded, is_streamed);
+        }
         if (i < a.n)
             normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
                             a.weight + i, s, a.n - i, is_rounded, false);
@@ -629,9 +635,9 @@ INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
 {
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t part = n - i < BLOCK ? n - i : BLOCK;
-        block x = load(dtype, at(dtype, weight, i), part);
+        block x = load(dtype, HALVES, at(dtype, weight, i), part);
         x = (block){splat(bias) + x.lo, splat(bias) + x.hi};
-        store(ROPED_F32, w + i, x, 1, part, false);
+        store(ROPED_F32, HALVES, w + i, x, 1, part, false);
     }
 }
 

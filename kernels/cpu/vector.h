@@ -14,6 +14,8 @@
  *                                   stored bytes
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first
+ *     split*, merge*                the same, with the even elements in lo and
+ *                                   the odd ones in hi
  */
 #ifndef ROPED_CPU_VECTOR_H
 #define ROPED_CPU_VECTOR_H
@@ -43,34 +45,53 @@ INLINE size_t size_of(enum roped_dtype dtype)
                                                        : 1;
 }
 
+/* Which elements of a row the two vectors of a block hold. */
+enum order {
+    HALVES, /* lo the first LANES, hi the next */
+    PAIRS   /* lo the even ones, hi the odd ones */
+};
+
 /* The first n elements, at most BLOCK, of any address. */
-INLINE block load(enum roped_dtype dtype, const void *from, int64_t n)
+INLINE block load(enum roped_dtype dtype, enum order order, const void *from,
+                  int64_t n)
 {
-    if (size_of(dtype) == 4)
-        return n == BLOCK ? load32(from) : load32_part(from, n);
+    if (size_of(dtype) == 4) {
+        block x = n == BLOCK ? load32(from) : load32_part(from, n);
+        return order == PAIRS ? split32(x) : x;
+    }
     raw16 x = n == BLOCK ? load16(from) : load16_part(from, n);
-    return dtype == ROPED_F16 ? widen_f16(x) : widen_bf16(x);
+    if (dtype == ROPED_F16)
+        return order == PAIRS ? split_f16(x) : widen_f16(x);
+    return order == PAIRS ? split_bf16(x) : widen_bf16(x);
 }
 
-INLINE raw16 narrow16(enum roped_dtype dtype, block x)
+INLINE raw16 narrow16(enum roped_dtype dtype, enum order order, block x)
 {
-    return dtype == ROPED_F16 ? narrow_f16(x) : narrow_bf16(x);
+    if (dtype == ROPED_F16)
+        return order == PAIRS ? merge_f16(x) : narrow_f16(x);
+    return order == PAIRS ? merge_bf16(x) : narrow_bf16(x);
 }
 
-INLINE raw8 narrow8(enum roped_dtype dtype, block x, float scale)
+INLINE raw8 narrow8(enum roped_dtype dtype, enum order order, block x,
+                    float scale)
 {
-    return dtype == ROPED_F8_E4M3 ? narrow_fp8(x, scale, 3, 7, ROPED_E4M3_MAX)
-                                  : narrow_fp8(x, scale, 2, 15, ROPED_E5M2_MAX);
+    const int m = dtype == ROPED_F8_E4M3 ? 3 : 2;
+    const int b = dtype == ROPED_F8_E4M3 ? 7 : 15;
+    const float max = dtype == ROPED_F8_E4M3 ? ROPED_E4M3_MAX : ROPED_E5M2_MAX;
+    return order == PAIRS ? merge_fp8(x, scale, m, b, max)
+                          : narrow_fp8(x, scale, m, b, max);
 }
 
 /*
  * The first n elements of x; into FP8 times scale; a whole block may be
  * streamed.
  */
-INLINE void store(enum roped_dtype dtype, void *to, block x, float scale,
-                  int64_t n, bool is_streamed)
+INLINE void store(enum roped_dtype dtype, enum order order, void *to, block x,
+                  float scale, int64_t n, bool is_streamed)
 {
     if (size_of(dtype) == 4) {
+        if (order == PAIRS)
+            x = merge32(x);
         if (n < BLOCK)
             store32_part(to, x, n);
         else if (is_streamed)
@@ -78,7 +99,7 @@ INLINE void store(enum roped_dtype dtype, void *to, block x, float scale,
         else
             store32(to, x);
     } else if (size_of(dtype) == 2) {
-        raw16 code = narrow16(dtype, x);
+        raw16 code = narrow16(dtype, order, x);
         if (n < BLOCK)
             store16_part(to, code, n);
         else if (is_streamed)
@@ -86,7 +107,7 @@ INLINE void store(enum roped_dtype dtype, void *to, block x, float scale,
         else
             store16(to, code);
     } else {
-        raw8 code = narrow8(dtype, x, scale);
+        raw8 code = narrow8(dtype, order, x, scale);
         if (n < BLOCK)
             store8_part(to, code, n);
         else if (is_streamed)

@@ -33,11 +33,6 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
     return _mm256_fmsub_ps(a, b, c);
 }
 
-INLINE vfloat swap_neighbours(vfloat x)
-{
-    return _mm256_permute_ps(x, 0xB1);
-}
-
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return _mm256_fnmadd_ps(a, b, c);
@@ -181,6 +176,34 @@ INLINE raw16 narrow_f16(block x)
                             _mm256_cvtps_ph(x.lo, NEAREST));
 }
 
+INLINE vfloat order_quarters(vfloat x)
+{
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8));
+}
+
+INLINE block split32(block x)
+{
+    return (block){order_quarters(_mm256_shuffle_ps(x.lo, x.hi, 0x88)),
+                   order_quarters(_mm256_shuffle_ps(x.lo, x.hi, 0xDD))};
+}
+
+INLINE block merge32(block x)
+{
+    vfloat even = order_quarters(x.lo), odd = order_quarters(x.hi);
+    return (block){_mm256_unpacklo_ps(even, odd),
+                   _mm256_unpackhi_ps(even, odd)};
+}
+
+INLINE block split_f16(raw16 x)
+{
+    return split32(widen_f16(x));
+}
+
+INLINE raw16 merge_f16(block x)
+{
+    return narrow_f16(merge32(x));
+}
+
 INLINE vfloat widen_bf16_half(__m128i x)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
@@ -231,6 +254,18 @@ INLINE raw16 narrow_bf16(block x)
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xD8);
 }
 
+INLINE block split_bf16(raw16 x)
+{
+    const __m256i upper = _mm256_set1_epi32(-65536);
+    return (block){_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+                   _mm256_castsi256_ps(_mm256_and_si256(x, upper))};
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
+
 /*
  * Magnitudes of x, at most max, to FP8 codes: m mantissa bits, bias b. Adding
  * the power of two whose unit in the last place is the spacing of codes at |x|
@@ -277,6 +312,11 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
                                             _mm256_set1_epi8((char)0x80)));
     return _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(
         code, _mm256_set_epi32(0, 0, 0, 0, 5, 1, 4, 0)));
+}
+
+INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
+{
+    return narrow_fp8(merge32(x), scale, m, b, max);
 }
 
 #endif

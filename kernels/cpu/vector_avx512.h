@@ -34,11 +34,6 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-INLINE vfloat swap_neighbours(vfloat x)
-{
-    return _mm512_permute_ps(x, 0xB1);
-}
-
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return _mm512_fnmadd_ps(a, b, c);
@@ -179,6 +174,51 @@ INLINE raw16 narrow_f16(block x)
         _mm512_cvtps_ph(x.hi, NEAREST), 1);
 }
 
+/* Words 0, 2, 4 .., then 1, 3, 5 ..; and back. */
+INLINE raw16 even_words_first(raw16 x)
+{
+    const __m512i index = _mm512_set_epi16(
+        31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26,
+        24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutexvar_epi16(index, x);
+}
+
+INLINE raw16 alternate_words(raw16 x)
+{
+    const __m512i index = _mm512_set_epi16(
+        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+        6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(index, x);
+}
+
+INLINE block split_f16(raw16 x)
+{
+    return widen_f16(even_words_first(x));
+}
+
+INLINE raw16 merge_f16(block x)
+{
+    return alternate_words(narrow_f16(x));
+}
+
+INLINE block split32(block x)
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14,
+                                          12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    return (block){_mm512_permutex2var_ps(x.lo, even, x.hi),
+                   _mm512_permutex2var_ps(x.lo, odd, x.hi)};
+}
+
+INLINE block merge32(block x)
+{
+    const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
+                                           18, 2, 17, 1, 16, 0);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    return (block){_mm512_permutex2var_ps(x.lo, first, x.hi),
+                   _mm512_permutex2var_ps(x.lo, last, x.hi)};
+}
+
 /* Word i of a half becomes the upper word of lane i, over a zero. */
 INLINE block widen_bf16(raw16 x)
 {
@@ -192,15 +232,21 @@ INLINE block widen_bf16(raw16 x)
                        _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, high, x))};
 }
 
+INLINE block split_bf16(raw16 x)
+{
+    return (block){
+        _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
+        _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536)))};
+}
+
 INLINE bool any_nan(block x)
 {
     return _mm512_cmp_ps_mask(x.lo, x.hi, _CMP_UNORD_Q) != 0;
 }
 
-INLINE __mmask32 nan_lanes(block x)
+INLINE __mmask16 nan_mask(vfloat x)
 {
-    return _mm512_kunpackw(_mm512_cmp_ps_mask(x.hi, x.hi, _CMP_UNORD_Q),
-                           _mm512_cmp_ps_mask(x.lo, x.lo, _CMP_UNORD_Q));
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 }
 
 /* Bits whose upper half is x, not NaN, as bf16. */
@@ -222,7 +268,7 @@ INLINE raw16 round_block_to_bf16(block x)
         _mm512_permutex2var_epi16(round_bf16(x.lo), upper, round_bf16(x.hi));
     if (UNLIKELY(any_nan(x)))
         code = _mm512_mask_mov_epi16(
-            code, nan_lanes(x),
+            code, _mm512_kunpackw(nan_mask(x.hi), nan_mask(x.lo)),
             _mm512_or_si512(
                 _mm512_permutex2var_epi16(_mm512_castps_si512(x.lo), upper,
                                           _mm512_castps_si512(x.hi)),
@@ -246,6 +292,11 @@ INLINE raw16 narrow_bf16(block x)
     return round_block_to_bf16(x);
 }
 #endif
+
+INLINE raw16 merge_bf16(block x)
+{
+    return alternate_words(narrow_bf16(x));
+}
 
 /* The sixteen powers of two from exponent field first on: see below. */
 INLINE vfloat fp8_power(int first, int m, int b)
@@ -287,32 +338,50 @@ INLINE __m512i fp8_magnitude(vfloat x, float scale, int m, int b, float max)
     return _mm512_castps_si512(multiply_add(magnitude, factor, power));
 }
 
-/* Byte at of every lane of lo and hi. */
-INLINE raw8 pack_bytes(__m512i lo, __m512i hi, int at)
+/* A byte of every lane of lo and hi, by a table of those of byte 0. */
+INLINE raw8 pick_bytes(__m512i lo, __m512i table, __m512i hi, int byte)
 {
-    const __m512i first = _mm512_set_epi32(
-        0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460, 0x5C585450, 0x4C484440,
-        0x3C383430, 0x2C282420, 0x1C181410, 0x0C080400);
-    return _mm512_castsi512_si256(_mm512_permutex2var_epi8(
-        lo, _mm512_add_epi8(first, _mm512_set1_epi8((char)at)), hi));
+    __m512i index = _mm512_add_epi8(table, _mm512_set1_epi8((char)byte));
+    return _mm512_castsi512_si256(_mm512_permutex2var_epi8(lo, index, hi));
 }
 
-INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
+INLINE raw8 pack_fp8(block x, float scale, int m, int b, float max,
+                     __m512i table)
 {
     enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
     if (UNLIKELY(scale < 0x1p-100f)) { /* max / scale must be finite */
         x = (block){x.lo * splat(scale), x.hi * splat(scale)};
         scale = 1;
     }
-    raw8 code = pack_bytes(fp8_magnitude(x.lo, scale, m, b, max),
+    raw8 code = pick_bytes(fp8_magnitude(x.lo, scale, m, b, max), table,
                            fp8_magnitude(x.hi, scale, m, b, max), 0);
-    raw8 top =
-        pack_bytes(_mm512_castps_si512(x.lo), _mm512_castps_si512(x.hi), 3);
+    raw8 top = pick_bytes(_mm512_castps_si512(x.lo), table,
+                          _mm512_castps_si512(x.hi), 3);
     code = _mm256_ternarylogic_epi32(code, top, _mm256_set1_epi8((char)0x80),
                                      SELECT);
-    if (UNLIKELY(any_nan(x)))
-        code = _mm256_mask_mov_epi8(code, nan_lanes(x), _mm256_set1_epi8(0x7F));
+    if (UNLIKELY(any_nan(x))) {
+        raw8 nan = pick_bytes(_mm512_movm_epi32(nan_mask(x.lo)), table,
+                              _mm512_movm_epi32(nan_mask(x.hi)), 0);
+        code = _mm256_ternarylogic_epi32(code, _mm256_set1_epi8(0x7F), nan,
+                                         SELECT);
+    }
     return code;
+}
+
+INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
+{
+    const __m512i table = _mm512_set_epi32(
+        0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460, 0x5C585450, 0x4C484440,
+        0x3C383430, 0x2C282420, 0x1C181410, 0x0C080400);
+    return pack_fp8(x, scale, m, b, max, table);
+}
+
+INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
+{
+    const __m512i table = _mm512_set_epi32(
+        0, 0, 0, 0, 0, 0, 0, 0, 0x7C3C7838, 0x74347030, 0x6C2C6828, 0x64246020,
+        0x5C1C5818, 0x54145010, 0x4C0C4808, 0x44044000);
+    return pack_fp8(x, scale, m, b, max, table);
 }
 
 #endif

@@ -36,11 +36,6 @@ INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
     return a * b - c;
 }
 
-INLINE vfloat swap_neighbours(vfloat x)
-{
-    return (vfloat){x[1], x[0], x[3], x[2]};
-}
-
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return c - a * b;
@@ -296,6 +291,43 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
     vbytes bytes = __builtin_convertvector(code, vbytes);
     memcpy(&to, &bytes, sizeof to);
     return to;
+}
+
+INLINE block split32(block x)
+{
+    return (block){__builtin_shufflevector(x.lo, x.hi, 0, 2, 4, 6),
+                   __builtin_shufflevector(x.lo, x.hi, 1, 3, 5, 7)};
+}
+
+INLINE block merge32(block x)
+{
+    return (block){__builtin_shufflevector(x.lo, x.hi, 0, 4, 1, 5),
+                   __builtin_shufflevector(x.lo, x.hi, 2, 6, 3, 7)};
+}
+
+INLINE block split_f16(raw16 x)
+{
+    return split32(widen_f16(x));
+}
+
+INLINE raw16 merge_f16(block x)
+{
+    return narrow_f16(merge32(x));
+}
+
+INLINE block split_bf16(raw16 x)
+{
+    return split32(widen_bf16(x));
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
+
+INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
+{
+    return narrow_fp8(merge32(x), scale, m, b, max);
 }
 
 #endif
