@@ -14,14 +14,15 @@ struct norm_loop {
 
 /*
  * Rows are read for their sums and again, from the second-level cache, to be
- * written; several at a time, because every part of the weights is prepared
- * once for all of them.
+ * written: several at a time, because the weights are prepared once for all of
+ * them. Four at least, while that cache has room for them.
  */
-enum { BATCH_BYTES = 128 << 10 };
-
 static int64_t rows_per_batch(int64_t row_bytes)
 {
-    int64_t n = BATCH_BYTES / row_bytes;
+    enum { FIRST_LEVEL = 32 << 10, SECOND_LEVEL = 128 << 10, FEW = 4 };
+    int64_t n = FIRST_LEVEL / row_bytes;
+    if (n < FEW)
+        n = SECOND_LEVEL / row_bytes < FEW ? SECOND_LEVEL / row_bytes : FEW;
     return n < 1 ? 1 : n < CPU_ROWS ? n : CPU_ROWS;
 }
 

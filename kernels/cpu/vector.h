@@ -12,6 +12,7 @@
  *                                   load sets the others to 0
  *     stream32 stream16 stream8     past the caches; address aligned to the
  *                                   stored bytes
+ *     load_f16                      load16 and widen_f16
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first
  *     split*, merge*                the same, with the even elements in lo and
@@ -59,6 +60,8 @@ INLINE block load(enum roped_dtype dtype, enum order order, const void *from,
         block x = n == BLOCK ? load32(from) : load32_part(from, n);
         return order == PAIRS ? split32(x) : x;
     }
+    if (dtype == ROPED_F16 && order == HALVES && n == BLOCK)
+        return load_f16(from);
     raw16 x = n == BLOCK ? load16(from) : load16_part(from, n);
     if (dtype == ROPED_F16)
         return order == PAIRS ? split_f16(x) : widen_f16(x);

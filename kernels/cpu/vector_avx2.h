@@ -15,6 +15,9 @@ typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
+typedef struct {
+    __m256d lo, hi;
+} doubles;
 
 /* -------------------------------------------------------------- arithmetic */
 
@@ -58,10 +61,15 @@ INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
     return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));
 }
 
-INLINE double sum_of_lanes(vfloat x)
+INLINE doubles widen_floats(vfloat x)
 {
-    __m256d sum = _mm256_cvtps_pd(_mm256_castps256_ps128(x)) +
-                  _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    return (doubles){_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                     _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+
+INLINE double sum_of_doubles(doubles x)
+{
+    __m256d sum = x.lo + x.hi;
     __m128d half = _mm256_castpd256_pd128(sum) + _mm256_extractf128_pd(sum, 1);
     return half[0] + half[1];
 }
@@ -167,6 +175,13 @@ INLINE block widen_f16(raw16 x)
 {
     return (block){_mm256_cvtph_ps(_mm256_castsi256_si128(x)),
                    _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
+}
+
+INLINE block load_f16(const void *from)
+{
+    const __m128i *x = from;
+    return (block){_mm256_cvtph_ps(_mm_loadu_si128(x)),
+                   _mm256_cvtph_ps(_mm_loadu_si128(x + 1))};
 }
 
 INLINE raw16 narrow_f16(block x)

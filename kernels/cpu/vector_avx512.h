@@ -16,6 +16,9 @@ typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
+typedef struct {
+    __m512d lo, hi;
+} doubles;
 
 /* -------------------------------------------------------------- arithmetic */
 
@@ -60,11 +63,15 @@ INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
         _mm512_test_epi32_mask((__m512i)k, _mm512_set1_epi32(1)), even, odd);
 }
 
-INLINE double sum_of_lanes(vfloat x)
+INLINE doubles widen_floats(vfloat x)
 {
-    __m256 hi = _mm512_extractf32x8_ps(x, 1);
-    return _mm512_reduce_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(x)) +
-                                _mm512_cvtps_pd(hi));
+    return (doubles){_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                     _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+}
+
+INLINE double sum_of_doubles(doubles x)
+{
+    return _mm512_reduce_add_pd(x.lo + x.hi);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -164,6 +171,13 @@ INLINE block widen_f16(raw16 x)
 {
     return (block){_mm512_cvtph_ps(_mm512_castsi512_si256(x)),
                    _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1))};
+}
+
+INLINE block load_f16(const void *from)
+{
+    const __m256i *x = from;
+    return (block){_mm512_cvtph_ps(_mm256_loadu_si256(x)),
+                   _mm512_cvtph_ps(_mm256_loadu_si256(x + 1))};
 }
 
 INLINE raw16 narrow_f16(block x)

@@ -9,9 +9,13 @@ enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 0 };
 
 typedef float vfloat __attribute__((vector_size(4 * sizeof(float))));
 typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
+typedef double vdouble __attribute__((vector_size(sizeof(vfloat))));
 typedef struct {
     vfloat lo, hi;
 } block;
+typedef struct {
+    vdouble lo, hi;
+} doubles;
 typedef struct {
     uint16_t code[BLOCK];
 } raw16;
@@ -63,9 +67,16 @@ INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
     return (vfloat)(((vint)odd & mask) | ((vint)even & ~mask));
 }
 
-INLINE double sum_of_lanes(vfloat x)
+INLINE doubles widen_floats(vfloat x)
 {
-    return ((double)x[0] + (double)x[1]) + ((double)x[2] + (double)x[3]);
+    return (doubles){{(double)x[0], (double)x[1]},
+                     {(double)x[2], (double)x[3]}};
+}
+
+INLINE double sum_of_doubles(doubles x)
+{
+    vdouble sum = x.lo + x.hi;
+    return sum[0] + sum[1];
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -216,6 +227,11 @@ INLINE block widen_f16(raw16 from)
     vbits lo, hi;
     unpack_halves(from, &lo, &hi);
     return (block){widen_f16_lanes(lo), widen_f16_lanes(hi)};
+}
+
+INLINE block load_f16(const void *from)
+{
+    return widen_f16(load16(from));
 }
 
 INLINE block widen_bf16(raw16 from)
