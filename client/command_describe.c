@@ -22,10 +22,10 @@ static void print_port(const struct roped_op *op, const struct roped_port *port,
                        bool is_input)
 {
     char types[96];
-    printf("  %-14s [%s]  %s%s\n      %s\n", port->name, port->shape,
+    printf("  %-14s [%s]  %s%s%s\n      %s\n", port->name, port->shape,
            roped_dtype_set_text(roped_op_types(op, port), types, sizeof types),
            is_input && (port->flags & ROPED_OPTIONAL) ? ", optional" : "",
-           port->doc);
+           port->flags & ROPED_UPDATED ? ", updated in place" : "", port->doc);
 }
 
 static void print_param(const struct roped_param *param)

@@ -2,16 +2,18 @@
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
 #   deploy/install-deps.sh [build | tests]...      (default: build)
-#     build    compiler, CMake, Ninja, libmicrohttpd, cJSON, libcurl
-#     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh
+#     build    compiler, CMake, Ninja, libmicrohttpd, cJSON, zlib, libcurl
+#     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
+#              python3-venv for tests/interop
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
-    libcjson-dev libcurl4-openssl-dev curl ca-certificates)
-wished=(clang-format-14 clang-tidy shellcheck)
+    libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
+# libb64-0d: what perf_analyzer, a benchmark of tests/interop, links
+wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -28,6 +30,8 @@ is_present() {
     libcurl4-openssl-dev) pkg-config --exists libcurl 2>/dev/null ;;
     libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
     libcjson-dev) pkg-config --exists libcjson 2>/dev/null ;;
+    zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
+    python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     ninja-build) command -v ninja >/dev/null ;;
     gcc) command -v cc >/dev/null ;;
     cmake | curl | clang-format-14 | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
@@ -81,7 +85,7 @@ newer_cmake() {
 
 if ! command -v apt-get >/dev/null; then
     say "no apt-get here: please install a C compiler, CMake 3.24 or newer," \
-        "Ninja, pkg-config, libmicrohttpd 0.9.75 or newer, cJSON, libcurl and curl"
+        "Ninja, pkg-config, libmicrohttpd 0.9.75 or newer, cJSON, zlib, libcurl and curl"
     exit 0
 fi
 

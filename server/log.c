@@ -19,6 +19,16 @@ void log_set_level(enum log_level level)
     atomic_store(&least_severe, (int)level);
 }
 
+enum log_level log_level(void)
+{
+    return (enum log_level)atomic_load(&least_severe);
+}
+
+const char *log_level_text(enum log_level level)
+{
+    return level_names[level];
+}
+
 enum log_level log_level_from_text(const char *text)
 {
     for (int i = 0; i <= LOG_DEBUG; i++)

@@ -11,7 +11,9 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_set_level(enum log_level level);
+enum log_level log_level(void);
 enum log_level log_level_from_text(const char *text); /* unknown: LOG_INFO */
+const char *log_level_text(enum log_level level);     /* "info" */
 
 /*
  * event is a bare word; format makes the rest of the line, key=value pairs.

@@ -80,6 +80,7 @@ static enum roped_status open_executor(const struct config *config,
                                    .table_budget_bytes =
                                        config->table_budget_bytes,
                                    .table_bytes = config->table_bytes,
+                                   .region_bytes = config->region_memory,
                                    .inline_bytes = config->inline_bytes,
                                    .mapped_bytes = config->mapped_bytes};
     enum roped_status status = choose_backend(config, &api, err);
@@ -165,6 +166,7 @@ static void wait_for_requests(struct daemon *daemon, const sigset_t *signals,
 }
 
 struct service {
+    struct models models;
     struct executor *exec;
     struct metrics *metrics;
     struct daemon *daemon;
@@ -176,12 +178,13 @@ static enum roped_status open_service(const struct config *config,
                                       struct roped_error *err)
 {
     enum roped_status status = roped_op_check_table(err);
+    models_init(&service->models, config->demo_models);
     if (!status)
         status = open_executor(config, &service->exec, err);
     if (!status)
-        status = metrics_new(&service->metrics, err);
+        status = metrics_new(&service->models, &service->metrics, err);
     struct daemon_options options = {config, service->exec, service->metrics,
-                                     ROPED_VERSION};
+                                     &service->models, ROPED_VERSION};
     if (!status)
         status = daemon_start(&options, &service->daemon, &service->port, err);
     if (!status)
@@ -222,13 +225,16 @@ static void log_listening(const struct config *config,
                           const struct service *service)
 {
     struct roped_device_info device;
+    char name[2 * sizeof device.name], detail[2 * sizeof device.detail];
     exec_device_info(service->exec, &device);
     log_line(LOG_INFO, "listening",
              "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
              "lanes=%lld pool_bytes=%llu version=%s",
              config->listen, service->port, exec_backend(service->exec)->name,
-             device.name, device.detail, (long long)config->lanes,
-             (unsigned long long)config->pool_bytes, ROPED_VERSION);
+             log_quote(device.name, name, sizeof name),
+             log_quote(device.detail, detail, sizeof detail),
+             (long long)config->lanes, (unsigned long long)config->pool_bytes,
+             ROPED_VERSION);
 }
 
 static int serve(const struct config *config, const sigset_t *signals)

@@ -52,15 +52,18 @@ struct op_metrics {
 };
 
 struct metrics {
-    struct op_metrics op[ROPED_OP_COUNT];
+    const struct models *models;
+    struct op_metrics op[MODELS_MAX];
     atomic_uint_least64_t responses[N_CODES + 1]; /* the last: any other */
 };
 
-enum roped_status metrics_new(struct metrics **out, struct roped_error *err)
+enum roped_status metrics_new(const struct models *models, struct metrics **out,
+                              struct roped_error *err)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the metrics");
+    (*out)->models = models;
     return ROPED_OK;
 }
 
@@ -182,14 +185,14 @@ static void write_calls(struct metrics *metrics, struct buffer *buffer)
 {
     family(buffer, "roped_requests_total", "counter",
            "Calls of an operator, by how they ended.");
-    for (int op = 0; op < ROPED_OP_COUNT; op++)
+    for (int op = 0; op < metrics->models->n; op++)
         for (int s = 0; s < ROPED_STATUS_COUNT; s++)
             for (int t = 0; t < METRICS_TRANSPORTS; t++)
                 buffer_printf(
                     buffer,
                     "roped_requests_total{op=\"%s\",status=\"%s\",transport="
                     "\"%s\"} %llu\n",
-                    roped_op_at(op)->name,
+                    metrics->models->op[op]->name,
                     roped_status_token((enum roped_status)s),
                     transport_names[t],
                     (unsigned long long)get(&metrics->op[op].calls[s][t]));
@@ -200,17 +203,18 @@ static void write_histograms(struct metrics *metrics, struct buffer *buffer)
     char labels[96];
     family(buffer, "roped_request_duration_seconds", "histogram",
            "From the headers of a call to its answer.");
-    for (int op = 0; op < ROPED_OP_COUNT; op++) {
-        snprintf(labels, sizeof labels, "op=\"%s\"", roped_op_at(op)->name);
+    for (int op = 0; op < metrics->models->n; op++) {
+        snprintf(labels, sizeof labels, "op=\"%s\"",
+                 metrics->models->op[op]->name);
         write_histogram(buffer, &metrics->op[op].duration,
                         "roped_request_duration_seconds", labels);
     }
     family(buffer, "roped_stage_duration_seconds", "histogram",
            "Stages of successful calls.");
-    for (int op = 0; op < ROPED_OP_COUNT; op++)
+    for (int op = 0; op < metrics->models->n; op++)
         for (int i = 0; i < METRICS_STAGES; i++) {
             snprintf(labels, sizeof labels, "op=\"%s\",stage=\"%s\"",
-                     roped_op_at(op)->name, stage_names[i]);
+                     metrics->models->op[op]->name, stage_names[i]);
             write_histogram(buffer, &metrics->op[op].stage[i],
                             "roped_stage_duration_seconds", labels);
         }
@@ -220,15 +224,15 @@ static void write_bytes(struct metrics *metrics, struct buffer *buffer)
 {
     family(buffer, "roped_request_bytes_total", "counter",
            "Bodies of calls received.");
-    for (int op = 0; op < ROPED_OP_COUNT; op++)
+    for (int op = 0; op < metrics->models->n; op++)
         buffer_printf(buffer, "roped_request_bytes_total{op=\"%s\"} %llu\n",
-                      roped_op_at(op)->name,
+                      metrics->models->op[op]->name,
                       (unsigned long long)get(&metrics->op[op].request_bytes));
     family(buffer, "roped_response_bytes_total", "counter",
            "Bodies of answers to calls.");
-    for (int op = 0; op < ROPED_OP_COUNT; op++)
+    for (int op = 0; op < metrics->models->n; op++)
         buffer_printf(buffer, "roped_response_bytes_total{op=\"%s\"} %llu\n",
-                      roped_op_at(op)->name,
+                      metrics->models->op[op]->name,
                       (unsigned long long)get(&metrics->op[op].response_bytes));
     family(buffer, "roped_http_responses_total", "counter",
            "HTTP answers of every route, by status code.");
@@ -238,6 +242,27 @@ static void write_bytes(struct metrics *metrics, struct buffer *buffer)
                       (unsigned long long)get(&metrics->responses[i]));
     buffer_printf(buffer, "roped_http_responses_total{code=\"other\"} %llu\n",
                   (unsigned long long)get(&metrics->responses[N_CODES]));
+}
+
+static void write_regions(const struct metrics_gauges *gauges,
+                          struct buffer *buffer)
+{
+    struct regions_usage usage;
+    regions_usage(exec_regions(gauges->exec), &usage);
+    family(buffer, "roped_regions", "gauge",
+           "Named regions, by who owns their memory.");
+    for (int kind = 0; kind < REGION_KINDS; kind++)
+        buffer_printf(buffer, "roped_regions{kind=\"%s\"} %d\n",
+                      region_kind_name((enum region_kind)kind), usage.n[kind]);
+    family(buffer, "roped_region_bytes", "gauge",
+           "Memory of regions, that of forgotten ones still in use included.");
+    for (int kind = 0; kind < REGION_KINDS; kind++)
+        buffer_printf(buffer, "roped_region_bytes{kind=\"%s\"} %llu\n",
+                      region_kind_name((enum region_kind)kind),
+                      (unsigned long long)usage.bytes[kind]);
+    gauge(buffer, "roped_region_memory_bytes", "gauge",
+          "Most that resident regions may take together.",
+          (double)usage.budget_bytes);
 }
 
 static void write_executor(const struct metrics_gauges *gauges,
@@ -360,5 +385,6 @@ void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
     write_histograms(metrics, buffer);
     write_bytes(metrics, buffer);
     write_executor(gauges, buffer);
+    write_regions(gauges, buffer);
     write_process(gauges, buffer);
 }

@@ -1,7 +1,7 @@
 /*
  * metrics.h - counters and histograms of the daemon, and their exposition.
  *
- * Fixed arrays of atomics, indexed by closed label sets (operator, status,
+ * Fixed arrays of atomics, indexed by closed label sets (model, status,
  * transport, stage): counting is a few relaxed additions, no lock, no string.
  * Gauges are read from their owners at scrape time through metrics_gauges.
  */
@@ -10,6 +10,7 @@
 
 #include "exec/executor.h"
 #include "wire/kserve_meta.h"
+#include "wire/models.h"
 
 #include <roped/op.h>
 #include <roped/status.h>
@@ -32,7 +33,7 @@ enum metrics_stage {
 
 /* One finished call, successful or not. */
 struct metrics_call {
-    int op; /* roped_op_index */
+    int op; /* models_index */
     enum roped_status status;
     enum metrics_transport transport;
     uint64_t total_ns; /* headers seen to answer queued */
@@ -40,7 +41,9 @@ struct metrics_call {
     uint64_t request_bytes, response_bytes;
 };
 
-ROPED_MUST_CHECK enum roped_status metrics_new(struct metrics **out,
+/* models must outlive the metrics. */
+ROPED_MUST_CHECK enum roped_status metrics_new(const struct models *models,
+                                               struct metrics **out,
                                                struct roped_error *err);
 void metrics_free(struct metrics *metrics);
 
@@ -62,7 +65,7 @@ struct metrics_gauges {
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
                    struct buffer *buffer);
 
-/* Totals of one operator for the v2 statistics. */
+/* Totals of one model for the v2 statistics. */
 void metrics_statistics(struct metrics *metrics, int op,
                         struct kserve_statistics *out);
 

@@ -77,7 +77,7 @@ only "cJSON is private to server/wire, and tests read with it" \
 only "libcurl is private to the client, and tests ask with it" \
     '#include <curl' 'client/|tests/http/|tests/bench/'
 only "the CUDA runtime is private to kernels/cuda, and tests drive it" \
-    '#include <cuda' 'kernels/cuda/|kernels/include/roped/cuda_stream.h|tests/(kernel|bench)/'
+    '#include <cuda' 'kernels/cuda/|kernels/include/roped/cuda_stream.h|tests/(kernel|bench)/|tests/http/test_cuda_memory.c'
 only "main.c alone names backends, and tests open them" \
     '\broped_(cpu|cuda)_backend\b' 'server/main.c|kernels/|tests/(kernel|bench|unit/kernels)/'
 verdict "kernels know nothing of the server" \

@@ -220,8 +220,7 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
             err, ROPED_INVALID,
             "tensor '%s': dim %d is %lld, expected %s = %lld (set by '%s')",
             port, at, (long long)size, pattern->name,
-            (long long)call->dim[i].size,
-            call->op->in[call->dim[i].setter].name);
+            (long long)call->dim[i].size, call->dim[i].setter);
     }
     if (call->n_dims == ROPED_MAX_DIMS)
         return roped_fail(err, ROPED_INTERNAL, "too many dims in %s",
@@ -229,42 +228,65 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
     i = call->n_dims++;
     memcpy(call->dim[i].name, pattern->name, sizeof call->dim[i].name);
     call->dim[i].size = size;
-    call->dim[i].setter = input;
+    call->dim[i].setter = port;
     return ROPED_OK;
 }
 
-static enum roped_status bind_pack(struct roped_call *call, int input, int at,
-                                   int rank,
-                                   const struct roped_dim_pattern *pattern,
-                                   struct roped_error *err)
+/* Binds a pack, or holds it to the dims that it has. setter is an input or a
+ * parameter: kind and verb are the message's words for it. */
+static enum roped_status bind_pack(struct roped_call *call, const char *name,
+                                   const int64_t *dims, int rank,
+                                   const char *setter, const char *kind,
+                                   const char *verb, struct roped_error *err)
 {
     char found[128], expected[128];
-    const int64_t *dims = call->in[input].dims + at;
-    int i = find_dim(call, pattern->name);
+    int i = find_dim(call, name);
     if (i >= 0) {
         if (call->dim[i].rank == rank &&
             memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
             return ROPED_OK;
-        return roped_fail(
-            err, ROPED_INVALID,
-            "tensor '%s': leading dims are %s, expected %s (set by '%s')",
-            call->op->in[input].name,
-            roped_shape_text(dims, rank, found, sizeof found),
-            roped_shape_text(call->dim[i].dims, call->dim[i].rank, expected,
-                             sizeof expected),
-            call->op->in[call->dim[i].setter].name);
+        return roped_fail(err, ROPED_INVALID,
+                          "%s '%s': %s %s, expected %s (set by '%s')", kind,
+                          setter, verb,
+                          roped_shape_text(dims, rank, found, sizeof found),
+                          roped_shape_text(call->dim[i].dims, call->dim[i].rank,
+                                           expected, sizeof expected),
+                          call->dim[i].setter);
     }
+    struct roped_tensor pack = {.dtype = ROPED_U8, .rank = rank};
+    memcpy(pack.dims, dims, (size_t)rank * sizeof *dims);
     i = call->n_dims++;
-    memcpy(call->dim[i].name, pattern->name, sizeof call->dim[i].name);
+    snprintf(call->dim[i].name, sizeof call->dim[i].name, "%s", name);
     call->dim[i].is_pack = true;
     call->dim[i].rank = rank;
-    call->dim[i].setter = input;
-    call->dim[i].size = 1;
-    for (int j = 0; j < rank; j++) {
-        call->dim[i].dims[j] = dims[j];
-        call->dim[i].size = dims[j] == 0 ? 0 : call->dim[i].size * dims[j];
+    call->dim[i].setter = setter;
+    memcpy(call->dim[i].dims, dims, (size_t)rank * sizeof *dims);
+    int64_t n_bytes;
+    return roped_tensor_size(&pack, setter, &call->dim[i].size, &n_bytes, err);
+}
+
+/* Shapes stated by parameters: each binds a pack as an input would. */
+static enum roped_status bind_shape_params(struct roped_call *call,
+                                           struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < roped_op_params(call->op) && !status; i++) {
+        const struct roped_param *param = &call->op->param[i];
+        struct roped_tensor shape = {.dtype = ROPED_U8};
+        struct roped_ints ints;
+        int64_t n_elements, n_bytes;
+        if (!param->shape || !(call->given & (1ull << i)))
+            continue;
+        memcpy(&ints, call->params + param->offset, sizeof ints);
+        shape.rank = ints.count;
+        memcpy(shape.dims, ints.value, sizeof shape.dims);
+        status =
+            roped_tensor_size(&shape, param->name, &n_elements, &n_bytes, err);
+        if (!status)
+            status = bind_pack(call, param->shape, shape.dims, shape.rank,
+                               param->name, "parameter", "shape", err);
     }
-    return ROPED_OK;
+    return status;
 }
 
 static enum roped_status bind_shape(struct roped_call *call, int input,
@@ -282,7 +304,10 @@ static enum roped_status bind_shape(struct roped_call *call, int input,
         int rank =
             pattern.dim[i].is_pack ? tensor->rank - (pattern.count - 1) : 1;
         if (pattern.dim[i].is_pack)
-            status = bind_pack(call, input, at, rank, &pattern.dim[i], err);
+            status =
+                bind_pack(call, pattern.dim[i].name, tensor->dims + at, rank,
+                          call->op->in[input].name, "tensor",
+                          pattern.count > 1 ? "leading dims" : "shape", err);
         else
             status = bind_dim(call, input, at, &pattern.dim[i], err);
         at += rank;
@@ -307,9 +332,12 @@ static enum roped_status bind_type(struct roped_call *call, int input,
                       op->type[v].name, roped_dtype_name(call->type[v]));
 }
 
-static void bind_type_params(struct roped_call *call)
+/* What no input binds: types without a choice, and those of parameters. */
+static void bind_other_types(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
+    for (int v = 0; v < ROPED_MAX_TYPES; v++)
+        call->type[v] = roped_dtype_only(op->type[v].set);
     for (int i = 0; i < roped_op_params(op); i++) {
         int32_t dtype;
         int v = 0;
@@ -322,6 +350,86 @@ static void bind_type_params(struct roped_call *call)
     }
 }
 
+/* Is this output made: is its input given, is its parameter true? */
+static bool is_made(const struct roped_call *call, const struct roped_port *out)
+{
+    int32_t is_true;
+    if (!out->requires_)
+        return true;
+    int input = roped_op_input(call->op, out->requires_);
+    if (input >= 0)
+        return roped_tensor_given(&call->in[input]);
+    int param = roped_op_param(call->op, out->requires_);
+    memcpy(&is_true, call->params + call->op->param[param].offset,
+           sizeof is_true);
+    return is_true != 0;
+}
+
+/* No input or parameter of the call has bound this dim: who could have? */
+static enum roped_status unbound_dim(const struct roped_call *call,
+                                     const char *name, struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    const char *param = NULL, *input = "";
+    struct roped_shape_pattern pattern;
+    for (int i = 0; i < roped_op_params(op); i++)
+        if (op->param[i].shape && strcmp(op->param[i].shape, name) == 0)
+            param = op->param[i].name;
+    for (int i = roped_op_inputs(op) - 1; i >= 0; i--) {
+        if (roped_port_pattern(&op->in[i], call->form, &pattern, err))
+            return ROPED_INTERNAL;
+        for (int j = 0; j < pattern.count; j++)
+            if (strcmp(pattern.dim[j].name, name) == 0)
+                input = op->in[i].name;
+    }
+    return roped_fail(err, ROPED_INVALID, "missing tensor '%s'%s%s%s", input,
+                      param ? " or parameter '" : "", param ? param : "",
+                      param ? "'" : "");
+}
+
+/* Appends a dim that an input has bound, divided where the pattern says so. */
+static enum roped_status infer_dim(const struct roped_call *call,
+                                   const struct roped_dim_pattern *pattern,
+                                   struct roped_tensor *tensor,
+                                   struct roped_error *err)
+{
+    int bound = find_dim(call, pattern->name);
+    if (bound < 0)
+        return unbound_dim(call, pattern->name, err);
+    int64_t size = call->dim[bound].size, divisor;
+    if (pattern->by[0]) {
+        int param = roped_op_param(call->op, pattern->by);
+        memcpy(&divisor, call->params + call->op->param[param].offset,
+               sizeof divisor);
+        if (divisor == 0)
+            return ROPED_OK;
+        if (size % divisor)
+            return roped_fail(
+                err, ROPED_INVALID,
+                "parameter '%s': %lld, expected a divisor of %s = %lld (set "
+                "by '%s')",
+                pattern->by, (long long)divisor, pattern->name, (long long)size,
+                call->dim[bound].setter);
+        size /= divisor;
+    }
+    tensor->dims[tensor->rank++] = size;
+    return ROPED_OK;
+}
+
+/* Appends the dims of a pack. */
+static enum roped_status infer_pack(const struct roped_call *call,
+                                    const struct roped_dim_pattern *pattern,
+                                    struct roped_tensor *tensor,
+                                    struct roped_error *err)
+{
+    int bound = find_dim(call, pattern->name);
+    if (bound < 0)
+        return unbound_dim(call, pattern->name, err);
+    for (int i = 0; i < call->dim[bound].rank; i++)
+        tensor->dims[tensor->rank++] = call->dim[bound].dims[i];
+    return ROPED_OK;
+}
+
 static enum roped_status infer_output(struct roped_call *call, int output,
                                       struct roped_error *err)
 {
@@ -331,24 +439,21 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     struct roped_shape_pattern pattern;
     int64_t n_elements, n_bytes;
     int v = 0;
-    if (port->requires_ &&
-        !roped_tensor_given(&call->in[roped_op_input(op, port->requires_)]))
+    if (!is_made(call, port))
         return ROPED_OK;
     enum roped_status status =
         roped_port_pattern(port, call->form, &pattern, err);
+    for (int i = 0; i < pattern.count && !status; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        if (!dim->name[0])
+            tensor->dims[tensor->rank++] = dim->size;
+        else if (dim->is_pack)
+            status = infer_pack(call, dim, tensor, err);
+        else
+            status = infer_dim(call, dim, tensor, err);
+    }
     if (status)
         return status;
-    for (int i = 0; i < pattern.count; i++) {
-        const struct roped_dim_pattern *dim = &pattern.dim[i];
-        int bound = find_dim(call, dim->name);
-        if (!dim->is_pack) {
-            tensor->dims[tensor->rank++] =
-                dim->name[0] ? call->dim[bound].size : dim->size;
-            continue;
-        }
-        for (int j = 0; j < call->dim[bound].rank; j++)
-            tensor->dims[tensor->rank++] = call->dim[bound].dims[j];
-    }
     while (strcmp(op->type[v].name, port->type) != 0)
         v++;
     tensor->dtype = call->type[v];
@@ -366,9 +471,8 @@ enum roped_status roped_call_resolve(struct roped_call *call,
             return roped_fail(err, ROPED_INVALID, "missing tensor '%s'",
                               op->in[i].name);
     call->n_dims = 0;
-    memset(call->type, 0, sizeof call->type);
     memset(call->out, 0, sizeof call->out);
-    bind_type_params(call);
+    bind_other_types(call);
     enum roped_status status = choose_form(call, err);
     for (int i = 0; i < n_inputs && !status; i++) {
         if (!roped_tensor_given(&call->in[i]))
@@ -377,6 +481,8 @@ enum roped_status roped_call_resolve(struct roped_call *call,
         if (!status)
             status = bind_shape(call, i, err);
     }
+    if (!status)
+        status = bind_shape_params(call, err);
     for (int i = 0; i < roped_op_outputs(op) && !status; i++)
         status = infer_output(call, i, err);
     if (!status && op->rule)
@@ -402,8 +508,7 @@ static enum roped_status check_below(const struct roped_call *call, int input,
                 "tensor '%s': value %lld at index %lld, expected 0 <= value < "
                 "%s = %lld (set by '%s')",
                 port->name, (long long)value, (long long)i, port->below,
-                (long long)call->dim[bound].size,
-                call->op->in[call->dim[bound].setter].name);
+                (long long)call->dim[bound].size, call->dim[bound].setter);
     }
     return ROPED_OK;
 }

@@ -58,6 +58,12 @@ enum roped_dtype roped_dtype_from_v2_name(const char *name, size_t name_bytes)
     return ROPED_NO_DTYPE;
 }
 
+enum roped_dtype roped_dtype_only(uint32_t set)
+{
+    return __builtin_popcount(set) == 1 ? (enum roped_dtype)__builtin_ctz(set)
+                                        : ROPED_NO_DTYPE;
+}
+
 const char *roped_dtype_set_text(uint32_t set, char *text, size_t text_bytes)
 {
     size_t at = 0;

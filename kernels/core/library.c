@@ -1,13 +1,27 @@
 /*
- * library.c - libroped_kernels.so is made of the archives linked whole into
- * it; a shared library needs one source of its own, and this is it.
+ * library.c - libroped_kernels.so is the archives of operators and backends
+ * linked whole into it; this says which ones it has.
  */
-#include <roped/backend.h>
+#include <roped/library.h>
 
-const char *roped_kernels_version(void);
+#include <string.h>
 
-/* The version of the library, "0.1.0"; static memory. */
-ROPED_API const char *roped_kernels_version(void)
+static const struct roped_backend_api *const backends[] = {
+    &roped_backend_cpu,
+#ifdef ROPED_HAS_CUDA
+    &roped_backend_cuda,
+#endif
+};
+
+const char *roped_kernels_version(void)
 {
     return ROPED_KERNELS_VERSION;
+}
+
+const struct roped_backend_api *roped_kernels_backend(const char *name)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
 }

@@ -100,6 +100,13 @@ int roped_op_param(const struct roped_op *op, const char *name)
     return -1;
 }
 
+int roped_op_updates(const struct roped_op *op, int input)
+{
+    if (!(op->in[input].flags & ROPED_UPDATED))
+        return -1;
+    return roped_op_output(op, op->in[input].name);
+}
+
 static int type_index(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++)
@@ -135,26 +142,42 @@ static const char *alternative(const char *shape, int form)
     return shape;
 }
 
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Copies the word at *text and moves *text behind it; false: none, too long. */
+static bool read_word(const char **text, char *word, size_t bytes)
+{
+    size_t length = 0;
+    for (; is_word(**text); (*text)++) {
+        if (length + 1 >= bytes)
+            return false;
+        word[length++] = **text;
+    }
+    return length > 0;
+}
+
 /* Reads one dim at *text into *dim and moves *text behind it. */
 static bool read_dim(const char **text, struct roped_dim_pattern *dim)
 {
     const char *at = *text;
-    size_t length = 0;
     memset(dim, 0, sizeof *dim);
     if (strncmp(at, "...", 3) == 0) {
         dim->is_pack = true;
         at += 3;
     }
-    for (; *at >= '0' && *at <= '9' && !dim->is_pack && length == 0; at++)
+    for (; *at >= '0' && *at <= '9' && !dim->is_pack; at++)
         dim->size = dim->size * 10 + (*at - '0');
-    for (; (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9'); at++) {
-        if (length + 1 >= sizeof dim->name)
-            return false;
-        dim->name[length++] = *at;
+    bool is_fixed = at != *text && !dim->is_pack;
+    bool is_named = read_word(&at, dim->name, sizeof dim->name);
+    if (is_named && !dim->is_pack && *at == '/') {
+        at++;
+        is_named = read_word(&at, dim->by, sizeof dim->by);
     }
-    bool has_moved = at != *text;
     *text = at;
-    return has_moved && (length > 0 || !dim->is_pack);
+    return is_named || (is_fixed && !is_word(*at));
 }
 
 enum roped_status roped_port_pattern(const struct roped_port *port, int form,
@@ -175,6 +198,11 @@ enum roped_status roped_port_pattern(const struct roped_port *port, int form,
         if (!read_dim(&text, &out->dim[out->count++]))
             return bad_pattern(port, "has a bad dim", err);
     }
+}
+
+int roped_param_ints(const struct roped_param *param)
+{
+    return param->shape ? ROPED_MAX_RANK : 4;
 }
 
 int roped_param_choices(const struct roped_param *param)
@@ -234,6 +262,9 @@ static enum roped_status check_input(struct checked *checked,
         return status;
     for (int i = 0; i < pattern.count; i++) {
         const char *name = pattern.dim[i].name;
+        if (pattern.dim[i].by[0])
+            return defect(checked->op, "a quotient in the shape of input",
+                          port->name, err);
         if (!name[0] || is_bound(checked, name))
             continue;
         if (checked->n_bound == ROPED_MAX_DIMS)
@@ -241,6 +272,37 @@ static enum roped_status check_input(struct checked *checked,
         memcpy(checked->bound[checked->n_bound++], name,
                sizeof pattern.dim[i].name);
     }
+    return ROPED_OK;
+}
+
+static bool is_divisor(const struct roped_op *op, const char *name)
+{
+    int i = roped_op_param(op, name);
+    return i >= 0 && op->param[i].kind == ROPED_PARAM_INT &&
+           !(op->param[i].flags & ROPED_NO_DEFAULT) && op->param[i].min >= 0 &&
+           op->param[i].max > 0;
+}
+
+static bool can_require(const struct roped_op *op, const char *name)
+{
+    int i = roped_op_param(op, name);
+    return roped_op_input(op, name) >= 0 ||
+           (i >= 0 && op->param[i].kind == ROPED_PARAM_BOOL);
+}
+
+/* A parameter states the shape of an input that may be absent. */
+static enum roped_status check_shape_param(const struct checked *checked,
+                                           const struct roped_param *param,
+                                           struct roped_error *err)
+{
+    if (!param->shape)
+        return ROPED_OK;
+    if (param->kind != ROPED_PARAM_INTS)
+        return defect(checked->op, "a shape but no integers in parameter",
+                      param->name, err);
+    if (!is_bound(checked, param->shape))
+        return defect(checked->op, "no input has the shape of parameter",
+                      param->name, err);
     return ROPED_OK;
 }
 
@@ -252,12 +314,17 @@ static enum roped_status check_output(const struct checked *checked,
     enum roped_status status = roped_port_pattern(port, form, &pattern, err);
     if (status)
         return status;
-    for (int i = 0; i < pattern.count; i++)
-        if (pattern.dim[i].name[0] && !is_bound(checked, pattern.dim[i].name))
+    for (int i = 0; i < pattern.count; i++) {
+        const struct roped_dim_pattern *dim = &pattern.dim[i];
+        if (dim->name[0] && !is_bound(checked, dim->name))
             return defect(checked->op, "no input binds a dim of output",
                           port->name, err);
-    if (port->requires_ && roped_op_input(checked->op, port->requires_) < 0)
-        return defect(checked->op, "unknown input required by output",
+        if (dim->by[0] && !is_divisor(checked->op, dim->by))
+            return defect(checked->op, "no divisor for a dim of output",
+                          port->name, err);
+    }
+    if (port->requires_ && !can_require(checked->op, port->requires_))
+        return defect(checked->op, "nothing of the name required by output",
                       port->name, err);
     if (port->in_place && roped_op_input(checked->op, port->in_place) < 0)
         return defect(checked->op, "unknown in-place input of output",
@@ -275,6 +342,8 @@ static enum roped_status check_form(const struct roped_op *op, int form,
     for (int i = 0; i < roped_op_inputs(op) && !status; i++)
         if (op->in[i].below && !is_bound(&checked, op->in[i].below))
             status = defect(op, "unknown bound of input", op->in[i].name, err);
+    for (int i = 0; i < roped_op_params(op) && !status; i++)
+        status = check_shape_param(&checked, &op->param[i], err);
     for (int i = 0; i < roped_op_outputs(op) && !status; i++)
         status = check_output(&checked, &op->out[i], form, err);
     return status;
@@ -343,7 +412,8 @@ static enum roped_status check_types(const struct roped_op *op,
                                      struct roped_error *err)
 {
     for (int o = 0; o < roped_op_outputs(op); o++) {
-        bool has_source = false;
+        uint32_t set = roped_op_types(op, &op->out[o]);
+        bool has_source = roped_dtype_only(set) != ROPED_NO_DTYPE;
         for (int i = 0; i < roped_op_inputs(op); i++)
             has_source |= strcmp(op->in[i].type, op->out[o].type) == 0;
         for (int i = 0; i < roped_op_params(op); i++)
@@ -353,6 +423,30 @@ static enum roped_status check_types(const struct roped_op *op,
             return defect(op, "nothing binds the type of output",
                           op->out[o].name, err);
     }
+    return ROPED_OK;
+}
+
+/* An updated input comes back as the output that shares its memory. */
+static enum roped_status check_updated(const struct roped_op *op, int input,
+                                       struct roped_error *err)
+{
+    const struct roped_port *port = &op->in[input];
+    if (!(port->flags & ROPED_UPDATED))
+        return ROPED_OK;
+    if (port->flags & ROPED_INDEX)
+        return defect(op, "both index and updated: input", port->name, err);
+    int output = roped_op_updates(op, input);
+    if (output < 0)
+        return defect(op, "no output for updated input", port->name, err);
+    const struct roped_port *out = &op->out[output];
+    bool is_optional = (port->flags & ROPED_OPTIONAL) != 0;
+    bool is_tied = out->requires_ && strcmp(out->requires_, port->name) == 0;
+    if (strcmp(out->shape, port->shape) != 0 ||
+        strcmp(out->type, port->type) != 0 || !out->in_place ||
+        strcmp(out->in_place, port->name) != 0 ||
+        (is_optional ? !is_tied : out->requires_ != NULL))
+        return defect(op, "not the same tensor: output and updated input",
+                      port->name, err);
     return ROPED_OK;
 }
 
@@ -367,10 +461,15 @@ enum roped_status roped_op_check(const struct roped_op *op,
     if (op->params_bytes > ROPED_PARAMS_BYTES ||
         op->plan_bytes > ROPED_PLAN_BYTES)
         return defect(op, "parameters or plan too large in", op->name, err);
+    for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name && !status; i++)
+        if (type_index(op, op->type[i].name) != i)
+            status = defect(op, "two types", op->type[i].name, err);
     for (int i = 0; i < roped_op_inputs(op) && !status; i++) {
         status = check_port(op, &op->in[i], err);
         if (!status && roped_op_input(op, op->in[i].name) != i)
             status = defect(op, "two inputs", op->in[i].name, err);
+        if (!status)
+            status = check_updated(op, i, err);
     }
     for (int i = 0; i < roped_op_outputs(op) && !status; i++) {
         status = check_port(op, &op->out[i], err);

@@ -225,7 +225,9 @@ static enum roped_status set_ints(struct roped_call *call,
                                   struct roped_error *err)
 {
     struct roped_ints ints = {0};
-    const char *expected = "up to four integers, as 16,24,24";
+    char expected[48];
+    int most = roped_param_ints(param);
+    snprintf(expected, sizeof expected, "up to %d integers, as 16,24,24", most);
     if (value->kind == ROPED_VALUE_INT) {
         ints.count = 1;
         ints.value[0] = value->integer;
@@ -233,9 +235,10 @@ static enum roped_status set_ints(struct roped_call *call,
         return wrong_kind(param, value, expected, err);
     } else {
         const char *at = value->text;
-        for (;;) {
+        bool is_scalar = param->shape && *at == '\0';
+        while (!is_scalar) {
             char *end;
-            if (ints.count == 4 ||
+            if (ints.count == most ||
                 !parse_int(at, &end, &ints.value[ints.count++]) ||
                 (*end != ',' && *end != '\0'))
                 return wrong_kind(param, value, expected, err);

@@ -99,7 +99,27 @@ static enum roped_status queue_open(struct roped_backend *backend,
 
 static void queue_close(struct roped_queue *queue)
 {
+    if (!queue)
+        return;
+    free(queue->scratch);
     free(queue);
+}
+
+enum roped_status cpu_scratch(struct roped_queue *queue, size_t bytes,
+                              void **out, struct roped_error *err)
+{
+    if (bytes > queue->scratch_bytes) {
+        void *memory;
+        enum roped_status status =
+            allocate(queue->backend, bytes, &memory, err);
+        if (status)
+            return status;
+        free(queue->scratch);
+        queue->scratch = memory;
+        queue->scratch_bytes = bytes;
+    }
+    *out = queue->scratch;
+    return ROPED_OK;
 }
 
 static enum roped_status copy(struct roped_queue *queue, void *to,
@@ -113,10 +133,9 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
     return ROPED_OK;
 }
 
-bool cpu_is_large(const struct roped_queue *queue,
-                  const struct roped_call *call)
+bool cpu_is_large(const struct roped_queue *queue, int64_t bytes)
 {
-    return roped_call_bytes(call) >= queue->backend->cache_bytes / 2;
+    return bytes >= queue->backend->cache_bytes / 2;
 }
 
 struct fenced_loop {
@@ -132,18 +151,42 @@ static void run_fenced(void *context, int64_t begin, int64_t end)
     fenced->rows->fence();
 }
 
-void cpu_for(struct roped_queue *queue, const struct roped_call *call,
-             int64_t n, pool_loop_fn *loop, void *context)
+void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
+             pool_loop_fn *loop, void *context)
 {
     struct fenced_loop fenced = {queue->backend->rows, loop, context};
-    pool_for(queue->backend->pool, n, roped_call_bytes(call), run_fenced,
-             &fenced);
+    pool_for(queue->backend->pool, n, bytes, run_fenced, &fenced);
+}
+
+static enum roped_status clear(struct roped_queue *queue, void *memory,
+                               size_t bytes, struct roped_error *err)
+{
+    (void)queue;
+    (void)err;
+    if (bytes)
+        memset(memory, 0, bytes);
+    return ROPED_OK;
+}
+
+/* An updated input whose output is other memory: what the call keeps. */
+static void copy_updated(const struct roped_call *call)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *in = &call->in[i];
+        int output = roped_op_updates(call->op, i);
+        if (output < 0 || !roped_tensor_given(in))
+            continue;
+        size_t bytes = (size_t)roped_tensor_bytes(in);
+        if (bytes && call->out[output].data != in->data)
+            memcpy(call->out[output].data, in->data, bytes);
+    }
 }
 
 static enum roped_status launch(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err)
 {
+    copy_updated(call);
     return launches[roped_op_index(call->op)](call, queue, err);
 }
 
@@ -186,6 +229,7 @@ const struct roped_backend_api roped_backend_cpu = {
     .queue_close = queue_close,
     .upload = copy,
     .download = copy,
+    .clear = clear,
     .launch = launch,
     .build_table = cpu_build_table,
     .wait = wait_queue,

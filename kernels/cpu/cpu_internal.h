@@ -20,9 +20,22 @@ struct roped_backend {
 struct roped_queue {
     struct roped_backend *backend;
     double mark_seconds[ROPED_MAX_MARKS];
+    void *scratch; /* what cpu_scratch gave last; NULL until asked for */
+    size_t scratch_bytes;
 };
 
-roped_launch_fn roped_cpu_rope, roped_cpu_rope_quantize, roped_cpu_rmsnorm;
+/* One launch function per operator: roped_cpu_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cpu_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
+
+/*
+ * Memory for a launch to keep partial results in, the queue's own: valid until
+ * the next call for the same queue. It grows and stays until queue_close.
+ */
+ROPED_MUST_CHECK enum roped_status cpu_scratch(struct roped_queue *queue,
+                                               size_t bytes, void **out,
+                                               struct roped_error *err);
 
 enum roped_status cpu_build_table(struct roped_queue *queue,
                                   const struct roped_angles *angles,
@@ -49,13 +62,15 @@ struct cpu_angles cpu_angles_of(const struct roped_call *call,
 void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
                      int64_t first, int64_t n, float *c, float *s);
 
-/* Will the tensors of a call have left the cache before anybody reads them? */
-bool cpu_is_large(const struct roped_queue *queue,
-                  const struct roped_call *call);
+/* Will the bytes of a call have left the cache before anybody reads them? */
+bool cpu_is_large(const struct roped_queue *queue, int64_t bytes);
 
-/* Runs loop over rows [0, n) of a call on the backend's threads. */
-void cpu_for(struct roped_queue *queue, const struct roped_call *call,
-             int64_t n, pool_loop_fn *loop, void *context);
+/*
+ * Runs loop over [0, n) on the backend's threads, and makes what it streams
+ * visible. bytes is what the whole loop moves.
+ */
+void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
+             pool_loop_fn *loop, void *context);
 
 /* One element range of a head: element index times the element size. */
 static inline void *cpu_at(void *base, int64_t element, size_t bytes)

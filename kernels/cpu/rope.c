@@ -72,8 +72,9 @@ enum roped_status roped_cpu_rope(const struct roped_call *call,
     const struct rope_plan *plan = (const void *)call->plan;
     struct rope_loop loop = {
         cpu_angles_of(call, &plan->rotary, ROPE_POSITIONS, queue), plan, call,
-        cpu_is_large(queue, call)};
+        cpu_is_large(queue, roped_call_bytes(call))};
     (void)err;
-    cpu_for(queue, call, plan->rotary.n_tokens, rotate_tokens, &loop);
+    cpu_for(queue, roped_call_bytes(call), plan->rotary.n_tokens, rotate_tokens,
+            &loop);
     return ROPED_OK;
 }

@@ -90,8 +90,9 @@ enum roped_status roped_cpu_rope_quantize(const struct roped_call *call,
     const struct rope_quantize_plan *plan = (const void *)call->plan;
     struct quantize_loop loop = {
         cpu_angles_of(call, &plan->rotary, ROPE_QUANTIZE_POSITIONS, queue),
-        plan, call, cpu_is_large(queue, call)};
+        plan, call, cpu_is_large(queue, roped_call_bytes(call))};
     (void)err;
-    cpu_for(queue, call, plan->rotary.n_tokens, quantize_tokens, &loop);
+    cpu_for(queue, roped_call_bytes(call), plan->rotary.n_tokens,
+            quantize_tokens, &loop);
     return ROPED_OK;
 }

@@ -2,6 +2,7 @@
  * rows.c - the table of one instruction set's functions; built, like the
  * rows_*.c beside it, once per instruction set.
  */
+#include "cpu/binary_rows.h"
 #include "cpu/rows_isa.h"
 
 #define TEXT_(a) #a
@@ -18,6 +19,7 @@ static void fence_streams(void)
     fence();
 }
 
+extern const struct cpu_binary_rows ISA(cpu_binary_rows);
 extern const struct cpu_rows ISA(cpu_rows);
 const struct cpu_rows ISA(cpu_rows) = {
     .name = TEXT(CPU_ISA),
@@ -27,6 +29,10 @@ const struct cpu_rows ISA(cpu_rows) = {
     .rotate = ISA(cpu_rotate),
     .angles = ISA(cpu_angles),
     .inverse_rms = ISA(cpu_inverse_rms),
+    .fill_weight = ISA(cpu_fill_weight),
     .normalize = ISA(cpu_normalize),
+    .largest = ISA(cpu_largest),
+    .normalize_groups = ISA(cpu_normalize_groups),
     .fence = fence_streams,
+    .binary = &ISA(cpu_binary_rows),
 };

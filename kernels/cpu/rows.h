@@ -43,19 +43,43 @@ struct cpu_heads {
     int64_t from_pitch, to_pitch; /* elements from one head to the next */
     int64_t first;                /* first rotated element of a head */
     int64_t n_pairs; /* 2 * n_pairs elements rotate, the others do not */
+
+    /*
+     * (optional; from is to) x * s * weight takes the place of x, with an s
+     * per head and a weight per element; rounds_product as in cpu_norm.
+     */
+    const float *s, *weight;
+    bool rounds_product;
 };
 
-/* How rows are normalised: y = x * s * (bias + weight). */
+/*
+ * How rows are normalised: y = z * s * (bias + weight), with z = x, or
+ * x + residual before any rounding.
+ */
 struct cpu_norm {
-    int64_t width; /* of a row */
+    int64_t width; /* of a row; rows follow each other */
     enum roped_dtype from, to;
     enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
     const void *weight;
-    enum roped_dtype round_first; /* F16, BF16: the type that x * s is rounded
-                                     to before the weight; else no rounding */
-    bool is_streamed;
     float bias;
-    float scale; /* into FP8: what is multiplied before rounding */
+    bool rounds_product; /* z * s to the type of x, before the weight */
+    bool is_streamed;
+};
+
+/* Some rows. */
+struct cpu_norm_rows {
+    int64_t n;
+    const void *x;
+    const void *residual; /* (optional) like x; y is of the type of x then */
+    void *sum;            /* where residual is given: z in the type of x */
+    void *y;
+    const float *s;       /* per row, or per head */
+    const float *divisor; /* per row; read where y is FP8: y is divided */
+};
+
+/* FP8 scale of values up to a: max(min(a, most) / largest, least). */
+struct cpu_fp8_scale {
+    float most, largest, least;
 };
 
 struct cpu_rows {
@@ -92,20 +116,49 @@ struct cpu_rows {
                    int64_t n_pairs);
 
     /*
-     * s[row] = 1 / sqrt(mean of squares + eps) of n_rows rows, at most
-     * CPU_ROWS, of n elements each: the mean within 1e-6 of itself, added in
-     * an order that depends on n alone. Squares beyond float32's range count.
+     * s[row] = 1 / sqrt(mean of z^2 + eps) of n_rows rows, at most CPU_ROWS,
+     * of n elements each: the mean within 1e-6 of itself, added in an order
+     * that depends on n alone. Squares beyond float32's range count. residual
+     * as in cpu_norm_rows.
      */
-    void (*inverse_rms)(enum roped_dtype dtype, const void *x, int64_t n_rows,
-                        int64_t n, float eps, float *s);
+    void (*inverse_rms)(enum roped_dtype dtype, const void *x,
+                        const void *residual, int64_t n_rows, int64_t n,
+                        float eps, float *s);
 
-    /* Writes n_rows rows, each by its own s. */
-    void (*normalize)(const struct cpu_norm *norm, void *y, const void *x,
-                      const float *s, int64_t n_rows);
+    /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype */
+    void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
+                        float bias, int64_t n);
+
+    /* Writes y, and sum. y and sum may be x or residual. */
+    void (*normalize)(const struct cpu_norm *norm,
+                      const struct cpu_norm_rows *rows);
+
+    /* largest[row] = the largest |y| that is not NaN, or 0; no residual. */
+    void (*largest)(const struct cpu_norm *norm,
+                    const struct cpu_norm_rows *rows, float *largest);
+
+    /*
+     * Writes FP8 y, divided by a scale for every group of group_size elements,
+     * 64 or 128, and the scales. No residual; divisor is not read.
+     */
+    void (*normalize_groups)(const struct cpu_norm *norm,
+                             const struct cpu_norm_rows *rows,
+                             int64_t group_size,
+                             const struct cpu_fp8_scale *scale, float *scales);
 
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);
+
+    const struct cpu_binary_rows *binary; /* binary_rows.h */
 };
+
+/* The scale that cpu_fp8_scale describes. */
+static inline float cpu_fp8_scale_of(const struct cpu_fp8_scale *scale, float a)
+{
+    float most = a < scale->most ? a : scale->most;
+    float divided = most / scale->largest;
+    return divided > scale->least ? divided : scale->least;
+}
 
 /*
  * The tables that this processor can run, best first: rank 0 is the one to

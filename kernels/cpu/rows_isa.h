@@ -26,10 +26,20 @@ void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
 void ISA(cpu_angles)(float *c, float *s, double position,
                      const struct roped_angles *of, float sin_sign,
                      int64_t n_pairs);
-void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x, int64_t n_rows,
-                          int64_t n, float eps, float *s);
-void ISA(cpu_normalize)(const struct cpu_norm *norm, void *y, const void *x,
-                        const float *s, int64_t n_rows);
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
+                          const void *residual, int64_t n_rows, int64_t n,
+                          float eps, float *s);
+void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
+                          float bias, int64_t n);
+void ISA(cpu_normalize)(const struct cpu_norm *norm,
+                        const struct cpu_norm_rows *rows);
+void ISA(cpu_largest)(const struct cpu_norm *norm,
+                      const struct cpu_norm_rows *rows, float *largest);
+void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
+                               const struct cpu_norm_rows *rows,
+                               int64_t group_size,
+                               const struct cpu_fp8_scale *scale,
+                               float *scales);
 
 /*
  * Every pair of types that a row may go from and to. The loop over a row is an
@@ -80,6 +90,26 @@ INLINE void *place(enum roped_dtype dtype, void *base, int64_t i)
 INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
 {
     return (uintptr_t)at(dtype, base, i) % STREAM_ALIGNMENT == 0;
+}
+
+INLINE block plus(block a, block b)
+{
+    return (block){a.lo + b.lo, a.hi + b.hi};
+}
+
+INLINE block product(block a, block b)
+{
+    return (block){a.lo * b.lo, a.hi * b.hi};
+}
+
+/* Rounded to F16 or BF16 and back; any other type: as it is. */
+INLINE block round_to(enum roped_dtype dtype, block x)
+{
+    if (dtype == ROPED_F16)
+        return widen_f16(narrow_f16(x));
+    if (dtype == ROPED_BF16)
+        return widen_bf16(narrow_bf16(x));
+    return x;
 }
 
 /* Into the second-level cache; any address will do. */

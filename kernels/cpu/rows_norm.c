@@ -17,169 +17,125 @@ INLINE void add_squares(block *sum, block x)
     sum->hi = multiply_add(x.hi, x.hi, sum->hi);
 }
 
-/* Any order of elements will do: that which costs least. */
-INLINE block load_any(enum roped_dtype dtype, const void *x, int64_t n)
+/* A row of what is normalised: x, or x + residual. */
+struct source {
+    const void *x, *residual;
+};
+
+INLINE struct source source_at(enum roped_dtype dtype, struct source from,
+                               int64_t i, bool is_sum)
 {
-    return load(dtype, dtype == ROPED_BF16 ? PAIRS : HALVES, x, n);
+    return (struct source){at(dtype, from.x, i),
+                           is_sum ? at(dtype, from.residual, i) : NULL};
 }
 
-/* At most CHUNK elements. */
-INLINE vfloat sum_chunk(enum roped_dtype dtype, const void *x, int64_t n)
+INLINE block load_source(enum roped_dtype dtype, enum order order,
+                         struct source from, int64_t i, int64_t n, bool is_sum)
+{
+    block x = load(dtype, order, at(dtype, from.x, i), n);
+    if (is_sum)
+        x = plus(x, load(dtype, order, at(dtype, from.residual, i), n));
+    return x;
+}
+
+/* Any order of elements will do: that which costs least. */
+INLINE block load_any(enum roped_dtype dtype, struct source from, int64_t i,
+                      int64_t n, bool is_sum)
+{
+    return load_source(dtype, dtype == ROPED_BF16 ? PAIRS : HALVES, from, i, n,
+                       is_sum);
+}
+
+/* Elements [i, end), at most CHUNK of them. */
+INLINE vfloat sum_chunk(enum roped_dtype dtype, struct source from, int64_t i,
+                        int64_t end, bool is_sum)
 {
     block even = {splat(0), splat(0)}, odd = even;
-    int64_t i = 0;
-    for (; i + 2 * BLOCK <= n; i += 2 * BLOCK) {
-        add_squares(&even, load_any(dtype, at(dtype, x, i), BLOCK));
-        add_squares(&odd, load_any(dtype, at(dtype, x, i + BLOCK), BLOCK));
+    for (; i + 2 * BLOCK <= end; i += 2 * BLOCK) {
+        add_squares(&even, load_any(dtype, from, i, BLOCK, is_sum));
+        add_squares(&odd, load_any(dtype, from, i + BLOCK, BLOCK, is_sum));
     }
-    if (i + BLOCK <= n) {
-        add_squares(&even, load_any(dtype, at(dtype, x, i), BLOCK));
+    if (i + BLOCK <= end) {
+        add_squares(&even, load_any(dtype, from, i, BLOCK, is_sum));
         i += BLOCK;
     }
-    if (i < n)
-        add_squares(&odd, load_any(dtype, at(dtype, x, i), n - i));
+    if (i < end)
+        add_squares(&odd, load_any(dtype, from, i, end - i, is_sum));
     return (even.lo + even.hi) + (odd.lo + odd.hi);
 }
 
-INLINE double sum_row(enum roped_dtype dtype, const void *x, int64_t n)
+INLINE double sum_row(enum roped_dtype dtype, struct source from, int64_t n,
+                      bool is_sum)
 {
-    doubles sum = widen_floats(sum_chunk(dtype, x, n < CHUNK ? n : CHUNK));
+    doubles sum =
+        widen_floats(sum_chunk(dtype, from, 0, n < CHUNK ? n : CHUNK, is_sum));
     for (int64_t i = CHUNK; i < n; i += CHUNK) {
-        int64_t part = n - i < CHUNK ? n - i : CHUNK;
-        doubles next = widen_floats(sum_chunk(dtype, at(dtype, x, i), part));
+        int64_t end = n - i < CHUNK ? n : i + CHUNK;
+        doubles next = widen_floats(sum_chunk(dtype, from, i, end, is_sum));
         sum = (doubles){sum.lo + next.lo, sum.hi + next.hi};
     }
     return sum_of_doubles(sum);
 }
 
 /* Where squares leave float32's range: every step in double. */
-INLINE double double_sum(enum roped_dtype dtype, const void *x, int64_t n)
+INLINE double double_sum(enum roped_dtype dtype, struct source from, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t part = n - i < BLOCK ? n - i : BLOCK;
         float value[BLOCK];
-        store32(value, load(dtype, HALVES, at(dtype, x, i), part));
+        store32(value, from.residual
+                           ? load_source(dtype, HALVES, from, i, part, true)
+                           : load_source(dtype, HALVES, from, i, part, false));
         for (int64_t j = 0; j < part; j++)
             sum += (double)value[j] * (double)value[j];
     }
     return sum;
 }
 
-static NOINLINE double exact_sum(enum roped_dtype dtype, const void *x,
-                                 int64_t n)
+/* The loops over rows, for each type. */
+struct sums {
+    struct source from;
+    int64_t n_rows, n;
+    double *sum;
+};
+
+INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
 {
-    if (dtype == ROPED_F16)
-        return double_sum(ROPED_F16, x, n);
-    if (dtype == ROPED_BF16)
-        return double_sum(ROPED_BF16, x, n);
-    return double_sum(ROPED_F32, x, n);
+    for (int64_t row = 0; row < a->n_rows; row++)
+        if (a->from.residual)
+            a->sum[row] = sum_row(
+                dtype, source_at(dtype, a->from, row * a->n, true), a->n, true);
+        else
+            a->sum[row] =
+                sum_row(dtype, source_at(dtype, a->from, row * a->n, false),
+                        a->n, false);
+    for (int64_t row = 0; row < a->n_rows; row++)
+        if (UNLIKELY(!(a->sum[row] >= 0x1p-100 && a->sum[row] <= 0x1p127)))
+            a->sum[row] = double_sum(
+                dtype,
+                source_at(dtype, a->from, row * a->n, a->from.residual != NULL),
+                a->n);
 }
 
-/* From sums, or the rows again where a sum has left float32's range. */
-static void invert_rms(enum roped_dtype dtype, const void *x, int64_t n_rows,
-                       int64_t n, float eps, double *sum, float *s)
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
+                          const void *residual, int64_t n_rows, int64_t n,
+                          float eps, float *s)
 {
-    for (int64_t row = 0; row < n_rows; row++)
-        if (UNLIKELY(!(sum[row] >= 0x1p-100 && sum[row] <= 0x1p127)))
-            sum[row] = exact_sum(dtype, at(dtype, x, row * n), n);
+    double sum[CPU_ROWS];
+    const struct sums a = {{x, residual}, n_rows, n, sum};
+    if (dtype == ROPED_F16)
+        sum_rows(ROPED_F16, &a);
+    else if (dtype == ROPED_BF16)
+        sum_rows(ROPED_BF16, &a);
+    else
+        sum_rows(ROPED_F32, &a);
     for (int64_t row = 0; row < n_rows; row++)
         s[row] = (float)(1 / sqrt(sum[row] / (double)n + (double)eps));
 }
 
-INLINE void sum_rows(enum roped_dtype dtype, const void *x, int64_t n_rows,
-                     int64_t n, double *sum)
-{
-    for (int64_t row = 0; row < n_rows; row++)
-        sum[row] = sum_row(dtype, at(dtype, x, row * n), n);
-}
+/* ---------------------------------------------------------------- weights */
 
-void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x, int64_t n_rows,
-                          int64_t n, float eps, float *s)
-{
-    double sum[CPU_ROWS];
-    if (dtype == ROPED_F16)
-        sum_rows(ROPED_F16, x, n_rows, n, sum);
-    else if (dtype == ROPED_BF16)
-        sum_rows(ROPED_BF16, x, n_rows, n, sum);
-    else
-        sum_rows(ROPED_F32, x, n_rows, n, sum);
-    invert_rms(dtype, x, n_rows, n, eps, sum, s);
-}
-
-/* Rounded to F16 or BF16 and back. */
-INLINE block round_to(enum roped_dtype dtype, block x)
-{
-    if (dtype == ROPED_F16)
-        return widen_f16(narrow_f16(x));
-    if (dtype == ROPED_BF16)
-        return widen_bf16(narrow_bf16(x));
-    return x;
-}
-
-/* Columns [first, first + n) of some rows. */
-struct norm_part {
-    const struct cpu_norm *norm;
-    void *y; /* of the first row */
-    const void *x;
-    const float *weight; /* bias + weight, from column first on */
-    const float *s;      /* per row */
-    int64_t n_rows, first, n;
-};
-
-INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
-                            const struct cpu_norm *norm, void *y, const void *x,
-                            const float *weight, float s, int64_t n,
-                            bool is_rounded, bool is_streamed)
-{
-    const block w = load(ROPED_F32, HALVES, weight, n);
-    block v = times(load(from, HALVES, x, n), splat(s));
-    if (is_rounded)
-        v = round_to(norm->round_first, v);
-    v = (block){v.lo * w.lo, v.hi * w.hi};
-    store(to, HALVES, y, v, norm->scale, n, is_streamed);
-}
-
-INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
-                           const struct norm_part *part, bool is_rounded,
-                           bool is_streamed)
-{
-    const struct norm_part a = *part; /* which no store can change */
-    const struct cpu_norm norm = *a.norm;
-    for (int64_t row = 0; row < a.n_rows; row++) {
-        const void *x = at(from, a.x, row * norm.width + a.first);
-        void *y = place(to, a.y, row * norm.width + a.first);
-        const float s = a.s[row];
-        int64_t i = 0;
-        for (; i + BLOCK <= a.n; i += BLOCK) {
-            prefetch(at(from, x, a.n_rows * norm.width + i));
-            normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
-                            a.weight + i, s, BLOCK, is_rounded, is_streamed);
-        }
-        if (i < a.n)
-            normalize_block(from, to, &norm, place(to, y, i), at(from, x, i),
-                            a.weight + i, s, a.n - i, is_rounded, false);
-    }
-}
-
-INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
-                           const struct norm_part *a)
-{
-    bool is_streamed = a->norm->is_streamed && is_aligned(to, a->y, 0) &&
-                       is_aligned(to, NULL, a->norm->width);
-    if (a->norm->round_first && is_streamed)
-        normalize_rows(from, to, a, true, true);
-    else if (a->norm->round_first)
-        normalize_rows(from, to, a, true, false);
-    else if (is_streamed)
-        normalize_rows(from, to, a, false, true);
-    else
-        normalize_rows(from, to, a, false, false);
-}
-
-INSTANCES(normalize_part, norm_part)
-
-/* w[i] = bias + weight[i] */
 INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
                      float bias, int64_t n)
 {
@@ -191,34 +147,300 @@ INLINE void add_bias(enum roped_dtype dtype, float *w, const void *weight,
     }
 }
 
-static void fill_weight(const struct cpu_norm *norm, int64_t first, int64_t n,
-                        float *w)
+void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
+                          float bias, int64_t n)
 {
-    const void *from = at(norm->weight_dtype, norm->weight, first);
-    if (norm->weight_dtype == ROPED_F32)
-        add_bias(ROPED_F32, w, from, norm->bias, n);
-    else if (norm->weight_dtype == ROPED_F16)
-        add_bias(ROPED_F16, w, from, norm->bias, n);
-    else if (norm->weight_dtype == ROPED_BF16)
-        add_bias(ROPED_BF16, w, from, norm->bias, n);
+    if (dtype == ROPED_F32)
+        add_bias(ROPED_F32, w, weight, bias, n);
+    else if (dtype == ROPED_F16)
+        add_bias(ROPED_F16, w, weight, bias, n);
+    else if (dtype == ROPED_BF16)
+        add_bias(ROPED_BF16, w, weight, bias, n);
     else
         for (int64_t i = 0; i < n; i++)
-            w[i] = norm->bias + 1;
+            w[i] = bias + 1;
 }
 
+/* ------------------------------------------------------------------- rows */
+
 /*
- * Columns in parts whose weights stay in the first-level cache beside the rows
- * that pass through it.
+ * Rows are worked on in parts of so many columns, whose weights stay in the
+ * first-level cache beside the rows that pass through it. Whole groups.
  */
-void ISA(cpu_normalize)(const struct cpu_norm *norm, void *y, const void *x,
-                        const float *s, int64_t n_rows)
+enum { COLUMNS = 1024, MAX_GROUP = 128 };
+
+/* Columns [first, first + n) of some rows. */
+struct norm_part {
+    const struct cpu_norm *norm;
+    const struct cpu_norm_rows *rows;
+    const float *weight; /* bias + weight, from column first on */
+    int64_t first, n;
+    float *largest; /* per row, so far */
+    const struct cpu_fp8_scale *scale;
+    int64_t group_size;
+    float *scales;
+};
+
+/* The norm of up to a block of values. */
+INLINE block normal_block(enum roped_dtype from, block z, const float *weight,
+                          float s, int64_t n, bool is_rounded)
 {
-    enum { COLUMNS = 1024 };
-    float w[COLUMNS];
-    for (int64_t i = 0; i < norm->width; i += COLUMNS) {
-        int64_t n = norm->width - i < COLUMNS ? norm->width - i : COLUMNS;
-        const struct norm_part a = {norm, y, x, w, s, n_rows, i, n};
-        fill_weight(norm, i, n, w);
-        CALL_INSTANCE(norm->from, norm->to, normalize_part, &a)
+    const block w = load(ROPED_F32, HALVES, weight, n);
+    block v = times(z, splat(s));
+    return product(is_rounded ? round_to(from, v) : v, w);
+}
+
+INLINE bool is_fp8(enum roped_dtype dtype)
+{
+    return size_of(dtype) == 1;
+}
+
+/* What a loop over blocks is made for. */
+struct norm_form {
+    bool is_rounded, is_sum, is_streamed;
+};
+
+/* Block i of a row that starts at element row. */
+INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
+                            const struct norm_part *a,
+                            const struct cpu_norm_rows *rows, int64_t row_at,
+                            int64_t i, float s, vfloat divisor, int64_t n,
+                            struct norm_form form)
+{
+    const int64_t element = row_at + a->first + i;
+    block z = load(from, HALVES, at(from, rows->x, element), n);
+    if (form.is_sum)
+        z = plus(z, load(from, HALVES, at(from, rows->residual, element), n));
+    block v = normal_block(from, z, a->weight + i, s, n, form.is_rounded);
+    if (is_fp8(to))
+        v = (block){v.lo / divisor, v.hi / divisor};
+    if (form.is_sum)
+        store(from, HALVES, place(from, rows->sum, element), z, 1, n,
+              form.is_streamed);
+    store(to, HALVES, place(to, rows->y, element), v, 1, n, form.is_streamed);
+}
+
+INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *part, struct norm_form form)
+{
+    const struct cpu_norm norm = *part->norm; /* which no store can change */
+    const struct cpu_norm_rows rows = *part->rows;
+    struct norm_part a = *part;
+    struct norm_form rest = form;
+    a.norm = &norm;
+    rest.is_streamed = false;
+    for (int64_t row = 0; row < rows.n; row++) {
+        const int64_t row_at = row * norm.width;
+        const int64_t next = row_at + rows.n * norm.width + a.first;
+        const vfloat divisor = splat(is_fp8(to) ? rows.divisor[row] : 1);
+        int64_t i = 0;
+        for (; i + BLOCK <= a.n; i += BLOCK) {
+            prefetch(at(from, rows.x, next + i));
+            if (form.is_sum)
+                prefetch(at(from, rows.residual, next + i));
+            normalize_block(from, to, &a, &rows, row_at, i, rows.s[row],
+                            divisor, BLOCK, form);
+        }
+        if (i < a.n)
+            normalize_block(from, to, &a, &rows, row_at, i, rows.s[row],
+                            divisor, a.n - i, rest);
     }
+}
+
+/* Do whole blocks at aligned addresses make up the rows, but for their ends? */
+static bool can_stream(const struct cpu_norm *norm,
+                       const struct cpu_norm_rows *rows)
+{
+    return norm->is_streamed && is_aligned(norm->to, rows->y, 0) &&
+           is_aligned(norm->to, NULL, norm->width) &&
+           (!rows->residual || is_aligned(norm->to, rows->sum, 0));
+}
+
+INLINE void normalize_form(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *a, bool is_rounded,
+                           bool is_sum)
+{
+    if (can_stream(a->norm, a->rows))
+        normalize_rows(from, to, a,
+                       (struct norm_form){is_rounded, is_sum, true});
+    else
+        normalize_rows(from, to, a,
+                       (struct norm_form){is_rounded, is_sum, false});
+}
+
+INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *a)
+{
+    const bool is_sum = from == to && a->rows->residual;
+    if (a->norm->rounds_product && is_sum)
+        normalize_form(from, to, a, true, true);
+    else if (a->norm->rounds_product)
+        normalize_form(from, to, a, true, false);
+    else if (is_sum)
+        normalize_form(from, to, a, false, true);
+    else
+        normalize_form(from, to, a, false, false);
+}
+
+INSTANCES(normalize_part, norm_part)
+
+/* Columns part by part: work is a switch over types with a part. */
+#define FOR_PARTS(part, work)                                                  \
+    for (; (part).first < (part).norm->width; (part).first += COLUMNS) {       \
+        fill_part(&(part), w);                                                 \
+        work                                                                   \
+    }
+
+static void fill_part(struct norm_part *part, float *w)
+{
+    const struct cpu_norm *norm = part->norm;
+    const enum roped_dtype dtype = norm->weight_dtype;
+    int64_t left = norm->width - part->first;
+    part->n = left < COLUMNS ? left : COLUMNS;
+    ISA(cpu_fill_weight)
+    (dtype, w, dtype ? at(dtype, norm->weight, part->first) : NULL, norm->bias,
+     part->n);
+}
+
+void ISA(cpu_normalize)(const struct cpu_norm *norm,
+                        const struct cpu_norm_rows *rows)
+{
+    float w[COLUMNS];
+    struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
+    FOR_PARTS(a, CALL_INSTANCE(norm->from, norm->to, normalize_part, &a))
+}
+
+/* ----------------------------------------------------------------- scales */
+
+INLINE float largest_lane(block largest)
+{
+    float lane[BLOCK], most = 0;
+    store32(lane, largest);
+    for (int i = 0; i < BLOCK; i++)
+        most = lane[i] > most ? lane[i] : most;
+    return most;
+}
+
+INLINE void add_largest(block *largest, block v)
+{
+    largest->lo = larger_magnitude(v.lo, largest->lo);
+    largest->hi = larger_magnitude(v.hi, largest->hi);
+}
+
+INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *a,
+                            bool is_rounded)
+{
+    const struct cpu_norm norm = *a->norm;
+    for (int64_t row = 0; row < a->rows->n; row++) {
+        const int64_t first = row * norm.width + a->first;
+        const float s = a->rows->s[row];
+        block largest = {splat(a->largest[row]), splat(0)};
+        for (int64_t i = 0; i < a->n; i += BLOCK) {
+            const int64_t n = a->n - i < BLOCK ? a->n - i : BLOCK;
+            block z = load(from, HALVES, at(from, a->rows->x, first + i), n);
+            add_largest(&largest,
+                        normal_block(from, z, a->weight + i, s, n, is_rounded));
+        }
+        a->largest[row] = largest_lane(largest);
+    }
+}
+
+INLINE void largest_of_part(enum roped_dtype from, const struct norm_part *a)
+{
+    if (a->norm->rounds_product)
+        largest_of_rows(from, a, true);
+    else
+        largest_of_rows(from, a, false);
+}
+
+/* The loops that are made once per type of x. */
+#define CALL_OF_TYPE(dtype, loop, ...)                                         \
+    if ((dtype) == ROPED_F16)                                                  \
+        loop(ROPED_F16, __VA_ARGS__);                                          \
+    else if ((dtype) == ROPED_BF16)                                            \
+        loop(ROPED_BF16, __VA_ARGS__);                                         \
+    else                                                                       \
+        loop(ROPED_F32, __VA_ARGS__);
+
+void ISA(cpu_largest)(const struct cpu_norm *norm,
+                      const struct cpu_norm_rows *rows, float *largest)
+{
+    float w[COLUMNS];
+    struct norm_part a = {
+        .norm = norm, .rows = rows, .weight = w, .largest = largest};
+    memset(largest, 0, (size_t)rows->n * sizeof *largest);
+    FOR_PARTS(a, CALL_OF_TYPE(norm->from, largest_of_part, &a))
+}
+
+/* A group whose values are found, then divided by their scale. */
+INLINE void write_group(enum roped_dtype from, enum roped_dtype to,
+                        const struct norm_part *a, int64_t element, int64_t i,
+                        float s, bool is_rounded, bool is_streamed)
+{
+    float value[MAX_GROUP];
+    block largest = {splat(0), splat(0)};
+    for (int64_t j = 0; j < a->group_size; j += BLOCK) {
+        block z = load(from, HALVES, at(from, a->rows->x, element + j), BLOCK);
+        block v =
+            normal_block(from, z, a->weight + i + j, s, BLOCK, is_rounded);
+        add_largest(&largest, v);
+        store32(value + j, v);
+    }
+    float scale = cpu_fp8_scale_of(a->scale, largest_lane(largest));
+    a->scales[element / a->group_size] = scale;
+    for (int64_t j = 0; j < a->group_size; j += BLOCK) {
+        block v = load32(value + j);
+        v = (block){v.lo / splat(scale), v.hi / splat(scale)};
+        store(to, HALVES, place(to, a->rows->y, element + j), v, 1, BLOCK,
+              is_streamed);
+    }
+}
+
+INLINE void write_groups(enum roped_dtype from, enum roped_dtype to,
+                         const struct norm_part *part, bool is_rounded,
+                         bool is_streamed)
+{
+    const struct norm_part a = *part;
+    for (int64_t row = 0; row < a.rows->n; row++) {
+        const int64_t first = row * a.norm->width + a.first;
+        for (int64_t i = 0; i < a.n; i += a.group_size) {
+            prefetch(
+                at(from, a.rows->x, first + i + a.rows->n * a.norm->width));
+            write_group(from, to, &a, first + i, i, a.rows->s[row], is_rounded,
+                        is_streamed);
+        }
+    }
+}
+
+INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
+                           const struct norm_part *a)
+{
+    const bool is_streamed = can_stream(a->norm, a->rows);
+    if (!is_fp8(to))
+        return;
+    if (a->norm->rounds_product && is_streamed)
+        write_groups(from, to, a, true, true);
+    else if (a->norm->rounds_product)
+        write_groups(from, to, a, true, false);
+    else if (is_streamed)
+        write_groups(from, to, a, false, true);
+    else
+        write_groups(from, to, a, false, false);
+}
+
+INSTANCES(groups_of_part, norm_part)
+
+void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
+                               const struct cpu_norm_rows *rows,
+                               int64_t group_size,
+                               const struct cpu_fp8_scale *scale, float *scales)
+{
+    float w[COLUMNS];
+    struct norm_part a = {.norm = norm,
+                          .rows = rows,
+                          .weight = w,
+                          .scale = scale,
+                          .group_size = group_size,
+                          .scales = scales};
+    FOR_PARTS(a, CALL_INSTANCE(norm->from, norm->to, groups_of_part, &a))
 }

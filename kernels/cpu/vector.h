@@ -5,6 +5,8 @@
  * instructions:
  *
  *     vfloat, block                 LANES floats; two of them, lo and hi
+ *     larger_magnitude              |x|, or magnitude where that is larger or x
+ *                                   is NaN
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address

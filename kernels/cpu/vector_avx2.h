@@ -56,6 +56,11 @@ INLINE bool all_below(vfloat x, float limit)
     return _mm256_movemask_ps(_mm256_cmp_ps(x, splat(limit), _CMP_NLT_UQ)) == 0;
 }
 
+INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
+{
+    return _mm256_max_ps(_mm256_andnot_ps(splat(-0.0f), x), magnitude);
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));

@@ -57,6 +57,11 @@ INLINE bool all_below(vfloat x, float limit)
     return _mm512_cmp_ps_mask(x, splat(limit), _CMP_NLT_UQ) == 0;
 }
 
+INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
+{
+    return _mm512_max_ps(_mm512_abs_ps(x), magnitude);
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm512_mask_blend_ps(

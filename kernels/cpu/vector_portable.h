@@ -61,6 +61,13 @@ INLINE bool all_below(vfloat x, float limit)
     return x[0] < limit && x[1] < limit && x[2] < limit && x[3] < limit;
 }
 
+INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
+{
+    vint own = (vint)x & 0x7FFFFFFF;
+    vint is_larger = (vint)((vfloat)own > magnitude);
+    return (vfloat)((own & is_larger) | ((vint)magnitude & ~is_larger));
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     vint mask = -(k & 1);

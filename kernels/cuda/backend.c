@@ -23,6 +23,7 @@ struct roped_backend {
     /* set at open */
     int device;
     int n_multiprocessors;
+    int can_overlap;
     struct roped_device_info info;
 
     atomic_bool is_broken;
@@ -133,6 +134,7 @@ static enum roped_status fill_backend(struct roped_backend *backend,
     CHECK_RETURN(backend, cudaDriverGetVersion(&driver), err);
     backend->device = options->device;
     backend->n_multiprocessors = found.multiProcessorCount;
+    backend->can_overlap = found.major >= 9;
     describe(&found, driver, &backend->info);
     if (!found.unifiedAddressing || !found.canMapHostMemory)
         return roped_fail(err, ROPED_DEVICE,
@@ -192,6 +194,11 @@ static bool is_healthy(struct roped_backend *backend)
 
 /* ----------------------------------------------------------------- memory */
 
+cudaError_t roped_cuda_use(struct roped_backend *backend)
+{
+    return cudaSetDevice(backend->device);
+}
+
 static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                     struct roped_error *err)
 {
@@ -206,6 +213,32 @@ static void host_free(struct roped_backend *backend, void *memory)
 {
     if (memory && cudaSetDevice(backend->device) == cudaSuccess)
         (void)cudaFreeHost(memory);
+    (void)cudaGetLastError();
+}
+
+static enum roped_status host_lock(struct roped_backend *backend, void *memory, size_t bytes,
+                                   struct roped_error *err)
+{
+    int same_address = 0;
+    CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
+    CHECK_RETURN(backend,
+                 cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                        backend->device),
+                 err);
+    if (!same_address)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "device %d cannot use page-locked memory of others in place",
+                          backend->device);
+    CHECK_RETURN(backend,
+                 cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+                 err);
+    return ROPED_OK;
+}
+
+static void host_unlock(struct roped_backend *backend, void *memory)
+{
+    if (cudaSetDevice(backend->device) == cudaSuccess)
+        (void)cudaHostUnregister(memory);
     (void)cudaGetLastError();
 }
 
@@ -236,6 +269,8 @@ static void queue_close(struct roped_queue *queue)
                 (void)cudaEventDestroy(queue->mark[i]);
         if (queue->done)
             (void)cudaEventDestroy(queue->done);
+        if (queue->scratch)
+            (void)cudaFree(queue->scratch);
         if (queue->owns_stream && queue->stream)
             (void)cudaStreamDestroy(queue->stream);
     }
@@ -254,6 +289,7 @@ static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t s
     queue->backend = backend;
     queue->device = backend->device;
     queue->n_multiprocessors = backend->n_multiprocessors;
+    queue->can_overlap = backend->can_overlap;
     queue->stream = stream;
     queue->owns_stream = owns_stream;
     CHECK_GOTO(backend, cudaSetDevice(queue->device), err, failed);
@@ -283,6 +319,28 @@ enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend, void *str
     return new_queue(backend, stream, false, out, err);
 }
 
+/*
+ * The first launch that needs it may be inside a capture, in which cudaMalloc
+ * is refused unless this thread says that it means it.
+ */
+enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, float **out,
+                                     struct roped_error *err)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (bytes > ROPED_CUDA_SCRATCH_BYTES)
+        return roped_fail(err, ROPED_INTERNAL, "a launch wants %lld bytes of scratch memory",
+                          (long long)bytes);
+    if (!queue->scratch) {
+        CHECK_RETURN(queue->backend, cudaThreadExchangeStreamCaptureMode(&mode), err);
+        cudaError_t code = cudaMalloc(&queue->scratch, ROPED_CUDA_SCRATCH_BYTES);
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+        if (code != cudaSuccess)
+            return roped_cuda_fail(queue->backend, code, "cudaMalloc", err);
+    }
+    *out = queue->scratch;
+    return ROPED_OK;
+}
+
 static enum roped_status upload(struct roped_queue *queue, void *device, const void *host,
                                 size_t bytes, struct roped_error *err)
 {
@@ -305,10 +363,42 @@ static enum roped_status download(struct roped_queue *queue, void *host, const v
     return ROPED_OK;
 }
 
+static enum roped_status clear(struct roped_queue *queue, void *device, size_t bytes,
+                               struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend, cudaMemsetAsync(device, 0, bytes, queue->stream), err);
+    return ROPED_OK;
+}
+
+/* An updated input whose output is other memory: what the call keeps. */
+static enum roped_status copy_updated(struct roped_queue *queue, const struct roped_call *call,
+                                      struct roped_error *err)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *in = &call->in[i];
+        int output = roped_op_updates(call->op, i);
+        if (output < 0 || !roped_tensor_given(in))
+            continue;
+        void *to = call->out[output].data;
+        size_t bytes = (size_t)roped_tensor_bytes(in);
+        if (bytes && to != in->data)
+            CHECK_RETURN(queue->backend,
+                         cudaMemcpyAsync(to, in->data, bytes, cudaMemcpyDefault, queue->stream),
+                         err);
+    }
+    return ROPED_OK;
+}
+
 static enum roped_status launch(struct roped_queue *queue, const struct roped_call *call,
                                 struct roped_error *err)
 {
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    enum roped_status status = copy_updated(queue, call, err);
+    if (status)
+        return status;
     return launches[roped_op_index(call->op)](call, queue, err);
 }
 
@@ -385,12 +475,17 @@ const struct roped_backend_api roped_backend_cuda = {
     .is_healthy = is_healthy,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_lock = host_lock,
+    .host_unlock = host_unlock,
     .device_alloc = device_alloc,
     .device_free = device_free,
+    .foreign_open = roped_cuda_foreign_open,
+    .foreign_close = roped_cuda_foreign_close,
     .queue_open = queue_open,
     .queue_close = queue_close,
     .upload = upload,
     .download = download,
+    .clear = clear,
     .launch = launch,
     .build_table = build_table,
     .wait = wait_queue,

@@ -18,10 +18,12 @@ struct roped_queue {
     struct roped_backend *backend;
     int device;
     int n_multiprocessors; /* launch sizes follow it */
+    int can_overlap;       /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t done;                  /* blocking: for waits too long to poll */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
+    void *scratch;                     /* device memory, made at first use */
 };
 
 /*
@@ -32,7 +34,28 @@ struct roped_queue {
 enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err);
 
-roped_launch_fn roped_cuda_rope, roped_cuda_rope_quantize, roped_cuda_rmsnorm;
+/* Makes the backend's device the calling thread's. */
+cudaError_t roped_cuda_use(struct roped_backend *backend);
+
+/* ipc.c: foreign_open and foreign_close of the backend. */
+enum roped_status roped_cuda_foreign_open(struct roped_backend *backend, const void *handle,
+                                          void **out, uint64_t *bytes, struct roped_error *err);
+void roped_cuda_foreign_close(struct roped_backend *backend, void *memory);
+
+/* One launch function per operator: roped_cuda_rope, ... */
+#define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
+#include <roped/ops.def>
+#undef ROPED_OP
+
+/*
+ * Device memory in which the kernels of one launch hand partial results on. It
+ * is the queue's own and stays where it is until queue_close, so launches may
+ * be captured into graphs; those of one queue share it. bytes is at most
+ * ROPED_CUDA_SCRATCH_BYTES: launches are cut so that more is never needed.
+ */
+enum { ROPED_CUDA_SCRATCH_BYTES = 8 << 20 };
+enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, float **out,
+                                     struct roped_error *err);
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
                                          const struct roped_angles *angles, int64_t first_row,

@@ -9,138 +9,129 @@
 #include "cuda/rotate_launch.cuh"
 
 struct rope_args {
+    int64_t to[2]; // bytes from an input to its output
     struct rotate_args rotate;
-    void *to[2];
 };
 
 // Writes rotated values in the type of the input, and the rest bit for bit.
-template <typename T, int kUnit>
+template <typename T>
 struct same_type_sink {
-    using unit = rotate_unit<T, kUnit>;
-    void *const (&to)[2];
+    static constexpr bool kMaySkip = false;
+    const rope_args &args;
 
-    __device__ __forceinline__ void rest(bool is_k, int64_t at,
-                                         const typename unit::word &word) const
+    __device__ __forceinline__ char *head(const char *from, uint32_t, int head) const
     {
-        T *out = static_cast<T *>(is_k ? to[1] : to[0]) + at;
-        *reinterpret_cast<typename unit::word *>(out) = word;
+        return const_cast<char *>(from) + (head < args.rotate.q_heads ? args.to[0] : args.to[1]);
     }
-    __device__ __forceinline__ void rotated(bool is_k, int64_t at,
-                                            const float (&x)[unit::kVec]) const
+    template <int n>
+    __device__ __forceinline__ void rotated(char *to, int, int at, const float (&x)[n]) const
     {
-        if constexpr (unit::kIsScalar)
-            rest(is_k, at, element<T>::from_float(x[0]));
-        else
-            rest(is_k, at, pack<T>(x));
+        store_floats(reinterpret_cast<T *>(to) + at, x);
+    }
+    template <typename, typename Word>
+    __device__ __forceinline__ void rest(char *to, int, int at, const Word &word) const
+    {
+        *reinterpret_cast<Word *>(reinterpret_cast<T *>(to) + at) = word;
     }
 };
 
 // ------------------------------------------------------------------------------------ kernels
 
-template <typename T, int kUnit, int kAngles, int kRows, bool kIsOneHead>
-__global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
+template <typename T, int kUnit, int kAngles, int kRows>
+__global__ void __launch_bounds__(ROTATE_THREADS)
     rope_kernel(const __grid_constant__ struct rope_args args)
 {
-    same_type_sink<T, kUnit> sink = {args.to};
-    rotate_block<T, kUnit, kAngles, kRows, kIsOneHead>(args.rotate, sink, blockIdx.x);
+    let_next_start();
+    same_type_sink<T> sink = {args};
+    rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
 
 // ------------------------------------------------------------------------------------ launchers
 
-// One launch, cut so that small work reaches every multiprocessor (one row per thread, blocks
-// down to 64 threads) and large work keeps eight loads per thread in flight.
-template <int kUnit>
-static struct rotate_shape choose_shape(const struct rotate_args *rotate, int units,
-                                        bool is_one_head, const struct roped_queue *queue)
+// 2 bytes moved per byte of q and k. Heads beyond a grid's height take more launches.
+static enum roped_status launch_shape(struct rope_args *args, kernel_fn<rope_args> *kernel,
+                                      const struct rotate_shape *shape, struct roped_queue *queue,
+                                      struct roped_error *err)
 {
-    int n_multiprocessors = queue->n_multiprocessors;
-    int64_t n_heads = rotate->heads[0] + rotate->heads[1];
-    int64_t n_tokens = rotate->angles.rotary.n_tokens;
-    int rows = is_one_head ? rows_per_thread(1, units, n_tokens, 4, n_multiprocessors)
-                           : rows_per_thread(n_tokens, units, n_heads, kRotateRows<kUnit>,
-                                             n_multiprocessors);
-    int64_t n_threads = units * ceil_div(n_tokens * n_heads, rows);
-    int threads = block_threads(n_threads, n_multiprocessors);
-    if (is_one_head)
-        return shape_tokens(n_tokens, units, rows, threads);
-    return shape_heads(n_tokens, units, n_heads, rows, threads);
-}
-
-template <typename T, int kUnit, int kAngles>
-static kernel_fn<rope_args> *kernel_of(bool is_one_head, int rows)
-{
-    constexpr int kMany = kRotateRows<kUnit>;
-    if (is_one_head)
-        return rope_kernel<T, kUnit, kAngles, 4, true>;
-    if (rows == 1) // decode: less code to fetch
-        return rope_kernel<T, kUnit, kAngles, 1, false>;
-    return rope_kernel<T, kUnit, kAngles, kMany, false>;
+    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
+        args->rotate.first_head = (int32_t)head;
+        status = start(queue, kernel, shape->block, shape->n_columns, shape->grid, *args, err);
+    }
+    return status;
 }
 
 template <typename T, int kUnit>
 static enum roped_status launch_units(struct rope_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    using unit = rotate_unit<T, kUnit>;
     struct rotate_args *rotate = &args->rotate;
-    int kind = kUnit == kUnitScalar ? kAnglesAny : angle_kind_of(&rotate->angles, unit::kPairs);
-    int units = rotate->rotating_units + (int)ceil_div(rotate->rest_vectors, unit::kVectors);
-    // a thread that walks tokens finds a position for each: not by searching sequences
-    bool is_one_head = rotate->heads[0] + rotate->heads[1] == 1 && kind != kAnglesAny &&
-                       !is_ragged(&rotate->angles.rotary);
-    struct rotate_shape shape = choose_shape<kUnit>(rotate, units, is_one_head, queue);
-    kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, kRotateRows<kUnit>, false>;
-    rotate->token_rows = shape.rows;
+    int64_t n_units =
+        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
+    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
+    int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
+                   ? 1
+                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
+    kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, 1>;
     if constexpr (kUnit != kUnitScalar) {
+        constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
         if (kind == kAnglesTable)
-            kernel = kernel_of<T, kUnit, kAnglesTable>(is_one_head, shape.rows);
+            kernel = rows == 1 ? rope_kernel<T, kUnit, kAnglesTable, 1>
+                               : rope_kernel<T, kUnit, kAnglesTable, kMany>;
         else if (kind == kAnglesComputed)
-            kernel = kernel_of<T, kUnit, kAnglesComputed>(is_one_head, shape.rows);
+            kernel = rows == 1 ? rope_kernel<T, kUnit, kAnglesComputed, 1>
+                               : rope_kernel<T, kUnit, kAnglesComputed, kMany>;
     }
-    return start(queue, kernel, shape.block, shape.n_columns, shape.grid, *args, err);
+    int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
+    return launch_shape(args, kernel, &shape, queue, err);
 }
 
+// rest_units starts as a count of elements.
 template <typename T>
-static enum roped_status launch_type(struct rope_args *args, struct roped_queue *queue,
-                                     struct roped_error *err)
+static enum roped_status launch_type(struct rope_args *args, int64_t head_dim,
+                                     struct roped_queue *queue, struct roped_error *err)
 {
     struct rotate_args *rotate = &args->rotate;
     const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors =
-        can_use_vectors(rotary, rotate->head_dim, rotate->rotary_offset, kVecOf<T>) &&
-        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
-        is_aligned(args->to[0], 16) && is_aligned(args->to[1], 16);
-    int64_t rest = rotate->rest_vectors;
-    if (!has_vectors) {
-        rotate->rotating_units = (int32_t)rotary->n_pairs;
+    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVecOf<T>) &&
+                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
+                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
+    rotate->rotating_units = (int32_t)rotary->n_pairs;
+    if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
-    }
-    rotate->rest_vectors = (int32_t)(rest / kVecOf<T>);
-    if (rotary->style == ROPE_GPTJ) {
-        rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVecOf<T>);
+    rotate->rest_units /= kVecOf<T>;
+    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVecOf<T>);
+    if (rotary->style == ROPE_GPTJ)
         return launch_units<T, kUnitGptj>(args, queue, err);
+    // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
+    if (rotate->n_heads == 1 && rotary->n_pairs % kVecOf<T> == 0) {
+        rotate->rotating_units /= 2;
+        return launch_units<T, kUnitNeoxWide>(args, queue, err);
     }
-    rotate->rotating_units = (int32_t)(rotary->n_pairs / kVecOf<T>);
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
-// rest_vectors starts as a count of elements; launch_type knows the width of a vector.
 static struct rope_args args_of(const struct roped_call *call)
 {
     const struct rope_plan *plan = reinterpret_cast<const struct rope_plan *>(call->plan);
+    const int64_t heads[2] = {plan->q_heads, plan->k_heads};
+    const struct roped_tensor *q = &call->in[ROPE_Q], *k = &call->in[ROPE_K];
+    void *const to[2] = {call->out[ROPE_Q_OUT].data, call->out[ROPE_K_OUT].data};
     struct rope_args args = {};
-    args.rotate.angles = angle_args_of(call, &plan->rotary, ROPE_POSITIONS);
-    args.rotate.from[0] = call->in[ROPE_Q].data;
-    args.rotate.from[1] = call->in[ROPE_K].data;
-    args.to[0] = call->out[ROPE_Q_OUT].data;
-    args.to[1] = call->out[ROPE_K_OUT].data;
-    args.rotate.heads[0] = plan->q_heads;
-    args.rotate.heads[1] = plan->k_heads;
-    args.rotate.head_dim = (int32_t)plan->head_dim;
-    args.rotate.rotary_offset = (int32_t)plan->rotary_offset;
+    struct rotate_args *rotate = &args.rotate;
+    rotate->angles = angle_args_of(call, &plan->rotary, ROPE_POSITIONS);
+    set_rotate_tensors(rotate, q->data, k->data, heads, plan->head_dim,
+                       roped_dtype_bytes(q->dtype));
+    args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
+    args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
+    rotate->rotary_offset = (int32_t)plan->rotary_offset;
     // without k both pointers are NULL and equal
-    if (args.rotate.from[0] != args.to[0] || args.rotate.from[1] != args.to[1])
-        args.rotate.rest_vectors = (int32_t)(plan->head_dim - 2 * plan->rotary.n_pairs);
+    if (q->data != to[0] || k->data != to[1])
+        rotate->rest_units = (int32_t)(plan->head_dim - 2 * plan->rotary.n_pairs);
     return args;
 }
 
@@ -148,11 +139,13 @@ extern "C" enum roped_status roped_cuda_rope(const struct roped_call *call,
                                              struct roped_queue *queue, struct roped_error *err)
 {
     const struct rope_plan *plan = reinterpret_cast<const struct rope_plan *>(call->plan);
-    enum roped_status status = check_head_width("q", plan->head_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || plan->q_heads + plan->k_heads == 0)
+    int64_t n_heads = plan->q_heads + plan->k_heads;
+    enum roped_status status =
+        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
     struct rope_args args = args_of(call);
     return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, queue, err);
+        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
     });
 }

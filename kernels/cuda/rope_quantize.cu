@@ -4,8 +4,9 @@
 // The grid has two kinds of blocks. The first columns rotate, as in rope (device/rotate.cuh). The
 // others convert q_nope and k_nope, which are nothing but two streams of elements: tiles of
 // 16-byte loads, consecutive lanes at consecutive vectors, so that loads (512 bytes a warp) and
-// stores (256, or 128 from float32) are both whole sectors. Every byte is read once and written
-// once: 3 bytes per element from 16-bit types, 5 from float32.
+// stores (256, or 128 from float32) are both whole sectors. Wider stores, by exchanging codes
+// between lanes, gained nothing. Every byte is read once and written once: 3 bytes per element from
+// 16-bit types, 5 from float32.
 #include "cuda/device/fp8.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/rope_quantize.h"
@@ -18,37 +19,51 @@ struct stream_args {
 };
 
 struct quantize_args {
-    struct rotate_args rotate;
-    uint8_t *to[2];
-    float scale[2];
-    struct stream_args nope[2];
-    int64_t rotate_columns; // blocks of grid.x that rotate
-    int32_t tile_vectors;   // vectors per thread of a stream tile, at most kTileVectors
-    int32_t nope_aligned;   // bool: streams can use vectors
+    uint32_t rotate_columns; // blocks of grid.x that rotate
     int32_t is_e5m2;
-    int32_t reserved;
+    float scale[2];
+    int32_t tile_vectors; // vectors per thread of a stream tile, at most kTileVectors
+    int32_t nope_aligned; // bool: streams can use vectors
+    struct stream_args nope[2];
+    char *to[2]; // as rotate.from
+    uint32_t token_bytes[2];
+    int32_t head_bytes; // of the output
+    struct rotate_args rotate;
 };
 
 constexpr int kTileVectors = 4; // loads in flight per thread of a stream
+enum { QUANTIZE_THREADS = 128 };
 
 // Writes FP8; what does not rotate is scaled and rounded all the same.
-template <typename T, int kUnit>
 struct fp8_sink {
-    using unit = rotate_unit<T, kUnit>;
+    static constexpr bool kMaySkip = false;
     const quantize_args &args;
 
-    __device__ __forceinline__ void rotated(bool is_k, int64_t at,
-                                            const float (&x)[unit::kVec]) const
+    __device__ __forceinline__ char *head(const char *, uint32_t token, int head) const
     {
-        uint8_t *to = is_k ? args.to[1] : args.to[0];
-        store_fp8(to + at, x, is_k ? args.scale[1] : args.scale[0], args.is_e5m2);
+        bool is_k = head >= args.rotate.q_heads;
+        uint32_t token_bytes = is_k ? args.token_bytes[1] : args.token_bytes[0];
+        return (is_k ? args.to[1] : args.to[0]) + (uint64_t)token * token_bytes +
+               (int64_t)head * args.head_bytes;
     }
-    __device__ __forceinline__ void rest(bool is_k, int64_t at,
-                                         const typename unit::word &word) const
+    template <int n>
+    __device__ __forceinline__ void rotated(char *to, int head, int at, const float (&x)[n]) const
     {
-        float x[unit::kVec];
-        widen_word<T, kUnit>(word, x);
-        rotated(is_k, at, x);
+        store_fp8(reinterpret_cast<uint8_t *>(to) + at, x,
+                  head < args.rotate.q_heads ? args.scale[0] : args.scale[1], args.is_e5m2);
+    }
+    template <typename T>
+    __device__ __forceinline__ void rest(char *to, int head, int at, const uint4 &word) const
+    {
+        float x[kVecOf<T>];
+        unpack<T>(word, x);
+        rotated(to, head, at, x);
+    }
+    template <typename T>
+    __device__ __forceinline__ void rest(char *to, int head, int at, const T &value) const
+    {
+        float x[1] = {element<T>::to_float(value)};
+        rotated(to, head, at, x);
     }
 };
 
@@ -106,6 +121,7 @@ __device__ __forceinline__ void quantize_nope(const quantize_args &args)
     int threads = blockDim.x * blockDim.y * blockDim.z;
     int64_t tile = blockIdx.x - args.rotate_columns;
     tile = (tile * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
+    wait_for_previous();
     if (tile < args.nope[0].n_tiles)
         quantize_tile<T>(args, args.nope[0], args.scale[0], tile, thread, threads);
     else if (tile - args.nope[0].n_tiles < args.nope[1].n_tiles)
@@ -114,38 +130,38 @@ __device__ __forceinline__ void quantize_nope(const quantize_args &args)
 }
 
 template <typename T, int kUnit, int kAngles, int kRows>
-__global__ void __launch_bounds__(ROTATE_THREADS, ROTATE_MIN_BLOCKS)
+__global__ void __launch_bounds__(ROTATE_THREADS)
     rope_quantize_kernel(const __grid_constant__ struct quantize_args args)
 {
+    let_next_start();
     if (blockIdx.x >= args.rotate_columns) {
         quantize_nope<T>(args);
         return;
     }
-    fp8_sink<T, kUnit> sink = {args};
-    rotate_block<T, kUnit, kAngles, kRows, false>(args.rotate, sink, blockIdx.x);
+    fp8_sink sink = {args};
+    rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
 
 // ------------------------------------------------------------------------------------ launchers
 
 // Both shares of the work decide how small a block is: one decode token of MLA, 148 KB in and
-// 74 KB out, is 9,300 vectors, and must reach every multiprocessor.
-template <typename T, int kUnit>
-static struct rotate_shape choose_shape(struct quantize_args *args, const struct roped_queue *queue)
+// 74 KB out, is 9,300 vectors, and must reach every multiprocessor. Large work takes four units or
+// vectors per thread and blocks of 128 threads: with both kinds of blocks in one grid, 256 are as
+// fast for MLA and 3 % slower for the shorter GQA calls.
+static struct rotate_shape choose_shape(struct quantize_args *args, int vector, bool is_scalar,
+                                        int n_multiprocessors)
 {
     struct rotate_args *rotate = &args->rotate;
-    int n_multiprocessors = queue->n_multiprocessors;
-    int64_t n_heads = rotate->heads[0] + rotate->heads[1];
-    int64_t n_tokens = rotate->angles.rotary.n_tokens;
-    int units = rotate->rotating_units +
-                (int)ceil_div(rotate->rest_vectors, rotate_unit<T, kUnit>::kVectors);
-    int64_t vectors = ceil_div(args->nope[0].n_elements, kVecOf<T>) +
-                      ceil_div(args->nope[1].n_elements, kVecOf<T>);
-    int rows = rows_per_thread(n_tokens, units, n_heads, kRotateRows<kUnit>, n_multiprocessors);
-    args->tile_vectors = rows_per_thread(1, 1, vectors, kTileVectors, n_multiprocessors);
-    int64_t n_threads =
-        units * ceil_div(n_tokens * n_heads, rows) + ceil_div(vectors, args->tile_vectors);
-    int threads = block_threads(n_threads, n_multiprocessors);
-    struct rotate_shape shape = shape_heads(n_tokens, units, n_heads, rows, threads);
+    int64_t n_units =
+        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int64_t vectors =
+        ceil_div(args->nope[0].n_elements, vector) + ceil_div(args->nope[1].n_elements, vector);
+    bool is_many = rotate_rows(n_units + vectors, ROTATE_WAVES, n_multiprocessors) > 1;
+    int rows = is_many && !is_scalar && rotate->n_heads >= ROTATE_ROWS ? ROTATE_ROWS : 1;
+    args->tile_vectors = is_many ? kTileVectors : 1;
+    int64_t n_threads = ceil_div(n_units, rows) + ceil_div(vectors, args->tile_vectors);
+    int threads = is_many ? QUANTIZE_THREADS : block_threads(n_threads, n_multiprocessors);
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
     // few heads and tokens: the threads beyond them work on the streams only
     unsigned lanes = shape.block.x * shape.block.y;
     if (lanes * shape.block.z < ROTATE_MIN_THREADS)
@@ -159,74 +175,94 @@ static int64_t set_tiles(struct stream_args *stream, int64_t tile_vectors, int v
     return stream->n_tiles;
 }
 
+// Heads beyond a grid's height take more launches, which rotate only.
+static enum roped_status launch_shape(struct quantize_args *args, kernel_fn<quantize_args> *kernel,
+                                      const struct rotate_shape *shape, int64_t tile_columns,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
+        int64_t columns = shape->n_columns + (head == 0 ? tile_columns : 0);
+        args->rotate.first_head = (int32_t)head;
+        status = start(queue, kernel, shape->block, columns, shape->grid, *args, err);
+    }
+    return status;
+}
+
 template <typename T, int kUnit>
 static enum roped_status launch_units(struct quantize_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    constexpr int kRows = kRotateRows<kUnit>;
-    struct rotate_shape shape = choose_shape<T, kUnit>(args, queue);
+    int kind = angle_kind_of(&args->rotate.angles, rotate_unit<T, kUnit>::kPairs);
+    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    struct rotate_shape shape = choose_shape(args, kVecOf<T>, is_scalar, queue->n_multiprocessors);
     int64_t tile = (int64_t)shape.block.x * shape.block.y * shape.block.z * args->tile_vectors;
     int64_t n_tiles = set_tiles(&args->nope[0], tile, kVecOf<T>);
     n_tiles += set_tiles(&args->nope[1], tile, kVecOf<T>);
-    int64_t columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
-    kernel_fn<quantize_args> *kernel = rope_quantize_kernel<T, kUnit, kAnglesAny, kRows>;
-    args->rotate_columns = shape.n_columns;
+    int64_t tile_columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
+    kernel_fn<quantize_args> *kernel = rope_quantize_kernel<T, kUnit, kAnglesAny, 1>;
+    args->rotate_columns = (uint32_t)shape.n_columns;
     if constexpr (kUnit != kUnitScalar) {
-        int kind = angle_kind_of(&args->rotate.angles, rotate_unit<T, kUnit>::kPairs);
         if (kind == kAnglesTable)
-            kernel = rope_quantize_kernel<T, kUnit, kAnglesTable, kRows>;
+            kernel = shape.rows == 1 ? rope_quantize_kernel<T, kUnit, kAnglesTable, 1>
+                                     : rope_quantize_kernel<T, kUnit, kAnglesTable, ROTATE_ROWS>;
         else if (kind == kAnglesComputed)
-            kernel = rope_quantize_kernel<T, kUnit, kAnglesComputed, kRows>;
+            kernel = shape.rows == 1 ? rope_quantize_kernel<T, kUnit, kAnglesComputed, 1>
+                                     : rope_quantize_kernel<T, kUnit, kAnglesComputed, ROTATE_ROWS>;
     }
-    return start(queue, kernel, shape.block, shape.n_columns + columns, shape.grid, *args, err);
+    return launch_shape(args, kernel, &shape, tile_columns, queue, err);
 }
 
+// rest_units starts as a count of elements.
 template <typename T>
-static enum roped_status launch_type(struct quantize_args *args, struct roped_queue *queue,
-                                     struct roped_error *err)
+static enum roped_status launch_type(struct quantize_args *args, int64_t rope_dim,
+                                     struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
     const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, rotate->head_dim, rotate->rotary_offset, kVec) &&
+    bool has_vectors = can_use_vectors(rotary, rope_dim, rotate->rotary_offset, kVec) &&
                        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
                        is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
     args->nope_aligned = is_aligned(args->nope[0].from, 16) && is_aligned(args->nope[1].from, 16) &&
                          is_aligned(args->nope[0].to, kVec) && is_aligned(args->nope[1].to, kVec);
-    if (!has_vectors) {
-        rotate->rotating_units = (int32_t)rotary->n_pairs;
+    rotate->rotating_units = (int32_t)rotary->n_pairs;
+    if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
-    }
-    rotate->rest_vectors /= kVec;
-    if (rotary->style == ROPE_GPTJ) {
-        rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
+    rotate->rest_units /= kVec;
+    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
+    if (rotary->style == ROPE_GPTJ)
         return launch_units<T, kUnitGptj>(args, queue, err);
-    }
-    rotate->rotating_units = (int32_t)(rotary->n_pairs / kVec);
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
-// rest_vectors starts as a count of elements; launch_type knows the width of a vector.
 static struct quantize_args args_of(const struct roped_call *call)
 {
     const struct rope_quantize_plan *plan =
         reinterpret_cast<const struct rope_quantize_plan *>(call->plan);
+    const int64_t heads[2] = {plan->q_heads, plan->k_heads};
+    const struct roped_tensor *in = &call->in[ROPE_QUANTIZE_Q_ROPE];
+    const struct roped_tensor *out = &call->out[ROPE_QUANTIZE_Q_ROPE_OUT];
     struct quantize_args args = {};
-    args.rotate.angles = angle_args_of(call, &plan->rotary, ROPE_QUANTIZE_POSITIONS);
-    args.rotate.head_dim = (int32_t)plan->rope_dim;
-    args.rotate.rotary_offset = (int32_t)plan->rotary_offset;
-    args.rotate.rest_vectors = (int32_t)(plan->rope_dim - 2 * plan->rotary.n_pairs);
-    args.rotate.heads[0] = plan->q_heads;
-    args.rotate.heads[1] = plan->k_heads;
+    struct rotate_args *rotate = &args.rotate;
+    rotate->angles = angle_args_of(call, &plan->rotary, ROPE_QUANTIZE_POSITIONS);
+    set_rotate_tensors(rotate, in[0].data, in[1].data, heads, plan->rope_dim,
+                       roped_dtype_bytes(in->dtype));
+    rotate->rotary_offset = (int32_t)plan->rotary_offset;
+    rotate->rest_units = (int32_t)(plan->rope_dim - 2 * plan->rotary.n_pairs);
+    args.head_bytes = (int32_t)plan->rope_dim;
+    args.to[0] = static_cast<char *>(out[0].data);
+    args.to[1] = reinterpret_cast<char *>((uintptr_t)out[1].data -
+                                          (uintptr_t)heads[0] * (uintptr_t)args.head_bytes);
     args.scale[0] = plan->scale_q;
     args.scale[1] = plan->scale_k;
-    args.is_e5m2 = call->out[ROPE_QUANTIZE_Q_ROPE_OUT].dtype == ROPED_F8_E5M2;
+    args.is_e5m2 = out->dtype == ROPED_F8_E5M2;
     for (int i = 0; i < 2; i++) { // q, k
-        args.rotate.from[i] = call->in[ROPE_QUANTIZE_Q_ROPE + i].data;
-        args.to[i] = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_Q_ROPE_OUT + i].data);
+        args.token_bytes[i] = (uint32_t)(heads[i] * args.head_bytes);
         args.nope[i].from = call->in[ROPE_QUANTIZE_Q_NOPE + i].data;
         args.nope[i].to = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_Q_NOPE_OUT + i].data);
-        args.nope[i].n_elements = plan->rotary.n_tokens * args.rotate.heads[i] * plan->nope_dim;
+        args.nope[i].n_elements = plan->rotary.n_tokens * heads[i] * plan->nope_dim;
     }
     return args;
 }
@@ -237,11 +273,13 @@ extern "C" enum roped_status roped_cuda_rope_quantize(const struct roped_call *c
 {
     const struct rope_quantize_plan *plan =
         reinterpret_cast<const struct rope_quantize_plan *>(call->plan);
-    enum roped_status status = check_head_width("q_rope", plan->rope_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || plan->q_heads + plan->k_heads == 0)
+    int64_t n_heads = plan->q_heads + plan->k_heads;
+    enum roped_status status =
+        check_rotate_limits("q_rope", plan->rotary.n_tokens, n_heads, plan->rope_dim, err);
+    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
     struct quantize_args args = args_of(call);
     return with_float_type(call->in[ROPE_QUANTIZE_Q_ROPE].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, queue, err);
+        return launch_type<typename decltype(tag)::type>(&args, plan->rope_dim, queue, err);
     });
 }

@@ -5,6 +5,7 @@
 // One thread per (row, pair). Frequencies travel as kernel parameters: the caller's array has been
 // read when the launch returns, whatever kind of memory it is in, and nothing is allocated.
 #include "cuda/device/sincos.cuh"
+#include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
 
 constexpr int kTableThreads = 128;
@@ -30,6 +31,8 @@ template <typename F>
 __global__ void __launch_bounds__(kTableThreads)
     table_kernel(const __grid_constant__ struct table_args<F> args)
 {
+    let_next_start();
+    wait_for_previous();
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= args.n_rows)
         return;

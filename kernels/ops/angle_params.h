@@ -38,7 +38,7 @@
 
 /* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. */
 #define ROPED_ANGLE_INPUTS \
-    {"positions", "P", "...p n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; [3, n] for M-RoPE"}, \
+    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; [3, n] for M-RoPE"}, \
     {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
     {"offsets", "O", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
     {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \

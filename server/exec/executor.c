@@ -5,6 +5,7 @@
 #include "exec/executor.h"
 
 #include "exec/lane.h"
+#include "exec/places.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct driver {
 struct executor {
     struct lane_shared shared;
     struct memory_pool *memory;
+    struct regions *regions;
     struct exec_options options;
     int n_drivers;
     struct driver *driver;
@@ -257,6 +259,9 @@ enum roped_status exec_open(const struct roped_backend_api *api,
             tables_open(api, exec->shared.backend, options->table_budget_bytes,
                         options->table_bytes, &exec->shared.tables, err);
     if (!status)
+        status = regions_open(api, exec->shared.backend, options->region_bytes,
+                              &exec->regions, err);
+    if (!status)
         status = start_threads(exec, err);
     if (status) {
         exec_close(exec);
@@ -300,6 +305,7 @@ void exec_close(struct executor *exec)
     }
     if (exec->has_sweeper)
         pthread_join(exec->sweeper, NULL);
+    regions_close(exec->regions);
     tables_close(exec->shared.tables);
     memory_close(exec->memory);
     if (exec->shared.backend)
@@ -318,8 +324,7 @@ void exec_close(struct executor *exec)
 static struct driver *inline_lane(struct executor *exec,
                                   const struct exec_job *job)
 {
-    if (exec->first ||
-        (uint64_t)roped_call_bytes(&job->call) > exec->options.inline_bytes)
+    if (exec->first || places_bytes(job) > exec->options.inline_bytes)
         return NULL;
     for (int i = 0; i < exec->n_drivers; i++)
         if (exec->driver[i].state == LANE_IDLE)
@@ -409,6 +414,11 @@ struct memory_pool *exec_memory(struct executor *exec)
 struct tables *exec_tables(struct executor *exec)
 {
     return exec->shared.tables;
+}
+
+struct regions *exec_regions(struct executor *exec)
+{
+    return exec->regions;
 }
 
 const struct roped_backend_api *exec_backend(struct executor *exec)

@@ -17,6 +17,7 @@
 #define ROPED_EXEC_EXECUTOR_H
 
 #include "exec/memory.h"
+#include "exec/regions.h"
 #include "exec/tables.h"
 
 #include <roped/backend.h>
@@ -36,6 +37,7 @@ struct exec_options {
     uint64_t device_bytes;       /* device arenas of all lanes together */
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
+    uint64_t region_bytes;       /* resident regions, all */
     uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
     uint64_t mapped_bytes; /* smaller jobs use host memory in place */
 };
@@ -49,12 +51,39 @@ struct exec_timing {
     uint64_t d2h_ns;
 };
 
+enum exec_work {
+    EXEC_CALL,
+    EXEC_STORE, /* host memory into a region */
+    EXEC_LOAD,  /* a region into host memory */
+    EXEC_CLEAR, /* zeros into a region */
+    EXEC_TASK   /* a function of the caller's, which may take its time */
+};
+
+/* Where a tensor of a call is; region NULL: in host memory, at its data. */
+struct exec_place {
+    struct region *region; /* not owned */
+    uint64_t offset;
+};
+
+/* What EXEC_STORE, EXEC_LOAD and EXEC_CLEAR move: the region's first bytes. */
+struct exec_transfer {
+    struct region *region; /* not owned */
+    void *host;
+    uint64_t bytes;
+};
+
 struct exec_job {
     /* set by the caller; the call is resolved, in[] and out[] data point at
-     * host memory, out[] data may be at any byte address */
+     * host memory but for those in a region; out[] data may be at any byte
+     * address. places.h says which places are allowed. */
+    enum exec_work work;
     struct roped_call call;
+    struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
+    struct exec_transfer transfer;
+    enum roped_status (*task)(struct exec_job *job); /* fills job->error */
+    void *values;              /* places_value_bytes() of host memory */
     struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
-    bool is_pinned;            /* in[] and out[] are in pinned blocks */
+    bool is_pinned;            /* in[], out[], values: in pinned blocks */
     uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */
     void (*done)(struct exec_job *job);
     void *owner;                           /* for done */
@@ -112,6 +141,7 @@ bool exec_has_room(struct executor *exec);
 bool exec_is_healthy(struct executor *exec);
 struct memory_pool *exec_memory(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);
+struct regions *exec_regions(struct executor *exec);
 const struct roped_backend_api *exec_backend(struct executor *exec);
 void exec_device_info(struct executor *exec, struct roped_device_info *out);
 void exec_usage(struct executor *exec, struct exec_usage *out);

@@ -1,6 +1,6 @@
 /*
- * lane.c - the steps of one job: plan, table, place, upload, launch, download,
- * wait.
+ * lane.c - the steps of one job: regions, plan, table, place, upload, launch,
+ * download, wait.
  *
  * DESIGN. Arenas share one budget. Between jobs a lane keeps at most its equal
  * share of it, so that a call of up to one share finds memory on any lane
@@ -8,10 +8,13 @@
  */
 #include "exec/lane.h"
 
+#include "exec/places.h"
+
 #include <string.h>
 #include <time.h>
 
 enum { DEVICE_ALIGNMENT = 256, MAPPED_ALIGNMENT = 16 };
+enum { MAX_TENSORS = ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS };
 enum { MARK_START, MARK_UPLOADED, MARK_COMPUTED, MARK_DOWNLOADED };
 
 uint64_t lane_now_ns(void)
@@ -133,6 +136,65 @@ static enum roped_status need_arena(struct lane *lane, uint64_t bytes,
     return ROPED_OK;
 }
 
+/* ---------------------------------------------------------------- regions */
+
+static void point_at(struct roped_tensor *tensor,
+                     const struct exec_place *place)
+{
+    if (place->region)
+        tensor->data = region_data(place->region) + place->offset;
+}
+
+/* Points tensors that are in regions there; notes which need no copy. */
+static void use_regions(struct lane *lane, struct exec_job *job)
+{
+    lane->resident_in = lane->resident_out = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        const struct exec_place *place = &job->in[i];
+        point_at(&job->call.in[i], place);
+        if (place->region && region_is_device(place->region))
+            lane->resident_in |= 1u << i;
+    }
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        const struct exec_place *place = &job->out[i];
+        point_at(&job->call.out[i], place);
+        if (place->region && region_is_device(place->region))
+            lane->resident_out |= 1u << i;
+    }
+}
+
+/*
+ * Copies index values out of regions. The copy is what the plan checks and
+ * what the kernel gets: the region may change in between, and an unchecked
+ * index would let a kernel read and write anywhere.
+ */
+static enum roped_status read_index_values(struct lane *lane,
+                                           struct exec_job *job)
+{
+    const struct roped_backend_api *api = lane->shared->api;
+    unsigned char *memory = job->values;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
+        struct roped_tensor *tensor = &job->call.in[i];
+        if (!places_is_value(job, i))
+            continue;
+        size_t bytes = (size_t)roped_tensor_bytes(tensor);
+        if (lane->resident_in >> i & 1)
+            status = api->download(lane->queue, memory, tensor->data, bytes,
+                                   &job->error);
+        else if (bytes)
+            memcpy(memory, tensor->data, bytes);
+        tensor->data = memory;
+        lane->resident_in &= ~(1u << i);
+        memory += places_value_stride(tensor);
+    }
+    if (memory == job->values)
+        return status;
+    enum roped_status waited =
+        api->wait(lane->queue, status ? NULL : &job->error);
+    return status ? status : waited;
+}
+
 /* -------------------------------------------------------------- placement */
 
 static bool is_aligned(const struct roped_tensor *tensor, size_t alignment)
@@ -140,17 +202,56 @@ static bool is_aligned(const struct roped_tensor *tensor, size_t alignment)
     return (uintptr_t)tensor->data % alignment == 0;
 }
 
-static bool all_aligned(const struct roped_call *call, size_t alignment)
+/* Is an input on the device already? An output? An updated input that is not
+ * has no place of its own either: it becomes the memory of its output. */
+static bool is_placed(const struct lane *lane, const struct roped_call *call,
+                      int input)
 {
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        if (roped_tensor_given(&call->in[i]) &&
-            !is_aligned(&call->in[i], alignment))
-            return false;
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        if (roped_tensor_given(&call->out[i]) &&
-            !is_aligned(&call->out[i], alignment))
-            return false;
-    return true;
+    return lane->resident_in >> input & 1 ||
+           call->op->in[input].flags & ROPED_UPDATED;
+}
+
+static bool is_output_placed(const struct lane *lane, int output)
+{
+    return lane->resident_out >> output & 1;
+}
+
+/* Can the device use this host memory where it is? What is of the request
+ * itself is page-locked: the caller has asked. */
+static bool is_mappable(const struct roped_tensor *tensor,
+                        const struct exec_place *place)
+{
+    return is_aligned(tensor, MAPPED_ALIGNMENT) &&
+           (!place->region || region_is_pinned(place->region));
+}
+
+/* Bytes of the tensors that are not on the device; UINT64_MAX where one of
+ * them cannot be used where it is. */
+static uint64_t mappable_bytes(const struct lane *lane,
+                               const struct exec_job *job)
+{
+    const struct roped_call *call = &job->call;
+    uint64_t bytes = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        const struct roped_tensor *tensor = &call->in[i];
+        struct exec_place place = job->in[i];
+        if (!roped_tensor_given(tensor) || lane->resident_in >> i & 1)
+            continue;
+        if (places_is_value(job, i))
+            place.region = NULL; /* a copy of its values is what is used */
+        if (is_placed(lane, call, i) || !is_mappable(tensor, &place))
+            return UINT64_MAX;
+        bytes += (uint64_t)roped_tensor_bytes(tensor);
+    }
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        const struct roped_tensor *tensor = &call->out[i];
+        if (!roped_tensor_given(tensor) || is_output_placed(lane, i))
+            continue;
+        if (!is_mappable(tensor, &job->out[i]))
+            return UINT64_MAX;
+        bytes += (uint64_t)roped_tensor_bytes(tensor);
+    }
+    return bytes;
 }
 
 /*
@@ -163,16 +264,15 @@ static bool all_aligned(const struct roped_call *call, size_t alignment)
  *
  * so small page-locked calls are used where they are. A call that is larger,
  * misaligned, or outside page-locked memory goes through the arena. On the CPU
- * everything is in place unless it is misaligned for its element type.
+ * everything is in place unless it is misaligned for its element type. What is
+ * in a region of the device is there already, in either case.
  */
 static bool runs_in_place(const struct lane *lane, const struct exec_job *job)
 {
     if (lane->shared->api->is_host)
         return false; /* decided tensor by tensor */
     return job->is_pinned &&
-           (uint64_t)roped_call_bytes(&job->call) <=
-               lane->shared->mapped_bytes &&
-           all_aligned(&job->call, MAPPED_ALIGNMENT);
+           mappable_bytes(lane, job) <= lane->shared->mapped_bytes;
 }
 
 /* Does this tensor need a place of its own? */
@@ -191,36 +291,52 @@ static uint64_t place_bytes(const struct roped_tensor *tensor)
     return (bytes + DEVICE_ALIGNMENT - 1) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT;
 }
 
+/* The tensors that need a place; returns how many. */
+static int list_places(struct lane *lane,
+                       struct roped_tensor *list[MAX_TENSORS])
+{
+    struct roped_call *call = &lane->call;
+    int n = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        if (!is_placed(lane, call, i) && needs_place(lane, &call->in[i]))
+            list[n++] = &call->in[i];
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        if (!is_output_placed(lane, i) && needs_place(lane, &call->out[i]))
+            list[n++] = &call->out[i];
+    return n;
+}
+
 /* Replaces the pointers of tensors that need a place by places in the arena. */
 static enum roped_status place(struct lane *lane, size_t aux_bytes,
                                struct roped_error *err)
 {
-    struct roped_call *call = &lane->call;
-    bool is_host = lane->shared->api->is_host;
-    uint64_t total = is_host ? 0 : aux_bytes, at = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        if (needs_place(lane, &call->in[i]))
-            total += place_bytes(&call->in[i]);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        if (needs_place(lane, &call->out[i]))
-            total += place_bytes(&call->out[i]);
+    struct roped_tensor *list[MAX_TENSORS];
+    bool has_aux = !lane->shared->api->is_host && aux_bytes > 0;
+    uint64_t total = has_aux ? aux_bytes : 0, at = 0;
+    int n = list_places(lane, list);
+    for (int i = 0; i < n; i++)
+        total += place_bytes(list[i]);
     lane->has_copies = total > 0;
     enum roped_status status = need_arena(lane, total, err);
     if (status)
         return status;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        if (needs_place(lane, &call->in[i])) {
-            call->in[i].data = lane->arena + at;
-            at += place_bytes(&call->in[i]);
-        }
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        if (needs_place(lane, &call->out[i])) {
-            call->out[i].data = lane->arena + at;
-            at += place_bytes(&call->out[i]);
-        }
-    if (!is_host && aux_bytes)
-        call->aux = lane->arena + at;
+    for (int i = 0; i < n; i++) {
+        list[i]->data = lane->arena + at;
+        at += place_bytes(list[i]);
+    }
+    if (has_aux)
+        lane->call.aux = lane->arena + at;
     return ROPED_OK;
+}
+
+/* An updated input is the memory of its output, wherever that is now. */
+static void join_updated(struct roped_call *call)
+{
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        int output = roped_op_updates(call->op, i);
+        if (output >= 0 && roped_tensor_given(&call->in[i]))
+            call->in[i].data = call->out[output].data;
+    }
 }
 
 /* -------------------------------------------------------------------- run */
@@ -328,7 +444,12 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     if (status)
         return status;
     job->call.aux = aux_bytes ? lane->scratch : NULL;
-    status = roped_call_plan(&job->call, err);
+    use_regions(lane, job);
+    status = places_check_memory(job, err);
+    if (!status)
+        status = read_index_values(lane, job);
+    if (!status)
+        status = roped_call_plan(&job->call, err);
     if (!status && job->call.table.wanted)
         status = tables_use(lane->shared->tables, lane->queue, &job->call.table,
                             table, err);
@@ -339,7 +460,44 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     lane->has_copies = false;
     if (!runs_in_place(lane, job))
         status = place(lane, aux_bytes, err);
-    return status ? status : compute(lane, job, aux_bytes);
+    if (status)
+        return status;
+    join_updated(&lane->call);
+    status = compute(lane, job, aux_bytes);
+    return status ? status : places_check_memory(job, err);
+}
+
+static enum roped_status move_bytes(struct lane *lane, struct exec_job *job)
+{
+    const struct roped_backend_api *api = lane->shared->api;
+    const struct exec_transfer *transfer = &job->transfer;
+    unsigned char *data = region_data(transfer->region);
+    size_t bytes = (size_t)transfer->bytes;
+    switch (job->work) {
+    case EXEC_STORE:
+        return api->upload(lane->queue, data, transfer->host, bytes,
+                           &job->error);
+    case EXEC_LOAD:
+        return api->download(lane->queue, transfer->host, data, bytes,
+                             &job->error);
+    case EXEC_CLEAR:
+        return api->clear(lane->queue, data, bytes, &job->error);
+    case EXEC_CALL:
+    case EXEC_TASK:
+        break;
+    }
+    return roped_fail(&job->error, ROPED_INTERNAL, "no such work");
+}
+
+static enum roped_status transfer(struct lane *lane, struct exec_job *job)
+{
+    uint64_t start_ns = lane_now_ns();
+    enum roped_status status = move_bytes(lane, job);
+    enum roped_status waited =
+        lane->shared->api->wait(lane->queue, status ? NULL : &job->error);
+    uint64_t ns = lane_now_ns() - start_ns;
+    *(job->work == EXEC_LOAD ? &job->timing.d2h_ns : &job->timing.h2d_ns) = ns;
+    return status ? status : waited;
 }
 
 void lane_run(struct lane *lane, struct exec_job *job)
@@ -354,8 +512,12 @@ void lane_run(struct lane *lane, struct exec_job *job)
         job->status = roped_fail(&job->error, ROPED_DEADLINE,
                                  "the call waited %.3f s for a lane",
                                  (double)job->timing.queue_ns * 1e-9);
-    else
+    else if (job->work == EXEC_CALL)
         job->status = run_steps(lane, job, &table);
+    else if (job->work == EXEC_TASK)
+        job->status = job->task(job);
+    else
+        job->status = transfer(lane, job);
     if (job->status == ROPED_DEVICE)
         atomic_fetch_add(&lane->shared->device_errors, 1);
     tables_unuse(lane->shared->tables, table);

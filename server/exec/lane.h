@@ -31,8 +31,9 @@ struct lane {
     uint64_t arena_bytes;
     void *scratch; /* host memory that the device reaches: aux */
     size_t scratch_bytes;
-    struct roped_call call; /* the job's, with device pointers */
-    bool has_copies;        /* this job's: marks were set */
+    struct roped_call call;             /* the job's, with device pointers */
+    bool has_copies;                    /* this job's: marks were set */
+    uint32_t resident_in, resident_out; /* bit i: already on the device */
 };
 
 ROPED_MUST_CHECK enum roped_status lane_init(struct lane *lane,
@@ -43,7 +44,8 @@ void lane_fini(struct lane *lane);
 /* Frees the arena. The lane must be idle, or the calling thread's own. */
 void lane_release_arena(struct lane *lane);
 
-/* Runs a job to its end on the calling thread: fills status, error, timing. */
+/* Runs a job to its end on the calling thread: fills status, error, timing, and
+ * the data pointers of tensors in regions. */
 void lane_run(struct lane *lane, struct exec_job *job);
 
 /* CLOCK_MONOTONIC in nanoseconds. */

@@ -2,13 +2,16 @@
  * call.c - a request that is a call of an operator: from its header to a job,
  * from the finished job to its answer.
  */
+#include "exec/places.h"
+#include "http/call_regions.h"
 #include "http/daemon_internal.h"
+#include "http/job.h"
 #include "http/reply.h"
 #include "wire/safetensors.h"
 #include "wire/v1.h"
 
 #include <string.h>
-#include <sys/socket.h>
+#include <strings.h>
 
 enum { OUT_ALIGNMENT = 64, JSON_OUTPUT_ELEMENTS = 1 << 20 };
 
@@ -17,13 +20,23 @@ static bool is_v2(const struct request *request)
     return request->transport == METRICS_V2;
 }
 
+/* The operator, or the demo, of the path; NULL: there is none. */
+static const struct roped_op *find_op(const struct request *request)
+{
+    struct model model;
+    const char *name = request->match.capture;
+    if (!is_v2(request))
+        return roped_op_find(name);
+    return models_find(request->daemon->models, name, &model) ? model.op : NULL;
+}
+
 bool call_begin(struct request *request)
 {
     const struct route_match *match = &request->match;
     bool has_version = match->second[0] && strcmp(match->second, "1") != 0;
     request->transport =
         match->route->body == ROUTE_BODY_V2 ? METRICS_V2 : METRICS_V1;
-    request->op = roped_op_find(match->capture);
+    request->op = find_op(request);
     if (request->op && !has_version) {
         roped_call_init(&request->job.call, request->op);
         return true;
@@ -82,7 +95,19 @@ static enum roped_status set_param(struct request *request, const char *name,
 struct query {
     struct request *request;
     enum roped_status status;
+    struct region_refs regions;
 };
+
+static enum roped_status read_param(struct query *query, const char *name,
+                                    const char *value)
+{
+    struct request *request = query->request;
+    bool is_region;
+    enum roped_status status =
+        region_refs_read(&query->regions, request->op, name, value ? value : "",
+                         &is_region, &request->error);
+    return status || is_region ? status : set_param(request, name, value);
+}
 
 static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
                                 const char *key, size_t key_bytes,
@@ -96,35 +121,68 @@ static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
             roped_fail(&query->request->error, ROPED_INVALID,
                        "parameter '%.32s': NUL in its name or value", key);
     else
-        query->status = set_param(query->request, key, value);
+        query->status = read_param(query, key, value);
     return query->status ? MHD_NO : MHD_YES;
 }
 
 static enum roped_status decode_v1(struct request *request)
 {
-    struct query query = {request, ROPED_OK};
-    unsigned char *body = request->body.start + request->body_at;
+    struct query query;
+    query.request = request;
+    query.status = ROPED_OK;
+    query.regions.n = 0;
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND,
                                 read_argument, &query);
-    if (query.status)
-        return query.status;
-    return v1_read_request(&request->job.call, body, request->header_bytes,
-                           request->content_length,
-                           body + request->header_bytes, &request->error);
+    enum roped_status status = query.status;
+    unsigned char *body = request->body.start + request->body_at;
+    if (!status && request->content_length > 0) /* else all is in regions */
+        status = v1_read_request(&request->job.call, body,
+                                 request->header_bytes, request->content_length,
+                                 body + request->header_bytes, &request->error);
+    if (!status)
+        status = call_take_regions(request, &query.regions);
+    return status ? status : call_bind_regions(request, &query.regions);
+}
+
+/* A raw tensor without the header that says so is taken for JSON. */
+static enum roped_status hint_at_raw(struct request *request)
+{
+    struct roped_error *err = &request->error, was = *err;
+    const char *type = request_header(request, MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
+        strcasecmp(type, "application/octet-stream") != 0 ||
+        request_header(request, "Inference-Header-Content-Length"))
+        return was.status;
+    return roped_fail(err, was.status,
+                      "%.400s (a body without JSON needs "
+                      "'Inference-Header-Content-Length: 0')",
+                      was.text);
 }
 
 static enum roped_status decode_v2(struct request *request)
 {
     const char *json = (const char *)request->body.start + request->body_at;
+    struct roped_call *call = &request->job.call;
+    struct kserve_request *v2 = &request->v2;
+    uint64_t binary_bytes = request->content_length - request->header_bytes;
     unsigned char *binary =
         request->body.start + request->body_at + request->header_bytes;
-    enum roped_status status = kserve_read_request(
-        &request->job.call, json, request->header_bytes, binary,
-        request->content_length - request->header_bytes, &request->v2,
-        &request->error);
-    if (!status && request->v2.table[0])
-        status = use_table(request, request->v2.table);
-    return status;
+    if (request->is_raw)
+        return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
+    enum roped_status status =
+        kserve_read_request(call, json, request->header_bytes, binary,
+                            binary_bytes, v2, &request->error);
+    if (status)
+        return hint_at_raw(request);
+    if (v2->table[0])
+        status = use_table(request, v2->table);
+    return status ? status : call_take_regions(request, &v2->regions);
+}
+
+static bool is_sent(const struct request *request, int output)
+{
+    return roped_tensor_given(&request->job.call.out[output]) &&
+           !(request->kept >> output & 1);
 }
 
 /* Values as JSON are text, many times the size of what they say. */
@@ -134,7 +192,8 @@ static enum roped_status check_json_outputs(struct request *request)
     for (int i = 0; i < request->v2.n_outputs; i++) {
         int port = request->v2.output[i].port;
         int64_t n = roped_tensor_elements(&call->out[port]);
-        if (!request->v2.output[i].is_binary && n > JSON_OUTPUT_ELEMENTS)
+        if (!request->v2.output[i].is_binary && is_sent(request, port) &&
+            n > JSON_OUTPUT_ELEMENTS)
             return roped_fail(&request->error, ROPED_TOO_LARGE,
                               "output '%s': %lld elements, expected at most "
                               "%d as JSON: ask for it with binary_data",
@@ -150,6 +209,9 @@ enum roped_status call_decode(struct request *request)
         is_v2(request) ? decode_v2(request) : decode_v1(request);
     if (!status)
         status = roped_call_resolve(&request->job.call, &request->error);
+    if (!status)
+        status = call_check_regions(request);
+    request->kept = request->v2.kept = call_kept_outputs(request);
     if (!status && is_v2(request))
         status = kserve_check_outputs(&request->job.call, &request->v2,
                                       &request->error);
@@ -184,15 +246,16 @@ static enum roped_status write_header(struct request *request,
     const struct roped_call *call = &request->job.call;
     buffer_init_fixed(header, request->header, sizeof request->header);
     if (!is_v2(request))
-        return v1_write_response_header(header, call, request->fp8_as_u8,
-                                        offset, data_bytes, &request->error);
+        return v1_write_response_header(header, call, request->kept,
+                                        request->fp8_as_u8, offset, data_bytes,
+                                        &request->error);
     if (kserve_is_binary_answer(&request->v2))
         return kserve_write_response(header, call, &request->v2, offset,
                                      data_bytes, &request->error);
     *data_bytes = 0; /* values go into the JSON: aligned places of their own */
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
         offset[i] = *data_bytes;
-        if (roped_tensor_given(&call->out[i]))
+        if (is_sent(request, i))
             *data_bytes += ((uint64_t)roped_tensor_bytes(&call->out[i]) +
                             OUT_ALIGNMENT - 1) /
                            OUT_ALIGNMENT * OUT_ALIGNMENT;
@@ -212,7 +275,7 @@ static uint64_t place_unasked(struct request *request, uint64_t *offset,
         is_asked[request->v2.output[i].port] = true;
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
         const struct roped_tensor *out = &request->job.call.out[i];
-        if (is_asked[i] || !roped_tensor_given(out))
+        if (is_asked[i] || !is_sent(request, i))
             continue;
         at = (at + OUT_ALIGNMENT - 1) / OUT_ALIGNMENT * OUT_ALIGNMENT;
         offset[i] = at;
@@ -244,74 +307,69 @@ static enum roped_status place_answer(struct request *request)
         memcpy(request->out.start + pad, header.text, header.bytes);
     request->v2.binary_bytes = header.bytes; /* now: the answer's JSON */
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        if (roped_tensor_given(&call->out[i]))
+        if (is_sent(request, i))
             call->out[i].data =
                 request->out.start + pad + header.bytes + offset[i];
     return ROPED_OK;
 }
 
-/* Runs on a lane's thread, or on ours where the job ran inline. */
-static void job_done(struct exec_job *job)
+/* Index values in regions are read out when the job runs, into this. */
+static enum roped_status take_values(struct request *request)
 {
-    struct request *request = job->owner;
-    struct MHD_Connection *connection = request->connection;
-    int state = atomic_exchange(&request->state, REQUEST_FINISHED);
-    if (state == REQUEST_RUNNING) /* suspended: after this it is not ours */
-        MHD_resume_connection(connection);
-}
-
-/* Has the client hung up while its call waited? One that only closed its
- * sending side looks the same and is taken for gone. */
-static bool is_gone(struct exec_job *job)
-{
-    struct request *request = job->owner;
-    char byte;
-    return request->peer &&
-           recv(request->peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    uint64_t bytes = places_value_bytes(&request->job);
+    if (bytes == 0)
+        return ROPED_OK;
+    enum roped_status status =
+        memory_take(exec_memory(request->daemon->exec), (size_t)bytes,
+                    &request->values, &request->error);
+    request->job.values = request->values.start;
+    return status;
 }
 
 static enum roped_status prepare(struct request *request)
 {
+    enum roped_status status = ROPED_OK;
+    bool is_empty = request->content_length == 0;
     if (!request->is_decoded && is_v2(request))
         return roped_fail(&request->error, ROPED_INVALID,
                           "failed to parse the request JSON buffer: it is "
                           "empty at 0");
-    if (!request->is_decoded)
+    if (!request->is_decoded && !is_empty)
         return roped_fail(&request->error, ROPED_INVALID,
                           "body of %llu bytes ends before its header does",
                           (unsigned long long)request->received);
-    enum roped_status status =
-        is_v2(request) ? read_json_tensors(request) : ROPED_OK;
+    if (!request->is_decoded)
+        status = call_decode(request);
+    if (!status && is_v2(request))
+        status = read_json_tensors(request);
+    if (!status)
+        status = take_values(request);
     return status ? status : place_answer(request);
 }
+
+static bool is_pinned(const struct memory_block *block)
+{
+    return !block->start || block->is_pinned;
+}
+
+static void call_answer(struct request *request);
 
 void call_start(struct request *request)
 {
     struct exec_job *job = &request->job;
-    struct daemon *daemon = request->daemon;
     if (prepare(request)) {
         job->status = request->error.status;
         job->error = request->error;
         call_answer(request);
         return;
     }
-    job->done = job_done;
-    job->is_gone = is_gone;
-    job->owner = request;
-    job->is_pinned = request->body.is_pinned && request->out.is_pinned &&
-                     (!request->json.start || request->json.is_pinned);
-    job->deadline_ns = daemon_after_ns(daemon->config->queue_timeout_seconds);
-    if (exec_run_inline(daemon->exec, job)) {
-        call_answer(request);
-        return;
+    if (demo_is(request->op)) {
+        job->work = EXEC_TASK;
+        job->task = call_run_demo;
     }
-    /* suspend first, publish second: the other order loses the wake-up */
-    atomic_store(&request->state, REQUEST_RUNNING);
-    MHD_suspend_connection(request->connection);
-    if (exec_submit(daemon->exec, job, &job->error)) {
-        job->status = job->error.status;
-        job_done(job);
-    }
+    job->is_pinned = is_pinned(&request->body) && is_pinned(&request->out) &&
+                     is_pinned(&request->json) && is_pinned(&request->values);
+    job_run(request, call_answer);
 }
 
 /* ----------------------------------------------------------------- answer */
@@ -321,7 +379,7 @@ static void count(const struct request *request, enum roped_status status,
 {
     const struct exec_timing *timing = &request->job.timing;
     struct metrics_call call = {
-        .op = roped_op_index(request->op),
+        .op = models_index(request->daemon->models, request->op),
         .status = status,
         .transport = request->transport,
         .total_ns = daemon_now_ns() - request->started_ns,
@@ -358,7 +416,8 @@ static void answer_json(struct request *request)
     size_t json_bytes = buffer.bytes;
     for (int i = 0; i < request->v2.n_outputs; i++) {
         const struct roped_tensor *out = &call->out[request->v2.output[i].port];
-        if (request->v2.output[i].is_binary)
+        if (request->v2.output[i].is_binary &&
+            is_sent(request, request->v2.output[i].port))
             buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
     }
     count(request, ROPED_OK, buffer.bytes);
@@ -368,7 +427,7 @@ static void answer_json(struct request *request)
         reply_mixed(request, &buffer, json_bytes);
 }
 
-void call_answer(struct request *request)
+static void call_answer(struct request *request)
 {
     if (request->job.status) {
         count(request, request->job.status, 0);

@@ -243,7 +243,7 @@ static mhd_result handle_access(void *context,
     case REQUEST_FINISHED:
         break;
     }
-    call_answer(request);
+    request->answer(request);
     return request->has_answered ? MHD_YES : MHD_NO;
 }
 
@@ -435,6 +435,7 @@ enum roped_status daemon_start(const struct daemon_options *options,
     daemon->config = options->config;
     daemon->exec = options->exec;
     daemon->metrics = options->metrics;
+    daemon->models = options->models;
     daemon->version = options->version;
     daemon->listen_fd = -1;
     daemon->start_time_seconds = (uint64_t)time(NULL);

@@ -8,6 +8,7 @@
 #include "config.h"
 #include "exec/executor.h"
 #include "metrics.h"
+#include "wire/models.h"
 
 #include <stdint.h>
 
@@ -17,6 +18,7 @@ struct daemon_options {
     const struct config *config;
     struct executor *exec;
     struct metrics *metrics;
+    const struct models *models; /* outlive the daemon */
     const char *version;
 };
 

@@ -16,6 +16,7 @@ struct daemon {
     const struct config *config;
     struct executor *exec;
     struct metrics *metrics;
+    const struct models *models;
     const char *version;
     struct MHD_Daemon *mhd;
     int listen_fd; /* after quiesce: ours to close */

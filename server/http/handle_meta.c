@@ -4,28 +4,30 @@
 #include "http/daemon_internal.h"
 #include "http/handlers.h"
 #include "http/reply.h"
+#include "wire/kserve_settings.h"
 #include "wire/openapi.h"
 
 #include <string.h>
 
-/* The model of the path; NULL with the 404 that v2 clients match on queued. */
-static const struct roped_op *find_model(struct request *request)
+/* The model that the path names, with its version; false: there is none. */
+static bool model_of_path(const struct request *request, struct model *out)
+{
+    const char *version = request->match.second;
+    return (version[0] == '\0' || strcmp(version, "1") == 0) &&
+           models_find(request->daemon->models, request->match.capture, out);
+}
+
+bool find_model(struct request *request, struct model *out)
 {
     struct roped_error err;
-    const struct roped_op *op = roped_op_find(request->match.capture);
     const char *version = request->match.second;
-    if (op && (version[0] == '\0' || strcmp(version, "1") == 0))
-        return op;
-    if (op)
-        roped_fail(&err, ROPED_NOT_FOUND,
-                   "Request for unknown model: '%s' version %s is not found",
-                   op->name, version);
-    else
-        roped_fail(&err, ROPED_NOT_FOUND,
-                   "Request for unknown model: '%s' is not found",
-                   request->match.capture);
+    if (model_of_path(request, out))
+        return true;
+    roped_fail(&err, ROPED_NOT_FOUND,
+               "Request for unknown model: '%s'%s%s is not found",
+               request->match.capture, version[0] ? " version " : "", version);
     reply_status(request, &err);
-    return NULL;
+    return false;
 }
 
 static const char *backend_name(const struct request *request)
@@ -71,75 +73,91 @@ void handle_server(struct request *request)
     struct buffer buffer;
     buffer_init(&buffer);
     kserve_write_server(&buffer, request->daemon->config->server_name,
-                        request->daemon->version);
+                        request->daemon->version,
+                        request->daemon->config->allow_client_shm);
     reply_json(request, &buffer);
 }
 
 void handle_model(struct request *request)
 {
     struct buffer buffer;
-    const struct roped_op *op = find_model(request);
-    if (!op)
+    struct model model;
+    if (!find_model(request, &model))
         return;
     buffer_init(&buffer);
-    kserve_write_model(&buffer, op, backend_name(request));
+    kserve_write_model(&buffer, &model, backend_name(request));
     reply_json(request, &buffer);
 }
 
 void handle_model_ready(struct request *request)
 {
     struct buffer buffer;
-    const struct roped_op *op = find_model(request);
-    if (!op)
+    struct model model;
+    if (!find_model(request, &model))
         return;
     buffer_init(&buffer);
-    buffer_printf(&buffer, "{\"name\":\"%s\",\"ready\":true}", op->name);
+    buffer_printf(&buffer, "{\"name\":\"%s\",\"ready\":true}", model.name);
     reply_json(request, &buffer);
 }
 
 void handle_config(struct request *request)
 {
     struct buffer buffer;
-    const struct roped_op *op = find_model(request);
-    if (!op)
+    struct model model;
+    if (!find_model(request, &model))
         return;
     buffer_init(&buffer);
-    kserve_write_config(&buffer, op, backend_name(request));
-    reply_json(request, &buffer);
-}
-
-static void reply_statistics(struct request *request,
-                             const struct roped_op *const *ops, int n_ops)
-{
-    struct buffer buffer;
-    struct kserve_statistics statistics[ROPED_OP_COUNT];
-    for (int i = 0; i < n_ops; i++)
-        metrics_statistics(request->daemon->metrics, roped_op_index(ops[i]),
-                           &statistics[i]);
-    buffer_init(&buffer);
-    kserve_write_statistics(&buffer, ops, statistics, n_ops);
+    kserve_write_config(&buffer, &model, backend_name(request));
     reply_json(request, &buffer);
 }
 
 void handle_stats(struct request *request)
 {
-    const struct roped_op *op = find_model(request);
-    if (op)
-        reply_statistics(request, &op, 1);
+    struct roped_error err;
+    struct buffer buffer;
+    struct model model;
+    struct kserve_statistics statistics;
+    const struct daemon *daemon = request->daemon;
+    const char *name = model.name;
+    if (!model_of_path(request, &model)) {
+        roped_fail(&err, ROPED_NOT_FOUND,
+                   "requested model '%s' is not available",
+                   request->match.capture);
+        reply_status(request, &err);
+        return;
+    }
+    metrics_statistics(daemon->metrics, models_index(daemon->models, model.op),
+                       &statistics);
+    buffer_init(&buffer);
+    kserve_write_statistics(&buffer, &name, &statistics, 1);
+    reply_json(request, &buffer);
 }
 
 void handle_stats_all(struct request *request)
 {
-    const struct roped_op *ops[ROPED_OP_COUNT];
-    for (int i = 0; i < ROPED_OP_COUNT; i++)
-        ops[i] = roped_op_at(i);
-    reply_statistics(request, ops, ROPED_OP_COUNT);
+    struct buffer buffer;
+    struct kserve_statistics statistics[MODELS_MAX];
+    const char *names[MODELS_MAX];
+    const struct models *models = request->daemon->models;
+    for (int i = 0; i < models->n; i++) {
+        names[i] = models->op[i]->name;
+        metrics_statistics(request->daemon->metrics, i, &statistics[i]);
+    }
+    buffer_init(&buffer);
+    kserve_write_statistics(&buffer, names, statistics, models->n);
+    reply_json(request, &buffer);
 }
 
 void handle_index(struct request *request)
 {
+    struct roped_error err;
     struct buffer buffer;
+    if (kserve_check_index((const char *)request->body.start,
+                           (size_t)request->received, &err)) {
+        reply_status(request, &err);
+        return;
+    }
     buffer_init(&buffer);
-    kserve_write_index(&buffer);
+    kserve_write_index(&buffer, request->daemon->models);
     reply_json(request, &buffer);
 }

@@ -4,6 +4,7 @@
 #include "http/reply.h"
 
 #include "http/daemon_internal.h"
+#include "wire/deflate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,8 @@ static mhd_result queue(struct request *request, int code,
         add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (code == MHD_HTTP_UNSUPPORTED_MEDIA_TYPE)
+        add_header(response, MHD_HTTP_HEADER_ACCEPT_ENCODING, "gzip, deflate");
     if (code == MHD_HTTP_UNAUTHORIZED)
         add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (request->match.allow[0])
@@ -91,6 +94,56 @@ static mhd_result queue(struct request *request, int code,
     return result;
 }
 
+/* ------------------------------------------------------------- compression */
+
+enum { LEAST_DEFLATED = 1 << 10, MOST_DEFLATED = 64 << 20 };
+
+/* The same bytes compressed, where the operator and the client want that and
+ * it makes them fewer; NULL: send them as they are. */
+static struct MHD_Response *deflated(const struct request *request, int code,
+                                     const void *bytes, size_t n)
+{
+    size_t packed_n;
+    enum deflate_format format =
+        deflate_accepted(request_header(request, "Accept-Encoding"));
+    if (!request->daemon->config->compress_answers || code != MHD_HTTP_OK ||
+        format == DEFLATE_NONE || n < LEAST_DEFLATED || n > MOST_DEFLATED)
+        return NULL;
+    unsigned char *packed = deflate_bytes(format, bytes, n, &packed_n);
+    if (!packed)
+        return NULL;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer_with_free_callback(packed_n, packed,
+                                                           free);
+    if (!response) {
+        free(packed);
+        return NULL;
+    }
+    add_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING,
+               deflate_name(format));
+    add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING);
+    return response;
+}
+
+/* A response of the buffer's text, which it takes; NULL without memory. */
+static struct MHD_Response *response_of(const struct request *request, int code,
+                                        struct buffer *buffer)
+{
+    struct MHD_Response *response =
+        deflated(request, code, buffer->text, buffer->bytes);
+    if (response) {
+        buffer_fini(buffer);
+        return response;
+    }
+    response = MHD_create_response_from_buffer_with_free_callback(
+        buffer->bytes, buffer->text, free);
+    if (!response)
+        buffer_fini(buffer);
+    return response;
+}
+
+/* ---------------------------------------------------------------- documents */
+
 static mhd_result reply_no_memory(struct request *request,
                                   struct buffer *buffer)
 {
@@ -104,12 +157,8 @@ mhd_result reply_buffer(struct request *request, int code,
 {
     if (buffer->has_failed || !buffer->text)
         return reply_no_memory(request, buffer);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback(buffer->bytes,
-                                                           buffer->text, free);
-    if (!response)
-        buffer_fini(buffer);
-    return queue(request, code, content_type, response);
+    return queue(request, code, content_type,
+                 response_of(request, code, buffer));
 }
 
 static void add_json_length(struct MHD_Response *response, size_t json_bytes)
@@ -124,13 +173,9 @@ mhd_result reply_mixed(struct request *request, struct buffer *buffer,
 {
     if (buffer->has_failed || !buffer->text)
         return reply_no_memory(request, buffer);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback(buffer->bytes,
-                                                           buffer->text, free);
-    if (!response) {
-        buffer_fini(buffer);
+    struct MHD_Response *response = response_of(request, MHD_HTTP_OK, buffer);
+    if (!response)
         return MHD_NO;
-    }
     add_json_length(response, json_bytes);
     return queue(request, MHD_HTTP_OK, "application/octet-stream", response);
 }
@@ -138,6 +183,14 @@ mhd_result reply_mixed(struct request *request, struct buffer *buffer,
 mhd_result reply_json(struct request *request, struct buffer *buffer)
 {
     return reply_buffer(request, MHD_HTTP_OK, "application/json", buffer);
+}
+
+mhd_result reply_empty(struct request *request)
+{
+    static char nothing[] = "";
+    return queue(
+        request, MHD_HTTP_OK, "application/json",
+        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT));
 }
 
 mhd_result reply_error(struct request *request, int code, const char *text)
@@ -167,9 +220,28 @@ mhd_result reply_status(struct request *request, const struct roped_error *err)
 struct block_owner {
     struct memory_pool *pool;
     struct memory_block block;
+    const unsigned char *answer; /* in it */
+    size_t bytes;
 };
 _Static_assert(sizeof(struct block_owner) <= REPLY_BLOCK_TAIL,
                "a block's owner fits its tail");
+
+/* Clients that read Content-Length into an int end there and then when it is
+ * larger than one: such answers go out in chunks. */
+enum { CHUNK_BYTES = 1 << 20 };
+static const uint64_t most_with_length = INT32_MAX;
+
+/* MHD_ContentReaderCallback over the block's answer. */
+static ssize_t read_block(void *context, uint64_t at, char *out, size_t room)
+{
+    const struct block_owner *owner = context;
+    size_t left = owner->bytes - (size_t)at;
+    if (left == 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    size_t n = left < room ? left : room;
+    memcpy(out, owner->answer + at, n);
+    return (ssize_t)n;
+}
 
 static void give_block(void *context)
 {
@@ -177,20 +249,41 @@ static void give_block(void *context)
     memory_give(owner.pool, &owner.block);
 }
 
-mhd_result reply_block(struct request *request, const char *content_type,
-                       struct memory_block *block, size_t at, size_t bytes,
-                       size_t v2_header_bytes)
+/* A response of a part of the block. It takes the block, which is then empty,
+ * unless it has a copy; NULL without memory. */
+static struct MHD_Response *response_of_block(struct request *request,
+                                              struct memory_block *block,
+                                              size_t at, size_t bytes)
 {
+    struct MHD_Response *response =
+        deflated(request, MHD_HTTP_OK, block->start + at, bytes);
+    if (response)
+        return response;
     size_t tail = (block->bytes - REPLY_BLOCK_TAIL) / 64 * 64;
     struct block_owner *owner = (void *)(block->start + tail);
     owner->pool = exec_memory(request->daemon->exec);
     owner->block = *block;
+    owner->answer = block->start + at;
+    owner->bytes = bytes;
+    response =
+        bytes > most_with_length
+            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES,
+                                                read_block, owner, give_block)
+            : MHD_create_response_from_buffer_with_free_callback_cls(
+                  bytes, block->start + at, give_block, owner);
+    if (response)
+        memset(block, 0, sizeof *block);
+    return response;
+}
+
+mhd_result reply_block(struct request *request, const char *content_type,
+                       struct memory_block *block, size_t at, size_t bytes,
+                       size_t v2_header_bytes)
+{
     struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback_cls(
-            bytes, owner->block.start + at, give_block, owner);
+        response_of_block(request, block, at, bytes);
     if (!response)
         return MHD_NO; /* the request still owns the block */
-    memset(block, 0, sizeof *block);
     if (v2_header_bytes)
         add_json_length(response, v2_header_bytes);
     return queue(request, MHD_HTTP_OK, content_type, response);

@@ -24,9 +24,13 @@ mhd_result reply_buffer(struct request *request, int code,
 /* The same for JSON with code 200. */
 mhd_result reply_json(struct request *request, struct buffer *buffer);
 
+/* Code 200 without a body: v2's success of what has no result. */
+mhd_result reply_empty(struct request *request);
+
 /*
  * The answer of a call straight from a block: bytes at block->start + at.
- * The block is given back to the pool when the last byte is sent.
+ * The block is given back to the pool when the last byte is sent, or stays with
+ * the caller where its bytes were compressed into another.
  */
 mhd_result reply_block(struct request *request, const char *content_type,
                        struct memory_block *block, size_t at, size_t bytes,

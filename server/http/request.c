@@ -1,6 +1,6 @@
 /*
- * request.c - the life of a request up to its complete body: what the headers
- * decide, where the body goes, and how a refusal is made visible.
+ * request.c - the life of a request up to its handler: what the headers
+ * decide, and how a refusal is made visible. Where the body goes: body.c.
  *
  * A client that is refused while it still sends would often see a reset
  * connection instead of the answer. So a refusal without 'Expect:
@@ -10,8 +10,9 @@
 #include "http/request.h"
 
 #include "http/daemon_internal.h"
+#include "http/job.h"
 #include "http/reply.h"
-#include "wire/safetensors.h"
+#include "wire/inflate.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -20,8 +21,6 @@
 
 enum {
     JSON_BODY_BYTES = 1 << 20,
-    V2_JSON_BYTES = 4 << 20, /* its tree takes about 30 times as much */
-    DATA_ALIGNMENT = 64,
     DROP_BYTES = 1 << 30 /* more than this is not read only to be dropped */
 };
 
@@ -40,7 +39,9 @@ struct request *request_new(struct daemon *daemon,
     pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
-    memset(request, 0, offsetof(struct request, header));
+    memset(request, 0,
+           offsetof(struct request, v2) +
+               offsetof(struct kserve_request, regions));
     request->daemon = daemon;
     request->connection = connection;
     request->method = method;
@@ -54,10 +55,14 @@ void request_free(struct request *request)
 {
     struct daemon *daemon = request->daemon;
     struct memory_pool *pool = exec_memory(daemon->exec);
+    inflater_free(request->inflater);
     memory_give(pool, &request->body);
     memory_give(pool, &request->json);
+    memory_give(pool, &request->values);
     memory_give(pool, &request->out);
     tables_give(exec_tables(daemon->exec), request->job.table);
+    regions_give(exec_regions(daemon->exec), request->region);
+    job_release_regions(request);
     pthread_mutex_lock(&daemon->requests_lock);
     request->next = daemon->free_requests;
     daemon->free_requests = request;
@@ -101,8 +106,7 @@ static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
     return MHD_YES;
 }
 
-/* Digits alone, up to 2^63 - 1. */
-static bool parse_length(const char *text, uint64_t *out)
+bool request_parse_length(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
     if (!*text)
@@ -168,7 +172,7 @@ static bool check_framing(struct request *request)
     if (scan.n_lengths + scan.n_encodings > 1)
         return refuse(request, MHD_HTTP_BAD_REQUEST,
                       "more than one of Content-Length and Transfer-Encoding");
-    if (length && !parse_length(length, &request->content_length))
+    if (length && !request_parse_length(length, &request->content_length))
         return refuse(request, MHD_HTTP_BAD_REQUEST,
                       "Content-Length is no length");
     if (encoding && strcasecmp(encoding, "chunked") != 0)
@@ -190,19 +194,32 @@ static bool check_route(struct request *request)
     return refuse(request, MHD_HTTP_NOT_FOUND, "Not Found");
 }
 
+/* Identity, or what body.c inflates. */
+static bool check_encoding(struct request *request)
+{
+    const char *encoding = request_header(request, "Content-Encoding");
+    if (!encoding || strcasecmp(encoding, "identity") == 0)
+        return true;
+    request->is_compressed = inflater_knows(encoding);
+    return request->is_compressed ||
+           refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                  "Content-Encoding is not supported, expected gzip or "
+                  "deflate, or none");
+}
+
+/* How large may the body be, and is it, as far as its headers say? */
 static bool check_size(struct request *request, uint64_t limit,
                        const char *limit_name)
 {
-    const char *encoding = request_header(request, "Content-Encoding");
-    if (encoding && strcasecmp(encoding, "identity") != 0)
-        return refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                      "Content-Encoding is not supported: send the body as "
-                      "it is");
-    if (!request->has_length) {
-        /* a body that came all the same would be taken for a request */
-        request->must_close = !request->is_chunked;
-        return refuse(request, MHD_HTTP_LENGTH_REQUIRED,
-                      "a body with Content-Length is required");
+    const struct config *config = request->daemon->config;
+    if (!check_encoding(request))
+        return false;
+    request->is_open_ended = request->is_chunked || request->is_compressed;
+    request->body_limit = limit;
+    request->limit_name = limit_name;
+    if (request->is_compressed && config->max_inflated_bytes < limit) {
+        request->body_limit = config->max_inflated_bytes;
+        request->limit_name = "max_inflated_bytes";
     }
     if (request->content_length <= limit)
         return true;
@@ -211,40 +228,6 @@ static bool check_size(struct request *request, uint64_t limit,
                (unsigned long long)request->content_length,
                (unsigned long long)limit, limit_name);
     return refuse_status(request);
-}
-
-static bool read_v2_length(struct request *request)
-{
-    const char *text =
-        request_header(request, "Inference-Header-Content-Length");
-    uint64_t length = request->content_length;
-    if (text && !parse_length(text, &length)) {
-        roped_fail(&request->error, ROPED_INVALID,
-                   "Unable to parse Inference-Header-Content-Length, got: "
-                   "%.32s",
-                   text);
-        return refuse_status(request);
-    }
-    if (length > request->content_length || (text && length == 0)) {
-        roped_fail(&request->error, ROPED_INVALID,
-                   "inference header size should be in range (0, %llu), got: "
-                   "%llu",
-                   (unsigned long long)request->content_length,
-                   (unsigned long long)length);
-        return refuse_status(request);
-    }
-    if (length > V2_JSON_BYTES) {
-        roped_fail(&request->error, ROPED_TOO_LARGE,
-                   "JSON of %llu bytes exceeds the maximum allowed %d: send "
-                   "tensors as binary data behind it (binary_data_size)",
-                   (unsigned long long)length, V2_JSON_BYTES);
-        return refuse_status(request);
-    }
-    request->header_bytes = (size_t)length;
-    request->body_at =
-        (DATA_ALIGNMENT - request->header_bytes % DATA_ALIGNMENT) %
-        DATA_ALIGNMENT;
-    return true;
 }
 
 static bool check_room(struct request *request)
@@ -270,13 +253,17 @@ static bool admit_call(struct request *request)
         return refuse_status(request);
     if (!check_room(request))
         return false;
-    if (request->match.route->body == ROUTE_BODY_V2 && !read_v2_length(request))
+    return body_begin(request) ? refuse_status(request) : true;
+}
+
+static bool admit_tensor(struct request *request)
+{
+    struct daemon *daemon = request->daemon;
+    if (!check_size(request, daemon->config->max_body_bytes,
+                    "max_body_bytes") ||
+        !check_room(request))
         return false;
-    if (memory_take(exec_memory(daemon->exec),
-                    (size_t)request->content_length + DATA_ALIGNMENT,
-                    &request->body, &request->error))
-        return refuse_status(request);
-    return true;
+    return body_begin(request) ? refuse_status(request) : true;
 }
 
 static bool admit(struct request *request)
@@ -290,11 +277,9 @@ static bool admit(struct request *request)
     case ROUTE_BODY_JSON:
         if (!check_size(request, JSON_BODY_BYTES, "1 MiB for a document"))
             return false;
-        if (memory_take(exec_memory(request->daemon->exec),
-                        (size_t)request->content_length + 1, &request->body,
-                        &request->error))
-            return refuse_status(request);
-        return true;
+        return body_begin(request) ? refuse_status(request) : true;
+    case ROUTE_BODY_TENSOR:
+        return admit_tensor(request);
     case ROUTE_BODY_V1:
     case ROUTE_BODY_V2:
         return admit_call(request);
@@ -312,6 +297,11 @@ static void read_id(struct request *request)
         if (id[i] < 0x21 || id[i] > 0x7E)
             return;
     memcpy(request->id, id, length + 1);
+}
+
+static bool has_body(const struct request *request)
+{
+    return request->match.route->body != ROUTE_BODY_IGNORED;
 }
 
 /* Reads on for a while only so that the client sees the answer. A client that
@@ -352,58 +342,9 @@ mhd_result request_begin(struct request *request)
 
 /* ------------------------------------------------------------------- body */
 
-/* v1: once the length of the header is known, so is where the body goes. */
-static void place_v1_body(struct request *request)
-{
-    if (safetensors_header_bytes(request->prefix, request->content_length,
-                                 &request->header_bytes, &request->error)) {
-        (void)refuse_status(request);
-        return;
-    }
-    request->body_at =
-        (DATA_ALIGNMENT - request->header_bytes % DATA_ALIGNMENT) %
-        DATA_ALIGNMENT;
-    memcpy(request->body.start + request->body_at, request->prefix,
-           SAFETENSORS_PREFIX_BYTES);
-}
-
-/* Takes what is missing of the prefix; returns how many bytes that was. */
-static size_t receive_prefix(struct request *request, const char *data,
-                             size_t bytes)
-{
-    size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)request->received;
-    size_t n = bytes < missing ? bytes : missing;
-    memcpy(request->prefix + request->received, data, n);
-    request->received += n;
-    if (request->received == SAFETENSORS_PREFIX_BYTES)
-        place_v1_body(request);
-    return n;
-}
-
-static void store(struct request *request, const char *data, size_t bytes)
-{
-    /* MHD delivers no more than Content-Length; a block is that large */
-    memcpy(request->body.start + request->body_at + request->received, data,
-           bytes);
-    request->received += bytes;
-}
-
-/* The call is checked as soon as its header is complete. */
-static void decode_early(struct request *request)
-{
-    if (request->is_decoded || request->header_bytes == 0 ||
-        request->received < request->header_bytes)
-        return;
-    request->is_decoded = true;
-    if (call_decode(request))
-        (void)refuse_status(request);
-}
-
 mhd_result request_receive(struct request *request, const char *data,
                            size_t bytes)
 {
-    enum route_body body =
-        request->match.route ? request->match.route->body : ROUTE_BODY_IGNORED;
     if (request->first_byte_ns == 0)
         request->first_byte_ns = daemon_now_ns();
     if (request->refusal_code) { /* dropping, for a while */
@@ -413,23 +354,14 @@ mhd_result request_receive(struct request *request, const char *data,
                    ? MHD_YES
                    : MHD_NO;
     }
-    if (body == ROUTE_BODY_IGNORED) {
+    if (!has_body(request)) {
         request->received += bytes;
         return request->received <= JSON_BODY_BYTES ? MHD_YES : MHD_NO;
     }
-    if (request->received + bytes > request->content_length)
-        return MHD_NO; /* cannot happen with a Content-Length */
-    if (body == ROUTE_BODY_V1 && request->received < SAFETENSORS_PREFIX_BYTES) {
-        size_t n = receive_prefix(request, data, bytes);
-        data += n;
-        bytes -= n;
-    }
-    if (bytes && !request->refusal_code)
-        store(request, data, bytes);
-    if (body != ROUTE_BODY_JSON && !request->refusal_code)
-        decode_early(request);
-    if (request->refusal_code)
+    if (body_receive(request, data, bytes)) {
+        (void)refuse_status(request);
         start_dropping(request);
+    }
     return MHD_YES;
 }
 
@@ -439,6 +371,8 @@ mhd_result request_finish(struct request *request)
     if (request->first_byte_ns == 0)
         request->first_byte_ns = request->received_ns;
     daemon_set_deadline(request->daemon, request->peer, 0);
+    if (!request->refusal_code && has_body(request) && body_end(request))
+        (void)refuse_status(request);
     if (request->refusal_code)
         return answer_refusal(request);
     request->match.route->handler(request);

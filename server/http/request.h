@@ -53,10 +53,16 @@ struct request {
 
     /* the body */
     uint64_t started_ns, first_byte_ns, received_ns;
-    uint64_t content_length, received;
-    bool has_length, is_chunked;
-    unsigned char prefix[8]; /* v1: until its length field is complete */
-    size_t header_bytes;     /* v1: prefix + JSON; v2: JSON; 0: not known yet */
+    uint64_t content_length; /* of an open-ended body: known at its end */
+    uint64_t received;       /* of a compressed body: inflated */
+    bool has_length, is_chunked, is_compressed;
+    bool is_open_ended; /* chunked or compressed: its end says how long it is */
+    uint64_t body_limit;
+    const char *limit_name; /* for people */
+    struct inflater *inflater;
+    unsigned char prefix[8]; /* safetensors: until its length is complete */
+    size_t header_bytes;     /* prefix + JSON; v2: JSON; 0: not known yet */
+    bool is_raw;             /* v2: no JSON, the body is the one input */
     size_t body_at;          /* where in the block the body starts */
     bool is_decoded;
     struct memory_block body;
@@ -65,12 +71,18 @@ struct request {
     const struct roped_op *op;
     enum metrics_transport transport;
     struct exec_job job;
-    struct kserve_request v2;
     bool has_fp8, fp8_as_u8;
-    struct memory_block json, out;
+    struct memory_block json, values, out;
+    uint32_t kept; /* bit i: output i stays in a region */
     size_t answer_at, answer_bytes;
+    route_handler_fn *answer; /* once the job has ended */
 
-    struct request *next;              /* free list */
+    struct region *region; /* of /v1/regions: held until the answer */
+
+    struct request *next; /* free list */
+
+    /* what a new request does not clear starts in here */
+    struct kserve_request v2;
     char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
 };
 
@@ -95,6 +107,21 @@ mhd_result request_finish(struct request *request);
 /* Header value, or NULL. */
 const char *request_header(const struct request *request, const char *name);
 
+/* Digits alone, up to 2^63 - 1. */
+bool request_parse_length(const char *text, uint64_t *out);
+
+/* ---- body.c: where the pieces of a body go. Failures are in request->error */
+
+/* From the headers: takes memory. */
+enum roped_status body_begin(struct request *request);
+
+/* One piece. A call is decoded as soon as its header is there. */
+enum roped_status body_receive(struct request *request, const char *data,
+                               size_t bytes);
+
+/* That was all: now lengths are known that were not before. */
+enum roped_status body_end(struct request *request);
+
 /* ---- call.c: the part of a request that is a call of an operator */
 
 /* Finds the operator of the path; false with error set: unknown. */
@@ -106,8 +133,8 @@ enum roped_status call_decode(struct request *request);
 /* Handler of calls: the body is complete. Starts the job. */
 void call_start(struct request *request);
 
-/* The job is done: answers. */
-void call_answer(struct request *request);
+/* call_demo.c: a job's task that computes a call of a demo model. */
+enum roped_status call_run_demo(struct exec_job *job);
 
 /* Counts a call of a known operator that was refused before it ran. */
 void call_count_refusal(struct request *request);

@@ -21,11 +21,23 @@ static const struct route routes[] = {
     {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
     {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},
     {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete},
+    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions},
+    {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get},
+    {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put},
+    {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete},
     {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
     {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
     {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
     {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
-    {"POST",   "/v2/repository/index",           ROUTE_BODY_IGNORED, false, handle_index},
+    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index},
+    {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load},
+    {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload},
+    {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get},
+    {"POST",   "/v2/logging",                    ROUTE_BODY_JSON,    false, handle_log_post},
+    {"GET",    "/v2/trace/setting",              ROUTE_BODY_IGNORED, false, handle_trace_get},
+    {"POST",   "/v2/trace/setting",              ROUTE_BODY_JSON,    false, handle_trace_post},
+    {"GET",    "/v2/models/*/trace/setting",     ROUTE_BODY_IGNORED, false, handle_trace_get},
+    {"POST",   "/v2/models/*/trace/setting",     ROUTE_BODY_JSON,    false, handle_trace_post},
     {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model},
     {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready},
     {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config},
@@ -36,6 +48,16 @@ static const struct route routes[] = {
     {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},
     {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats},
     {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start},
+    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status},
+    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register},
+    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister},
+    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status},
+    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register},
+    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
+    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
 };
 /* clang-format on */
 
@@ -77,13 +99,16 @@ static bool matches(const char *pattern, const char *path,
 void route_find(const char *method, const char *path, struct route_match *out)
 {
     struct route_match candidate;
+    const char *first = NULL;
     size_t allowed = 0;
     memset(out, 0, sizeof *out);
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!matches(routes[i].path, path, &candidate))
-            continue;
+        if (!matches(routes[i].path, path, &candidate) ||
+            (first && strcmp(first, routes[i].path) != 0))
+            continue; /* what a literal path is, a pattern is not */
+        first = routes[i].path;
         if (strcmp(routes[i].method, method) == 0) {
             memcpy(out->capture, candidate.capture, sizeof out->capture);
             memcpy(out->second, candidate.second, sizeof out->second);

@@ -15,6 +15,7 @@ struct request;
 enum route_body {
     ROUTE_BODY_IGNORED, /* read and dropped */
     ROUTE_BODY_JSON,    /* small, kept whole */
+    ROUTE_BODY_TENSOR,  /* safetensors, or none at all */
     ROUTE_BODY_V1,      /* a call: safetensors */
     ROUTE_BODY_V2       /* a call: JSON and binary tensors */
 };

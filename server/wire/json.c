@@ -9,12 +9,14 @@
 #include "wire/utf8.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     MAX_DEPTH = 16,
+    MAX_V2_DEPTH = 100,    /* the protocol's own */
     MAX_NUMBER_BYTES = 63, /* what cJSON reads of a number */
     FEW_MEMBERS = 16       /* up to here comparing all pairs beats sorting */
 };
@@ -23,9 +25,13 @@ struct scan {
     const unsigned char *text;
     size_t bytes, at;
     int depth;
+    bool is_v2;        /* NaN and Infinity are numbers, more may be nested */
+    size_t n_nan;      /* of them */
     size_t odd_number; /* offset of the first that is not digits alone */
     const char *why;   /* first thing that is wrong */
 };
+
+static bool scan_word(struct scan *scan, const char *word);
 
 static bool refuse(struct scan *scan, const char *why)
 {
@@ -145,6 +151,16 @@ static bool scan_digits(struct scan *scan)
     return scan->at > start || refuse(scan, "invalid number");
 }
 
+/* NaN, Infinity or -Infinity behind its sign. */
+static bool scan_nan(struct scan *scan, bool is_negative)
+{
+    if (!scan->is_v2)
+        return refuse(scan, "NaN and Infinity are no JSON");
+    scan->n_nan++;
+    return scan_word(scan,
+                     is_negative || peek(scan) == 'I' ? "Infinity" : "NaN");
+}
+
 static bool scan_number(struct scan *scan)
 {
     size_t start = scan->at;
@@ -152,8 +168,7 @@ static bool scan_number(struct scan *scan)
     if (is_odd)
         scan->at++;
     if (peek(scan) == 'N' || peek(scan) == 'I')
-        return refuse(scan, "NaN and Infinity are no JSON, send such values "
-                            "as binary data");
+        return scan_nan(scan, is_odd);
     if (peek(scan) == '0')
         scan->at++;
     else if (!scan_digits(scan))
@@ -180,7 +195,6 @@ static bool scan_number(struct scan *scan)
            refuse(scan, "number of over 63 characters");
 }
 
-/* NaN and Infinity are for scan_number to refuse in its own words. */
 static bool starts_number(int c)
 {
     return c == '-' || (c >= '0' && c <= '9') || c == 'N' || c == 'I';
@@ -215,8 +229,10 @@ static bool scan_name(struct scan *scan)
 /* The members of an object or the items of an array, from its bracket on. */
 static bool scan_items(struct scan *scan, int close)
 {
-    if (++scan->depth > MAX_DEPTH)
-        return refuse(scan, "nested over 16 deep");
+    if (++scan->depth > (scan->is_v2 ? MAX_V2_DEPTH : MAX_DEPTH))
+        return refuse(scan, scan->is_v2 ? "JSON nesting depth exceeds maximum "
+                                          "allowed limit (100)"
+                                        : "nested over 16 deep");
     scan->at++;
     skip_space(scan);
     bool is_empty = peek(scan) == close;
@@ -326,36 +342,103 @@ static bool find_duplicate(const struct cJSON *node, const char **found)
     return true;
 }
 
+/* -------------------------------------------------------- NaN and Infinity */
+
+/*
+ * cJSON has no such numbers. In a copy of the text each becomes a string of
+ * the same length that starts with a byte no UTF-8 has, so that none of the
+ * client's strings is taken for one; in the tree it becomes a number again.
+ */
+enum { NAN_MARK = 0xFF, INFINITY_MARK = 0xFE, NEGATIVE_MARK = 0xFD };
+
+/* valueint of Infinity; cJSON leaves its largest and least int in a number
+ * that was too large for a double */
+enum { SPELLED_OUT = 0 };
+
+/* Over text that has been checked: a letter or '-' outside of strings. */
+static void mark_nans(char *text, size_t bytes)
+{
+    bool is_string = false;
+    for (size_t at = 0; at < bytes; at++) {
+        bool is_negative =
+            at + 1 < bytes && text[at] == '-' && text[at + 1] == 'I';
+        if (is_string && text[at] == '\\')
+            at++;
+        else if (text[at] == '"')
+            is_string = !is_string;
+        else if (!is_string &&
+                 (text[at] == 'N' || text[at] == 'I' || is_negative)) {
+            size_t length = text[at] == 'N' ? 3 : text[at] == 'I' ? 8 : 9;
+            int mark = text[at] == 'N'   ? NAN_MARK
+                       : text[at] == 'I' ? INFINITY_MARK
+                                         : NEGATIVE_MARK;
+            memset(text + at, ' ', length);
+            text[at] = text[at + length - 1] = '"';
+            text[at + 1] = (char)mark;
+            at += length - 1;
+        }
+    }
+}
+
+static void unmark_nans(struct cJSON *node)
+{
+    for (; node; node = node->next) {
+        unmark_nans(node->child);
+        int mark =
+            cJSON_IsString(node) ? (unsigned char)node->valuestring[0] : 0;
+        if (mark < NEGATIVE_MARK)
+            continue;
+        cJSON_free(node->valuestring);
+        node->valuestring = NULL;
+        node->type = cJSON_Number;
+        node->valueint = SPELLED_OUT;
+        node->valuedouble = mark == NAN_MARK        ? (double)NAN
+                            : mark == INFINITY_MARK ? (double)INFINITY
+                                                    : -(double)INFINITY;
+    }
+}
+
+/* The tree of text that has been checked; NULL without memory. */
+static struct cJSON *build_tree(const char *text, size_t bytes, bool has_nan)
+{
+    if (!has_nan)
+        return cJSON_ParseWithLength(text, bytes);
+    char *copy = malloc(bytes);
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, bytes);
+    mark_nans(copy, bytes);
+    struct cJSON *tree = cJSON_ParseWithLength(copy, bytes);
+    free(copy);
+    unmark_nans(tree);
+    return tree;
+}
+
 /* ---------------------------------------------------------------- parsing */
 
 static const char prefix[] = "failed to parse the request JSON buffer";
 
-enum roped_status json_parse_sizes(const char *text, size_t bytes,
-                                   struct cJSON **out, size_t *odd_number,
-                                   struct roped_error *err)
+/* scan: what to read, and whether it may hold NaN. */
+static enum roped_status parse(struct scan *scan, struct cJSON **out,
+                               struct roped_error *err)
 {
-    struct scan scan = {.text = (const unsigned char *)text,
-                        .bytes = bytes,
-                        .odd_number = JSON_NOWHERE};
-    const char *duplicate = NULL;
+    const char *duplicate = NULL, *text = (const char *)scan->text;
     *out = NULL;
-    if (bytes == 0)
+    scan->odd_number = JSON_NOWHERE;
+    if (scan->bytes == 0)
         return roped_fail(err, ROPED_INVALID, "%s: it is empty at 0", prefix);
-    if (!scan_value(&scan))
-        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix, scan.why,
-                          scan.at);
-    if (scan.at != bytes)
+    if (!scan_value(scan))
+        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix,
+                          scan->why, scan->at);
+    if (scan->at != scan->bytes)
         return roped_fail(err, ROPED_INVALID,
                           "%s: something follows the value at %zu", prefix,
-                          scan.at);
-    *odd_number = scan.odd_number;
-    struct cJSON *tree = cJSON_ParseWithLength(text, bytes);
+                          scan->at);
+    struct cJSON *tree = build_tree(text, scan->bytes, scan->n_nan > 0);
     if (!tree || !find_duplicate(tree, &duplicate)) {
         cJSON_Delete(tree);
         return roped_fail(err, ROPED_NO_MEMORY,
-                          "no memory for %zu bytes of "
-                          "JSON",
-                          bytes);
+                          "no memory for %zu bytes of JSON", scan->bytes);
     }
     if (duplicate) {
         roped_fail(err, ROPED_INVALID, "%s: duplicate name '%.64s'", prefix,
@@ -370,8 +453,26 @@ enum roped_status json_parse_sizes(const char *text, size_t bytes,
 enum roped_status json_parse(const char *text, size_t bytes, struct cJSON **out,
                              struct roped_error *err)
 {
-    size_t odd_number;
-    return json_parse_sizes(text, bytes, out, &odd_number, err);
+    struct scan scan = {.text = (const unsigned char *)text, .bytes = bytes};
+    return parse(&scan, out, err);
+}
+
+enum roped_status json_parse_v2(const char *text, size_t bytes,
+                                struct cJSON **out, struct roped_error *err)
+{
+    struct scan scan = {
+        .text = (const unsigned char *)text, .bytes = bytes, .is_v2 = true};
+    return parse(&scan, out, err);
+}
+
+enum roped_status json_parse_sizes(const char *text, size_t bytes,
+                                   struct cJSON **out, size_t *odd_number,
+                                   struct roped_error *err)
+{
+    struct scan scan = {.text = (const unsigned char *)text, .bytes = bytes};
+    enum roped_status status = parse(&scan, out, err);
+    *odd_number = scan.odd_number;
+    return status;
 }
 
 void json_free(struct cJSON *tree)
@@ -391,6 +492,14 @@ bool json_is_size(const struct cJSON *node, uint64_t *out)
         return false;
     *out = (uint64_t)node->valuedouble;
     return (double)*out == node->valuedouble;
+}
+
+bool json_is_number(const struct cJSON *node, double *out)
+{
+    if (!cJSON_IsNumber(node))
+        return false;
+    *out = node->valuedouble;
+    return !isinf(node->valuedouble) || node->valueint == SPELLED_OUT;
 }
 
 const char *json_text(const struct cJSON *node, char *text, size_t text_bytes)

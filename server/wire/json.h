@@ -30,10 +30,16 @@ ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
                                               struct cJSON **out,
                                               struct roped_error *err);
 
+/* The same for v2 inference: NaN, Infinity and -Infinity are numbers, as
+ * clients write them into JSON tensors, and nesting goes to 100. */
+ROPED_MUST_CHECK enum roped_status json_parse_v2(const char *text, size_t bytes,
+                                                 struct cJSON **out,
+                                                 struct roped_error *err);
+
 /*
- * The same for text whose numbers are sizes and offsets, where 2.0, 1e3 and -0
- * are mistakes that the tree no longer shows: *odd_number becomes the offset
- * of the first number that is not digits alone, or JSON_NOWHERE.
+ * Strict again, for text whose numbers are sizes and offsets, where 2.0, 1e3
+ * and -0 are mistakes that the tree no longer shows: *odd_number becomes the
+ * offset of the first number that is not digits alone, or JSON_NOWHERE.
  */
 ROPED_MUST_CHECK enum roped_status
 json_parse_sizes(const char *text, size_t bytes, struct cJSON **out,
@@ -45,6 +51,9 @@ const struct cJSON *json_member(const struct cJSON *object, const char *name);
 
 /* A number of 0 to 2^53 - 1 without a fraction. */
 bool json_is_size(const struct cJSON *node, uint64_t *out);
+
+/* A number that a double holds: not 1e999, but Infinity where it was taken. */
+bool json_is_number(const struct cJSON *node, double *out);
 
 /* What a node is, for messages: "-3", "'abc'", "an array". Returns text. */
 const char *json_text(const struct cJSON *node, char *text, size_t text_bytes);

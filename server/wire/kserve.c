@@ -1,14 +1,16 @@
 /*
  * kserve.c - v2 inference requests and answers.
  *
- * Of the protocol's request parameters, 'timeout' and 'priority' are accepted
- * and ignored; sequences, classification and shared memory are refused by
- * name; every other parameter is the operator's.
+ * Of the protocol's request parameters, 'timeout' is for the caller,
+ * 'priority' is accepted and ignored; sequences and classification are refused
+ * by name; every other parameter is the operator's.
  */
 #include "wire/kserve.h"
 
 #include "wire/json.h"
 #include "wire/kserve_data.h"
+#include "wire/kserve_region.h"
+#include "wire/kserve_tensor.h"
 #include "wire/param_json.h"
 
 #include <cjson/cJSON.h>
@@ -81,14 +83,30 @@ static enum roped_status read_table(const struct cJSON *node,
     return ROPED_OK;
 }
 
+/* 'timeout' or 'priority'. */
+static enum roped_status read_count(const struct cJSON *node, uint64_t *out,
+                                    struct roped_error *err)
+{
+    char found[64];
+    if (json_is_size(node, out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%s': %s, expected an integer of 0 or more",
+                      node->string, json_text(node, found, sizeof found));
+}
+
 static enum roped_status read_param(struct reading *reading,
                                     const struct cJSON *node,
                                     struct roped_error *err)
 {
     const char *name = node->string;
-    if (strcmp(name, "binary_data_output") == 0 ||
-        strcmp(name, "timeout") == 0 || strcmp(name, "priority") == 0)
-        return ROPED_OK;
+    uint64_t priority;
+    if (strcmp(name, "binary_data_output") == 0)
+        return ROPED_OK; /* read already: it is the default of the outputs */
+    if (strcmp(name, "timeout") == 0)
+        return read_count(node, &reading->out->timeout_us, err);
+    if (strcmp(name, "priority") == 0)
+        return read_count(node, &priority, err);
     if (strcmp(name, "table") == 0)
         return read_table(node, reading->out, err);
     if (strncmp(name, "sequence_", 9) == 0)
@@ -122,86 +140,6 @@ static enum roped_status read_params(struct reading *reading,
 }
 
 /* ----------------------------------------------------------------- inputs */
-
-static enum roped_status refuse_shared_memory(const struct cJSON *params,
-                                              struct roped_error *err)
-{
-    const struct cJSON *region = json_member(params, "shared_memory_region");
-    if (!region)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_NOT_FOUND,
-                      "Unable to find shared memory region: '%.64s'",
-                      cJSON_IsString(region) ? region->valuestring : "");
-}
-
-static enum roped_status read_shape(const struct cJSON *node, const char *name,
-                                    struct roped_tensor *tensor,
-                                    struct roped_error *err)
-{
-    char found[64];
-    const struct cJSON *dim;
-    if (!cJSON_IsArray(node))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'shape' of input '%s': %s, expected "
-                          "an array of dims",
-                          name, json_text(node, found, sizeof found));
-    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': rank %d, expected at most %d", name,
-                          cJSON_GetArraySize(node), ROPED_MAX_RANK);
-    cJSON_ArrayForEach(dim, node)
-    {
-        uint64_t size;
-        if (!json_is_size(dim, &size))
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': dim %d is %s, expected an integer "
-                              "of 0 or more",
-                              name, tensor->rank,
-                              json_text(dim, found, sizeof found));
-        tensor->dims[tensor->rank++] = (int64_t)size;
-    }
-    return ROPED_OK;
-}
-
-/* "FP32, FP16, BF16": the v2 names of a set. */
-static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
-{
-    size_t at = 0;
-    text[0] = '\0';
-    for (int i = ROPED_DTYPE_COUNT - 1; i > 0 && at < text_bytes; i--)
-        if (set & ROPED_SET(i))
-            at += (size_t)snprintf(text + at, text_bytes - at, "%s%s",
-                                   at ? ", " : "",
-                                   roped_dtype_v2_name((enum roped_dtype)i));
-    return text;
-}
-
-static enum roped_status read_datatype(const struct roped_call *call,
-                                       const struct cJSON *node, int port,
-                                       struct roped_tensor *tensor,
-                                       struct roped_error *err)
-{
-    char expected[96];
-    const char *name = call->op->in[port].name;
-    uint32_t types = roped_op_types(call->op, &call->op->in[port]);
-    if (!cJSON_IsString(node))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'datatype' of input '%s'", name);
-    tensor->dtype =
-        roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
-    if (!tensor->dtype)
-        return roped_fail(err, ROPED_INVALID,
-                          "invalid datatype for input %s: '%.32s', expected %s",
-                          name, node->valuestring,
-                          v2_names(types, expected, sizeof expected));
-    if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID,
-                          "inference input '%s' data-type is '%s', but model "
-                          "'%s' expects '%s'",
-                          name, node->valuestring, model_of(call),
-                          v2_names(types, expected, sizeof expected));
-    return ROPED_OK;
-}
 
 /* Checks the values; they are converted once there is memory for them. */
 static enum roped_status place_json(struct reading *reading,
@@ -256,7 +194,7 @@ static enum roped_status place_binary(struct reading *reading,
     return ROPED_OK;
 }
 
-/* Where an input's values are: exactly one of data and binary_data_size. */
+/* Where an input's values are: in exactly one of three places. */
 static enum roped_status place_input(struct reading *reading,
                                      const struct cJSON *node, int port,
                                      struct roped_tensor *tensor,
@@ -264,22 +202,23 @@ static enum roped_status place_input(struct reading *reading,
 {
     const char *name = reading->call->op->in[port].name;
     const struct cJSON *data = json_member(node, "data"), *params;
-    int64_t n_elements, n_bytes;
+    struct region_ref *ref = NULL;
     enum roped_status status = find_params(node, &params, err);
     if (!status)
-        status = refuse_shared_memory(params, err);
-    if (!status)
-        status = roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
+        status = kserve_read_region(reading->call->op, false, port, params,
+                                    &reading->out->regions, &ref, err);
     if (status)
         return status;
     const struct cJSON *size = json_member(params, "binary_data_size");
-    if (!size == !data)
+    if (!!size + !!data + !!ref != 1)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
                           "'data', 'binary_data_size' in 'parameters', "
                           "'shared_memory_region' in 'parameters'. But input "
                           "'%s' has %s",
-                          name, size ? "both" : "none");
+                          name, size || data ? "several" : "none");
+    if (ref)
+        return kserve_check_region_input(reading->call->op, tensor, ref, err);
     return data ? place_json(reading, data, port, tensor, err)
                 : place_binary(reading, size, port, tensor, err);
 }
@@ -304,10 +243,7 @@ static enum roped_status read_input(struct reading *reading,
                           "input '%s' already exists in request",
                           name->valuestring);
     enum roped_status status =
-        read_datatype(call, json_member(node, "datatype"), port, &tensor, err);
-    if (!status)
-        status = read_shape(json_member(node, "shape"), name->valuestring,
-                            &tensor, err);
+        kserve_read_tensor(call, port, node, &tensor, err);
     if (!status)
         status = place_input(reading, node, port, &tensor, err);
     if (!status)
@@ -376,9 +312,11 @@ static enum roped_status read_output(struct reading *reading,
             return roped_fail(err, ROPED_INVALID,
                               "output '%s' already exists in request",
                               name->valuestring);
+    struct region_ref *ref;
     enum roped_status status = find_params(node, &params, err);
     if (!status)
-        status = refuse_shared_memory(params, err);
+        status = kserve_read_region(call->op, true, port, params, &out->regions,
+                                    &ref, err);
     if (!status && json_member(params, "classification"))
         status = roped_fail(err, ROPED_INVALID,
                             "output '%s': classification is not supported",
@@ -467,8 +405,9 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
 {
     struct reading reading = {call, binary, binary_bytes, out};
     struct cJSON *tree;
-    memset(out, 0, sizeof *out);
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    memset(out, 0, offsetof(struct kserve_request, regions));
+    out->regions.n = 0;
+    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
     if (status)
         return status;
     status = read_tree(&reading, tree, err);
@@ -509,7 +448,7 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
                                            struct roped_error *err)
 {
     struct cJSON *tree;
-    enum roped_status status = json_parse(json, json_bytes, &tree, err);
+    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
     if (status)
         return status;
     status =
@@ -520,18 +459,23 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
 
 /* ---------------------------------------------------------------- answers */
 
+static bool is_kept(const struct kserve_request *request, int port)
+{
+    return request->kept >> port & 1;
+}
+
 enum roped_status kserve_check_outputs(const struct roped_call *call,
                                        struct kserve_request *request,
                                        struct roped_error *err)
 {
-    if (request->n_outputs == 0)
-        for (int i = 0; i < roped_op_outputs(call->op); i++) {
-            if (!roped_tensor_given(&call->out[i]))
-                continue;
-            request->output[request->n_outputs].port = i;
-            request->output[request->n_outputs++].is_binary =
-                request->binary_output;
-        }
+    bool is_default = request->n_outputs == 0;
+    for (int i = 0; i < roped_op_outputs(call->op) && is_default; i++) {
+        if (!roped_tensor_given(&call->out[i]))
+            continue;
+        request->output[request->n_outputs].port = i;
+        request->output[request->n_outputs++].is_binary =
+            request->binary_output;
+    }
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
         const char *name = call->op->out[port].name;
@@ -542,6 +486,15 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
                               "'%s': it needs input '%s'",
                               name, model_of(call),
                               call->op->out[port].requires_);
+        if (is_kept(request, port)) {
+            enum roped_status status =
+                is_default ? ROPED_OK
+                           : kserve_check_region_output(call, port,
+                                                        &request->regions, err);
+            if (status)
+                return status;
+            continue;
+        }
         if (!request->output[i].is_binary &&
             (dtype == ROPED_F16 || dtype == ROPED_BF16))
             return roped_fail(err, ROPED_INVALID,
@@ -556,7 +509,8 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
 bool kserve_is_binary_answer(const struct kserve_request *request)
 {
     for (int i = 0; i < request->n_outputs; i++)
-        if (!request->output[i].is_binary)
+        if (!request->output[i].is_binary &&
+            !is_kept(request, request->output[i].port))
             return false;
     return true;
 }
@@ -566,8 +520,10 @@ static bool is_fp8(enum roped_dtype dtype)
     return ROPED_SET(dtype) & ROPED_FP8S;
 }
 
+/* An output that is in a region has neither data nor parameters. */
 static void write_output(struct buffer *buffer, const struct roped_call *call,
-                         int port, bool is_binary, uint64_t bytes)
+                         const struct kserve_request *request, int port,
+                         bool is_binary)
 {
     const struct roped_tensor *tensor = &call->out[port];
     buffer_text(buffer, "{\"name\":");
@@ -576,12 +532,16 @@ static void write_output(struct buffer *buffer, const struct roped_call *call,
     buffer_text(buffer, roped_dtype_v2_name(tensor->dtype));
     buffer_text(buffer, "\",\"shape\":");
     buffer_dims(buffer, tensor->dims, tensor->rank);
+    if (is_kept(request, port)) {
+        buffer_text(buffer, "}");
+        return;
+    }
     if (!is_binary) {
         buffer_text(buffer, ",\"data\":");
         kserve_write_values(buffer, tensor);
     } else {
         buffer_text(buffer, ",\"parameters\":{\"binary_data_size\":");
-        buffer_unsigned(buffer, bytes);
+        buffer_unsigned(buffer, (uint64_t)roped_tensor_bytes(tensor));
         if (is_fp8(tensor->dtype))
             buffer_printf(buffer, ",\"content_datatype\":\"%s\"",
                           roped_dtype_name(tensor->dtype));
@@ -629,11 +589,12 @@ enum roped_status kserve_write_response(struct buffer *buffer,
     buffer_text(buffer, ",\"outputs\":[");
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
-        uint64_t bytes = (uint64_t)roped_tensor_bytes(&call->out[port]);
+        bool is_binary =
+            request->output[i].is_binary && !is_kept(request, port);
         offset[port] = at;
         buffer_text(buffer, i ? "," : "");
-        write_output(buffer, call, port, request->output[i].is_binary, bytes);
-        at += request->output[i].is_binary ? bytes : 0;
+        write_output(buffer, call, request, port, is_binary);
+        at += is_binary ? (uint64_t)roped_tensor_bytes(&call->out[port]) : 0;
     }
     buffer_text(buffer, "]}");
     *binary_bytes = at;

@@ -3,15 +3,16 @@
  * the bytes of the binary tensors in array order, packed, at any offset.
  * Phrases of errors are those that existing clients match on.
  *
- * Request parameters are the operator's, but for binary_data_output and table,
- * which end up in struct kserve_request; timeout and priority, which are
- * accepted and ignored: every call has the server's own queue timeout; and
- * sequence_* and triton_*, which are refused.
+ * Request parameters are the operator's, but for binary_data_output, table and
+ * timeout, which end up in struct kserve_request; priority, which is accepted
+ * and ignored: calls run in the order they came; and sequence_* and triton_*,
+ * which are refused.
  */
 #ifndef ROPED_WIRE_KSERVE_H
 #define ROPED_WIRE_KSERVE_H
 
 #include "wire/buffer.h"
+#include "wire/region_refs.h"
 
 #include <roped/op.h>
 
@@ -22,26 +23,41 @@ enum { KSERVE_ID_BYTES = 128 };
 struct kserve_request {
     char id[KSERVE_ID_BYTES];     /* "" : absent */
     char table[ROPED_NAME_BYTES]; /* request parameter 'table', or "" */
+    uint64_t timeout_us;          /* longest wait for a lane; 0: the server's */
     bool binary_output;           /* binary_data_output of the request */
     int n_outputs;                /* 0: all, in the operator's order */
     struct {
         int port; /* output index of the operator */
         bool is_binary;
     } output[ROPED_MAX_OUTPUTS];
+    uint32_t kept; /* bit i: output i stays in a region and is not sent */
     uint64_t binary_bytes;          /* used after the JSON */
     uint64_t json_tensor_bytes;     /* memory that JSON tensors ask for */
     bool in_json[ROPED_MAX_INPUTS]; /* this input's values are in the JSON */
+    struct region_refs regions;     /* tensors in regions; the last member */
 };
 
 /*
  * Reads the JSON part: sets parameters, binds inputs (call->in[].data of
  * binary inputs point at binary + their offset), and notes what is wanted
- * back. binary_bytes is what follows the JSON in the body. Does not resolve.
+ * back and what is in regions. binary_bytes is what follows the JSON in the
+ * body. Does not resolve.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_request(struct roped_call *call, const char *json,
                     size_t json_bytes, void *binary, uint64_t binary_bytes,
                     struct kserve_request *out, struct roped_error *err);
+
+/*
+ * The same for a request without JSON ("raw binary"): the body is the one
+ * input that the operator needs, of the datatype and shape of its metadata,
+ * with at most one variable dim, which follows from bytes. Every output comes
+ * back binary.
+ */
+ROPED_MUST_CHECK enum roped_status kserve_read_raw(struct roped_call *call,
+                                                   void *data, uint64_t bytes,
+                                                   struct kserve_request *out,
+                                                   struct roped_error *err);
 
 /*
  * Converts the values of JSON tensors, all of which have been checked, into
@@ -55,15 +71,16 @@ kserve_read_json_tensors(struct roped_call *call, const char *json,
                          struct roped_error *err);
 
 /*
- * After resolve: do the requested outputs exist in this call? Fills
- * request->output with the default where the client named none.
+ * After resolve: do the requested outputs exist in this call, and fit the
+ * bytes given for them? Fills request->output with the default where the
+ * client named none. The caller has set request->kept.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_check_outputs(const struct roped_call *call,
                      struct kserve_request *request, struct roped_error *err);
 
-/* True where every wanted output is binary: the JSON can be written before
- * the results exist. */
+/* True where every wanted output is binary or in a region: the JSON can be
+ * written before the results exist. */
 bool kserve_is_binary_answer(const struct kserve_request *request);
 
 /*

@@ -46,8 +46,8 @@ static bool store_number(enum roped_dtype dtype, double value, void *at)
     double least, most;
     if (dtype == ROPED_F32 || dtype == ROPED_F64) {
         bool is_single = dtype == ROPED_F32;
-        /* what rounds to a float of more than FLT_MAX does not fit */
-        if (!(fabs(value) < (is_single ? 0x1.ffffffp127 : INFINITY)))
+        /* a number that rounds to more than FLT_MAX does not fit */
+        if (is_single && isfinite(value) && fabs(value) >= 0x1.ffffffp127)
             return false;
         float narrow = (float)(is_single ? value : 0);
         if (at)
@@ -78,6 +78,7 @@ static enum roped_status read_value(struct reading *reading,
     char found[64];
     enum roped_dtype dtype = reading->tensor->dtype;
     unsigned char *at = reading->tensor->data;
+    double value;
     if (reading->n == reading->n_elements)
         return roped_fail(err, ROPED_INVALID,
                           "Shape does not match true shape of 'data' field of "
@@ -85,7 +86,7 @@ static enum roped_status read_value(struct reading *reading,
                           reading->name, (long long)reading->n_elements);
     if (at)
         at += (size_t)reading->n * roped_dtype_bytes(dtype);
-    if (!cJSON_IsNumber(item) || !store_number(dtype, item->valuedouble, at))
+    if (!json_is_number(item, &value) || !store_number(dtype, value, at))
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': value %s at index %lld, expected a "
                           "number of type %s",

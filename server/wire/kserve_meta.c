@@ -14,7 +14,7 @@
 #include <string.h>
 
 void kserve_write_server(struct buffer *buffer, const char *server_name,
-                         const char *version)
+                         const char *version, bool has_shared_memory)
 {
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, server_name);
@@ -23,7 +23,10 @@ void kserve_write_server(struct buffer *buffer, const char *server_name,
     buffer_text(buffer,
                 ",\"extensions\":[\"binary_tensor_data\",\"parameters\","
                 "\"statistics\",\"model_configuration\",\"model_repository\","
-                "\"roped_safetensors\"]}");
+                "\"logging\",\"roped_safetensors\"");
+    if (has_shared_memory)
+        buffer_text(buffer, ",\"system_shared_memory\",\"cuda_shared_memory\"");
+    buffer_text(buffer, "]}");
 }
 
 static enum roped_dtype widest(uint32_t set)
@@ -36,8 +39,7 @@ static enum roped_dtype widest(uint32_t set)
     return best;
 }
 
-/* The one type that metadata states of a port. */
-static enum roped_dtype stated_type(const struct roped_op *op,
+enum roped_dtype kserve_stated_type(const struct roped_op *op,
                                     const struct roped_port *port)
 {
     struct roped_call defaults;
@@ -55,14 +57,15 @@ static enum roped_dtype stated_type(const struct roped_op *op,
 }
 
 /* [-1, -1, 128]: a pack is one variable dim of the first form */
-static void write_dims(struct buffer *buffer, const struct roped_port *port)
+static void write_dims(struct buffer *buffer, const struct roped_port *port,
+                       int first)
 {
     struct roped_shape_pattern pattern;
     if (roped_port_pattern(port, 0, &pattern, NULL))
         pattern.count = 0;
     buffer_text(buffer, "[");
-    for (int i = 0; i < pattern.count; i++)
-        buffer_printf(buffer, "%s%lld", i ? "," : "",
+    for (int i = first; i < pattern.count; i++)
+        buffer_printf(buffer, "%s%lld", i > first ? "," : "",
                       pattern.dim[i].name[0] ? -1LL
                                              : (long long)pattern.dim[i].size);
     buffer_text(buffer, "]");
@@ -87,14 +90,15 @@ static void write_names(struct buffer *buffer, uint32_t set,
 }
 
 static void write_tensor(struct buffer *buffer, const struct roped_op *op,
-                         const struct roped_port *port)
+                         const struct roped_port *port, bool is_input)
 {
+    (void)is_input;
     uint32_t set = roped_op_types(op, port);
-    enum roped_dtype stated = stated_type(op, port);
+    enum roped_dtype stated = kserve_stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", port->name,
                   roped_dtype_v2_name(stated));
-    write_dims(buffer, port);
+    write_dims(buffer, port, 0);
     buffer_text(buffer, ",\"parameters\":{\"datatypes\":");
     write_names(buffer, set, roped_dtype_v2_name);
     buffer_text(buffer, ",\"shape\":");
@@ -108,22 +112,37 @@ static void write_tensor(struct buffer *buffer, const struct roped_op *op,
     buffer_text(buffer, "}}");
 }
 
-void kserve_write_model(struct buffer *buffer, const struct roped_op *op,
+/* Writes one tensor of an operator. */
+typedef void tensor_fn(struct buffer *buffer, const struct roped_op *op,
+                       const struct roped_port *port, bool is_input);
+
+/* The model's tensors, separated by commas. */
+static void write_tensors(struct buffer *buffer, const struct model *model,
+                          bool is_input, tensor_fn *write)
+{
+    const struct roped_op *op = model->op;
+    int n = is_input ? roped_op_inputs(op) : roped_op_outputs(op);
+    bool has_any = false;
+    for (int i = 0; i < n; i++) {
+        if (!(is_input ? model_has_input(model, i)
+                       : model_has_output(model, i)))
+            continue;
+        buffer_text(buffer, has_any ? "," : "");
+        write(buffer, op, is_input ? &op->in[i] : &op->out[i], is_input);
+        has_any = true;
+    }
+}
+
+void kserve_write_model(struct buffer *buffer, const struct model *model,
                         const char *backend)
 {
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":"
                   "\"roped_%s\",\"inputs\":[",
-                  op->name, backend);
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_tensor(buffer, op, &op->in[i]);
-    }
+                  model->name, backend);
+    write_tensors(buffer, model, true, write_tensor);
     buffer_text(buffer, "],\"outputs\":[");
-    for (int i = 0; i < roped_op_outputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_tensor(buffer, op, &op->out[i]);
-    }
+    write_tensors(buffer, model, false, write_tensor);
     buffer_text(buffer, "]}");
 }
 
@@ -131,11 +150,12 @@ static void write_config_tensor(struct buffer *buffer,
                                 const struct roped_op *op,
                                 const struct roped_port *port, bool is_input)
 {
-    enum roped_dtype dtype = stated_type(op, port);
+    enum roped_dtype dtype = kserve_stated_type(op, port);
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"data_type\":\"%s\",\"dims\":", port->name,
                   roped_dtype_config_name(dtype));
-    write_dims(buffer, port);
+    /* a batch is not among the dims of a config */
+    write_dims(buffer, port, demo_max_batch(op) > 0);
     if (ROPED_SET(dtype) & ROPED_FP8S)
         buffer_printf(buffer, ",\"parameters\":{\"content_datatype\":\"%s\"}",
                       roped_dtype_name(dtype));
@@ -145,33 +165,27 @@ static void write_config_tensor(struct buffer *buffer,
     buffer_text(buffer, "}");
 }
 
-void kserve_write_config(struct buffer *buffer, const struct roped_op *op,
+void kserve_write_config(struct buffer *buffer, const struct model *model,
                          const char *backend)
 {
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"platform\":\"roped_%s\",\"backend\":"
-                  "\"roped\",\"max_batch_size\":0,\"input\":[",
-                  op->name, backend);
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_config_tensor(buffer, op, &op->in[i], true);
-    }
+                  "\"roped\",\"max_batch_size\":%d,\"input\":[",
+                  model->name, backend, demo_max_batch(model->op));
+    write_tensors(buffer, model, true, write_config_tensor);
     buffer_text(buffer, "],\"output\":[");
-    for (int i = 0; i < roped_op_outputs(op); i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_config_tensor(buffer, op, &op->out[i], false);
-    }
+    write_tensors(buffer, model, false, write_config_tensor);
     buffer_text(buffer, "]}");
 }
 
-void kserve_write_index(struct buffer *buffer)
+void kserve_write_index(struct buffer *buffer, const struct models *models)
 {
     buffer_text(buffer, "[");
-    for (int i = 0; i < roped_op_count(); i++)
+    for (int i = 0; i < models->n; i++)
         buffer_printf(buffer,
                       "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":"
                       "\"READY\",\"reason\":\"\"}",
-                      i ? "," : "", roped_op_at(i)->name);
+                      i ? "," : "", models->op[i]->name);
     buffer_text(buffer, "]");
 }
 
@@ -196,15 +210,14 @@ static void write_compute(struct buffer *buffer,
                    s->compute_output_ns);
 }
 
-static void write_model_statistics(struct buffer *buffer,
-                                   const struct roped_op *op,
+static void write_model_statistics(struct buffer *buffer, const char *name,
                                    const struct kserve_statistics *s)
 {
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"version\":\"1\",\"last_inference\":%llu,"
                   "\"inference_count\":%llu,\"execution_count\":%llu,"
                   "\"inference_stats\":{",
-                  op->name, (unsigned long long)s->last_inference_ms,
+                  name, (unsigned long long)s->last_inference_ms,
                   (unsigned long long)s->success_count,
                   (unsigned long long)s->execution_count);
     write_duration(buffer, "success", s->success_count, s->success_ns);
@@ -224,15 +237,13 @@ static void write_model_statistics(struct buffer *buffer,
     buffer_text(buffer, "}],\"memory_usage\":[]}");
 }
 
-void kserve_write_statistics(struct buffer *buffer,
-                             const struct roped_op *const *ops,
-                             const struct kserve_statistics *statistics,
-                             int n_ops)
+void kserve_write_statistics(struct buffer *buffer, const char *const *names,
+                             const struct kserve_statistics *statistics, int n)
 {
     buffer_text(buffer, "{\"model_stats\":[");
-    for (int i = 0; i < n_ops; i++) {
+    for (int i = 0; i < n; i++) {
         buffer_text(buffer, i ? "," : "");
-        write_model_statistics(buffer, ops[i], &statistics[i]);
+        write_model_statistics(buffer, names[i], &statistics[i]);
     }
     buffer_text(buffer, "]}");
 }
@@ -272,6 +283,10 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
         buffer_printf(buffer, ",\"below\":\"%s\"", port->below);
     if (port->requires_)
         buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
+    if (port->in_place)
+        buffer_printf(buffer, ",\"in_place\":\"%s\"", port->in_place);
+    if (port->flags & ROPED_UPDATED)
+        buffer_text(buffer, ",\"updated\":true");
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, port->doc);
     buffer_append(buffer, "}", 1);

@@ -6,23 +6,31 @@
 #define ROPED_WIRE_KSERVE_META_H
 
 #include "wire/buffer.h"
+#include "wire/models.h"
 
 #include <roped/op.h>
 
-/* GET /v2 */
+#include <stdbool.h>
+
+/* GET /v2; has_shared_memory: clients may register theirs. */
 void kserve_write_server(struct buffer *buffer, const char *server_name,
-                         const char *version);
+                         const char *version, bool has_shared_memory);
 
 /* GET /v2/models/{m}; backend is "cpu" or "cuda" (platform "roped_cuda"). */
-void kserve_write_model(struct buffer *buffer, const struct roped_op *op,
+void kserve_write_model(struct buffer *buffer, const struct model *model,
                         const char *backend);
 
 /* GET /v2/models/{m}/config */
-void kserve_write_config(struct buffer *buffer, const struct roped_op *op,
+void kserve_write_config(struct buffer *buffer, const struct model *model,
                          const char *backend);
 
+/* The one type that metadata and config state of a tensor: its widest, or the
+ * default of the parameter that chooses it. */
+enum roped_dtype kserve_stated_type(const struct roped_op *op,
+                                    const struct roped_port *port);
+
 /* POST /v2/repository/index */
-void kserve_write_index(struct buffer *buffer);
+void kserve_write_index(struct buffer *buffer, const struct models *models);
 
 /* Nanosecond totals since start of one model, for the statistics. */
 struct kserve_statistics {
@@ -33,11 +41,9 @@ struct kserve_statistics {
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
 };
 
-/* GET /v2/models/{m}/stats and /v2/models/stats: one object per op given. */
-void kserve_write_statistics(struct buffer *buffer,
-                             const struct roped_op *const *ops,
-                             const struct kserve_statistics *statistics,
-                             int n_ops);
+/* GET /v2/models/{m}/stats and /v2/models/stats: one object per name given. */
+void kserve_write_statistics(struct buffer *buffer, const char *const *names,
+                             const struct kserve_statistics *statistics, int n);
 
 /* One operator for people and tools: GET /v1/{op}; everything the descriptor
  * says. And the list of names and summaries: GET /v1. */

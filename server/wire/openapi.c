@@ -8,6 +8,9 @@
 
 #include <roped/op.h>
 
+#include <stdio.h>
+#include <string.h>
+
 #define SAFETENSORS_CONTENT                                                    \
     "\"content\":{\"application/x-safetensors\":{\"schema\":{\"type\":"        \
     "\"string\",\"format\":\"binary\"}}}"
@@ -32,8 +35,10 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
-                            "\"^[0-9]+(,[0-9]+){0,3}$\"");
+        buffer_printf(buffer,
+                      "{\"type\":\"string\",\"pattern\":"
+                      "\"^([0-9]+(,[0-9]+){0,%d})%s$\"",
+                      roped_param_ints(param) - 1, param->shape ? "?" : "");
         break;
     }
     describe_write_default(buffer, param);
@@ -65,6 +70,28 @@ static void write_query_parameter(struct buffer *buffer, const char *separator,
     buffer_text(buffer, ",\"schema\":");
 }
 
+/* Where tensors may be instead of in the body and in the answer. */
+static void write_places(struct buffer *buffer, const struct roped_op *op)
+{
+    static const char string[] = "{\"type\":\"string\"}}";
+    char name[ROPED_NAME_BYTES + 8];
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        snprintf(name, sizeof name, "from.%s", op->in[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that this input is in; shape. "
+                              "and dtype. with the input's name say what the "
+                              "region does not");
+        buffer_text(buffer, string);
+    }
+    for (int i = 0; i < roped_op_outputs(op); i++) {
+        snprintf(name, sizeof name, "into.%s", op->out[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "region[:offset] that gets this output, which "
+                              "is not sent then");
+        buffer_text(buffer, string);
+    }
+}
+
 static void write_query(struct buffer *buffer, const struct roped_op *op)
 {
     buffer_text(buffer, ",\"parameters\":[");
@@ -84,7 +111,9 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     write_query_parameter(buffer, separator, "fp8",
                           "u8: name FP8 outputs U8, for readers without FP8");
     buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\",\"u8\"],"
-                        "\"default\":\"native\"}}]");
+                        "\"default\":\"native\"}}");
+    write_places(buffer, op);
+    buffer_text(buffer, "]");
 }
 
 static void write_op(struct buffer *buffer, const struct roped_op *op,
@@ -118,84 +147,159 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
 
 /* ----------------------------------------------------------- other routes */
 
-enum body { NO_BODY, JSON_BODY, INFER_BODY };
-
 struct operation {
-    const char *method, *summary, *code, *content;
-    enum body body;
+    const char *method, *summary;
+    const char *code, *content; /* of success; content NULL: no body */
+    const char *body;           /* content of the request, or NULL */
+    bool may_lack_body;
 };
 
 enum { MAX_OPERATIONS = 3 };
 
-/* A path, the name of its parameter or NULL, and what can be done there. */
+/* A path, the names of its parameters ("model,version") or NULL, and what can
+ * be done there. */
 struct route {
-    const char *path, *parameter;
+    const char *path, *parameters;
     struct operation operation[MAX_OPERATIONS];
 };
 
 #define TEXT_CONTENT "\"content\":{\"text/plain\":{}}"
-#define INFER_CONTENT                                                          \
-    "\"content\":{\"application/json\":{},\"application/octet-stream\":{}}"
+#define SCHEMA_OF(name)                                                        \
+    "{\"schema\":{\"$ref\":\"#/components/schemas/" name "\"}}"
+#define CONTENT_OF(name)                                                       \
+    "\"content\":{\"application/json\":" SCHEMA_OF(name) "}"
+#define INFER_CONTENT(name)                                                    \
+    "\"content\":{\"application/json\":" SCHEMA_OF(                            \
+        name) ",\"application/octet-stream\":{}}"
+
+#define REGION_CONTENT                                                         \
+    "\"content\":{\"application/x-safetensors\":{},\"application/octet-"       \
+    "stream\":{}}"
 
 /* clang-format off */
 static const struct route routes[] = {
     {"/", NULL, {{"get", "where to look", "200", TEXT_CONTENT}}},
-    {"/v1", NULL, {{"get", "the operators", "200", JSON_CONTENT}}},
-    {"/v1/tables", NULL, {{"get", "the named rotary tables", "200", JSON_CONTENT}}},
+    {"/v1", NULL, {{"get", "the operators", "200", CONTENT_OF("Operators")}}},
+    {"/v1/tables", NULL, {{"get", "the named rotary tables", "200", CONTENT_OF("Tables")}}},
     {"/v1/tables/{name}", "name", {
-        {"get", "one named table", "200", JSON_CONTENT},
-        {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", JSON_CONTENT, JSON_BODY},
+        {"get", "one named table", "200", CONTENT_OF("Table")},
+        {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
         {"delete", "forget a table", "200", JSON_CONTENT}}},
-    {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", JSON_CONTENT}}},
-    {"/v2/health/live", NULL, {{"get", "the process answers", "200", JSON_CONTENT}}},
-    {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", JSON_CONTENT}}},
-    {"/v2/models/stats", NULL, {{"get", "statistics of every model", "200", JSON_CONTENT}}},
-    {"/v2/models/{model}", "model", {{"get", "model metadata", "200", JSON_CONTENT}}},
-    {"/v2/models/{model}/ready", "model", {{"get", "the model takes calls", "200", JSON_CONTENT}}},
-    {"/v2/models/{model}/config", "model", {{"get", "model configuration", "200", JSON_CONTENT}}},
-    {"/v2/models/{model}/stats", "model", {{"get", "statistics of one model", "200", JSON_CONTENT}}},
-    {"/v2/models/{model}/infer", "model", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT, INFER_BODY}}},
-    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", JSON_CONTENT}}},
+    {"/v1/regions", NULL, {{"get", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
+    {"/v1/regions/{name}", "name", {
+        {"get", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
+        {"put", "make or replace a region: one tensor, or zeros", "2XX", CONTENT_OF("Region"), SAFETENSORS_CONTENT, true},
+        {"delete", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
+    {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", CONTENT_OF("Server")}}},
+    {"/v2/health/live", NULL, {{"get", "the process answers", "200", CONTENT_OF("Live")}}},
+    {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", CONTENT_OF("Ready")}}},
+    {"/v2/models/stats", NULL, {{"get", "statistics of every model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}", "model", {{"get", "model metadata", "200", CONTENT_OF("Model")}}},
+    {"/v2/models/{model}/ready", "model", {{"get", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
+    {"/v2/models/{model}/config", "model", {{"get", "model configuration", "200", CONTENT_OF("Config")}}},
+    {"/v2/models/{model}/stats", "model", {{"get", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}/infer", "model", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
+    {"/v2/models/{model}/versions/{version}", "model,version", {{"get", "model metadata", "200", CONTENT_OF("Model")}}},
+    {"/v2/models/{model}/versions/{version}/ready", "model,version", {{"get", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
+    {"/v2/models/{model}/versions/{version}/config", "model,version", {{"get", "model configuration", "200", CONTENT_OF("Config")}}},
+    {"/v2/models/{model}/versions/{version}/stats", "model,version", {{"get", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}/versions/{version}/infer", "model,version", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
+    {"/v2/models/{model}/trace/setting", "model", {
+        {"get", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
+        {"post", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
+    {"/v2/trace/setting", NULL, {
+        {"get", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
+        {"post", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
+    {"/v2/logging", NULL, {
+        {"get", "log settings", "200", CONTENT_OF("LogSettings")},
+        {"post", "change how much is logged", "200", CONTENT_OF("LogSettings"), CONTENT_OF("LogSettings"), true}}},
+    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
+    {"/v2/repository/models/{model}/load", "model", {{"post", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
+    {"/v2/repository/models/{model}/unload", "model", {{"post", "refused: models are built in", "400", CONTENT_OF("Error")}}},
+    {"/v2/systemsharedmemory/status", NULL, {{"get", "the system regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "forget every system region", "200", NULL}}},
+    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "one system region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("SystemMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "forget one system region", "200", NULL}}},
+    {"/v2/cudasharedmemory/status", NULL, {{"get", "the cuda regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "forget every cuda region", "200", NULL}}},
+    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "one cuda region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "forget one cuda region", "200", NULL}}},
     {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
     {"/openapi.json", NULL, {{"get", "this document", "200", JSON_CONTENT}}},
 };
 /* clang-format on */
 
+/* v2: how much of the body is JSON. */
+static void write_json_length(struct buffer *buffer)
+{
+    buffer_text(buffer,
+                "\"parameters\":[{\"name\":\"Inference-Header-Content-Length"
+                "\",\"in\":\"header\",\"description\":\"bytes of the JSON, "
+                "where binary tensors follow it; 0: the body is the one input"
+                "\",\"schema\":{\"type\":\"integer\",\"minimum\":0}}],");
+}
+
+/* What a region without a body is made of. */
+static void write_region_query(struct buffer *buffer)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    write_query_parameter(buffer, "", "bytes",
+                          "no body: this many zeros, plain bytes");
+    buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}");
+    write_query_parameter(buffer, ",", "dtype",
+                          "no body: zeros of this type, like BF16");
+    buffer_text(buffer, "{\"type\":\"string\"}}");
+    write_query_parameter(buffer, ",", "shape",
+                          "no body: dims of the zeros, like 4096,128");
+    buffer_text(buffer, "{\"type\":\"string\"}}],");
+}
+
 static void write_operation(struct buffer *buffer,
                             const struct operation *operation)
 {
+    bool is_infer = operation->body && strstr(operation->body, "octet-stream");
+    bool is_region = operation->body && strstr(operation->body, "safetensors");
     buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
                   operation->summary);
-    switch (operation->body) {
-    case NO_BODY:
-        break;
-    case JSON_BODY:
-        buffer_text(buffer,
-                    "\"requestBody\":{\"required\":true," JSON_CONTENT "},");
-        break;
-    case INFER_BODY:
-        buffer_text(buffer,
-                    "\"parameters\":[{\"name\":\"Inference-Header-Content-"
-                    "Length\",\"in\":\"header\",\"description\":\"bytes of the "
-                    "JSON, where binary tensors follow it\",\"schema\":{"
-                    "\"type\":\"integer\",\"minimum\":0}}],\"requestBody\":{"
-                    "\"required\":true," INFER_CONTENT "},");
-        break;
-    }
-    buffer_printf(buffer, "\"responses\":{\"%s\":{\"description\":\"%s\",%s}",
-                  operation->code, operation->summary, operation->content);
+    if (is_infer)
+        write_json_length(buffer);
+    if (is_region)
+        write_region_query(buffer);
+    if (operation->body)
+        buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
+                      operation->may_lack_body ? "false" : "true",
+                      operation->body);
+    buffer_printf(buffer, "\"responses\":{\"%s\":{\"description\":\"%s\"%s%s}",
+                  operation->code, operation->summary,
+                  operation->content ? "," : "",
+                  operation->content ? operation->content : "");
     buffer_text(buffer, ",\"default\":{\"$ref\":"
                         "\"#/components/responses/Error\"}}}");
+}
+
+static void write_path_parameters(struct buffer *buffer, const char *names)
+{
+    const char *separator = "";
+    buffer_text(buffer, "\"parameters\":[");
+    while (*names) {
+        size_t length = strcspn(names, ",");
+        buffer_printf(buffer,
+                      "%s{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,"
+                      "\"schema\":{\"type\":\"string\"}}",
+                      separator, (int)length, names);
+        names += length + (names[length] == ',');
+        separator = ",";
+    }
+    buffer_text(buffer, "],");
 }
 
 static void write_route(struct buffer *buffer, const struct route *route)
 {
     buffer_printf(buffer, ",\"%s\":{", route->path);
-    if (route->parameter)
-        buffer_printf(buffer,
-                      "\"parameters\":[{\"name\":\"%s\",\"in\":\"path\","
-                      "\"required\":true,\"schema\":{\"type\":\"string\"}}],",
-                      route->parameter);
+    if (route->parameters)
+        write_path_parameters(buffer, route->parameters);
     for (int i = 0; i < MAX_OPERATIONS && route->operation[i].method; i++) {
         buffer_text(buffer, i ? "," : "");
         write_operation(buffer, &route->operation[i]);
@@ -210,12 +314,12 @@ void openapi_write(struct buffer *buffer, const char *version)
                         "\"license\":{\"name\":\"Apache-2.0\","
                         "\"identifier\":\"Apache-2.0\"},\"version\":");
     buffer_json_string(buffer, version);
-    buffer_text(buffer,
-                "},\"components\":{\"responses\":{\"Error\":{\"description\":"
-                "\"what was found, what was expected\",\"content\":{"
-                "\"application/json\":{\"schema\":{\"type\":\"object\","
-                "\"required\":[\"error\"],\"properties\":{\"error\":{"
-                "\"type\":\"string\"}}}}}}}},\"paths\":{");
+    buffer_text(
+        buffer,
+        "},\"components\":{\"responses\":{\"Error\":{\"description\":"
+        "\"what was found, what was expected\"," CONTENT_OF("Error") "}},");
+    openapi_write_schemas(buffer);
+    buffer_text(buffer, "},\"paths\":{");
     for (int i = 0; i < roped_op_count(); i++)
         write_op(buffer, roped_op_at(i), i ? "," : "");
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)

@@ -9,4 +9,7 @@
 
 void openapi_write(struct buffer *buffer, const char *version);
 
+/* Its member "schemas": everything that is JSON. */
+void openapi_write_schemas(struct buffer *buffer);
+
 #endif

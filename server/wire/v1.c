@@ -33,14 +33,14 @@ enum roped_status v1_read_request(struct roped_call *call, const void *header,
  * Widest elements first, as the reference writer does: each output then begins
  * at a multiple of its element size, which backends ask for.
  */
-static int list_outputs(const struct roped_call *call,
+static int list_outputs(const struct roped_call *call, uint32_t kept,
                         struct safetensors_output outputs[ROPED_MAX_OUTPUTS],
                         int port[ROPED_MAX_OUTPUTS])
 {
     int n = 0;
     for (size_t width = sizeof(int64_t); width > 0; width /= 2)
         for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
-            if (!roped_tensor_given(&call->out[i]) ||
+            if (!roped_tensor_given(&call->out[i]) || kept >> i & 1 ||
                 roped_dtype_bytes(call->out[i].dtype) != width)
                 continue;
             port[n] = i;
@@ -50,14 +50,16 @@ static int list_outputs(const struct roped_call *call,
     return n;
 }
 
-enum roped_status
-v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
-                         bool fp8_as_u8, uint64_t offset[ROPED_MAX_OUTPUTS],
-                         uint64_t *data_bytes, struct roped_error *err)
+enum roped_status v1_write_response_header(struct buffer *buffer,
+                                           const struct roped_call *call,
+                                           uint32_t kept, bool fp8_as_u8,
+                                           uint64_t offset[ROPED_MAX_OUTPUTS],
+                                           uint64_t *data_bytes,
+                                           struct roped_error *err)
 {
     struct safetensors_output outputs[ROPED_MAX_OUTPUTS];
     int port[ROPED_MAX_OUTPUTS];
-    int n = list_outputs(call, outputs, port);
+    int n = list_outputs(call, kept, outputs, port);
     const char *const metadata[][2] = {{"op", call->op->name}};
     enum roped_status status = safetensors_write_header(
         buffer, outputs, n, metadata, 1, fp8_as_u8, data_bytes, err);

@@ -4,10 +4,12 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--cpu-time] [--no-check]
+ *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
+#include "bench/compare.h"
 #include "bench/rows.h"
 #include "bench/timing.h"
 #include "kernel/rotary_case.h"
@@ -51,9 +53,17 @@ static size_t aligned(int64_t bytes)
     return ((size_t)bytes + 255) / 256 * 256;
 }
 
+/* The updated input that this output is, or -1. */
+static int updated_by(const struct roped_op *op, int output)
+{
+    int input = roped_op_input(op, op->out[output].name);
+    return input >= 0 && roped_op_updates(op, input) == output ? input : -1;
+}
+
+/* Of every tensor, and room for the copy's second half to start aligned. */
 static size_t call_bytes(const struct roped_call *call)
 {
-    size_t bytes = aligned((int64_t)roped_call_aux_bytes(call));
+    size_t bytes = 256 + aligned((int64_t)roped_call_aux_bytes(call));
     for (int i = 0; i < ROPED_MAX_INPUTS; i++)
         if (roped_tensor_given(&call->in[i]))
             bytes += aligned(roped_tensor_bytes(&call->in[i]));
@@ -95,6 +105,11 @@ static void place_set(struct bench *bench, int set)
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
         if (!roped_tensor_given(&call->out[i]))
             continue;
+        int updated = updated_by(call->op, i);
+        if (updated >= 0) {
+            call->out[i].data = call->in[updated].data;
+            continue;
+        }
         call->out[i].data = at;
         at += aligned(roped_tensor_bytes(&call->out[i]));
     }
@@ -137,9 +152,9 @@ static void prepare(struct bench *bench, const struct bench_row *row)
         aux_bytes ? aligned_alloc(64, (aux_bytes + 63) / 64 * 64) : NULL;
     must(roped_call_plan(&bench->host, &err), row->name, &err);
     build_table(bench);
-    bench->bytes = roped_call_bytes(&bench->host);
+    bench->bytes = bench_bytes(&bench->host);
     size_t cache = timing_cache_bytes(bench->timing);
-    size_t one = call_bytes(&bench->host);
+    size_t one = (size_t)bench->bytes;
     /* work that fits the cache is measured where the daemon meets it: warm */
     bench->n_sets = one < cache / 8 ? 4 : (int)(3 * cache / one) + 2;
     if (bench->n_sets > MAX_SETS)
@@ -304,7 +319,8 @@ static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
-                    "[--no-check]\n");
+                    "[--no-check]\n"
+                    "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
 
@@ -340,6 +356,11 @@ static struct options read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     static struct bench bench;
+    if (argc > 1 && strcmp(argv[1], "compare") == 0) {
+        if (argc != 4)
+            usage();
+        return compare_files(argv[2], argv[3], stdout, stderr);
+    }
     struct options options = read_options(argc, argv);
     int n_missed = 0;
     bench.timing = timing_open(options.backend, options.n_threads);

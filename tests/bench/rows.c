@@ -35,6 +35,31 @@ const struct bench_row bench_rows[] = {
     {"rope_quantize e4m3 GQA 8192 tokens",        "rope_quantize", BF16, 8192,  32, 8, 64, 64, true, BENCH_TABLE, 0.95},
     {"rope_quantize e4m3 GQA 65536 tokens",       "rope_quantize", BF16, 65536, 32, 8, 64, 64, true, BENCH_TABLE, 0.97},
     {"rope_quantize e4m3 GQA 8192 tokens neox",   "rope_quantize", BF16, 8192,  32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 1 token, 32+8 heads x 128", "qk_rmsnorm_rope", BF16, 1, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 4 tokens",             "qk_rmsnorm_rope", BF16, 4,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 128 tokens",           "qk_rmsnorm_rope", BF16, 128,   32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 2048 tokens",          "qk_rmsnorm_rope", BF16, 2048,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 65536 tokens",         "qk_rmsnorm_rope", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 65536 tokens gptj",    "qk_rmsnorm_rope", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope bf16 8192 tokens, 8+4 heads x 256, no table", "qk_rmsnorm_rope", BF16, 8192, 8, 4, 256, 0, false, BENCH_COMPUTE, 0},
+    {"qk_rmsnorm_rope f32 8192 tokens",           "qk_rmsnorm_rope", F32,  8192,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 1 token, 32+8 heads x 128", "rope_append", BF16, 1,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 8 tokens",                 "rope_append", BF16, 8,     32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 32 tokens",                "rope_append", BF16, 32,    32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 128 tokens",               "rope_append", BF16, 128,   32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 2048 tokens",              "rope_append", BF16, 2048,  32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 65536 tokens",             "rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 65536 tokens gptj",        "rope_append", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
+    {"rope_append f32 8192 tokens, no table",     "rope_append", F32,  8192,  32, 8, 128, 0, false, BENCH_COMPUTE, 0},
+    {"rope_quantize_append e4m3 MLA 1 token",     "rope_quantize_append", BF16, 1,     128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 32 tokens",   "rope_quantize_append", BF16, 32,    128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 128 tokens",  "rope_quantize_append", BF16, 128,   128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 MLA 8192 tokens", "rope_quantize_append", BF16, 8192,  128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 1 token",     "rope_quantize_append", BF16, 1,     32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 128 tokens",  "rope_quantize_append", BF16, 128,   32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 8192 tokens", "rope_quantize_append", BF16, 8192,  32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 GQA 65536 tokens", "rope_quantize_append", BF16, 65536, 32, 8, 64, 64, false, BENCH_TABLE, 0},
+    {"rope_quantize_append e4m3 32+8 x 128, 8192 tokens", "rope_quantize_append", BF16, 8192, 32, 8, 128, 0, false, BENCH_TABLE, 0},
     {"rmsnorm bf16 1x4096",      "rmsnorm", BF16, 1,      4096,  .goal = 0.85},
     {"rmsnorm bf16 64x4096",     "rmsnorm", BF16, 64,     4096,  .goal = 0.90},
     {"rmsnorm bf16 4096x4096",   "rmsnorm", BF16, 4096,   4096,  .goal = 0.96},
@@ -44,11 +69,42 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm f32 32768x4096",   "rmsnorm", F32,  32768,  4096,  .goal = 0.98},
     {"rmsnorm bf16 16384x16384", "rmsnorm", BF16, 16384,  16384, .goal = 0.97},
     {"rmsnorm bf16 262144x128",  "rmsnorm", BF16, 262144, 128,   .goal = 0.95},
+    {"add_rmsnorm bf16 1x4096",      "add_rmsnorm", BF16, 1,      4096},
+    {"add_rmsnorm bf16 64x4096",     "add_rmsnorm", BF16, 64,     4096},
+    {"add_rmsnorm bf16 4096x4096",   "add_rmsnorm", BF16, 4096,   4096},
+    {"add_rmsnorm bf16 65536x4096",  "add_rmsnorm", BF16, 65536,  4096},
+    {"add_rmsnorm f32 32768x4096",   "add_rmsnorm", F32,  32768,  4096},
+    {"add_rmsnorm bf16 16384x16384", "add_rmsnorm", BF16, 16384,  16384},
+    {"rmsnorm_quantize bf16 e4m3 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dequant_scale", "0.05"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 dynamic 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"rmsnorm_quantize bf16 e4m3 by 128 16384x16384", "rmsnorm_quantize", BF16, 16384, 16384, .param = {{"dynamic", "true"}, {"group_size", "128"}}},
+    {"mul backward f32 16x1024x4096",              "binary_backward", F32,  16, 1024, 4096, 0, .goal = 1.05},
+    {"mul backward f32 16x1024x4096, b 1x1x4096",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE, .goal = 0.97},
+    {"mul backward f32 16x1024x4096, b 16x1024x1", "binary_backward", F32,  16, 1024, 4096, BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b 1x1024x1",  "binary_backward", F32,  16, 1024, 4096, BENCH_OUTER + BENCH_INNER, .goal = 0.98},
+    {"mul backward f32 16x1024x4096, b scalar",    "binary_backward", F32,  16, 1024, 4096, BENCH_ALL, .goal = 0.98},
+    {"mul backward bf16 16x1024x4096",             "binary_backward", BF16, 16, 1024, 4096, 0},
+    {"mul backward bf16 16x1024x4096, b 1x1x4096", "binary_backward", BF16, 16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE},
+    {"mul backward bf16 16x1024x4096, b 16x1024x1","binary_backward", BF16, 16, 1024, 4096, BENCH_INNER},
+    {"mul backward bf16 16x1024x4096, b scalar",   "binary_backward", BF16, 16, 1024, 4096, BENCH_ALL},
+    {"mul backward f32 1x64x4096, b 1x1x4096",     "binary_backward", F32,  1, 64, 4096, BENCH_OUTER + BENCH_MIDDLE},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
 
 static struct random_source source = {23};
+
+/* Entries of a cache per entry that a call writes. */
+enum { CACHE_SHARE = 2 };
 
 /* Large tensors repeat a random block: drawing each value takes minutes. */
 static void bind_values(struct roped_call *call, const char *name,
@@ -96,6 +152,14 @@ static void build_rope(struct roped_call *call, const struct bench_row *row)
         bind_positions(call, row->n);
 }
 
+static void build_qk_rmsnorm_rope(struct roped_call *call,
+                                  const struct bench_row *row)
+{
+    build_rope(call, row);
+    bind_values(call, "q_weight", row->dtype, 1, &row->c);
+    bind_values(call, "k_weight", row->dtype, 1, &row->c);
+}
+
 static void build_rope_quantize(struct roped_call *call,
                                 const struct bench_row *row)
 {
@@ -109,31 +173,151 @@ static void build_rope_quantize(struct roped_call *call,
     bind_values(call, "k_rope", row->dtype, rank, k);
     q[2] = row->d;
     k[rank - 1] = row->d;
-    bind_values(call, "q_nope", row->dtype, 3, q);
-    bind_values(call, "k_nope", row->dtype, rank, k);
+    if (row->d) {
+        bind_values(call, "q_nope", row->dtype, 3, q);
+        bind_values(call, "k_nope", row->dtype, rank, k);
+    }
     bind_positions(call, row->n);
 }
+
+/* Places of n tokens in a cache of twice as many, in no order: an odd factor
+ * permutes a power of two. */
+static int64_t place_of(int64_t token, int64_t n)
+{
+    int64_t places = 1;
+    while (places < n)
+        places *= 2;
+    return (token * 2654435761 & (places - 1)) % (CACHE_SHARE * n);
+}
+
+static void build_rope_append(struct roped_call *call,
+                              const struct bench_row *row)
+{
+    int64_t dims[3] = {row->n, row->b, row->c};
+    struct roped_tensor slots = case_tensor(&source, ROPED_I64, 1, &row->n, 0);
+    build_rope(call, row);
+    bind_values(call, "v", row->dtype, 3, dims);
+    dims[0] = CACHE_SHARE * row->n;
+    bind_values(call, "k_cache", row->dtype, 3, dims);
+    bind_values(call, "v_cache", row->dtype, 3, dims);
+    for (int64_t i = 0; i < row->n; i++)
+        ((int64_t *)slots.data)[i] = place_of(i, row->n);
+    case_bind(call, "slots", &slots);
+}
+
+/* Codes of a cache: any will do, but not from uninitialised memory. */
+static void bind_codes(struct roped_call *call, const char *name, int rank,
+                       const int64_t *dims)
+{
+    struct roped_tensor cache =
+        case_tensor(&source, ROPED_F8_E4M3, rank, dims, 0);
+    memset(cache.data, 0x3C, (size_t)roped_tensor_bytes(&cache));
+    case_bind(call, name, &cache);
+}
+
+static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
+{
+    struct roped_tensor tensor = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    case_bind(call, name, &tensor);
+    return tensor.data;
+}
+
+/* One request, whose pages of up to 16 entries are in no order. */
+static void build_rope_quantize_append(struct roped_call *call,
+                                       const struct bench_row *row)
+{
+    int64_t page_size = row->n < 16 ? row->n : 16, used = row->n / page_size;
+    int64_t pages = CACHE_SHARE * used, width = row->c + row->d;
+    int64_t gqa[4] = {pages, page_size, row->b, width};
+    int64_t ckv[3] = {pages, page_size, row->d};
+    int64_t kpe[3] = {pages, page_size, row->c};
+    int64_t v[3] = {row->n, row->b, width};
+    build_rope_quantize(call, row);
+    if (row->b) {
+        bind_values(call, "v", row->dtype, 3, v);
+        bind_codes(call, "k_cache", 4, gqa);
+        bind_codes(call, "v_cache", 4, gqa);
+    } else {
+        bind_codes(call, "ckv_cache", 3, ckv);
+        bind_codes(call, "kpe_cache", 3, kpe);
+    }
+    int32_t *indices = bind_ints(call, "page_indices", used);
+    int32_t *indptr = bind_ints(call, "page_indptr", 2);
+    int32_t *requests = bind_ints(call, "batch_indices", row->n);
+    int32_t *positions = bind_ints(call, "kv_positions", row->n);
+    for (int64_t i = 0; i < used; i++)
+        indices[i] = (int32_t)place_of(i, used);
+    indptr[0] = 0;
+    indptr[1] = (int32_t)used;
+    for (int64_t i = 0; i < row->n; i++) {
+        requests[i] = 0;
+        positions[i] = (int32_t)i;
+    }
+}
+
+static void build_norm(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t x[2] = {row->n, row->a};
+    bind_values(call, "x", row->dtype, 2, x);
+    if (roped_op_input(call->op, "residual") >= 0)
+        bind_values(call, "residual", row->dtype, 2, x);
+    bind_values(call, "weight", row->dtype, 1, x + 1);
+}
+
+static void build_binary(struct roped_call *call, const struct bench_row *row)
+{
+    int64_t a[3] = {row->n, row->a, row->b};
+    int64_t b[3] = {row->c & BENCH_OUTER ? 1 : row->n,
+                    row->c & BENCH_MIDDLE ? 1 : row->a,
+                    row->c & BENCH_INNER ? 1 : row->b};
+    bind_values(call, "grad_output", row->dtype, 3, a);
+    bind_values(call, "a", row->dtype, 3, a);
+    bind_values(call, "b", row->dtype, 3, b);
+    case_param(call, "function", "mul");
+}
+
+static const struct {
+    const char *op;
+    void (*build)(struct roped_call *call, const struct bench_row *row);
+} builders[] = {{"rope", build_rope},
+                {"rope_quantize", build_rope_quantize},
+                {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
+                {"rope_append", build_rope_append},
+                {"rope_quantize_append", build_rope_quantize_append},
+                {"rmsnorm", build_norm},
+                {"add_rmsnorm", build_norm},
+                {"rmsnorm_quantize", build_norm},
+                {"binary_backward", build_binary}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
     struct roped_error err = {.text = ""};
     roped_call_init(call, roped_op_find(row->op));
-    if (strcmp(row->op, "rmsnorm") == 0) {
-        int64_t x[2] = {row->n, row->a};
-        bind_values(call, "x", row->dtype, 2, x);
-        bind_values(call, "weight", row->dtype, 1, x + 1);
-    } else {
-        if (strcmp(row->op, "rope") == 0)
-            build_rope(call, row);
-        else
-            build_rope_quantize(call, row);
-        if (row->is_gptj)
-            case_param(call, "style", "gptj");
-        if (row->angles == BENCH_COMPUTE)
-            case_param(call, "angles", "compute");
-    }
+    for (size_t i = 0; i < sizeof builders / sizeof *builders; i++)
+        if (strcmp(builders[i].op, row->op) == 0)
+            builders[i].build(call, row);
+    if (row->is_gptj)
+        case_param(call, "style", "gptj");
+    if (row->angles == BENCH_COMPUTE)
+        case_param(call, "angles", "compute");
+    for (int i = 0; i < 2 && row->param[i][0]; i++)
+        case_param(call, row->param[i][0], row->param[i][1]);
     if (roped_call_resolve(call, &err)) {
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);
     }
+}
+
+int64_t bench_bytes(const struct roped_call *call)
+{
+    int64_t bytes = roped_call_bytes(call);
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *cache = &call->in[i];
+        if (!roped_tensor_given(cache) || roped_op_updates(call->op, i) < 0)
+            continue;
+        /* counted in and out; a call writes its share of it */
+        bytes -= 2 * roped_tensor_bytes(cache);
+        bytes += roped_tensor_bytes(cache) / CACHE_SHARE;
+    }
+    return bytes;
 }

@@ -8,6 +8,9 @@
 
 enum bench_angles { BENCH_TABLE, BENCH_COMPUTE };
 
+/* Dims in which the b of binary_backward is broadcast; added up. */
+enum { BENCH_OUTER = 1, BENCH_MIDDLE = 2, BENCH_INNER = 4, BENCH_ALL = 7 };
+
 struct bench_row {
     const char *name;
     const char *op;
@@ -15,10 +18,12 @@ struct bench_row {
     int64_t n;          /* tokens or rows */
     int64_t a, b, c, d; /* rope: hq, hk, d, tokens per sequence (0: explicit
                            positions); rope_quantize: hq, hk, r, p;
-                           rmsnorm: h */
+                           norms: h; binary_backward: n x a x b is the
+                           shape of a, c the dims in which b is 1 */
     bool is_gptj;
     enum bench_angles angles;
-    double goal; /* share of the copy to reach; 0: none stated */
+    double goal;             /* share of the copy to reach; 0: none stated */
+    const char *param[2][2]; /* further parameters: name, value */
 };
 
 extern const struct bench_row bench_rows[];
@@ -26,5 +31,8 @@ extern const int bench_n_rows;
 
 /* Builds the call of a row with random inputs (heap, case_free). Resolved. */
 void bench_build(struct roped_call *call, const struct bench_row *row);
+
+/* Bytes that one pass must read and write: of caches, what is written. */
+int64_t bench_bytes(const struct roped_call *call);
 
 #endif

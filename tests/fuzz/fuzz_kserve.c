@@ -1,8 +1,8 @@
 /*
  * fuzz_kserve.c - any bytes as a v2 request: a byte for the operator, two for
- * the length of the binary part, then the JSON. Promises: nothing is read
- * outside, JSON tensors need memory in proportion to the JSON, and the answer
- * is strict JSON.
+ * the length of the binary part, then the JSON; and the binary part as a
+ * request without JSON. Promises: nothing is read outside, JSON tensors need
+ * memory in proportion to the JSON, and the answer is strict JSON.
  */
 #include "fuzz.h"
 
@@ -51,6 +51,22 @@ static void store(struct roped_call *call, const char *json, size_t json_bytes,
     free(memory);
 }
 
+/* Without JSON, every length is one that fits or that is refused. */
+static void read_raw(const struct roped_op *op, uint64_t bytes)
+{
+    struct kserve_request request;
+    struct roped_error err;
+    struct roped_call call;
+    roped_call_init(&call, op);
+    if (kserve_read_raw(&call, NULL, bytes, &request, &err))
+        return;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        FUZZ_PROMISE(!roped_tensor_given(&call.in[i]) ||
+                     (uint64_t)roped_tensor_bytes(&call.in[i]) == bytes);
+    enum roped_status status = roped_call_resolve(&call, &err);
+    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     struct kserve_request request;
@@ -61,7 +77,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     const char *json = (const char *)input + PREFIX_BYTES;
     size_t json_bytes = bytes - PREFIX_BYTES;
     uint64_t binary_bytes = (uint64_t)input[1] | (uint64_t)input[2] << 8;
-    roped_call_init(&call, roped_op_at(input[0] % roped_op_count()));
+    const struct roped_op *op = roped_op_at(input[0] % roped_op_count());
+    read_raw(op, binary_bytes);
+    roped_call_init(&call, op);
     enum roped_status status = kserve_read_request(
         &call, json, json_bytes, NULL, binary_bytes, &request, &err);
     FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID ||

@@ -8,6 +8,7 @@
 #   http       the daemon with --backend cuda: golden, negative, service tests
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
 #   bench      bench_ops: device time beside a copy of the same bytes
+#   examples   libroped_kernels.so in another process; with PyTorch where it is
 #   service    latency and throughput of small and 64 MiB calls over HTTP
 #   huge       tensors of more than 2^31 elements (16 GB host, 9 GB device)
 # A log per part goes to $OUT (default BUILD_DIR/gpu); a summary comes last.
@@ -15,7 +16,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 [ $# -gt 0 ] && shift
-parts=${*:-kernels http sanitize bench service huge}
+parts=${*:-kernels http sanitize bench examples service huge}
 out=${OUT:-$build/gpu}
 mkdir -p "$out"
 summary=$out/summary.txt
@@ -40,15 +41,22 @@ step() {
     [ "$status" -eq 0 ] || tail -n 12 "$log"
 }
 
+# build/tests/test_rope_sweep: rope
+op_of() {
+    basename "$1" | sed 's/^test_//; s/_sweep$//'
+}
+
 kernels() {
-    for op in rope rope_quantize rmsnorm; do
-        step kernels "$op on cuda against float64" "$build/tests/test_${op}_sweep" cuda
-        step kernels "$op on cpu against float64" "$build/tests/test_${op}_sweep" cpu
+    for sweep in "$build"/tests/test_*_sweep; do
+        op=$(op_of "$sweep")
+        step kernels "$op on cuda against float64" "$sweep" cuda
+        step kernels "$op on cpu against float64" "$sweep" cpu
     done
 }
 
 http() {
-    for test in "$build"/tests/test_golden "$build"/tests/test_negative "$build"/tests/test_http "$build"/tests/test_load; do
+    for test in golden negative norms append http regions shared_memory cuda_memory load; do
+        test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
@@ -58,10 +66,9 @@ http() {
 # The sweeps again under the tools, fewer cases: each access is instrumented.
 sanitize() {
     for tool in memcheck racecheck; do
-        for op in rope rope_quantize rmsnorm; do
-            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $op" \
-                compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$build/tests/test_${op}_sweep" cuda
+        for sweep in "$build"/tests/test_*_sweep; do
+            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
         done
     done
 }
@@ -75,6 +82,15 @@ bench() {
 service() {
     step service "service latency and throughput" tests/gpu/service.sh "$build" cuda
     cat "$out/service.log"
+}
+
+examples() {
+    step examples "in_process on cuda" "$build/tests/in_process" cuda
+    if python3 -c 'import torch' 2>/dev/null; then
+        step examples "in_process_torch" python3 tests/examples/in_process_torch.py \
+            --library "$build/lib/libroped_kernels.so"
+    fi
+    cat "$out/examples.log"
 }
 
 huge() {

@@ -1,9 +1,11 @@
 /*
- * test_golden.c - every golden file through the daemon: as /v1 safetensors,
- * and again as /v2 with binary tensors, whose answers must be the same bits.
+ * test_golden.c - every golden file through the daemon: as /v1 safetensors;
+ * again as /v2 with binary tensors, and from regions into regions through
+ * both, whose answers must be the same bits.
  */
 #include "check.h"
 #include "http/harness.h"
+#include "kernel/reference.h"
 #include "wire/buffer.h"
 
 #include <roped/numeric.h>
@@ -21,6 +23,7 @@ struct run {
     struct tensor_file inputs, expected, answer;
     struct buffer query, json; /* "a=1&b=2", and v2's parameters */
     const char *op;
+    const char *function;                 /* of binary_backward */
     const struct roped_tensor *positions; /* or NULL: angles were given */
     double theta;
     int64_t rotary_dim;
@@ -114,6 +117,8 @@ static void add_params(struct run *run, const struct metadata *metadata,
             run->theta = strtod(metadata->value[i], NULL);
         if (strcmp(name, "rotary_dim") == 0)
             run->rotary_dim = strtoll(metadata->value[i], NULL, 10);
+        if (strcmp(name, "function") == 0)
+            run->function = metadata->value[i];
         if (strcmp(name, "style") == 0)
             run->is_gptj = strcmp(metadata->value[i], "gptj") == 0;
         if (strcmp(name, "source") == 0 || (has_own_angles && is_angle(name)))
@@ -200,11 +205,31 @@ static double angle_slack(const struct run *run,
                : 0;
 }
 
+/* Of a gradient that is a sum: the magnitudes of its terms, summed; NULL of
+ * others. Free it. */
+static double *magnitudes(const struct run *run, const char *output)
+{
+    static struct roped_call call;
+    struct roped_error err;
+    const struct roped_op *op = roped_op_find(run->op);
+    if (strcmp(run->op, "binary_backward") != 0)
+        return NULL;
+    roped_call_init(&call, op);
+    for (int i = 0; i < run->inputs.n; i++)
+        CHECK_OK(roped_call_bind(&call, run->inputs.name[i],
+                                 &run->inputs.tensor[i], &err),
+                 &err);
+    CHECK_OK(roped_call_set_text(&call, "function", run->function, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    return reference_binary_magnitudes(&call, roped_op_output(op, output));
+}
+
 static void compare_floats(const struct run *run, const char *name,
                            const struct roped_tensor *found,
-                           const struct roped_tensor *expected)
+                           const struct roped_tensor *expected,
+                           const double *magnitude)
 {
-    int64_t width = expected->dims[expected->rank - 1];
+    int64_t width = expected->rank ? expected->dims[expected->rank - 1] : 1;
     int64_t n = roped_tensor_elements(expected);
     for (int64_t row = 0; row < n; row += width) {
         double largest = 0;
@@ -214,7 +239,8 @@ static void compare_floats(const struct run *run, const char *name,
             double x = value_of(expected, row + j);
             double off = fabs(value_of(found, row + j) - x);
             double slack = 1e-6 + angle_slack(run, expected, row, j);
-            double allowed = unit_at(found->dtype, x) + slack * largest;
+            double scale = magnitude ? magnitude[row + j] : largest;
+            double allowed = unit_at(found->dtype, x) + slack * scale;
             if (off <= allowed)
                 continue;
             CHECK_FAIL("%s %s[%lld] is %.9g, expected %.9g within %.3g",
@@ -238,7 +264,9 @@ static void compare_tensor(const struct run *run, const char *name,
     if (!(ROPED_SET(expected->dtype) & ROPED_FP8S)) {
         /* outputs have the type of the first input: expectations are wider */
         CHECK_INT(found->dtype, run->inputs_dtype);
-        compare_floats(run, name, found, expected);
+        double *magnitude = magnitudes(run, name);
+        compare_floats(run, name, found, expected, magnitude);
+        free(magnitude);
         return;
     }
     CHECK_INT(found->dtype, expected->dtype);
@@ -273,6 +301,17 @@ static void post_v1(struct run *run)
     free(body);
 }
 
+/* The start of an input in a v2 request: parameters are to follow. */
+static void write_v2_input(struct buffer *body, const struct run *run, int i)
+{
+    const struct roped_tensor *tensor = &run->inputs.tensor[i];
+    buffer_printf(
+        body, "%s{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", i ? "," : "",
+        run->inputs.name[i], roped_dtype_v2_name(tensor->dtype));
+    buffer_dims(body, tensor->dims, tensor->rank);
+    buffer_text(body, ",\"parameters\":{");
+}
+
 static unsigned char *v2_body(const struct run *run, size_t *json_bytes,
                               size_t *bytes)
 {
@@ -284,16 +323,9 @@ static unsigned char *v2_body(const struct run *run, size_t *json_bytes,
                   run->json.bytes ? "," : "",
                   run->json.text ? run->json.text : "");
     for (int i = 0; i < run->inputs.n; i++) {
-        const struct roped_tensor *tensor = &run->inputs.tensor[i];
-        buffer_printf(&body,
-                      "%s{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[",
-                      i ? "," : "", run->inputs.name[i],
-                      roped_dtype_v2_name(tensor->dtype));
-        for (int j = 0; j < tensor->rank; j++)
-            buffer_printf(&body, "%s%lld", j ? "," : "",
-                          (long long)tensor->dims[j]);
-        buffer_printf(&body, "],\"parameters\":{\"binary_data_size\":%lld}}",
-                      (long long)roped_tensor_bytes(tensor));
+        write_v2_input(&body, run, i);
+        buffer_printf(&body, "\"binary_data_size\":%lld}}",
+                      (long long)roped_tensor_bytes(&run->inputs.tensor[i]));
     }
     buffer_text(&body, "]}");
     *json_bytes = body.bytes;
@@ -338,6 +370,139 @@ static void post_v2(const struct run *run)
     free(body);
 }
 
+/* ---------------------------------------------------------------- regions */
+
+enum { OUT_STEP = 256 }; /* outputs start at multiples of it */
+
+static bool ask_well(const struct run *run, const char *method,
+                     const char *path, const void *body, size_t bytes)
+{
+    struct answer answer = ask(&server, method, path, body, bytes, NULL);
+    bool is_good = answer.code == 200 || answer.code == 201;
+    if (!is_good)
+        CHECK_FAIL("%s: %s %s: %d %.300s", run->file_name, method, path,
+                   answer.code, answer.body);
+    answer_free(&answer);
+    return is_good;
+}
+
+/* Leaves input i on the server as region in.<name>. */
+static void put_input(const struct run *run, int i)
+{
+    char path[128];
+    size_t bytes;
+    struct tensor_file file = {0};
+    add_tensor(&file, "t", &run->inputs.tensor[i]);
+    unsigned char *body = file_write(&file, &bytes);
+    snprintf(path, sizeof path, "/v1/regions/in.%s", run->inputs.name[i]);
+    ask_well(run, "PUT", path, body, bytes);
+    free(body);
+}
+
+/* From the start of output i in its region to that of the next. */
+static size_t out_step(const struct run *run, int i)
+{
+    size_t bytes = (size_t)roped_tensor_bytes(&run->answer.tensor[i]);
+    return (bytes + OUT_STEP - 1) / OUT_STEP * OUT_STEP;
+}
+
+static size_t out_bytes(const struct run *run)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < run->answer.n; i++)
+        bytes += out_step(run, i);
+    return bytes;
+}
+
+/* Region out, all zeros: what a call leaves there is that call's. */
+static void put_output(const struct run *run)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/v1/regions/out?bytes=%zu", out_bytes(run));
+    ask_well(run, "PUT", path, "", 0);
+}
+
+static void check_output(const struct run *run, const char *wire)
+{
+    size_t at = 0;
+    struct answer answer =
+        ask(&server, "GET", "/v1/regions/out", NULL, 0, NULL);
+    CHECK_INT(answer.bytes, out_bytes(run));
+    for (int i = 0; i < run->answer.n && answer.bytes == out_bytes(run); i++) {
+        size_t bytes = (size_t)roped_tensor_bytes(&run->answer.tensor[i]);
+        if (bytes &&
+            memcmp(answer.body + at, run->answer.tensor[i].data, bytes) != 0)
+            CHECK_FAIL("%s: %s in a region differs through %s", run->file_name,
+                       run->answer.name[i], wire);
+        at += out_step(run, i);
+    }
+    answer_free(&answer);
+}
+
+static void call_v1_in_regions(const struct run *run)
+{
+    struct buffer path;
+    size_t at = 0;
+    buffer_init(&path);
+    buffer_printf(&path, "/v1/%s%s", run->op,
+                  run->query.text ? run->query.text : "?");
+    for (int i = 0; i < run->inputs.n; i++)
+        buffer_printf(&path, "&from.%s=in.%s", run->inputs.name[i],
+                      run->inputs.name[i]);
+    for (int i = 0; i < run->answer.n; i++) {
+        buffer_printf(&path, "&into.%s=out:%zu", run->answer.name[i], at);
+        at += out_step(run, i);
+    }
+    ask_well(run, "POST", path.text, "", 0);
+    buffer_fini(&path);
+}
+
+static void call_v2_in_regions(const struct run *run)
+{
+    struct buffer body;
+    char path[64];
+    size_t at = 0;
+    buffer_init(&body);
+    buffer_printf(&body, "{\"parameters\":{%s},\"inputs\":[",
+                  run->json.text ? run->json.text : "");
+    for (int i = 0; i < run->inputs.n; i++) {
+        write_v2_input(&body, run, i);
+        buffer_printf(&body,
+                      "\"shared_memory_region\":\"in.%s\","
+                      "\"shared_memory_byte_size\":%lld}}",
+                      run->inputs.name[i],
+                      (long long)roped_tensor_bytes(&run->inputs.tensor[i]));
+    }
+    buffer_text(&body, "],\"outputs\":[");
+    for (int i = 0; i < run->answer.n; i++) {
+        size_t bytes = (size_t)roped_tensor_bytes(&run->answer.tensor[i]);
+        buffer_printf(&body,
+                      "%s{\"name\":\"%s\",\"parameters\":{"
+                      "\"shared_memory_region\":\"out\","
+                      "\"shared_memory_byte_size\":%zu,"
+                      "\"shared_memory_offset\":%zu}}",
+                      i ? "," : "", run->answer.name[i], bytes, at);
+        at += out_step(run, i);
+    }
+    buffer_text(&body, "]}");
+    snprintf(path, sizeof path, "/v2/models/%s/infer", run->op);
+    ask_well(run, "POST", path, body.text, body.bytes);
+    buffer_fini(&body);
+}
+
+/* Every input from a region and every output into one. */
+static void post_in_regions(const struct run *run)
+{
+    for (int i = 0; i < run->inputs.n; i++)
+        put_input(run, i);
+    put_output(run);
+    call_v1_in_regions(run);
+    check_output(run, "v1");
+    put_output(run);
+    call_v2_in_regions(run);
+    check_output(run, "v2");
+}
+
 static void run_once(const char *name, const struct tensor_file *file,
                      const struct metadata *metadata, bool use_positions,
                      bool use_cos)
@@ -360,6 +525,7 @@ static void run_once(const char *name, const struct tensor_file *file,
     if (run.answer.n) {
         compare(&run);
         post_v2(&run);
+        post_in_regions(&run);
     }
     file_free(&run.answer);
     buffer_fini(&run.query);

@@ -40,6 +40,9 @@ TEST(every_route_answers)
         ask(&server, "DELETE", "/v2/models/rope", NULL, 0, NULL);
     CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
     expect_code(answer, 405, "Method Not Allowed", "method");
+    answer = ask(&server, "POST", "/v1/tables", "", 0, NULL);
+    CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
+    expect_code(answer, 405, "Method Not Allowed", "no operator 'tables'");
     answer = ask(&server, "HEAD", "/metrics", NULL, 0, NULL);
     CHECK_INT(answer.code, 200);
     CHECK_INT(answer.bytes, 0);
@@ -96,13 +99,13 @@ TEST(limits_are_answered_before_the_body)
     CHECK(now_seconds() - start < 2);
     free(body);
     raw(&server,
-        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked"
-        "\r\nConnection: close\r\n\r\n0\r\n\r\n",
-        411, "Content-Length", "chunked");
-    raw(&server,
         "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
         "Content-Encoding: gzip\r\nConnection: close\r\n\r\nxx",
-        415, "Content-Encoding", "compressed");
+        400, "Content-Encoding: the body is not gzip", "not compressed");
+    raw(&server,
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "Content-Encoding: br\r\nConnection: close\r\n\r\nxx",
+        415, "Content-Encoding", "compressed otherwise");
     raw(&server,
         "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
         "Content-Length: 3\r\nConnection: close\r\n\r\nxx",
@@ -114,6 +117,77 @@ TEST(limits_are_answered_before_the_body)
         400, "inference header size should be in range", "header length");
     CHECK(call_ones(&server, 4, 64));
     CHECK(server_stop(&server));
+}
+
+/* A body in chunks of so many bytes, between the head and the last chunk. */
+static char *in_chunks(const char *head, const unsigned char *body,
+                       size_t bytes, size_t chunk, size_t *out_bytes)
+{
+    size_t at = strlen(head);
+    char *out = malloc(at + bytes * 16 + 64);
+    memcpy(out, head, at);
+    for (size_t done = 0; done < bytes; done += chunk) {
+        size_t n = bytes - done < chunk ? bytes - done : chunk;
+        at += (size_t)snprintf(out + at, 16, "%zx\r\n", n);
+        memcpy(out + at, body + done, n);
+        memcpy(out + at + n, "\r\n", 2);
+        at += n + 2;
+    }
+    memcpy(out + at, "0\r\n\r\n", 5);
+    *out_bytes = at + 5;
+    return out;
+}
+
+static void chunked(const struct server *server, const char *path,
+                    const char *headers, const unsigned char *body,
+                    size_t bytes, size_t chunk, int code, const char *contains)
+{
+    char head[256];
+    size_t n;
+    snprintf(head, sizeof head,
+             "POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+             "Connection: close\r\n%s\r\n",
+             path, headers);
+    char *text = in_chunks(head, body, bytes, chunk, &n);
+    struct answer answer = ask_raw(server, text, n, 10);
+    free(text);
+    expect_code(answer, code, contains, headers);
+}
+
+TEST(chunked_bodies_are_bodies)
+{
+    struct server server;
+    const char *flags[] = {"--max_body_bytes", "300k", NULL};
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[1,2],\"datatype\":\"FP32\","
+        "\"data\":[1,1]}]}";
+    const unsigned char *text = (const unsigned char *)json;
+    size_t bytes, too_many;
+    server_start(&server, flags);
+    unsigned char *body = ones(1000, 64, &bytes); /* the block grows twice */
+    unsigned char *large = ones(2000, 64, &too_many);
+    chunked(&server, "/v1/rmsnorm", "", body, bytes, 1000, 200, "");
+    chunked(&server, "/v1/rmsnorm", "", body, bytes, 1 << 20, 200, "");
+    chunked(&server, "/v1/rmsnorm", "", body, bytes - 1, 5000, 400, "error");
+    chunked(&server, "/v1/rmsnorm", "", body, 100, 1, 400, "error");
+    chunked(&server, "/v1/rmsnorm", "", body, 7, 1, 400, "ends before");
+    chunked(&server, "/v1/rmsnorm", "", body, 0, 1, 400, "missing tensor");
+    chunked(&server, "/v1/rmsnorm", "", large, too_many, 4096, 413,
+            "max_body_bytes");
+    chunked(&server, "/v2/models/rmsnorm/infer", "", text, sizeof json - 1, 1,
+            200, "\"data\":[");
+    chunked(&server, "/v2/models/rmsnorm/infer",
+            "Inference-Header-Content-Length: 70\r\n", text, sizeof json - 1, 9,
+            200, "\"data\":[");
+    chunked(&server, "/v2/models/rmsnorm/infer",
+            "Inference-Header-Content-Length: 71\r\n", text, sizeof json - 1, 9,
+            400, "should be in range (0, 70), got: 71");
+    chunked(&server, "/v2/models/rmsnorm/infer", "", text, 0, 1, 400,
+            "empty at 0");
+    CHECK(call_ones(&server, 4, 64));
+    CHECK(server_stop(&server));
+    free(body);
+    free(large);
 }
 
 TEST(memory_that_is_not_there_is_503_or_413)
@@ -296,6 +370,7 @@ int main(void)
     RUN(every_route_answers);
     RUN(answers_carry_timing_and_request_id);
     RUN(limits_are_answered_before_the_body);
+    RUN(chunked_bodies_are_bodies);
     RUN(memory_that_is_not_there_is_503_or_413);
     RUN(slow_clients_are_cut_off);
     RUN(a_bearer_token_guards_all_but_health);

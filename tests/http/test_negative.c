@@ -25,9 +25,16 @@ struct sound {
 
 static float floats[4096];
 static int64_t longs[64];
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
 
-static int64_t size_of(const char *symbol)
+static int64_t size_of(const struct sound *sound, const char *symbol)
 {
+    const char *form = sound->op->form[sound->form].name;
+    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
+        return 1;
+    if (form && strcmp(form, "bsd") == 0 &&
+        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
+        return 9; /* 3 batches of 3 */
     if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
         strcmp(symbol, "h") == 0)
         return 8;
@@ -38,6 +45,28 @@ static int64_t size_of(const char *symbol)
     return strcmp(symbol, "rows") == 0 ? 5 : 3;
 }
 
+/* Any float and index type will do, and the first FP8 type. */
+static enum roped_dtype type_of(const struct roped_op *op,
+                                const struct roped_port *port)
+{
+    uint32_t types = roped_op_types(op, port);
+    if (types & ROPED_FLOATS)
+        return ROPED_F32;
+    if (types & ROPED_SET(ROPED_I64))
+        return ROPED_I64;
+    return types & ROPED_INDEXES ? ROPED_I32 : ROPED_F8_E4M3;
+}
+
+static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
+{
+    static int32_t none[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
+    if (strcmp(port->name, "slots") == 0)
+        return counting;
+    if (strcmp(port->name, "batch_indices") == 0)
+        return none;
+    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
+}
+
 /* Adds one input with the shape of the sound's form. */
 static void add_input(struct sound *sound, int input)
 {
@@ -46,14 +75,58 @@ static void add_input(struct sound *sound, int input)
     struct roped_error err;
     int64_t dims[ROPED_MAX_RANK];
     int rank = 0;
-    uint32_t types = roped_op_types(sound->op, port);
-    bool is_index = (types & ROPED_INDEXES) != 0;
     CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
         if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(pattern.dim[i].name);
-    file_add(&sound->file, port->name, is_index ? ROPED_I64 : ROPED_F32, rank,
-             dims, is_index ? (void *)longs : (void *)floats);
+            dims[rank++] = size_of(sound, pattern.dim[i].name);
+    enum roped_dtype dtype = type_of(sound->op, port);
+    file_add(&sound->file, port->name, dtype, rank, dims,
+             values_of(port, dtype));
+}
+
+/* Optional inputs that a form's rule asks for. */
+static const struct {
+    const char *op, *form, *input;
+} asked_for[] = {{"rope_quantize_append", "nhd", "v"},
+                 {"rope_quantize_append", "nhd", "k_cache"},
+                 {"rope_quantize_append", "nhd", "v_cache"},
+                 {"rope_quantize_append", "hnd", "v"},
+                 {"rope_quantize_append", "hnd", "k_cache"},
+                 {"rope_quantize_append", "hnd", "v_cache"},
+                 {"rope_quantize_append", "mla", "kpe_cache"}};
+
+static bool is_asked_for(const struct roped_op *op, int form, int input)
+{
+    const char *name = op->form[form].name;
+    for (size_t i = 0; i < sizeof asked_for / sizeof *asked_for && name; i++)
+        if (strcmp(asked_for[i].op, op->name) == 0 &&
+            strcmp(asked_for[i].form, name) == 0 &&
+            strcmp(asked_for[i].input, op->in[input].name) == 0)
+            return true;
+    return false;
+}
+
+static bool has_dim(const struct sound *sound, const struct roped_port *port,
+                    const char *symbol)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
+    for (int i = 0; i < pattern.count; i++)
+        if (strcmp(pattern.dim[i].name, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Is an optional input the only tensor that says an output's shape? */
+static bool shapes_an_output(const struct sound *sound, int input)
+{
+    for (int i = 0; i < roped_op_params(sound->op); i++) {
+        const char *shape = sound->op->param[i].shape;
+        if (shape && has_dim(sound, &sound->op->in[input], shape))
+            return true;
+    }
+    return false;
 }
 
 static struct sound make_form(const struct roped_op *op, int form)
@@ -61,7 +134,8 @@ static struct sound make_form(const struct roped_op *op, int form)
     struct sound sound = {.op = op, .form = form};
     const struct roped_form *described = &op->form[form];
     for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL))
+        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i) ||
+            shapes_an_output(&sound, i))
             add_input(&sound, i);
     if (described->name && described->param) {
         int param = roped_op_param(op, described->param);
@@ -166,14 +240,14 @@ TEST(wrong_ranks_dims_and_types_are_named)
         for (int j = 0; j < roped_op_inputs(op); j++) {
             struct sound sound = make_sound(op);
             const char *name = op->in[j].name;
-            if (op->in[j].flags & ROPED_OPTIONAL)
-                add_input(&sound, j);
             int at = 0;
-            while (strcmp(sound.file.name[at], name) != 0)
+            while (at < sound.file.n && strcmp(sound.file.name[at], name) != 0)
                 at++;
+            if (at == sound.file.n)
+                add_input(&sound, j);
             struct roped_tensor *tensor = &sound.file.tensor[at];
             struct roped_tensor kept = *tensor;
-            tensor->dtype = ROPED_U8;
+            tensor->dtype = ROPED_BOOL;
             refuse(&sound, "", name, "dtype");
             *tensor = kept;
             tensor->rank = 7;
@@ -185,25 +259,12 @@ TEST(wrong_ranks_dims_and_types_are_named)
     }
 }
 
-static bool has_dim(const struct sound *sound, int input, const char *symbol)
-{
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    CHECK_OK(
-        roped_port_pattern(&sound->op->in[input], sound->form, &pattern, &err),
-        &err);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, symbol) == 0)
-            return true;
-    return false;
-}
-
 /* Does another tensor of the call have this dim too? */
 static bool is_shared(const struct sound *sound, int input, const char *symbol)
 {
     for (int i = 0; i < sound->file.n; i++) {
         int other = roped_op_input(sound->op, sound->file.name[i]);
-        if (other != input && has_dim(sound, other, symbol))
+        if (other != input && has_dim(sound, &sound->op->in[other], symbol))
             return true;
     }
     return false;
@@ -268,11 +329,13 @@ TEST(parameters_outside_their_range_are_named)
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
             bool is_number = param->kind == ROPED_PARAM_FLOAT ||
-                             param->kind == ROPED_PARAM_INT;
+                             param->kind == ROPED_PARAM_INT ||
+                             param->kind == ROPED_PARAM_INTS;
             snprintf(extra, sizeof extra, "%s=what%%3F", param->name);
             refuse(&sound, extra, param->name, "kind");
             snprintf(extra, sizeof extra, "%s=", param->name);
-            refuse(&sound, extra, param->name, "empty");
+            if (!param->shape) /* where it is the shape of a scalar */
+                refuse(&sound, extra, param->name, "empty");
             if (!is_number || (param->min == 0 && param->max == 0))
                 continue;
             snprintf(extra, sizeof extra, "%s=%.17g", param->name,
@@ -412,154 +475,51 @@ TEST(mixed_types_and_forms_are_named)
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
 
-/* --------------------------------------------------------- safetensors */
-
-static void post_text(const char *json, size_t data_bytes, const char *culprit)
+static struct sound binary_sound(int64_t rows, int64_t columns)
 {
-    static unsigned char body[1 << 16];
-    struct sound sound = {.op = roped_op_find("rmsnorm")};
-    size_t n = strlen(json);
-    memset(body, 0, sizeof body);
-    body[0] = (unsigned char)n;
-    body[1] = (unsigned char)(n >> 8);
-    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): counted */
-    memcpy(body + 8, json, n);
-    struct answer answer = post_body(&sound, "", body, 8 + n + data_bytes);
-    expect(&answer, 400, culprit, json);
-    answer_free(&answer);
+    struct sound sound = {.op = roped_op_find("binary_backward")};
+    add(&sound, "grad_output", ROPED_F32, 2, rows, columns, floats);
+    return sound;
 }
 
-#define X16 "\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}"
-
-TEST(malformed_safetensors_are_refused)
+TEST(shapes_that_do_not_broadcast_are_named)
 {
-    static const struct {
-        const char *json;
-        size_t data;
-        const char *culprit;
-    } cases[] = {
-        {"", 0, "header"},
-        {"[]", 0, "header"},
-        {" {" X16 "}", 16, "header"},
-        {"{" X16, 16, "JSON"},
-        {"{" X16 "}x", 16, "JSON"},
-        {"\xEF\xBB\xBF{" X16 "}", 16, "header"},
-        {"{" X16 "," X16 "}", 16, "duplicate"},
-        {"{" X16 "}", 15, "15 bytes"},
-        {"{" X16 "}", 17, "17 bytes"},
-        {"{\"x\":{\"dtype\":\"FP32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
-         16, "FP32"},
-        {"{\"x\":{\"dtype\":\"f32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
-         16, "f32"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2.0,2],\"data_offsets\":[0,16]}"
-         "}",
-         16, "digits"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-2,2],\"data_offsets\":[0,16]}}",
-         16, "dim 0 is -2"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[02,2],\"data_offsets\":[0,16]}}",
-         16, "zero"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[4,20]}}",
-         20, "'x'"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,0]}}",
-         16, "'x'"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,8]}}",
-         8, "span 8 bytes, expected 16"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[9007199254740991,"
-         "9007199254740991,9007199254740991],\"data_offsets\":[0,16]}}",
-         16, "'x'"},
-        {"{\"x\":{\"shape\":[2,2],\"data_offsets\":[0,16]}}", 16, "dtype"},
-        {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", 16, "shape"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2]}}", 16, "data_offsets"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0]}}", 16,
-         "data_offsets"},
-        {"{\"__metadata__\":{\"a\":1}," X16 "}", 16, "__metadata__"},
-        {"{\"__metadata__\":{\"a\":\"\\u0000\"}," X16 "}", 16, "NUL"},
-        {"{\"__metadata__\":{\"a\":\"\\ud800\"}," X16 "}", 16, "surrogate"},
-        {"{\"\xC0\x80\":{}," X16 "}", 16, "UTF-8"},
-        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],"
-         "\"data_offsets\":[0,4]}}",
-         4, "rank"},
-        {"{}", 0, "missing tensor 'x'"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        post_text(cases[i].json, cases[i].data, cases[i].culprit);
+    struct sound sound = binary_sound(3, 4);
+    accept(&sound, "a_shape=3,4&b_shape=");
+    accept(&sound, "a_shape=4&b_shape=3,1");
+    refuse(&sound, "a_shape=3,4&b_shape=3", "b_shape': dim 0 is 3, expected 4",
+           "innermost dim");
+    refuse(&sound, "a_shape=3,4&b_shape=2,4",
+           "b_shape': dim 0 is 2, expected 3", "outer dim");
+    refuse(&sound, "a_shape=1,4&b_shape=4",
+           "'grad_output': shape [3, 4], expected [1, 4]", "no dim that is 3");
+    refuse(&sound, "a_shape=2,3,4&b_shape=4",
+           "'grad_output': shape [3, 4], expected [2, 3, 4]", "rank");
+    refuse(&sound, "a_shape=3,0&b_shape=4", "dim 0 is 4, expected 0", "empty");
+    refuse(&sound, "a_shape=3,4", "'b_shape'", "no shape of b");
+    refuse(&sound, "a_shape=1,1,1,1,1,1,1,3,4&b_shape=4", "'a_shape'",
+           "nine dims");
+    refuse(&sound, "a_shape=9007199254740992,9007199254740992&b_shape=1",
+           "'a_shape'", "more than 2^63 elements");
+    refuse(&sound, "a_shape=3,-4&b_shape=4", "'a_shape': -4", "negative dim");
 }
 
-TEST(impossible_header_lengths_are_refused)
+TEST(operands_of_binary_backward_are_held_to_their_shapes)
 {
-    struct sound sound = {.op = roped_op_find("rmsnorm")};
-    unsigned char body[64];
-    memset(body, 0xFF, sizeof body);
-    struct answer answer = post_body(&sound, "", body, sizeof body);
-    expect(&answer, 400, "header length", "length of all ones");
-    answer_free(&answer);
-    answer = post_body(&sound, "", body, 7);
-    expect(&answer, 400, "header", "seven bytes");
-    answer_free(&answer);
-    memset(body, 0, sizeof body);
-    body[0] = 100;
-    answer = post_body(&sound, "", body, sizeof body);
-    expect(&answer, 400, "header length is 100", "header past the end");
-    answer_free(&answer);
-}
-
-/* -------------------------------------------------------------------- v2 */
-
-static void post_v2(const char *json, const char *culprit, int code)
-{
-    struct answer answer = ask(&server, "POST", "/v2/models/rmsnorm/infer",
-                               json, strlen(json), NULL);
-    expect(&answer, code, culprit, json);
-    answer_free(&answer);
-}
-
-#define INPUT(rest) "{\"inputs\":[{\"name\":\"x\"," rest "}]}"
-
-TEST(malformed_v2_requests_are_refused_in_words_that_clients_know)
-{
-    post_v2("", "failed to parse the request JSON buffer", 400);
-    post_v2("{", "failed to parse the request JSON buffer", 400);
-    post_v2("{}", "Unable to parse 'inputs'", 400);
-    post_v2("{\"inputs\":[]}", "missing required input(s) ['x']", 400);
-    post_v2(INPUT("\"datatype\":\"INT32\",\"shape\":[1,2],\"data\":[1,2]"),
-            "data-type is 'INT32', but model 'rmsnorm' expects", 400);
-    post_v2(INPUT("\"datatype\":\"F\",\"shape\":[1,2],\"data\":[1,2]"),
-            "invalid datatype for input x", 400);
-    post_v2(INPUT("\"datatype\":\"FP16\",\"shape\":[1,2],\"data\":[1,2]"),
-            "binary", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1]"),
-            "Shape does not match true shape of 'data'", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1,2,3]"),
-            "Shape does not match true shape of 'data'", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[-1,2],\"data\":[1,2]"),
-            "'x': dim 0", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2]"),
-            "Input must set only one of the following fields", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
-                  "{\"binary_data_size\":4}"),
-            "input byte size mismatch for input 'x'", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
-                  "{\"binary_data_size\":8}"),
-            "unexpected size for input 'x'", 400);
-    post_v2("{\"inputs\":[{\"name\":\"nope\",\"datatype\":\"FP32\","
-            "\"shape\":[1],\"data\":[1]}]}",
-            "unexpected inference input 'nope'", 400);
-    post_v2("{\"parameters\":{\"epsilon\":1},\"inputs\":[{\"name\":\"x\","
-            "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
-            "epsilon", 400);
-    post_v2("{\"parameters\":{\"sequence_id\":1},\"inputs\":[]}", "sequence_id",
-            400);
-    post_v2("{\"outputs\":[{\"name\":\"z\"}],\"inputs\":[{\"name\":\"x\","
-            "\"datatype\":\"FP32\",\"shape\":[1],\"data\":[1]}]}",
-            "unexpected inference output 'z'", 400);
-    post_v2(INPUT("\"datatype\":\"FP32\",\"shape\":[1,2],\"parameters\":"
-                  "{\"shared_memory_region\":\"r\"}"),
-            "Unable to find shared memory region: 'r'", 404);
-    struct answer answer =
-        ask(&server, "POST", "/v2/models/nobody/infer", "{}", 2, NULL);
-    expect(&answer, 404, "Request for unknown model: 'nobody' is not found",
-           "unknown model");
-    answer_free(&answer);
+    struct sound sound = binary_sound(3, 4);
+    add(&sound, "a", ROPED_F32, 2, 3, 4, floats);
+    accept(&sound, "b_shape=4&a_shape=3,4");
+    refuse(&sound, "b_shape=4&a_shape=3,1",
+           "parameter 'a_shape': shape [3, 1], expected [3, 4] (set by 'a')",
+           "a_shape beside another a");
+    refuse(&sound, "b_shape=4&function=mul", "'b'", "mul without b");
+    refuse(&sound, "b_shape=4&function=div", "'b'", "div without b");
+    add(&sound, "b", ROPED_F32, 1, 3, 0, floats);
+    refuse(&sound, "function=mul", "'b': dim 0 is 3, expected 4", "b of rows");
+    sound.file.tensor[2].dims[0] = 4;
+    accept(&sound, "function=mul");
+    sound.file.tensor[2].dtype = ROPED_BF16;
+    refuse(&sound, "function=mul", "'b': BF16, but T is F32", "type of b");
 }
 
 /* ------------------------------------------------------------- broken off */
@@ -613,9 +573,8 @@ int main(void)
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
     RUN(mixed_types_and_forms_are_named);
-    RUN(malformed_safetensors_are_refused);
-    RUN(impossible_header_lengths_are_refused);
-    RUN(malformed_v2_requests_are_refused_in_words_that_clients_know);
+    RUN(shapes_that_do_not_broadcast_are_named);
+    RUN(operands_of_binary_backward_are_held_to_their_shapes);
     RUN(requests_that_break_off_leave_nothing_behind);
     RUN(the_daemon_lives_on);
     if (!server_stop(&server))

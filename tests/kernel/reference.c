@@ -1,9 +1,8 @@
 /*
  * reference.c - the operators in float64, and how far a result may be off.
  */
-#include "kernel/reference.h"
+#include "kernel/reference_rotary.h"
 
-#include "ops/rmsnorm.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/numeric.h>
@@ -31,7 +30,7 @@ double reference_value(const struct roped_tensor *tensor, int64_t i)
     }
 }
 
-static int64_t index_value(const struct roped_tensor *tensor, int64_t i)
+int64_t reference_index(const struct roped_tensor *tensor, int64_t i)
 {
     if (tensor->dtype == ROPED_I32)
         return ((const int32_t *)tensor->data)[i];
@@ -85,7 +84,7 @@ static double round_to(double x, int mantissa, int min_exponent, double max)
     return rounded;
 }
 
-static void note(struct reference_judge *judge, double found, double exact,
+void judge_value(struct reference_judge *judge, double found, double exact,
                  double allowed, const char *what, int64_t i)
 {
     judge->n_checked++;
@@ -103,21 +102,37 @@ static void note(struct reference_judge *judge, double found, double exact,
                  (long long)i, found, exact, allowed);
 }
 
-/*
- * Judges one element of a float output. scale is the magnitude that float32
- * arithmetic worked at (the row's largest, the pair's larger): 1e-6 of it is
- * float32's share, one unit of the type the rounding's.
- */
-static void judge_float(struct reference_judge *judge,
-                        const struct roped_tensor *out, int64_t i, double exact,
-                        double scale, const char *what)
+void judge_bits(struct reference_judge *judge, bool is_right, int64_t i,
+                const char *what)
+{
+    judge_value(judge, is_right ? 0 : 1, 0, 0, what, i);
+}
+
+double reference_unit(double x, enum roped_dtype dtype)
+{
+    int mantissa, min_exponent;
+    double max;
+    format_of(dtype, &mantissa, &min_exponent, &max);
+    return unit_at(x, mantissa, min_exponent);
+}
+
+double reference_round(double x, enum roped_dtype dtype)
+{
+    int mantissa, min_exponent;
+    double max;
+    format_of(dtype, &mantissa, &min_exponent, &max);
+    return round_to(x, mantissa, min_exponent, max);
+}
+
+void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
+                 int64_t i, double exact, double scale, const char *what)
 {
     int mantissa, min_exponent;
     double max;
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     double found = reference_value(out, i);
     if (out->dtype == ROPED_F32) {
-        note(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
+        judge_value(judge, found, exact, 1e-6 * scale + 0x1p-149, what, i);
         return;
     }
     double rounded = round_to(exact, mantissa, min_exponent, INFINITY);
@@ -125,28 +140,23 @@ static void judge_float(struct reference_judge *judge,
     if (fabs(rounded) > largest && isfinite(exact))
         rounded = copysign(INFINITY, exact);
     if (isinf(rounded) && isfinite(found) && fabs(exact) < largest * 1.001) {
-        note(judge, found, exact, unit_at(largest, mantissa, min_exponent),
-             what, i);
+        judge_value(judge, found, exact,
+                    unit_at(largest, mantissa, min_exponent), what, i);
         return;
     }
-    note(judge, found, rounded,
-         unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
+    judge_value(judge, found, rounded,
+                unit_at(exact, mantissa, min_exponent) + 1e-6 * scale, what, i);
 }
 
-/*
- * Judges one FP8 code: the correctly rounded one, or its neighbour where the
- * exact value lies within 1e-6 (of scale) of the midpoint between the two.
- */
-static void judge_fp8(struct reference_judge *judge,
-                      const struct roped_tensor *out, int64_t i, double exact,
-                      double scale, const char *what)
+void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
+               int64_t i, double exact, double scale, const char *what)
 {
     int mantissa, min_exponent;
     double max;
     uint8_t code = ((const uint8_t *)out->data)[i];
     format_of(out->dtype, &mantissa, &min_exponent, &max);
     if (isnan(exact)) {
-        note(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
+        judge_value(judge, code == 0x7F ? 0 : 1, 0, 0, what, i);
         return;
     }
     double found = reference_value(out, i);
@@ -156,29 +166,17 @@ static void judge_fp8(struct reference_judge *judge,
         /* a difference that cancels has float32's sign */
         bool same_zero = found != 0 || fabs(exact) <= 1e-6 * scale ||
                          signbit(exact) == ((code & 0x80) != 0);
-        note(judge, same_zero ? found : NAN, rounded, 0, what, i);
+        judge_value(judge, same_zero ? found : NAN, rounded, 0, what, i);
         return;
     }
     double unit = unit_at(clamped, mantissa, min_exponent);
     double to_midpoint = fabs(fabs(clamped - rounded) - unit / 2);
     bool is_tie = to_midpoint <= 1e-6 * fmax(scale, fabs(exact)) &&
                   fabs(found - rounded) <= unit * 1.0000001;
-    note(judge, is_tie ? rounded : found, rounded, 0, what, i);
+    judge_value(judge, is_tie ? rounded : found, rounded, 0, what, i);
 }
 
 /* --------------------------------------------------------------- rotation */
-
-/* What a rotary operator's tensors and parameters say about angles. */
-struct angle_view {
-    const struct roped_call *call;
-    const struct roped_angle_params *params;
-    const struct roped_tensor *positions, *indptr, *offsets;
-    const struct roped_tensor *cache, *cos, *sin;
-    struct roped_angles angles;
-    int64_t n_pairs;
-    int64_t n_tokens, tokens_per_sequence, offset;
-    double sign;
-};
 
 static int64_t position_of(const struct angle_view *view, int64_t token,
                            int64_t pair)
@@ -194,20 +192,20 @@ static int64_t position_of(const struct angle_view *view, int64_t token,
             else
                 row = pair < s[0] ? 0 : pair < s[0] + s[1] ? 1 : 2;
         }
-        return index_value(view->positions, row * view->n_tokens + token);
+        return reference_index(view->positions, row * view->n_tokens + token);
     }
     if (roped_tensor_given(view->indptr)) {
         int64_t j = 0;
-        while (index_value(view->indptr, j + 1) <= token)
+        while (reference_index(view->indptr, j + 1) <= token)
             j++;
-        return index_value(view->offsets, j) + token -
-               index_value(view->indptr, j);
+        return reference_index(view->offsets, j) + token -
+               reference_index(view->indptr, j);
     }
     return view->offset + token % view->tokens_per_sequence;
 }
 
-static void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
-                     double *c, double *s)
+void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
+              double *c, double *s)
 {
     if (roped_tensor_given(view->cos)) {
         *c = reference_value(view->cos, token * view->n_pairs + pair);
@@ -230,9 +228,8 @@ static void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
     *s *= view->sign;
 }
 
-/* first is the operator's 'positions' port; the rest follow rope's order. */
-static void view_angles(struct angle_view *view, const struct roped_call *call,
-                        int first)
+void view_angles(struct angle_view *view, const struct roped_call *call,
+                 int first)
 {
     view->call = call;
     view->params = roped_call_angles(call);
@@ -245,25 +242,26 @@ static void view_angles(struct angle_view *view, const struct roped_call *call,
     view->angles = call->table.angles;
 }
 
-struct head_rows {
-    const struct roped_tensor *in, *out;
-    int64_t heads, width; /* of one row */
-    int64_t first, style; /* first rotated element */
-    double scale;         /* multiplied after the rotation */
-    bool is_fp8;
-    const char *name;
-};
-
-static void pair_places(const struct head_rows *rows, int64_t n_pairs,
-                        int64_t pair, int64_t *a, int64_t *b)
+void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
+                 int64_t *a, int64_t *b)
 {
-    if (rows->style == ROPE_NEOX) {
-        *a = rows->first + pair;
+    if (style == ROPE_NEOX) {
+        *a = first + pair;
         *b = *a + n_pairs;
     } else {
-        *a = rows->first + 2 * pair;
+        *a = first + 2 * pair;
         *b = *a + 1;
     }
+}
+
+/* First element of (token, head) in in and in out; false: not in out. */
+static bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
+                     int64_t *from, int64_t *to)
+{
+    *from = *to = (token * rows->heads + head) * rows->width;
+    if (rows->place)
+        *to = rows->place(rows->context, token, head);
+    return *to >= 0;
 }
 
 static void judge_one(struct reference_judge *judge,
@@ -278,63 +276,88 @@ static void judge_one(struct reference_judge *judge,
 }
 
 static void judge_copied(struct reference_judge *judge,
-                         const struct head_rows *rows, int64_t i)
+                         const struct head_rows *rows, int64_t from, int64_t to)
 {
     size_t bytes = roped_dtype_bytes(rows->in->dtype);
-    double x = reference_value(rows->in, i);
     if (rows->is_fp8) {
-        judge_fp8(judge, rows->out, i, (double)(float)(x * rows->scale), 0,
+        double x = reference_value(rows->in, from);
+        judge_fp8(judge, rows->out, to, (double)(float)(x * rows->scale), 0,
                   rows->name);
         return;
     }
-    const unsigned char *from = rows->in->data, *to = rows->out->data;
-    bool same =
-        memcmp(from + (size_t)i * bytes, to + (size_t)i * bytes, bytes) == 0;
-    note(judge, same ? 0 : 1, 0, 0, rows->name, i);
+    judge_bits(judge,
+               memcmp((unsigned char *)rows->in->data + (size_t)from * bytes,
+                      (unsigned char *)rows->out->data + (size_t)to * bytes,
+                      bytes) == 0,
+               to, rows->name);
 }
 
-static void judge_rotated_rows(struct reference_judge *judge,
-                               const struct angle_view *view,
-                               const struct head_rows *rows)
+static void judge_rotated_row(struct reference_judge *judge,
+                              const struct angle_view *view,
+                              const struct head_rows *rows, int64_t token,
+                              int64_t from, int64_t to)
 {
-    for (int64_t token = 0; token < view->n_tokens; token++) {
-        for (int64_t head = 0; head < rows->heads; head++) {
-            int64_t row = (token * rows->heads + head) * rows->width;
-            for (int64_t i = 0; i < rows->width; i++) {
-                if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
-                    judge_copied(judge, rows, row + i);
-            }
-            for (int64_t pair = 0; pair < view->n_pairs; pair++) {
-                int64_t ia, ib;
-                double c, s;
-                pair_places(rows, view->n_pairs, pair, &ia, &ib);
-                angle_of(view, token, pair, &c, &s);
-                double a = reference_value(rows->in, row + ia);
-                double b = reference_value(rows->in, row + ib);
-                double scale = fmax(fabs(a), fabs(b)) * fmax(fabs(c), fabs(s));
-                judge_one(judge, rows, row + ia, a * c - b * s, scale);
-                judge_one(judge, rows, row + ib, b * c + a * s, scale);
-            }
-        }
+    for (int64_t i = 0; i < rows->width; i++)
+        if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
+            judge_copied(judge, rows, from + i, to + i);
+    for (int64_t pair = 0; pair < view->n_pairs; pair++) {
+        int64_t ia, ib;
+        double c, s;
+        pair_places(rows->style, rows->first, view->n_pairs, pair, &ia, &ib);
+        angle_of(view, token, pair, &c, &s);
+        double a = reference_value(rows->in, from + ia);
+        double b = reference_value(rows->in, from + ib);
+        double scale = fmax(fabs(a), fabs(b)) * fmax(fabs(c), fabs(s));
+        judge_one(judge, rows, to + ia, a * c - b * s, scale);
+        judge_one(judge, rows, to + ib, b * c + a * s, scale);
     }
+}
+
+void judge_rotated_rows(struct reference_judge *judge,
+                        const struct angle_view *view,
+                        const struct head_rows *rows)
+{
+    int64_t from, to;
+    for (int64_t token = 0; token < view->n_tokens; token++)
+        for (int64_t head = 0; head < rows->heads; head++)
+            if (find_row(rows, token, head, &from, &to))
+                judge_rotated_row(judge, view, rows, token, from, to);
+}
+
+void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
+                       const struct head_rows *rows)
+{
+    int64_t from, to;
+    for (int64_t token = 0; token < n_tokens; token++)
+        for (int64_t head = 0; head < rows->heads; head++)
+            if (find_row(rows, token, head, &from, &to))
+                for (int64_t i = 0; i < rows->width; i++)
+                    judge_copied(judge, rows, from + i, to + i);
+}
+
+void view_heads(struct angle_view *view, const struct roped_call *call,
+                int first, int64_t *width)
+{
+    const struct rope_params *params = (const void *)call->params;
+    const struct roped_tensor *q = &call->in[ROPE_Q];
+    bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
+    view_angles(view, call, first);
+    *width = q->rank == 3 ? q->dims[2] : params->head_dim;
+    view->n_pairs = roped_angles_pairs(
+        view->params, params->rotary_dim ? params->rotary_dim : *width, *width);
+    view->n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
+    view->tokens_per_sequence = is_bsd ? q->dims[1] : view->n_tokens;
+    view->offset = params->offset;
+    view->sign = params->inverse ? -1 : 1;
 }
 
 void reference_rope(const struct roped_call *call,
                     struct reference_judge *judge)
 {
     const struct rope_params *params = (const void *)call->params;
-    const struct roped_tensor *q = &call->in[ROPE_Q];
-    struct angle_view view = {.offset = params->offset,
-                              .sign = params->inverse ? -1 : 1};
-    view_angles(&view, call, ROPE_POSITIONS);
-    int64_t d = params->head_dim;
-    bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
-    if (q->rank == 3)
-        d = q->dims[2];
-    int64_t r = params->rotary_dim ? params->rotary_dim : d;
-    view.n_pairs = roped_angles_pairs(view.params, r, d);
-    view.n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
-    view.tokens_per_sequence = is_bsd ? q->dims[1] : view.n_tokens;
+    struct angle_view view = {0};
+    int64_t d;
+    view_heads(&view, call, ROPE_POSITIONS, &d);
     for (int i = 0; i < 2; i++) {
         const struct roped_tensor *in = &call->in[i ? ROPE_K : ROPE_Q];
         if (!roped_tensor_given(in) || view.n_tokens == 0)
@@ -381,74 +404,30 @@ void reference_rope_quantize(const struct roped_call *call,
         if (i < 2)
             judge_rotated_rows(judge, &view, &rows);
         else
-            for (int64_t e = 0; e < roped_tensor_elements(in); e++)
-                judge_copied(judge, &rows, e);
-    }
-}
-
-/* ---------------------------------------------------------------- rmsnorm */
-
-static double rounded_value(double x, enum roped_dtype dtype)
-{
-    int mantissa, min_exponent;
-    double max;
-    if (dtype == ROPED_F32)
-        return (double)(float)x;
-    format_of(dtype, &mantissa, &min_exponent, &max);
-    return round_to(x, mantissa, min_exponent, INFINITY);
-}
-
-void reference_rmsnorm(const struct roped_call *call,
-                       struct reference_judge *judge)
-{
-    const struct rmsnorm_params *params = (const void *)call->params;
-    const struct roped_tensor *x = &call->in[RMSNORM_X];
-    const struct roped_tensor *w = &call->in[RMSNORM_WEIGHT];
-    const struct roped_tensor *y = &call->out[RMSNORM_Y];
-    int64_t h = x->dims[x->rank - 1];
-    int64_t n_rows = roped_tensor_elements(x) / h;
-    bool is_hf = params->rounding == RMSNORM_ROUND_HF;
-    for (int64_t row = 0; row < n_rows; row++) {
-        double sum = 0, largest = 0;
-        for (int64_t j = 0; j < h; j++) {
-            double v = reference_value(x, row * h + j);
-            sum += v * v;
-        }
-        double s = 1 / sqrt(sum / (double)h + params->eps);
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s *
-                       (params->weight_bias + weight);
-            if (isfinite(v))
-                largest = fmax(largest, fabs(v));
-        }
-        for (int64_t j = 0; j < h; j++) {
-            double weight = roped_tensor_given(w) ? reference_value(w, j) : 1;
-            double v = reference_value(x, row * h + j) * s;
-            /* hf: a tie of the first rounding may fall either way, which
-             * moves the product by one unit of the type more */
-            double slack = 0;
-            if (is_hf) {
-                int m, e;
-                double max;
-                format_of(x->dtype, &m, &e, &max);
-                slack = unit_at(v, m, e) * fabs(params->weight_bias + weight);
-                v = rounded_value(v, x->dtype);
-            }
-            judge_float(judge, y, row * h + j,
-                        v * (params->weight_bias + weight),
-                        largest + slack * 1e6, "y");
-        }
+            judge_copied_rows(judge, view.n_tokens, &rows);
     }
 }
 
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
-    if (strcmp(call->op->name, "rmsnorm") == 0)
-        reference_rmsnorm(call, judge);
-    else if (strcmp(call->op->name, "rope") == 0)
-        reference_rope(call, judge);
-    else
-        reference_rope_quantize(call, judge);
+    static const struct {
+        const char *op;
+        void (*judge)(const struct roped_call *call,
+                      struct reference_judge *judge);
+    } references[] = {{"rope", reference_rope},
+                      {"rope_quantize", reference_rope_quantize},
+                      {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
+                      {"rope_append", reference_rope_append},
+                      {"rope_quantize_append", reference_rope_quantize_append},
+                      {"rmsnorm", reference_rmsnorm},
+                      {"add_rmsnorm", reference_add_rmsnorm},
+                      {"rmsnorm_quantize", reference_rmsnorm_quantize},
+                      {"binary_backward", reference_binary_backward}};
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++)
+        if (strcmp(references[i].op, call->op->name) == 0) {
+            references[i].judge(call, judge);
+            return;
+        }
+    abort();
 }

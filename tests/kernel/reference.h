@@ -28,8 +28,27 @@ void reference_rope(const struct roped_call *call,
                     struct reference_judge *judge);
 void reference_rope_quantize(const struct roped_call *call,
                              struct reference_judge *judge);
+void reference_qk_rmsnorm_rope(const struct roped_call *call,
+                               struct reference_judge *judge);
+void reference_rope_append(const struct roped_call *call,
+                           struct reference_judge *judge);
+void reference_rope_quantize_append(const struct roped_call *call,
+                                    struct reference_judge *judge);
 void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge);
+void reference_add_rmsnorm(const struct roped_call *call,
+                           struct reference_judge *judge);
+void reference_rmsnorm_quantize(const struct roped_call *call,
+                                struct reference_judge *judge);
+void reference_binary_backward(const struct roped_call *call,
+                               struct reference_judge *judge);
+
+/*
+ * What the tolerance of a sum is measured by: per element of an output of
+ * binary_backward the sum of its terms' magnitudes. Free it. The call is
+ * resolved, its inputs have data.
+ */
+double *reference_binary_magnitudes(const struct roped_call *call, int output);
 
 /* The one of these for the call's operator. */
 void reference_judge(const struct roped_call *call,

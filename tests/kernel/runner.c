@@ -108,6 +108,21 @@ static enum roped_status read_back(struct runner *runner, struct places *places,
     return ROPED_OK;
 }
 
+/* The input whose memory an output is, or -1. */
+static int shared_input(const struct roped_op *op, int output,
+                        const struct runner_options *options)
+{
+    int input = op->out[output].in_place
+                    ? roped_op_input(op, op->out[output].in_place)
+                    : -1;
+    if (input < 0)
+        return -1;
+    bool is_shared = op->in[input].flags & ROPED_UPDATED
+                         ? !options->updates_apart
+                         : options->in_place;
+    return is_shared ? input : -1;
+}
+
 static enum roped_status
 place_tensors(struct runner *runner, struct roped_call *call,
               const struct runner_options *options, struct places *places,
@@ -131,8 +146,8 @@ place_tensors(struct runner *runner, struct roped_call *call,
         const struct roped_tensor *tensor = &call->out[i];
         if (!roped_tensor_given(tensor))
             continue;
-        if (options->in_place && op->out[i].in_place) {
-            int input = roped_op_input(op, op->out[i].in_place);
+        int input = shared_input(op, i, options);
+        if (input >= 0) {
             device->out[i].data = device->in[input].data;
             continue;
         }
@@ -176,13 +191,17 @@ static enum roped_status collect(struct runner *runner, struct roped_call *call,
                                  struct places *places, struct roped_error *err)
 {
     const struct roped_op *op = call->op;
+    bool is_written[ROPED_MAX_INPUTS] = {false};
     enum roped_status status;
     for (int i = 0; i < roped_op_outputs(op); i++) {
         if (!roped_tensor_given(&call->out[i]))
             continue;
         const struct place *place = &places->out[i];
-        if (options->in_place && op->out[i].in_place)
-            place = &places->in[roped_op_input(op, op->out[i].in_place)];
+        int input = shared_input(op, i, options);
+        if (input >= 0) {
+            place = &places->in[input];
+            is_written[input] = true;
+        }
         status = read_back(runner, places, place, op->out[i].name, err);
         if (status)
             return status;
@@ -195,7 +214,7 @@ static enum roped_status collect(struct runner *runner, struct roped_call *call,
         status = read_back(runner, places, &places->in[i], op->in[i].name, err);
         if (status)
             return status;
-        if (!options->in_place &&
+        if (!is_written[i] &&
             memcmp(places->image + places->in[i].offset, call->in[i].data,
                    places->in[i].bytes) != 0)
             return roped_fail(err, ROPED_INTERNAL,

@@ -19,6 +19,7 @@ struct runner_options {
     int misalign_elements; /* device addresses are 256-aligned plus this */
     bool in_place;         /* outputs share the memory of in_place inputs */
     bool use_table;        /* build the table that the plan asks for */
+    bool updates_apart;    /* outputs of updated inputs are other memory */
 };
 
 /*
@@ -32,7 +33,8 @@ void runner_close(struct runner *runner);
  * Plans and runs call: in[].data are host tensors, out[] get host memory
  * (runner_free_outputs). aux stays allocated, so that the call's angles can
  * be read. ROPED_INTERNAL where a guard band was written over or an input
- * that is not in place was changed.
+ * that is not in place was changed. An updated input keeps what it was before
+ * the call; its output is what became of it.
  */
 enum roped_status runner_run(struct runner *runner, struct roped_call *call,
                              const struct runner_options *options,

@@ -2,14 +2,19 @@
  * test_huge.c - tensors of more than 2^31 elements, where a 32-bit index
  * wraps. Needs about 16 GB of host and 9 GB of device memory, so it is a
  * program of its own: test_huge cpu|cuda. A huge call repeats a small block of
- * rows; its last rows must be the bits that a small call gives for them.
+ * rows; its last rows must be the bits that a small call gives for them, and
+ * its sums those of the block, as often as it repeats.
  */
 #include "check.h"
+#include "kernel/reference_internal.h"
 #include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
+#include "ops/binary_backward.h"
 #include "ops/rmsnorm.h"
-#include "ops/rope_quantize.h"
+#include "ops/rope_quantize_append.h"
+
+#include <math.h>
 
 static struct runner runner;
 static struct random_source source = {17};
@@ -134,6 +139,136 @@ TEST(rope_quantize_reaches_past_two_to_the_31)
     free(k.data);
 }
 
+/* Sum of a column over rows that repeat, or of one row, and of magnitudes. */
+static void column_sum(const struct roped_tensor *g, int64_t column,
+                       double sum[2])
+{
+    int64_t rows = g->dims[0], width = g->dims[1];
+    sum[0] = sum[1] = 0;
+    for (int64_t row = 0; row < BLOCK; row++) {
+        double x = reference_value(g, row * width + column);
+        double times = (double)(rows / BLOCK + (row < rows % BLOCK));
+        sum[0] += x * times;
+        sum[1] += fabs(x) * times;
+    }
+}
+
+static void row_sum(const struct roped_tensor *g, int64_t row, double sum[2])
+{
+    sum[0] = sum[1] = 0;
+    for (int64_t i = 0; i < g->dims[1]; i++) {
+        double x = reference_value(g, row * g->dims[1] + i);
+        sum[0] += x;
+        sum[1] += fabs(x);
+    }
+}
+
+/* Runs add on g; a_shape and b_shape are its only other inputs. */
+static void run_add(struct roped_call *call, const struct roped_tensor *g,
+                    const char *a_shape, const char *b_shape)
+{
+    roped_call_init(call, roped_op_find("binary_backward"));
+    case_bind(call, "grad_output", g);
+    case_param(call, "a_shape", a_shape);
+    case_param(call, "b_shape", b_shape);
+    run(call);
+}
+
+static void judge_columns(const struct roped_tensor *g,
+                          const struct roped_tensor *gradient,
+                          struct reference_judge *judge)
+{
+    double sum[2];
+    for (int64_t i = 0; i < g->dims[1] && gradient->data; i++) {
+        column_sum(g, i, sum);
+        judge_float(judge, gradient, i, sum[0], sum[1], "columns");
+    }
+}
+
+TEST(binary_backward_reaches_past_two_to_the_31)
+{
+    static struct roped_call call;
+    struct reference_judge judge = {0};
+    int64_t dims[2] = {524290, 4096};
+    char rows[48];
+    struct roped_tensor g = repeated(ROPED_BF16, 2, dims);
+    snprintf(rows, sizeof rows, "%lld,4096", (long long)dims[0]);
+    run_add(&call, &g, rows, "4096"); /* one operand broadcast */
+    const struct roped_tensor *grad_a = &call.out[BINARY_GRAD_A];
+    CHECK(grad_a->data &&
+          memcmp(grad_a->data, g.data, (size_t)roped_tensor_bytes(&g)) == 0);
+    judge_columns(&g, &call.out[BINARY_GRAD_B], &judge);
+    runner_free_outputs(&call);
+    snprintf(rows, sizeof rows, "%lld,1", (long long)dims[0]);
+    run_add(&call, &g, rows, "4096"); /* both */
+    judge_columns(&g, &call.out[BINARY_GRAD_B], &judge);
+    for (int64_t row = dims[0] - 33; row < dims[0] && grad_a->data; row++) {
+        double sum[2];
+        row_sum(&g, row, sum);
+        judge_float(&judge, grad_a, row, sum[0], sum[1], "rows");
+    }
+    CHECK_INT(judge.n_checked, 2 * 4096 + 33);
+    if (judge.n_wrong)
+        CHECK_FAIL("%lld wrong: %s", (long long)judge.n_wrong, judge.first);
+    runner_free_outputs(&call);
+    free(g.data);
+}
+
+/* One token per entry of the last page of an MLA cache of this many pages. */
+enum { PAGE_SIZE = 256, PAGE_ELEMENTS = PAGE_SIZE * 64 };
+
+static void append_to_last(struct roped_call *call, int64_t pages,
+                           const struct roped_tensor *q,
+                           const struct roped_tensor *k)
+{
+    int64_t n = PAGE_SIZE, one = 1, two = 2, dims[3] = {pages, PAGE_SIZE, 64};
+    struct roped_tensor cache = case_tensor(&source, ROPED_F8_E4M3, 3, dims, 0);
+    struct roped_tensor indices = case_tensor(&source, ROPED_I32, 1, &one, 0);
+    struct roped_tensor indptr = case_tensor(&source, ROPED_I32, 1, &two, 0);
+    struct roped_tensor requests = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    struct roped_tensor places = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    memset(cache.data, 0xA5, (size_t)roped_tensor_bytes(&cache));
+    ((int32_t *)indices.data)[0] = (int32_t)pages - 1;
+    ((int32_t *)indptr.data)[0] = 0;
+    ((int32_t *)indptr.data)[1] = 1;
+    for (int i = 0; i < PAGE_SIZE; i++) {
+        ((int32_t *)requests.data)[i] = 0;
+        ((int32_t *)places.data)[i] = i;
+    }
+    start_rotary(call, "rope_quantize_append", 0);
+    case_bind(call, "q_rope", q);
+    case_bind(call, "k_rope", k);
+    case_bind(call, "kpe_cache", &cache);
+    case_bind(call, "page_indices", &indices);
+    case_bind(call, "page_indptr", &indptr);
+    case_bind(call, "batch_indices", &requests);
+    case_bind(call, "kv_positions", &places);
+    run(call);
+}
+
+TEST(rope_quantize_append_reaches_past_two_to_the_31)
+{
+    static struct roped_call all, few;
+    int64_t q_dims[3] = {PAGE_SIZE, 2, 64}, k_dims[2] = {PAGE_SIZE, 64};
+    int64_t pages = ((int64_t)1 << 31) / PAGE_ELEMENTS + 3;
+    struct roped_tensor q = case_tensor(&source, ROPED_BF16, 3, q_dims, 1);
+    struct roped_tensor k = case_tensor(&source, ROPED_BF16, 2, k_dims, 1);
+    append_to_last(&all, pages, &q, &k);
+    append_to_last(&few, 1, &q, &k);
+    int out = ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT;
+    check_same_tail(&all.out[out], &few.out[out]);
+    const unsigned char *before = all.out[out].data;
+    if (before) /* nothing wrapped to the first page */
+        CHECK(before[0] == 0xA5 &&
+              memcmp(before, before + 1, PAGE_ELEMENTS) == 0);
+    all.in[ROPE_QUANTIZE_APPEND_Q_ROPE].data = NULL; /* shared with few */
+    all.in[ROPE_QUANTIZE_APPEND_K_ROPE].data = NULL;
+    runner_free_outputs(&all);
+    runner_free_outputs(&few);
+    case_free(&all);
+    case_free(&few);
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -141,6 +276,8 @@ int main(int argc, char **argv)
     RUN(rmsnorm_reaches_past_two_to_the_31);
     RUN(rope_reaches_past_two_to_the_31);
     RUN(rope_quantize_reaches_past_two_to_the_31);
+    RUN(binary_backward_reaches_past_two_to_the_31);
+    RUN(rope_quantize_append_reaches_past_two_to_the_31);
     runner_close(&runner);
     return check_done();
 }

@@ -150,13 +150,16 @@ TEST(random_cases_are_correctly_rounded)
             .is_e5m2 = random_once_in(&source, 2),
             .has_non_finite = random_once_in(&source, 3),
             .rotary = {.positions = (enum case_positions)random_int(
-                           &source, 0, CASE_RAGGED_I64),
+                           &source, 0, CASE_POSITIONS - 1),
                        .angles = (enum case_angles)random_int(&source, 0,
                                                               CASE_ANGLES - 1),
                        .dtype = types[random_int(&source, 0, 2)],
                        .n_tokens = random_pick(&source, tokens, 6)}};
         c.rotary.n_pairs = c.r / 2;
         c.rotary.largest_position = c.rotary.n_tokens + 100;
+        if (c.rotary.positions >= CASE_MROPE &&
+            (c.rotary.angles > CASE_TABLE || c.rotary.n_pairs < 3))
+            c.rotary.positions = CASE_I32; /* sections belong to parameters */
         c.options.use_table = c.rotary.angles == CASE_TABLE;
         c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
         run_case(&c);

@@ -7,36 +7,44 @@
 #pragma once
 
 #include "cuda/device/sincos.cuh"
+#include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
 #include "ops/rope.h"
 
 enum angle_kind { kAnglesTable, kAnglesComputed, kAnglesAny };
 
+// What the fast kinds need comes first and once more: a launch reads its parameters through a cold
+// cache, line by line.
 struct angle_args {
-    struct rope_rotary rotary;
+    const void *index;     // rotary.index[0]
     const float *table;    // [rows, 2 * n_pairs] in float32, or NULL
     const void *frequency; // derived without a table: [n_pairs] of rotary.precision
-    double inverse_length; // 1 / rotary.tokens_per_sequence
+    int32_t positions;     // enum rope_positions
+    uint32_t n_pairs;
+    uint32_t tokens_per_sequence;
+    uint32_t offset;
+    float attention_factor;
+    float sin_sign;
+    struct rope_rotary rotary;
 };
 
 // ------------------------------------------------------------------------------------ position
 
+__device__ __forceinline__ bool is_int32(const rope_rotary &rotary)
+{
+    return rotary.positions == ROPE_POSITIONS_I32 || rotary.positions == ROPE_POSITIONS_RAGGED_I32;
+}
+
 __device__ __forceinline__ int64_t index_at(const rope_rotary &rotary, int which, int64_t i)
 {
     const void *index = which ? rotary.index[1] : rotary.index[0];
-    if (rotary.positions == ROPE_POSITIONS_I32 || rotary.positions == ROPE_POSITIONS_RAGGED_I32)
+    if (is_int32(rotary))
         return __ldg(static_cast<const int32_t *>(index) + i);
     return __ldg(static_cast<const long long *>(index) + i);
 }
 
-static __host__ __device__ inline bool is_ragged(const struct rope_rotary *rotary)
-{
-    return rotary->positions == ROPE_POSITIONS_RAGGED_I32 ||
-           rotary->positions == ROPE_POSITIONS_RAGGED_I64;
-}
-
 // Position inside the token's sequence: the last j with indptr[j] <= token owns it.
-__device__ __forceinline__ int64_t ragged_position(const rope_rotary &rotary, int64_t token)
+__device__ __forceinline__ int64_t ragged_position(const rope_rotary &rotary, uint32_t token)
 {
     int64_t low = 0, high = rotary.n_sequences;
     while (high - low > 1) {
@@ -49,35 +57,57 @@ __device__ __forceinline__ int64_t ragged_position(const rope_rotary &rotary, in
     return index_at(rotary, 1, low) + token - index_at(rotary, 0, low);
 }
 
-// A 64-bit remainder would be a call of a hundred instructions. The quotient from a product in
-// double is off by one at most: quotients here are below 2^50.
-__device__ __forceinline__ int64_t implicit_position(const angle_args &args, int64_t token)
+__device__ __forceinline__ int64_t implicit_position(const rope_rotary &rotary, uint32_t token)
 {
-    int64_t length = args.rotary.tokens_per_sequence;
-    if (token >= length) {
-        token -= (int64_t)((double)token * args.inverse_length) * length;
-        token = token < 0 ? token + length : token >= length ? token - length : token;
-    }
-    return args.rotary.offset + token;
+    uint32_t length = (uint32_t)rotary.tokens_per_sequence;
+    return rotary.offset + (token < length ? token : token % length);
 }
 
-// Row is that of positions [3, n]; 0 otherwise. Without kSearches the mode is not ragged.
-template <bool kSearches>
-__device__ __forceinline__ int64_t position_of(const angle_args &args, int64_t token, int row)
+// Row is that of positions [3, n]; 0 otherwise.
+__device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32_t token, int row)
 {
-    const rope_rotary &rotary = args.rotary;
     switch (rotary.positions) {
     case ROPE_POSITIONS_IMPLICIT:
-        return implicit_position(args, token);
+        return implicit_position(rotary, token);
     case ROPE_POSITIONS_I32:
     case ROPE_POSITIONS_I64:
         return index_at(rotary, 0, row * rotary.n_tokens + token);
     case ROPE_POSITIONS_RAGGED_I32:
     case ROPE_POSITIONS_RAGGED_I64:
-        return kSearches ? ragged_position(rotary, token) : token;
+        return ragged_position(rotary, token);
     default:
         return token; // angles are per token
     }
+}
+
+// Out of line: its loop and division would stand between the first instructions of every kernel.
+static __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rotary, uint32_t token)
+{
+    return (uint32_t)position_of(rotary, token, 0);
+}
+
+// The same where it fits 32 bits, in few instructions for a positions tensor or one sequence: a
+// table's row, and so a rotation, waits for it. Volatile, so that this load starts before those of
+// the data.
+__device__ __forceinline__ uint32_t short_position_of(const angle_args &args, uint32_t token)
+{
+    uint32_t position;
+    if (__builtin_expect(args.positions == ROPE_POSITIONS_I64, 1)) {
+        const long long *index = static_cast<const long long *>(args.index) + token;
+        asm volatile("ld.global.nc.u32 %0, [%1];"
+                     : "=r"(position)
+                     : "l"(__cvta_generic_to_global(index)));
+    } else if (__builtin_expect(args.positions == ROPE_POSITIONS_I32, 1)) {
+        const int32_t *index = static_cast<const int32_t *>(args.index) + token;
+        asm volatile("ld.global.nc.u32 %0, [%1];"
+                     : "=r"(position)
+                     : "l"(__cvta_generic_to_global(index)));
+    } else if (args.positions == ROPE_POSITIONS_IMPLICIT && token < args.tokens_per_sequence) {
+        position = args.offset + token;
+    } else {
+        position = rare_position_of(args.rotary, token);
+    }
+    return position;
 }
 
 // rope_mrope_row of ops/rope.h, for the device.
@@ -133,19 +163,18 @@ __device__ __forceinline__ void compute_angles(const angle_args &args,
 }
 
 template <int kPairs>
-__device__ __forceinline__ void any_angles(const angle_args &args, int64_t token, int first,
+__device__ __forceinline__ void any_angles(const angle_args &args, uint32_t token, int first,
                                            angle_values<kPairs> &out)
 {
     const rope_rotary &rotary = args.rotary;
     int64_t row[kPairs];
     int64_t n_pairs = rotary.n_pairs;
-    int64_t position = position_of<true>(args, token, 0);
+    int64_t position = position_of(rotary, token, 0);
 #pragma unroll
     for (int i = 0; i < kPairs; i++)
         row[i] = position;
     if (rotary.is_mrope) {
-        int64_t height = position_of<true>(args, token, 1),
-                width = position_of<true>(args, token, 2);
+        int64_t height = position_of(rotary, token, 1), width = position_of(rotary, token, 2);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             int which = mrope_row(rotary, first + i);
@@ -174,31 +203,31 @@ __device__ __forceinline__ void any_angles(const angle_args &args, int64_t token
     }
 }
 
-// The angles of pairs first .. first + kPairs - 1 of a token whose position is known.
+// The angles of pairs first .. first + kPairs - 1 of a token. position is that of
+// short_position_of; kAnglesAny finds its own.
 template <int kKind, int kPairs>
-__device__ __forceinline__ void angles_of(const angle_args &args, int64_t token, int64_t position,
+__device__ __forceinline__ void angles_of(const angle_args &args, uint32_t token, uint32_t position,
                                           int first, angle_values<kPairs> &out)
 {
-    const rope_rotary &rotary = args.rotary;
     if constexpr (kKind == kAnglesTable) {
-        const float *row = args.table + position * 2 * rotary.n_pairs + first;
+        const float *row = args.table + (uint64_t)position * (2 * args.n_pairs) + first;
         load_shared_floats(row, out.cosine);
-        load_shared_floats(row + rotary.n_pairs, out.sine);
+        load_shared_floats(row + args.n_pairs, out.sine);
     } else if constexpr (kKind == kAnglesComputed) {
         float frequency[kPairs];
         load_shared_floats(static_cast<const float *>(args.frequency) + first, frequency);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             sincos_of_product((float)position, frequency[i], out.sine[i], out.cosine[i]);
-            out.sine[i] *= rotary.attention_factor;
-            out.cosine[i] *= rotary.attention_factor;
+            out.sine[i] *= args.attention_factor;
+            out.cosine[i] *= args.attention_factor;
         }
     } else {
         any_angles(args, token, first, out);
     }
 #pragma unroll
     for (int i = 0; i < kPairs; i++)
-        out.sine[i] *= rotary.sin_sign;
+        out.sine[i] *= args.sin_sign;
 }
 
 // Which kind a call is. pairs_per_thread is that of the vector kernels.
@@ -206,7 +235,7 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 {
     const struct rope_rotary *rotary = &args->rotary;
     bool is_even = rotary->n_pairs % pairs_per_thread == 0;
-    if (rotary->is_mrope || !is_even)
+    if (rotary->is_mrope || !is_even || rotary->largest_position > UINT32_MAX)
         return kAnglesAny;
     if (args->table)
         return (uintptr_t)args->table % 16 == 0 ? kAnglesTable : kAnglesAny;
@@ -220,10 +249,18 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 static inline struct angle_args angle_args_of(const struct roped_call *call,
                                               const struct rope_rotary *planned, int positions_port)
 {
-    struct angle_args args = {rope_rotary_bind(call, planned, positions_port), NULL, call->aux,
-                              1.0 / (double)planned->tokens_per_sequence};
+    struct angle_args args = {};
+    args.rotary = rope_rotary_bind(call, planned, positions_port);
+    args.index = args.rotary.index[0];
+    args.frequency = call->aux;
+    args.positions = planned->positions;
+    args.n_pairs = (uint32_t)planned->n_pairs;
+    args.tokens_per_sequence = (uint32_t)planned->tokens_per_sequence;
+    args.offset = (uint32_t)planned->offset;
+    args.attention_factor = planned->attention_factor;
+    args.sin_sign = planned->sin_sign;
     if (planned->angle_source == ROPE_ANGLES_DERIVED)
-        args.table = call->table.data;
+        args.table = static_cast<const float *>(call->table.data);
     else if (planned->angle_source == ROPE_ANGLES_CACHE && planned->angle_dtype == ROPED_F32)
         args.table = static_cast<const float *>(args.rotary.angle[0]);
     return args;

@@ -2,6 +2,7 @@
 // finite value, -0 and subnormals kept, NaN 0x7F.
 #pragma once
 
+#include <math.h>
 #include <stdint.h>
 
 // For chips without the instruction. A normal result comes from adding half a unit to the bits, a
@@ -36,14 +37,16 @@ __device__ __forceinline__ uint32_t fp8x2_of(float a, float b, bool is_e5m2)
 #endif
 }
 
-// Stores n codes of x * scale; n is 1, or 4 or 8 with to aligned to n.
+// Stores n codes of x * scale in one access; to is aligned to n.
 template <int n>
 __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], float scale,
                                           bool is_e5m2)
 {
-    static_assert(n == 1 || n == 4 || n == 8, "whole words");
+    static_assert(n == 1 || n == 2 || n == 4 || n == 8, "whole words");
     if constexpr (n == 1) {
         *to = (uint8_t)fp8x2_of(x[0] * scale, 0.0f, is_e5m2);
+    } else if constexpr (n == 2) {
+        *reinterpret_cast<uint16_t *>(to) = (uint16_t)fp8x2_of(x[0] * scale, x[1] * scale, is_e5m2);
     } else {
         uint32_t word[n / 4];
 #pragma unroll
@@ -55,4 +58,36 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], floa
         else
             *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
     }
+}
+
+// Division by a number that many values share, in three operations instead of ten: its reciprocal
+// as a sum of two floats, high below it and low what is left. The quotient is then within 2^-43 of
+// the exact one before its only rounding: as good as correctly rounded (a product with a reciprocal
+// of one float is not: 49 * (1 / 49) is below 1). low is never 0, so that Inf stays Inf. Divisors
+// at the ends of the range are brought to its middle first, by a power of two that the values then
+// get too; quotients that matter to FP8 are exact under it.
+struct shared_divisor {
+    float first; // power of two
+    float high, low;
+};
+
+__host__ __device__ static inline struct shared_divisor divisor_of(float x)
+{
+    struct shared_divisor divisor;
+    divisor.first = x < 0x1p-60f ? 0x1p96f : x > 0x1p60f ? 0x1p-64f : 1.0f;
+    x *= divisor.first;
+    divisor.high = 1.0f / x;
+    float rest = fmaf(-divisor.high, x, 1.0f);
+    if (rest < 0) {
+        divisor.high *= 1.0f - 0x1p-23f;
+        rest = fmaf(-divisor.high, x, 1.0f);
+    }
+    divisor.low = fmaxf(rest * divisor.high, divisor.high * 0x1p-60f);
+    return divisor;
+}
+
+__device__ __forceinline__ float divide(float x, const shared_divisor &divisor)
+{
+    x *= divisor.first;
+    return fmaf(x, divisor.high, x * divisor.low);
 }

@@ -1,5 +1,5 @@
-// reduce.cuh - sums over the threads of a group, in a fixed order and with the same bits in every
-// thread: a butterfly inside a warp, then a tree over the warps' results.
+// reduce.cuh - sums and largest values over the threads of a group, with the same bits in every
+// thread; sums in a fixed order: a butterfly inside a warp, then a tree over the warps' results.
 #pragma once
 
 // Threads of a power of two up to a warp; every lane of the warp takes part.
@@ -53,5 +53,22 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     x = shared[threadIdx.x % n_warps];
     for (int distance = 1; distance < n_warps; distance *= 2) // the tree, leaves first
         x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+    return x;
+}
+
+// The largest value, which NaN does not take part in. threads and shared as above.
+__device__ __forceinline__ float largest_in_group(float x, float *shared, int threads)
+{
+    for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    if (threads <= 32)
+        return x;
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    int n_warps = threads / 32;
+    x = shared[threadIdx.x % n_warps];
+    for (int distance = 1; distance < n_warps; distance *= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
 }

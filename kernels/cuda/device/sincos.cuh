@@ -1,22 +1,15 @@
 // sincos.cuh - cos and sin of a rotary angle, accurate to float32 at every position.
+//
+// The usual fast sine (__sinf) is off by the angle's rounding times its size: 1e-4 at position
+// 8,192. Here whole quarter turns are taken off exactly and the rest, at most pi/4, goes through
+// float32 polynomials with errors below one unit in the last place.
 #pragma once
 
-// The usual fast sine reduces a float32 angle in float32 and is off by the angle's own rounding
-// times its size: 1e-3 at position 8,192. Here the angle (below 2^24) is reduced in double: k
-// whole quarter turns from one fused product, pi/2 in two parts so that the rest keeps 50 bits.
-// Four double operations and two conversions per pair: on Hopper a few percent of the time that
-// the pair's bytes take. The rest, at most pi/4, goes through float32 polynomials with errors
-// below one unit in the last place.
-__device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosine)
+#include <stdint.h>
+
+// cos and sin of x + quadrant * pi/2, |x| <= pi/4.
+__device__ __forceinline__ void sincos_of_rest(float x, int quadrant, float &sine, float &cosine)
 {
-    constexpr double kTwoOverPi = 0.63661977236758134308;
-    constexpr double kHalfPiHigh = 1.57079632679489655800e+00;
-    constexpr double kHalfPiLow = 6.12323399573676603587e-17;
-    constexpr double kToInteger = 6755399441055744.0; // 1.5 * 2^52: the sum's low bits are k
-    double shifted = fma(angle, kTwoOverPi, kToInteger);
-    double k = shifted - kToInteger;
-    int quadrant = __double2loint(shifted);
-    float x = (float)fma(-k, kHalfPiLow, fma(-k, kHalfPiHigh, angle));
     float z = x * x;
     float sin_x =
         fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f), x * z, x);
@@ -25,8 +18,55 @@ __device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosi
              z * z, fmaf(-0.5f, z, 1.0f));
     float swap_sin = quadrant & 1 ? cos_x : sin_x;
     float swap_cos = quadrant & 1 ? sin_x : cos_x;
-    sine = quadrant & 2 ? -swap_sin : swap_sin;
-    cosine = (quadrant + 1) & 2 ? -swap_cos : swap_cos;
+    uint32_t sin_sign = (uint32_t)quadrant << 30 & 0x80000000u;
+    uint32_t cos_sign = (uint32_t)(quadrant + 1) << 30 & 0x80000000u;
+    sine = __uint_as_float(__float_as_uint(swap_sin) ^ sin_sign);
+    cosine = __uint_as_float(__float_as_uint(swap_cos) ^ cos_sign);
+}
+
+// Any angle below 2^50: reduced in double, pi/2 in two parts.
+__device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosine)
+{
+    constexpr double kTwoOverPi = 0.63661977236758134308;
+    constexpr double kHalfPiHigh = 1.57079632679489655800e+00;
+    constexpr double kHalfPiLow = 6.12323399573676603587e-17;
+    constexpr double kToInteger = 6755399441055744.0; // 1.5 * 2^52: the sum's low bits are k
+    double shifted = fma(angle, kTwoOverPi, kToInteger);
+    double k = shifted - kToInteger;
+    float x = (float)fma(-k, kHalfPiLow, fma(-k, kHalfPiHigh, angle));
+    sincos_of_rest(x, __double2loint(shifted), sine, cosine);
+}
+
+// Rare, so out of line: every kernel would carry it otherwise.
+static __device__ __noinline__ float2 sincos_of_far(float angle)
+{
+    float2 both;
+    sincos_of((double)angle, both.x, both.y);
+    return both;
+}
+
+constexpr float kNearAngle = 1048576.0f; // 2^20
+
+// Below 2^20 three float32 fused products reduce as well: k * kHalfPi1 and the difference to the
+// angle are exact (both are multiples of 2^-23 and the result is below 2), the other two parts
+// bring pi/2 to 70 bits. Eight instructions in place of double arithmetic and its conversions.
+__device__ __forceinline__ void sincos_of(float angle, float &sine, float &cosine)
+{
+    constexpr float kTwoOverPi = 0.636619772f;
+    constexpr float kHalfPi1 = 1.57079625129699707031f;
+    constexpr float kHalfPi2 = 7.54978941586159635335e-8f;
+    constexpr float kHalfPi3 = 5.39030252995776476554e-15f;
+    constexpr float kToInteger = 12582912.0f; // 1.5 * 2^23
+    if (!(angle < kNearAngle)) {
+        float2 both = sincos_of_far(angle);
+        sine = both.x;
+        cosine = both.y;
+        return;
+    }
+    float shifted = fmaf(angle, kTwoOverPi, kToInteger);
+    float k = shifted - kToInteger;
+    float x = fmaf(-k, kHalfPi3, fmaf(-k, kHalfPi2, fmaf(-k, kHalfPi1, angle)));
+    sincos_of_rest(x, __float_as_int(shifted), sine, cosine);
 }
 
 // angle_precision f32: the product is rounded to float32, as models are trained. The intrinsic
@@ -34,7 +74,7 @@ __device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosi
 __device__ __forceinline__ void sincos_of_product(float position, float frequency, float &sine,
                                                   float &cosine)
 {
-    sincos_of((double)__fmul_rn(position, frequency), sine, cosine);
+    sincos_of(__fmul_rn(position, frequency), sine, cosine);
 }
 
 __device__ __forceinline__ void sincos_of_product(double position, double frequency, float &sine,

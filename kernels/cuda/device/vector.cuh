@@ -7,14 +7,24 @@
 
 #include <stdint.h>
 
-// Reads data that one thread touches once: it would only push tables and weights out of the L1.
-// Volatile, so that these loads start before the dependent ones that follow in the source. Not
-// the read-only path: an in-place call writes the same memory from the same kernel.
+// 16 bytes that one thread reads once. Volatile, so that these loads start before the dependent
+// ones that follow in the source. Not the read-only path: an in-place call writes the same memory
+// from the same kernel. No cache hint: L1::no_allocate costs a tenth of the bandwidth of large
+// work.
 __device__ __forceinline__ uint4 load_once(const void *from)
 {
     uint4 raw;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+                 : "l"(__cvta_generic_to_global(from)));
+    return raw;
+}
+
+__device__ __forceinline__ uint2 load_half_once(const void *from)
+{
+    uint2 raw;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(raw.x), "=r"(raw.y)
                  : "l"(__cvta_generic_to_global(from)));
     return raw;
 }
@@ -117,15 +127,52 @@ __device__ __forceinline__ uint4 pack(const float (&x)[kVecOf<T>])
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+// Rounds n floats, 16 or 8 bytes or one element, and stores them in one access.
+template <typename T, int n>
+__device__ __forceinline__ void store_floats(T *to, const float (&x)[n])
+{
+    constexpr int kBytes = n * (int)sizeof(T);
+    static_assert(n == 1 || kBytes == 16 || kBytes == 8, "one access");
+    if constexpr (n == 1) {
+        *to = element<T>::from_float(x[0]);
+    } else if constexpr (kBytes == 16) {
+        *reinterpret_cast<uint4 *>(to) = pack<T>(x);
+    } else if constexpr (sizeof(T) == 4) {
+        *reinterpret_cast<float2 *>(to) = make_float2(x[0], x[1]);
+    } else {
+        *reinterpret_cast<uint2 *>(to) =
+            make_uint2(element<T>::from_float2(x[0], x[1]), element<T>::from_float2(x[2], x[3]));
+    }
+}
+
+__device__ __forceinline__ float4 load_shared_float4(const float *from)
+{
+    float4 x;
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "l"(__cvta_generic_to_global(from)));
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_float2(const float *from)
+{
+    float2 x;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x.x), "=f"(x.y)
+                 : "l"(__cvta_generic_to_global(from)));
+    return x;
+}
+
 // n floats that many threads read (tables, frequencies): through the read-only cache, in the
-// widest accesses that n allows. from is aligned to them.
+// widest accesses that n allows. from is aligned to them. Volatile like load_once: a table's row
+// waits for a position, and must not hold up the loads before it in the source.
 template <int n>
 __device__ __forceinline__ void load_shared_floats(const float *from, float (&x)[n])
 {
     if constexpr (n % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < n / 4; i++) {
-            float4 part = __ldg(reinterpret_cast<const float4 *>(from) + i);
+            float4 part = load_shared_float4(from + 4 * i);
             x[4 * i] = part.x;
             x[4 * i + 1] = part.y;
             x[4 * i + 2] = part.z;
@@ -134,7 +181,7 @@ __device__ __forceinline__ void load_shared_floats(const float *from, float (&x)
     } else if constexpr (n % 2 == 0) {
 #pragma unroll
         for (int i = 0; i < n / 2; i++) {
-            float2 part = __ldg(reinterpret_cast<const float2 *>(from) + i);
+            float2 part = load_shared_float2(from + 2 * i);
             x[2 * i] = part.x;
             x[2 * i + 1] = part.y;
         }

@@ -51,10 +51,11 @@ enum roped_angle_mode {
 };
 
 /* A short list of integers, as "16,24,24" in a query string. */
+enum { ROPED_MAX_INTS = 8 };
 struct roped_ints {
-    int32_t count; /* 0: not given */
+    int32_t count; /* 0: not given, or an empty list */
     int32_t reserved;
-    int64_t value[4];
+    int64_t value[ROPED_MAX_INTS];
 };
 
 /* An integer or float parameter that was not given and has no default. */

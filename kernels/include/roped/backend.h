@@ -5,8 +5,8 @@
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
- * upload, download, launch and build_table are ordered on their queue and may
- * return before the device has finished; wait ends that.
+ * upload, download, clear, launch and build_table are ordered on their queue
+ * and may return before the device has finished; wait ends that.
  */
 #ifndef ROPED_BACKEND_H
 #define ROPED_BACKEND_H
@@ -26,6 +26,7 @@ struct roped_backend; /* one open device */
 struct roped_queue;   /* a CUDA stream, or nothing */
 
 enum { ROPED_MAX_MARKS = 8 };
+enum { ROPED_FOREIGN_HANDLE_BYTES = 64 };
 
 struct roped_backend_options {
     int device;    /* index among the backend's devices */
@@ -69,11 +70,31 @@ struct roped_backend_api {
                                     void **out, struct roped_error *err);
     void (*host_free)(struct roped_backend *backend, void *memory);
 
+    /*
+     * (optional, both or none) Page-locks whole pages of memory that host_alloc
+     * has not made, such as a mapping shared with another process, so
+     * that they are like its own; and ends that.
+     */
+    enum roped_status (*host_lock)(struct roped_backend *backend, void *memory,
+                                   size_t bytes, struct roped_error *err);
+    void (*host_unlock)(struct roped_backend *backend, void *memory);
+
     /* Device memory, 256-byte aligned; host memory where is_host. */
     enum roped_status (*device_alloc)(struct roped_backend *backend,
                                       size_t bytes, void **out,
                                       struct roped_error *err);
     void (*device_free)(struct roped_backend *backend, void *memory);
+
+    /*
+     * (optional, both or none) Device memory of another process, which handle
+     * (ROPED_FOREIGN_HANDLE_BYTES of it) names: for CUDA the bytes of a
+     * cudaIpcMemHandle_t. *bytes is how much there is. Opening one handle
+     * twice gives the same memory, to be closed twice.
+     */
+    enum roped_status (*foreign_open)(struct roped_backend *backend,
+                                      const void *handle, void **out,
+                                      uint64_t *bytes, struct roped_error *err);
+    void (*foreign_close)(struct roped_backend *backend, void *memory);
 
     enum roped_status (*queue_open)(struct roped_backend *backend,
                                     struct roped_queue **out,
@@ -88,11 +109,17 @@ struct roped_backend_api {
                                   const void *device, size_t bytes,
                                   struct roped_error *err);
 
+    /* Zeros. */
+    enum roped_status (*clear)(struct roped_queue *queue, void *device,
+                               size_t bytes, struct roped_error *err);
+
     /*
      * Starts a planned call. Every data pointer, aux and table.data must be
      * reachable by the device and aligned to its element size; 16 bytes is
-     * faster. An output may be the very memory of its in_place input; any
-     * other overlap is undefined. Empty tensors may have NULL data.
+     * faster. An output may be the very memory of its in_place input, and is
+     * that of a ROPED_UPDATED one; any other overlap is undefined. Empty
+     * tensors may have NULL data. A queue keeps memory for partial results, up
+     * to 8 MiB, from the first launch that needs it until queue_close.
      */
     enum roped_status (*launch)(struct roped_queue *queue,
                                 const struct roped_call *call,

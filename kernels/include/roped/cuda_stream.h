@@ -14,7 +14,9 @@ extern "C" {
 /*
  * A queue over stream (a cudaStream_t of the backend's device, which must
  * outlive the queue; NULL is the legacy default stream). launch enqueues and
- * returns, also while the stream is being captured into a graph. Close it with
+ * returns, also while the stream is being captured into a graph; the launches
+ * of a queue share its memory for partial results, so a graph must be replayed
+ * before the queue is closed and not beside other launches of it. Close it with
  * queue_close, which leaves the stream alone. Only where the CUDA backend is
  * built in.
  */

@@ -49,6 +49,9 @@ enum roped_dtype {
 #define ROPED_INDEXES (ROPED_SET(ROPED_I32) | ROPED_SET(ROPED_I64))
 #define ROPED_FP8S    (ROPED_SET(ROPED_F8_E4M3) | ROPED_SET(ROPED_F8_E5M2))
 
+/* The one member of a set, or ROPED_NO_DTYPE where it has none or several. */
+ROPED_API enum roped_dtype roped_dtype_only(uint32_t set);
+
 /* Bytes of one element; 0 for ROPED_NO_DTYPE. */
 ROPED_API size_t roped_dtype_bytes(enum roped_dtype dtype);
 

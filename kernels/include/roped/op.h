@@ -33,10 +33,10 @@ extern "C" {
 #endif
 
 enum {
-    ROPED_MAX_INPUTS = 16,
+    ROPED_MAX_INPUTS = 24,
     ROPED_MAX_OUTPUTS = 8,
     ROPED_MAX_PARAMS = 48,
-    ROPED_MAX_TYPES = 8,
+    ROPED_MAX_TYPES = 12,
     ROPED_MAX_FORMS = 4,
     ROPED_MAX_DIMS = 16, /* distinct dim symbols of one operator */
     ROPED_PARAMS_BYTES = 512,
@@ -46,12 +46,25 @@ enum {
 
 /* ------------------------------------------------------------ descriptor */
 
+/*
+ * ROPED_UPDATED: a call changes some entries of this input and keeps every
+ * other one bit for bit, like a KV cache. Its operator has an output of the
+ * same name, type and shape with in_place naming the input, and requires_ too
+ * where the input is optional. At launch in[].data and out[].data of the pair
+ * are the same memory: a kernel writes the entries it must and leaves
+ * the others alone. Whoever schedules the call provides that: memory that the
+ * server keeps is used where it is, and nothing is sent back; a tensor on the
+ * wire is copied to the output's place first and comes back whole. Where the
+ * two are different memory, launch itself begins with that copy.
+ */
 enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
-    ROPED_INDEX = 2     /* values are read on the host by plan */
+    ROPED_INDEX = 2,    /* values are read on the host by plan */
+    ROPED_UPDATED = 4   /* input that is written in place, see above */
 };
 
-/* A type variable: inputs that name it must agree; set is what it may be. */
+/* A type variable: inputs that name it must agree; set is what it may be. One
+ * type alone needs nobody to bind it. */
 struct roped_type {
     const char *name;
     uint32_t set; /* ROPED_SET() bits */
@@ -60,7 +73,9 @@ struct roped_type {
 /*
  * A tensor of an operator. shape is one alternative per form, separated by
  * '|' (a single alternative serves every form); dims are separated by
- * spaces, each a symbol, an integer, or '...name' for any number of dims.
+ * spaces, each a symbol, an integer, or '...name' for any number of dims. An
+ * output may also have 'name/param': dim name divided by an int parameter,
+ * which must divide it; no dim at all where the parameter is 0.
  */
 struct roped_port {
     const char *name;
@@ -69,7 +84,8 @@ struct roped_port {
     unsigned flags;
     const char *below;     /* values must be in [0, this dim symbol) where it
                               is bound; NULL: no bound of its own */
-    const char *requires_; /* outputs: made only where this input is given */
+    const char *requires_; /* outputs: made only where this input is given, or
+                              this bool parameter true */
     const char *in_place;  /* outputs: input whose memory it may share */
     const char *doc;
 };
@@ -98,6 +114,8 @@ struct roped_param {
     double min, max;     /* both 0: no bound */
     const char *choices; /* "neox|gptj"; DTYPE: "e4m3|e5m2" */
     const char *type;    /* DTYPE only: the type variable it binds */
+    const char *shape;   /* INTS only: the pack of dims that it binds, beside
+                            or instead of an input; may be empty (rank 0) */
     const char *doc;
 };
 
@@ -179,6 +197,9 @@ ROPED_API int roped_op_input(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_output(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_param(const struct roped_op *op, const char *name);
 
+/* Output that is this ROPED_UPDATED input after the call, or -1. */
+ROPED_API int roped_op_updates(const struct roped_op *op, int input);
+
 /* The set of types that this port may have. */
 ROPED_API uint32_t roped_op_types(const struct roped_op *op,
                                   const struct roped_port *port);
@@ -186,6 +207,7 @@ ROPED_API uint32_t roped_op_types(const struct roped_op *op,
 /* One alternative of a shape, parsed. */
 struct roped_dim_pattern {
     char name[16]; /* symbol, without dots; "" for a fixed size */
+    char by[24];   /* int parameter that divides it, or "" */
     bool is_pack;  /* '...name' */
     int64_t size;  /* fixed size where name is "" */
 };
@@ -198,6 +220,9 @@ struct roped_shape_pattern {
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_port_pattern(const struct roped_port *port, int form,
                    struct roped_shape_pattern *out, struct roped_error *err);
+
+/* Most integers of an INTS parameter: a shape's rank, or a short list. */
+ROPED_API int roped_param_ints(const struct roped_param *param);
 
 /* Count and text of the choices of a CHOICE or DTYPE parameter. */
 ROPED_API int roped_param_choices(const struct roped_param *param);
@@ -240,8 +265,8 @@ struct roped_call {
     int n_dims;
     struct {
         char name[16];
-        int64_t size; /* a pack: product of its dims */
-        int setter;   /* input that bound it */
+        int64_t size;       /* a pack: product of its dims */
+        const char *setter; /* input or parameter that bound it */
         bool is_pack;
         int rank; /* a pack: how many dims, and which */
         int64_t dims[ROPED_MAX_RANK];

@@ -3,6 +3,8 @@
  */
 #include "check.h"
 
+#include "ops/binary_backward.h"
+#include "ops/rmsnorm_quantize.h"
 #include "ops/rope_quantize.h"
 
 #include <roped/op.h>
@@ -86,6 +88,52 @@ TEST(an_output_type_can_come_from_a_parameter)
     CHECK_INT(call.out[ROPE_QUANTIZE_Q_ROPE_OUT].dtype, ROPED_F8_E5M2);
 }
 
+TEST(an_output_can_depend_on_parameters)
+{
+    const struct roped_tensor *scales = &call.out[RMSNORM_QUANTIZE_SCALES];
+    start("rmsnorm_quantize");
+    CHECK_OK(bind("x", ROPED_BF16, 3, 5, 7, 256), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK(!roped_tensor_given(scales));
+    CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(scales->dtype, ROPED_F32);
+    CHECK_INT(scales->rank, 1);
+    CHECK_INT(scales->dims[0], 35);
+    CHECK_OK(roped_call_set_text(&call, "group_size", "64", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(scales->rank, 2);
+    CHECK_INT(scales->dims[0], 35);
+    CHECK_INT(scales->dims[1], 4);
+}
+
+TEST(a_dim_that_a_parameter_does_not_divide_is_refused)
+{
+    start("rmsnorm_quantize");
+    CHECK_OK(bind("x", ROPED_F32, 2, 5, 100, 0), &err);
+    CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "group_size", "64", &err), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "parameter 'group_size': 64, expected a divisor of h "
+                         "= 100 (set by 'x')");
+}
+
+/* Rows of no columns have no bytes: their number is checked all the same. */
+TEST(leading_dims_that_overflow_are_refused)
+{
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 3, INT64_C(1) << 40, INT64_C(1) << 40, 0),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'x'");
+    start("rmsnorm");
+    struct roped_tensor none = {
+        ROPED_F32, 4, {INT64_C(1) << 40, INT64_C(1) << 40, 0, 8}, NULL};
+    CHECK_OK(roped_call_bind(&call, "x", &none, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_dim(&call, "rows"), 0);
+}
+
 TEST(a_plan_holds_positions_frequencies_and_the_wish_for_a_table)
 {
     static float frequency[64];
@@ -117,6 +165,96 @@ TEST(no_tokens_make_an_empty_plan)
     CHECK(!call.table.wanted);
 }
 
+TEST(a_parameter_can_state_the_shape_of_an_absent_input)
+{
+    start("binary_backward");
+    CHECK_OK(bind("grad_output", ROPED_F16, 3, 4, 6, 8), &err);
+    CHECK_OK(roped_call_set_text(&call, "a_shape", "4,1,8", &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "b_shape", "6,1", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[BINARY_GRAD_A].rank, 3);
+    CHECK_INT(call.out[BINARY_GRAD_A].dims[1], 1);
+    CHECK_INT(call.out[BINARY_GRAD_B].rank, 2);
+    CHECK_INT(roped_call_dim(&call, "a"), 32);
+    CHECK_INT(call.out[BINARY_GRAD_B].dtype, ROPED_F16);
+}
+
+TEST(a_shape_that_nothing_states_is_named)
+{
+    start("binary_backward");
+    CHECK_OK(bind("grad_output", ROPED_F32, 1, 4, 0, 0), &err);
+    CHECK_OK(bind("a", ROPED_F32, 1, 4, 0, 0), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "missing tensor 'b' or parameter 'b_shape'");
+    CHECK_OK(roped_call_set_text(&call, "b_shape", "", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[BINARY_GRAD_B].rank, 0);
+}
+
+TEST(a_stated_shape_agrees_with_its_tensor)
+{
+    start("binary_backward");
+    CHECK_OK(bind("grad_output", ROPED_F32, 2, 3, 4, 0), &err);
+    CHECK_OK(bind("a", ROPED_F32, 2, 3, 4, 0), &err);
+    CHECK_OK(roped_call_set_text(&call, "a_shape", "3,1", &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "b_shape", "4", &err), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "parameter 'a_shape': shape [3, 1], expected [3, 4] "
+                         "(set by 'a')");
+}
+
+TEST(sizes_of_empty_shapes_do_not_overflow)
+{
+    start("binary_backward");
+    int64_t huge = (int64_t)1 << 40;
+    CHECK_OK(bind("grad_output", ROPED_F32, 3, huge, huge, 0), &err);
+    CHECK_OK(bind("a", ROPED_F32, 3, huge, huge, 0), &err);
+    CHECK_OK(bind("b", ROPED_F32, 1, 1, 0, 0), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_dim(&call, "o"), 0);
+}
+
+/* sizes and 'in' of a plan's dims, "3:ab 8:a" */
+static const char *plan_text(const char *a, const char *b, int rank,
+                             const int64_t *dims)
+{
+    static char text[128];
+    size_t at = 0;
+    struct roped_tensor tensor = {ROPED_F32, rank, {0}, NULL};
+    memcpy(tensor.dims, dims, (size_t)rank * sizeof *dims);
+    start("binary_backward");
+    CHECK_OK(roped_call_bind(&call, "grad_output", &tensor, &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "a_shape", a, &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "b_shape", b, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(roped_call_plan(&call, &err), &err);
+    const struct binary_plan *plan = (const void *)call.plan;
+    text[0] = '\0';
+    for (int i = 0; i < plan->rank; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld:%s%s",
+                               i ? " " : "", (long long)plan->dim[i].size,
+                               plan->dim[i].in & BINARY_IN_A ? "a" : "",
+                               plan->dim[i].in & BINARY_IN_B ? "b" : "");
+    return text;
+}
+
+TEST(broadcast_shapes_collapse)
+{
+    CHECK_TEXT(plan_text("2,3,4", "2,3,4", 3, (int64_t[]){2, 3, 4}), "24:ab");
+    CHECK_TEXT(plan_text("2,3,4", "1,1,4", 3, (int64_t[]){2, 3, 4}),
+               "6:a 4:ab");
+    CHECK_TEXT(plan_text("2,3,4", "3,1", 3, (int64_t[]){2, 3, 4}),
+               "2:a 3:ab 4:a");
+    CHECK_TEXT(
+        plan_text("2,1,3,1,4", "2,1,1,1,4", 5, (int64_t[]){2, 1, 3, 1, 4}),
+        "2:ab 3:a 4:ab");
+    CHECK_TEXT(plan_text("4,1,8", "1,6,8", 3, (int64_t[]){4, 6, 8}),
+               "4:a 6:b 8:ab");
+    CHECK_TEXT(plan_text("", "5", 1, (int64_t[]){5}), "5:b");
+    CHECK_TEXT(plan_text("1,1", "", 2, (int64_t[]){1, 1}), "");
+    CHECK_TEXT(plan_text("3,1", "0", 2, (int64_t[]){3, 0}), "");
+}
+
 int main(void)
 {
     RUN(outputs_are_inferred);
@@ -125,7 +263,15 @@ int main(void)
     RUN(forms_are_chosen_by_rank_and_not_mixed);
     RUN(types_are_bound_by_variables);
     RUN(an_output_type_can_come_from_a_parameter);
+    RUN(an_output_can_depend_on_parameters);
+    RUN(a_dim_that_a_parameter_does_not_divide_is_refused);
+    RUN(leading_dims_that_overflow_are_refused);
     RUN(a_plan_holds_positions_frequencies_and_the_wish_for_a_table);
     RUN(no_tokens_make_an_empty_plan);
+    RUN(a_parameter_can_state_the_shape_of_an_absent_input);
+    RUN(a_shape_that_nothing_states_is_named);
+    RUN(a_stated_shape_agrees_with_its_tensor);
+    RUN(sizes_of_empty_shapes_do_not_overflow);
+    RUN(broadcast_shapes_collapse);
     return check_done();
 }

@@ -42,6 +42,14 @@ static double decoded(unsigned code, int exponent_bits, int mantissa_bits)
     return ldexp(1 + fraction, exponent - bias);
 }
 
+TEST(a_set_of_one_type_names_it)
+{
+    CHECK_INT(roped_dtype_only(ROPED_SET(ROPED_F32)), ROPED_F32);
+    CHECK_INT(roped_dtype_only(ROPED_SET(ROPED_U64)), ROPED_U64);
+    CHECK_INT(roped_dtype_only(ROPED_FLOATS), ROPED_NO_DTYPE);
+    CHECK_INT(roped_dtype_only(0), ROPED_NO_DTYPE);
+}
+
 TEST(fp8_codes_decode_and_round_trip)
 {
     for (unsigned code = 0; code < 0x7F; code++) {
@@ -115,6 +123,7 @@ int main(void)
 {
     RUN(names_find_their_types);
     RUN(sets_read_as_people_write_them);
+    RUN(a_set_of_one_type_names_it);
     RUN(fp8_codes_decode_and_round_trip);
     RUN(fp8_rounds_to_nearest_even);
     RUN(fp8_saturates_and_keeps_nan);

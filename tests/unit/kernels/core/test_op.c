@@ -41,6 +41,9 @@ TEST(the_check_finds_each_kind_of_defect)
     op.out[0].type = "Z";
     expect_defect(&op, "type");
     op = copy();
+    op.type[1].name = op.type[0].name;
+    expect_defect(&op, "two types 'T'");
+    op = copy();
     op.in[1].name = "x";
     expect_defect(&op, "two inputs");
     op = copy();
@@ -63,6 +66,73 @@ TEST(the_check_finds_each_kind_of_defect)
     op = copy();
     op.in[0].doc = "";
     expect_defect(&op, "no doc");
+    op = copy();
+    op.param[0].shape = "rows";
+    expect_defect(&op, "no integers");
+    op = *roped_op_find("binary_backward");
+    op.param[1].shape = "c";
+    expect_defect(&op, "no input has the shape");
+}
+
+/* rmsnorm, with its x taken for a cache that comes back as itself. */
+static struct roped_op updating(void)
+{
+    struct roped_op op = copy();
+    op.in[0].flags = ROPED_UPDATED;
+    op.out[0].name = "x";
+    return op;
+}
+
+TEST(an_updated_input_has_its_output)
+{
+    struct roped_error err;
+    struct roped_op op = updating();
+    CHECK_OK(roped_op_check(&op, &err), &err);
+    CHECK_INT(roped_op_updates(&op, 0), 0);
+    CHECK_INT(roped_op_updates(&op, 1), -1);
+    op.out[0].name = "y";
+    expect_defect(&op, "no output for updated input 'x'");
+    op = updating();
+    op.out[0].in_place = NULL;
+    expect_defect(&op, "not the same tensor");
+    op = updating();
+    op.out[0].shape = "...rows 1";
+    expect_defect(&op, "not the same tensor");
+    op = updating();
+    op.in[0].flags |= ROPED_INDEX;
+    expect_defect(&op, "both index and updated");
+    op = updating();
+    op.in[0].flags |= ROPED_OPTIONAL;
+    expect_defect(&op, "not the same tensor");
+    op.out[0].requires_ = "x";
+    CHECK_OK(roped_op_check(&op, &err), &err);
+}
+
+/* Outputs that depend on parameters. */
+TEST(the_check_finds_defects_of_outputs)
+{
+    const struct roped_op *sound = roped_op_find("rmsnorm_quantize");
+    struct roped_error err;
+    struct roped_op op = *sound;
+    CHECK_OK(roped_op_check(&op, &err), &err);
+    op.out[1].requires_ = "nobody";
+    expect_defect(&op, "required by output");
+    op.out[1].requires_ = "group_size"; /* no bool */
+    expect_defect(&op, "required by output");
+    op.out[1].requires_ = "weight";
+    CHECK_OK(roped_op_check(&op, &err), &err);
+    op.out[1].shape = "rows h/dynamic"; /* no int */
+    expect_defect(&op, "divisor");
+    op.out[1].shape = "rows h/nobody";
+    expect_defect(&op, "divisor");
+    op.out[1].shape = "rows h/";
+    expect_defect(&op, "bad dim");
+    op = *sound;
+    op.in[1].shape = "h/group_size";
+    expect_defect(&op, "quotient");
+    op = *sound;
+    op.type[3].set = ROPED_FLOATS; /* a choice that nobody makes */
+    expect_defect(&op, "type of output");
 }
 
 TEST(patterns_are_parsed_per_form)
@@ -81,10 +151,27 @@ TEST(patterns_are_parsed_per_form)
     CHECK_INT(roped_port_pattern(&port, 3, &pattern, &err), ROPED_INTERNAL);
 }
 
+TEST(patterns_have_quotients)
+{
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    struct roped_port port = {"x", "T", "rows h/group_size", 0};
+    CHECK_OK(roped_port_pattern(&port, 0, &pattern, &err), &err);
+    CHECK_INT(pattern.count, 2);
+    CHECK_TEXT(pattern.dim[0].by, "");
+    CHECK_TEXT(pattern.dim[1].name, "h");
+    CHECK_TEXT(pattern.dim[1].by, "group_size");
+    port.shape = "rows 3/group_size"; /* a number is divided by nobody */
+    CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
+}
+
 int main(void)
 {
     RUN(the_table_passes_its_own_check);
     RUN(the_check_finds_each_kind_of_defect);
+    RUN(an_updated_input_has_its_output);
+    RUN(the_check_finds_defects_of_outputs);
     RUN(patterns_are_parsed_per_form);
+    RUN(patterns_have_quotients);
     return check_done();
 }

@@ -64,6 +64,26 @@ TEST(text_is_parsed_strictly)
     }
 }
 
+TEST(lists_of_integers_have_a_length)
+{
+    struct roped_ints shape;
+    CHECK_INT(set("mrope_section", "1,2,3,4,5"), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "up to 4 integers");
+    roped_call_init(&call, roped_op_find("binary_backward"));
+    CHECK_OK(roped_call_set_text(&call, "a_shape", "1,2,3,4,5,6,7,8", &err),
+             &err);
+    memcpy(&shape, call.params + call.op->param[1].offset, sizeof shape);
+    CHECK_INT(shape.count, 8);
+    CHECK_INT(shape.value[7], 8);
+    CHECK_OK(roped_call_set_text(&call, "b_shape", "", &err), &err);
+    CHECK(roped_call_gave(&call, "b_shape"));
+    roped_call_init(&call, roped_op_find("binary_backward"));
+    CHECK_INT(roped_call_set_text(&call, "a_shape", "1,2,3,4,5,6,7,8,9", &err),
+              ROPED_INVALID);
+    CHECK_INT(roped_call_set_text(&call, "a_shape", ",", &err), ROPED_INVALID);
+    CHECK_INT(roped_call_set_text(&call, "a_shape", "-1", &err), ROPED_INVALID);
+}
+
 TEST(a_parameter_is_given_once)
 {
     CHECK_OK(set("theta", "5"), &err);
@@ -96,6 +116,7 @@ int main(void)
 {
     RUN(defaults_are_in_place);
     RUN(text_is_parsed_strictly);
+    RUN(lists_of_integers_have_a_length);
     RUN(a_parameter_is_given_once);
     RUN(typed_values_fit_their_kind);
     return check_done();

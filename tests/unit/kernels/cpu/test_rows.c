@@ -351,12 +351,14 @@ TEST(inverse_rms_is_accurate_whatever_rows_come_along)
             float together[3], alone;
             size_t bytes = (size_t)widths[w] * roped_dtype_bytes(floats[t]);
             fill(floats[t], from, 3 * widths[w]);
-            rows->inverse_rms(floats[t], from, 3, widths[w], 1e-6f, together);
+            rows->inverse_rms(floats[t], from, NULL, 3, widths[w], 1e-6f,
+                              together);
             for (int row = 0; row < 3; row++) {
                 const void *x = from + (size_t)row * bytes;
                 double expected =
                     (double)inverse_rms_of(floats[t], x, widths[w]);
-                rows->inverse_rms(floats[t], x, 1, widths[w], 1e-6f, &alone);
+                rows->inverse_rms(floats[t], x, NULL, 1, widths[w], 1e-6f,
+                                  &alone);
                 CHECK_DOUBLE((double)alone / expected, 1, 6e-7);
                 CHECK(alone == together[row]);
             }
@@ -371,7 +373,8 @@ static void check_norm(struct cpu_norm norm)
                                          : 0x1p-7;
     size_t bytes = (size_t)(3 * norm.width) * roped_dtype_bytes(norm.to);
     memset(to, 0xA5, bytes + 64);
-    rows->normalize(&norm, to, from, scale, 3);
+    struct cpu_norm_rows three = {.n = 3, .x = from, .y = to, .s = scale};
+    rows->normalize(&norm, &three);
     for (int64_t i = 0; i < 3 * norm.width; i++) {
         double w = norm.weight_dtype ? value_at(norm.weight_dtype, norm.weight,
                                                 i % norm.width)
@@ -385,7 +388,8 @@ static void check_norm(struct cpu_norm norm)
     for (int i = 0; i < 64; i++)
         CHECK_INT(to[bytes + (size_t)i], 0xA5);
     norm.is_streamed = true;
-    rows->normalize(&norm, again, from, scale, 3);
+    three.y = again;
+    rows->normalize(&norm, &three);
     rows->fence();
     CHECK(memcmp(to, again, bytes) == 0);
 }
@@ -412,8 +416,7 @@ TEST(rows_are_normalized_with_every_weight)
                                              .to = pairs[t][1],
                                              .weight_dtype = weights[w],
                                              .weight = weight,
-                                             .bias = 0.25f,
-                                             .scale = 1});
+                                             .bias = 0.25f});
             }
 }
 

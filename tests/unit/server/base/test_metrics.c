@@ -12,6 +12,7 @@
 
 static struct roped_error err;
 static struct executor *exec;
+static struct models models;
 static struct metrics *metrics;
 static char *text; /* the last scrape */
 
@@ -25,7 +26,8 @@ static void open_all(void)
                                    .device_bytes = 1 << 20};
     fake_reset();
     CHECK_OK(exec_open(&fake_api, &backend, &options, &exec, &err), &err);
-    CHECK_OK(metrics_new(&metrics, &err), &err);
+    models_init(&models, false);
+    CHECK_OK(metrics_new(&models, &metrics, &err), &err);
 }
 
 static void close_all(void)
@@ -306,8 +308,29 @@ TEST(a_scrape_under_load_agrees_with_itself)
     close_all();
 }
 
+TEST(demos_are_counted_where_they_are_served)
+{
+    struct metrics_call call = {
+        .op = ROPED_OP_COUNT, .transport = METRICS_V2, .total_ns = 5};
+    struct kserve_statistics statistics;
+    open_all();
+    scrape();
+    CHECK(strstr(text, "op=\"simple\"") == NULL);
+    metrics_free(metrics);
+    models_init(&models, true);
+    CHECK_OK(metrics_new(&models, &metrics, &err), &err);
+    metrics_count_call(metrics, &call);
+    metrics_statistics(metrics, ROPED_OP_COUNT, &statistics);
+    CHECK_INT(statistics.success_count, 1);
+    CHECK_INT(statistics.success_ns, 5);
+    scrape();
+    CHECK_CONTAINS(text, "{op=\"simple\",status=\"ok\",transport=\"v2\"} 1\n");
+    close_all();
+}
+
 int main(void)
 {
+    RUN(demos_are_counted_where_they_are_served);
     RUN(known_series_are_there_before_the_first_call);
     RUN(calls_are_counted_by_how_they_end);
     RUN(buckets_are_cumulative_and_closed_above);

@@ -9,6 +9,7 @@ atomic_int fake_fail_at, fake_slow_ms, fake_n_live;
 atomic_int fake_n_launches, fake_n_copies;
 atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
+roped_launch_fn *fake_kernel;
 
 void fake_reset(void)
 {
@@ -18,6 +19,7 @@ void fake_reset(void)
     atomic_store(&fake_device_bytes, 0);
     atomic_store(&fake_n_launches, 0);
     atomic_store(&fake_n_copies, 0);
+    fake_kernel = NULL;
 }
 
 static enum roped_status maybe_fail(enum roped_status status,
@@ -59,6 +61,18 @@ static void fake_free(struct roped_backend *backend, void *memory)
     roped_backend_cpu.device_free(backend, memory);
 }
 
+/* Every handle is FAKE_FOREIGN_BYTES, but for one that nobody exported. */
+static enum roped_status fake_foreign_open(struct roped_backend *backend,
+                                           const void *handle, void **out,
+                                           uint64_t *bytes,
+                                           struct roped_error *err)
+{
+    if (*(const unsigned char *)handle == 0xFF)
+        return roped_fail(err, ROPED_DEVICE, "no such handle");
+    *bytes = FAKE_FOREIGN_BYTES;
+    return fake_alloc(backend, FAKE_FOREIGN_BYTES, out, err);
+}
+
 static enum roped_status fake_upload(struct roped_queue *queue, void *device,
                                      const void *host, size_t bytes,
                                      struct roped_error *err)
@@ -79,6 +93,13 @@ static enum roped_status fake_download(struct roped_queue *queue, void *host,
                   : roped_backend_cpu.download(queue, host, device, bytes, err);
 }
 
+static enum roped_status fake_clear(struct roped_queue *queue, void *device,
+                                    size_t bytes, struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    return status ? status : roped_backend_cpu.clear(queue, device, bytes, err);
+}
+
 static enum roped_status fake_launch(struct roped_queue *queue,
                                      const struct roped_call *call,
                                      struct roped_error *err)
@@ -89,6 +110,8 @@ static enum roped_status fake_launch(struct roped_queue *queue,
     atomic_fetch_add(&fake_n_launches, 1);
     if (ms)
         nanosleep(&pause, NULL);
+    if (!status && fake_kernel)
+        return fake_kernel(call, queue, err);
     return status ? status : roped_backend_cpu.launch(queue, call, err);
 }
 
@@ -163,10 +186,13 @@ struct roped_backend_api fake_api = {
     .host_free = fake_free,
     .device_alloc = fake_device_alloc,
     .device_free = fake_free,
+    .foreign_open = fake_foreign_open,
+    .foreign_close = fake_free,
     .queue_open = fake_queue_open,
     .queue_close = fake_queue_close,
     .upload = fake_upload,
     .download = fake_download,
+    .clear = fake_clear,
     .launch = fake_launch,
     .build_table = fake_build,
     .wait = fake_wait,

@@ -17,7 +17,11 @@ extern atomic_bool fake_is_dead; /* not healthy, and every call fails */
 extern atomic_llong fake_device_bytes; /* largest allocation; 0: any */
 extern atomic_int fake_n_live;         /* allocations not freed */
 extern atomic_int fake_n_launches;
-extern atomic_int fake_n_copies; /* uploads and downloads */
+extern atomic_int fake_n_copies;     /* uploads and downloads */
+extern roped_launch_fn *fake_kernel; /* launched instead, for operators of
+                                        tests; NULL: the CPU backend's */
+
+enum { FAKE_FOREIGN_BYTES = 4096 }; /* of another process's memory */
 
 void fake_reset(void);
 

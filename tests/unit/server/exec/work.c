@@ -40,6 +40,7 @@ struct exec_options work_options(int n_lanes, int queue_depth)
                                  .device_bytes = 8 << 20,
                                  .table_budget_bytes = 1 << 20,
                                  .table_bytes = 1 << 20,
+                                 .region_bytes = 1 << 20,
                                  .inline_bytes = 1 << 20};
 }
 

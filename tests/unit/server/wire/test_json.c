@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <roped/status.h>
 #include <time.h>
 
@@ -112,11 +113,90 @@ TEST(refuses_numbers_that_cjson_takes)
            "over 63 characters");
 }
 
-TEST(says_what_to_do_about_nan)
+TEST(nan_is_no_json)
 {
-    refuse("[NaN]", "binary data");
-    refuse("[Infinity]", "binary data");
-    refuse("[-Infinity]", "binary data");
+    refuse("[NaN]", "NaN and Infinity are no JSON at 1");
+    refuse("[Infinity]", "no JSON");
+    refuse("[-Infinity]", "no JSON");
+}
+
+static struct cJSON *parse_v2(const char *text, struct roped_error *err)
+{
+    struct cJSON *tree = NULL;
+    size_t bytes = strlen(text);
+    char *copy = malloc(bytes);
+    memcpy(copy, text, bytes);
+    enum roped_status status = json_parse_v2(copy, bytes, &tree, err);
+    free(copy);
+    CHECK_INT(status, tree ? ROPED_OK : ROPED_INVALID);
+    return tree;
+}
+
+TEST(nan_is_a_number_for_those_who_ask)
+{
+    /* strings that look like it, escapes and quotes stay what they are */
+    static const char text[] =
+        "{\"I\":[NaN,Infinity,-Infinity,-1, NaN ],\"N\\\"NaN\":\"NaN\","
+        "\"\\\\\":[[Infinity]],\"-Infinity\":\"\\u00ff\\u00fe\"}";
+    struct roped_error err;
+    double value;
+    struct cJSON *tree = parse_v2(text, &err);
+    const struct cJSON *list = json_member(tree, "I");
+    CHECK_INT(cJSON_GetArraySize(list), 5);
+    CHECK(json_is_number(cJSON_GetArrayItem(list, 0), &value) && isnan(value));
+    CHECK(json_is_number(cJSON_GetArrayItem(list, 1), &value) && isinf(value) &&
+          value > 0);
+    CHECK(json_is_number(cJSON_GetArrayItem(list, 2), &value) && isinf(value) &&
+          value < 0);
+    CHECK(json_is_number(cJSON_GetArrayItem(list, 3), &value));
+    CHECK_DOUBLE(value, -1.0, 0);
+    CHECK(json_is_number(cJSON_GetArrayItem(list, 4), &value) && isnan(value));
+    CHECK_TEXT(json_member(tree, "N\"NaN")->valuestring, "NaN");
+    CHECK_TEXT(json_member(tree, "-Infinity")->valuestring, "\u00ff\u00fe");
+    list = json_member(tree, "\\")->child;
+    CHECK(json_is_number(list->child, &value) && isinf(value));
+    json_free(tree);
+}
+
+TEST(infinity_is_not_a_number_that_is_too_large)
+{
+    struct roped_error err;
+    double value;
+    struct cJSON *tree = parse_v2("[1e999,-1e999,\"NaN\",null]", &err);
+    for (int i = 0; i < 4; i++)
+        CHECK(!json_is_number(cJSON_GetArrayItem(tree, i), &value));
+    CHECK(!json_is_number(NULL, &value));
+    json_free(tree);
+}
+
+TEST(v2_may_nest_to_100)
+{
+    char text[256];
+    struct roped_error err;
+    for (int depth = 16; depth <= 101; depth += depth < 100 ? 84 : 1) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        text[2 * depth] = '\0';
+        struct cJSON *tree = parse_v2(text, &err);
+        CHECK_INT(tree != NULL, depth <= 100);
+        json_free(tree);
+    }
+    CHECK_CONTAINS(err.text, PREFIX "JSON nesting depth exceeds maximum "
+                                    "allowed limit (100) at 100");
+}
+
+TEST(nan_is_spelled_one_way)
+{
+    static const char *const wrong[] = {
+        "[nan]",       "[Nan]",  "[-NaN]", "[+Infinity]", "[Inf]",  "[-Inf]",
+        "[Infinity1]", "[NaN1]", "[N",     "[-I",         "{NaN:1}"};
+    struct roped_error err;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct cJSON *tree = parse_v2(wrong[i], &err);
+        if (tree)
+            CHECK_FAIL("%s accepted", wrong[i]);
+        json_free(tree);
+    }
 }
 
 TEST(refuses_bad_strings)
@@ -305,7 +385,11 @@ int main(void)
     RUN(accepts_what_is_json);
     RUN(refuses_broken_structure);
     RUN(refuses_numbers_that_cjson_takes);
-    RUN(says_what_to_do_about_nan);
+    RUN(nan_is_no_json);
+    RUN(nan_is_a_number_for_those_who_ask);
+    RUN(infinity_is_not_a_number_that_is_too_large);
+    RUN(v2_may_nest_to_100);
+    RUN(nan_is_spelled_one_way);
     RUN(refuses_bad_strings);
     RUN(refuses_what_is_not_utf8);
     RUN(refuses_control_characters_in_names);

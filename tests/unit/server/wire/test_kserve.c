@@ -98,6 +98,24 @@ TEST(reads_binary_tensors_at_any_offset)
     CHECK(kserve_is_binary_answer(&request));
 }
 
+TEST(timeout_is_kept_priority_is_not)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "rope",
+                       "{\"parameters\":{\"timeout\":2500000,\"priority\":1},"
+                       "\"inputs\":[" Q_BINARY "]}",
+                       NULL, 16, &request, &err),
+             &err);
+    CHECK_INT(request.timeout_us, 2500000);
+    refuse_params("{\"timeout\":-1}", "parameter 'timeout': -1, expected an");
+    refuse_params("{\"timeout\":1.5}", "parameter 'timeout': 1.5");
+    refuse_params("{\"timeout\":\"1\"}", "parameter 'timeout': '1'");
+    refuse_params("{\"timeout\":NaN}", "parameter 'timeout': nan");
+    refuse_params("{\"priority\":\"high\"}", "parameter 'priority': 'high'");
+}
+
 TEST(an_empty_tensor_is_a_tensor)
 {
     struct kserve_request request;
@@ -145,6 +163,29 @@ TEST(parameters_reach_the_operator)
     CHECK(roped_call_gave(&call, "offset"));
     CHECK(roped_call_gave(&call, "style"));
     CHECK(!roped_call_gave(&call, "rotary_dim"));
+}
+
+TEST(shapes_are_lists)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,1],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "expected [2, 1]");
+    CHECK_OK(read_into(&call, "binary_backward",
+                       "{\"inputs\":[{\"name\":\"grad_output\",\"shape\":"
+                       "[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+                       "\"parameters\":{\"a_shape\":[2,2],\"b_shape\":[]}}",
+                       NULL, 0, &request, &err),
+             &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[1].rank, 0);
 }
 
 TEST(refuses_bad_parameters_by_name)
@@ -323,6 +364,34 @@ TEST(phrases_about_json_values)
            0, "value 0.5 at index 0, expected a number of type INT64");
 }
 
+TEST(nan_and_infinity_are_values_of_floats)
+{
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"q\",\"shape\":[1,1,4],\"datatype\":\"FP32\","
+        "\"data\":[NaN,[Infinity,-Infinity],1]}]}";
+    float values[4];
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
+    CHECK_INT(request.json_tensor_bytes, sizeof values);
+    CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
+                                      values, &err),
+             &err);
+    CHECK(isnan(values[0]));
+    CHECK(isinf(values[1]) && values[1] > 0);
+    CHECK(isinf(values[2]) && values[2] < 0);
+    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
+           "\"INT32\",\"data\":[Infinity]}]}",
+           0, "value inf at index 0, expected a number of type INT32");
+    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
+           "\"INT64\",\"data\":[NaN]}]}",
+           0, "value nan at index 0, expected a number of type INT64");
+    refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":\"FP32\","
+           "\"data\":[1e999]}]}",
+           0, "value inf at index 0, expected a number of type FP32");
+}
+
 TEST(huge_json_shapes_ask_for_no_memory)
 {
     /* four of 2^62 bytes would add up to 0 */
@@ -345,20 +414,6 @@ TEST(phrases_about_outputs)
     refuse("{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
            "\"parameters\":{\"binary_data\":1}}]}",
            16, "Unable to parse 'binary_data'");
-}
-
-TEST(shared_memory_regions_are_not_found)
-{
-    refuse_as("rope",
-              "{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":"
-              "\"FP32\",\"parameters\":{\"shared_memory_region\":\"r\","
-              "\"shared_memory_byte_size\":4}}]}",
-              0, ROPED_NOT_FOUND, "Unable to find shared memory region: 'r'");
-    refuse_as("rope",
-              "{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
-              "\"parameters\":{\"shared_memory_region\":\"out\"}}]}",
-              16, ROPED_NOT_FOUND,
-              "Unable to find shared memory region: 'out'");
 }
 
 /* ----------------------------------------------------------- JSON tensors */
@@ -583,8 +638,10 @@ TEST(an_answer_that_does_not_fit_is_an_error)
 int main(void)
 {
     RUN(reads_binary_tensors_at_any_offset);
+    RUN(timeout_is_kept_priority_is_not);
     RUN(an_empty_tensor_is_a_tensor);
     RUN(parameters_reach_the_operator);
+    RUN(shapes_are_lists);
     RUN(refuses_bad_parameters_by_name);
     RUN(refuses_malformed_requests);
     RUN(the_id_is_echoed_whole_or_refused);
@@ -592,9 +649,9 @@ int main(void)
     RUN(phrases_about_missing_inputs);
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
+    RUN(nan_and_infinity_are_values_of_floats);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
-    RUN(shared_memory_regions_are_not_found);
     RUN(json_tensors_are_converted);
     RUN(values_reach_both_ends);
     RUN(binary_answers);

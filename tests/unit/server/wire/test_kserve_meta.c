@@ -3,6 +3,7 @@
  * insist on, for every operator of the table.
  */
 #include "wire/kserve_meta.h"
+#include "wire/models.h"
 
 #include "check.h"
 #include "wire/json.h"
@@ -51,11 +52,30 @@ static bool has_text(const struct cJSON *array, const char *text)
     return false;
 }
 
+static struct model find(const char *name)
+{
+    static struct models models;
+    struct model model = {0};
+    models_init(&models, true);
+    CHECK(models_find(&models, name, &model));
+    return model;
+}
+
+static struct cJSON *config_of(const char *name)
+{
+    struct buffer buffer;
+    struct model model = find(name);
+    buffer_init(&buffer);
+    kserve_write_config(&buffer, &model, "cpu");
+    return tree_of(&buffer);
+}
+
 static struct cJSON *model_of(const char *name)
 {
     struct buffer buffer;
+    struct model model = find(name);
     buffer_init(&buffer);
-    kserve_write_model(&buffer, roped_op_find(name), "cuda");
+    kserve_write_model(&buffer, &model, "cuda");
     return tree_of(&buffer);
 }
 
@@ -63,7 +83,7 @@ TEST(the_server_lists_its_extensions)
 {
     struct buffer buffer;
     buffer_init(&buffer);
-    kserve_write_server(&buffer, "triton", "0.1.0");
+    kserve_write_server(&buffer, "triton", "0.1.0", false);
     struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *extensions = json_member(tree, "extensions");
     CHECK_TEXT(text_of(tree, "name"), "triton");
@@ -73,6 +93,31 @@ TEST(the_server_lists_its_extensions)
     CHECK(has_text(extensions, "binary_tensor_data"));
     CHECK(!has_text(extensions, "system_shared_memory"));
     json_free(tree);
+    buffer_init(&buffer);
+    kserve_write_server(&buffer, "triton", "0.1.0", true);
+    tree = tree_of(&buffer);
+    CHECK(has_text(json_member(tree, "extensions"), "system_shared_memory"));
+    CHECK(has_text(json_member(tree, "extensions"), "cuda_shared_memory"));
+    json_free(tree);
+}
+
+TEST(descriptions_say_what_shares_memory)
+{
+    struct roped_op op = *roped_op_find("rmsnorm");
+    struct buffer buffer;
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, false);
+    CHECK_CONTAINS(buffer.text, "\"in_place\":\"x\"");
+    buffer_fini(&buffer);
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, true);
+    CHECK(!strstr(buffer.text, "updated"));
+    buffer_fini(&buffer);
+    op.in[0].flags |= ROPED_UPDATED; /* as of a cache */
+    buffer_init(&buffer);
+    describe_write_ports(&buffer, &op, true);
+    CHECK_CONTAINS(buffer.text, "\"updated\":true");
+    buffer_fini(&buffer);
 }
 
 static bool is_shape(const struct cJSON *array)
@@ -104,7 +149,6 @@ TEST(metadata_and_config_name_the_same_tensors)
 {
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
-        struct buffer buffer;
         struct cJSON *model = model_of(op->name);
         CHECK_TEXT(text_of(model, "name"), op->name);
         CHECK_TEXT(text_of(model, "platform"), "roped_cuda");
@@ -114,9 +158,7 @@ TEST(metadata_and_config_name_the_same_tensors)
         check_tensors(json_member(model, "outputs"), op->out,
                       roped_op_outputs(op), "datatype", "shape");
         json_free(model);
-        buffer_init(&buffer);
-        kserve_write_config(&buffer, op, "cpu");
-        struct cJSON *config = tree_of(&buffer);
+        struct cJSON *config = config_of(op->name);
         CHECK_TEXT(text_of(config, "name"), op->name);
         CHECK_TEXT(text_of(config, "backend"), "roped");
         CHECK_INT(json_member(config, "max_batch_size")->valuedouble, 0);
@@ -147,7 +189,6 @@ TEST(a_port_of_many_types_states_the_widest)
 
 TEST(fp8_is_uint8_with_the_default_format)
 {
-    struct buffer buffer;
     struct cJSON *model = model_of("rope_quantize");
     const struct cJSON *q = item_named(json_member(model, "outputs"), "q_rope");
     const struct cJSON *params = json_member(q, "parameters");
@@ -156,9 +197,7 @@ TEST(fp8_is_uint8_with_the_default_format)
     CHECK_TEXT(text_of(params, "content_datatype"), "F8_E4M3");
     CHECK_TEXT(text_of(params, "content_datatypes"), "F8_E4M3,F8_E5M2");
     json_free(model);
-    buffer_init(&buffer);
-    kserve_write_config(&buffer, roped_op_find("rope_quantize"), "cpu");
-    struct cJSON *config = tree_of(&buffer);
+    struct cJSON *config = config_of("rope_quantize");
     q = item_named(json_member(config, "output"), "q_rope");
     CHECK_TEXT(text_of(q, "data_type"), "TYPE_UINT8");
     CHECK_TEXT(text_of(json_member(q, "parameters"), "content_datatype"),
@@ -168,10 +207,7 @@ TEST(fp8_is_uint8_with_the_default_format)
 
 TEST(optional_inputs_are_marked)
 {
-    struct buffer buffer;
-    buffer_init(&buffer);
-    kserve_write_config(&buffer, roped_op_find("rope"), "cpu");
-    struct cJSON *config = tree_of(&buffer);
+    struct cJSON *config = config_of("rope");
     const struct cJSON *inputs = json_member(config, "input");
     CHECK(cJSON_IsFalse(json_member(item_named(inputs, "q"), "optional")));
     CHECK(cJSON_IsTrue(json_member(item_named(inputs, "k"), "optional")));
@@ -192,7 +228,7 @@ static void check_duration(const struct cJSON *stats, const char *name,
 
 TEST(statistics_have_all_eight_members)
 {
-    const struct roped_op *ops[2] = {roped_op_at(0), roped_op_at(1)};
+    const char *names[2] = {roped_op_at(0)->name, "rmsnorm:x"};
     struct kserve_statistics statistics[2] = {{.last_inference_ms = 5,
                                                .success_count = 3,
                                                .success_ns = 300,
@@ -205,13 +241,13 @@ TEST(statistics_have_all_eight_members)
                                                .compute_output_ns = 8}};
     struct buffer buffer;
     buffer_init(&buffer);
-    kserve_write_statistics(&buffer, ops, statistics, 2);
+    kserve_write_statistics(&buffer, names, statistics, 2);
     struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *models = json_member(tree, "model_stats");
     CHECK_INT(cJSON_GetArraySize(models), 2);
     const struct cJSON *model = models->child;
     const struct cJSON *stats = json_member(model, "inference_stats");
-    CHECK_TEXT(text_of(model, "name"), ops[0]->name);
+    CHECK_TEXT(text_of(model, "name"), names[0]);
     CHECK_TEXT(text_of(model, "version"), "1"); /* perf_analyzer runs stoll */
     CHECK_INT(json_member(model, "inference_count")->valuedouble, 3);
     CHECK_INT(json_member(model, "execution_count")->valuedouble, 2);
@@ -232,13 +268,45 @@ TEST(statistics_have_all_eight_members)
     json_free(tree);
 }
 
-TEST(the_index_lists_every_operator)
+TEST(a_batch_is_not_among_the_dims_of_the_config)
 {
+    struct cJSON *config = config_of("simple"), *model = model_of("simple");
+    const struct cJSON *dims =
+        json_member(json_member(config, "input")->child, "dims");
+    CHECK_INT(json_member(config, "max_batch_size")->valueint, 8);
+    CHECK_INT(cJSON_GetArraySize(dims), 1);
+    CHECK_INT(dims->child->valueint, 16);
+    dims = json_member(json_member(model, "inputs")->child, "shape");
+    CHECK_INT(cJSON_GetArraySize(dims), 2);
+    CHECK_INT(dims->child->valueint, -1);
+    json_free(config);
+    json_free(model);
+}
+
+TEST(a_part_of_an_operator_has_the_tensors_it_names)
+{
+    struct cJSON *config = config_of("rope:k,q"), *model = model_of("rope:q");
+    CHECK_TEXT(text_of(config, "name"), "rope:k,q");
+    CHECK_INT(cJSON_GetArraySize(json_member(config, "input")), 2);
+    CHECK_INT(cJSON_GetArraySize(json_member(config, "output")), 2);
+    CHECK_TEXT(text_of(model, "name"), "rope:q");
+    CHECK_INT(cJSON_GetArraySize(json_member(model, "inputs")), 1);
+    CHECK_INT(cJSON_GetArraySize(json_member(model, "outputs")), 1);
+    CHECK_TEXT(text_of(json_member(model, "outputs")->child, "name"), "q");
+    json_free(config);
+    json_free(model);
+}
+
+TEST(the_index_lists_every_model)
+{
+    struct models models;
     struct buffer buffer;
+    models_init(&models, true);
     buffer_init(&buffer);
-    kserve_write_index(&buffer);
+    kserve_write_index(&buffer, &models);
     struct cJSON *tree = tree_of(&buffer);
-    CHECK_INT(cJSON_GetArraySize(tree), roped_op_count());
+    CHECK_INT(cJSON_GetArraySize(tree), roped_op_count() + DEMO_COUNT);
+    CHECK(item_named(tree, "simple") != NULL);
     const struct cJSON *rope = item_named(tree, "rope");
     CHECK_TEXT(text_of(rope, "version"), "1");
     CHECK_TEXT(text_of(rope, "state"), "READY");
@@ -313,12 +381,15 @@ TEST(the_list_of_operators)
 int main(void)
 {
     RUN(the_server_lists_its_extensions);
+    RUN(descriptions_say_what_shares_memory);
     RUN(metadata_and_config_name_the_same_tensors);
     RUN(a_port_of_many_types_states_the_widest);
     RUN(fp8_is_uint8_with_the_default_format);
     RUN(optional_inputs_are_marked);
     RUN(statistics_have_all_eight_members);
-    RUN(the_index_lists_every_operator);
+    RUN(a_batch_is_not_among_the_dims_of_the_config);
+    RUN(a_part_of_an_operator_has_the_tensors_it_names);
+    RUN(the_index_lists_every_model);
     RUN(a_description_says_all_of_the_descriptor);
     RUN(parameters_have_defaults_bounds_and_choices);
     RUN(the_list_of_operators);

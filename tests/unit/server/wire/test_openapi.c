@@ -63,6 +63,10 @@ TEST(every_operator_has_its_path_and_parameters)
         CHECK((parameter(post, "table") != NULL) ==
               (op->angles_offset != ROPED_NO_ANGLES));
         CHECK(parameter(post, "fp8") != NULL);
+        snprintf(path, sizeof path, "from.%s", op->in[0].name);
+        check_parameter(post, path);
+        snprintf(path, sizeof path, "into.%s", op->out[0].name);
+        check_parameter(post, path);
         CHECK_INT(cJSON_GetArraySize(json_member(post, "x-roped-inputs")),
                   roped_op_inputs(op));
     }
@@ -105,13 +109,26 @@ TEST(the_other_routes_are_there)
         {"/v1/tables/{name}", "get"},
         {"/v1/tables/{name}", "put"},
         {"/v1/tables/{name}", "delete"},
+        {"/v1/regions", "get"},
+        {"/v1/regions/{name}", "get"},
+        {"/v1/regions/{name}", "put"},
+        {"/v1/regions/{name}", "delete"},
         {"/v2", "get"},
         {"/v2/health/live", "get"},
         {"/v2/health/ready", "get"},
         {"/v2/models/{model}", "get"},
         {"/v2/models/{model}/infer", "post"},
         {"/v2/models/stats", "get"},
+        {"/v2/models/{model}/versions/{version}/infer", "post"},
+        {"/v2/models/{model}/trace/setting", "post"},
+        {"/v2/logging", "get"},
+        {"/v2/logging", "post"},
         {"/v2/repository/index", "post"},
+        {"/v2/repository/models/{model}/load", "post"},
+        {"/v2/systemsharedmemory/status", "get"},
+        {"/v2/systemsharedmemory/unregister", "post"},
+        {"/v2/cudasharedmemory/region/{name}/register", "post"},
+        {"/v2/cudasharedmemory/region/{name}/status", "get"},
         {"/metrics", "get"},
         {"/openapi.json", "get"}};
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
@@ -119,6 +136,44 @@ TEST(the_other_routes_are_there)
         if (!found || !json_member(found, "responses"))
             CHECK_FAIL("no %s of %s", routes[i][1], routes[i][0]);
     }
+}
+
+/* Every "$ref" in node and below points at a member of components. */
+static void check_references(const struct cJSON *node)
+{
+    static const char prefix[] = "#/components/";
+    for (; node; node = node->next) {
+        check_references(node->child);
+        if (!node->string || strcmp(node->string, "$ref") != 0)
+            continue;
+        char path[128];
+        const struct cJSON *at = json_member(document, "components");
+        CHECK(strncmp(node->valuestring, prefix, sizeof prefix - 1) == 0);
+        snprintf(path, sizeof path, "%s",
+                 node->valuestring + sizeof prefix - 1);
+        char *slash = strchr(path, '/');
+        CHECK(slash != NULL);
+        *slash = '\0';
+        if (!json_member(json_member(at, path), slash + 1))
+            CHECK_FAIL("%s points nowhere", node->valuestring);
+    }
+}
+
+TEST(references_point_at_something)
+{
+    check_references(document);
+}
+
+TEST(path_parameters_are_those_of_the_path)
+{
+    const struct cJSON *path =
+        json_member(json_member(document, "paths"),
+                    "/v2/models/{model}/versions/{version}");
+    const struct cJSON *params = json_member(path, "parameters");
+    CHECK_INT(cJSON_GetArraySize(params), 2);
+    CHECK_TEXT(json_member(params->child, "name")->valuestring, "model");
+    CHECK_TEXT(json_member(params->child->next, "name")->valuestring,
+               "version");
 }
 
 int main(int n_arguments, char **arguments)
@@ -145,6 +200,8 @@ int main(int n_arguments, char **arguments)
     RUN(schemas_have_ranges_defaults_and_choices);
     RUN(operators_answer_with_every_code);
     RUN(the_other_routes_are_there);
+    RUN(references_point_at_something);
+    RUN(path_parameters_are_those_of_the_path);
     json_free(document);
     buffer_fini(&buffer);
     return check_done();

@@ -1,0 +1,383 @@
+/*
+ * session.c - calls through functions of plain arguments. A work is a call
+ * with the memory that a launch needs beside its tensors.
+ */
+#include <roped/session.h>
+
+#include <roped/library.h>
+#ifdef ROPED_HAS_CUDA
+#include <roped/cuda_stream.h>
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+
+struct roped_session {
+    const struct roped_backend_api *api;
+    struct roped_backend *backend;
+    struct roped_queue *queue;
+};
+
+struct roped_work {
+    struct roped_session *session;
+    struct roped_call call;
+    bool is_prepared;
+
+    /* by prepare */
+    void *host_aux;   /* call.aux of the plan */
+    void *device_aux; /* its copy, for launches */
+    void *table;      /* cos and sin of every position, device memory */
+};
+
+/* --------------------------------------------------------------- session */
+
+static enum roped_status open_queue(struct roped_session *session, void *stream,
+                                    struct roped_error *err)
+{
+    if (session->api->is_host && stream)
+        return roped_fail(err, ROPED_INVALID,
+                          "stream: given, expected none on backend '%s'",
+                          session->api->name);
+    if (session->api->is_host)
+        return session->api->queue_open(session->backend, &session->queue, err);
+#ifdef ROPED_HAS_CUDA
+    return roped_cuda_queue_wrap(session->backend, stream, &session->queue,
+                                 err);
+#else
+    return roped_fail(err, ROPED_INTERNAL, "backend '%s' takes no stream",
+                      session->api->name);
+#endif
+}
+
+enum roped_status roped_session_open(const char *backend, int device,
+                                     void *stream, struct roped_session **out,
+                                     struct roped_error *err)
+{
+    const struct roped_backend_options options = {.device = device};
+    const struct roped_backend_api *api = roped_kernels_backend(backend);
+    if (!api)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "backend '%.32s' is not in this build of the library",
+                          backend);
+    struct roped_session *session = calloc(1, sizeof *session);
+    if (!session)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a session");
+    session->api = api;
+    enum roped_status status = api->open(&options, &session->backend, err);
+    if (!status)
+        status = open_queue(session, stream, err);
+    if (status) {
+        roped_session_close(session);
+        return status;
+    }
+    *out = session;
+    return ROPED_OK;
+}
+
+void roped_session_close(struct roped_session *session)
+{
+    if (!session)
+        return;
+    if (session->queue)
+        session->api->queue_close(session->queue);
+    if (session->backend)
+        session->api->close(session->backend);
+    free(session);
+}
+
+enum roped_status roped_session_wait(struct roped_session *session,
+                                     struct roped_error *err)
+{
+    return session->api->wait(session->queue, err);
+}
+
+/* ------------------------------------------------- what the caller states */
+
+enum roped_status roped_work_new(struct roped_session *session, const char *op,
+                                 struct roped_work **out,
+                                 struct roped_error *err)
+{
+    const struct roped_op *found = roped_op_find(op);
+    if (!found)
+        return roped_fail(err, ROPED_NOT_FOUND, "no operator '%.64s'", op);
+    struct roped_work *work = calloc(1, sizeof *work);
+    if (!work)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for a call of %s",
+                          found->name);
+    work->session = session;
+    roped_call_init(&work->call, found);
+    *out = work;
+    return ROPED_OK;
+}
+
+enum roped_status roped_work_param(struct roped_work *work, const char *name,
+                                   const char *text, struct roped_error *err)
+{
+    work->is_prepared = false;
+    return roped_call_set_text(&work->call, name, text, err);
+}
+
+enum roped_status roped_work_input(struct roped_work *work, const char *name,
+                                   const char *dtype, int rank,
+                                   const int64_t *dims, void *data,
+                                   struct roped_error *err)
+{
+    struct roped_tensor tensor = {
+        .dtype = roped_dtype_from_name(dtype, strlen(dtype)),
+        .rank = rank,
+        .data = data,
+    };
+    if (tensor.dtype == ROPED_NO_DTYPE)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%.64s': unknown type '%.16s', expected a "
+                          "name such as F32, BF16 or I64",
+                          name, dtype);
+    for (int i = 0; i < rank && i < ROPED_MAX_RANK; i++)
+        tensor.dims[i] = dims[i];
+    work->is_prepared = false;
+    return roped_call_bind(&work->call, name, &tensor, err);
+}
+
+enum roped_status roped_work_move_input(struct roped_work *work,
+                                        const char *name, void *data,
+                                        struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    int index = roped_op_input(call->op, name);
+    if (index < 0 || !roped_tensor_given(&call->in[index]))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%.64s': not an input of this call of %s",
+                          name, call->op->name);
+    if (!data && roped_tensor_bytes(&call->in[index]) > 0)
+        return roped_fail(err, ROPED_INVALID, "tensor '%.64s': no data", name);
+    int updated = roped_op_updates(call->op, index);
+    call->in[index].data = data;
+    if (updated >= 0)
+        call->out[updated].data = data;
+    if (call->op->in[index].flags & ROPED_INDEX)
+        work->is_prepared = false;
+    return ROPED_OK;
+}
+
+/* --------------------------------------------------------------- prepare */
+
+static void free_prepared(struct roped_work *work)
+{
+    const struct roped_session *session = work->session;
+    session->api->host_free(session->backend, work->host_aux);
+    session->api->device_free(session->backend, work->device_aux);
+    session->api->device_free(session->backend, work->table);
+    work->host_aux = work->device_aux = work->table = NULL;
+    work->is_prepared = false;
+}
+
+void roped_work_free(struct roped_work *work)
+{
+    if (!work)
+        return;
+    free_prepared(work);
+    free(work);
+}
+
+static enum roped_status check_inputs(const struct roped_call *call,
+                                      struct roped_error *err)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        const struct roped_tensor *tensor = &call->in[i];
+        if (roped_tensor_given(tensor) && !tensor->data &&
+            roped_tensor_bytes(tensor) > 0)
+            return roped_fail(err, ROPED_INVALID, "tensor '%s': no data",
+                              call->op->in[i].name);
+    }
+    return ROPED_OK;
+}
+
+/* Host copies of index tensors, into values; the caller frees them. */
+static enum roped_status read_indexes(const struct roped_work *work,
+                                      void **values, struct roped_error *err)
+{
+    const struct roped_session *session = work->session;
+    const struct roped_call *call = &work->call;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < roped_op_inputs(call->op) && !status; i++) {
+        if (!(call->op->in[i].flags & ROPED_INDEX) ||
+            !roped_tensor_given(&call->in[i]))
+            continue;
+        size_t bytes = (size_t)roped_tensor_bytes(&call->in[i]);
+        values[i] = malloc(bytes ? bytes : 1);
+        if (!values[i])
+            return roped_fail(err, ROPED_NO_MEMORY,
+                              "no memory for the values of '%s'",
+                              call->op->in[i].name);
+        status = session->api->download(session->queue, values[i],
+                                        call->in[i].data, bytes, err);
+    }
+    return status ? status : session->api->wait(session->queue, err);
+}
+
+/* Plans on the host copies, then puts the caller's memory back in. */
+static enum roped_status plan_on(struct roped_call *call, void *const *values,
+                                 struct roped_error *err)
+{
+    void *own[ROPED_MAX_INPUTS];
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        own[i] = call->in[i].data;
+        if (values[i])
+            call->in[i].data = values[i];
+    }
+    enum roped_status status = roped_call_plan(call, err);
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        call->in[i].data = own[i];
+    return status;
+}
+
+static enum roped_status plan(struct roped_work *work, struct roped_error *err)
+{
+    void *values[ROPED_MAX_INPUTS] = {NULL};
+    enum roped_status status = ROPED_OK;
+    if (!work->session->api->is_host)
+        status = read_indexes(work, values, err);
+    if (!status)
+        status = plan_on(&work->call, values, err);
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        free(values[i]);
+    return status;
+}
+
+static enum roped_status place_aux(struct roped_work *work, size_t bytes,
+                                   struct roped_error *err)
+{
+    const struct roped_session *session = work->session;
+    enum roped_status status = session->api->device_alloc(
+        session->backend, bytes, &work->device_aux, err);
+    if (!status)
+        status = session->api->upload(session->queue, work->device_aux,
+                                      work->host_aux, bytes, err);
+    work->call.aux = work->device_aux;
+    return status;
+}
+
+static enum roped_status build_table(struct roped_work *work,
+                                     struct roped_error *err)
+{
+    const struct roped_session *session = work->session;
+    struct roped_table_use *use = &work->call.table;
+    size_t bytes =
+        (size_t)(use->rows * 2 * use->angles.n_pairs) * sizeof(float);
+    if (!use->wanted)
+        return ROPED_OK;
+    enum roped_status status =
+        session->api->device_alloc(session->backend, bytes, &work->table, err);
+    if (!status)
+        status = session->api->build_table(session->queue, &use->angles, 0,
+                                           use->rows, work->table, err);
+    use->data = work->table;
+    return status;
+}
+
+static enum roped_status prepare(struct roped_work *work,
+                                 struct roped_error *err)
+{
+    const struct roped_session *session = work->session;
+    struct roped_call *call = &work->call;
+    enum roped_status status = roped_call_resolve(call, err);
+    if (!status)
+        status = check_inputs(call, err);
+    if (status)
+        return status;
+    size_t aux_bytes = roped_call_aux_bytes(call);
+    if (aux_bytes)
+        status = session->api->host_alloc(session->backend, aux_bytes,
+                                          &work->host_aux, err);
+    call->aux = work->host_aux;
+    if (!status)
+        status = plan(work, err);
+    if (!status)
+        status = build_table(work, err);
+    if (!status && aux_bytes)
+        status = place_aux(work, aux_bytes, err);
+    return status ? status : session->api->wait(session->queue, err);
+}
+
+/* Updated inputs are written where they are. */
+static void place_updated(struct roped_call *call)
+{
+    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+        int output = roped_op_updates(call->op, i);
+        if (output >= 0 && roped_tensor_given(&call->in[i]))
+            call->out[output].data = call->in[i].data;
+    }
+}
+
+enum roped_status roped_work_prepare(struct roped_work *work,
+                                     struct roped_error *err)
+{
+    free_prepared(work);
+    enum roped_status status = prepare(work, err);
+    if (status) {
+        free_prepared(work);
+        return status;
+    }
+    place_updated(&work->call);
+    work->is_prepared = true;
+    return ROPED_OK;
+}
+
+/* --------------------------------------------------------------- outputs */
+
+int roped_work_output_shape(const struct roped_work *work, const char *name,
+                            const char **dtype, int64_t *dims)
+{
+    int index = roped_op_output(work->call.op, name);
+    if (!work->is_prepared || index < 0 ||
+        !roped_tensor_given(&work->call.out[index]))
+        return -1;
+    const struct roped_tensor *tensor = &work->call.out[index];
+    if (dtype)
+        *dtype = roped_dtype_name(tensor->dtype);
+    for (int i = 0; i < tensor->rank; i++)
+        dims[i] = tensor->dims[i];
+    return tensor->rank;
+}
+
+static enum roped_status check_prepared(const struct roped_work *work,
+                                        struct roped_error *err)
+{
+    if (work->is_prepared)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID, "%s: not prepared",
+                      work->call.op->name);
+}
+
+enum roped_status roped_work_output(struct roped_work *work, const char *name,
+                                    void *data, struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    enum roped_status status = check_prepared(work, err);
+    if (status)
+        return status;
+    int index = roped_op_output(call->op, name);
+    if (index < 0 || !roped_tensor_given(&call->out[index]))
+        return roped_fail(err, ROPED_INVALID,
+                          "output '%.64s': this call of %s does not make it",
+                          name, call->op->name);
+    call->out[index].data = data;
+    return ROPED_OK;
+}
+
+enum roped_status roped_work_launch(struct roped_work *work,
+                                    struct roped_error *err)
+{
+    const struct roped_call *call = &work->call;
+    enum roped_status status = check_prepared(work, err);
+    if (status)
+        return status;
+    for (int i = 0; i < roped_op_outputs(call->op); i++) {
+        const struct roped_tensor *tensor = &call->out[i];
+        if (roped_tensor_given(tensor) && !tensor->data &&
+            roped_tensor_bytes(tensor) > 0)
+            return roped_fail(err, ROPED_INVALID, "output '%s': no data",
+                              call->op->out[i].name);
+    }
+    return work->session->api->launch(work->session->queue, call, err);
+}

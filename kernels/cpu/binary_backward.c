@@ -1,0 +1,505 @@
+/*
+ * binary_backward.c - gradients of binary functions on the CPU.
+ *
+ * DESIGN. The two innermost dims of the collapsed shape are cut into tiles.
+ * Loops over tiles are of two kinds: those in which the summed operand has
+ * elements of its own make a task each, which no other task shares a sum with;
+ * those in which it was broadcast are the steps of a task. Where there are too
+ * few tasks for the threads, steps are cut into segments, whose sums are added
+ * in a second pass. Tasks, tiles and segments follow from the shape alone, so
+ * the bits do not depend on the number of threads. Sums are doubles, of at
+ * most CPU_BLOCK columns or rows at a time: they stay in the first-level cache.
+ *
+ * Where one operand is not broadcast at all, one loop over a tile writes its
+ * gradient and sums the other's terms: grad_output and the operands are read
+ * once. Where both are, each gradient has a pass of its own, over tiles of at
+ * most CPU_BLOCK elements that are widened to float32 first.
+ */
+#include "ops/binary_backward.h"
+#include "cpu/binary_rows.h"
+#include "cpu/cpu_internal.h"
+
+#include <string.h>
+
+enum {
+    TARGET_TASKS = 64, /* keeps the threads of a large machine about equal */
+    MIN_SEGMENT_ELEMENTS = 32 << 10,
+    SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
+    FOLDS_PER_TILE = 16
+};
+
+/* A loop over tiles: a dim of the collapsed shape, or its blocks. */
+struct tile_loop {
+    int64_t count;
+    int64_t g, a, b, out; /* elements to the next iteration */
+};
+
+struct binary_work {
+    const struct cpu_rows *rows;
+    const struct cpu_binary_rows *loops;
+    struct cpu_binary binary;
+    bool needs_values;
+    const struct roped_tensor *g, *a, *b;
+    const struct roped_tensor *full; /* gradient to write as well, or NULL */
+    const struct roped_tensor *sum;  /* gradient that is summed */
+    int32_t sum_side;
+
+    struct tile_loop task[ROPED_MAX_RANK], step[ROPED_MAX_RANK];
+    int n_task_loops, n_step_loops;
+    int64_t n_tasks, n_steps;
+    int64_t n_segments, steps_per_segment;
+    double *partial; /* [n_segments][elements of sum], or NULL: one segment */
+
+    /* the tile: rows x columns, fewer at the ends of their dims */
+    struct tile_loop row, column; /* the two innermost dims */
+    int64_t tile_rows, tile_columns;
+    int64_t folded_rows; /* rows whose columns have sums of their own */
+    bool sums_rows, sums_columns;
+    int row_loop, column_loop; /* places in task or step of the blocks' loops */
+};
+
+/* Where a tile is. */
+struct tile {
+    int64_t g, a, b, out; /* element offsets */
+    int64_t rows, columns;
+};
+
+static int64_t smaller(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+static int64_t ceil_div(int64_t x, int64_t y)
+{
+    return (x + y - 1) / y;
+}
+
+static void *element(const struct binary_work *work,
+                     const struct roped_tensor *tensor, int64_t at)
+{
+    return cpu_at(tensor->data, at, roped_dtype_bytes(work->binary.dtype));
+}
+
+/* ------------------------------------------------------------------ tiles */
+
+/* Adds the offsets of iteration index of nested loops; the last is fastest. */
+static void enter_loops(struct tile *tile, const struct tile_loop *loop, int n,
+                        int64_t index, int64_t place[ROPED_MAX_RANK])
+{
+    for (int i = n - 1; i >= 0; i--) {
+        place[i] = index % loop[i].count;
+        index /= loop[i].count;
+        tile->g += place[i] * loop[i].g;
+        tile->a += place[i] * loop[i].a;
+        tile->b += place[i] * loop[i].b;
+        tile->out += place[i] * loop[i].out;
+    }
+}
+
+static struct tile tile_at(const struct binary_work *work, int64_t task,
+                           int64_t step)
+{
+    int64_t task_place[ROPED_MAX_RANK] = {0}, step_place[ROPED_MAX_RANK] = {0};
+    struct tile tile = {0};
+    enter_loops(&tile, work->task, work->n_task_loops, task, task_place);
+    enter_loops(&tile, work->step, work->n_step_loops, step, step_place);
+    int64_t row = (work->sums_rows ? step_place : task_place)[work->row_loop];
+    int64_t column =
+        (work->sums_columns ? step_place : task_place)[work->column_loop];
+    tile.rows =
+        smaller(work->tile_rows, work->row.count - row * work->tile_rows);
+    tile.columns = smaller(work->tile_columns,
+                           work->column.count - column * work->tile_columns);
+    return tile;
+}
+
+/*
+ * Values of rows x columns elements as float32, each step elements from the
+ * next or, with step 0, the same: in buffer, or where they are.
+ */
+static const float *widen(const struct binary_work *work,
+                          const struct roped_tensor *tensor, int64_t at,
+                          int64_t rows, int64_t row_step, int64_t columns,
+                          int64_t column_step, float *buffer)
+{
+    enum roped_dtype dtype = work->binary.dtype;
+    bool is_packed = (column_step == 1 || columns == 1) &&
+                     (row_step == columns || rows == 1);
+    if (is_packed && dtype == ROPED_F32)
+        return element(work, tensor, at);
+    if (is_packed) {
+        work->rows->widen(dtype, buffer, element(work, tensor, at),
+                          rows * columns);
+        return buffer;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        float *to = buffer + row * columns;
+        const void *from = element(work, tensor, at + row * row_step);
+        if (row > 0 && row_step == 0) {
+            memcpy(to, buffer, (size_t)columns * sizeof *to);
+        } else if (column_step == 1) {
+            work->rows->widen(dtype, to, from, columns);
+        } else {
+            work->rows->widen(dtype, to, from, 1);
+            for (int64_t i = 1; i < columns; i++)
+                to[i] = to[0];
+        }
+    }
+    return buffer;
+}
+
+/* Values of the summed operand that every tile of a task has. */
+static const float *task_values(const struct binary_work *work,
+                                const struct tile *first, float *buffer)
+{
+    bool sums_a = work->binary.sums_a;
+    const struct roped_tensor *tensor = sums_a ? work->a : work->b;
+    int64_t at = sums_a ? first->a : first->b;
+    if (!work->needs_values)
+        return NULL;
+    if (!work->sums_columns)
+        return widen(work, tensor, at, work->folded_rows, 0, first->columns, 1,
+                     buffer);
+    return widen(work, tensor, at, 1, 0, first->rows,
+                 sums_a ? work->row.a : work->row.b, buffer);
+}
+
+/* Writes the full gradient of a tile and adds the other's terms to sum. */
+static void sweep_tile(const struct binary_work *work, const struct tile *tile,
+                       const float *y, double *sum)
+{
+    const struct roped_tensor *full = work->binary.sums_a ? work->b : work->a;
+    const void *g = element(work, work->g, tile->g);
+    const void *x = work->needs_values ? element(work, full, tile->g) : NULL;
+    void *grad_x = element(work, work->full, tile->g);
+    if (work->sums_columns) {
+        work->loops->sweep_rows(&work->binary, g, x, grad_x, y, sum, tile->rows,
+                                tile->columns);
+        return;
+    }
+    int64_t rows = tile->rows / work->folded_rows;
+    int64_t rest = tile->rows % work->folded_rows;
+    int64_t stride = work->folded_rows * work->row.g;
+    work->loops->sweep_columns(&work->binary, g, x, grad_x, y, sum, rows,
+                               work->folded_rows * tile->columns, stride);
+    if (rest == 0)
+        return;
+    int64_t at = tile->g + rows * stride;
+    work->loops->sweep_columns(&work->binary, element(work, work->g, at),
+                               x ? element(work, full, at) : NULL,
+                               element(work, work->full, at), y, sum, 1,
+                               rest * tile->columns, 0);
+}
+
+/* Adds the terms of a tile, whichever operands are broadcast in it. */
+static void add_tile(const struct binary_work *work, const struct tile *tile,
+                     double *sum)
+{
+    float g_block[CPU_BLOCK], a_block[CPU_BLOCK], b_block[CPU_BLOCK];
+    float terms[CPU_BLOCK];
+    const struct tile_loop *row = &work->row, *column = &work->column;
+    const float *a = NULL, *b = NULL;
+    const float *g = widen(work, work->g, tile->g, tile->rows, row->g,
+                           tile->columns, column->g, g_block);
+    if (work->needs_values) {
+        a = widen(work, work->a, tile->a, tile->rows, row->a, tile->columns,
+                  column->a, a_block);
+        b = widen(work, work->b, tile->b, tile->rows, row->b, tile->columns,
+                  column->b, b_block);
+    }
+    work->loops->terms(work->binary.function, work->sum_side, terms, g, a, b,
+                       tile->rows * tile->columns);
+    if (work->sums_columns)
+        work->loops->add_row_sums(sum, terms, tile->rows, tile->columns);
+    else
+        work->loops->add(sum, terms, tile->rows * tile->columns);
+}
+
+/* ------------------------------------------------------------------ tasks */
+
+/* How many sums a task makes: one per row, or one per element of the rows
+ * that are folded; the first tile may have fewer of those than later ones. */
+static int64_t sums_of_task(const struct binary_work *work,
+                            const struct tile *first)
+{
+    if (work->sums_columns)
+        return first->rows;
+    return (work->sums_rows ? work->folded_rows : first->rows) * first->columns;
+}
+
+/*
+ * How many of a task's sums are its results, once those of the folded rows are
+ * added up. Neighbouring dims are never both summed: they would have been one.
+ */
+static int64_t fold_rows(const struct binary_work *work,
+                         const struct tile *first, double *sum)
+{
+    if (work->sums_columns)
+        return first->rows;
+    if (!work->sums_rows)
+        return first->rows * first->columns;
+    for (int64_t row = 1; row < work->folded_rows; row++)
+        for (int64_t i = 0; i < first->columns; i++)
+            sum[i] += sum[row * first->columns + i];
+    return first->columns;
+}
+
+/* Rounds n sums into the gradient. */
+static void store_sums(const struct binary_work *work, int64_t at,
+                       const double *sum, int64_t n)
+{
+    float values[CPU_BINARY_SUMS];
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)sum[i];
+    work->rows->convert(work->binary.dtype, element(work, work->sum, at),
+                        ROPED_F32, values, 1, n, false);
+}
+
+static void run_task(const struct binary_work *work, int64_t task,
+                     int64_t segment)
+{
+    double sum[CPU_BINARY_SUMS];
+    float buffer[CPU_BINARY_SUMS];
+    int64_t begin = segment * work->steps_per_segment;
+    int64_t end = smaller(begin + work->steps_per_segment, work->n_steps);
+    struct tile first = tile_at(work, task, begin);
+    const float *y = work->full ? task_values(work, &first, buffer) : NULL;
+    memset(sum, 0, (size_t)sums_of_task(work, &first) * sizeof *sum);
+    for (int64_t step = begin; step < end; step++) {
+        struct tile tile = tile_at(work, task, step);
+        if (work->full)
+            sweep_tile(work, &tile, y, sum);
+        else
+            add_tile(work, &tile, sum);
+    }
+    int64_t n = fold_rows(work, &first, sum);
+    if (work->partial)
+        memcpy(work->partial + segment * roped_tensor_elements(work->sum) +
+                   first.out,
+               sum, (size_t)n * sizeof *sum);
+    else
+        store_sums(work, first.out, sum, n);
+}
+
+static void run_tasks(void *context, int64_t begin, int64_t end)
+{
+    const struct binary_work *work = context;
+    for (int64_t i = begin; i < end; i++)
+        run_task(work, i % work->n_tasks, i / work->n_tasks);
+}
+
+/* Blocks of the gradient: the sums of all segments, in their order. */
+static void add_segments(void *context, int64_t begin, int64_t end)
+{
+    const struct binary_work *work = context;
+    int64_t n_sums = roped_tensor_elements(work->sum);
+    for (int64_t block = begin; block < end; block++) {
+        int64_t at = block * CPU_BLOCK;
+        int64_t n = smaller(CPU_BLOCK, n_sums - at);
+        double *sum = work->partial + at;
+        for (int64_t segment = 1; segment < work->n_segments; segment++)
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += sum[segment * n_sums + i];
+        store_sums(work, at, sum, n);
+    }
+}
+
+/* ----------------------------------------------------------------- layout */
+
+/* Each dim of the collapsed shape as a loop over its elements. */
+static void dim_loops(const struct binary_plan *plan, int32_t sum_side,
+                      struct tile_loop loop[ROPED_MAX_RANK])
+{
+    struct tile_loop next = {.g = 1, .a = 1, .b = 1, .out = 1};
+    for (int i = plan->rank - 1; i >= 0; i--) {
+        const struct binary_dim *dim = &plan->dim[i];
+        loop[i] = (struct tile_loop){
+            .count = dim->size,
+            .g = next.g,
+            .a = dim->in & BINARY_IN_A ? next.a : 0,
+            .b = dim->in & BINARY_IN_B ? next.b : 0,
+            .out = dim->in & sum_side ? next.out : 0,
+        };
+        next.g *= dim->size;
+        next.a *= dim->in & BINARY_IN_A ? dim->size : 1;
+        next.b *= dim->in & BINARY_IN_B ? dim->size : 1;
+        next.out *= dim->in & sum_side ? dim->size : 1;
+    }
+}
+
+/* The loop over blocks of a dim. */
+static struct tile_loop blocks_of(const struct tile_loop *dim, int64_t block)
+{
+    return (struct tile_loop){.count = ceil_div(dim->count, block),
+                              .g = dim->g * block,
+                              .a = dim->a * block,
+                              .b = dim->b * block,
+                              .out = dim->out * block};
+}
+
+/* Adds a loop to the steps or the tasks and returns its place there. */
+static int add_loop(struct binary_work *work, struct tile_loop loop,
+                    bool is_step)
+{
+    if (is_step) {
+        work->step[work->n_step_loops] = loop;
+        work->n_steps *= loop.count;
+        return work->n_step_loops++;
+    }
+    work->task[work->n_task_loops] = loop;
+    work->n_tasks *= loop.count;
+    return work->n_task_loops++;
+}
+
+/*
+ * Columns first, then as many rows as there is room for. Room is CPU_BLOCK
+ * where values are widened into buffers. The loops of a sweep have no buffers:
+ * rows whose columns are summed are folded until they fill the sums, and many
+ * such folds make a tile.
+ */
+static void size_tiles(struct binary_work *work)
+{
+    int64_t columns = work->column.count, rows = work->row.count;
+    int64_t room = !work->full          ? CPU_BLOCK
+                   : work->sums_columns ? SWEEP_BLOCK
+                                        : CPU_BINARY_SUMS;
+    int64_t most_rows = work->sums_columns ? CPU_BLOCK : room;
+    work->tile_columns = smaller(columns, room);
+    work->tile_rows = smaller(rows, room / work->tile_columns);
+    work->tile_rows = smaller(work->tile_rows, most_rows);
+    work->folded_rows = work->tile_rows;
+    if (work->full && work->sums_rows)
+        work->tile_rows = smaller(rows, work->folded_rows * FOLDS_PER_TILE);
+}
+
+static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
+{
+    struct tile_loop dim[ROPED_MAX_RANK] = {{0}};
+    const struct tile_loop one = {.count = 1};
+    int inner = plan->rank - 1, outer = plan->rank - 2;
+    dim_loops(plan, work->sum_side, dim);
+    work->row = outer >= 0 ? dim[outer] : one;
+    work->column = inner >= 0 ? dim[inner] : one;
+    work->sums_rows = outer >= 0 && !(plan->dim[outer].in & work->sum_side);
+    work->sums_columns = inner >= 0 && !(plan->dim[inner].in & work->sum_side);
+    size_tiles(work);
+    work->n_task_loops = work->n_step_loops = 0;
+    work->n_tasks = work->n_steps = 1;
+    for (int i = 0; i < outer; i++)
+        add_loop(work, dim[i], !(plan->dim[i].in & work->sum_side));
+    work->row_loop =
+        add_loop(work, blocks_of(&work->row, work->tile_rows), work->sums_rows);
+    work->column_loop = add_loop(
+        work, blocks_of(&work->column, work->tile_columns), work->sums_columns);
+}
+
+static void cut_segments(struct binary_work *work, int64_t n)
+{
+    int64_t most = smaller(TARGET_TASKS / work->n_tasks,
+                           n / work->n_tasks / MIN_SEGMENT_ELEMENTS);
+    int64_t n_segments = most > 1 ? smaller(most, work->n_steps) : 1;
+    work->steps_per_segment = ceil_div(work->n_steps, n_segments);
+    work->n_segments = ceil_div(work->n_steps, work->steps_per_segment);
+}
+
+/* --------------------------------------------------------------- launches */
+
+/* Sums one operand's gradient; writes the other's where work->full is set. */
+static enum roped_status sum_gradient(struct binary_work *work,
+                                      const struct binary_plan *plan,
+                                      int64_t bytes, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    int64_t n_sums = roped_tensor_elements(work->sum);
+    void *scratch = NULL;
+    cut_tasks(work, plan);
+    cut_segments(work, plan->n);
+    int64_t partial_bytes =
+        work->n_segments * n_sums * (int64_t)sizeof *work->partial;
+    if (work->n_segments > 1) {
+        enum roped_status status =
+            cpu_scratch(queue, (size_t)partial_bytes, &scratch, err);
+        if (status)
+            return status;
+    }
+    work->partial = scratch;
+    cpu_for(queue, bytes, work->n_tasks * work->n_segments, run_tasks, work);
+    if (work->partial)
+        cpu_for(queue, partial_bytes, ceil_div(n_sums, CPU_BLOCK), add_segments,
+                work);
+    return ROPED_OK;
+}
+
+/* Blocks of a call without broadcasting. */
+static void write_blocks(void *context, int64_t begin, int64_t end)
+{
+    const struct binary_work *work = context;
+    int64_t at = begin * SWEEP_BLOCK;
+    int64_t n = smaller(end * SWEEP_BLOCK, roped_tensor_elements(work->g)) - at;
+    work->loops->elementwise(
+        &work->binary, element(work, work->g, at),
+        work->needs_values ? element(work, work->a, at) : NULL,
+        work->needs_values ? element(work, work->b, at) : NULL,
+        element(work, work->full, at), element(work, work->sum, at), n);
+}
+
+static void clear(const struct roped_tensor *gradient)
+{
+    if (roped_tensor_bytes(gradient) > 0)
+        memset(gradient->data, 0, (size_t)roped_tensor_bytes(gradient));
+}
+
+/* Is there a dim that the operand of this side is not in? */
+static bool is_broadcast(const struct binary_plan *plan, int32_t side)
+{
+    for (int i = 0; i < plan->rank; i++)
+        if (!(plan->dim[i].in & side))
+            return true;
+    return false;
+}
+
+enum roped_status roped_cpu_binary_backward(const struct roped_call *call,
+                                            struct roped_queue *queue,
+                                            struct roped_error *err)
+{
+    const struct binary_plan *plan = (const void *)call->plan;
+    const struct roped_tensor *grad_a = &call->out[BINARY_GRAD_A];
+    const struct roped_tensor *grad_b = &call->out[BINARY_GRAD_B];
+    bool sums_a = is_broadcast(plan, BINARY_IN_A);
+    bool sums_b = is_broadcast(plan, BINARY_IN_B);
+    int64_t bytes = roped_call_bytes(call);
+    struct binary_work work = {
+        .rows = queue->backend->rows,
+        .loops = queue->backend->rows->binary,
+        .binary = {.function = plan->function,
+                   .dtype = call->in[BINARY_GRAD_OUTPUT].dtype,
+                   .is_streamed = cpu_is_large(queue, bytes)},
+        .needs_values = binary_needs_values(plan->function),
+        .g = &call->in[BINARY_GRAD_OUTPUT],
+        .a = &call->in[BINARY_A],
+        .b = &call->in[BINARY_B],
+        .full = sums_a ? NULL : grad_a,
+        .sum = grad_b,
+        .sum_side = BINARY_IN_B,
+    };
+    if (plan->n == 0) {
+        clear(grad_a);
+        clear(grad_b);
+        return ROPED_OK;
+    }
+    if (!sums_a && !sums_b) {
+        cpu_for(queue, bytes, ceil_div(plan->n, SWEEP_BLOCK), write_blocks,
+                &work);
+        return ROPED_OK;
+    }
+    if (sums_b) {
+        enum roped_status status = sum_gradient(&work, plan, bytes, queue, err);
+        if (status || !sums_a)
+            return status;
+    }
+    work.binary.sums_a = true;
+    work.full = sums_b ? NULL : grad_b;
+    work.sum = grad_a;
+    work.sum_side = BINARY_IN_A;
+    return sum_gradient(&work, plan, bytes, queue, err);
+}

@@ -1,0 +1,351 @@
+/*
+ * binary_rows.c - the inner loops of binary_backward; built once per
+ * instruction set with CPU_ISA, as rows.c is. The loops are written once, with
+ * type and arithmetic as constants that inlining folds.
+ *
+ * A few terms are added in float32, and only what comes of that in double,
+ * where a sum may be as long as it likes.
+ */
+#include "cpu/binary_rows.h"
+
+#include "cpu/binary_vector.h"
+#include "ops/binary_backward.h"
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b)  PASTE_(a, b)
+
+/* ------------------------------------------------------------------ terms */
+
+/* The arithmetic, with x the full operand and y the summed one. */
+enum kind {
+    LINEAR, /* add, sub: no values, but signs */
+    MUL,
+    OVER_SUM,  /* div, y is the divisor */
+    OVER_FULL, /* div, x is the divisor */
+};
+
+struct signs {
+    float full, sum;
+};
+
+/* One macro for vectors and single elements. Divided twice: y * y would leave
+ * float32's range where that does not. */
+#define QUOTIENT_TERM(g, over, divisor)                                        \
+    (-((g) * ((over) / (divisor) / (divisor))))
+#define FULL_TERM(kind, sign, g, x, y)                                         \
+    ((kind) == LINEAR     ? (g) * (sign).full                                  \
+     : (kind) == MUL      ? (g) * (y)                                          \
+     : (kind) == OVER_SUM ? (g) / (y)                                          \
+                          : QUOTIENT_TERM(g, y, x))
+#define SUM_TERM(kind, sign, g, x, y)                                          \
+    ((kind) == LINEAR     ? (g) * (sign).sum                                   \
+     : (kind) == MUL      ? (g) * (x)                                          \
+     : (kind) == OVER_SUM ? QUOTIENT_TERM(g, x, y)                             \
+                          : (g) / (x))
+
+static enum kind kind_of(const struct cpu_binary *binary)
+{
+    if (binary->function == BINARY_MUL)
+        return MUL;
+    if (binary->function == BINARY_DIV)
+        return binary->sums_a ? OVER_FULL : OVER_SUM;
+    return LINEAR;
+}
+
+static struct signs signs_of(const struct cpu_binary *binary)
+{
+    float sign_b = binary->function == BINARY_SUB ? -1.0f : 1.0f;
+    return (struct signs){.full = binary->sums_a ? sign_b : 1.0f,
+                          .sum = binary->sums_a ? 1.0f : sign_b};
+}
+
+/* Calls work(dtype, kind, ...) with both as constants. */
+#define WITH_KIND(kind, work, dtype, ...)                                      \
+    switch (kind) {                                                            \
+    case LINEAR:                                                               \
+        work(dtype, LINEAR, __VA_ARGS__);                                      \
+        break;                                                                 \
+    case MUL:                                                                  \
+        work(dtype, MUL, __VA_ARGS__);                                         \
+        break;                                                                 \
+    case OVER_SUM:                                                             \
+        work(dtype, OVER_SUM, __VA_ARGS__);                                    \
+        break;                                                                 \
+    case OVER_FULL:                                                            \
+        work(dtype, OVER_FULL, __VA_ARGS__);                                   \
+        break;                                                                 \
+    }
+#define WITH_TYPE_AND_KIND(dtype, kind, work, ...)                             \
+    if ((dtype) == ROPED_F32)                                                  \
+        WITH_KIND(kind, work, ROPED_F32, __VA_ARGS__)                          \
+    else if ((dtype) == ROPED_F16)                                             \
+        WITH_KIND(kind, work, ROPED_F16, __VA_ARGS__)                          \
+    else                                                                       \
+        WITH_KIND(kind, work, ROPED_BF16, __VA_ARGS__)
+
+static void add(double *restrict sum, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += (double)x[i];
+}
+
+/* ----------------------------------------------------------------- sweeps */
+
+/* The memory of a sweep. */
+struct sweep {
+    const void *g, *x;
+    void *out;
+    const float *y;
+    double *sum;
+    struct signs sign;
+    bool is_streamed;
+};
+
+/* One vector: writes the full gradient, returns the other's terms. */
+INLINE vector sweep_vector(enum roped_dtype dtype, enum kind kind,
+                           const struct sweep *sweep, int64_t at, vector y)
+{
+    vector g = load(dtype, sweep->g, at), x = g;
+    if (kind != LINEAR)
+        x = load(dtype, sweep->x, at);
+    store(dtype, sweep->is_streamed, sweep->out, at,
+          FULL_TERM(kind, sweep->sign, g, x, y));
+    return SUM_TERM(kind, sweep->sign, g, x, y);
+}
+
+INLINE float sweep_one(enum roped_dtype dtype, enum kind kind,
+                       const struct sweep *sweep, int64_t at, float y)
+{
+    float g = load_one(dtype, sweep->g, at), x = g;
+    if (kind != LINEAR)
+        x = load_one(dtype, sweep->x, at);
+    store_one(dtype, sweep->out, at, FULL_TERM(kind, sweep->sign, g, x, y));
+    return SUM_TERM(kind, sweep->sign, g, x, y);
+}
+
+/* One or two rows of columns: their terms become, or are added to, those in
+ * total. Not four rows: they often lie a power of two apart, and so many would
+ * compete for the same lines of the cache. */
+INLINE void add_rows(enum roped_dtype dtype, enum kind kind,
+                     const struct sweep *sweep, int64_t begin, int rows,
+                     int64_t width, int64_t stride, bool is_first, float *total)
+{
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) {
+        vector y = {0};
+        if (kind != LINEAR)
+            y = load(ROPED_F32, sweep->y, i);
+        vector term = sweep_vector(dtype, kind, sweep, begin + i, y);
+        if (rows == 2)
+            term += sweep_vector(dtype, kind, sweep, begin + stride + i, y);
+        if (!is_first)
+            term += load(ROPED_F32, total, i);
+        memcpy(total + i, &term, sizeof term);
+    }
+    for (; i < width; i++) {
+        float y = kind != LINEAR ? sweep->y[i] : 0;
+        float term = sweep_one(dtype, kind, sweep, begin + i, y);
+        if (rows == 2)
+            term += sweep_one(dtype, kind, sweep, begin + stride + i, y);
+        total[i] = is_first ? term : total[i] + term;
+    }
+}
+
+INLINE void columns(enum roped_dtype dtype, enum kind kind,
+                    const struct sweep *sweep, int64_t rows, int64_t width,
+                    int64_t stride)
+{
+    enum { ROWS_PER_DOUBLE = 8 };
+    float total[CPU_BINARY_SUMS];
+    for (int64_t row = 0; row < rows; row += 2) {
+        int64_t begin = row * stride;
+        bool is_first = row % ROWS_PER_DOUBLE == 0;
+        if (row + 1 == rows)
+            add_rows(dtype, kind, sweep, begin, 1, width, stride, is_first,
+                     total);
+        else if (is_first)
+            add_rows(dtype, kind, sweep, begin, 2, width, stride, true, total);
+        else
+            add_rows(dtype, kind, sweep, begin, 2, width, stride, false, total);
+        if (row + 2 >= rows || (row + 2) % ROWS_PER_DOUBLE == 0)
+            add(sweep->sum, total, width);
+    }
+}
+
+/* The sum of one row's terms, in an order that depends on width alone. */
+INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
+                        const struct sweep *sweep, int64_t begin, int64_t width,
+                        float y)
+{
+    double sum[LANES] = {0}, rest = 0;
+    vector of_y = splat(y);
+    int64_t i = 0;
+    for (; i + 4 * LANES <= width; i += 4 * LANES) {
+        int64_t at = begin + i;
+        vector term = sweep_vector(dtype, kind, sweep, at, of_y);
+        term += sweep_vector(dtype, kind, sweep, at + LANES, of_y);
+        term += sweep_vector(dtype, kind, sweep, at + 2 * LANES, of_y) +
+                sweep_vector(dtype, kind, sweep, at + 3 * LANES, of_y);
+        add_to_doubles(sum, term);
+    }
+    for (; i + LANES <= width; i += LANES)
+        add_to_doubles(sum, sweep_vector(dtype, kind, sweep, begin + i, of_y));
+    for (; i < width; i++)
+        rest += (double)sweep_one(dtype, kind, sweep, begin + i, y);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            sum[lane] += sum[lane + half];
+    return sum[0] + rest;
+}
+
+/* A row that begins where no vector can be streamed to is stored as usual:
+ * single elements up to where one can would be summed in another order. */
+INLINE void packed_rows(enum roped_dtype dtype, enum kind kind,
+                        const struct sweep *sweep, int64_t rows, int64_t width)
+{
+    struct sweep of_row = *sweep;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t begin = row * width;
+        const char *out =
+            (const char *)sweep->out + begin * (int64_t)size_of(dtype);
+        of_row.is_streamed = sweep->is_streamed && to_aligned(dtype, out) == 0;
+        sweep->sum[row] += sweep_row(dtype, kind, &of_row, begin, width,
+                                     kind != LINEAR ? sweep->y[row] : 0);
+    }
+}
+
+static void sweep_columns(const struct cpu_binary *binary, const void *g,
+                          const void *x, void *grad_x, const float *y,
+                          double *sum, int64_t rows, int64_t width,
+                          int64_t stride)
+{
+    enum roped_dtype dtype = binary->dtype;
+    struct sweep sweep = {g, x, grad_x, y, sum, signs_of(binary), false};
+    /* every row begins where a vector can be streamed to, or none does */
+    sweep.is_streamed = binary->is_streamed && to_aligned(dtype, grad_x) == 0 &&
+                        (rows == 1 || stride % LANES == 0);
+    WITH_TYPE_AND_KIND(dtype, kind_of(binary), columns, &sweep, rows, width,
+                       stride)
+}
+
+static void sweep_rows(const struct cpu_binary *binary, const void *g,
+                       const void *x, void *grad_x, const float *y, double *sum,
+                       int64_t rows, int64_t width)
+{
+    struct sweep sweep = {
+        g, x, grad_x, y, sum, signs_of(binary), binary->is_streamed};
+    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), packed_rows, &sweep,
+                       rows, width)
+}
+
+/* ------------------------------------------------------------ elementwise */
+
+struct elements {
+    const void *g, *a, *b;
+    void *grad_a, *grad_b;
+    struct signs sign; /* of a, of b */
+    bool streams_a, streams_b;
+};
+
+INLINE void one_element(enum roped_dtype dtype, enum kind kind,
+                        const struct elements *all, int64_t i)
+{
+    float g = load_one(dtype, all->g, i), a = g, b = g;
+    if (kind != LINEAR) {
+        a = load_one(dtype, all->a, i);
+        b = load_one(dtype, all->b, i);
+    }
+    store_one(dtype, all->grad_a, i, FULL_TERM(kind, all->sign, g, a, b));
+    store_one(dtype, all->grad_b, i, SUM_TERM(kind, all->sign, g, a, b));
+}
+
+/* a as the full operand, b as the summed one: their terms are the same. */
+INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
+                           const struct elements *all, int64_t n)
+{
+    int64_t i = 0, head = 0;
+    if (all->streams_a)
+        head = to_aligned(dtype, all->grad_a);
+    for (; i < head && i < n; i++)
+        one_element(dtype, kind, all, i);
+    for (; i + LANES <= n; i += LANES) {
+        vector g = load(dtype, all->g, i), a = g, b = g;
+        if (kind != LINEAR) {
+            a = load(dtype, all->a, i);
+            b = load(dtype, all->b, i);
+        }
+        store(dtype, all->streams_a, all->grad_a, i,
+              FULL_TERM(kind, all->sign, g, a, b));
+        store(dtype, all->streams_b, all->grad_b, i,
+              SUM_TERM(kind, all->sign, g, a, b));
+    }
+    for (; i < n; i++)
+        one_element(dtype, kind, all, i);
+}
+
+static void elementwise(const struct cpu_binary *binary, const void *g,
+                        const void *a, const void *b, void *grad_a,
+                        void *grad_b, int64_t n)
+{
+    struct elements all = {g,     a,    b, grad_a, grad_b, signs_of(binary),
+                           false, false};
+    enum roped_dtype dtype = binary->dtype;
+    all.streams_a = binary->is_streamed;
+    all.streams_b = binary->is_streamed &&
+                    to_aligned(dtype, grad_a) == to_aligned(dtype, grad_b);
+    WITH_TYPE_AND_KIND(dtype, kind_of(binary), both_gradients, &all, n)
+}
+
+/* ------------------------------------------- any broadcasting, in float32 */
+
+static void terms(int function, int side, float *restrict to,
+                  const float *restrict g, const float *restrict a,
+                  const float *restrict b, int64_t n)
+{
+    bool is_a = side == BINARY_IN_A;
+    const float *other = is_a ? b : a;
+    float sign = function == BINARY_SUB && !is_a ? -1.0f : 1.0f;
+    if (function == BINARY_MUL)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = g[i] * other[i];
+    else if (function == BINARY_DIV && is_a)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = g[i] / b[i];
+    else if (function == BINARY_DIV)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = QUOTIENT_TERM(g[i], a[i], b[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = g[i] * sign;
+}
+
+static double row_sum(const float *x, int64_t n)
+{
+    double sum[LANES] = {0}, rest = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        add_to_doubles(sum, load(ROPED_F32, x, i));
+    for (; i < n; i++)
+        rest += (double)x[i];
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            sum[lane] += sum[lane + half];
+    return sum[0] + rest;
+}
+
+static void add_row_sums(double *sum, const float *x, int64_t rows,
+                         int64_t width)
+{
+    for (int64_t row = 0; row < rows; row++)
+        sum[row] += row_sum(x + row * width, width);
+}
+
+extern const struct cpu_binary_rows PASTE(cpu_binary_rows_, CPU_ISA);
+const struct cpu_binary_rows PASTE(cpu_binary_rows_, CPU_ISA) = {
+    .elementwise = elementwise,
+    .sweep_columns = sweep_columns,
+    .sweep_rows = sweep_rows,
+    .terms = terms,
+    .add = add,
+    .add_row_sums = add_row_sums,
+};

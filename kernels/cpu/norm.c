@@ -1,0 +1,142 @@
+/*
+ * norm.c - rows over threads; a row is read once from memory for its sum and
+ * again, from the cache, for its result.
+ */
+#include "cpu/norm.h"
+
+struct norm_loop {
+    const struct cpu_rows *rows;
+    const struct cpu_norm_call *call;
+    struct cpu_norm norm;
+    struct cpu_fp8_scale scale; /* dynamic */
+};
+
+/*
+ * Rows are read for their sums and again, from the second-level cache, to be
+ * written: several at a time, because the weights are prepared once for all of
+ * them. Four at least, while that cache has room for them.
+ */
+static int64_t rows_per_batch(int64_t row_bytes)
+{
+    enum { FIRST_LEVEL = 32 << 10, SECOND_LEVEL = 128 << 10, FEW = 4 };
+    int64_t n = FIRST_LEVEL / row_bytes;
+    if (n < FEW)
+        n = SECOND_LEVEL / row_bytes < FEW ? SECOND_LEVEL / row_bytes : FEW;
+    return n < 1 ? 1 : n < CPU_ROWS ? n : CPU_ROWS;
+}
+
+static bool has_groups(const struct rmsnorm_quantize_plan *plan)
+{
+    return plan && plan->group_size && plan->group_size != plan->norm.hidden;
+}
+
+/* The scales of whole rows, given or dynamic. */
+static void scale_rows(const struct norm_loop *loop,
+                       const struct cpu_norm_rows *rows, float *scales,
+                       float *divisor)
+{
+    const struct rmsnorm_quantize_plan *plan = loop->call->quantize;
+    if (!plan->group_size) {
+        for (int64_t i = 0; i < rows->n; i++)
+            divisor[i] = plan->dequant_scale;
+        return;
+    }
+    loop->rows->largest(&loop->norm, rows, divisor);
+    for (int64_t i = 0; i < rows->n; i++)
+        divisor[i] = scales[i] = cpu_fp8_scale_of(&loop->scale, divisor[i]);
+}
+
+static void normalize_batch(const struct norm_loop *loop, int64_t row,
+                            const struct cpu_norm_rows *rows)
+{
+    const struct cpu_norm_call *call = loop->call;
+    const struct rmsnorm_quantize_plan *plan = call->quantize;
+    struct cpu_norm_rows divided = *rows;
+    float divisor[CPU_ROWS];
+    if (has_groups(plan)) {
+        int64_t per_row = plan->norm.hidden / plan->group_size;
+        loop->rows->normalize_groups(&loop->norm, rows, plan->group_size,
+                                     &loop->scale,
+                                     call->scales + row * per_row);
+        return;
+    }
+    if (plan) {
+        scale_rows(loop, rows, call->scales ? call->scales + row : NULL,
+                   divisor);
+        divided.divisor = divisor;
+    }
+    loop->rows->normalize(&loop->norm, &divided);
+}
+
+/* Row of a tensor like x, or NULL where there is none. */
+static void *row_of(const struct norm_loop *loop,
+                    const struct roped_tensor *tensor, int64_t row)
+{
+    if (!tensor)
+        return NULL;
+    return cpu_at(tensor->data, row * loop->norm.width,
+                  roped_dtype_bytes(tensor->dtype));
+}
+
+static void normalize_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct norm_loop *loop = context;
+    const struct cpu_norm_call *call = loop->call;
+    const struct cpu_norm *norm = &loop->norm;
+    int64_t row_bytes = norm->width * (int64_t)roped_dtype_bytes(norm->from);
+    int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
+    float s[CPU_ROWS];
+    for (int64_t row = begin; row < end; row += batch) {
+        const struct cpu_norm_rows rows = {
+            .n = end - row < batch ? end - row : batch,
+            .x = row_of(loop, call->x, row),
+            .residual = row_of(loop, call->residual, row),
+            .sum = row_of(loop, call->residual_out, row),
+            .y = row_of(loop, call->y, row),
+            .s = s,
+        };
+        loop->rows->inverse_rms(norm->from, rows.x, rows.residual, rows.n,
+                                norm->width, call->plan->eps, s);
+        normalize_batch(loop, row, &rows);
+    }
+}
+
+static bool is_in_place(const struct cpu_norm_call *call)
+{
+    const struct roped_tensor *outs[] = {call->y, call->residual_out};
+    const struct roped_tensor *ins[] = {call->x, call->residual};
+    for (int out = 0; out < 2; out++)
+        for (int in = 0; in < 2; in++)
+            if (outs[out] && ins[in] && outs[out]->data == ins[in]->data)
+                return true;
+    return false;
+}
+
+static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
+{
+    const struct rmsnorm_plan *plan = call->plan;
+    return (struct cpu_norm){
+        .width = plan->hidden,
+        .from = call->x->dtype,
+        .to = call->y->dtype,
+        .weight_dtype = (enum roped_dtype)plan->weight_dtype,
+        .weight = call->weight->data,
+        .bias = plan->weight_bias,
+        .rounds_product = plan->rounding == RMSNORM_ROUND_HF,
+        .is_streamed = is_large && !is_in_place(call),
+    };
+}
+
+void cpu_norm_rows(const struct cpu_norm_call *norm,
+                   const struct roped_call *call, struct roped_queue *queue)
+{
+    int64_t bytes = roped_call_bytes(call);
+    struct norm_loop loop = {.rows = queue->backend->rows,
+                             .call = norm,
+                             .norm = norm_of(norm, cpu_is_large(queue, bytes))};
+    if (norm->quantize)
+        loop.scale = (struct cpu_fp8_scale){norm->quantize->scale_ub,
+                                            norm->quantize->largest,
+                                            norm->quantize->smallest_scale};
+    cpu_for(queue, bytes, norm->plan->n_rows, normalize_rows, &loop);
+}

@@ -1,0 +1,31 @@
+/*
+ * norm.h - the one norm of the CPU backend, for every norm operator. What
+ * differs is where a row comes from (x, or x + residual) and where the float32
+ * result goes (rounded to the type of y, or divided by a scale into FP8).
+ */
+#ifndef ROPED_CPU_NORM_H
+#define ROPED_CPU_NORM_H
+
+#include "cpu/cpu_internal.h"
+#include "ops/rmsnorm_quantize.h"
+
+struct cpu_norm_call {
+    const struct rmsnorm_plan *plan;
+    const struct roped_tensor *x;
+    const struct roped_tensor *weight;
+    const struct roped_tensor *y;
+
+    /* (optional, both or none) z = x + residual is normalised, and stored */
+    const struct roped_tensor *residual;
+    const struct roped_tensor *residual_out;
+
+    /* (optional) y is FP8 */
+    const struct rmsnorm_quantize_plan *quantize;
+    float *scales; /* NULL where the scale is given */
+};
+
+/* Normalises every row, over the threads of the backend. */
+void cpu_norm_rows(const struct cpu_norm_call *norm,
+                   const struct roped_call *call, struct roped_queue *queue);
+
+#endif

@@ -1,0 +1,174 @@
+/*
+ * rope_quantize_append.c - rope_quantize_append on the CPU: tokens over
+ * threads; rotate or take as it is, scale, round to FP8, straight into the
+ * output or the cell of a cache.
+ */
+#include "ops/rope_quantize_append.h"
+#include "cpu/cpu_internal.h"
+
+struct quantize_loop {
+    struct cpu_angles angles;
+    const struct rope_quantize_append_plan *plan;
+    const struct roped_call *call;
+    struct append_map map;
+    enum roped_dtype in, out;
+    bool is_large;
+};
+
+/* Pairs [first, first + n) of a token and their angles. */
+struct pair_block {
+    int64_t first, n;
+    float c[CPU_PAIRS], s[CPU_PAIRS];
+};
+
+static void quantize(const struct quantize_loop *loop, void *to,
+                     const void *from, int64_t n, float scale)
+{
+    loop->angles.rows->convert(loop->out, to, loop->in, from, scale, n,
+                               loop->is_large);
+}
+
+/* A block of pairs of heads that are to_pitch apart where they go. */
+static void rotate_heads(const struct quantize_loop *loop, int64_t n_heads,
+                         int64_t to_pitch, void *to, const void *from,
+                         const struct pair_block *block, float scale)
+{
+    const struct rope_quantize_plan *parts = &loop->plan->parts;
+    const struct cpu_heads heads = {
+        .from = loop->in,
+        .to = loop->out,
+        .is_gptj = parts->rotary.style == ROPE_GPTJ,
+        .is_streamed = loop->is_large,
+        .scale = scale,
+        .n_heads = n_heads,
+        .width = parts->rope_dim,
+        .from_pitch = parts->rope_dim,
+        .to_pitch = to_pitch,
+        .first = parts->rotary_offset,
+        .n_pairs = parts->rotary.n_pairs,
+    };
+    if (n_heads > 0)
+        loop->angles.rows->rotate(&heads, to, from, block->first, block->n,
+                                  block->c, block->s);
+}
+
+/* Head of a token in an input of rows of width. */
+static void *row_of(const struct quantize_loop *loop, int port, int64_t row,
+                    int64_t width)
+{
+    return cpu_at(loop->call->in[port].data, row * width,
+                  roped_dtype_bytes(loop->in));
+}
+
+/* Where a part of a head goes. */
+static uint8_t *cell_of(const struct quantize_loop *loop,
+                        const struct append_part *part, int64_t cell,
+                        int64_t head)
+{
+    uint8_t *cache = loop->call->out[part->output].data;
+    cell += head * loop->map.head_step;
+    return cache + cell * part->cell_width + part->first;
+}
+
+/* Elements from a head's part of a cache to the next head's. */
+static int64_t pitch_of(const struct quantize_loop *loop,
+                        const struct append_part *part)
+{
+    return loop->map.head_step * part->cell_width;
+}
+
+/* A block of pairs of all of a token's heads; cell -1: k goes nowhere. */
+static void rotate_token(const struct quantize_loop *loop, int64_t token,
+                         int64_t cell, const struct pair_block *block)
+{
+    const struct rope_quantize_append_plan *plan = loop->plan;
+    const struct rope_quantize_plan *parts = &plan->parts;
+    int64_t r = parts->rope_dim, row = token * parts->q_heads;
+    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
+    if (parts->q_heads)
+        rotate_heads(loop, parts->q_heads, r, q_out + row * r,
+                     row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), block,
+                     parts->scale_q);
+    if (cell >= 0)
+        rotate_heads(loop, parts->k_heads, pitch_of(loop, &plan->rope),
+                     cell_of(loop, &plan->rope, cell, 0),
+                     row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE,
+                            token * parts->k_heads, r),
+                     block, parts->scale_k);
+}
+
+/* The parts of a token that do not rotate. */
+static void quantize_token(const struct quantize_loop *loop, int64_t token,
+                           int64_t cell)
+{
+    const struct rope_quantize_append_plan *plan = loop->plan;
+    const struct rope_quantize_plan *parts = &plan->parts;
+    int64_t p = parts->nope_dim, q_width = parts->q_heads * p;
+    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT].data;
+    if (q_width)
+        quantize(loop, q_out + token * q_width,
+                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_NOPE, token, q_width),
+                 q_width, parts->scale_q);
+    for (int64_t head = 0; head < parts->k_heads && cell >= 0; head++) {
+        int64_t row = token * parts->k_heads + head;
+        if (p)
+            quantize(loop, cell_of(loop, &plan->nope, cell, head),
+                     row_of(loop, ROPE_QUANTIZE_APPEND_K_NOPE, row, p), p,
+                     parts->scale_k);
+        if (plan->value_dim)
+            quantize(loop, cell_of(loop, &plan->value, cell, head),
+                     row_of(loop, ROPE_QUANTIZE_APPEND_V, row, plan->value_dim),
+                     plan->value_dim, parts->scale_k);
+    }
+}
+
+static void append_tokens(void *context, int64_t begin, int64_t end)
+{
+    const struct quantize_loop *loop = context;
+    int64_t n_pairs = loop->plan->parts.rotary.n_pairs;
+    struct pair_block block;
+    for (int64_t token = begin; token < end; token++) {
+        int64_t cell = append_cell(&loop->map, token);
+        for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
+            block.first = at;
+            block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
+            cpu_angles_fill(&loop->angles, token, at, block.n, block.c,
+                            block.s);
+            rotate_token(loop, token, cell, &block);
+        }
+        quantize_token(loop, token, cell);
+    }
+}
+
+/* Bytes that a call reads and writes. */
+static int64_t bytes_of(const struct quantize_loop *loop)
+{
+    const struct rope_quantize_append_plan *plan = loop->plan;
+    const struct rope_quantize_plan *parts = &plan->parts;
+    int64_t heads = parts->q_heads + parts->k_heads;
+    int64_t elements = heads * (parts->rope_dim + parts->nope_dim) +
+                       parts->k_heads * plan->value_dim;
+    return parts->rotary.n_tokens * elements *
+           (int64_t)(roped_dtype_bytes(loop->in) + 1);
+}
+
+enum roped_status roped_cpu_rope_quantize_append(const struct roped_call *call,
+                                                 struct roped_queue *queue,
+                                                 struct roped_error *err)
+{
+    const struct rope_quantize_append_plan *plan = (const void *)call->plan;
+    struct quantize_loop loop = {
+        cpu_angles_of(call, &plan->parts.rotary, ROPE_QUANTIZE_APPEND_POSITIONS,
+                      queue),
+        plan,
+        call,
+        rope_quantize_append_map(call, plan),
+        call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dtype,
+        call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype,
+        false};
+    int64_t bytes = bytes_of(&loop);
+    (void)err;
+    loop.is_large = cpu_is_large(queue, bytes);
+    cpu_for(queue, bytes, plan->parts.rotary.n_tokens, append_tokens, &loop);
+    return ROPED_OK;
+}

@@ -1,0 +1,97 @@
+// append.cuh - what the operators that put heads into a cache share: the place of a token (that of
+// ops/append.h, for the device), and the walk of rotate.cuh with that place in hand.
+#pragma once
+
+#include "cuda/device/rotate.cuh"
+#include "ops/append.h"
+
+// ------------------------------------------------------------------------------------ places
+
+// Volatile: not before wait_for_previous, and after the loads of data that stand before it.
+__device__ __forceinline__ int64_t load_wide_index(const void *base, int64_t i)
+{
+    int64_t value;
+    asm volatile("ld.global.nc.s64 %0, [%1];"
+                 : "=l"(value)
+                 : "l"(__cvta_generic_to_global(static_cast<const int64_t *>(base) + i)));
+    return value;
+}
+
+__device__ __forceinline__ int load_index(const void *base, int64_t i)
+{
+    int value;
+    asm volatile("ld.global.nc.s32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_global(static_cast<const int *>(base) + i)));
+    return value;
+}
+
+// Out of line: only calls whose index values plan could not read need it.
+static __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t token)
+{
+    if (map.kind == APPEND_SLOTS_I32 || map.kind == APPEND_SLOTS_I64) {
+        int64_t slot = map.kind == APPEND_SLOTS_I64 ? load_wide_index(map.index[0], token)
+                                                    : load_index(map.index[0], token);
+        return slot < 0 ? -1 : slot * map.slot_step;
+    }
+    int j = load_index(map.index[APPEND_BATCH_INDICES], token);
+    uint32_t at = (uint32_t)load_index(map.index[APPEND_KV_POSITIONS], token);
+    if (j < 0)
+        return -1;
+    int64_t which = load_index(map.index[APPEND_PAGE_INDPTR], j) + (int64_t)(at / map.page_size);
+    int64_t page = load_index(map.index[APPEND_PAGE_INDICES], which);
+    return page * map.page_step + at % map.page_size * map.slot_step;
+}
+
+// First cell of a token, or -1: the caches take nothing of it.
+__device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token)
+{
+    if (__builtin_expect(map.kind == APPEND_CELLS, 1))
+        return load_wide_index(map.index[0], token);
+    return find_cell(map, token);
+}
+
+// ------------------------------------------------------------------------------------ the walk
+
+// rotate_block for heads some of which go to a cache. Rows is the operator's view of a token's
+// heads, which need not all rotate:
+//     row_of(token, head)                 a row, with members from (its address) and head
+//     place_of(row, place, unit)          what a thread owns of it
+//     finish(row, token, cell, ...)       rotates and writes it; cell is that of the token
+// The cell is loaded behind the data: a load that nothing but the stores wait for.
+template <typename T, int kUnit, int kAngles, int kRows, typename Rows>
+__device__ __forceinline__ void append_block(const rotate_args &args, const append_map &map,
+                                             const Rows &rows, uint32_t column)
+{
+    int unit = blockIdx.z * blockDim.x + threadIdx.x;
+    int head = args.first_head + blockIdx.y * blockDim.y + threadIdx.y;
+    int step = gridDim.y * blockDim.y;
+    uint32_t token = column * blockDim.z + threadIdx.z;
+    if (token >= args.n_tokens || head >= args.n_heads ||
+        unit >= args.rotating_units + args.rest_units)
+        return;
+    unit_place place = place_of<T, kUnit>(args, unit);
+    typename Rows::row row[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+        row[r] = rows.row_of(token, head + r * step);
+        row[r].from = compute_now(row[r].from);
+    }
+    wait_for_previous();
+    uint32_t position = 0;
+    if constexpr (kAngles != kAnglesAny)
+        position = short_position_of(args.angles, token);
+    unit_words<T, kUnit> words[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+        if (r == 0 || row[r].head < args.n_heads)
+            load_unit<T, kUnit>(row[r].from, rows.place_of(row[r], place, unit), words[r]);
+    int64_t cell = cell_of(map, token);
+    angle_values<rotate_unit<T, kUnit>::kPairs> angle;
+    if (place.rotates)
+        angles_of<kAngles>(args.angles, token, position, place.first_pair, angle);
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+        if (r == 0 || row[r].head < args.n_heads)
+            rows.finish(row[r], token, cell, rows.place_of(row[r], place, unit), angle, words[r]);
+}

@@ -1,0 +1,256 @@
+// rope_append.cu - rope_append on a CUDA device: q rotated to its output, k rotated to its slot of
+// the cache (and to an output where that is asked for), v copied to its slot, in one launch.
+//
+// A token's heads of q, k and v are one row of heads that threads share as in rope
+// (device/rotate.cuh): a value head is 16-byte units that do not rotate. A thread finds the
+// token's slot and angles once for all heads that it walks. Every byte is read once and written
+// once.
+#include "cuda/device/append.cuh"
+#include "cuda/rotate_launch.cuh"
+#include "ops/rope_append.h"
+
+struct append_args {
+    struct rotate_args rotate; // n_heads: of q, k and v
+    const char *v;             // less the heads of q and k
+    int32_t k_end;             // heads of q and k
+    int32_t returns_k;         // bool
+    int64_t to[2];             // bytes from q, and from k, to their outputs
+    char *cache[2];            // of k and v, less the heads before
+    struct append_map map;
+};
+
+enum { APPEND_MIN_BLOCKS = 3 }; // per multiprocessor that registers leave room for
+
+// Writes a head to up to two places.
+template <typename T>
+struct append_sink {
+    static constexpr bool kMaySkip = false;
+    char *to[2]; // NULL: not there
+
+    __device__ __forceinline__ char *head(const char *, uint32_t, int) const
+    {
+        return nullptr;
+    }
+    template <int n>
+    __device__ __forceinline__ void rotated(char *, int, int at, const float (&x)[n]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (to[i])
+                store_floats(reinterpret_cast<T *>(to[i]) + at, x);
+    }
+    template <typename, typename Word>
+    __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (to[i])
+                *reinterpret_cast<Word *>(reinterpret_cast<T *>(to[i]) + at) = word;
+    }
+};
+
+// The heads of q, k and v.
+template <typename T, int kUnit>
+struct append_rows {
+    struct row {
+        const char *from;
+        int head;
+        bool is_v;
+    };
+    const append_args &args;
+
+    __device__ __forceinline__ row row_of(uint32_t token, int head) const
+    {
+        const rotate_args &rotate = args.rotate;
+        row out = {rotate.from[0], head, head >= args.k_end};
+        uint32_t token_bytes = rotate.token_bytes[0];
+        if (head >= rotate.q_heads) {
+            out.from = rotate.from[1];
+            token_bytes = rotate.token_bytes[1];
+        }
+        if (out.is_v)
+            out.from = args.v;
+        out.from += (uint64_t)token * token_bytes + (int64_t)head * rotate.head_bytes;
+        return out;
+    }
+
+    // Of a value head 16 bytes, wherever they are; scalar units are elements either way.
+    __device__ __forceinline__ unit_place place_of(const row &row, const unit_place &place,
+                                                   int unit) const
+    {
+        unit_place out = place;
+        if (kUnit != kUnitScalar && row.is_v) {
+            out.rotates = false;
+            out.at = unit * kVecOf<T>;
+            out.second = out.at + kVecOf<T> / 2;
+        }
+        return out;
+    }
+
+    __device__ __forceinline__ append_sink<T> sink_of(const row &row, int64_t cell) const
+    {
+        append_sink<T> sink = {{nullptr, nullptr}};
+        char *from = const_cast<char *>(row.from);
+        if (row.head < args.rotate.q_heads) {
+            sink.to[0] = from + args.to[0];
+            return sink;
+        }
+        if (cell >= 0)
+            sink.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
+                         (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
+        if (args.returns_k && !row.is_v)
+            sink.to[1] = from + args.to[1];
+        return sink;
+    }
+
+    __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
+                                           const unit_place &place,
+                                           const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
+                                           const unit_words<T, kUnit> &words) const
+    {
+        append_sink<T> sink = sink_of(row, cell);
+        if (!row.is_v) {
+            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+        } else if constexpr (kUnit == kUnitScalar) {
+            sink.template rest<T>(nullptr, 0, place.at, words.a);
+            if (place.rotates) // it would, in q and k: two elements
+                sink.template rest<T>(nullptr, 0, place.second, words.b);
+        } else {
+            sink.template rest<T>(nullptr, 0, place.at, words.word[0]);
+        }
+    }
+};
+
+template <typename T, int kUnit, int kAngles, int kRows>
+__global__ void __launch_bounds__(ROTATE_THREADS, APPEND_MIN_BLOCKS)
+    rope_append_kernel(const __grid_constant__ struct append_args args)
+{
+    let_next_start();
+    append_rows<T, kUnit> rows = {args};
+    append_block<T, kUnit, kAngles, kRows>(args.rotate, args.map, rows, blockIdx.x);
+}
+
+// ------------------------------------------------------------------------------------ launchers
+
+// Heads beyond a grid's height take more launches.
+static enum roped_status launch_shape(struct append_args *args, kernel_fn<append_args> *kernel,
+                                      const struct rotate_shape *shape, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
+        args->rotate.first_head = (int32_t)head;
+        status = start(queue, kernel, shape->block, shape->n_columns, shape->grid, *args, err);
+    }
+    return status;
+}
+
+// Cut as rope is.
+template <typename T, int kUnit>
+static enum roped_status launch_units(struct append_args *args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const struct rotate_args *rotate = &args->rotate;
+    int64_t n_units =
+        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
+    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
+    int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
+                   ? 1
+                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
+    kernel_fn<append_args> *kernel = rope_append_kernel<T, kUnit, kAnglesAny, 1>;
+    if constexpr (kUnit != kUnitScalar) {
+        if (kind == kAnglesTable)
+            kernel = rows == 1 ? rope_append_kernel<T, kUnit, kAnglesTable, 1>
+                               : rope_append_kernel<T, kUnit, kAnglesTable, ROTATE_ROWS>;
+        else if (kind == kAnglesComputed)
+            kernel = rows == 1 ? rope_append_kernel<T, kUnit, kAnglesComputed, 1>
+                               : rope_append_kernel<T, kUnit, kAnglesComputed, ROTATE_ROWS>;
+    }
+    int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
+    return launch_shape(args, kernel, &shape, queue, err);
+}
+
+// rest_units starts as a count of elements.
+template <typename T>
+static enum roped_status launch_type(struct append_args *args, int64_t head_dim,
+                                     struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr int kVec = kVecOf<T>;
+    struct rotate_args *rotate = &args->rotate;
+    const struct rope_rotary *rotary = &rotate->angles.rotary;
+    const void *pointers[] = {rotate->from[0], rotate->from[1], args->v, args->cache[0],
+                              args->cache[1]};
+    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec) &&
+                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
+    for (const void *pointer : pointers)
+        has_vectors = has_vectors && is_aligned(pointer, 16);
+    rotate->rotating_units = (int32_t)rotary->n_pairs;
+    if (!has_vectors)
+        return launch_units<T, kUnitScalar>(args, queue, err);
+    rotate->rest_units /= kVec;
+    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
+    if (rotary->style == ROPE_GPTJ)
+        return launch_units<T, kUnitGptj>(args, queue, err);
+    return launch_units<T, kUnitNeox>(args, queue, err);
+}
+
+// Bytes from one to the other; 0 where there is no other.
+static int64_t bytes_between(const void *from, const void *to)
+{
+    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
+}
+
+// base less n heads, so that the head's number among all heads finds it.
+static char *less_heads(const void *base, int64_t n_bytes)
+{
+    return reinterpret_cast<char *>((uintptr_t)base - (uintptr_t)n_bytes);
+}
+
+static struct append_args args_of(const struct roped_call *call)
+{
+    const struct rope_append_plan *plan =
+        reinterpret_cast<const struct rope_append_plan *>(call->plan);
+    const struct rope_plan *rope = &plan->rope;
+    const struct roped_tensor *in = call->in, *out = call->out;
+    const int64_t heads[2] = {rope->q_heads, rope->k_heads};
+    struct append_args args = {};
+    struct rotate_args *rotate = &args.rotate;
+    rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
+    set_rotate_tensors(rotate, in[ROPE_APPEND_Q].data, in[ROPE_APPEND_K].data, heads,
+                       rope->head_dim, roped_dtype_bytes(in[ROPE_APPEND_Q].dtype));
+    args.map = rope_append_map(call, plan);
+    args.k_end = rotate->n_heads;
+    rotate->n_heads += rotate->n_heads - rotate->q_heads;
+    rotate->rotary_offset = (int32_t)rope->rotary_offset;
+    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
+    int64_t head_bytes = rotate->head_bytes;
+    int64_t step_bytes = args.map.head_step * head_bytes;
+    args.v = less_heads(in[ROPE_APPEND_V].data, args.k_end * head_bytes);
+    args.cache[0] = less_heads(out[ROPE_APPEND_K_CACHE_OUT].data, heads[0] * step_bytes);
+    args.cache[1] = less_heads(out[ROPE_APPEND_V_CACHE_OUT].data, args.k_end * step_bytes);
+    args.returns_k = roped_tensor_given(&out[ROPE_APPEND_K_OUT]);
+    args.to[0] = bytes_between(in[ROPE_APPEND_Q].data, out[ROPE_APPEND_Q_OUT].data);
+    args.to[1] = bytes_between(in[ROPE_APPEND_K].data, out[ROPE_APPEND_K_OUT].data);
+    return args;
+}
+
+extern "C" enum roped_status roped_cuda_rope_append(const struct roped_call *call,
+                                                    struct roped_queue *queue,
+                                                    struct roped_error *err)
+{
+    const struct rope_plan *plan =
+        &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
+    int64_t n_heads = plan->q_heads + 2 * plan->k_heads;
+    enum roped_status status =
+        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
+        return status;
+    struct append_args args = args_of(call);
+    return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
+        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+    });
+}

@@ -1,0 +1,123 @@
+/*
+ * session.h - operators through functions of plain arguments, for programs in
+ * languages that would rather not fill in C structs. What it does, op.h and
+ * backend.h do; C programs can call those. In libroped_kernels.so only.
+ *
+ *     roped_session_open    a device and one stream of it
+ *     roped_work_new        one call of one operator
+ *     roped_work_param,     what it works on, in any order: device memory of
+ *     roped_work_input      the caller (host memory on the CPU backend)
+ *     roped_work_prepare    checks everything; shapes of outputs are known now
+ *     roped_work_output     where each output goes
+ *     roped_work_launch     enqueues the call; as often as wanted, also on
+ *                           other memory: roped_work_move_input, _output
+ *     roped_session_wait    until everything enqueued is done
+ *
+ * THREADS: one at a time for a session and all of its works.
+ * MEMORY: tensors stay the caller's and must live as long as launches use them.
+ * Sessions and works are freed by their own functions, works first.
+ */
+#ifndef ROPED_SESSION_H
+#define ROPED_SESSION_H
+
+#include <roped/status.h>
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct roped_session;
+struct roped_work;
+
+/*
+ * Opens device number device of a backend, "cpu" or "cuda". stream: for
+ * CUDA a cudaStream_t of that device which outlives the session (NULL: the
+ * legacy default stream), on which everything is enqueued; for the CPU NULL.
+ * ROPED_UNSUPPORTED where the library was built without the backend,
+ * ROPED_DEVICE where there is no usable device.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_session_open(const char *backend, int device, void *stream,
+                   struct roped_session **out, struct roped_error *err);
+
+/* Graphs that captured launches of the session must not be replayed after. */
+ROPED_API void roped_session_close(struct roped_session *session);
+
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_session_wait(struct roped_session *session, struct roped_error *err);
+
+/* A call of the operator of this name; ROPED_NOT_FOUND. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_new(struct roped_session *session, const char *op,
+               struct roped_work **out, struct roped_error *err);
+
+/* NULL is fine. Launches of the work must have finished, and graphs that
+ * captured one must not be replayed after. */
+ROPED_API void roped_work_free(struct roped_work *work);
+
+/* Sets a parameter from text, as in a query string: "theta", "500000". */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_param(struct roped_work *work, const char *name, const char *text,
+                 struct roped_error *err);
+
+/*
+ * Binds an input: packed, row-major, dims[rank] elements of the type that
+ * safetensors calls dtype ("F32", "BF16", "I64", ...), aligned to its element
+ * size. Names, types and shapes are those of `ropectl describe OP`.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_input(struct roped_work *work, const char *name, const char *dtype,
+                 int rank, const int64_t *dims, void *data,
+                 struct roped_error *err);
+
+/*
+ * Gives a bound input other memory of the same type and shape. A prepared work
+ * stays prepared, so that one serves many layers with the same positions; after
+ * an index tensor has moved it must be prepared again.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_move_input(struct roped_work *work, const char *name, void *data,
+                      struct roped_error *err);
+
+/*
+ * Checks the call and computes what its launches need: frequencies, and a
+ * cos/sin table in device memory where the operator wants one. The values of
+ * index tensors (positions, slots, ...) are checked here, on the host: where
+ * data is device memory, they are copied from it first, after what the stream
+ * already holds. It waits for the stream, so it cannot be part of a capture.
+ * Launches trust these values: who changes an index tensor prepares again, and
+ * sets the outputs again.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_prepare(struct roped_work *work, struct roped_error *err);
+
+/*
+ * Type and shape of an output of a prepared work. Returns its rank, -1 where
+ * the call does not make that output or is not prepared. dtype (static memory)
+ * may be NULL; dims has room for 8.
+ */
+ROPED_API int roped_work_output_shape(const struct roped_work *work,
+                                      const char *name, const char **dtype,
+                                      int64_t *dims);
+
+/*
+ * Where an output goes, after prepare: memory of its own, or that of the input
+ * that the operator says it may share. An updated cache needs none: it is
+ * written where it is.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_output(struct roped_work *work, const char *name, void *data,
+                  struct roped_error *err);
+
+/* Enqueues a prepared work, all of whose outputs have a place; allowed while
+ * the session's stream is captured into a graph. The CPU is done on return. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_launch(struct roped_work *work, struct roped_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * add_rmsnorm.c - the descriptor of add_rmsnorm: the residual sum of a
+ * transformer block and the norm after it, in one pass.
+ */
+#include "ops/add_rmsnorm.h"
+
+#include "ops/norm.h"
+
+static enum roped_status rule(struct roped_call *call, struct roped_error *err)
+{
+    return norm_rule(&call->in[ADD_RMSNORM_X], &call->in[ADD_RMSNORM_WEIGHT],
+                     err);
+}
+
+static enum roped_status plan(struct roped_call *call, struct roped_error *err)
+{
+    struct rmsnorm_plan *plan = (void *)call->plan;
+    (void)err;
+    *plan = norm_plan((const void *)call->params, &call->in[ADD_RMSNORM_X],
+                      &call->in[ADD_RMSNORM_WEIGHT]);
+    return ROPED_OK;
+}
+
+/* clang-format off */
+const struct roped_op roped_op_add_rmsnorm = {
+    .name = "add_rmsnorm",
+    .since = "0.1",
+    .summary = "residual = x + residual; y = rmsnorm of that sum before it is rounded",
+    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}},
+    .in = {
+        [ADD_RMSNORM_X] = {"x", "T", "...rows h", .doc = "what the block adds"},
+        [ADD_RMSNORM_RESIDUAL] = {"residual", "T", "...rows h", .doc = "what it is added to"},
+        [ADD_RMSNORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+    },
+    .out = {
+        [ADD_RMSNORM_Y] = {"y", "T", "...rows h", .in_place = "x", .doc = "the unrounded sums, normalised"},
+        [ADD_RMSNORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", .in_place = "residual", .doc = "x + residual, rounded once"},
+    },
+    .params_bytes = sizeof(struct rmsnorm_params),
+    .angles_offset = ROPED_NO_ANGLES,
+    .param = {NORM_PARAMS(0)},
+    .rule = rule,
+    .rule_doc = norm_rule_doc,
+    .plan = plan,
+    .plan_bytes = sizeof(struct rmsnorm_plan),
+};
+/* clang-format on */

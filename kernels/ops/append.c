@@ -1,0 +1,220 @@
+/*
+ * append.c - the index tensors of a KV cache: every place inside the cache, no
+ * place given to two tokens. All of it is known before a launch writes.
+ */
+#include "ops/append.h"
+
+#include "core/call_internal.h"
+
+/* A hash table of tokens by their cell. */
+struct seen {
+    uint32_t *token; /* token + 1; 0: empty */
+    int bits;        /* log2 of its size, at least twice the tokens */
+};
+
+static int table_bits(int64_t n_tokens)
+{
+    int bits = 2;
+    while ((int64_t)1 << bits < 2 * n_tokens)
+        bits++;
+    return bits;
+}
+
+size_t append_aux_bytes(int64_t n_tokens)
+{
+    if (n_tokens == 0)
+        return 0;
+    size_t cells = ((size_t)n_tokens * sizeof(int64_t) + 15) / 16 * 16;
+    return cells + ((size_t)1 << table_bits(n_tokens)) * sizeof(uint32_t);
+}
+
+/* The token that has this cell already, or -1 after taking it for token. */
+static int64_t take_cell(struct seen *seen, const int64_t *cells, int64_t token)
+{
+    uint64_t hash = (uint64_t)cells[token] * 0x9E3779B97F4A7C15u;
+    uint64_t mask = ((uint64_t)1 << seen->bits) - 1;
+    uint64_t at = hash >> (64 - seen->bits);
+    for (; seen->token[at]; at = (at + 1) & mask)
+        if (cells[seen->token[at] - 1] == cells[token])
+            return (int64_t)seen->token[at] - 1;
+    seen->token[at] = (uint32_t)(token + 1);
+    return -1;
+}
+
+/* ------------------------------------------------------------------ ranges */
+
+static enum roped_status check_slots(const struct roped_call *call, int port,
+                                     int64_t n_tokens, int64_t n_slots,
+                                     struct roped_error *err)
+{
+    for (int64_t token = 0; token < n_tokens; token++) {
+        int64_t slot = call_index_at(&call->in[port], token);
+        if (slot < -1 || slot >= n_slots)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': slot %lld at index %lld, expected "
+                              "-1 (none) or 0 <= slot < %lld, the slots of the "
+                              "caches",
+                              call->op->in[port].name, (long long)slot,
+                              (long long)token, (long long)n_slots);
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status check_indptr(const struct roped_tensor *indptr,
+                                      int64_t n_indices,
+                                      struct roped_error *err)
+{
+    int64_t last = 0;
+    for (int64_t j = 0; j < indptr->dims[0]; j++) {
+        int64_t next = call_index_at(indptr, j);
+        if (j == 0 && next != 0)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'page_indptr': value %lld at index 0, "
+                              "expected 0",
+                              (long long)next);
+        if (next < last || next > n_indices)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'page_indptr': value %lld at index %lld, "
+                              "expected %lld to %lld, the length of "
+                              "'page_indices'",
+                              (long long)next, (long long)j, (long long)last,
+                              (long long)n_indices);
+        last = next;
+    }
+    return ROPED_OK;
+}
+
+/* The indices that page_indptr reaches; what follows belongs to nobody. */
+static enum roped_status check_page_indices(const struct roped_tensor *indices,
+                                            int64_t n_used, int64_t n_pages,
+                                            struct roped_error *err)
+{
+    for (int64_t i = 0; i < n_used; i++) {
+        int64_t page = call_index_at(indices, i);
+        if (page < 0 || page >= n_pages)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'page_indices': page %lld at index %lld, "
+                              "expected 0 <= page < %lld, the pages of the "
+                              "cache",
+                              (long long)page, (long long)i,
+                              (long long)n_pages);
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status check_entries(const struct roped_tensor *pages,
+                                       const struct append_map *map,
+                                       int64_t n_tokens,
+                                       struct roped_error *err)
+{
+    const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
+    int64_t n_requests = indptr->dims[0] - 1;
+    for (int64_t token = 0; token < n_tokens; token++) {
+        int64_t j = call_index_at(&pages[APPEND_BATCH_INDICES], token);
+        int64_t at = call_index_at(&pages[APPEND_KV_POSITIONS], token);
+        if (j < -1 || j >= n_requests)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'batch_indices': request %lld at index "
+                              "%lld, expected -1 (none) or 0 <= request < %lld "
+                              "(set by 'page_indptr')",
+                              (long long)j, (long long)token,
+                              (long long)n_requests);
+        if (j < 0)
+            continue;
+        int64_t n_pages =
+            call_index_at(indptr, j + 1) - call_index_at(indptr, j);
+        if (at < 0 || map->page_size == 0 || at / map->page_size >= n_pages)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor 'kv_positions': position %lld at index "
+                              "%lld, expected 0 <= position < %lld, the "
+                              "entries of the %lld pages of request %lld",
+                              (long long)at, (long long)token,
+                              (long long)(n_pages * map->page_size),
+                              (long long)n_pages, (long long)j);
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status check_pages(const struct roped_call *call,
+                                     const struct append_map *map, int port,
+                                     int64_t n_tokens, int64_t n_pages,
+                                     struct roped_error *err)
+{
+    const struct roped_tensor *pages = &call->in[port];
+    const struct roped_tensor *indices = &pages[APPEND_PAGE_INDICES];
+    const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
+    enum roped_status status = check_indptr(indptr, indices->dims[0], err);
+    if (!status)
+        status = check_page_indices(
+            indices, call_index_at(indptr, indptr->dims[0] - 1), n_pages, err);
+    return status ? status : check_entries(pages, map, n_tokens, err);
+}
+
+/* -------------------------------------------------------------------- plan */
+
+static enum roped_status refuse_twin(const struct roped_call *call,
+                                     const struct append_map *map, int port,
+                                     int64_t token, int64_t twin,
+                                     struct roped_error *err)
+{
+    if (map->kind != APPEND_PAGES)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': slot %lld at index %lld is that of "
+                          "index %lld too, expected a slot of its own",
+                          call->op->in[port].name,
+                          (long long)call_index_at(&call->in[port], token),
+                          (long long)token, (long long)twin);
+    return roped_fail(
+        err, ROPED_INVALID,
+        "tensor 'kv_positions': position %lld at index %lld is the entry of "
+        "index %lld too, expected an entry of its own",
+        (long long)call_index_at(&call->in[port + APPEND_KV_POSITIONS], token),
+        (long long)token, (long long)twin);
+}
+
+enum roped_status append_plan(const struct roped_call *call,
+                              const struct append_map *map, int first_port,
+                              int64_t n_tokens, int64_t n_places, void *aux,
+                              struct roped_error *err)
+{
+    if (!call->host_values || n_tokens == 0)
+        return ROPED_OK;
+    if (n_tokens >= UINT32_MAX)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "call: %lld tokens, expected less than %u",
+                          (long long)n_tokens, UINT32_MAX);
+    enum roped_status status =
+        map->kind == APPEND_PAGES
+            ? check_pages(call, map, first_port, n_tokens, n_places, err)
+            : check_slots(call, first_port, n_tokens, n_places, err);
+    if (status)
+        return status;
+    struct append_map bound = append_map_bind(call, map, first_port, NULL);
+    int64_t *cells = aux;
+    struct seen seen = {(void *)(cells + (n_tokens + 1) / 2 * 2),
+                        table_bits(n_tokens)};
+    memset(seen.token, 0, ((size_t)1 << seen.bits) * sizeof *seen.token);
+    for (int64_t token = 0; token < n_tokens; token++) {
+        cells[token] = append_cell(&bound, token);
+        int64_t twin = cells[token] < 0 ? -1 : take_cell(&seen, cells, token);
+        if (twin >= 0)
+            return refuse_twin(call, map, first_port, token, twin, err);
+    }
+    return ROPED_OK;
+}
+
+struct append_map append_map_bind(const struct roped_call *call,
+                                  const struct append_map *planned,
+                                  int first_port, const void *aux)
+{
+    struct append_map map = *planned;
+    if (aux && call->host_values) {
+        map.kind = APPEND_CELLS;
+        map.index[0] = aux;
+        return map;
+    }
+    int n_ports = map.kind == APPEND_PAGES ? 4 : 1;
+    for (int i = 0; i < n_ports; i++)
+        map.index[i] = call->in[first_port + i].data;
+    return map;
+}

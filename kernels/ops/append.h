@@ -1,0 +1,105 @@
+/*
+ * append.h - where in a KV cache a token's key and value go: at a slot of its
+ * own, or at an entry of a page that its request owns.
+ *
+ * A cache is rows of one head each, here called cells: head h of token t goes
+ * to cell append_cell(t) + h * head_step, whatever the layout.
+ */
+#ifndef ROPED_OPS_APPEND_H
+#define ROPED_OPS_APPEND_H
+
+#include <roped/op.h>
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum append_kind {
+    APPEND_CELLS, /* found by plan: index[0] is int64_t cells */
+    APPEND_SLOTS_I32,
+    APPEND_SLOTS_I64,
+    APPEND_PAGES /* all four are I32 */
+};
+
+/* Index tensors of a paged cache, in the order of their ports. */
+enum {
+    APPEND_PAGE_INDICES,
+    APPEND_PAGE_INDPTR,
+    APPEND_BATCH_INDICES,
+    APPEND_KV_POSITIONS
+};
+
+struct append_map {
+    int32_t kind;       /* enum append_kind */
+    uint32_t page_size; /* entries; cut at UINT32_MAX, above any kv_position */
+    int64_t page_step;  /* cells from a page to the next */
+    int64_t slot_step;  /* cells from a slot or entry to the next */
+    int64_t head_step;  /* cells from a head to the next */
+    const void *index[4];
+};
+
+/* Plan reads tensors of a body, which start at any byte. */
+static inline int64_t append_index(const void *base, int64_t i, bool is_wide)
+{
+    int32_t narrow;
+    int64_t wide;
+    if (is_wide) {
+        memcpy(&wide, (const char *)base + 8 * i, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)base + 4 * i, sizeof narrow);
+    return narrow;
+}
+
+/* First cell of a token, or -1: the caches take nothing of it. On a CUDA
+ * device: cuda/device/append.cuh. */
+static inline int64_t append_cell(const struct append_map *map, int64_t token)
+{
+    const void *slots = map->index[0];
+    bool is_wide = map->kind != APPEND_SLOTS_I32;
+    if (map->kind == APPEND_CELLS)
+        return append_index(slots, token, true);
+    if (map->kind != APPEND_PAGES) {
+        int64_t slot = append_index(slots, token, is_wide);
+        return slot < 0 ? -1 : slot * map->slot_step;
+    }
+    int64_t j = append_index(map->index[APPEND_BATCH_INDICES], token, false);
+    uint32_t at =
+        (uint32_t)append_index(map->index[APPEND_KV_POSITIONS], token, false);
+    if (j < 0)
+        return -1;
+    int64_t which = append_index(map->index[APPEND_PAGE_INDPTR], j, false) +
+                    at / map->page_size;
+    int64_t page = append_index(map->index[APPEND_PAGE_INDICES], which, false);
+    return page * map->page_step + at % map->page_size * map->slot_step;
+}
+
+/* Bytes of call->aux that append_plan needs, a multiple of 16. */
+size_t append_aux_bytes(int64_t n_tokens);
+
+/*
+ * Checks slots, or pages, and that no two tokens share a place; writes the
+ * cells of n_tokens to aux. first_port is 'slots' or 'page_indices'. Nothing
+ * is checked or written where the call's index values are on the device.
+ */
+ROPED_MUST_CHECK enum roped_status append_plan(const struct roped_call *call,
+                                               const struct append_map *map,
+                                               int first_port, int64_t n_tokens,
+                                               int64_t n_places, void *aux,
+                                               struct roped_error *err);
+
+/*
+ * The planned map with the pointers of this call's tensors, as they are now.
+ * aux is where append_plan wrote, as the device reaches it.
+ */
+struct append_map append_map_bind(const struct roped_call *call,
+                                  const struct append_map *planned,
+                                  int first_port, const void *aux);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * rope_quantize_append.h - ports, parameters and plan of rope_quantize_append:
+ * rope_quantize, with k and v put into a paged FP8 cache instead of returned.
+ */
+#ifndef ROPED_OPS_ROPE_QUANTIZE_APPEND_H
+#define ROPED_OPS_ROPE_QUANTIZE_APPEND_H
+
+#include "ops/append.h"
+#include "ops/rope_quantize.h"
+
+enum {
+    ROPE_QUANTIZE_APPEND_Q_ROPE, /* the parts first, as rope_quantize's */
+    ROPE_QUANTIZE_APPEND_K_ROPE,
+    ROPE_QUANTIZE_APPEND_Q_NOPE,
+    ROPE_QUANTIZE_APPEND_K_NOPE,
+    ROPE_QUANTIZE_APPEND_V,
+    ROPE_QUANTIZE_APPEND_K_CACHE,
+    ROPE_QUANTIZE_APPEND_V_CACHE,
+    ROPE_QUANTIZE_APPEND_CKV_CACHE,
+    ROPE_QUANTIZE_APPEND_KPE_CACHE,
+    ROPE_QUANTIZE_APPEND_PAGE_INDICES, /* in the order of ops/append.h */
+    ROPE_QUANTIZE_APPEND_PAGE_INDPTR,
+    ROPE_QUANTIZE_APPEND_BATCH_INDICES,
+    ROPE_QUANTIZE_APPEND_KV_POSITIONS,
+    ROPE_QUANTIZE_APPEND_POSITIONS /* from here on in the order of rope's */
+};
+enum {
+    ROPE_QUANTIZE_APPEND_Q_ROPE_OUT,
+    ROPE_QUANTIZE_APPEND_Q_NOPE_OUT,
+    ROPE_QUANTIZE_APPEND_K_CACHE_OUT,
+    ROPE_QUANTIZE_APPEND_V_CACHE_OUT,
+    ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT,
+    ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT
+};
+
+enum kv_layout { KV_LAYOUT_NHD, KV_LAYOUT_HND };
+
+struct rope_quantize_append_params {
+    struct rope_quantize_params quantize;
+    int32_t kv_layout; /* enum kv_layout */
+    int32_t reserved;
+};
+
+/*
+ * Where a part of k, or v, goes: elements [first, first + its width) of a
+ * head's cell in the cache that is this output.
+ */
+struct append_part {
+    int32_t output;
+    int32_t reserved;
+    int64_t cell_width; /* elements */
+    int64_t first;
+};
+
+struct rope_quantize_append_plan {
+    struct rope_quantize_plan parts;
+    struct append_map map;
+    int64_t cells_offset;     /* of the map's cells, in call->aux */
+    struct append_part rope;  /* k_rope */
+    struct append_part nope;  /* k_nope */
+    struct append_part value; /* v */
+    int64_t value_dim;        /* width of v; 0 in the MLA form */
+};
+
+/* The plan's map with the pointers of this call's tensors. */
+static inline struct append_map
+rope_quantize_append_map(const struct roped_call *call,
+                         const struct rope_quantize_append_plan *plan)
+{
+    const char *aux = (const char *)call->aux;
+    return append_map_bind(call, &plan->map, ROPE_QUANTIZE_APPEND_PAGE_INDICES,
+                           aux ? aux + plan->cells_offset : NULL);
+}
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * places.c - the rules of tensors in regions.
+ */
+#include "exec/places.h"
+
+/* What lanes ask of small host memory that a GPU uses where it is. */
+enum { VALUE_ALIGNMENT = 64 };
+
+/* A tensor of a call that is in a region, and the bytes it takes there. */
+struct span {
+    const char *name;
+    const struct exec_place *place;
+    const struct roped_tensor *tensor;
+    uint64_t begin, end;
+};
+
+static struct span span_of(const char *name, const struct exec_place *place,
+                           const struct roped_tensor *tensor)
+{
+    uint64_t bytes = (uint64_t)roped_tensor_bytes(tensor);
+    return (struct span){name, place, tensor, place->offset,
+                         place->offset + bytes};
+}
+
+static struct span input_span(const struct exec_job *job, int i)
+{
+    return span_of(job->call.op->in[i].name, &job->in[i], &job->call.in[i]);
+}
+
+static struct span output_span(const struct exec_job *job, int i)
+{
+    return span_of(job->call.op->out[i].name, &job->out[i], &job->call.out[i]);
+}
+
+static bool is_same(const struct exec_place *a, const struct exec_place *b)
+{
+    return a->region == b->region && a->offset == b->offset;
+}
+
+/* ----------------------------------------------------------------- updated */
+
+/* An updated input in a region takes its output along. */
+static enum roped_status follow_input(struct exec_job *job,
+                                      struct regions *regions, int input,
+                                      struct roped_error *err)
+{
+    const struct exec_place *from = &job->in[input];
+    int output = roped_op_updates(job->call.op, input);
+    if (output < 0 || !from->region)
+        return ROPED_OK;
+    struct exec_place *into = &job->out[output];
+    if (!into->region) {
+        into->region = regions_share(regions, from->region);
+        into->offset = from->offset;
+    }
+    if (is_same(from, into))
+        return ROPED_OK;
+    return roped_fail(
+        err, ROPED_INVALID,
+        "tensor '%s': updated at offset %llu of region '%s', "
+        "expected its output there and not at offset %llu of "
+        "region '%s'",
+        job->call.op->in[input].name, (unsigned long long)from->offset,
+        region_info(from->region)->name, (unsigned long long)into->offset,
+        region_info(into->region)->name);
+}
+
+/* ------------------------------------------------------------------- alone */
+
+static enum roped_status check_span(const struct span *span,
+                                    struct roped_error *err)
+{
+    const struct exec_place *place = span->place;
+    size_t size = roped_dtype_bytes(span->tensor->dtype);
+    enum roped_status status =
+        region_check_range(place->region, span->name, place->offset,
+                           (uint64_t)roped_tensor_bytes(span->tensor), err);
+    /* host memory is copied where a kernel cannot use it */
+    bool is_free = region_info(place->region)->kind == REGION_SYSTEM;
+    if (status || is_free || place->offset % size == 0)
+        return status;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': offset %llu in region '%s', expected a "
+                      "multiple of %zu, the size of %s",
+                      span->name, (unsigned long long)place->offset,
+                      region_info(place->region)->name, size,
+                      roped_dtype_name(span->tensor->dtype));
+}
+
+/* ----------------------------------------------------------------- overlap */
+
+static bool overlap(const struct span *a, const struct span *b)
+{
+    return a->place->region && a->place->region == b->place->region &&
+           a->begin < a->end && b->begin < b->end && /* not empty */
+           a->begin < b->end && b->begin < a->end;
+}
+
+static enum roped_status refuse_overlap(const struct span *output,
+                                        const struct span *other,
+                                        const char *role,
+                                        struct roped_error *err)
+{
+    return roped_fail(err, ROPED_INVALID,
+                      "output '%s': bytes %llu to %llu of region '%s' overlap "
+                      "%s '%s' at %llu to %llu, expected a place of its own",
+                      output->name, (unsigned long long)output->begin,
+                      (unsigned long long)output->end,
+                      region_info(output->place->region)->name, role,
+                      other->name, (unsigned long long)other->begin,
+                      (unsigned long long)other->end);
+}
+
+/* Inputs whose values the host checks are copied out before the launch, but
+ * overlapping them is as much of a mistake. */
+static enum roped_status check_output(const struct exec_job *job, int output,
+                                      struct roped_error *err)
+{
+    const struct roped_op *op = job->call.op;
+    struct span out = output_span(job, output);
+    int shared = op->out[output].in_place
+                     ? roped_op_input(op, op->out[output].in_place)
+                     : -1;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        struct span in = input_span(job, i);
+        bool is_in_place = i == shared && is_same(in.place, out.place);
+        if (roped_tensor_given(in.tensor) && overlap(&out, &in) && !is_in_place)
+            return refuse_overlap(&out, &in, "input", err);
+    }
+    for (int i = 0; i < output; i++) {
+        struct span other = output_span(job, i);
+        if (roped_tensor_given(other.tensor) && overlap(&out, &other))
+            return refuse_overlap(&out, &other, "output", err);
+    }
+    return ROPED_OK;
+}
+
+/* -------------------------------------------------------------------- all */
+
+enum roped_status places_check(struct exec_job *job, struct regions *regions,
+                               struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
+        struct span span = input_span(job, i);
+        if (!span.place->region)
+            continue;
+        status = check_span(&span, err);
+        if (!status)
+            status = follow_input(job, regions, i, err);
+    }
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
+        struct span span = output_span(job, i);
+        if (!span.place->region)
+            continue;
+        if (!roped_tensor_given(span.tensor))
+            return roped_fail(err, ROPED_INVALID,
+                              "output '%s' is not made: it needs input '%s'",
+                              span.name, job->call.op->out[i].requires_);
+        status = check_span(&span, err);
+        if (!status)
+            status = check_output(job, i, err);
+    }
+    return status;
+}
+
+bool places_is_value(const struct exec_job *job, int input)
+{
+    return job->in[input].region && job->call.op->in[input].flags & ROPED_INDEX;
+}
+
+size_t places_value_stride(const struct roped_tensor *tensor)
+{
+    size_t bytes = (size_t)roped_tensor_bytes(tensor);
+    return (bytes + VALUE_ALIGNMENT - 1) / VALUE_ALIGNMENT * VALUE_ALIGNMENT;
+}
+
+uint64_t places_value_bytes(const struct exec_job *job)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        if (places_is_value(job, i))
+            bytes += places_value_stride(&job->call.in[i]);
+    return bytes;
+}
+
+enum roped_status places_check_memory(const struct exec_job *job,
+                                      struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++)
+        if (job->in[i].region)
+            status = region_check(job->in[i].region, err);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
+        if (job->out[i].region)
+            status = region_check(job->out[i].region, err);
+    return status;
+}
+
+uint64_t places_bytes(const struct exec_job *job)
+{
+    const struct roped_call *call = &job->call;
+    if (job->work == EXEC_TASK)
+        return UINT64_MAX;
+    if (job->work != EXEC_CALL)
+        return job->transfer.bytes;
+    uint64_t bytes = (uint64_t)roped_call_bytes(call);
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        if (job->in[i].region && call->op->in[i].flags & ROPED_UPDATED)
+            bytes -= 2 * (uint64_t)roped_tensor_bytes(&call->in[i]);
+    return bytes;
+}

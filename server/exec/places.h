@@ -1,0 +1,42 @@
+/*
+ * places.h - where the tensors of a job are: which ones are in regions,
+ * whether they may be, and what that makes of the job.
+ */
+#ifndef ROPED_EXEC_PLACES_H
+#define ROPED_EXEC_PLACES_H
+
+#include "exec/executor.h"
+
+/*
+ * Completes and checks the places of a resolved call. An updated input in a
+ * region makes that the place of its output; each then has a reference.
+ * ROPED_INVALID names tensor and region where
+ *  - a tensor's bytes are not all inside its region, with the Triton phrase;
+ *  - a tensor in device memory (or what is that on a GPU) does not start at a
+ *    multiple of its element size;
+ *  - what is written overlaps what else the call reads or writes, other than
+ *    an output in the very place of the input whose memory it may share;
+ *  - the output of an updated input is in another region or place than it.
+ */
+ROPED_MUST_CHECK enum roped_status places_check(struct exec_job *job,
+                                                struct regions *regions,
+                                                struct roped_error *err);
+
+/*
+ * Inputs whose values the host checks are copied out of their region when the
+ * job runs, into job->values: is this one of them, where does the next one
+ * start, how many bytes do all of them take?
+ */
+bool places_is_value(const struct exec_job *job, int input);
+size_t places_value_stride(const struct roped_tensor *tensor);
+uint64_t places_value_bytes(const struct exec_job *job);
+
+/* Before the job uses its regions and after: is their memory still there? */
+ROPED_MUST_CHECK enum roped_status
+places_check_memory(const struct exec_job *job, struct roped_error *err);
+
+/* Bytes that a job moves: an updated tensor in a region counts nothing, and
+ * nobody knows of a task. */
+uint64_t places_bytes(const struct exec_job *job);
+
+#endif

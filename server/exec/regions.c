@@ -1,0 +1,479 @@
+/*
+ * regions.c - named memory and who holds it. One mutex guards the list, the
+ * counts and the budget; it is never held while the device works, so memory
+ * is allocated and freed outside it.
+ */
+#include "exec/regions.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_REGIONS = 4096 };
+
+struct region {
+    struct region_info info; /* constant, as are data and is_device */
+    unsigned char *data;
+    bool is_device;
+    struct client_memory client; /* REGION_SYSTEM */
+    int references;              /* one is the list's while it is listed */
+    struct region *next;
+};
+
+struct regions {
+    const struct roped_backend_api *api;
+    struct roped_backend *backend;
+    uint64_t budget_bytes;
+
+    pthread_mutex_t lock;  /* guards the following, and references */
+    struct region *listed; /* in name order */
+    int n[REGION_KINDS];
+    uint64_t bytes[REGION_KINDS];
+};
+
+const char *region_kind_name(enum region_kind kind)
+{
+    static const char *const names[REGION_KINDS] = {"resident", "system",
+                                                    "cuda"};
+    return names[kind];
+}
+
+enum roped_status regions_open(const struct roped_backend_api *api,
+                               struct roped_backend *backend,
+                               uint64_t budget_bytes, struct regions **out,
+                               struct roped_error *err)
+{
+    struct regions *regions = calloc(1, sizeof *regions);
+    if (!regions)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
+    regions->api = api;
+    regions->backend = backend;
+    regions->budget_bytes = budget_bytes;
+    pthread_mutex_init(&regions->lock, NULL);
+    *out = regions;
+    return ROPED_OK;
+}
+
+/* Nobody holds it any more. */
+static void destroy(struct regions *regions, struct region *region)
+{
+    switch (region->info.kind) {
+    case REGION_RESIDENT:
+        regions->api->device_free(regions->backend, region->data);
+        break;
+    case REGION_SYSTEM:
+        client_memory_close(regions->api, regions->backend, &region->client);
+        break;
+    case REGION_CUDA:
+        regions->api->foreign_close(regions->backend, region->data);
+        break;
+    case REGION_KINDS:
+        break;
+    }
+    pthread_mutex_lock(&regions->lock);
+    regions->bytes[region->info.kind] -= region->info.bytes;
+    pthread_mutex_unlock(&regions->lock);
+    free(region);
+}
+
+void regions_close(struct regions *regions)
+{
+    if (!regions)
+        return;
+    while (regions->listed) {
+        struct region *region = regions->listed;
+        regions->listed = region->next;
+        destroy(regions, region);
+    }
+    pthread_mutex_destroy(&regions->lock);
+    free(regions);
+}
+
+/* ----------------------------------------------------------------- create */
+
+static enum roped_status claim(struct regions *regions,
+                               const struct region_info *info,
+                               struct roped_error *err)
+{
+    if (info->bytes > regions->budget_bytes)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "region '%s': %llu bytes, expected at most %llu "
+                          "(region_memory)",
+                          info->name, (unsigned long long)info->bytes,
+                          (unsigned long long)regions->budget_bytes);
+    pthread_mutex_lock(&regions->lock);
+    uint64_t left = regions->budget_bytes - regions->bytes[REGION_RESIDENT];
+    bool has_room = info->bytes <= left;
+    if (has_room)
+        regions->bytes[REGION_RESIDENT] += info->bytes;
+    pthread_mutex_unlock(&regions->lock);
+    if (has_room)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BUSY,
+                      "region '%s': %llu bytes, expected at most the %llu that "
+                      "other regions leave of %llu (region_memory); DELETE one",
+                      info->name, (unsigned long long)info->bytes,
+                      (unsigned long long)left,
+                      (unsigned long long)regions->budget_bytes);
+}
+
+enum roped_status regions_create(struct regions *regions,
+                                 const struct region_info *info,
+                                 struct region **out, struct roped_error *err)
+{
+    void *data;
+    struct region *region = calloc(1, sizeof *region);
+    if (!region)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
+                          info->name);
+    enum roped_status status = claim(regions, info, err);
+    if (status) {
+        free(region);
+        return status;
+    }
+    region->info = *info;
+    region->info.kind = REGION_RESIDENT;
+    region->is_device = !regions->api->is_host;
+    region->references = 1;
+    status = regions->api->device_alloc(regions->backend, (size_t)info->bytes,
+                                        &data, err);
+    if (!status)
+        region->data = data;
+    if (status)
+        destroy(regions, region);
+    *out = status ? NULL : region;
+    return status;
+}
+
+static struct region *new_client_region(const struct region_info *info,
+                                        enum region_kind kind,
+                                        struct roped_error *err)
+{
+    struct region *region = calloc(1, sizeof *region);
+    if (!region) {
+        roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
+                   info->name);
+        return NULL;
+    }
+    region->info = *info;
+    region->info.kind = kind;
+    region->references = 1;
+    return region;
+}
+
+/* Its memory is there: counts it, or lets go of it. */
+static enum roped_status finish(struct regions *regions, struct region *region,
+                                enum roped_status status, struct region **out)
+{
+    if (status) {
+        free(region);
+        return status;
+    }
+    pthread_mutex_lock(&regions->lock);
+    regions->bytes[region->info.kind] += region->info.bytes;
+    pthread_mutex_unlock(&regions->lock);
+    *out = region;
+    return ROPED_OK;
+}
+
+enum roped_status regions_map(struct regions *regions,
+                              const struct region_info *info,
+                              struct region **out, struct roped_error *err)
+{
+    struct region *region = new_client_region(info, REGION_SYSTEM, err);
+    *out = NULL;
+    if (!region)
+        return ROPED_NO_MEMORY;
+    enum roped_status status = client_memory_open(
+        regions->api, regions->backend, info->name, info->key, info->offset,
+        info->bytes, &region->client, err);
+    region->data = region->client.data;
+    return finish(regions, region, status, out);
+}
+
+/* What the driver says about a handle, in the phrase that v2 clients know. */
+static enum roped_status open_handle(struct regions *regions,
+                                     const struct region_info *info,
+                                     void **data, struct roped_error *err)
+{
+    struct roped_error why;
+    uint64_t bytes;
+    const struct roped_backend_api *api = regions->api;
+    if (!api->foreign_open)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "failed to register CUDA shared memory region '%s': "
+                          "GPUs not supported by the %s backend",
+                          info->name, api->name);
+    enum roped_status status =
+        api->foreign_open(regions->backend, info->handle, data, &bytes, &why);
+    if (status)
+        return roped_fail(
+            err, status == ROPED_NO_MEMORY ? status : ROPED_INVALID,
+            "failed to register shared memory region '%s': invalid args: %s",
+            info->name, why.text);
+    if (info->bytes <= bytes && info->bytes > 0)
+        return ROPED_OK;
+    api->foreign_close(regions->backend, *data);
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to register shared memory region '%s': invalid "
+                      "args: byte_size is %llu, expected 1 to %llu",
+                      info->name, (unsigned long long)info->bytes,
+                      (unsigned long long)bytes);
+}
+
+enum roped_status regions_import(struct regions *regions,
+                                 const struct region_info *info,
+                                 struct region **out, struct roped_error *err)
+{
+    void *data = NULL;
+    struct region *region = new_client_region(info, REGION_CUDA, err);
+    *out = NULL;
+    if (!region)
+        return ROPED_NO_MEMORY;
+    enum roped_status status = open_handle(regions, info, &data, err);
+    region->data = data;
+    region->is_device = !regions->api->is_host;
+    return finish(regions, region, status, out);
+}
+
+/* ------------------------------------------------------------------- list */
+
+/* Under lock: the link that points at the first name not before this one. */
+static struct region **find_link(struct regions *regions, const char *name)
+{
+    struct region **link = &regions->listed;
+    while (*link && strcmp((*link)->info.name, name) < 0)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Under lock: the listed region of this name, or NULL. */
+static struct region *find(struct regions *regions, const char *name)
+{
+    struct region *region = *find_link(regions, name);
+    return region && strcmp(region->info.name, name) == 0 ? region : NULL;
+}
+
+/* Under lock: drops a reference; the region, where it was the last one, to be
+ * destroyed without the lock. */
+static struct region *drop(struct region *region)
+{
+    return region && --region->references == 0 ? region : NULL;
+}
+
+/* Under lock: takes a region out of the list. */
+static struct region *unlist(struct regions *regions, struct region *region)
+{
+    *find_link(regions, region->info.name) = region->next;
+    region->next = NULL;
+    regions->n[region->info.kind]--;
+    return drop(region);
+}
+
+static int count_listed(const struct regions *regions)
+{
+    int n = 0;
+    for (int kind = 0; kind < REGION_KINDS; kind++)
+        n += regions->n[kind];
+    return n;
+}
+
+/* Under lock: only a resident region makes room for another of its name. */
+static enum roped_status check_publish(const struct regions *regions,
+                                       const struct region *region,
+                                       const struct region *old,
+                                       struct roped_error *err)
+{
+    const char *name = region->info.name;
+    if (old && (old->info.kind != REGION_RESIDENT ||
+                region->info.kind != REGION_RESIDENT))
+        return roped_fail(err, ROPED_INVALID,
+                          "shared memory region '%s' already in manager: it is "
+                          "a %s region",
+                          name, region_kind_name(old->info.kind));
+    if (old || count_listed(regions) < MAX_REGIONS)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BUSY,
+                      "region '%s': there are %d regions, expected fewer; "
+                      "DELETE one",
+                      name, MAX_REGIONS);
+}
+
+enum roped_status regions_publish(struct regions *regions,
+                                  struct region *region, bool *replaced,
+                                  struct roped_error *err)
+{
+    struct region *freed = NULL;
+    pthread_mutex_lock(&regions->lock);
+    struct region *old = find(regions, region->info.name);
+    bool is_replacing = old != NULL;
+    enum roped_status status = check_publish(regions, region, old, err);
+    if (!status) {
+        freed = old ? unlist(regions, old) : NULL;
+        struct region **link = find_link(regions, region->info.name);
+        region->next = *link;
+        region->references++;
+        *link = region;
+        regions->n[region->info.kind]++;
+    }
+    pthread_mutex_unlock(&regions->lock);
+    if (freed)
+        destroy(regions, freed);
+    if (replaced)
+        *replaced = is_replacing;
+    return status;
+}
+
+/* The phrase that v2 clients know. */
+static enum roped_status unknown(const char *name, struct roped_error *err)
+{
+    return roped_fail(err, ROPED_NOT_FOUND,
+                      "Unable to find shared memory region: '%.64s'", name);
+}
+
+enum roped_status regions_remove(struct regions *regions, const char *name,
+                                 struct roped_error *err)
+{
+    struct region *freed = NULL;
+    enum roped_status status = ROPED_OK;
+    pthread_mutex_lock(&regions->lock);
+    struct region *region = find(regions, name);
+    if (!region)
+        status = unknown(name, err);
+    else if (region->info.kind != REGION_RESIDENT)
+        status = roped_fail(err, ROPED_INVALID,
+                            "region '%s' is memory of a client: unregister it "
+                            "through /v2",
+                            name);
+    else
+        freed = unlist(regions, region);
+    pthread_mutex_unlock(&regions->lock);
+    if (freed)
+        destroy(regions, freed);
+    return status;
+}
+
+void regions_unregister(struct regions *regions, enum region_kind kind,
+                        const char *name)
+{
+    struct region *freed = NULL;
+    pthread_mutex_lock(&regions->lock);
+    struct region *region = name ? find(regions, name) : regions->listed;
+    while (region) {
+        struct region *next = name ? NULL : region->next;
+        struct region *gone =
+            region->info.kind == kind ? unlist(regions, region) : NULL;
+        if (gone) {
+            gone->next = freed;
+            freed = gone;
+        }
+        region = next;
+    }
+    pthread_mutex_unlock(&regions->lock);
+    while (freed) {
+        struct region *next = freed->next;
+        destroy(regions, freed);
+        freed = next;
+    }
+}
+
+/* -------------------------------------------------------------- references */
+
+enum roped_status regions_take(struct regions *regions, const char *name,
+                               struct region **out, struct roped_error *err)
+{
+    pthread_mutex_lock(&regions->lock);
+    struct region *region = find(regions, name);
+    if (region)
+        region->references++;
+    pthread_mutex_unlock(&regions->lock);
+    *out = region;
+    return region ? ROPED_OK : unknown(name, err);
+}
+
+struct region *regions_share(struct regions *regions, struct region *region)
+{
+    pthread_mutex_lock(&regions->lock);
+    region->references++;
+    pthread_mutex_unlock(&regions->lock);
+    return region;
+}
+
+void regions_give(struct regions *regions, struct region *region)
+{
+    if (!region)
+        return;
+    pthread_mutex_lock(&regions->lock);
+    struct region *freed = drop(region);
+    pthread_mutex_unlock(&regions->lock);
+    if (freed)
+        destroy(regions, freed);
+}
+
+/* ----------------------------------------------------------------- reading */
+
+const struct region_info *region_info(const struct region *region)
+{
+    return &region->info;
+}
+
+unsigned char *region_data(const struct region *region)
+{
+    return region->data;
+}
+
+bool region_is_device(const struct region *region)
+{
+    return region->is_device;
+}
+
+bool region_is_pinned(const struct region *region)
+{
+    return region->client.is_pinned;
+}
+
+enum roped_status region_check(const struct region *region,
+                               struct roped_error *err)
+{
+    if (region->info.kind != REGION_SYSTEM)
+        return ROPED_OK;
+    return client_memory_check(&region->client, region->info.name, err);
+}
+
+enum roped_status region_check_range(const struct region *region,
+                                     const char *name, uint64_t offset,
+                                     uint64_t bytes, struct roped_error *err)
+{
+    const struct region_info *info = &region->info;
+    if (offset <= info->bytes && bytes <= info->bytes - offset)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Invalid offset%s for shared memory region: '%s': tensor "
+                      "'%s' takes %llu bytes at offset %llu, expected both "
+                      "within %llu bytes",
+                      offset > info->bytes ? "" : " + byte size", info->name,
+                      name, (unsigned long long)bytes,
+                      (unsigned long long)offset,
+                      (unsigned long long)info->bytes);
+}
+
+void regions_each(struct regions *regions,
+                  void (*visit)(void *context, const struct region_info *info),
+                  void *context)
+{
+    pthread_mutex_lock(&regions->lock);
+    for (struct region *region = regions->listed; region; region = region->next)
+        visit(context, &region->info);
+    pthread_mutex_unlock(&regions->lock);
+}
+
+void regions_usage(struct regions *regions, struct regions_usage *out)
+{
+    pthread_mutex_lock(&regions->lock);
+    for (int kind = 0; kind < REGION_KINDS; kind++) {
+        out->n[kind] = regions->n[kind];
+        out->bytes[kind] = regions->bytes[kind];
+    }
+    out->budget_bytes = regions->budget_bytes;
+    pthread_mutex_unlock(&regions->lock);
+}

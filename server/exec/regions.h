@@ -1,0 +1,147 @@
+/*
+ * regions.h - memory that outlives a call, by name: weights, KV caches,
+ * intermediate results. Calls read and write it where it is.
+ *
+ * A region is bytes; it may say what tensor they are. One that is removed or
+ * replaced while calls use it is forgotten at once: its name is free, and its
+ * memory goes, budget and all, with the last of them.
+ *
+ * Nothing orders calls that use one region at the same time: who needs an
+ * order sends the second call after the answer to the first. Values that the
+ * host checks are read out of a region once, and the kernel gets what was
+ * checked (lane.c), so that a concurrent writer can spoil results and nothing
+ * else.
+ */
+#ifndef ROPED_EXEC_REGIONS_H
+#define ROPED_EXEC_REGIONS_H
+
+#include "exec/client_memory.h"
+
+#include <roped/backend.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct regions;
+struct region; /* reference-counted */
+
+enum region_kind {
+    REGION_RESIDENT, /* device memory of the server */
+    REGION_SYSTEM,   /* POSIX shared memory of a client */
+    REGION_CUDA,     /* device memory of a client, through CUDA IPC */
+    REGION_KINDS
+};
+
+/* What does not change as long as the region lives. */
+struct region_info {
+    char name[ROPED_NAME_BYTES];
+    enum region_kind kind;
+    uint64_t bytes;
+    struct roped_tensor tensor; /* data NULL; absent: plain bytes */
+    char tensor_name[ROPED_NAME_BYTES];
+    char key[CLIENT_KEY_BYTES]; /* REGION_SYSTEM: of shm_open */
+    uint64_t offset;            /* REGION_SYSTEM: of the region in it */
+    int device;                 /* REGION_CUDA */
+    unsigned char handle[ROPED_FOREIGN_HANDLE_BYTES]; /* REGION_CUDA */
+};
+
+struct regions_usage {
+    int n[REGION_KINDS];          /* listed */
+    uint64_t bytes[REGION_KINDS]; /* held, forgotten ones in use included */
+    uint64_t budget_bytes;        /* of REGION_RESIDENT */
+};
+
+/* "resident": the kind in JSON and metric labels; static memory. */
+const char *region_kind_name(enum region_kind kind);
+
+/* budget_bytes bounds the sum of resident regions. */
+ROPED_MUST_CHECK enum roped_status
+regions_open(const struct roped_backend_api *api, struct roped_backend *backend,
+             uint64_t budget_bytes, struct regions **out,
+             struct roped_error *err);
+void regions_close(struct regions *regions);
+
+/*
+ * Allocates device memory for a new region, whose contents are undefined. The
+ * caller holds its only reference and nobody finds it before it is published.
+ * ROPED_TOO_LARGE: more than the budget; ROPED_BUSY: than what is left of it.
+ */
+ROPED_MUST_CHECK enum roped_status
+regions_create(struct regions *regions, const struct region_info *info,
+               struct region **out, struct roped_error *err);
+
+/*
+ * Maps the shared memory that info names by key, offset and bytes; the rest is
+ * as of regions_create. Takes as long as page-locking it does.
+ */
+ROPED_MUST_CHECK enum roped_status regions_map(struct regions *regions,
+                                               const struct region_info *info,
+                                               struct region **out,
+                                               struct roped_error *err);
+
+/*
+ * The same for the device memory that info->handle names. The client keeps it:
+ * it must not free it before the region is forgotten and unused.
+ * ROPED_UNSUPPORTED where the backend has no such thing.
+ */
+ROPED_MUST_CHECK enum roped_status
+regions_import(struct regions *regions, const struct region_info *info,
+               struct region **out, struct roped_error *err);
+
+/*
+ * Lists a region under its name, in place of one of that name if both are
+ * resident; ROPED_INVALID if they are not. The caller keeps its reference.
+ * *replaced may be NULL.
+ */
+ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
+                                                   struct region *region,
+                                                   bool *replaced,
+                                                   struct roped_error *err);
+
+/* Forgets a resident region; ROPED_NOT_FOUND for an unknown name. */
+ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
+                                                  const char *name,
+                                                  struct roped_error *err);
+
+/* Forgets the region of this kind and name (NULL: all of the kind), if there
+ * is one. */
+void regions_unregister(struct regions *regions, enum region_kind kind,
+                        const char *name);
+
+/* A reference by name; a second one to a region that is held; giving one
+ * back (NULL is ignored). */
+ROPED_MUST_CHECK enum roped_status regions_take(struct regions *regions,
+                                                const char *name,
+                                                struct region **out,
+                                                struct roped_error *err);
+struct region *regions_share(struct regions *regions, struct region *region);
+void regions_give(struct regions *regions, struct region *region);
+
+const struct region_info *region_info(const struct region *region);
+
+/* Start of its memory; true where that is the device's and not the host's;
+ * true where it is the host's and the device may use it in place. */
+unsigned char *region_data(const struct region *region);
+bool region_is_device(const struct region *region);
+bool region_is_pinned(const struct region *region);
+
+/* ROPED_INVALID where a client has taken its memory away. Asked before a use,
+ * and after it: only then is what was read known to have been there. */
+ROPED_MUST_CHECK enum roped_status region_check(const struct region *region,
+                                                struct roped_error *err);
+
+/* ROPED_INVALID unless bytes at offset are in the region; name is whose they
+ * are, for the message. */
+ROPED_MUST_CHECK enum roped_status
+region_check_range(const struct region *region, const char *name,
+                   uint64_t offset, uint64_t bytes, struct roped_error *err);
+
+/* Calls visit for every listed region, in name order, under the lock. */
+void regions_each(struct regions *regions,
+                  void (*visit)(void *context, const struct region_info *info),
+                  void *context);
+
+void regions_usage(struct regions *regions, struct regions_usage *out);
+
+#endif

@@ -1,0 +1,109 @@
+/*
+ * call_regions.c - from the names in a request to the places of a job.
+ */
+#include "http/call_regions.h"
+
+#include "exec/places.h"
+#include "http/daemon_internal.h"
+
+static const char *tensor_name(const struct request *request,
+                               const struct region_ref *ref)
+{
+    return ref->is_output ? request->op->out[ref->port].name
+                          : request->op->in[ref->port].name;
+}
+
+static struct exec_place *place_of(struct request *request,
+                                   const struct region_ref *ref)
+{
+    return ref->is_output ? &request->job.out[ref->port]
+                          : &request->job.in[ref->port];
+}
+
+static enum roped_status take(struct request *request,
+                              const struct region_ref *ref)
+{
+    struct exec_place *place = place_of(request, ref);
+    const char *name = tensor_name(request, ref);
+    if (!ref->region[0])
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "parameter '%s.%s' is given without 'from.%s', which "
+                          "names the region",
+                          ref->has_shape ? "shape" : "dtype", name, name);
+    enum roped_status status =
+        regions_take(exec_regions(request->daemon->exec), ref->region,
+                     &place->region, &request->error);
+    if (status)
+        return status;
+    place->offset = ref->offset;
+    /* v2 says how many bytes it gives, and outputs may not need them all */
+    return region_check_range(place->region, name, ref->offset, ref->bytes,
+                              &request->error);
+}
+
+enum roped_status call_take_regions(struct request *request,
+                                    const struct region_refs *refs)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < refs->n && !status; i++)
+        status = take(request, &refs->ref[i]);
+    return status;
+}
+
+/* What the query does not say the region does: its type, and at its start its
+ * shape. */
+static enum roped_status describe(struct request *request,
+                                  const struct region_ref *ref,
+                                  struct roped_tensor *tensor)
+{
+    const struct region_info *info =
+        region_info(place_of(request, ref)->region);
+    const char *name = tensor_name(request, ref);
+    *tensor = ref->has_shape ? ref->tensor : info->tensor;
+    tensor->dtype = ref->tensor.dtype ? ref->tensor.dtype : info->tensor.dtype;
+    tensor->data = NULL; /* known when the job runs */
+    if (!tensor->dtype)
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "tensor '%s': region '%s' is plain bytes, expected "
+                          "'dtype.%s' and 'shape.%s' to say what they are",
+                          name, info->name, name, name);
+    if (ref->has_shape || (info->tensor.dtype && ref->offset == 0))
+        return ROPED_OK;
+    return roped_fail(&request->error, ROPED_INVALID,
+                      "tensor '%s': offset %llu in region '%s', expected "
+                      "'shape.%s' to say how much of it is meant",
+                      name, (unsigned long long)ref->offset, info->name, name);
+}
+
+enum roped_status call_bind_regions(struct request *request,
+                                    const struct region_refs *refs)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < refs->n && !status; i++) {
+        const struct region_ref *ref = &refs->ref[i];
+        struct roped_tensor tensor;
+        if (ref->is_output)
+            continue;
+        status = describe(request, ref, &tensor);
+        if (!status)
+            status =
+                roped_call_bind(&request->job.call, tensor_name(request, ref),
+                                &tensor, &request->error);
+    }
+    return status;
+}
+
+enum roped_status call_check_regions(struct request *request)
+{
+    return places_check(&request->job, exec_regions(request->daemon->exec),
+                        &request->error);
+}
+
+uint32_t call_kept_outputs(const struct request *request)
+{
+    uint32_t kept = 0;
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        if (request->job.out[i].region)
+            kept |= 1u << i;
+    return kept;
+}

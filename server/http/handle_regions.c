@@ -1,0 +1,325 @@
+/*
+ * handle_regions.c - /v1/regions: list, make, read back, forget.
+ *
+ * A PUT takes its memory when its header is there, stores when its body is,
+ * and is found under its name only then: whoever uses a region of that name
+ * meanwhile has the one before.
+ */
+#include "http/daemon_internal.h"
+#include "http/handlers.h"
+#include "http/job.h"
+#include "http/reply.h"
+#include "wire/region_refs.h"
+#include "wire/safetensors.h"
+
+#include <string.h>
+
+static struct regions *regions_of(const struct request *request)
+{
+    return exec_regions(request->daemon->exec);
+}
+
+/* ------------------------------------------------------------------- list */
+
+static void write_region(struct buffer *buffer, const struct region_info *info)
+{
+    buffer_text(buffer, "{\"name\":");
+    buffer_json_string(buffer, info->name);
+    buffer_printf(buffer, ",\"kind\":\"%s\",\"bytes\":%llu",
+                  region_kind_name(info->kind),
+                  (unsigned long long)info->bytes);
+    if (roped_tensor_given(&info->tensor)) {
+        buffer_text(buffer, ",\"tensor\":");
+        buffer_json_string(buffer, info->tensor_name);
+        buffer_printf(buffer, ",\"dtype\":\"%s\",\"shape\":",
+                      roped_dtype_name(info->tensor.dtype));
+        buffer_dims(buffer, info->tensor.dims, info->tensor.rank);
+    }
+    buffer_text(buffer, "}");
+}
+
+struct listing {
+    struct buffer *buffer;
+    int n;
+};
+
+static void list_region(void *context, const struct region_info *info)
+{
+    struct listing *listing = context;
+    buffer_text(listing->buffer, listing->n++ ? "," : "");
+    write_region(listing->buffer, info);
+}
+
+void handle_regions(struct request *request)
+{
+    struct buffer buffer;
+    struct listing listing = {&buffer, 0};
+    struct regions_usage usage;
+    regions_usage(regions_of(request), &usage);
+    buffer_init(&buffer);
+    buffer_printf(&buffer,
+                  "{\"region_memory\":%llu,\"used\":%llu,\"regions\":[",
+                  (unsigned long long)usage.budget_bytes,
+                  (unsigned long long)usage.bytes[REGION_RESIDENT]);
+    regions_each(regions_of(request), list_region, &listing);
+    buffer_text(&buffer, "]}");
+    reply_json(request, &buffer);
+}
+
+/* ---------------------------------------------------------- put: what is it */
+
+/* A region under construction, from the query and from the body. */
+struct reading {
+    struct request *request;
+    enum roped_status status;
+    struct region_info info;
+    bool has_bytes, has_shape;
+    int n_tensors;
+};
+
+static bool is_region_name(const char *name)
+{
+    return name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                             "abcdefghijklmnopqrstuvwxyz0123456789._-")] ==
+           '\0';
+}
+
+static enum roped_status read_param(struct reading *reading, const char *name,
+                                    const char *value)
+{
+    struct region_info *info = &reading->info;
+    struct roped_error *err = &reading->request->error;
+    if (strcmp(name, "bytes") == 0 && !reading->has_bytes &&
+        region_refs_read_size(value, &info->bytes)) {
+        reading->has_bytes = true;
+        return ROPED_OK;
+    }
+    if (strcmp(name, "shape") == 0 && !reading->has_shape) {
+        reading->has_shape = true;
+        return region_refs_read_shape(name, value, &info->tensor, err);
+    }
+    if (strcmp(name, "dtype") == 0 && !info->tensor.dtype) {
+        info->tensor.dtype = roped_dtype_from_name(value, strlen(value));
+        if (info->tensor.dtype)
+            return ROPED_OK;
+    }
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%.32s': '%.32s', expected bytes=N, or dtype "
+                      "(like BF16) and shape (like 4096,128), each once",
+                      name, value);
+}
+
+static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
+                                const char *key, size_t key_bytes,
+                                const char *value, size_t value_bytes)
+{
+    struct reading *reading = context;
+    (void)kind;
+    if (strlen(key) != key_bytes || (value && strlen(value) != value_bytes))
+        reading->status =
+            roped_fail(&reading->request->error, ROPED_INVALID,
+                       "parameter '%.32s': NUL in its name or value", key);
+    else
+        reading->status = read_param(reading, key, value ? value : "");
+    return reading->status ? MHD_NO : MHD_YES;
+}
+
+static enum roped_status read_entry(void *context,
+                                    const struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
+    struct reading *reading = context;
+    if (reading->n_tensors++ > 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "region '%s': tensor '%s' beside '%s', expected one "
+                          "tensor",
+                          reading->info.name, entry->name,
+                          reading->info.tensor_name);
+    reading->info.tensor = entry->tensor;
+    reading->info.bytes = entry->end - entry->begin;
+    memcpy(reading->info.tensor_name, entry->name, sizeof entry->name);
+    return ROPED_OK;
+}
+
+static enum roped_status read_body(struct reading *reading)
+{
+    struct request *request = reading->request;
+    struct roped_error *err = &request->error;
+    if (reading->has_bytes || reading->has_shape || reading->info.tensor.dtype)
+        return roped_fail(err, ROPED_INVALID,
+                          "region '%s': a tensor in the body and parameters "
+                          "that describe one, expected either",
+                          reading->info.name);
+    enum roped_status status = safetensors_read(
+        request->body.start + request->body_at, request->header_bytes,
+        request->content_length, read_entry, NULL, reading, err);
+    if (!status && reading->n_tensors == 0)
+        status = roped_fail(err, ROPED_INVALID,
+                            "region '%s': no tensor in the body, expected one",
+                            reading->info.name);
+    return status;
+}
+
+/* Without a body: zeros, as many as the query says in either way. */
+static enum roped_status read_size(struct reading *reading)
+{
+    struct region_info *info = &reading->info;
+    struct roped_error *err = &reading->request->error;
+    bool has_type = info->tensor.dtype != ROPED_NO_DTYPE;
+    int64_t n_elements, n_bytes;
+    if (reading->has_bytes && !has_type && !reading->has_shape)
+        return ROPED_OK;
+    if (reading->has_bytes || !has_type || !reading->has_shape)
+        return roped_fail(err, ROPED_INVALID,
+                          "region '%s': no body, expected parameter 'bytes', "
+                          "or 'dtype' and 'shape'",
+                          info->name);
+    memcpy(info->tensor_name, info->name, sizeof info->name);
+    enum roped_status status = roped_tensor_size(&info->tensor, info->name,
+                                                 &n_elements, &n_bytes, err);
+    info->bytes = status ? 0 : (uint64_t)n_bytes;
+    return status;
+}
+
+enum roped_status region_decode(struct request *request)
+{
+    struct reading reading = {.request = request};
+    if (!is_region_name(request->match.capture))
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "region names are letters, digits, '.', '_' and '-'");
+    memcpy(reading.info.name, request->match.capture, sizeof reading.info.name);
+    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND,
+                                read_argument, &reading);
+    enum roped_status status = reading.status;
+    if (!status)
+        status = request->content_length > 0 ? read_body(&reading)
+                                             : read_size(&reading);
+    if (!status)
+        status = regions_create(regions_of(request), &reading.info,
+                                &request->region, &request->error);
+    return status;
+}
+
+/* ------------------------------------------------------------- put: the job */
+
+static void answer_put(struct request *request)
+{
+    struct buffer buffer;
+    struct roped_error err = request->job.error;
+    bool replaced = false;
+    enum roped_status status = request->job.status;
+    if (!status)
+        status = regions_publish(regions_of(request), request->region,
+                                 &replaced, &err);
+    if (status) {
+        reply_status(request, &err);
+        return;
+    }
+    buffer_init(&buffer);
+    write_region(&buffer, region_info(request->region));
+    reply_buffer(request, replaced ? MHD_HTTP_OK : MHD_HTTP_CREATED,
+                 "application/json", &buffer);
+}
+
+void handle_region_put(struct request *request)
+{
+    struct exec_job *job = &request->job;
+    bool is_empty = request->content_length == 0;
+    if (!request->is_decoded && !is_empty)
+        roped_fail(&request->error, ROPED_INVALID,
+                   "body of %llu bytes ends before its header does",
+                   (unsigned long long)request->received);
+    if (!request->is_decoded && (!is_empty || region_decode(request))) {
+        reply_status(request, &request->error);
+        return;
+    }
+    job->work = is_empty ? EXEC_CLEAR : EXEC_STORE;
+    job->transfer.region = request->region;
+    job->transfer.bytes = region_info(request->region)->bytes;
+    job->transfer.host =
+        request->body.start + request->body_at + request->header_bytes;
+    job_run(request, answer_put);
+}
+
+/* -------------------------------------------------------------------- get */
+
+static void answer_get(struct request *request)
+{
+    const struct region_info *info = region_info(request->region);
+    if (request->job.status) {
+        reply_status(request, &request->job.error);
+        return;
+    }
+    reply_block(request,
+                roped_tensor_given(&info->tensor) ? "application/x-safetensors"
+                                                  : "application/octet-stream",
+                &request->out, request->answer_at, request->answer_bytes, 0);
+}
+
+/* Header of the answer; plain bytes have none. */
+static enum roped_status write_header(struct request *request,
+                                      const struct region_info *info,
+                                      struct buffer *header)
+{
+    struct safetensors_output output = {info->tensor_name, &info->tensor, 0};
+    uint64_t data_bytes;
+    buffer_init_fixed(header, request->header, sizeof request->header);
+    if (!roped_tensor_given(&info->tensor))
+        return ROPED_OK;
+    return safetensors_write_header(header, &output, 1, NULL, 0, false,
+                                    &data_bytes, &request->error);
+}
+
+static enum roped_status prepare_get(struct request *request)
+{
+    struct buffer header;
+    enum roped_status status =
+        regions_take(regions_of(request), request->match.capture,
+                     &request->region, &request->error);
+    if (status)
+        return status;
+    const struct region_info *info = region_info(request->region);
+    if (info->kind != REGION_RESIDENT)
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "region '%s' is memory of a client, which has it",
+                          info->name);
+    status = write_header(request, info, &header);
+    if (!status)
+        status = memory_take(exec_memory(request->daemon->exec),
+                             header.bytes + (size_t)info->bytes +
+                                 2 * REPLY_BLOCK_TAIL,
+                             &request->out, &request->error);
+    if (status)
+        return status;
+    if (header.bytes)
+        memcpy(request->out.start, header.text, header.bytes);
+    request->answer_at = 0;
+    request->answer_bytes = header.bytes + (size_t)info->bytes;
+    request->job.work = EXEC_LOAD;
+    request->job.transfer = (struct exec_transfer){
+        request->region, request->out.start + header.bytes, info->bytes};
+    return ROPED_OK;
+}
+
+void handle_region_get(struct request *request)
+{
+    if (prepare_get(request))
+        reply_status(request, &request->error);
+    else
+        job_run(request, answer_get);
+}
+
+/* ----------------------------------------------------------------- delete */
+
+void handle_region_delete(struct request *request)
+{
+    struct buffer buffer;
+    struct roped_error err;
+    if (regions_remove(regions_of(request), request->match.capture, &err)) {
+        reply_status(request, &err);
+        return;
+    }
+    buffer_init(&buffer);
+    buffer_text(&buffer, "{}");
+    reply_json(request, &buffer);
+}

@@ -1,0 +1,237 @@
+/*
+ * kserve_region.c - tensors of a v2 message that are in regions.
+ */
+#include "wire/kserve_region.h"
+
+#include "wire/json.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+/* Whose parameters they are, for messages. */
+struct owner {
+    const char *kind, *name;
+};
+
+static enum roped_status read_size(const struct owner *owner,
+                                   const struct cJSON *params, const char *key,
+                                   bool is_required, uint64_t *out,
+                                   struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(params, key);
+    *out = 0;
+    if ((!node && !is_required) || json_is_size(node, out))
+        return ROPED_OK;
+    if (cJSON_IsNumber(node) && node->valuedouble > 0x1p53)
+        return roped_fail(err, ROPED_INVALID,
+                          "Integer overflow detected: byte_size or offset, "
+                          "'%s' of %s '%s' is %s, expected less than 2^53",
+                          key, owner->kind, owner->name,
+                          json_text(node, found, sizeof found));
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse '%s' of %s '%s': %s, expected bytes",
+                      key, owner->kind, owner->name,
+                      node ? json_text(node, found, sizeof found) : "absent");
+}
+
+static enum roped_status read_name(const struct owner *owner,
+                                   const struct cJSON *node,
+                                   struct region_ref *ref,
+                                   struct roped_error *err)
+{
+    char found[64];
+    if (!cJSON_IsString(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'shared_memory_region' of %s '%s': "
+                          "%s, expected a string",
+                          owner->kind, owner->name,
+                          json_text(node, found, sizeof found));
+    size_t length = strlen(node->valuestring);
+    if (length == 0 || length >= sizeof ref->region)
+        return roped_fail(err, ROPED_NOT_FOUND,
+                          "Unable to find shared memory region: '%.64s'",
+                          node->valuestring);
+    memcpy(ref->region, node->valuestring, length + 1);
+    return ROPED_OK;
+}
+
+enum roped_status kserve_read_region(const struct roped_op *op, bool is_output,
+                                     int port, const struct cJSON *params,
+                                     struct region_refs *refs,
+                                     struct region_ref **ref,
+                                     struct roped_error *err)
+{
+    const struct owner owner = {is_output ? "output" : "input",
+                                is_output ? op->out[port].name
+                                          : op->in[port].name};
+    const struct cJSON *name = json_member(params, "shared_memory_region");
+    *ref = NULL;
+    if (!name)
+        return ROPED_OK;
+    *ref = region_refs_of(refs, is_output, port);
+    enum roped_status status = read_name(&owner, name, *ref, err);
+    if (!status)
+        status = read_size(&owner, params, "shared_memory_byte_size", true,
+                           &(*ref)->bytes, err);
+    if (!status)
+        status = read_size(&owner, params, "shared_memory_offset", false,
+                           &(*ref)->offset, err);
+    return status;
+}
+
+enum roped_status kserve_check_region_input(const struct roped_op *op,
+                                            const struct roped_tensor *tensor,
+                                            const struct region_ref *ref,
+                                            struct roped_error *err)
+{
+    uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
+    if (ref->bytes == expected)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "input byte size mismatch for input '%s' for model "
+                      "'%s'. Expected %llu, got %llu",
+                      op->in[ref->port].name, op->name,
+                      (unsigned long long)expected,
+                      (unsigned long long)ref->bytes);
+}
+
+enum roped_status kserve_check_region_output(const struct roped_call *call,
+                                             int port, struct region_refs *refs,
+                                             struct roped_error *err)
+{
+    const struct region_ref *ref = region_refs_of(refs, true, port);
+    uint64_t expected = (uint64_t)roped_tensor_bytes(&call->out[port]);
+    const char *name = call->op->out[port].name;
+    if (!ref->region[0])
+        return roped_fail(err, ROPED_INVALID,
+                          "output '%s': its input is updated in a region, "
+                          "expected shared_memory_region to name it here too",
+                          name);
+    if (ref->bytes >= expected)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "shared memory size specified with the request for "
+                      "output '%s' (%llu bytes) should be at least %llu bytes "
+                      "to hold the results",
+                      name, (unsigned long long)ref->bytes,
+                      (unsigned long long)expected);
+}
+
+/* ------------------------------------------------------------ registrations */
+
+static enum roped_status member_size(const struct cJSON *tree, const char *key,
+                                     bool is_required, uint64_t *out,
+                                     struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(tree, key);
+    *out = 0;
+    if ((!node && !is_required) || json_is_size(node, out))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse '%s': %s, expected "
+                      "a number of 0 to 2^53 - 1",
+                      key,
+                      node ? json_text(node, found, sizeof found) : "absent");
+}
+
+static enum roped_status read_key(const struct cJSON *tree, char *out,
+                                  size_t out_bytes, struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *node = json_member(tree, "key");
+    if (!cJSON_IsString(node))
+        return roped_fail(
+            err, ROPED_INVALID, "Unable to parse 'key': %s, expected a string",
+            node ? json_text(node, found, sizeof found) : "absent");
+    size_t length = strlen(node->valuestring);
+    if (length >= out_bytes)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'key': %zu bytes, expected at most "
+                          "%zu",
+                          length, out_bytes - 1);
+    memcpy(out, node->valuestring, length + 1);
+    return ROPED_OK;
+}
+
+enum roped_status kserve_read_system_memory(const char *json, size_t bytes,
+                                            struct kserve_system_memory *out,
+                                            struct roped_error *err)
+{
+    struct cJSON *tree;
+    enum roped_status status = json_parse(json, bytes, &tree, err);
+    if (status)
+        return status;
+    status = read_key(tree, out->key, sizeof out->key, err);
+    if (!status)
+        status = member_size(tree, "offset", false, &out->offset, err);
+    if (!status)
+        status = member_size(tree, "byte_size", true, &out->bytes, err);
+    json_free(tree);
+    return status;
+}
+
+/* 0 to 63, or -1. */
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "abcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Exactly out_bytes, with or without padding; some encoders break lines. */
+static bool read_base64(const char *text, unsigned char *out, size_t out_bytes)
+{
+    unsigned bits = 0;
+    int n_bits = 0;
+    size_t n = 0;
+    for (; *text && *text != '='; text++) {
+        int digit = base64_digit(*text);
+        if (*text == '\n' || *text == '\r')
+            continue;
+        if (digit < 0)
+            return false;
+        bits = (bits << 6 | (unsigned)digit) & 0xFFFF;
+        n_bits += 6;
+        if (n_bits < 8)
+            continue;
+        n_bits -= 8;
+        if (n == out_bytes)
+            return false;
+        out[n++] = (unsigned char)(bits >> n_bits);
+    }
+    text += strspn(text, "=\r\n");
+    return *text == '\0' && n == out_bytes && n_bits < 6;
+}
+
+static enum roped_status read_handle(const struct cJSON *tree,
+                                     unsigned char handle[64],
+                                     struct roped_error *err)
+{
+    const struct cJSON *text =
+        json_member(json_member(tree, "raw_handle"), "b64");
+    if (cJSON_IsString(text) && read_base64(text->valuestring, handle, 64))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "'raw_handle' must be a valid base64 encoded "
+                      "cudaIpcMemHandle_t");
+}
+
+enum roped_status kserve_read_cuda_memory(const char *json, size_t bytes,
+                                          struct kserve_cuda_memory *out,
+                                          struct roped_error *err)
+{
+    struct cJSON *tree;
+    enum roped_status status = json_parse(json, bytes, &tree, err);
+    if (status)
+        return status;
+    status = read_handle(tree, out->handle, err);
+    if (!status)
+        status = member_size(tree, "device_id", true, &out->device, err);
+    if (!status)
+        status = member_size(tree, "byte_size", true, &out->bytes, err);
+    json_free(tree);
+    return status;
+}

@@ -1,0 +1,57 @@
+/*
+ * kserve_region.h - v2's shared memory: the per-tensor parameters of a call
+ * that name a region, and the documents that register and list them.
+ */
+#ifndef ROPED_WIRE_KSERVE_REGION_H
+#define ROPED_WIRE_KSERVE_REGION_H
+
+#include "wire/region_refs.h"
+
+struct cJSON;
+
+/*
+ * Notes in refs where params, those of an input or requested output of call,
+ * say that it is in a region: shared_memory_region, shared_memory_byte_size
+ * and shared_memory_offset (absent: 0). *ref is NULL where they do not.
+ */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_region(const struct roped_op *op, bool is_output, int port,
+                   const struct cJSON *params, struct region_refs *refs,
+                   struct region_ref **ref, struct roped_error *err);
+
+/* An input takes exactly the bytes of its shape of a region. */
+ROPED_MUST_CHECK enum roped_status kserve_check_region_input(
+    const struct roped_op *op, const struct roped_tensor *tensor,
+    const struct region_ref *ref, struct roped_error *err);
+
+/* Output port of a resolved call stays in a region, which may give it more
+ * bytes than it takes, and not fewer. */
+ROPED_MUST_CHECK enum roped_status
+kserve_check_region_output(const struct roped_call *call, int port,
+                           struct region_refs *refs, struct roped_error *err);
+
+/* What a client registers: POST /v2/systemsharedmemory/region/{r}/register. */
+struct kserve_system_memory {
+    char key[256];
+    uint64_t offset, bytes;
+};
+
+/* Reads {"key": "/name", "offset": 0, "byte_size": n}; offset is optional. */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_system_memory(const char *json, size_t bytes,
+                          struct kserve_system_memory *out,
+                          struct roped_error *err);
+
+/* POST /v2/cudasharedmemory/region/{r}/register */
+struct kserve_cuda_memory {
+    unsigned char handle[64]; /* a cudaIpcMemHandle_t */
+    uint64_t device, bytes;
+};
+
+/* Reads {"raw_handle": {"b64": "..."}, "device_id": 0, "byte_size": n}. */
+ROPED_MUST_CHECK enum roped_status
+kserve_read_cuda_memory(const char *json, size_t bytes,
+                        struct kserve_cuda_memory *out,
+                        struct roped_error *err);
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * kserve_tensor.c - datatype and shape of an input.
+ */
+#include "wire/kserve_tensor.h"
+
+#include "wire/json.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_EXACT 9007199254740991.0 /* 2^53 - 1, of whole JSON numbers */
+
+/* A dim beyond 2^53 is not exact any more; it is let through, to be refused
+ * for the size of the tensor, in the words that clients expect. */
+static bool read_dim(const struct cJSON *node, int64_t *out)
+{
+    uint64_t size = 0;
+    double value = cJSON_IsNumber(node) ? node->valuedouble : -1;
+    bool is_vast = value > MOST_EXACT && value < 0x1p63;
+    bool is_dim = is_vast || json_is_size(node, &size);
+    *out = is_vast ? (int64_t)value : (int64_t)size;
+    return is_dim;
+}
+
+/* Can there be such a tensor at all? */
+static enum roped_status check_size(const struct roped_tensor *tensor,
+                                    const char *name, struct roped_error *err)
+{
+    int64_t n_elements, n_bytes;
+    enum roped_status status =
+        roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
+    for (int i = 0; i < tensor->rank && !status; i++)
+        if (tensor->dims[i] > (int64_t)MOST_EXACT)
+            status = roped_fail(err, ROPED_INVALID,
+                                "tensor '%s': dim %d is %lld, expected less "
+                                "than 2^53",
+                                name, i, (long long)tensor->dims[i]);
+    return status;
+}
+
+static enum roped_status read_shape(const struct cJSON *node, const char *name,
+                                    struct roped_tensor *tensor,
+                                    struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *dim;
+    if (!cJSON_IsArray(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'shape' of input '%s': %s, expected "
+                          "an array of dims",
+                          name, json_text(node, found, sizeof found));
+    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': rank %d, expected at most %d", name,
+                          cJSON_GetArraySize(node), ROPED_MAX_RANK);
+    cJSON_ArrayForEach(dim, node)
+    {
+        if (!read_dim(dim, &tensor->dims[tensor->rank]))
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': dim %d is %s, expected an integer "
+                              "of 0 or more",
+                              name, tensor->rank,
+                              json_text(dim, found, sizeof found));
+        tensor->rank++;
+    }
+    return ROPED_OK;
+}
+
+/* "FP32, FP16, BF16": the v2 names of a set. */
+static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = ROPED_DTYPE_COUNT - 1; i > 0 && at < text_bytes; i--)
+        if (set & ROPED_SET(i))
+            at += (size_t)snprintf(text + at, text_bytes - at, "%s%s",
+                                   at ? ", " : "",
+                                   roped_dtype_v2_name((enum roped_dtype)i));
+    return text;
+}
+
+static enum roped_status read_datatype(const struct roped_call *call,
+                                       const struct cJSON *node, int port,
+                                       struct roped_tensor *tensor,
+                                       struct roped_error *err)
+{
+    char expected[96];
+    const char *name = call->op->in[port].name;
+    uint32_t types = roped_op_types(call->op, &call->op->in[port]);
+    if (!cJSON_IsString(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'datatype' of input '%s'", name);
+    tensor->dtype =
+        roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
+    if (!tensor->dtype)
+        return roped_fail(err, ROPED_INVALID,
+                          "invalid datatype for input %s: '%.32s', expected %s",
+                          name, node->valuestring,
+                          v2_names(types, expected, sizeof expected));
+    if (!(types & ROPED_SET(tensor->dtype)))
+        return roped_fail(err, ROPED_INVALID,
+                          "inference input '%s' data-type is '%s', but model "
+                          "'%s' expects '%s'",
+                          name, node->valuestring, call->op->name,
+                          v2_names(types, expected, sizeof expected));
+    return ROPED_OK;
+}
+
+enum roped_status kserve_read_tensor(const struct roped_call *call, int port,
+                                     const struct cJSON *node,
+                                     struct roped_tensor *tensor,
+                                     struct roped_error *err)
+{
+    const char *name = call->op->in[port].name;
+    enum roped_status status =
+        read_datatype(call, json_member(node, "datatype"), port, tensor, err);
+    if (!status)
+        status = read_shape(json_member(node, "shape"), name, tensor, err);
+    return status ? status : check_size(tensor, name, err);
+}

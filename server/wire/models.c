@@ -1,0 +1,101 @@
+/*
+ * models.c - the list of models, and parts of operators as models.
+ */
+#include "wire/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(ROPED_MAX_INPUTS <= 32, "a bit per input");
+
+void models_init(struct models *models, bool has_demos)
+{
+    models->n = 0;
+    for (int i = 0; i < ROPED_OP_COUNT; i++)
+        models->op[models->n++] = roped_op_at(i);
+    for (int i = 0; i < DEMO_COUNT && has_demos; i++)
+        models->op[models->n++] = demo_at(i);
+}
+
+int models_index(const struct models *models, const struct roped_op *op)
+{
+    int i = 0;
+    while (i < models->n - 1 && models->op[i] != op)
+        i++;
+    return i;
+}
+
+void model_init(struct model *model, const struct roped_op *op)
+{
+    model->op = op;
+    model->is_whole = true;
+    model->inputs = (uint32_t)((1ull << roped_op_inputs(op)) - 1);
+    snprintf(model->name, sizeof model->name, "%s", op->name);
+}
+
+bool model_has_input(const struct model *model, int port)
+{
+    return port >= 0 && (model->inputs >> port & 1);
+}
+
+bool model_has_output(const struct model *model, int port)
+{
+    const char *needed = model->op->out[port].requires_;
+    if (!needed || model->is_whole)
+        return true;
+    int param = roped_op_param(model->op, needed);
+    return model_has_input(model, roped_op_input(model->op, needed)) ||
+           (param >= 0 && model->op->param[param].init != 0);
+}
+
+/* Bits of the inputs that the operator insists on. */
+static uint32_t required_inputs(const struct roped_op *op)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL))
+            bits |= 1u << i;
+    return bits;
+}
+
+/* "q,k" or "required,k": each once, and none missing. */
+static bool read_inputs(const char *list, struct model *model)
+{
+    char name[ROPED_NAME_BYTES];
+    const struct roped_op *op = model->op;
+    model->is_whole = false;
+    model->inputs = 0;
+    for (;;) {
+        size_t length = strcspn(list, ",");
+        if (length >= sizeof name)
+            return false;
+        memcpy(name, list, length);
+        name[length] = '\0';
+        int port = roped_op_input(op, name);
+        uint32_t bits = strcmp(name, "required") == 0 ? required_inputs(op)
+                        : port >= 0                   ? 1u << port
+                                                      : 0;
+        if (bits == 0 || (model->inputs & bits))
+            return false;
+        model->inputs |= bits;
+        if (list[length] == '\0')
+            break;
+        list += length + 1;
+    }
+    return (required_inputs(op) & ~model->inputs) == 0;
+}
+
+bool models_find(const struct models *models, const char *name,
+                 struct model *out)
+{
+    size_t length = strcspn(name, ":");
+    for (int i = 0; i < models->n; i++) {
+        const struct roped_op *op = models->op[i];
+        if (strlen(op->name) != length || strncmp(op->name, name, length) != 0)
+            continue;
+        model_init(out, op);
+        snprintf(out->name, sizeof out->name, "%s", name);
+        return name[length] == '\0' || read_inputs(name + length + 1, out);
+    }
+    return false;
+}

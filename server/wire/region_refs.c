@@ -1,0 +1,166 @@
+/*
+ * region_refs.c - regions in a query string.
+ */
+#include "wire/region_refs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
+                                  int port)
+{
+    for (int i = 0; i < refs->n; i++)
+        if (refs->ref[i].is_output == is_output && refs->ref[i].port == port)
+            return &refs->ref[i];
+    struct region_ref *ref = &refs->ref[refs->n++];
+    memset(ref, 0, sizeof *ref);
+    ref->is_output = is_output;
+    ref->port = port;
+    return ref;
+}
+
+bool region_refs_read_size(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+        if (*text < '0' || *text > '9' ||
+            value > ((uint64_t)INT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return true;
+}
+
+/* ----------------------------------------------------------------- values */
+
+/* "name" or "name:offset"; what follows the last colon is the offset. */
+static enum roped_status read_place(const char *name, const char *value,
+                                    struct region_ref *ref,
+                                    struct roped_error *err)
+{
+    const char *colon = strrchr(value, ':');
+    size_t length = colon ? (size_t)(colon - value) : strlen(value);
+    if (ref->region[0])
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s' is given twice", name);
+    if (length == 0 || length >= sizeof ref->region ||
+        (colon && !region_refs_read_size(colon + 1, &ref->offset)))
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s': '%.64s', expected a region, or "
+                          "region:offset with an offset in bytes",
+                          name, value);
+    memcpy(ref->region, value, length);
+    return ROPED_OK;
+}
+
+static enum roped_status read_dtype(const char *name, const char *value,
+                                    struct region_ref *ref,
+                                    struct roped_error *err)
+{
+    if (ref->tensor.dtype)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s' is given twice", name);
+    ref->tensor.dtype = roped_dtype_from_name(value, strlen(value));
+    if (ref->tensor.dtype)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%.64s': '%.32s', expected a type as "
+                      "safetensors spells it, like F32 or BF16",
+                      name, value);
+}
+
+enum roped_status region_refs_read_shape(const char *name, const char *value,
+                                         struct roped_tensor *tensor,
+                                         struct roped_error *err)
+{
+    char text[24];
+    const char *at = value;
+    bool has_more = *value != '\0';
+    tensor->rank = 0;
+    while (has_more) {
+        size_t length = strcspn(at, ",");
+        uint64_t dim = 0;
+        snprintf(text, sizeof text, "%.*s", (int)length, at);
+        if (length >= sizeof text || tensor->rank == ROPED_MAX_RANK ||
+            !region_refs_read_size(text, &dim))
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter '%.64s': '%.64s', expected at most %d "
+                              "dims separated by commas",
+                              name, value, ROPED_MAX_RANK);
+        tensor->dims[tensor->rank++] = (int64_t)dim;
+        has_more = at[length] == ',';
+        at += length + has_more;
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status read_shape(const char *name, const char *value,
+                                    struct region_ref *ref,
+                                    struct roped_error *err)
+{
+    if (ref->has_shape)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s' is given twice", name);
+    enum roped_status status =
+        region_refs_read_shape(name, value, &ref->tensor, err);
+    ref->has_shape = status == ROPED_OK;
+    return status;
+}
+
+/* ------------------------------------------------------------------ names */
+
+typedef enum roped_status read_fn(const char *name, const char *value,
+                                  struct region_ref *ref,
+                                  struct roped_error *err);
+
+static enum roped_status unknown_tensor(const struct roped_op *op,
+                                        const char *name, const char *tensor,
+                                        bool is_output, struct roped_error *err)
+{
+    char names[256] = "";
+    size_t at = 0;
+    int n = is_output ? roped_op_outputs(op) : roped_op_inputs(op);
+    for (int i = 0; i < n && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
+                               i ? ", " : "",
+                               is_output ? op->out[i].name : op->in[i].name);
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter '%.64s': unknown tensor '%.64s', %s %s %s",
+                      name, tensor, op->name, is_output ? "returns" : "takes",
+                      names);
+}
+
+enum roped_status region_refs_read(struct region_refs *refs,
+                                   const struct roped_op *op, const char *name,
+                                   const char *value, bool *is_region,
+                                   struct roped_error *err)
+{
+    static const struct {
+        const char *prefix;
+        bool is_output;
+        read_fn *read;
+    } kinds[] = {{"from.", false, read_place},
+                 {"into.", true, read_place},
+                 {"shape.", false, read_shape},
+                 {"dtype.", false, read_dtype}};
+    *is_region = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t length = strlen(kinds[i].prefix);
+        if (strncmp(name, kinds[i].prefix, length) != 0)
+            continue;
+        bool is_output = kinds[i].is_output;
+        const char *tensor = name + length;
+        int port = is_output ? roped_op_output(op, tensor)
+                             : roped_op_input(op, tensor);
+        *is_region = true;
+        if (port < 0)
+            return unknown_tensor(op, name, tensor, is_output, err);
+        return kinds[i].read(name, value, region_refs_of(refs, is_output, port),
+                             err);
+    }
+    return ROPED_OK;
+}

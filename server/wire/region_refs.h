@@ -1,0 +1,52 @@
+/*
+ * region_refs.h - which tensors a request says are in regions, in either of
+ * the two wires' words. /v1 says it in the query string:
+ *     from.<input>=<region>[:offset]    into.<output>=<region>[:offset]
+ *     shape.<input>=4,64                dtype.<input>=BF16
+ * where shape and dtype are what the region does not say itself.
+ */
+#ifndef ROPED_WIRE_REGION_REFS_H
+#define ROPED_WIRE_REGION_REFS_H
+
+#include <roped/op.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct region_ref {
+    bool is_output;
+    int port;
+    char region[ROPED_NAME_BYTES]; /* "": not said yet */
+    uint64_t offset;
+    uint64_t bytes;             /* v2's shared_memory_byte_size; v1: 0 */
+    bool has_shape;             /* v1: tensor's rank and dims */
+    struct roped_tensor tensor; /* v1: what was said; data NULL */
+};
+
+struct region_refs {
+    int n;
+    struct region_ref ref[ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS];
+};
+
+/* The reference of a port, new and empty where there was none. */
+struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
+                                  int port);
+
+/*
+ * Reads a parameter of a query string. *is_region is false, and nothing is
+ * done, where its name is none of those above.
+ */
+ROPED_MUST_CHECK enum roped_status
+region_refs_read(struct region_refs *refs, const struct roped_op *op,
+                 const char *name, const char *value, bool *is_region,
+                 struct roped_error *err);
+
+/* "4,64" as dims of tensor, name being the parameter's. "" is a scalar. */
+ROPED_MUST_CHECK enum roped_status
+region_refs_read_shape(const char *name, const char *value,
+                       struct roped_tensor *tensor, struct roped_error *err);
+
+/* Digits alone, up to 2^63 - 1. */
+bool region_refs_read_size(const char *text, uint64_t *out);
+
+#endif

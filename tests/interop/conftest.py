@@ -1,0 +1,29 @@
+"""Where the daemons are: run.sh says so."""
+
+import os
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+
+@pytest.fixture(scope="session")
+def address():
+    return os.environ["ROPED_INTEROP_ADDRESS"]
+
+
+@pytest.fixture(scope="session")
+def demo_address():
+    """A daemon with what the vendor's examples ask for: its name, its models."""
+    return os.environ["ROPED_INTEROP_DEMO_ADDRESS"]
+
+
+@pytest.fixture
+def client(address):
+    with triton.InferenceServerClient(address) as client:
+        yield client
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)

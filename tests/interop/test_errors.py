@@ -1,0 +1,126 @@
+"""Status and phrase of each refusal, as existing tests and clients match
+them. Every body is {"error": text}."""
+
+import json
+
+import numpy as np
+import pytest
+import requests
+
+
+def x_input(**changes):
+    return {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]} | changes
+
+
+def infer(address, body, model="rmsnorm", data=b"", **headers):
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    if data:
+        headers.setdefault("Inference-Header-Content-Length", str(len(text)))
+    return requests.post(f"http://{address}/v2/models/{model}/infer", data=text + data, headers=headers)
+
+
+def binary(size, **changes):
+    return {"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": size}} | changes
+
+
+PARSE = "failed to parse the request JSON buffer: "
+ONE_OF = "Input must set only one of the following fields: "
+
+CASES = [
+    (b"", 400, PARSE),
+    (b"{", 400, PARSE),
+    (b"not JSON", 400, PARSE),
+    (b"[" * 200 + b"]" * 200, 400, PARSE),
+    ({}, 400, "Unable to parse 'inputs'"),
+    ({"inputs": 1}, 400, "Unable to parse 'inputs'"),
+    ({"inputs": []}, 400, "but got 0 inputs for model 'rmsnorm'. Got input(s) [], but missing required input(s) ['x']. Please provide all required input(s)."),
+    ({"inputs": [x_input(datatype="INT32")]}, 400, "inference input 'x' data-type is 'INT32', but model 'rmsnorm' expects '"),
+    ({"inputs": [x_input(datatype="FLOAT")]}, 400, "invalid datatype for input x"),
+    ({"inputs": [x_input(shape=[1, -4])]}, 400, "dim 1 is -4"),
+    ({"inputs": [x_input(shape=[2**40, 2**40])]}, 400, "causes total element count to exceed maximum size of"),
+    ({"inputs": [x_input(shape=[2**31, 2**31])]}, 400, "byte size overflow for input"),
+    ({"inputs": [x_input(shape=[1, 5])]}, 400, "Shape does not match true shape of 'data' field"),
+    ({"inputs": [x_input(shape=[1, 3])]}, 400, "Shape does not match true shape of 'data' field"),
+    ({"inputs": [x_input(datatype="FP16")]}, 400, "receiving FP16 data via JSON is not supported"),
+    ({"inputs": [x_input(datatype="BF16")]}, 400, "receiving BF16 data via JSON is not supported"),
+    ({"inputs": [x_input(data=None)]}, 400, "'data' is null"),
+    ({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32"}]}, 400, ONE_OF),
+    ({"inputs": [x_input(parameters={"binary_data_size": 16})]}, 400, ONE_OF),
+    ({"inputs": [x_input(), x_input()]}, 400, "input 'x' already exists in request"),
+    ({"inputs": [x_input(), x_input(name="other")]}, 400, "unexpected inference input 'other' for model 'rmsnorm'"),
+    ({"inputs": [x_input()], "outputs": [{"name": "other"}]}, 400, "unexpected inference output 'other' for model 'rmsnorm'"),
+    ({"inputs": [x_input()], "outputs": [{"name": "y"}, {"name": "y"}]}, 400, "output 'y' already exists in request"),
+    ({"inputs": [x_input()], "parameters": {"triton_enable_empty_final_response": True}}, 400, "reserved"),
+    ({"inputs": [x_input()], "parameters": {"sequence_id": 1}}, 400, "sequence_id"),
+    ({"inputs": [x_input()], "parameters": {"timeout": -1}}, 400, "timeout"),
+    ({"inputs": [x_input()], "parameters": {"priority": "high"}}, 400, "priority"),
+    ({"inputs": [x_input()], "parameters": {"eps": "small"}}, 400, "eps"),
+    ({"inputs": [x_input()], "parameters": {"epsilon": 1e-6}}, 400, "epsilon"),
+]
+
+
+@pytest.mark.parametrize("body, code, phrase", CASES)
+def test_phrases(address, body, code, phrase):
+    response = infer(address, body)
+    assert response.status_code == code, response.text
+    assert response.headers["Content-Type"] == "application/json"
+    assert phrase in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "body, data, phrase",
+    [
+        ({"inputs": [binary(12)]}, bytes(12), "input byte size mismatch for input 'x' for model 'rmsnorm'. Expected 16, got 12"),
+        ({"inputs": [binary(16)]}, bytes(10), "unexpected size for input 'x', expecting 6 additional bytes for model 'rmsnorm'"),
+        ({"inputs": [binary(16)]}, bytes(20), "unexpected additional input data for model 'rmsnorm'"),
+    ],
+)
+def test_phrases_of_binary_data(address, body, data, phrase):
+    response = infer(address, body, data=data)
+    assert response.status_code == 400
+    assert phrase in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "length, phrase",
+    [
+        ("abc", "Unable to parse Inference-Header-Content-Length, got: abc"),
+        ("-1", "Inference-Header-Content-Length"),
+        ("100000", "inference header size should be in range (0, "),
+    ],
+)
+def test_json_length(address, length, phrase):
+    response = infer(address, {"inputs": [x_input()]}, **{"Inference-Header-Content-Length": length})
+    assert response.status_code == 400
+    assert phrase in response.json()["error"]
+
+
+def test_unknown_models(address):
+    body = {"inputs": [x_input()]}
+    response = infer(address, body, model="none")
+    assert (response.status_code, response.json()["error"]) == (404, "Request for unknown model: 'none' is not found")
+    response = infer(address, body, model="rope/versions/9")
+    assert (response.status_code, response.json()["error"]) == (404, "Request for unknown model: 'rope' version 9 is not found")
+
+
+def test_unknown_paths_and_methods(address):
+    response = requests.get(f"http://{address}/v2/nothing")
+    assert (response.status_code, response.json()) == (404, {"error": "Not Found"})
+    response = requests.get(f"http://{address}/v2/models/rope/infer")
+    assert (response.status_code, response.json()) == (405, {"error": "Method Not Allowed"})
+    assert response.headers["Allow"] == "POST"
+
+
+def test_bfloat16_answer_as_json(address):
+    body = {"inputs": [binary(8, datatype="BF16")], "outputs": [{"name": "y"}]}
+    response = infer(address, body, data=np.zeros(4, np.uint16).tobytes())
+    assert response.status_code == 400
+    assert "sending BF16 data via JSON is not supported" in response.json()["error"]
+
+
+def test_connection_survives_every_refusal(address):
+    with requests.Session() as session:
+        for body, code, _ in CASES:
+            text = body if isinstance(body, bytes) else json.dumps(body).encode()
+            assert session.post(f"http://{address}/v2/models/rmsnorm/infer", data=text).status_code == code
+            assert session.get(f"http://{address}/v2/health/live").status_code == 200

@@ -1,0 +1,199 @@
+"""tritonclient.http: what an inference may look like, and what comes back."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import requests
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from reference import assert_close, assert_rounded_to, rmsnorm, rope
+
+POSITIONS = np.array([0, 1, 7, 100, 3], np.int32)
+
+
+def tensor(name, array, binary=True):
+    value = triton.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
+    value.set_data_from_numpy(array, binary_data=binary)
+    return value
+
+
+def wanted(name, binary=True):
+    return triton.InferRequestedOutput(name, binary_data=binary)
+
+
+def heads(rng, dtype=np.float32, n_heads=4, width=64):
+    return rng.standard_normal((len(POSITIONS), n_heads, width)).astype(dtype)
+
+
+def rows(rng, n=2, width=8):
+    return rng.standard_normal((n, width), dtype=np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("style", ["neox", "gptj"])
+def test_rope(client, rng, dtype, style):
+    q, k = heads(rng, dtype), heads(rng, dtype, n_heads=2)
+    inputs = [tensor("q", q), tensor("k", k), tensor("positions", POSITIONS)]
+    result = client.infer("rope", inputs, parameters={"style": style, "theta": 500000.0})
+    assert result.as_numpy("q").dtype == dtype
+    assert_close(result.as_numpy("q"), rope(q, POSITIONS, style, 500000.0))
+    assert_close(result.as_numpy("k"), rope(k, POSITIONS, style, 500000.0))
+
+
+@pytest.mark.parametrize("binary_in", [True, False])
+@pytest.mark.parametrize("binary_out", [True, False])
+def test_tensors_as_json(client, rng, binary_in, binary_out):
+    q = heads(rng)
+    inputs = [tensor("q", q, binary_in), tensor("positions", POSITIONS, binary_in)]
+    result = client.infer("rope", inputs, outputs=[wanted("q", binary_out)])
+    assert ("data" in result.get_output("q")) == (not binary_out)
+    assert_close(result.as_numpy("q"), rope(q, POSITIONS))
+
+
+def test_one_input_as_json_one_as_binary(client, rng):
+    q = heads(rng)
+    result = client.infer("rope", [tensor("q", q), tensor("positions", POSITIONS, False)])
+    assert_close(result.as_numpy("q"), rope(q, POSITIONS))
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2"])
+def test_fp8_is_uint8_with_a_hint(client, rng, format):
+    q, k = heads(rng, ml_dtypes.bfloat16), heads(rng, ml_dtypes.bfloat16, n_heads=1)
+    result = client.infer(
+        "rope_quantize",
+        [tensor("q_rope", q), tensor("k_rope", k), tensor("positions", POSITIONS)],
+        parameters={"output_dtype": format, "scale_q": 2.0},
+    )
+    response, output = result.get_response(), result.get_output("q_rope")
+    assert output["datatype"] == "UINT8"
+    assert output["parameters"]["content_datatype"] == f"F8_{format.upper()}"
+    assert response["parameters"]["content_datatype.q_rope"] == f"F8_{format.upper()}"
+    codes = result.as_numpy("q_rope")
+    dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[format]
+    assert_rounded_to(codes.view(dtype), 2.0 * rope(q, POSITIONS))
+
+
+def test_fp8_codes_as_json(client, rng):
+    inputs = [tensor("q_rope", heads(rng)), tensor("k_rope", heads(rng, n_heads=1))]
+    binary = client.infer("rope_quantize", inputs)
+    text = client.infer("rope_quantize", inputs, outputs=[wanted("q_rope", False)])
+    # the C++ client gives up on "parameters" without "binary_data_size"
+    assert "parameters" not in text.get_output("q_rope")
+    assert (text.as_numpy("q_rope") == binary.as_numpy("q_rope")).all()
+
+
+def test_request_id_comes_back(client, rng):
+    inputs = [tensor("x", rows(rng))]
+    for request_id in ["call-7", "ü \"'\\"]:
+        result = client.infer("rmsnorm", inputs, request_id=request_id)
+        assert result.get_response()["id"] == request_id
+    assert "id" not in client.infer("rmsnorm", inputs).get_response()
+
+
+def test_response_names_model_and_version(client, rng):
+    for version in ["", "1"]:
+        result = client.infer("rmsnorm", [tensor("x", rows(rng))], model_version=version)
+        response = result.get_response()
+        assert (response["model_name"], response["model_version"]) == ("rmsnorm", "1")
+
+
+def test_outputs_in_the_order_asked_for(client, rng):
+    q, k = heads(rng), heads(rng, n_heads=2)
+    inputs = [tensor("q", q), tensor("k", k), tensor("positions", POSITIONS)]
+    result = client.infer("rope", inputs, outputs=[wanted("k"), wanted("q", False)])
+    assert [output["name"] for output in result.get_response()["outputs"]] == ["k", "q"]
+    assert_close(result.as_numpy("k"), rope(k, POSITIONS))
+    assert_close(result.as_numpy("q"), rope(q, POSITIONS))
+
+
+def test_subset_of_outputs(client, rng):
+    q, k = heads(rng), heads(rng, n_heads=2)
+    inputs = [tensor("q", q), tensor("k", k), tensor("positions", POSITIONS)]
+    result = client.infer("rope", inputs, outputs=[wanted("k")])
+    assert result.as_numpy("q") is None
+    assert_close(result.as_numpy("k"), rope(k, POSITIONS))
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_nan_and_infinity(client, binary):
+    x = np.array([[np.nan, 1, 2, 3], [np.inf, -np.inf, 0, 1], [1, 2, 3, 4]], np.float32)
+    result = client.infer("rmsnorm", [tensor("x", x, binary)], outputs=[wanted("y", binary)])
+    y = result.as_numpy("y")
+    with np.errstate(all="ignore"):
+        expected = rmsnorm(x)
+    assert np.isnan(y[:2]).tolist() == np.isnan(expected[:2]).tolist()
+    assert_close(y[2:], expected[2:])
+
+
+def test_infinity_as_json_keeps_its_sign(client):
+    x = np.array([[1, -1, 1, 1]], np.float32)
+    weight = np.array([np.inf, np.inf, -np.inf, 1], np.float32)
+    inputs = [tensor("x", x, False), tensor("weight", weight, False)]
+    result = client.infer("rmsnorm", inputs, outputs=[wanted("y", False)])
+    assert result.as_numpy("y")[0, :3].tolist() == [np.inf, -np.inf, -np.inf]
+
+
+def test_zero_tokens(client):
+    result = client.infer("rope", [tensor("q", np.zeros((0, 4, 64), np.float32))])
+    assert result.as_numpy("q").shape == (0, 4, 64)
+
+
+def test_priority_and_timeout_are_taken(client, rng):
+    x = rows(rng)
+    result = client.infer("rmsnorm", [tensor("x", x)], priority=1, timeout=5_000_000)
+    assert_close(result.as_numpy("y"), rmsnorm(x))
+
+
+def test_sequences_are_refused(client, rng):
+    with pytest.raises(InferenceServerException, match="'sequence_id' is not supported"):
+        client.infer("rmsnorm", [tensor("x", rows(rng))], sequence_id=3, sequence_start=True)
+
+
+def test_classification_is_refused(client, rng):
+    wants = triton.InferRequestedOutput("y", class_count=3)
+    with pytest.raises(InferenceServerException, match="classification is not supported"):
+        client.infer("rmsnorm", [tensor("x", rows(rng))], outputs=[wants])
+
+
+def test_query_and_headers_are_ignored(client, rng):
+    x = rows(rng)
+    result = client.infer(
+        "rmsnorm", [tensor("x", x)], query_params={"test_1": 1, "test_2": 2}, headers={"test": "1"}
+    )
+    assert_close(result.as_numpy("y"), rmsnorm(x))
+
+
+def test_many_calls_of_changing_size_over_one_connection(client, rng):
+    for n in [1, 1000, 3, 5000, 2]:
+        x = rows(rng, n, 64)
+        assert_close(client.infer("rmsnorm", [tensor("x", x)]).as_numpy("y"), rmsnorm(x))
+
+
+def test_async_infer(address, rng):
+    arrays = [rows(rng, n, 64) for n in range(1, 33)]
+    with triton.InferenceServerClient(address, concurrency=8) as client:
+        handles = [
+            client.async_infer("rmsnorm", [tensor("x", x)], request_id=str(i))
+            for i, x in enumerate(arrays)
+        ]
+        for i, (x, handle) in enumerate(zip(arrays, handles)):
+            result = handle.get_result(timeout=30)
+            assert result.get_response()["id"] == str(i)
+            assert_close(result.as_numpy("y"), rmsnorm(x))
+
+
+def test_body_made_and_read_by_the_client_library(address, rng):
+    """generate_request_body and parse_response_body, as proxies use them."""
+    x = rows(rng)
+    body, json_bytes = triton.InferenceServerClient.generate_request_body([tensor("x", x)])
+    response = requests.post(
+        f"http://{address}/v2/models/rmsnorm/infer",
+        data=body,
+        headers={"Inference-Header-Content-Length": str(json_bytes)},
+    )
+    json_bytes = int(response.headers["Inference-Header-Content-Length"])
+    result = triton.InferenceServerClient.parse_response_body(
+        response.content, header_length=json_bytes
+    )
+    assert_close(result.as_numpy("y"), rmsnorm(x))

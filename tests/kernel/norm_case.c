@@ -1,0 +1,109 @@
+/*
+ * norm_case.c - random calls of the norm operators.
+ */
+#include "kernel/norm_case.h"
+
+#include "kernel/reference.h"
+#include "kernel/rotary_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const enum roped_dtype norm_type_pairs[NORM_TYPE_PAIRS][2] = {
+    {ROPED_F32, ROPED_F32},      {ROPED_F16, ROPED_F16},
+    {ROPED_BF16, ROPED_BF16},    {ROPED_F32, ROPED_F16},
+    {ROPED_F32, ROPED_BF16},     {ROPED_F16, ROPED_F32},
+    {ROPED_BF16, ROPED_F32},     {ROPED_F32, ROPED_NO_DTYPE},
+    {ROPED_F16, ROPED_NO_DTYPE}, {ROPED_BF16, ROPED_NO_DTYPE},
+};
+
+static void set_params(struct roped_call *call, const char *params)
+{
+    char text[256], *next = text;
+    snprintf(text, sizeof text, "%s", params ? params : "");
+    while (*next) {
+        char *name = next, *value = strchr(name, '=');
+        next += strcspn(next, "&");
+        if (*next)
+            *next++ = '\0';
+        *value = '\0';
+        case_param(call, name, value + 1);
+    }
+}
+
+static void resolve(struct roped_call *call, const struct norm_case *c)
+{
+    struct roped_error err;
+    set_params(call, c->params);
+    if (!roped_call_resolve(call, &err))
+        return;
+    fprintf(stderr, "%s %s was refused: %s\n", c->op, c->params, err.text);
+    exit(EXIT_FAILURE);
+}
+
+static bool is_weight(const struct roped_op *op, int input)
+{
+    return strcmp(op->in[input].name, "weight") == 0;
+}
+
+void norm_case_build(struct roped_call *call, struct random_source *source,
+                     const struct norm_case *c)
+{
+    const struct roped_op *op = roped_op_find(c->op);
+    int64_t dims[2] = {c->rows, c->hidden};
+    roped_call_init(call, op);
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        if (is_weight(op, i) && !c->weight)
+            continue;
+        struct roped_tensor tensor =
+            is_weight(op, i) ? case_tensor(source, c->weight, 1, dims + 1, 1)
+                             : case_tensor(source, c->x, 2, dims, c->scale);
+        case_bind(call, op->in[i].name, &tensor);
+    }
+    resolve(call, c);
+}
+
+void norm_case_rows(struct roped_call *call, const struct roped_call *all,
+                    const struct norm_case *c, int64_t first, int64_t n)
+{
+    const struct roped_op *op = all->op;
+    roped_call_init(call, op);
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        struct roped_tensor tensor = all->in[i];
+        if (!roped_tensor_given(&tensor))
+            continue;
+        if (!is_weight(op, i)) {
+            size_t row = (size_t)c->hidden * roped_dtype_bytes(tensor.dtype);
+            tensor.data = (unsigned char *)tensor.data + (size_t)first * row;
+            tensor.dims[0] = n;
+        }
+        case_bind(call, op->in[i].name, &tensor);
+    }
+    resolve(call, c);
+}
+
+bool norm_case_passes(struct runner *runner, struct random_source *source,
+                      const struct norm_case *c, char *text, size_t bytes)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct reference_judge judge = {0};
+    norm_case_build(&call, source, c);
+    enum roped_status status = runner_run(runner, &call, &c->options, &err);
+    if (!status)
+        reference_judge(&call, &judge);
+    runner_free_outputs(&call);
+    case_free(&call);
+    if (!status && !judge.n_wrong)
+        return true;
+    snprintf(text, bytes,
+             "%s x %s weight %s [%lld, %lld] scale %g %s misaligned %d in "
+             "place %d: %s%lld of %lld wrong: %s",
+             c->op, roped_dtype_name(c->x), roped_dtype_name(c->weight),
+             (long long)c->rows, (long long)c->hidden, c->scale,
+             c->params ? c->params : "", c->options.misalign_elements,
+             c->options.in_place, err.text, (long long)judge.n_wrong,
+             (long long)judge.n_checked, judge.first);
+    return false;
+}

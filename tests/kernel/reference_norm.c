@@ -1,0 +1,224 @@
+/*
+ * reference_norm.c - the norm operators in float64.
+ */
+#include "kernel/reference_internal.h"
+
+#include "ops/add_rmsnorm.h"
+#include "ops/rmsnorm_quantize.h"
+
+#include <float.h>
+#include <math.h>
+
+/* What a norm operator's tensors and parameters say. */
+struct norm_view {
+    const struct roped_tensor *x, *weight;
+    const struct roped_tensor *residual; /* or NULL */
+    const struct rmsnorm_params *params;
+    int64_t hidden, n_rows;
+};
+
+static struct norm_view view_of(const struct roped_tensor *x,
+                                const struct roped_tensor *weight,
+                                const struct rmsnorm_params *params)
+{
+    int64_t hidden = x->dims[x->rank - 1];
+    return (struct norm_view){.x = x,
+                              .weight = weight,
+                              .params = params,
+                              .hidden = hidden,
+                              .n_rows = roped_tensor_elements(x) / hidden};
+}
+
+/* What is normalised: x, or x + residual in float32. */
+static double value_at(const struct norm_view *view, int64_t i)
+{
+    double x = reference_value(view->x, i);
+    if (!view->residual)
+        return x;
+    return (double)(float)(x + reference_value(view->residual, i));
+}
+
+static double gain_at(const struct norm_view *view, int64_t column)
+{
+    double weight = roped_tensor_given(view->weight)
+                        ? reference_value(view->weight, column)
+                        : 1;
+    return view->params->weight_bias + weight;
+}
+
+/* 1 / sqrt(mean square + eps) of a row. */
+static double row_scale(const struct norm_view *view, int64_t row)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double z = value_at(view, row * view->hidden + j);
+        sum += z * z;
+    }
+    return 1 / sqrt(sum / (double)view->hidden + view->params->eps);
+}
+
+/* rounding=hf: z * s is rounded to the type of x before the weight product. */
+static bool rounds_product(const struct norm_view *view)
+{
+    return view->params->rounding == RMSNORM_ROUND_HF &&
+           view->x->dtype != ROPED_F32;
+}
+
+static void judge_row(struct reference_judge *judge,
+                      const struct norm_view *view,
+                      const struct roped_tensor *y, int64_t row)
+{
+    double s = row_scale(view, row), largest = 0;
+    int64_t first = row * view->hidden;
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double v = value_at(view, first + j) * s * gain_at(view, j);
+        if (isfinite(v))
+            largest = fmax(largest, fabs(v));
+    }
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double gain = gain_at(view, j);
+        double v = value_at(view, first + j) * s;
+        /* a tie of hf's first rounding may fall either way, which moves the
+         * product by one unit of the type more */
+        double slack = 0;
+        if (rounds_product(view)) {
+            slack = reference_unit(v, view->x->dtype) * fabs(gain);
+            v = reference_round(v, view->x->dtype);
+        }
+        judge_float(judge, y, first + j, v * gain, largest + slack * 1e6, "y");
+    }
+}
+
+void reference_rmsnorm(const struct roped_call *call,
+                       struct reference_judge *judge)
+{
+    struct norm_view view =
+        view_of(&call->in[RMSNORM_X], &call->in[RMSNORM_WEIGHT],
+                (const void *)call->params);
+    for (int64_t row = 0; row < view.n_rows; row++)
+        judge_row(judge, &view, &call->out[RMSNORM_Y], row);
+}
+
+/* One float32 sum, one rounding: no room for another result. */
+static void judge_sum(struct reference_judge *judge,
+                      const struct norm_view *view,
+                      const struct roped_tensor *out, int64_t i)
+{
+    double z = value_at(view, i);
+    double rounded = reference_round(z, out->dtype);
+    double largest = out->dtype == ROPED_F16    ? 65504
+                     : out->dtype == ROPED_BF16 ? 0x1.FEp127
+                                                : INFINITY;
+    if (fabs(rounded) > largest)
+        rounded = copysign(INFINITY, z);
+    judge_value(judge, reference_value(out, i), rounded, 0, "residual", i);
+}
+
+void reference_add_rmsnorm(const struct roped_call *call,
+                           struct reference_judge *judge)
+{
+    struct norm_view view =
+        view_of(&call->in[ADD_RMSNORM_X], &call->in[ADD_RMSNORM_WEIGHT],
+                (const void *)call->params);
+    view.residual = &call->in[ADD_RMSNORM_RESIDUAL];
+    for (int64_t row = 0; row < view.n_rows; row++)
+        judge_row(judge, &view, &call->out[ADD_RMSNORM_Y], row);
+    for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
+        judge_sum(judge, &view, &call->out[ADD_RMSNORM_RESIDUAL_OUT], i);
+}
+
+/* ---------------------------------------------------------------- quantize */
+
+/* The two values that y of a column may have: they differ where the first
+ * rounding of hf is a tie for float32. */
+struct candidates {
+    double low, high;
+};
+
+static struct candidates candidates_at(const struct norm_view *view,
+                                       int64_t row, int64_t column, double s)
+{
+    double gain = gain_at(view, column);
+    double z = value_at(view, row * view->hidden + column) * s;
+    if (!rounds_product(view))
+        return (struct candidates){z * gain, z * gain};
+    return (struct candidates){
+        reference_round(z * (1 - 1e-6), view->x->dtype) * gain,
+        reference_round(z * (1 + 1e-6), view->x->dtype) * gain};
+}
+
+/* The code of either candidate will do. */
+static void judge_code(struct reference_judge *judge,
+                       const struct roped_tensor *y, int64_t i,
+                       struct candidates exact, double scale)
+{
+    double found = reference_value(y, i);
+    bool is_high = found == reference_round(exact.high / scale, y->dtype);
+    judge_fp8(judge, y, i, (is_high ? exact.high : exact.low) / scale, 0, "y");
+}
+
+static double dynamic_scale(const struct rmsnorm_quantize_params *params,
+                            double largest)
+{
+    double m = params->output_dtype == ROPED_F8_E5M2 ? 57344 : 448;
+    double bound = isnan(params->scale_ub) ? FLT_MAX : params->scale_ub;
+    return fmax(fmin(largest, bound) / m, 1 / (512 * m));
+}
+
+/* What judging needs of a call, and the row in hand. */
+struct quantize_view {
+    struct norm_view norm;
+    const struct rmsnorm_quantize_params *params;
+    const struct roped_tensor *y, *scales;
+    int64_t size; /* of a group */
+    int64_t row;
+    double s; /* 1 / sqrt(mean square + eps) of the row */
+};
+
+/* Judges a group's scale and returns the one found, which its codes are held
+ * to. */
+static double judge_scale(struct reference_judge *judge,
+                          const struct quantize_view *view, int64_t group)
+{
+    int64_t i = view->row * (view->norm.hidden / view->size) + group;
+    double found = reference_value(view->scales, i), low = 0, high = 0;
+    for (int64_t j = group * view->size; j < (group + 1) * view->size; j++) {
+        struct candidates y = candidates_at(&view->norm, view->row, j, view->s);
+        low = fmax(low, fmin(fabs(y.low), fabs(y.high))); /* fmax: no NaN */
+        high = fmax(high, fmax(fabs(y.low), fabs(y.high)));
+    }
+    low = dynamic_scale(view->params, low);
+    high = dynamic_scale(view->params, high);
+    judge_value(judge, found, (low + high) / 2, (high - low) / 2 + 1e-6 * high,
+                "scales", i);
+    return found;
+}
+
+static void judge_group(struct reference_judge *judge,
+                        const struct quantize_view *view, int64_t group)
+{
+    double scale = (double)(float)view->params->dequant_scale;
+    if (view->params->dynamic)
+        scale = judge_scale(judge, view, group);
+    for (int64_t j = group * view->size; j < (group + 1) * view->size; j++)
+        judge_code(judge, view->y, view->row * view->norm.hidden + j,
+                   candidates_at(&view->norm, view->row, j, view->s), scale);
+}
+
+void reference_rmsnorm_quantize(const struct roped_call *call,
+                                struct reference_judge *judge)
+{
+    const struct rmsnorm_quantize_params *params = (const void *)call->params;
+    struct quantize_view view = {
+        .norm = view_of(&call->in[RMSNORM_QUANTIZE_X],
+                        &call->in[RMSNORM_QUANTIZE_WEIGHT], &params->norm),
+        .params = params,
+        .y = &call->out[RMSNORM_QUANTIZE_Y],
+        .scales = &call->out[RMSNORM_QUANTIZE_SCALES]};
+    view.size = params->group_size ? params->group_size : view.norm.hidden;
+    for (view.row = 0; view.row < view.norm.n_rows; view.row++) {
+        view.s = row_scale(&view.norm, view.row);
+        for (int64_t i = 0; i < view.norm.hidden / view.size; i++)
+            judge_group(judge, &view, i);
+    }
+}

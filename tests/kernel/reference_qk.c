@@ -1,0 +1,100 @@
+/*
+ * reference_qk.c - qk_rmsnorm_rope in float64: a head is normalised over its
+ * whole width, weighted, and then rotated.
+ */
+#include "kernel/reference_rotary.h"
+
+#include "ops/qk_rmsnorm_rope.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct norm_rows {
+    struct head_rows heads;
+    const struct roped_tensor *weight;
+    const struct qk_rmsnorm_rope_params *params;
+};
+
+/* The head at element at, normalised and weighted; returns the largest finite
+ * magnitude. slack: what rounding hf may move an element by. */
+static double normalize_head(const struct norm_rows *rows, int64_t at,
+                             double *y, double *slack)
+{
+    int64_t d = rows->heads.width;
+    enum roped_dtype dtype = rows->heads.in->dtype;
+    bool is_hf = rows->params->rounding == RMSNORM_ROUND_HF;
+    double sum = 0, largest = 0;
+    for (int64_t i = 0; i < d; i++) {
+        double x = reference_value(rows->heads.in, at + i);
+        sum += x * x;
+    }
+    double s = 1 / sqrt(sum / (double)d + rows->params->eps);
+    for (int64_t i = 0; i < d; i++) {
+        double weight = roped_tensor_given(rows->weight)
+                            ? reference_value(rows->weight, i)
+                            : 1;
+        double gain = rows->params->weight_bias + weight;
+        double x = reference_value(rows->heads.in, at + i) * s;
+        slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
+        y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;
+        if (isfinite(y[i]))
+            largest = fmax(largest, fabs(y[i]));
+    }
+    return largest;
+}
+
+static void judge_head(struct reference_judge *judge,
+                       const struct angle_view *view,
+                       const struct norm_rows *rows, int64_t token, int64_t at,
+                       double *y, double *slack)
+{
+    const struct head_rows *heads = &rows->heads;
+    double largest = normalize_head(rows, at, y, slack);
+    int64_t end = heads->first + 2 * view->n_pairs;
+    for (int64_t i = 0; i < heads->width; i++)
+        if (i < heads->first || i >= end)
+            judge_float(judge, heads->out, at + i, y[i],
+                        largest + slack[i] * 1e6, heads->name);
+    for (int64_t pair = 0; pair < view->n_pairs; pair++) {
+        int64_t a, b;
+        double c, s;
+        pair_places(heads->style, heads->first, view->n_pairs, pair, &a, &b);
+        angle_of(view, token, pair, &c, &s);
+        double scale =
+            (largest + 1e6 * (slack[a] + slack[b])) * fmax(fabs(c), fabs(s));
+        judge_float(judge, heads->out, at + a, y[a] * c - y[b] * s, scale,
+                    heads->name);
+        judge_float(judge, heads->out, at + b, y[b] * c + y[a] * s, scale,
+                    heads->name);
+    }
+}
+
+void reference_qk_rmsnorm_rope(const struct roped_call *call,
+                               struct reference_judge *judge)
+{
+    const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
+    struct angle_view view = {0};
+    int64_t d;
+    view_heads(&view, call, QK_RMSNORM_ROPE_POSITIONS, &d);
+    double *y = malloc((size_t)d * 2 * sizeof *y);
+    if (!y)
+        abort();
+    for (int i = 0; i < 2; i++) {
+        const struct roped_tensor *in = &call->in[QK_RMSNORM_ROPE_Q + i];
+        if (!roped_tensor_given(in) || view.n_tokens == 0)
+            continue;
+        struct norm_rows rows = {
+            .heads = {.in = in,
+                      .out = &call->out[QK_RMSNORM_ROPE_Q_OUT + i],
+                      .width = d,
+                      .first = params->rope.rotary_offset,
+                      .style = params->rope.style,
+                      .name = i ? "k" : "q"},
+            .weight = &call->in[QK_RMSNORM_ROPE_Q_WEIGHT + i],
+            .params = params};
+        int64_t heads = roped_tensor_elements(in) / view.n_tokens / d;
+        for (int64_t row = 0; row < view.n_tokens * heads; row++)
+            judge_head(judge, &view, &rows, row / heads, row * d, y, y + d);
+    }
+    free(y);
+}

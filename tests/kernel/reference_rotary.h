@@ -1,0 +1,75 @@
+/*
+ * reference_rotary.h - what the references of rotary operators share: angles
+ * of a call in float64, rows of heads, and caches that rows are put into.
+ */
+#ifndef ROPED_TESTS_REFERENCE_ROTARY_H
+#define ROPED_TESTS_REFERENCE_ROTARY_H
+
+#include "kernel/reference_internal.h"
+
+/* What a rotary operator's tensors and parameters say about angles. */
+struct angle_view {
+    const struct roped_call *call;
+    const struct roped_angle_params *params;
+    const struct roped_tensor *positions, *indptr, *offsets;
+    const struct roped_tensor *cache, *cos, *sin;
+    struct roped_angles angles;
+    int64_t n_pairs;
+    int64_t n_tokens, tokens_per_sequence, offset;
+    double sign;
+};
+
+/* first is the operator's 'positions' port; the rest follow rope's order. */
+void view_angles(struct angle_view *view, const struct roped_call *call,
+                 int first);
+
+/* The same for an operator with rope's q, parameters and forms; *width is the
+ * head's. */
+void view_heads(struct angle_view *view, const struct roped_call *call,
+                int first, int64_t *width);
+
+void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
+              double *c, double *s);
+
+/* Elements of a head that are pair. */
+void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
+                 int64_t *a, int64_t *b);
+
+/* Rows of heads of in, rotated to out. */
+struct head_rows {
+    const struct roped_tensor *in, *out;
+    int64_t heads, width; /* of one row */
+    int64_t first, style; /* first rotated element */
+    double scale;         /* multiplied after the rotation */
+    bool is_fp8;
+    const char *name;
+    /* Where (token, head) is in out, its first element; NULL: where it is in
+     * in. -1: nowhere, not judged. */
+    int64_t (*place)(const void *context, int64_t token, int64_t head);
+    const void *context;
+};
+
+void judge_rotated_rows(struct reference_judge *judge,
+                        const struct angle_view *view,
+                        const struct head_rows *rows);
+
+/* Rows that do not rotate: copied bit for bit, or scaled to FP8. */
+void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
+                       const struct head_rows *rows);
+
+/*
+ * What an operator that appends to caches leaves where it does not write:
+ * every element of out that has not been marked must be that of in.
+ */
+struct touched {
+    const struct roped_tensor *in, *out;
+    unsigned char *is_written; /* by element */
+};
+void touched_init(struct touched *touched, const struct roped_tensor *in,
+                  const struct roped_tensor *out);
+void touched_mark(struct touched *touched, int64_t first, int64_t n);
+/* Judges the rest and frees. */
+void touched_finish(struct touched *touched, struct reference_judge *judge,
+                    const char *name);
+
+#endif

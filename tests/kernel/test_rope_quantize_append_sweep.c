@@ -1,0 +1,459 @@
+/*
+ * test_rope_quantize_append_sweep.c - rope_quantize_append on one backend
+ * (argument: cpu or cuda) against float64: NHD, HND and MLA caches, pages in
+ * any order, requests of unlike lengths, tokens without a request, both FP8
+ * types, misaligned memory; what no token addresses keeps its bits. Index
+ * tensors that must be refused are, before anything is written.
+ */
+#include "check.h"
+#include "kernel/reference.h"
+#include "kernel/rotary_case.h"
+#include "kernel/runner.h"
+
+#include "ops/rope_quantize_append.h"
+
+#include <math.h>
+
+static struct runner runner;
+static struct random_source source = {37};
+
+static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+
+struct append_case {
+    struct rotary_case rotary;
+    int64_t hq, hk, r, p; /* hk 0: MLA form */
+    int64_t page_size, n_requests;
+    double scale; /* of the values */
+    const char *scale_q, *scale_k;
+    int none_in; /* one token in this many has no request; 0: all have */
+    bool is_gptj, is_e5m2, is_hnd, has_non_finite;
+    bool has_codes; /* the caches are U8 */
+    struct runner_options options;
+};
+
+/* ------------------------------------------------------------------ tensors */
+
+static struct roped_tensor parts(const struct append_case *c, int64_t heads,
+                                 int64_t width)
+{
+    int64_t dims[3] = {c->rotary.n_tokens, heads, width};
+    if (heads == 0)
+        dims[1] = width;
+    return case_tensor(&source, c->rotary.dtype, heads ? 3 : 2, dims, c->scale);
+}
+
+static void bind_parts(struct roped_call *call, const struct append_case *c,
+                       const char *name, int64_t heads, int64_t width)
+{
+    struct roped_tensor tensor = parts(c, heads, width);
+    int64_t n = roped_tensor_elements(&tensor);
+    if (c->has_non_finite && c->rotary.dtype == ROPED_F32 && n > 3) {
+        ((float *)tensor.data)[0] = NAN;
+        ((float *)tensor.data)[1] = -INFINITY;
+        ((float *)tensor.data)[n - 1] = INFINITY;
+    } else if (c->has_non_finite && n > 3) {
+        ((uint16_t *)tensor.data)[n - 1] = 0xFFFF; /* NaN in both types */
+    }
+    case_bind(call, name, &tensor);
+}
+
+static enum roped_dtype cache_type(const struct append_case *c)
+{
+    if (c->has_codes)
+        return ROPED_U8;
+    return c->is_e5m2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
+}
+
+/* A cache of any codes. */
+static void bind_cache(struct roped_call *call, const struct append_case *c,
+                       const char *name, int64_t pages, int64_t width)
+{
+    int64_t nhd[] = {pages, c->page_size, c->hk, width};
+    int64_t hnd[] = {pages, c->hk, c->page_size, width};
+    int64_t mla[] = {pages, c->page_size, width};
+    struct roped_tensor cache =
+        case_tensor(&source, cache_type(c), c->hk ? 4 : 3,
+                    c->hk == 0  ? mla
+                    : c->is_hnd ? hnd
+                                : nhd,
+                    0);
+    for (int64_t i = 0; i < roped_tensor_bytes(&cache); i++)
+        ((unsigned char *)cache.data)[i] = (unsigned char)random_bits(&source);
+    case_bind(call, name, &cache);
+}
+
+static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
+{
+    struct roped_tensor tensor = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    case_bind(call, name, &tensor);
+    return tensor.data;
+}
+
+/*
+ * Tokens go to random entries of random requests, each entry once; requests
+ * own random pages. Returns the pages of the caches.
+ */
+static int64_t bind_pages(struct roped_call *call, const struct append_case *c)
+{
+    int64_t n = c->rotary.n_tokens, b = c->n_requests;
+    int64_t pages_of_one = (n + b * c->page_size - 1) / (b * c->page_size) + 1;
+    int64_t n_indices = pages_of_one * b, pages = n_indices + 2;
+    int32_t *indices = bind_ints(call, "page_indices", n_indices + 1);
+    int32_t *indptr = bind_ints(call, "page_indptr", b + 1);
+    int32_t *requests = bind_ints(call, "batch_indices", n);
+    int32_t *positions = bind_ints(call, "kv_positions", n);
+    int32_t *shuffled = runner_alloc((size_t)pages * sizeof *shuffled);
+    for (int64_t i = 0; i < pages; i++) {
+        int64_t j = random_int(&source, 0, i);
+        shuffled[i] = shuffled[j];
+        shuffled[j] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < n_indices; i++)
+        indices[i] = shuffled[i];
+    indices[n_indices] = -7; /* beyond page_indptr: nobody reads it */
+    for (int64_t j = 0; j <= b; j++)
+        indptr[j] = (int32_t)(j * pages_of_one);
+    int64_t first = random_int(&source, 0, pages_of_one * c->page_size - 1);
+    for (int64_t i = 0; i < n; i++) {
+        bool has_none = c->none_in && random_once_in(&source, c->none_in);
+        requests[i] = has_none ? -1 : (int32_t)(i % b);
+        positions[i] =
+            has_none
+                ? -5
+                : (int32_t)((first + i / b) % (pages_of_one * c->page_size));
+    }
+    free(shuffled);
+    return pages;
+}
+
+static void build_call(struct roped_call *call, const struct append_case *c)
+{
+    struct append_case finite = *c;
+    finite.has_non_finite = false; /* NaN times a pair is NaN twice */
+    roped_call_init(call, roped_op_find("rope_quantize_append"));
+    bind_parts(call, &finite, "q_rope", c->hq, c->r);
+    bind_parts(call, &finite, "k_rope", c->hk, c->r);
+    if (c->p) {
+        bind_parts(call, c, "q_nope", c->hq, c->p);
+        bind_parts(call, c, "k_nope", c->hk, c->p);
+    }
+    int64_t pages = bind_pages(call, c);
+    if (c->hk) {
+        bind_parts(call, c, "v", c->hk, c->r + c->p);
+        bind_cache(call, c, "k_cache", pages, c->r + c->p);
+        bind_cache(call, c, "v_cache", pages, c->r + c->p);
+        case_param(call, "kv_layout", c->is_hnd ? "hnd" : "nhd");
+    } else {
+        bind_cache(call, c, "kpe_cache", pages, c->r);
+        if (c->p)
+            bind_cache(call, c, "ckv_cache", pages, c->p);
+    }
+    case_param(call, "output_dtype", c->is_e5m2 ? "e5m2" : "e4m3");
+    case_param(call, "scale_q", c->scale_q);
+    case_param(call, "scale_k", c->scale_k);
+    if (c->is_gptj)
+        case_param(call, "style", "gptj");
+    case_bind_angles(call, &source, &c->rotary);
+}
+
+static void run_case(const struct append_case *c)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct reference_judge judge = {0};
+    build_call(&call, c);
+    enum roped_status status = roped_call_resolve(&call, &err);
+    if (!status)
+        status = runner_run(&runner, &call, &c->options, &err);
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
+        if (call.out[i].dtype == ROPED_U8) /* what the codes are */
+            call.out[i].dtype = call.out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
+    if (!status)
+        reference_judge(&call, &judge);
+    if (status || judge.n_wrong)
+        CHECK_FAIL(
+            "%s n %lld hq %lld hk %lld r %lld p %lld page %lld requests "
+            "%lld none in %d gptj %d e5m2 %d hnd %d scale %g positions "
+            "%d angles %d misaligned %d apart %d: %s; %lld of %lld "
+            "wrong: %s",
+            roped_dtype_name(c->rotary.dtype), (long long)c->rotary.n_tokens,
+            (long long)c->hq, (long long)c->hk, (long long)c->r,
+            (long long)c->p, (long long)c->page_size, (long long)c->n_requests,
+            c->none_in, c->is_gptj, c->is_e5m2, c->is_hnd, c->scale,
+            c->rotary.positions, c->rotary.angles, c->options.misalign_elements,
+            c->options.updates_apart, err.text, (long long)judge.n_wrong,
+            (long long)judge.n_checked, judge.first);
+    runner_free_outputs(&call);
+    case_free(&call);
+}
+
+/* -------------------------------------------------------------------- tests */
+
+/* The peers' shapes, with both styles and scales that are not 1. */
+TEST(shapes_of_models_are_correctly_rounded)
+{
+    static const int64_t shapes[][4] = {
+        /* hq, hk, r, p */
+        {128, 0, 64, 512},  {64, 0, 128, 256}, {32, 0, 32, 96}, {32, 8, 64, 64},
+        {64, 16, 128, 128}, {24, 6, 32, 96},   {32, 8, 128, 0}, {64, 8, 64, 0},
+        {16, 16, 128, 128}, {8, 8, 32, 96}};
+    static const int64_t tokens[] = {1, 19, 67};
+    for (int i = 0; i < 10; i++)
+        for (int t = 0; t < 3; t++)
+            for (int gptj = 0; gptj < 2; gptj++)
+                for (int hnd = 0; hnd < 2; hnd++) {
+                    struct append_case c = {
+                        .hq = shapes[i][0],
+                        .hk = shapes[i][1],
+                        .r = shapes[i][2],
+                        .p = shapes[i][3],
+                        .page_size = t == 0 ? 32 : 16,
+                        .n_requests = 1 + t,
+                        .scale = 1,
+                        .scale_q = "0.75",
+                        .scale_k = "3",
+                        .none_in = 7,
+                        .is_gptj = gptj,
+                        .is_hnd = hnd,
+                        .is_e5m2 = (i + t + hnd) % 2,
+                        .rotary = {.positions = CASE_I32,
+                                   .angles = (enum case_angles)((i + t + gptj) %
+                                                                CASE_CACHE_F16),
+                                   .dtype = types[t],
+                                   .n_tokens = tokens[(i + t) % 3],
+                                   .n_pairs = shapes[i][2] / 2,
+                                   .largest_position = 4000}};
+                    c.options.use_table = c.rotary.angles == CASE_TABLE;
+                    run_case(&c);
+                }
+}
+
+/* Widths that no vector divides, p that is no multiple of r, pages of one. */
+TEST(random_cases_are_correctly_rounded)
+{
+    static const int64_t widths[] = {2,  6,  16, 30,  40, 48,
+                                     64, 80, 96, 112, 128};
+    static const int64_t nope[] = {0, 1, 7, 16, 33, 64, 96, 128, 200, 512};
+    static const int64_t tokens[] = {0, 1, 2, 5, 19, 64};
+    static const double scales[] = {0.001, 1, 100, 40000};
+    for (int i = 0; i < check_cases(800); i++) {
+        struct append_case c = {
+            .hq = random_int(&source, 1, 9),
+            .hk = random_int(&source, 0, 4),
+            .r = random_pick(&source, widths, 11),
+            .p = random_pick(&source, nope, 10),
+            .page_size = random_int(&source, 1, 17),
+            .n_requests = random_int(&source, 1, 5),
+            .scale = scales[random_int(&source, 0, 3)],
+            .scale_q = random_once_in(&source, 2) ? "1" : "0.0371",
+            .scale_k = random_once_in(&source, 2) ? "2" : "17.3",
+            .none_in = (int)random_int(&source, 0, 3),
+            .is_gptj = random_once_in(&source, 2),
+            .is_e5m2 = random_once_in(&source, 2),
+            .is_hnd = random_once_in(&source, 2),
+            .has_non_finite = random_once_in(&source, 3),
+            .has_codes = random_once_in(&source, 4),
+            .rotary = {.positions = (enum case_positions)random_int(
+                           &source, 0, CASE_POSITIONS - 1),
+                       .angles = (enum case_angles)random_int(&source, 0,
+                                                              CASE_ANGLES - 1),
+                       .dtype = types[random_int(&source, 0, 2)],
+                       .n_tokens = random_pick(&source, tokens, 6)}};
+        c.rotary.n_pairs = c.r / 2;
+        c.rotary.largest_position = c.rotary.n_tokens + 100;
+        if (c.rotary.positions >= CASE_MROPE &&
+            (c.rotary.angles > CASE_TABLE || c.rotary.n_pairs < 3))
+            c.rotary.positions = CASE_I32; /* sections belong to parameters */
+        c.options.use_table = c.rotary.angles == CASE_TABLE;
+        c.options.updates_apart = random_once_in(&source, 4);
+        c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
+        run_case(&c);
+    }
+}
+
+/* Enough work for several heads per thread. */
+TEST(many_tokens_are_correctly_rounded)
+{
+    static const int64_t shapes[][4] = {
+        {128, 0, 64, 512}, {32, 8, 64, 64}, {8, 8, 40, 24}};
+    for (int i = 0; i < 3; i++)
+        for (int gptj = 0; gptj < 2; gptj++) {
+            struct append_case c = {
+                .hq = shapes[i][0],
+                .hk = shapes[i][1],
+                .r = shapes[i][2],
+                .p = shapes[i][3],
+                .page_size = 16,
+                .n_requests = 3,
+                .scale = 2,
+                .scale_q = "1",
+                .scale_k = "0.5",
+                .none_in = 11,
+                .is_gptj = gptj,
+                .is_hnd = gptj,
+                .rotary = {.positions = CASE_I64,
+                           .angles = gptj ? CASE_COMPUTED : CASE_TABLE,
+                           .dtype = ROPED_BF16,
+                           .n_tokens = i == 0 ? 60 : 1500,
+                           .n_pairs = shapes[i][2] / 2,
+                           .largest_position = 8191}};
+            c.options.use_table = !gptj;
+            run_case(&c);
+        }
+}
+
+/* ----------------------------------------------------------------- refusals */
+
+/* Three tokens, two requests of two pages of four entries, six pages. */
+struct index_values {
+    int32_t indices[4], indptr[3], requests[3], positions[3];
+};
+static const struct index_values sound = {
+    {3, 0, 5, 2}, {0, 2, 4}, {0, 1, -1}, {7, 0, 99}};
+
+static void build_indices(struct roped_call *call,
+                          const struct index_values *values)
+{
+    struct append_case c = {.hq = 2,
+                            .hk = 2,
+                            .r = 8,
+                            .p = 8,
+                            .page_size = 4,
+                            .n_requests = 2,
+                            .scale = 1,
+                            .scale_q = "1",
+                            .scale_k = "1",
+                            .rotary = {.dtype = ROPED_F32,
+                                       .n_tokens = 3,
+                                       .n_pairs = 4,
+                                       .largest_position = 9}};
+    build_call(call, &c);
+    struct roped_tensor *in = call->in;
+    int32_t *indices = in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].data;
+    CHECK(roped_tensor_elements(&in[ROPE_QUANTIZE_APPEND_PAGE_INDICES]) == 5);
+    CHECK(in[ROPE_QUANTIZE_APPEND_K_CACHE].dims[0] == 6);
+    memcpy(indices, values->indices, sizeof values->indices);
+    memcpy(in[ROPE_QUANTIZE_APPEND_PAGE_INDPTR].data, values->indptr,
+           sizeof values->indptr);
+    memcpy(in[ROPE_QUANTIZE_APPEND_BATCH_INDICES].data, values->requests,
+           sizeof values->requests);
+    memcpy(in[ROPE_QUANTIZE_APPEND_KV_POSITIONS].data, values->positions,
+           sizeof values->positions);
+}
+
+static void expect(const struct index_values *values, const char *refusal)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct runner_options options = {0};
+    struct reference_judge judge = {0};
+    build_indices(&call, values);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    enum roped_status status = runner_run(&runner, &call, &options, &err);
+    if (refusal) {
+        CHECK_INT(status, ROPED_INVALID);
+        CHECK_CONTAINS(err.text, refusal);
+    } else {
+        CHECK_OK(status, &err);
+        reference_judge(&call, &judge);
+        CHECK_INT(judge.n_wrong, 0);
+    }
+    runner_free_outputs(&call);
+    case_free(&call);
+}
+
+TEST(index_values_outside_the_pages_are_refused)
+{
+    struct index_values v = sound;
+    expect(&v, NULL);
+    v.indices[2] = 6;
+    expect(&v, "page 6 at index 2");
+    v.indices[2] = -1;
+    expect(&v, "page -1 at index 2");
+    v = sound;
+    v.indptr[1] = 5;
+    expect(&v, "'page_indptr': value 4 at index 2");
+    v = sound;
+    v.indptr[0] = 1;
+    expect(&v, "'page_indptr': value 1 at index 0");
+    v = sound;
+    v.indptr[2] = 6;
+    expect(&v, "'page_indptr': value 6 at index 2");
+    v = sound;
+    v.requests[1] = 2;
+    expect(&v, "request 2 at index 1");
+    v.requests[1] = -2;
+    expect(&v, "request -2 at index 1");
+    v = sound;
+    v.positions[0] = 8;
+    expect(&v, "position 8 at index 0");
+    v.positions[0] = -1;
+    expect(&v, "position -1 at index 0");
+    v = sound;
+    v.indptr[1] = 0; /* request 0 has no page */
+    expect(&v, "0 pages of request 0");
+}
+
+TEST(two_tokens_of_one_entry_are_refused)
+{
+    struct index_values v = sound;
+    v.requests[2] = 0;
+    v.positions[2] = 7;
+    expect(&v, "position 7 at index 2 is the entry of index 0 too");
+    v = sound; /* another request, the same page */
+    v.indices[2] = 0;
+    v.requests[1] = 1;
+    v.positions[1] = 3;
+    expect(&v, "position 3 at index 1 is the entry of index 0 too");
+}
+
+/* In-process, with index tensors on the device: nothing is checked, and the
+ * launch finds the entries itself. */
+TEST(pages_on_the_device_are_found_there)
+{
+    static struct roped_call call;
+    for (int form = 0; form < 3; form++) {
+        struct roped_error err = {.text = ""};
+        struct runner_options options = {0};
+        struct reference_judge judge = {0};
+        struct append_case c = {.hq = 4,
+                                .hk = form == 2 ? 0 : 2,
+                                .r = 64,
+                                .p = 32,
+                                .page_size = 5,
+                                .n_requests = 3,
+                                .scale = 1,
+                                .scale_q = "1",
+                                .scale_k = "1",
+                                .none_in = 5,
+                                .is_hnd = form == 1,
+                                .rotary = {.positions = CASE_I32,
+                                           .dtype = ROPED_BF16,
+                                           .n_tokens = 50,
+                                           .n_pairs = 32,
+                                           .largest_position = 99}};
+        build_call(&call, &c);
+        call.host_values = false;
+        call.largest_position = 99;
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
+        reference_judge(&call, &judge);
+        CHECK_INT(judge.n_wrong, 0);
+        runner_free_outputs(&call);
+        case_free(&call);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
+        return CHECK_SKIP;
+    RUN(shapes_of_models_are_correctly_rounded);
+    RUN(random_cases_are_correctly_rounded);
+    RUN(many_tokens_are_correctly_rounded);
+    RUN(index_values_outside_the_pages_are_refused);
+    RUN(two_tokens_of_one_entry_are_refused);
+    RUN(pages_on_the_device_are_found_there);
+    runner_close(&runner);
+    return check_done();
+}

@@ -1,0 +1,305 @@
+/*
+ * test_regions.c - named memory: who finds it, who holds it, how much of it
+ * there is.
+ */
+#include "exec/regions.h"
+
+#include "check.h"
+#include "unit/server/exec/fake_backend.h"
+
+#include <pthread.h>
+
+enum { BUDGET = 1 << 20 };
+
+static struct roped_error err;
+static struct roped_backend *backend;
+static struct regions *regions;
+
+static void open_regions(void)
+{
+    struct roped_backend_options options = {.n_threads = 1};
+    fake_reset();
+    CHECK_OK(fake_api.open(&options, &backend, &err), &err);
+    CHECK_OK(regions_open(&fake_api, backend, BUDGET, &regions, &err), &err);
+}
+
+static void close_regions(void)
+{
+    regions_close(regions);
+    fake_api.close(backend);
+    CHECK_INT(atomic_load(&fake_n_live), 0);
+}
+
+static enum roped_status create(const char *name, uint64_t bytes,
+                                struct region **out)
+{
+    struct region_info info = {.bytes = bytes};
+    snprintf(info.name, sizeof info.name, "%s", name);
+    return regions_create(regions, &info, out, &err);
+}
+
+/* Creates, publishes and lets go. */
+static bool put(const char *name, uint64_t bytes)
+{
+    struct region *region;
+    bool replaced = false;
+    CHECK_OK(create(name, bytes, &region), &err);
+    CHECK_OK(regions_publish(regions, region, &replaced, &err), &err);
+    regions_give(regions, region);
+    return replaced;
+}
+
+static uint64_t held_bytes(void)
+{
+    struct regions_usage usage;
+    regions_usage(regions, &usage);
+    return usage.bytes[REGION_RESIDENT];
+}
+
+static int n_listed(void)
+{
+    struct regions_usage usage;
+    regions_usage(regions, &usage);
+    return usage.n[REGION_RESIDENT];
+}
+
+TEST(a_region_is_found_once_it_is_published)
+{
+    struct region *region, *found;
+    open_regions();
+    CHECK_OK(create("a", 1000, &region), &err);
+    CHECK_INT(held_bytes(), 1000);
+    CHECK_INT(regions_take(regions, "a", &found, &err), ROPED_NOT_FOUND);
+    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
+    CHECK(!found);
+    CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
+    CHECK_OK(regions_take(regions, "a", &found, &err), &err);
+    CHECK(found == region);
+    CHECK_TEXT(region_info(found)->name, "a");
+    CHECK_INT(region_info(found)->bytes, 1000);
+    CHECK_INT(region_info(found)->kind, REGION_RESIDENT);
+    CHECK(region_is_device(found));
+    CHECK_INT((uintptr_t)region_data(found) % 256, 0);
+    regions_give(regions, found);
+    regions_give(regions, region);
+    regions_give(regions, NULL);
+    CHECK_INT(n_listed(), 1);
+    close_regions();
+}
+
+TEST(a_region_that_is_never_published_goes_with_its_reference)
+{
+    struct region *region;
+    open_regions();
+    CHECK_OK(create("a", 1000, &region), &err);
+    regions_give(regions, region);
+    CHECK_INT(held_bytes(), 0);
+    CHECK_INT(atomic_load(&fake_n_live), 0);
+    close_regions();
+}
+
+TEST(a_removed_region_lives_as_long_as_it_is_held)
+{
+    struct region *first, *second;
+    open_regions();
+    put("a", 1000);
+    CHECK_OK(regions_take(regions, "a", &first, &err), &err);
+    second = regions_share(regions, first);
+    CHECK_OK(regions_remove(regions, "a", &err), &err);
+    CHECK_INT(regions_remove(regions, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(n_listed(), 0);
+    memset(region_data(first), 7, 1000); /* a sanitizer would tell */
+    regions_give(regions, first);
+    CHECK_INT(held_bytes(), 1000);
+    CHECK_INT(region_data(second)[999], 7);
+    regions_give(regions, second);
+    CHECK_INT(held_bytes(), 0);
+    CHECK_INT(atomic_load(&fake_n_live), 0);
+    close_regions();
+}
+
+TEST(a_replaced_region_lives_as_long_as_it_is_held)
+{
+    struct region *old, *new;
+    open_regions();
+    CHECK(!put("a", 1000));
+    CHECK_OK(regions_take(regions, "a", &old, &err), &err);
+    CHECK(put("a", 2000));
+    CHECK_INT(n_listed(), 1);
+    CHECK_INT(held_bytes(), 3000);
+    CHECK_OK(regions_take(regions, "a", &new, &err), &err);
+    CHECK(new != old);
+    CHECK_INT(region_info(new)->bytes, 2000);
+    CHECK_INT(region_info(old)->bytes, 1000);
+    regions_give(regions, old);
+    CHECK_INT(held_bytes(), 2000);
+    regions_give(regions, new);
+    close_regions();
+}
+
+TEST(the_budget_is_kept_and_given_back)
+{
+    struct region *region;
+    open_regions();
+    CHECK_INT(create("a", BUDGET + 1, &region), ROPED_TOO_LARGE);
+    CHECK_CONTAINS(err.text, "region 'a': 1048577 bytes, expected at most "
+                             "1048576 (region_memory)");
+    CHECK_INT(create("a", UINT64_MAX, &region), ROPED_TOO_LARGE);
+    put("a", BUDGET - 100);
+    CHECK_INT(create("b", 101, &region), ROPED_BUSY);
+    CHECK_CONTAINS(err.text, "region 'b': 101 bytes, expected at most the 100");
+    put("b", 100);
+    CHECK_INT(held_bytes(), BUDGET);
+    CHECK_OK(regions_remove(regions, "a", &err), &err);
+    put("c", BUDGET - 100);
+    put("empty", 0);
+    close_regions();
+}
+
+TEST(a_full_device_takes_nothing_of_the_budget)
+{
+    struct region *region;
+    open_regions();
+    atomic_store(&fake_device_bytes, 10);
+    CHECK_INT(create("a", 1000, &region), ROPED_NO_MEMORY);
+    CHECK(!region);
+    CHECK_INT(held_bytes(), 0);
+    close_regions();
+}
+
+static void note_name(void *context, const struct region_info *info)
+{
+    char *names = context;
+    snprintf(names + strlen(names), 64 - strlen(names), "%s ", info->name);
+}
+
+TEST(regions_are_listed_in_name_order)
+{
+    char names[64] = "";
+    open_regions();
+    put("b", 1);
+    put("c", 1);
+    put("a", 1);
+    put("b", 2);
+    regions_each(regions, note_name, names);
+    CHECK_TEXT(names, "a b c ");
+    CHECK_OK(regions_remove(regions, "c", &err), &err);
+    names[0] = '\0';
+    regions_each(regions, note_name, names);
+    CHECK_TEXT(names, "a b ");
+    close_regions();
+}
+
+TEST(there_is_a_most_of_names)
+{
+    enum { MOST = 4096 };
+    struct region *region;
+    char name[16];
+    open_regions();
+    for (int i = 0; i < MOST; i++) {
+        snprintf(name, sizeof name, "r%d", i);
+        put(name, 1);
+    }
+    CHECK_OK(create("one_more", 1, &region), &err);
+    CHECK_INT(regions_publish(regions, region, NULL, &err), ROPED_BUSY);
+    CHECK_CONTAINS(err.text, "4096 regions");
+    regions_give(regions, region);
+    CHECK(put("r7", 2)); /* in place of another is no more */
+    CHECK_INT(n_listed(), MOST);
+    close_regions();
+}
+
+TEST(ranges_are_checked_without_overflow)
+{
+    static const struct {
+        uint64_t offset, bytes;
+        const char *part; /* NULL: inside */
+    } cases[] = {{0, 100, NULL},
+                 {100, 0, NULL},
+                 {99, 1, NULL},
+                 {0, 101, "Invalid offset + byte size for shared memory"},
+                 {1, 100, "100 bytes at offset 1, expected both within 100"},
+                 {101, 0, "Invalid offset for shared memory region: 'a'"},
+                 {UINT64_MAX, 1, "Invalid offset for"},
+                 {1, UINT64_MAX, "Invalid offset + byte size for"},
+                 {UINT64_MAX, UINT64_MAX, "tensor 'x' takes"}};
+    struct region *region;
+    open_regions();
+    CHECK_OK(create("a", 100, &region), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum roped_status status = region_check_range(
+            region, "x", cases[i].offset, cases[i].bytes, &err);
+        CHECK_INT(status, cases[i].part ? ROPED_INVALID : ROPED_OK);
+        if (cases[i].part)
+            CHECK_CONTAINS(err.text, cases[i].part);
+    }
+    regions_give(regions, region);
+    close_regions();
+}
+
+/* ---------------------------------------------------------------- threads */
+
+enum { N_THREADS = 4 };
+
+/* Takes a region of three names, looks at it, gives it back. */
+static void *use_regions(void *context)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct roped_error why;
+    intptr_t n_wrong = 0;
+    int n = check_cases(4000);
+    (void)context;
+    for (int i = 0; i < n; i++) {
+        struct region *region;
+        if (regions_take(regions, names[i % 3], &region, &why))
+            continue;
+        const struct region_info *info = region_info(region);
+        n_wrong += region_data(region)[0] != info->name[0] ||
+                   region_data(region)[info->bytes - 1] != info->name[0];
+        regions_give(regions, region);
+    }
+    return (void *)n_wrong;
+}
+
+/* Replaces and removes them meanwhile; contents are there before the name. */
+TEST(regions_come_and_go_under_their_users)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    pthread_t threads[N_THREADS];
+    struct region *region;
+    void *n_wrong;
+    open_regions();
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_create(&threads[i], NULL, use_regions, NULL);
+    int n = check_cases(4000);
+    for (int i = 0; i < n; i++) {
+        const char *name = names[i % 3];
+        uint64_t bytes = 1 + (uint64_t)i % 500;
+        CHECK_OK(create(name, bytes, &region), &err);
+        memset(region_data(region), name[0], bytes);
+        CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
+        regions_give(regions, region);
+        if (i % 5 == 0)
+            CHECK_OK(regions_remove(regions, name, &err), &err);
+    }
+    for (int i = 0; i < N_THREADS; i++) {
+        pthread_join(threads[i], &n_wrong);
+        CHECK_INT((intptr_t)n_wrong, 0);
+    }
+    close_regions();
+}
+
+int main(void)
+{
+    RUN(a_region_is_found_once_it_is_published);
+    RUN(a_region_that_is_never_published_goes_with_its_reference);
+    RUN(a_removed_region_lives_as_long_as_it_is_held);
+    RUN(a_replaced_region_lives_as_long_as_it_is_held);
+    RUN(the_budget_is_kept_and_given_back);
+    RUN(a_full_device_takes_nothing_of_the_budget);
+    RUN(regions_are_listed_in_name_order);
+    RUN(there_is_a_most_of_names);
+    RUN(ranges_are_checked_without_overflow);
+    RUN(regions_come_and_go_under_their_users);
+    return check_done();
+}
