@@ -167,7 +167,7 @@ void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
  * Rows are worked on in parts of so many columns, whose weights stay in the
  * first-level cache beside the rows that pass through it. Whole groups.
  */
-enum { COLUMNS = 1024, MAX_GROUP = 128 };
+enum { COLUMNS = 1024 };
 
 /* Columns [first, first + n) of some rows. */
 struct norm_part {
@@ -200,20 +200,45 @@ struct norm_form {
     bool is_rounded, is_sum, is_streamed;
 };
 
+/* What a row is multiplied by before the weight and divided by after it. */
+struct factors {
+    float s, divisor, inverse; /* 1 / divisor */
+};
+
+/* inverse is 0 where it, or a product with it, would lose bits. */
+INLINE struct factors factors_of(float s, float divisor)
+{
+    const bool is_moderate = divisor >= 0x1p-100f && divisor <= 0x1p100f;
+    return (struct factors){s, divisor, is_moderate ? 1 / divisor : 0};
+}
+
+/*
+ * Values whose FP8 codes are those of v / divisor. Two roundings put
+ * v * inverse at most 3 units in the last place from the quotient: the codes
+ * differ only where they change in between, and there it is divided.
+ */
+INLINE block quotient(enum roped_dtype to, block v, struct factors of)
+{
+    block q = times(v, splat(of.inverse));
+    if (UNLIKELY(is_near_edge(q, to == ROPED_F8_E4M3 ? 3 : 2)))
+        q = (block){v.lo / splat(of.divisor), v.hi / splat(of.divisor)};
+    return q;
+}
+
 /* Block i of a row that starts at element row. */
 INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
                             const struct norm_part *a,
                             const struct cpu_norm_rows *rows, int64_t row_at,
-                            int64_t i, float s, vfloat divisor, int64_t n,
+                            int64_t i, struct factors of, int64_t n,
                             struct norm_form form)
 {
     const int64_t element = row_at + a->first + i;
     block z = load(from, HALVES, at(from, rows->x, element), n);
     if (form.is_sum)
         z = plus(z, load(from, HALVES, at(from, rows->residual, element), n));
-    block v = normal_block(from, z, a->weight + i, s, n, form.is_rounded);
+    block v = normal_block(from, z, a->weight + i, of.s, n, form.is_rounded);
     if (is_fp8(to))
-        v = (block){v.lo / divisor, v.hi / divisor};
+        v = quotient(to, v, of);
     if (form.is_sum)
         store(from, HALVES, place(from, rows->sum, element), z, 1, n,
               form.is_streamed);
@@ -232,18 +257,17 @@ INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t row_at = row * norm.width;
         const int64_t next = row_at + rows.n * norm.width + a.first;
-        const vfloat divisor = splat(is_fp8(to) ? rows.divisor[row] : 1);
+        const struct factors of =
+            factors_of(rows.s[row], is_fp8(to) ? rows.divisor[row] : 1);
         int64_t i = 0;
         for (; i + BLOCK <= a.n; i += BLOCK) {
             prefetch(at(from, rows.x, next + i));
             if (form.is_sum)
                 prefetch(at(from, rows.residual, next + i));
-            normalize_block(from, to, &a, &rows, row_at, i, rows.s[row],
-                            divisor, BLOCK, form);
+            normalize_block(from, to, &a, &rows, row_at, i, of, BLOCK, form);
         }
         if (i < a.n)
-            normalize_block(from, to, &a, &rows, row_at, i, rows.s[row],
-                            divisor, a.n - i, rest);
+            normalize_block(from, to, &a, &rows, row_at, i, of, a.n - i, rest);
     }
 }
 
@@ -312,36 +336,36 @@ void ISA(cpu_normalize)(const struct cpu_norm *norm,
 
 /* ----------------------------------------------------------------- scales */
 
-INLINE float largest_lane(block largest)
-{
-    float lane[BLOCK], most = 0;
-    store32(lane, largest);
-    for (int i = 0; i < BLOCK; i++)
-        most = lane[i] > most ? lane[i] : most;
-    return most;
-}
-
 INLINE void add_largest(block *largest, block v)
 {
     largest->lo = larger_magnitude(v.lo, largest->lo);
     largest->hi = larger_magnitude(v.hi, largest->hi);
 }
 
-INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *a,
+/* The largest |y| of elements [i, end) of a part of a row that starts at
+ * element row. */
+INLINE float largest_norm(enum roped_dtype from, const struct norm_part *a,
+                          int64_t row_at, int64_t i, int64_t end, float s,
+                          bool is_rounded)
+{
+    block largest = {splat(0), splat(0)};
+    for (; i < end; i += BLOCK) {
+        const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+        const void *x = at(from, a->rows->x, row_at + a->first + i);
+        add_largest(&largest, normal_block(from, load(from, HALVES, x, n),
+                                           a->weight + i, s, n, is_rounded));
+    }
+    return largest_lane(larger_magnitude(largest.lo, largest.hi));
+}
+
+INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
                             bool is_rounded)
 {
-    const struct cpu_norm norm = *a->norm;
-    for (int64_t row = 0; row < a->rows->n; row++) {
-        const int64_t first = row * norm.width + a->first;
-        const float s = a->rows->s[row];
-        block largest = {splat(a->largest[row]), splat(0)};
-        for (int64_t i = 0; i < a->n; i += BLOCK) {
-            const int64_t n = a->n - i < BLOCK ? a->n - i : BLOCK;
-            block z = load(from, HALVES, at(from, a->rows->x, first + i), n);
-            add_largest(&largest,
-                        normal_block(from, z, a->weight + i, s, n, is_rounded));
-        }
-        a->largest[row] = largest_lane(largest);
+    const struct norm_part a = *part;
+    for (int64_t row = 0; row < a.rows->n; row++) {
+        float largest = largest_norm(from, &a, row * a.norm->width, 0, a.n,
+                                     a.rows->s[row], is_rounded);
+        a.largest[row] = largest > a.largest[row] ? largest : a.largest[row];
     }
 }
 
@@ -372,27 +396,26 @@ void ISA(cpu_largest)(const struct cpu_norm *norm,
     FOR_PARTS(a, CALL_OF_TYPE(norm->from, largest_of_part, &a))
 }
 
-/* A group whose values are found, then divided by their scale. */
-INLINE void write_group(enum roped_dtype from, enum roped_dtype to,
-                        const struct norm_part *a, int64_t element, int64_t i,
-                        float s, bool is_rounded, bool is_streamed)
+/* Groups of a part of a row: first all their scales, then all values. */
+INLINE void write_groups_of_row(enum roped_dtype from, enum roped_dtype to,
+                                const struct norm_part *a,
+                                const struct cpu_norm_rows *rows, int64_t row,
+                                struct norm_form form)
 {
-    float value[MAX_GROUP];
-    block largest = {splat(0), splat(0)};
-    for (int64_t j = 0; j < a->group_size; j += BLOCK) {
-        block z = load(from, HALVES, at(from, a->rows->x, element + j), BLOCK);
-        block v =
-            normal_block(from, z, a->weight + i + j, s, BLOCK, is_rounded);
-        add_largest(&largest, v);
-        store32(value + j, v);
-    }
-    float scale = cpu_fp8_scale_of(a->scale, largest_lane(largest));
-    a->scales[element / a->group_size] = scale;
-    for (int64_t j = 0; j < a->group_size; j += BLOCK) {
-        block v = load32(value + j);
-        v = (block){v.lo / splat(scale), v.hi / splat(scale)};
-        store(to, HALVES, place(to, a->rows->y, element + j), v, 1, BLOCK,
-              is_streamed);
+    const int64_t row_at = row * a->norm->width, size = a->group_size;
+    const int64_t next = row_at + rows->n * a->norm->width + a->first;
+    const float s = rows->s[row];
+    float *scales = a->scales + (row_at + a->first) / size;
+    for (int64_t i = 0; i < a->n; i += size)
+        scales[i / size] = cpu_fp8_scale_of(
+            a->scale,
+            largest_norm(from, a, row_at, i, i + size, s, form.is_rounded));
+    for (int64_t i = 0; i < a->n; i += size) {
+        const struct factors of = factors_of(s, scales[i / size]);
+        for (int64_t j = i; j < i + size; j += BLOCK) {
+            prefetch(at(from, rows->x, next + j));
+            normalize_block(from, to, a, rows, row_at, j, of, BLOCK, form);
+        }
     }
 }
 
@@ -400,16 +423,14 @@ INLINE void write_groups(enum roped_dtype from, enum roped_dtype to,
                          const struct norm_part *part, bool is_rounded,
                          bool is_streamed)
 {
-    const struct norm_part a = *part;
-    for (int64_t row = 0; row < a.rows->n; row++) {
-        const int64_t first = row * a.norm->width + a.first;
-        for (int64_t i = 0; i < a.n; i += a.group_size) {
-            prefetch(
-                at(from, a.rows->x, first + i + a.rows->n * a.norm->width));
-            write_group(from, to, &a, first + i, i, a.rows->s[row], is_rounded,
-                        is_streamed);
-        }
-    }
+    const struct cpu_norm norm = *part->norm; /* which no store can change */
+    const struct cpu_norm_rows rows = *part->rows;
+    struct norm_part a = *part;
+    a.norm = &norm;
+    a.rows = &rows;
+    for (int64_t row = 0; row < rows.n; row++)
+        write_groups_of_row(from, to, &a, &rows, row,
+                            (struct norm_form){is_rounded, false, is_streamed});
 }
 
 INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,

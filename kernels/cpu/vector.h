@@ -7,6 +7,11 @@
  *     vfloat, block                 LANES floats; two of them, lo and hi
  *     larger_magnitude              |x|, or magnitude where that is larger or x
  *                                   is NaN
+ *     largest_lane                  of lanes that are not NaN
+ *     is_near_edge                  is any |x| within 3 units in the last place
+ *                                   of where FP8 codes of m mantissa bits
+ *                                   change? Also true of codes themselves, 0
+ *                                   and infinities
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address

@@ -61,6 +61,30 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
     return _mm256_max_ps(_mm256_andnot_ps(splat(-0.0f), x), magnitude);
 }
 
+INLINE float largest_lane(vfloat x)
+{
+    __m128 most =
+        _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
+}
+
+INLINE __m256i near_edges(vfloat x, int m)
+{
+    enum { NEAR = 4 };
+    __m256i moved =
+        _mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(NEAR));
+    __m256i low =
+        _mm256_and_si256(moved, _mm256_set1_epi32((1 << (22 - m)) - 2 * NEAR));
+    return _mm256_cmpeq_epi32(low, _mm256_setzero_si256());
+}
+
+INLINE bool is_near_edge(block x, int m)
+{
+    return _mm256_movemask_epi8(
+               _mm256_or_si256(near_edges(x.lo, m), near_edges(x.hi, m))) != 0;
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));

@@ -62,6 +62,25 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
     return _mm512_max_ps(_mm512_abs_ps(x), magnitude);
 }
 
+INLINE float largest_lane(vfloat x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+INLINE __mmask16 near_edges(vfloat x, int m)
+{
+    enum { NEAR = 4 };
+    __m512i moved =
+        _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(NEAR));
+    return _mm512_testn_epi32_mask(
+        moved, _mm512_set1_epi32((1 << (22 - m)) - 2 * NEAR));
+}
+
+INLINE bool is_near_edge(block x, int m)
+{
+    return !_kortestz_mask16_u8(near_edges(x.lo, m), near_edges(x.hi, m));
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm512_mask_blend_ps(
@@ -349,12 +368,15 @@ INLINE __m512i fp8_magnitude(vfloat x, float scale, int m, int b, float max)
     const vfloat factor = splat(scale);
     vfloat magnitude =
         _mm512_range_ps(x, splat(max / scale), SMALLER_MAGNITUDE);
-    vfloat binade = m == 3 ? multiply_add(magnitude, factor, splat(0x1p-14f))
-                           : _mm512_max_ps(magnitude * factor, splat(0x1p-14f));
+    vfloat binade;
+    if (m == 3)
+        binade = magnitude * factor + splat(0x1p-14f);
+    else
+        binade = _mm512_max_ps(magnitude * factor, splat(0x1p-14f));
     __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(binade), 23);
     vfloat power = _mm512_permutex2var_ps(fp8_power(128, m, b), exponent,
                                           fp8_power(112, m, b));
-    return _mm512_castps_si512(multiply_add(magnitude, factor, power));
+    return _mm512_castps_si512(magnitude * factor + power);
 }
 
 /* A byte of every lane of lo and hi, by a table of those of byte 0. */

@@ -68,6 +68,21 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
     return (vfloat)((own & is_larger) | ((vint)magnitude & ~is_larger));
 }
 
+INLINE float largest_lane(vfloat x)
+{
+    float a = x[0] > x[1] ? x[0] : x[1], b = x[2] > x[3] ? x[2] : x[3];
+    return a > b ? a : b;
+}
+
+INLINE bool is_near_edge(block x, int m)
+{
+    enum { NEAR = 4 };
+    const int32_t low = (1 << (22 - m)) - 2 * NEAR;
+    vint lo = ((vint)x.lo + NEAR) & low, hi = ((vint)x.hi + NEAR) & low;
+    vint near = (lo == 0) | (hi == 0);
+    return (near[0] | near[1] | near[2] | near[3]) != 0;
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     vint mask = -(k & 1);
