@@ -420,6 +420,99 @@ TEST(rows_are_normalized_with_every_weight)
             }
 }
 
+static double fp8_value(enum roped_dtype dtype, int code)
+{
+    return (double)(dtype == ROPED_F8_E4M3
+                        ? roped_e4m3_to_float((uint8_t)code)
+                        : roped_e5m2_to_float((uint8_t)code));
+}
+
+/* Float32 values at and up to four units around the product of the divisor with
+ * every value where codes change, so that quotients are. */
+static int64_t values_at_edges(enum roped_dtype dtype, float divisor, float *x)
+{
+    int64_t n = 0;
+    for (int code = 0; code < 0x7B; code++) {
+        double edge = (fp8_value(dtype, code) + fp8_value(dtype, code + 1)) / 2;
+        float value = (float)(edge * (double)divisor);
+        for (int i = 0; i < 4; i++)
+            value = nextafterf(value, 0);
+        for (int i = -4; i <= 4; i++, value = nextafterf(value, INFINITY))
+            x[n++] = i % 2 ? -value : value;
+    }
+    return n;
+}
+
+TEST(norms_have_the_codes_of_the_quotient)
+{
+    static const float divisors[] = {1,    3,     7,      0.0371f,      1.99f,
+                                     1e9f, 1e-9f, 1e-35f, 0x1.FFFFFEp0f};
+    static const enum roped_dtype types[] = {ROPED_F8_E4M3, ROPED_F8_E5M2};
+    static const float one = 1;
+    for (int t = 0; t < 2; t++)
+        for (int d = 0; d < 9; d++) {
+            float *x = (float *)from;
+            const int64_t n = values_at_edges(types[t], divisors[d], x);
+            const struct cpu_norm norm = {
+                .width = n, .from = ROPED_F32, .to = types[t]};
+            const struct cpu_norm_rows row = {
+                .n = 1, .x = x, .y = to, .s = &one, .divisor = &divisors[d]};
+            rows->normalize(&norm, &row);
+            for (int64_t i = 0; i < n && !check_failures; i++) {
+                uint32_t expected = code_of(types[t], x[i] / divisors[d]);
+                if (to[i] != expected)
+                    CHECK_FAIL("%s: %a / %a is %#x, expected %#x", rows->name,
+                               (double)x[i], (double)divisors[d], to[i],
+                               expected);
+            }
+        }
+}
+
+/* Rows of every type in groups, against the largest value found one by one. */
+static void check_groups(enum roped_dtype dtype, int64_t size, bool is_rounded)
+{
+    enum { WIDTH = 1536, N_ROWS = 3 };
+    static const float factor[N_ROWS] = {0.5f, 1.2345f, 777};
+    const struct cpu_fp8_scale limit = {1e6f, ROPED_E4M3_MAX, 1e-6f};
+    static _Alignas(64) float weight[WIDTH], scales[N_ROWS * WIDTH / 64];
+    fill(ROPED_F32, weight, WIDTH);
+    fill(dtype, from, N_ROWS * WIDTH);
+    const struct cpu_norm norm = {.width = WIDTH,
+                                  .from = dtype,
+                                  .to = ROPED_F8_E4M3,
+                                  .weight_dtype = ROPED_F32,
+                                  .weight = weight,
+                                  .rounds_product = is_rounded};
+    const struct cpu_norm_rows all = {N_ROWS, from,   NULL, NULL,
+                                      to,     factor, NULL};
+    rows->normalize_groups(&norm, &all, size, &limit, scales);
+    for (int64_t first = 0; first < N_ROWS * WIDTH; first += size) {
+        float value[128], largest = 0;
+        for (int64_t i = 0; i < size; i++) {
+            float v = (float)value_at(dtype, from, first + i);
+            v *= factor[first / WIDTH];
+            if (is_rounded && dtype == ROPED_F16)
+                v = roped_f16_to_float(roped_float_to_f16(v));
+            else if (is_rounded && dtype == ROPED_BF16)
+                v = roped_bf16_to_float(roped_float_to_bf16(v));
+            value[i] = v * weight[(first + i) % WIDTH];
+            largest = fmaxf(largest, fabsf(value[i]));
+        }
+        const float scale = cpu_fp8_scale_of(&limit, largest);
+        CHECK(scales[first / size] == scale);
+        for (int64_t i = 0; i < size; i++)
+            CHECK_INT(to[first + i], code_of(norm.to, value[i] / scale));
+    }
+}
+
+TEST(groups_are_divided_by_their_scales)
+{
+    for (int t = 0; t < 3; t++)
+        for (int64_t size = 64; size <= 128; size *= 2)
+            for (int is_rounded = 0; is_rounded < 2; is_rounded++)
+                check_groups(floats[t], size, is_rounded);
+}
+
 int main(void)
 {
     for (int rank = 0; (rows = cpu_rows_at(rank)) != NULL; rank++) {
@@ -432,6 +525,8 @@ int main(void)
         RUN(angles_are_those_of_the_rounded_product);
         RUN(inverse_rms_is_accurate_whatever_rows_come_along);
         RUN(rows_are_normalized_with_every_weight);
+        RUN(norms_have_the_codes_of_the_quotient);
+        RUN(groups_are_divided_by_their_scales);
     }
     return check_done();
 }
