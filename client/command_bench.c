@@ -286,24 +286,29 @@ static bool read_dtype(struct bench *bench, const char *text)
     return (ROPED_SET(bench->dtype) & ROPED_FLOATS) != 0;
 }
 
-static bool read_arguments(struct bench *bench, int argc, char **argv)
+/* NULL, or the first argument that says nothing to it. */
+static const char *read_arguments(struct bench *bench, int argc, char **argv)
 {
     for (int i = 2; i < argc; i++) {
         bool has_value = i + 1 < argc;
         if (strcmp(argv[i], "--dtype") == 0 && has_value) {
             if (!read_dtype(bench, argv[++i]))
-                return false;
+                return argv[i];
         } else if (strcmp(argv[i], "--seconds") == 0 && has_value) {
             bench->seconds = strtod(argv[++i], NULL);
+            if (!(bench->seconds > 0))
+                return argv[i];
         } else if (strcmp(argv[i], "--connections") == 0 && has_value) {
             bench->n_connections = (int)strtol(argv[++i], NULL, 10);
+            if (bench->n_connections < 1 ||
+                bench->n_connections > MAX_CONNECTIONS)
+                return argv[i];
         } else if (!query_add(&bench->query, argv[i]) &&
                    !read_dim(bench, argv[i])) {
-            return false;
+            return argv[i];
         }
     }
-    return bench->n_connections >= 1 &&
-           bench->n_connections <= MAX_CONNECTIONS && bench->seconds > 0;
+    return NULL;
 }
 
 int command_bench(const struct ropectl *ctl, int argc, char **argv)
@@ -314,9 +319,11 @@ int command_bench(const struct ropectl *ctl, int argc, char **argv)
     bench.dtype = ROPED_BF16;
     bench.seconds = 3;
     bench.n_connections = 1;
-    if (argc < 2 || !read_arguments(&bench, argc, argv))
-        return usage("bench OP [dim=size ...] [--dtype bf16] [--seconds 3] "
-                     "[--connections 1] [--param=value ...]");
+    if (argc < 2)
+        return usage("bench", "no operator: 'ropectl ops' lists them");
+    const char *bad = read_arguments(&bench, argc, argv);
+    if (bad)
+        return usage("bench", "'%s' is not understood", bad);
     bench.op = find_op(argv[1]);
     if (!bench.op)
         return EXIT_FAILURE;

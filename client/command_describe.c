@@ -10,11 +10,10 @@
 int command_ops(const struct ropectl *ctl, int argc, char **argv)
 {
     (void)ctl;
-    (void)argv;
     if (argc != 1)
-        return usage("ops");
+        return usage("ops", "no arguments, found '%s'", argv[1]);
     for (int i = 0; i < roped_op_count(); i++)
-        printf("%-15s %s\n", roped_op_at(i)->name, roped_op_at(i)->summary);
+        printf("%-20s %s\n", roped_op_at(i)->name, roped_op_at(i)->summary);
     return EXIT_SUCCESS;
 }
 
@@ -53,7 +52,7 @@ int command_describe(const struct ropectl *ctl, int argc, char **argv)
 {
     (void)ctl;
     if (argc != 2)
-        return usage("describe OP");
+        return usage("describe", "%d operators, expected one", argc - 1);
     const struct roped_op *op = find_op(argv[1]);
     if (!op)
         return EXIT_FAILURE;

@@ -45,23 +45,25 @@ static double value_at(const struct roped_tensor *tensor, int64_t i)
     }
 }
 
-static void print_tensor(const char *name, const struct roped_tensor *tensor)
+static void print_tensor(FILE *out, const char *name,
+                         const struct roped_tensor *tensor)
 {
     char shape[128];
     int64_t n = roped_tensor_elements(tensor);
-    printf("%-14s %-8s %-18s", name, roped_dtype_name(tensor->dtype),
-           roped_shape_text(tensor->dims, tensor->rank, shape, sizeof shape));
+    fprintf(out, "%-14s %-8s %-18s", name, roped_dtype_name(tensor->dtype),
+            roped_shape_text(tensor->dims, tensor->rank, shape, sizeof shape));
     for (int64_t i = 0; i < n && i < 4; i++)
-        printf(" %.6g", value_at(tensor, i));
-    puts(n > 4 ? " ..." : "");
+        fprintf(out, " %.6g", value_at(tensor, i));
+    fputs(n > 4 ? " ...\n" : "\n", out);
 }
 
-static void print_timing(const struct roped_client_timing *t)
+static void print_timing(FILE *out, const struct roped_client_timing *t)
 {
-    printf("receive %.3f, queue %.3f, plan %.3f, h2d %.3f, kernel %.3f, d2h "
-           "%.3f; wall %.3f ms\n",
-           t->receive * 1e3, t->queue * 1e3, t->plan * 1e3, t->h2d * 1e3,
-           t->kernel * 1e3, t->d2h * 1e3, t->wall * 1e3);
+    fprintf(out,
+            "receive %.3f, queue %.3f, plan %.3f, h2d %.3f, kernel %.3f, d2h "
+            "%.3f; wall %.3f ms\n",
+            t->receive * 1e3, t->queue * 1e3, t->plan * 1e3, t->h2d * 1e3,
+            t->kernel * 1e3, t->d2h * 1e3, t->wall * 1e3);
 }
 
 /* Would the server take it? Found out before anything is sent. */
@@ -81,39 +83,43 @@ static enum roped_status check_locally(const struct roped_op *op,
 
 struct run {
     const char *op, *input, *output;
+    bool has_regions; /* some input is in one */
     struct buffer query;
 };
 
-static bool read_arguments(struct run *run, int argc, char **argv)
+/* EXIT_SUCCESS, or the exit code after saying what is wrong. */
+static int read_arguments(struct run *run, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
             run->output = argv[++i];
         else if (query_add(&run->query, argv[i]))
-            continue;
+            run->has_regions |= strncmp(argv[i], "--from.", 7) == 0;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return usage("run", "'%s', expected --NAME=VALUE or -o FILE",
+                         argv[i]);
         else if (!run->op)
             run->op = argv[i];
         else if (!run->input)
             run->input = argv[i];
         else
-            return false;
+            return usage("run", "'%s' beside '%s', expected one file", argv[i],
+                         run->input);
     }
-    return run->op && run->input;
+    if (!run->op)
+        return usage("run", "no operator: 'ropectl ops' lists them");
+    if (!run->input && !run->has_regions)
+        return usage("run", "no file with the inputs of %s", run->op);
+    return EXIT_SUCCESS;
 }
 
-static int write_output(const char *path,
-                        const struct roped_client_result *result)
+/* Where to say what came back: not into the file on standard output. */
+static FILE *report_of(const struct run *run)
 {
-    FILE *file = fopen(path, "wb");
-    bool is_written =
-        file && fwrite(result->memory, 1, result->bytes, file) == result->bytes;
-    is_written = file && fclose(file) == 0 && is_written;
-    if (!is_written)
-        fprintf(stderr, "ropectl: cannot write '%s'\n", path);
-    return is_written ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run->output && strcmp(run->output, "-") == 0 ? stderr : stdout;
 }
 
-static int call(const struct ropectl *ctl, struct run *run, unsigned char *body,
+static int call(const struct ropectl *ctl, struct run *run, const void *body,
                 size_t bytes)
 {
     struct ropectl with_progress = *ctl;
@@ -134,10 +140,11 @@ static int call(const struct ropectl *ctl, struct run *run, unsigned char *body,
         code = fail(&err);
     } else {
         for (int i = 0; i < result.n_tensors; i++)
-            print_tensor(result.name[i], &result.tensor[i]);
-        print_timing(&result.timing);
-        if (run->output)
-            code = write_output(run->output, &result);
+            print_tensor(report_of(run), result.name[i], &result.tensor[i]);
+        print_timing(report_of(run), &result.timing);
+        if (run->output &&
+            !write_output(run->output, result.memory, result.bytes))
+            code = EXIT_FAILURE;
         roped_client_result_free(&result);
     }
     roped_client_close(client);
@@ -148,18 +155,18 @@ int command_run(const struct ropectl *ctl, int argc, char **argv)
 {
     struct run run = {.op = NULL};
     struct roped_error err;
-    size_t bytes;
+    size_t bytes = 0;
     buffer_init(&run.query);
-    if (!read_arguments(&run, argc, argv))
-        return usage("run OP in.safetensors [-o out.safetensors] "
-                     "[--param=value ...] [--table=NAME]");
-    const struct roped_op *op = find_op(run.op);
-    unsigned char *body = op ? read_input(run.input, &bytes) : NULL;
-    int code = EXIT_FAILURE;
-    if (body)
-        code = check_locally(op, body, bytes, &err)
-                   ? fail(&err)
-                   : call(ctl, &run, body, bytes);
+    int code = read_arguments(&run, argc, argv);
+    const struct roped_op *op = code ? NULL : find_op(run.op);
+    unsigned char *body =
+        op && run.input ? read_input(run.input, &bytes) : NULL;
+    if (!code && (!op || (run.input && !body)))
+        code = EXIT_FAILURE;
+    if (!code && body && check_locally(op, body, bytes, &err))
+        code = fail(&err);
+    if (!code)
+        code = call(ctl, &run, body ? (void *)body : "", bytes);
     free(body);
     buffer_fini(&run.query);
     return code;
@@ -172,7 +179,7 @@ static enum roped_status print_entry(void *context,
     struct roped_tensor tensor = entry->tensor;
     (void)err;
     tensor.data = (unsigned char *)context + entry->begin;
-    print_tensor(entry->name, &tensor);
+    print_tensor(stdout, entry->name, &tensor);
     return ROPED_OK;
 }
 
@@ -182,7 +189,7 @@ int command_cat(const struct ropectl *ctl, int argc, char **argv)
     struct roped_error err;
     (void)ctl;
     if (argc != 2)
-        return usage("cat FILE.safetensors");
+        return usage("cat", "%d files, expected one", argc - 1);
     unsigned char *body = read_input(argv[1], &bytes);
     if (!body)
         return EXIT_FAILURE;

@@ -1,51 +1,34 @@
 /*
  * command_tables.c - tables: rotary tables of the server; status: its state.
  */
+#include "query.h"
 #include "ropectl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One request whose answer is printed as it comes. */
-static int print_answer(const struct ropectl *ctl, const char *method,
-                        const char *path, const void *body, size_t bytes)
-{
-    struct roped_error err;
-    char *text;
-    struct roped_client *client = connect_to(ctl);
-    if (!client)
-        return EXIT_FAILURE;
-    enum roped_status status =
-        roped_client_request(client, method, path, body, bytes, &text, &err);
-    roped_client_close(client);
-    if (status)
-        return fail(&err);
-    puts(text);
-    free(text);
-    return EXIT_SUCCESS;
-}
-
 int command_tables(const struct ropectl *ctl, int argc, char **argv)
 {
-    char path[128];
-    size_t bytes;
+    struct buffer path;
     const char *verb = argc > 1 ? argv[1] : "list";
+    int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, "GET", "/v1/tables", NULL, 0);
-    if (argc >= 3)
-        snprintf(path, sizeof path, "/v1/tables/%.63s", argv[2]);
+    buffer_init(&path);
+    buffer_text(&path, "/v1/tables/");
+    if (argc > 2)
+        query_encode(&path, argv[2], NULL);
     if (argc == 3 && strcmp(verb, "get") == 0)
-        return print_answer(ctl, "GET", path, NULL, 0);
-    if (argc == 3 && strcmp(verb, "delete") == 0)
-        return print_answer(ctl, "DELETE", path, NULL, 0);
-    if (argc != 4 || strcmp(verb, "put") != 0)
-        return usage("tables [list | put NAME FILE | get NAME | delete NAME]");
-    unsigned char *body = read_input(argv[3], &bytes);
-    if (!body)
-        return EXIT_FAILURE;
-    int code = print_answer(ctl, "PUT", path, body, bytes);
-    free(body);
+        code = print_answer(ctl, "GET", path.text, NULL, 0);
+    else if (argc == 3 && strcmp(verb, "delete") == 0)
+        code = print_answer(ctl, "DELETE", path.text, NULL, 0);
+    else if (argc == 4 && strcmp(verb, "put") == 0)
+        code = put_file(ctl, path.text, argv[3]);
+    else
+        code = usage("tables", "'%s' is no verb with %d arguments", verb,
+                     argc > 2 ? argc - 2 : 0);
+    buffer_fini(&path);
     return code;
 }
 
@@ -72,7 +55,7 @@ static void print_build(const char *metrics)
 static void print_ops(const char *metrics)
 {
     char name[160];
-    printf("%-15s %10s %12s %12s\n", "operator", "calls", "mean ms",
+    printf("%-20s %10s %12s %12s\n", "operator", "calls", "mean ms",
            "kernel ms");
     for (int i = 0; i < roped_op_count(); i++) {
         const char *op = roped_op_at(i)->name;
@@ -86,7 +69,7 @@ static void print_ops(const char *metrics)
                  "roped_stage_duration_seconds_sum{op=\"%s\",stage=\"kernel\"}",
                  op);
         double kernel = sample(metrics, name);
-        printf("%-15s %10.0f %12.4f %12.4f\n", op, n,
+        printf("%-20s %10.0f %12.4f %12.4f\n", op, n,
                n > 0 ? total / n * 1e3 : 0, n > 0 ? kernel / n * 1e3 : 0);
     }
 }
@@ -95,9 +78,8 @@ int command_status(const struct ropectl *ctl, int argc, char **argv)
 {
     struct roped_error err;
     char *text;
-    (void)argv;
     if (argc != 1)
-        return usage("status");
+        return usage("status", "no arguments, found '%s'", argv[1]);
     struct roped_client *client = connect_to(ctl);
     if (!client)
         return EXIT_FAILURE;
@@ -123,6 +105,8 @@ int command_status(const struct ropectl *ctl, int argc, char **argv)
             sample(text, "roped_pool_bytes{state=\"free\"}")) /
                1048576,
            sample(text, "roped_tables_resident_bytes") / 1048576);
+    printf("regions   %.1f MiB\n",
+           sample(text, "roped_region_bytes{kind=\"resident\"}") / 1048576);
     print_ops(text);
     free(text);
     return EXIT_SUCCESS;

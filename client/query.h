@@ -1,5 +1,5 @@
 /*
- * query.h - parameters of a command line as the query of a URL.
+ * query.h - arguments of a command line as parts of a URL.
  */
 #ifndef ROPED_CLIENT_QUERY_H
 #define ROPED_CLIENT_QUERY_H
@@ -8,6 +8,22 @@
 
 #include <stdio.h>
 #include <string.h>
+
+/* Appends text, percent-encoded but for plain characters and the one at
+ * except, which may be NULL. */
+static inline void query_encode(struct buffer *query, const char *text,
+                                const char *except)
+{
+    for (const char *at = text; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || strchr("-._,", c);
+        if (is_plain || at == except)
+            buffer_append(query, at, 1);
+        else
+            buffer_printf(query, "%%%02X", c);
+    }
+}
 
 /* Appends "name=value" of an argument "--name=value", percent-encoded. False
  * where it has not that form. */
@@ -18,15 +34,7 @@ static inline bool query_add(struct buffer *query, const char *argument)
         return false;
     if (query->bytes)
         buffer_text(query, "&");
-    for (const char *at = argument + 2; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                        (c >= '0' && c <= '9') || strchr("-._,", c);
-        if (is_plain || at == equals)
-            buffer_append(query, at, 1);
-        else
-            buffer_printf(query, "%%%02X", c);
-    }
+    query_encode(query, argument + 2, equals);
     return true;
 }
 

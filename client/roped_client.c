@@ -141,6 +141,8 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
         size_t bytes = strtoul(line + 15, NULL, 10);
         in->body = malloc(bytes + 1); /* the whole answer in one piece */
         in->capacity = in->body ? bytes + 1 : 0;
+        if (in->body)
+            in->body[0] = '\0';
     }
     return size * n;
 }
@@ -230,9 +232,9 @@ static enum roped_status perform(struct roped_client *client,
     char *url;
     long code = 0;
     double limit = client->options.timeout_seconds;
+    memset(in, 0, sizeof *in);
     if (asprintf(&url, "%s%s", client->url, path) < 0)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a request");
-    memset(in, 0, sizeof *in);
     curl_easy_reset(curl); /* keeps the connection */
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
@@ -265,10 +267,12 @@ static enum roped_status perform(struct roped_client *client,
     return code >= 200 && code < 300 ? ROPED_OK : refused(in, code, err);
 }
 
-enum roped_status roped_client_request(struct roped_client *client,
-                                       const char *method, const char *path,
-                                       const void *body, size_t bytes,
-                                       char **text, struct roped_error *err)
+enum roped_status roped_client_request_bytes(struct roped_client *client,
+                                             const char *method,
+                                             const char *path, const void *body,
+                                             size_t bytes, void **answer,
+                                             size_t *answer_bytes,
+                                             struct roped_error *err)
 {
     struct incoming in;
     enum roped_status status =
@@ -277,11 +281,25 @@ enum roped_status roped_client_request(struct roped_client *client,
         free(in.body);
         return status;
     }
-    *text = in.body ? in.body : strdup("");
-    if (!*text)
+    *answer = in.body ? in.body : strdup("");
+    *answer_bytes = in.bytes;
+    if (!*answer)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the answer");
-    (*text)[in.bytes] = '\0';
     return ROPED_OK;
+}
+
+enum roped_status roped_client_request(struct roped_client *client,
+                                       const char *method, const char *path,
+                                       const void *body, size_t bytes,
+                                       char **text, struct roped_error *err)
+{
+    void *answer;
+    size_t answer_bytes;
+    enum roped_status status = roped_client_request_bytes(
+        client, method, path, body, bytes, &answer, &answer_bytes, err);
+    if (!status)
+        *text = answer;
+    return status;
 }
 
 /* ------------------------------------------------------------------ calls */

@@ -59,8 +59,10 @@ roped_client_open(const struct roped_client_options *options,
 void roped_client_close(struct roped_client *client);
 
 /*
- * Calls an operator. query holds parameters as "name=value&...", or NULL. The
- * error is the server's own sentence, or says what to do about the connection.
+ * Calls an operator. query holds parameters as "name=value&...", or NULL; with
+ * "from.x=REGION" input x is one that the server keeps, and inputs leaves it
+ * out, with "into.y=REGION" output y stays there. The error is the server's
+ * own sentence, or says what to do about the connection.
  */
 ROPED_MUST_CHECK enum roped_status
 roped_client_call(struct roped_client *client, const char *op,
@@ -88,5 +90,13 @@ ROPED_MUST_CHECK enum roped_status
 roped_client_request(struct roped_client *client, const char *method,
                      const char *path, const void *body, size_t bytes,
                      char **text, struct roped_error *err);
+
+/* The same for an answer that is no text: GET /v1/regions/x. *answer, to be
+ * freed, holds *answer_bytes and a NUL behind them. */
+ROPED_MUST_CHECK enum roped_status
+roped_client_request_bytes(struct roped_client *client, const char *method,
+                           const char *path, const void *body, size_t bytes,
+                           void **answer, size_t *answer_bytes,
+                           struct roped_error *err);
 
 #endif
