@@ -18,8 +18,8 @@ struct norm_loop {
  */
 static int64_t rows_per_batch(int64_t row_bytes)
 {
-    enum { FIRST_LEVEL = 64 << 10, SECOND_LEVEL = 128 << 10, FEW = 4 };
-    int64_t n = FIRST_LEVEL / row_bytes;
+    enum { ENOUGH = 64 << 10, SECOND_LEVEL = 128 << 10, FEW = 4 };
+    int64_t n = ENOUGH / row_bytes;
     if (n < FEW)
         n = SECOND_LEVEL / row_bytes < FEW ? SECOND_LEVEL / row_bytes : FEW;
     return n < 1 ? 1 : n < CPU_ROWS ? n : CPU_ROWS;
