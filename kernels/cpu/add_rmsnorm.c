@@ -8,7 +8,7 @@ enum roped_status roped_cpu_add_rmsnorm(const struct roped_call *call,
                                         struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    struct cpu_norm norm = {
+    struct cpu_norm_call norm = {
         .plan = (const void *)call->plan,
         .x = &call->in[ADD_RMSNORM_X],
         .weight = &call->in[ADD_RMSNORM_WEIGHT],

@@ -3,8 +3,8 @@
  * on the caller's thread and the backend's pool.
  */
 #include "cpu/cpu_internal.h"
+#include "cpu/machine.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,35 +23,17 @@ static int device_count(struct roped_error *err)
     return 1;
 }
 
-/* Cores that this process may use: its affinity, cut by a cgroup's quota. */
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    int cores = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cores = CPU_COUNT(&set);
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (file) {
-        double quota, period;
-        if (fscanf(file, "%lf %lf", &quota, &period) == 2 && period > 0) {
-            int allowed = (int)(quota / period + 0.5);
-            if (allowed >= 1 && allowed < cores)
-                cores = allowed;
-        }
-        fclose(file);
-    }
-    return cores;
-}
-
 static enum roped_status
 open_backend(const struct roped_backend_options *options,
              struct roped_backend **out, struct roped_error *err)
 {
-    int n_threads = options->n_threads ? options->n_threads : usable_cores();
+    int n_threads =
+        options->n_threads ? options->n_threads : machine_usable_cores();
     struct roped_backend *backend = calloc(1, sizeof *backend);
     if (!backend)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
-    backend->rows = cpu_rows_select();
+    backend->rows = cpu_rows_at(0);
+    backend->cache_bytes = machine_cache_bytes();
     enum roped_status status = pool_open(n_threads, &backend->pool, err);
     if (status) {
         free(backend);
@@ -69,26 +51,10 @@ static void close_backend(struct roped_backend *backend)
     free(backend);
 }
 
-static void read_model_name(char *name, size_t bytes)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(name, bytes, "CPU");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 static void info(struct roped_backend *backend, struct roped_device_info *out)
 {
     memset(out, 0, sizeof *out);
-    read_model_name(out->name, sizeof out->name);
+    machine_model_name(out->name, sizeof out->name);
     out->n_units = pool_threads(backend->pool);
     snprintf(out->detail, sizeof out->detail, "%s, %d threads",
              backend->rows->name, out->n_units);
@@ -165,6 +131,31 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
     if (bytes)
         memcpy(to, from, bytes);
     return ROPED_OK;
+}
+
+bool cpu_is_large(const struct roped_queue *queue, int64_t bytes)
+{
+    return bytes >= queue->backend->cache_bytes / 2;
+}
+
+struct fenced_loop {
+    const struct cpu_rows *rows;
+    pool_loop_fn *loop;
+    void *context;
+};
+
+static void run_fenced(void *context, int64_t begin, int64_t end)
+{
+    const struct fenced_loop *fenced = context;
+    fenced->loop(fenced->context, begin, end);
+    fenced->rows->fence();
+}
+
+void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
+             pool_loop_fn *loop, void *context)
+{
+    struct fenced_loop fenced = {queue->backend->rows, loop, context};
+    pool_for(queue->backend->pool, n, bytes, run_fenced, &fenced);
 }
 
 static enum roped_status clear(struct roped_queue *queue, void *memory,

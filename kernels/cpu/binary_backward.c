@@ -25,8 +25,7 @@ enum {
     TARGET_TASKS = 64, /* keeps the threads of a large machine about equal */
     MIN_SEGMENT_ELEMENTS = 32 << 10,
     SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
-    FOLDS_PER_TILE = 16,
-    MIN_STREAM_BYTES = 4 << 20 /* a call that leaves nothing in a cache */
+    FOLDS_PER_TILE = 16
 };
 
 /* A loop over tiles: a dim of the collapsed shape, or its blocks. */
@@ -252,8 +251,8 @@ static void store_sums(const struct binary_work *work, int64_t at,
     float values[CPU_BINARY_SUMS];
     for (int64_t i = 0; i < n; i++)
         values[i] = (float)sum[i];
-    work->rows->narrow(work->binary.dtype, element(work, work->sum, at), values,
-                       n);
+    work->rows->convert(work->binary.dtype, element(work, work->sum, at),
+                        ROPED_F32, values, 1, n, false);
 }
 
 static void run_task(const struct binary_work *work, int64_t task,
@@ -287,7 +286,6 @@ static void run_tasks(void *context, int64_t begin, int64_t end)
     const struct binary_work *work = context;
     for (int64_t i = begin; i < end; i++)
         run_task(work, i % work->n_tasks, i / work->n_tasks);
-    work->loops->stream_end();
 }
 
 /* Blocks of the gradient: the sums of all segments, in their order. */
@@ -412,7 +410,6 @@ static enum roped_status sum_gradient(struct binary_work *work,
                                       int64_t bytes, struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    struct pool *pool = queue->backend->pool;
     int64_t n_sums = roped_tensor_elements(work->sum);
     void *scratch = NULL;
     cut_tasks(work, plan);
@@ -426,10 +423,10 @@ static enum roped_status sum_gradient(struct binary_work *work,
             return status;
     }
     work->partial = scratch;
-    pool_for(pool, work->n_tasks * work->n_segments, bytes, run_tasks, work);
+    cpu_for(queue, bytes, work->n_tasks * work->n_segments, run_tasks, work);
     if (work->partial)
-        pool_for(pool, ceil_div(n_sums, CPU_BLOCK), partial_bytes, add_segments,
-                 work);
+        cpu_for(queue, partial_bytes, ceil_div(n_sums, CPU_BLOCK), add_segments,
+                work);
     return ROPED_OK;
 }
 
@@ -444,7 +441,6 @@ static void write_blocks(void *context, int64_t begin, int64_t end)
         work->needs_values ? element(work, work->a, at) : NULL,
         work->needs_values ? element(work, work->b, at) : NULL,
         element(work, work->full, at), element(work, work->sum, at), n);
-    work->loops->stream_end();
 }
 
 static void clear(const struct roped_tensor *gradient)
@@ -474,10 +470,10 @@ enum roped_status roped_cpu_binary_backward(const struct roped_call *call,
     int64_t bytes = roped_call_bytes(call);
     struct binary_work work = {
         .rows = queue->backend->rows,
-        .loops = cpu_binary_rows_select(),
+        .loops = queue->backend->rows->binary,
         .binary = {.function = plan->function,
                    .dtype = call->in[BINARY_GRAD_OUTPUT].dtype,
-                   .is_streamed = bytes >= MIN_STREAM_BYTES},
+                   .is_streamed = cpu_is_large(queue, bytes)},
         .needs_values = binary_needs_values(plan->function),
         .g = &call->in[BINARY_GRAD_OUTPUT],
         .a = &call->in[BINARY_A],
@@ -492,8 +488,8 @@ enum roped_status roped_cpu_binary_backward(const struct roped_call *call,
         return ROPED_OK;
     }
     if (!sums_a && !sums_b) {
-        pool_for(queue->backend->pool, ceil_div(plan->n, SWEEP_BLOCK), bytes,
-                 write_blocks, &work);
+        cpu_for(queue, bytes, ceil_div(plan->n, SWEEP_BLOCK), write_blocks,
+                &work);
         return ROPED_OK;
     }
     if (sums_b) {

@@ -1,6 +1,7 @@
 /*
  * binary_rows.h - the inner loops of binary_backward on the CPU. One table of
- * functions per instruction set.
+ * functions per instruction set, that cpu_rows points at. A loop that streamed
+ * ends with cpu_rows's fence().
  */
 #ifndef ROPED_CPU_BINARY_ROWS_H
 #define ROPED_CPU_BINARY_ROWS_H
@@ -45,9 +46,6 @@ struct cpu_binary_rows {
                        const void *x, void *grad_x, const float *y, double *sum,
                        int64_t rows, int64_t width);
 
-    /* Makes streamed stores visible to other threads, at the end of a loop. */
-    void (*stream_end)(void);
-
     /*
      * to[i] = term of one operand's gradient, of values widened already. side
      * is BINARY_IN_A or BINARY_IN_B.
@@ -62,8 +60,5 @@ struct cpu_binary_rows {
     void (*add_row_sums)(double *sum, const float *x, int64_t rows,
                          int64_t width);
 };
-
-/* The best table for this processor; static memory. */
-const struct cpu_binary_rows *cpu_binary_rows_select(void);
 
 #endif

@@ -14,6 +14,7 @@
 struct roped_backend {
     struct pool *pool;
     const struct cpu_rows *rows;
+    int64_t cache_bytes; /* of the last-level cache */
 };
 
 struct roped_queue {
@@ -60,6 +61,16 @@ struct cpu_angles cpu_angles_of(const struct roped_call *call,
  */
 void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
                      int64_t first, int64_t n, float *c, float *s);
+
+/* Will the bytes of a call have left the cache before anybody reads them? */
+bool cpu_is_large(const struct roped_queue *queue, int64_t bytes);
+
+/*
+ * Runs loop over [0, n) on the backend's threads, and makes what it streams
+ * visible. bytes is what the whole loop moves.
+ */
+void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
+             pool_loop_fn *loop, void *context);
 
 /* One element range of a head: element index times the element size. */
 static inline void *cpu_at(void *base, int64_t element, size_t bytes)

@@ -1,7 +1,7 @@
 /*
  * norm.h - the one norm of the CPU backend, for every norm operator. What
  * differs is where a row comes from (x, or x + residual) and where the float32
- * result goes (rounded to the type of y, or scaled into FP8).
+ * result goes (rounded to the type of y, or divided by a scale into FP8).
  */
 #ifndef ROPED_CPU_NORM_H
 #define ROPED_CPU_NORM_H
@@ -9,7 +9,7 @@
 #include "cpu/cpu_internal.h"
 #include "ops/rmsnorm_quantize.h"
 
-struct cpu_norm {
+struct cpu_norm_call {
     const struct rmsnorm_plan *plan;
     const struct roped_tensor *x;
     const struct roped_tensor *weight;
@@ -25,7 +25,7 @@ struct cpu_norm {
 };
 
 /* Normalises every row, over the threads of the backend. */
-void cpu_norm_rows(const struct cpu_norm *norm, const struct roped_call *call,
-                   struct roped_queue *queue);
+void cpu_norm_rows(const struct cpu_norm_call *norm,
+                   const struct roped_call *call, struct roped_queue *queue);
 
 #endif

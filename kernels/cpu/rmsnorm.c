@@ -7,7 +7,7 @@ enum roped_status roped_cpu_rmsnorm(const struct roped_call *call,
                                     struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    struct cpu_norm norm = {
+    struct cpu_norm_call norm = {
         .plan = (const void *)call->plan,
         .x = &call->in[RMSNORM_X],
         .weight = &call->in[RMSNORM_WEIGHT],

@@ -10,7 +10,7 @@ enum roped_status roped_cpu_rmsnorm_quantize(const struct roped_call *call,
                                              struct roped_error *err)
 {
     const struct rmsnorm_quantize_plan *plan = (const void *)call->plan;
-    struct cpu_norm norm = {
+    struct cpu_norm_call norm = {
         .plan = &plan->norm,
         .x = &call->in[RMSNORM_QUANTIZE_X],
         .weight = &call->in[RMSNORM_QUANTIZE_WEIGHT],

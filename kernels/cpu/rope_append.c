@@ -5,75 +5,41 @@
 #include "ops/rope_append.h"
 #include "cpu/cpu_internal.h"
 
-#include <string.h>
-
-/* Pairs per block: both halves of a block fit the scratch. */
-enum { PAIRS = CPU_BLOCK / 2 };
-
 struct append_loop {
     struct cpu_angles angles;
     const struct rope_append_plan *plan;
     const struct roped_call *call;
     struct append_map map;
+    bool is_large;
 };
 
 /* Pairs [first, first + n) of a token and their angles. */
 struct pair_block {
     int64_t first, n;
-    float c[PAIRS], s[PAIRS];
+    float c[CPU_PAIRS], s[CPU_PAIRS];
 };
-
-/* Rotates a block of pairs of one head, whose rotated part is at from. */
-static void rotate_block(const struct append_loop *loop, enum roped_dtype dtype,
-                         void *to, void *from, const struct pair_block *block)
-{
-    const struct cpu_rows *rows = loop->angles.rows;
-    size_t bytes = roped_dtype_bytes(dtype);
-    int64_t n = block->n, at = block->first;
-    float x[CPU_BLOCK];
-    if (loop->angles.rotary.style == ROPE_GPTJ) {
-        rows->widen(dtype, x, cpu_at(from, 2 * at, bytes), 2 * n);
-        rows->rotate_gptj(x, x, block->c, block->s, n);
-        rows->narrow(dtype, cpu_at(to, 2 * at, bytes), x, 2 * n);
-        return;
-    }
-    int64_t second = loop->angles.rotary.n_pairs + at;
-    rows->widen(dtype, x, cpu_at(from, at, bytes), n);
-    rows->widen(dtype, x + n, cpu_at(from, second, bytes), n);
-    rows->rotate_neox(x, x, block->c, block->s, n);
-    rows->narrow(dtype, cpu_at(to, at, bytes), x, n);
-    rows->narrow(dtype, cpu_at(to, second, bytes), x + n, n);
-}
-
-/* What does not rotate is copied bit for bit. */
-static void copy_rest(const struct rope_plan *plan, size_t bytes, void *to,
-                      void *from)
-{
-    int64_t first = plan->rotary_offset;
-    int64_t end = first + 2 * plan->rotary.n_pairs;
-    if (to == from)
-        return;
-    memcpy(to, from, (size_t)first * bytes);
-    memcpy(cpu_at(to, end, bytes), cpu_at(from, end, bytes),
-           (size_t)(plan->head_dim - end) * bytes);
-}
 
 /* Rotates a block of every head of a token; heads are d apart on both sides. */
 static void rotate_heads(const struct append_loop *loop, enum roped_dtype dtype,
-                         int64_t heads, void *to, void *from,
+                         int64_t n_heads, void *to, const void *from,
                          const struct pair_block *block)
 {
     const struct rope_plan *rope = &loop->plan->rope;
-    size_t bytes = roped_dtype_bytes(dtype);
-    for (int64_t head = 0; head < heads; head++) {
-        int64_t at = head * rope->head_dim;
-        if (block->first == 0)
-            copy_rest(rope, bytes, cpu_at(to, at, bytes),
-                      cpu_at(from, at, bytes));
-        at += rope->rotary_offset;
-        rotate_block(loop, dtype, cpu_at(to, at, bytes),
-                     cpu_at(from, at, bytes), block);
-    }
+    const struct cpu_heads heads = {
+        .from = dtype,
+        .to = dtype,
+        .is_gptj = rope->rotary.style == ROPE_GPTJ,
+        .is_streamed = loop->is_large && to != from,
+        .n_heads = n_heads,
+        .width = rope->head_dim,
+        .from_pitch = rope->head_dim,
+        .to_pitch = rope->head_dim,
+        .first = rope->rotary_offset,
+        .n_pairs = rope->rotary.n_pairs,
+    };
+    if (n_heads > 0)
+        loop->angles.rows->rotate(&heads, to, from, block->first, block->n,
+                                  block->c, block->s);
 }
 
 /* A token's heads, or NULL where the tensor is not given. */
@@ -116,30 +82,47 @@ static void rotate_token(const struct append_loop *loop, int64_t token,
         rotate_heads(loop, dtype, rope->k_heads, k_out, k, block);
 }
 
+/* A token's value heads, as they are. */
+static void copy_values(const struct append_loop *loop, int64_t token,
+                        void *v_cache)
+{
+    const struct rope_plan *rope = &loop->plan->rope;
+    const struct roped_tensor *v = &loop->call->in[ROPE_APPEND_V];
+    int64_t n = rope->k_heads * rope->head_dim;
+    if (v_cache && n > 0)
+        loop->angles.rows->convert(v->dtype, v_cache, v->dtype,
+                                   token_row(loop, v, rope->k_heads, token), 1,
+                                   n, loop->is_large);
+}
+
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct append_loop *loop = context;
-    const struct rope_plan *rope = &loop->plan->rope;
-    const struct roped_tensor *v = &loop->call->in[ROPE_APPEND_V];
-    size_t row_bytes =
-        (size_t)(rope->k_heads * rope->head_dim) * roped_dtype_bytes(v->dtype);
+    int64_t n_pairs = loop->plan->rope.rotary.n_pairs;
     struct pair_block block;
     for (int64_t token = begin; token < end; token++) {
         int64_t cell = append_cell(&loop->map, token);
         void *k_cache = cache_row(loop, ROPE_APPEND_K_CACHE_OUT, cell);
-        void *v_cache = cache_row(loop, ROPE_APPEND_V_CACHE_OUT, cell);
-        for (int64_t at = 0; at < rope->rotary.n_pairs; at += PAIRS) {
-            int64_t left = rope->rotary.n_pairs - at;
+        for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
             block.first = at;
-            block.n = left < PAIRS ? left : PAIRS;
+            block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
             cpu_angles_fill(&loop->angles, token, at, block.n, block.c,
                             block.s);
             rotate_token(loop, token, k_cache, &block);
         }
-        if (v_cache && row_bytes)
-            memcpy(v_cache, token_row(loop, v, rope->k_heads, token),
-                   row_bytes);
+        copy_values(loop, token,
+                    cache_row(loop, ROPE_APPEND_V_CACHE_OUT, cell));
     }
+}
+
+/* Bytes that a call reads and writes. */
+static int64_t bytes_of(const struct roped_call *call,
+                        const struct rope_append_plan *plan)
+{
+    const struct rope_plan *rope = &plan->rope;
+    int64_t heads = rope->q_heads + 2 * rope->k_heads;
+    return 2 * rope->rotary.n_tokens * heads * rope->head_dim *
+           (int64_t)roped_dtype_bytes(call->in[ROPE_APPEND_Q].dtype);
 }
 
 enum roped_status roped_cpu_rope_append(const struct roped_call *call,
@@ -147,16 +130,11 @@ enum roped_status roped_cpu_rope_append(const struct roped_call *call,
                                         struct roped_error *err)
 {
     const struct rope_append_plan *plan = (const void *)call->plan;
-    int64_t n_tokens = plan->rope.rotary.n_tokens;
-    int64_t token_elements =
-        (plan->rope.q_heads + 2 * plan->rope.k_heads) * plan->rope.head_dim;
+    int64_t bytes = bytes_of(call, plan);
     struct append_loop loop = {
         cpu_angles_of(call, &plan->rope.rotary, ROPE_APPEND_POSITIONS, queue),
-        plan, call, rope_append_map(call, plan)};
+        plan, call, rope_append_map(call, plan), cpu_is_large(queue, bytes)};
     (void)err;
-    pool_for(queue->backend->pool, n_tokens,
-             2 * n_tokens * token_elements *
-                 (int64_t)roped_dtype_bytes(call->in[ROPE_APPEND_Q].dtype),
-             append_tokens, &loop);
+    cpu_for(queue, bytes, plan->rope.rotary.n_tokens, append_tokens, &loop);
     return ROPED_OK;
 }

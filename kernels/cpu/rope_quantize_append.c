@@ -6,76 +6,50 @@
 #include "ops/rope_quantize_append.h"
 #include "cpu/cpu_internal.h"
 
-/* Pairs per block: both halves of a block fit the scratch. */
-enum { PAIRS = CPU_BLOCK / 2 };
-
 struct quantize_loop {
     struct cpu_angles angles;
     const struct rope_quantize_append_plan *plan;
     const struct roped_call *call;
     struct append_map map;
     enum roped_dtype in, out;
+    bool is_large;
 };
 
 /* Pairs [first, first + n) of a token and their angles. */
 struct pair_block {
     int64_t first, n;
-    float c[PAIRS], s[PAIRS];
+    float c[CPU_PAIRS], s[CPU_PAIRS];
 };
 
-/* Elements [at, at + n) of a row to FP8. */
-static void quantize(const struct quantize_loop *loop, uint8_t *to, void *from,
-                     int64_t at, int64_t n, float scale)
+static void quantize(const struct quantize_loop *loop, void *to,
+                     const void *from, int64_t n, float scale)
 {
-    const struct cpu_rows *rows = loop->angles.rows;
-    size_t bytes = roped_dtype_bytes(loop->in);
-    float x[CPU_BLOCK];
-    for (int64_t end = at + n; at < end; at += CPU_BLOCK) {
-        int64_t part = end - at < CPU_BLOCK ? end - at : CPU_BLOCK;
-        rows->widen(loop->in, x, cpu_at(from, at, bytes), part);
-        rows->scale(x, scale, part);
-        rows->narrow(loop->out, to + at, x, part);
-    }
+    loop->angles.rows->convert(loop->out, to, loop->in, from, scale, n,
+                               loop->is_large);
 }
 
-/* A block of pairs of the row whose rotated part is at from. */
-static void rotate_block(const struct quantize_loop *loop, uint8_t *to,
-                         void *from, const struct pair_block *block,
-                         float scale)
-{
-    const struct cpu_rows *rows = loop->angles.rows;
-    size_t bytes = roped_dtype_bytes(loop->in);
-    int64_t n = block->n, at = block->first;
-    float x[CPU_BLOCK];
-    if (loop->angles.rotary.style == ROPE_GPTJ) {
-        rows->widen(loop->in, x, cpu_at(from, 2 * at, bytes), 2 * n);
-        rows->rotate_gptj(x, x, block->c, block->s, n);
-        rows->scale(x, scale, 2 * n);
-        rows->narrow(loop->out, to + 2 * at, x, 2 * n);
-        return;
-    }
-    int64_t second = loop->angles.rotary.n_pairs + at;
-    rows->widen(loop->in, x, cpu_at(from, at, bytes), n);
-    rows->widen(loop->in, x + n, cpu_at(from, second, bytes), n);
-    rows->rotate_neox(x, x, block->c, block->s, n);
-    rows->scale(x, scale, 2 * n);
-    rows->narrow(loop->out, to + at, x, n);
-    rows->narrow(loop->out, to + second, x + n, n);
-}
-
-static void rotate_row(const struct quantize_loop *loop, uint8_t *to,
-                       void *from, const struct pair_block *block, float scale)
+/* A block of pairs of heads that are to_pitch apart where they go. */
+static void rotate_heads(const struct quantize_loop *loop, int64_t n_heads,
+                         int64_t to_pitch, void *to, const void *from,
+                         const struct pair_block *block, float scale)
 {
     const struct rope_quantize_plan *parts = &loop->plan->parts;
-    int64_t begin = parts->rotary_offset;
-    int64_t end = begin + 2 * parts->rotary.n_pairs;
-    if (block->first == 0) {
-        quantize(loop, to, from, 0, begin, scale);
-        quantize(loop, to, from, end, parts->rope_dim - end, scale);
-    }
-    rotate_block(loop, to + begin,
-                 cpu_at(from, begin, roped_dtype_bytes(loop->in)), block,
-                 scale);
+    const struct cpu_heads heads = {
+        .from = loop->in,
+        .to = loop->out,
+        .is_gptj = parts->rotary.style == ROPE_GPTJ,
+        .is_streamed = loop->is_large,
+        .scale = scale,
+        .n_heads = n_heads,
+        .width = parts->rope_dim,
+        .from_pitch = parts->rope_dim,
+        .to_pitch = to_pitch,
+        .first = parts->rotary_offset,
+        .n_pairs = parts->rotary.n_pairs,
+    };
+    if (n_heads > 0)
+        loop->angles.rows->rotate(&heads, to, from, block->first, block->n,
+                                  block->c, block->s);
 }
 
 /* Head of a token in an input of rows of width. */
@@ -96,24 +70,31 @@ static uint8_t *cell_of(const struct quantize_loop *loop,
     return cache + cell * part->cell_width + part->first;
 }
 
+/* Elements from a head's part of a cache to the next head's. */
+static int64_t pitch_of(const struct quantize_loop *loop,
+                        const struct append_part *part)
+{
+    return loop->map.head_step * part->cell_width;
+}
+
 /* A block of pairs of all of a token's heads; cell -1: k goes nowhere. */
 static void rotate_token(const struct quantize_loop *loop, int64_t token,
                          int64_t cell, const struct pair_block *block)
 {
-    const struct rope_quantize_plan *parts = &loop->plan->parts;
-    int64_t r = parts->rope_dim;
+    const struct rope_quantize_append_plan *plan = loop->plan;
+    const struct rope_quantize_plan *parts = &plan->parts;
+    int64_t r = parts->rope_dim, row = token * parts->q_heads;
     uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
-    for (int64_t head = 0; head < parts->q_heads; head++) {
-        int64_t row = token * parts->q_heads + head;
-        rotate_row(loop, q_out + row * r,
-                   row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), block,
-                   parts->scale_q);
-    }
-    for (int64_t head = 0; head < parts->k_heads && cell >= 0; head++)
-        rotate_row(loop, cell_of(loop, &loop->plan->rope, cell, head),
-                   row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE,
-                          token * parts->k_heads + head, r),
-                   block, parts->scale_k);
+    if (parts->q_heads)
+        rotate_heads(loop, parts->q_heads, r, q_out + row * r,
+                     row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), block,
+                     parts->scale_q);
+    if (cell >= 0)
+        rotate_heads(loop, parts->k_heads, pitch_of(loop, &plan->rope),
+                     cell_of(loop, &plan->rope, cell, 0),
+                     row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE,
+                            token * parts->k_heads, r),
+                     block, parts->scale_k);
 }
 
 /* The parts of a token that do not rotate. */
@@ -126,18 +107,18 @@ static void quantize_token(const struct quantize_loop *loop, int64_t token,
     uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT].data;
     if (q_width)
         quantize(loop, q_out + token * q_width,
-                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_NOPE, token, q_width), 0,
+                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_NOPE, token, q_width),
                  q_width, parts->scale_q);
     for (int64_t head = 0; head < parts->k_heads && cell >= 0; head++) {
         int64_t row = token * parts->k_heads + head;
         if (p)
             quantize(loop, cell_of(loop, &plan->nope, cell, head),
-                     row_of(loop, ROPE_QUANTIZE_APPEND_K_NOPE, row, p), 0, p,
+                     row_of(loop, ROPE_QUANTIZE_APPEND_K_NOPE, row, p), p,
                      parts->scale_k);
         if (plan->value_dim)
             quantize(loop, cell_of(loop, &plan->value, cell, head),
                      row_of(loop, ROPE_QUANTIZE_APPEND_V, row, plan->value_dim),
-                     0, plan->value_dim, parts->scale_k);
+                     plan->value_dim, parts->scale_k);
     }
 }
 
@@ -148,9 +129,9 @@ static void append_tokens(void *context, int64_t begin, int64_t end)
     struct pair_block block;
     for (int64_t token = begin; token < end; token++) {
         int64_t cell = append_cell(&loop->map, token);
-        for (int64_t at = 0; at < n_pairs; at += PAIRS) {
+        for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
             block.first = at;
-            block.n = n_pairs - at < PAIRS ? n_pairs - at : PAIRS;
+            block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
             cpu_angles_fill(&loop->angles, token, at, block.n, block.c,
                             block.s);
             rotate_token(loop, token, cell, &block);
@@ -183,9 +164,11 @@ enum roped_status roped_cpu_rope_quantize_append(const struct roped_call *call,
         call,
         rope_quantize_append_map(call, plan),
         call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dtype,
-        call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype};
+        call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype,
+        false};
+    int64_t bytes = bytes_of(&loop);
     (void)err;
-    pool_for(queue->backend->pool, plan->parts.rotary.n_tokens, bytes_of(&loop),
-             append_tokens, &loop);
+    loop.is_large = cpu_is_large(queue, bytes);
+    cpu_for(queue, bytes, plan->parts.rotary.n_tokens, append_tokens, &loop);
     return ROPED_OK;
 }

@@ -1,10 +1,25 @@
 /*
- * rows.h - the inner loops of the CPU backend: contiguous elements in, the
- * same number out. One table of functions per instruction set.
+ * rows.h - the inner loops of the CPU backend, one table of functions per
+ * instruction set. Operators are made of these.
  *
- * Narrow types are widened into a float32 scratch of at most CPU_BLOCK
- * elements, worked on, and rounded back: the scratch stays in the first-level
- * cache, so memory sees one read and one write.
+ * A function reads elements of one type, works in float32 and writes elements
+ * of another, in one pass: 'from' and 'to' are any pair of
+ *
+ *     F32 to F32, F16, BF16, F8_E4M3, F8_E5M2
+ *     F16 to F16, F8_E4M3, F8_E5M2        BF16 to BF16, F8_E4M3, F8_E5M2
+ *
+ * with one rounding, to nearest even (roped/numeric.h); F32 is also what a row
+ * is in between two functions, in a scratch of at most CPU_BLOCK elements that
+ * stays in the first-level cache. An operator that needs a row twice reads it
+ * twice: the second time it comes from the cache.
+ *
+ * Pointers are aligned to their elements. 'to' may be 'from' where the types
+ * have one size. Bits depend on the values and the row's shape alone: not on
+ * addresses, other rows or threads.
+ *
+ * is_streamed: write around the caches, for results too large to be found
+ * there later. Rows that are not cut at multiples of 64 bytes are written as
+ * usual. A loop that streamed ends with fence() on its thread.
  */
 #ifndef ROPED_CPU_ROWS_H
 #define ROPED_CPU_ROWS_H
@@ -12,30 +27,84 @@
 #include <roped/angles.h>
 #include <roped/dtype.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_BLOCK = 2048 };
+enum { CPU_BLOCK = 2048, CPU_PAIRS = CPU_BLOCK / 2, CPU_ROWS = 64 };
+
+/* Heads of one token, which rotate by the same angles. */
+struct cpu_heads {
+    enum roped_dtype from, to;
+    bool is_gptj; /* pairs (2i, 2i + 1), else (i, i + n_pairs) */
+    bool is_streamed;
+    float scale; /* into FP8: what is multiplied before rounding */
+    int64_t n_heads;
+    int64_t width;                /* elements of a head */
+    int64_t from_pitch, to_pitch; /* elements from one head to the next */
+    int64_t first;                /* first rotated element of a head */
+    int64_t n_pairs; /* 2 * n_pairs elements rotate, the others do not */
+
+    /*
+     * (optional; from is to) x * s * weight takes the place of x, with an s
+     * per head and a weight per element; rounds_product as in cpu_norm.
+     */
+    const float *s, *weight;
+    bool rounds_product;
+};
+
+/*
+ * How rows are normalised: y = z * s * (bias + weight), with z = x, or
+ * x + residual before any rounding.
+ */
+struct cpu_norm {
+    int64_t width; /* of a row; rows follow each other */
+    enum roped_dtype from, to;
+    enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
+    const void *weight;
+    float bias;
+    bool rounds_product; /* z * s to the type of x, before the weight */
+    bool is_streamed;
+};
+
+/* Some rows. */
+struct cpu_norm_rows {
+    int64_t n;
+    const void *x;
+    const void *residual; /* (optional) like x; y is of the type of x then */
+    void *sum;            /* where residual is given: z in the type of x */
+    void *y;
+    const float *s;       /* per row, or per head */
+    const float *divisor; /* per row; read where y is FP8: y is divided */
+};
+
+/* FP8 scale of values up to a: max(min(a, most) / largest, least). */
+struct cpu_fp8_scale {
+    float most, largest, least;
+};
 
 struct cpu_rows {
-    const char *name; /* "AVX-512" */
+    const char *name; /* "avx512" */
+
+    /* to[i] = from[i]; into FP8 times scale */
+    void (*convert)(enum roped_dtype to_dtype, void *to,
+                    enum roped_dtype from_dtype, const void *from, float scale,
+                    int64_t n, bool is_streamed);
 
     /* to[i] = value of from[i]; F32, F16, BF16 */
     void (*widen)(enum roped_dtype dtype, float *to, const void *from,
                   int64_t n);
 
-    /* to[i] = from[i] rounded to nearest even; F32, F16, BF16 and, saturated,
-     * the FP8 types (roped/numeric.h) */
-    void (*narrow)(enum roped_dtype dtype, void *to, const float *from,
-                   int64_t n);
-
     /* x[i] *= scale */
     void (*scale)(float *x, float scale, int64_t n);
 
-    /* (x[i], x[i + n]) and (x[2i], x[2i + 1]), rotated in place by c, s */
-    void (*rotate_neox)(float *to, const float *from, const float *c,
-                        const float *s, int64_t n_pairs);
-    void (*rotate_gptj)(float *to, const float *from, const float *c,
-                        const float *s, int64_t n_pairs);
+    /*
+     * Rotates pairs [first_pair, first_pair + n), n at most CPU_PAIRS, of
+     * every head by c[0 .. n), s[0 .. n). Where first_pair is 0 the elements
+     * that do not rotate are converted too.
+     */
+    void (*rotate)(const struct cpu_heads *heads, void *to, const void *from,
+                   int64_t first_pair, int64_t n, const float *c,
+                   const float *s);
 
     /*
      * cos and sin of position * frequency, times attention_factor (and
@@ -46,22 +115,55 @@ struct cpu_rows {
                    const struct roped_angles *angles, float sin_sign,
                    int64_t n_pairs);
 
-    /* x[i] += y[i]; x[i] /= divisor, correctly rounded */
-    void (*add)(float *x, const float *y, int64_t n);
-    void (*divide)(float *x, float divisor, int64_t n);
+    /*
+     * s[row] = 1 / sqrt(mean of z^2 + eps) of n_rows rows, at most CPU_ROWS,
+     * of n elements each: the mean within 1e-6 of itself, added in an order
+     * that depends on n alone. Squares beyond float32's range count. residual
+     * as in cpu_norm_rows.
+     */
+    void (*inverse_rms)(enum roped_dtype dtype, const void *x,
+                        const void *residual, int64_t n_rows, int64_t n,
+                        float eps, float *s);
 
-    /* Largest |x[i]| that is not NaN, 0 where there is none. */
-    float (*largest)(const float *x, int64_t n);
+    /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype */
+    void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
+                        float bias, int64_t n);
 
-    /* Sum of squares in double, in an order that depends on n alone. */
-    double (*sum_of_squares)(const float *x, int64_t n);
+    /* Writes y, and sum. y and sum may be x or residual. */
+    void (*normalize)(const struct cpu_norm *norm,
+                      const struct cpu_norm_rows *rows);
 
-    /* y[i] = x[i] * s * (bias + w[i]); w NULL: 1 */
-    void (*normalize)(float *y, const float *x, float s, const float *w,
-                      float bias, int64_t n);
+    /* largest[row] = the largest |y| that is not NaN, or 0; no residual. */
+    void (*largest)(const struct cpu_norm *norm,
+                    const struct cpu_norm_rows *rows, float *largest);
+
+    /*
+     * Writes FP8 y, divided by a scale for every group of group_size elements,
+     * 64 or 128, and the scales. No residual; divisor is not read.
+     */
+    void (*normalize_groups)(const struct cpu_norm *norm,
+                             const struct cpu_norm_rows *rows,
+                             int64_t group_size,
+                             const struct cpu_fp8_scale *scale, float *scales);
+
+    /* Makes what this thread has streamed visible to others. */
+    void (*fence)(void);
+
+    const struct cpu_binary_rows *binary; /* binary_rows.h */
 };
 
-/* The best table for this processor; static memory. */
-const struct cpu_rows *cpu_rows_select(void);
+/* The scale that cpu_fp8_scale describes. */
+static inline float cpu_fp8_scale_of(const struct cpu_fp8_scale *scale, float a)
+{
+    float most = a < scale->most ? a : scale->most;
+    float divided = most / scale->largest;
+    return divided > scale->least ? divided : scale->least;
+}
+
+/*
+ * The tables that this processor can run, best first: rank 0 is the one to
+ * use, NULL ends the list. Static memory.
+ */
+const struct cpu_rows *cpu_rows_at(int rank);
 
 #endif

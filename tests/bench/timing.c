@@ -2,6 +2,7 @@
  * timing.c - one face for timing on either backend.
  */
 #include "bench/timing_internal.h"
+#include "cpu/pool.h"
 
 #ifdef ROPED_HAS_CUDA
 #include <roped/cuda_stream.h>
@@ -15,8 +16,8 @@ struct timing {
     const struct roped_backend_api *api;
     struct roped_backend *backend;
     struct roped_queue *queue;
-    void *stream; /* CUDA only */
-    int n_threads;
+    void *stream;      /* CUDA only */
+    struct pool *pool; /* CPU only: for copies */
 };
 
 static void stop(const char *what, const struct roped_error *err)
@@ -60,10 +61,17 @@ struct timing *timing_open(const char *backend, int n_threads)
     if (timing->api->open(&options, &timing->backend, &err))
         stop(backend, &err);
     timing->api->info(timing->backend, &info);
-    timing->n_threads = info.n_units;
+    if (timing->api == &roped_backend_cpu)
+        timing->pool = timing_cpu_pool_new(info.n_units);
     printf("# %s: %s, %s\n", backend, info.name, info.detail);
     open_queue(timing);
     return timing;
+}
+
+void timing_use_cpu_time(struct timing *timing)
+{
+    if (timing->pool)
+        timing_cpu_use_cpu_time(pool_threads(timing->pool));
 }
 
 void timing_close(struct timing *timing)
@@ -73,6 +81,7 @@ void timing_close(struct timing *timing)
     if (timing->stream)
         timing_cuda_stream_free(timing->stream);
 #endif
+    timing_cpu_pool_free(timing->pool);
     timing->api->close(timing->backend);
     free(timing);
 }
@@ -127,7 +136,21 @@ enum roped_status timing_copy(void *context, int set, struct roped_queue *queue,
                                 copy->timing->stream, err);
 #endif
     (void)err;
-    timing_cpu_copy(copy->to[set], copy->from[set], copy->bytes,
-                    copy->timing->n_threads);
+    timing_cpu_copy(copy->timing->pool, copy->to[set], copy->from[set],
+                    copy->bytes, false);
     return ROPED_OK;
+}
+
+bool timing_in_pairs(const struct timing *timing)
+{
+    return timing->pool != NULL;
+}
+
+enum roped_status
+timing_measure_pair(struct timing *timing, timing_work_fn *work, void *context,
+                    const struct timing_copy *copy, int n_sets, int n_launches,
+                    struct timing_pair *out, struct roped_error *err)
+{
+    return timing_cpu_measure_pair(timing->queue, work, context, timing->pool,
+                                   copy, n_sets, n_launches, out, err);
 }

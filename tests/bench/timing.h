@@ -4,7 +4,8 @@
  *
  * CUDA: the work is captured into a graph, once per set of buffers, as many
  * times as make the graph long enough to hide its launch; the figure is the
- * median of replays divided by the count. CPU: the median of repeats by clock.
+ * median of replays divided by the count. CPU: the median of repeats by clock;
+ * work and copy alternate, because other programs use the cores too.
  */
 #ifndef ROPED_TESTS_BENCH_TIMING_H
 #define ROPED_TESTS_BENCH_TIMING_H
@@ -23,6 +24,10 @@ typedef enum roped_status timing_work_fn(void *context, int set,
 /* "cpu" or "cuda"; exits with a line where that is impossible. */
 struct timing *timing_open(const char *backend, int n_threads);
 void timing_close(struct timing *timing);
+
+/* CPU backend: measure CPU time per thread, not time that passes. */
+void timing_use_cpu_time(struct timing *timing);
+
 const struct roped_backend_api *timing_api(const struct timing *timing);
 struct roped_backend *timing_backend(const struct timing *timing);
 struct roped_queue *timing_queue(const struct timing *timing);
@@ -48,5 +53,18 @@ struct timing_copy {
     size_t bytes;
 };
 timing_work_fn timing_copy;
+
+struct timing_pair {
+    double seconds, spread;           /* as timing_measure */
+    double copy_seconds, copy_spread; /* of the faster way to copy */
+    double share; /* median of copy time / work time, pair by pair */
+};
+
+/* Does this backend measure work and copy together, by the function below? */
+bool timing_in_pairs(const struct timing *timing);
+enum roped_status
+timing_measure_pair(struct timing *timing, timing_work_fn *work, void *context,
+                    const struct timing_copy *copy, int n_sets, int n_launches,
+                    struct timing_pair *out, struct roped_error *err);
 
 #endif

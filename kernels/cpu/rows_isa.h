@@ -1,0 +1,126 @@
+/*
+ * rows_isa.h - what the files share that are built once per instruction set,
+ * with CPU_ISA = portable, avx2, avx512 or avx512bf16: the names of their
+ * functions, and how a loop over a row is made once per pair of types.
+ */
+#ifndef ROPED_CPU_ROWS_ISA_H
+#define ROPED_CPU_ROWS_ISA_H
+
+#include "cpu/rows.h"
+#include "cpu/vector.h"
+
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b)  PASTE_(a, b)
+
+/* What cpu_rows points at, each under the name of its instruction set. */
+#define ISA(name) PASTE(name, CPU_ISA)
+
+void ISA(cpu_convert)(enum roped_dtype to_dtype, void *to,
+                      enum roped_dtype from_dtype, const void *from,
+                      float scale, int64_t n, bool is_streamed);
+void ISA(cpu_widen)(enum roped_dtype dtype, float *to, const void *from,
+                    int64_t n);
+void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
+                     int64_t first_pair, int64_t n, const float *c,
+                     const float *s);
+void ISA(cpu_angles)(float *c, float *s, double position,
+                     const struct roped_angles *of, float sin_sign,
+                     int64_t n_pairs);
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
+                          const void *residual, int64_t n_rows, int64_t n,
+                          float eps, float *s);
+void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
+                          float bias, int64_t n);
+void ISA(cpu_normalize)(const struct cpu_norm *norm,
+                        const struct cpu_norm_rows *rows);
+void ISA(cpu_largest)(const struct cpu_norm *norm,
+                      const struct cpu_norm_rows *rows, float *largest);
+void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
+                               const struct cpu_norm_rows *rows,
+                               int64_t group_size,
+                               const struct cpu_fp8_scale *scale,
+                               float *scales);
+
+/*
+ * Every pair of types that a row may go from and to. The loop over a row is an
+ * INLINE function whose types are constants; INSTANCES makes one function of
+ * it per pair, CALL_INSTANCE the switch between them.
+ */
+#define TYPE_PAIRS(X, ...)                                                     \
+    X(F32, F32, __VA_ARGS__)                                                   \
+    X(F32, F16, __VA_ARGS__)                                                   \
+    X(F32, BF16, __VA_ARGS__)                                                  \
+    X(F32, F8_E4M3, __VA_ARGS__)                                               \
+    X(F32, F8_E5M2, __VA_ARGS__)                                               \
+    X(F16, F16, __VA_ARGS__)                                                   \
+    X(F16, F8_E4M3, __VA_ARGS__)                                               \
+    X(F16, F8_E5M2, __VA_ARGS__)                                               \
+    X(BF16, BF16, __VA_ARGS__)                                                 \
+    X(BF16, F8_E4M3, __VA_ARGS__)                                              \
+    X(BF16, F8_E5M2, __VA_ARGS__)
+#define INSTANCE(from, to, loop, arguments)                                    \
+    static NOINLINE void loop##_##from##_##to(const struct arguments *a)       \
+    {                                                                          \
+        loop(ROPED_##from, ROPED_##to, a);                                     \
+    }
+#define INSTANCES(loop, arguments) TYPE_PAIRS(INSTANCE, loop, arguments)
+#define TYPE_PAIR(from, to)        ((int)(from) << 8 | (int)(to))
+#define CASE(from, to, loop, a)                                                \
+    case TYPE_PAIR(ROPED_##from, ROPED_##to):                                  \
+        loop##_##from##_##to(a);                                               \
+        break;
+#define CALL_INSTANCE(from, to, loop, a)                                       \
+    switch (TYPE_PAIR(from, to)) {                                             \
+        TYPE_PAIRS(CASE, loop, a)                                              \
+    }
+
+/* Streams need whole blocks that start at multiples of this. */
+enum { STREAM_ALIGNMENT = 64 };
+
+INLINE const void *at(enum roped_dtype dtype, const void *base, int64_t i)
+{
+    return (const unsigned char *)base + (size_t)i * size_of(dtype);
+}
+
+INLINE void *place(enum roped_dtype dtype, void *base, int64_t i)
+{
+    return (unsigned char *)base + (size_t)i * size_of(dtype);
+}
+
+INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
+{
+    return (uintptr_t)at(dtype, base, i) % STREAM_ALIGNMENT == 0;
+}
+
+INLINE block plus(block a, block b)
+{
+    return (block){a.lo + b.lo, a.hi + b.hi};
+}
+
+INLINE block product(block a, block b)
+{
+    return (block){a.lo * b.lo, a.hi * b.hi};
+}
+
+/* Rounded to F16 or BF16 and back; any other type: as it is. */
+INLINE block round_to(enum roped_dtype dtype, block x)
+{
+    if (dtype == ROPED_F16)
+        return widen_f16(narrow_f16(x));
+    if (dtype == ROPED_BF16)
+        return widen_bf16(narrow_bf16(x));
+    return x;
+}
+
+/* Into the second-level cache; any address will do. */
+INLINE void prefetch(const void *address)
+{
+    __builtin_prefetch(address, 0, 2);
+}
+
+INLINE block times(block x, vfloat factor)
+{
+    return (block){x.lo * factor, x.hi * factor};
+}
+
+#endif

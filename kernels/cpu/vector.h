@@ -1,0 +1,130 @@
+/*
+ * vector.h - blocks of consecutive elements as vectors of float32, whatever
+ * their type in memory: what the row kernels are written in. A block is two
+ * vectors. Private to rows.c; one of the three files below has the machine's
+ * instructions:
+ *
+ *     vfloat, block                 LANES floats; two of them, lo and hi
+ *     larger_magnitude              |x|, or magnitude where that is larger or x
+ *                                   is NaN
+ *     largest_lane                  of lanes that are not NaN
+ *     is_near_edge                  is any |x| within 3 units in the last place
+ *                                   of where FP8 codes of m mantissa bits
+ *                                   change? Also true of codes themselves, 0
+ *                                   and infinities
+ *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
+ *     load32 load16                 any address
+ *     store32 store16 store8        any address
+ *     ..._part                      the first n of a block, 0 < n < BLOCK; a
+ *                                   load sets the others to 0
+ *     stream32 stream16 stream8     past the caches; address aligned to the
+ *                                   stored bytes
+ *     load_f16                      load16 and widen_f16
+ *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
+ *                                   narrow_fp8 multiplies by scale first
+ *     split*, merge*                the same, with the even elements in lo and
+ *                                   the odd ones in hi
+ */
+#ifndef ROPED_CPU_VECTOR_H
+#define ROPED_CPU_VECTOR_H
+
+#include <roped/dtype.h>
+#include <roped/numeric.h>
+
+#include <stdbool.h>
+
+/* Types and counts are constants where these functions are called. */
+#define INLINE              static inline __attribute__((always_inline))
+#define NOINLINE            __attribute__((noinline))
+#define UNLIKELY(condition) __builtin_expect((condition), 0)
+
+#if defined(__AVX512VBMI__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "cpu/vector_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "cpu/vector_avx2.h"
+#else
+#include "cpu/vector_portable.h"
+#endif
+
+INLINE size_t size_of(enum roped_dtype dtype)
+{
+    return dtype == ROPED_F32                          ? 4
+           : dtype == ROPED_F16 || dtype == ROPED_BF16 ? 2
+                                                       : 1;
+}
+
+/* Which elements of a row the two vectors of a block hold. */
+enum order {
+    HALVES, /* lo the first LANES, hi the next */
+    PAIRS   /* lo the even ones, hi the odd ones */
+};
+
+/* The first n elements, at most BLOCK, of any address. */
+INLINE block load(enum roped_dtype dtype, enum order order, const void *from,
+                  int64_t n)
+{
+    if (size_of(dtype) == 4) {
+        block x = n == BLOCK ? load32(from) : load32_part(from, n);
+        return order == PAIRS ? split32(x) : x;
+    }
+    if (dtype == ROPED_F16 && order == HALVES && n == BLOCK)
+        return load_f16(from);
+    raw16 x = n == BLOCK ? load16(from) : load16_part(from, n);
+    if (dtype == ROPED_F16)
+        return order == PAIRS ? split_f16(x) : widen_f16(x);
+    return order == PAIRS ? split_bf16(x) : widen_bf16(x);
+}
+
+INLINE raw16 narrow16(enum roped_dtype dtype, enum order order, block x)
+{
+    if (dtype == ROPED_F16)
+        return order == PAIRS ? merge_f16(x) : narrow_f16(x);
+    return order == PAIRS ? merge_bf16(x) : narrow_bf16(x);
+}
+
+INLINE raw8 narrow8(enum roped_dtype dtype, enum order order, block x,
+                    float scale)
+{
+    const int m = dtype == ROPED_F8_E4M3 ? 3 : 2;
+    const int b = dtype == ROPED_F8_E4M3 ? 7 : 15;
+    const float max = dtype == ROPED_F8_E4M3 ? ROPED_E4M3_MAX : ROPED_E5M2_MAX;
+    return order == PAIRS ? merge_fp8(x, scale, m, b, max)
+                          : narrow_fp8(x, scale, m, b, max);
+}
+
+/*
+ * The first n elements of x; into FP8 times scale; a whole block may be
+ * streamed.
+ */
+INLINE void store(enum roped_dtype dtype, enum order order, void *to, block x,
+                  float scale, int64_t n, bool is_streamed)
+{
+    if (size_of(dtype) == 4) {
+        if (order == PAIRS)
+            x = merge32(x);
+        if (n < BLOCK)
+            store32_part(to, x, n);
+        else if (is_streamed)
+            stream32(to, x);
+        else
+            store32(to, x);
+    } else if (size_of(dtype) == 2) {
+        raw16 code = narrow16(dtype, order, x);
+        if (n < BLOCK)
+            store16_part(to, code, n);
+        else if (is_streamed)
+            stream16(to, code);
+        else
+            store16(to, code);
+    } else {
+        raw8 code = narrow8(dtype, order, x, scale);
+        if (n < BLOCK)
+            store8_part(to, code, n);
+        else if (is_streamed)
+            stream8(to, code);
+        else
+            store8(to, code);
+    }
+}
+
+#endif

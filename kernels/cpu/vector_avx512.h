@@ -1,0 +1,428 @@
+/*
+ * vector_avx512.h - cpu/vector.h for AVX-512 (F, BW, DQ, VL, VBMI), with or
+ * without its bfloat16 instructions.
+ */
+#ifndef ROPED_CPU_VECTOR_AVX512_H
+#define ROPED_CPU_VECTOR_AVX512_H
+
+#include <immintrin.h>
+
+enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1 };
+
+typedef __m512 vfloat;
+typedef __m512i raw16;
+typedef __m256i raw8;
+typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
+typedef struct {
+    vfloat lo, hi;
+} block;
+typedef struct {
+    __m512d lo, hi;
+} doubles;
+
+/* -------------------------------------------------------------- arithmetic */
+
+INLINE vfloat splat(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+{
+    return _mm512_fmsub_ps(a, b, c);
+}
+
+INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+INLINE vint nearest_integers(vfloat x)
+{
+    return (vint)_mm512_cvtps_epi32(x);
+}
+
+INLINE vfloat floats_of(vint x)
+{
+    return _mm512_cvtepi32_ps((__m512i)x);
+}
+
+INLINE bool all_below(vfloat x, float limit)
+{
+    return _mm512_cmp_ps_mask(x, splat(limit), _CMP_NLT_UQ) == 0;
+}
+
+INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
+{
+    return _mm512_max_ps(_mm512_abs_ps(x), magnitude);
+}
+
+INLINE float largest_lane(vfloat x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+INLINE __mmask16 near_edges(vfloat x, int m)
+{
+    enum { NEAR = 4 };
+    __m512i moved =
+        _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(NEAR));
+    return _mm512_testn_epi32_mask(
+        moved, _mm512_set1_epi32((1 << (22 - m)) - 2 * NEAR));
+}
+
+INLINE bool is_near_edge(block x, int m)
+{
+    return !_kortestz_mask16_u8(near_edges(x.lo, m), near_edges(x.hi, m));
+}
+
+INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
+{
+    return _mm512_mask_blend_ps(
+        _mm512_test_epi32_mask((__m512i)k, _mm512_set1_epi32(1)), even, odd);
+}
+
+INLINE doubles widen_floats(vfloat x)
+{
+    return (doubles){_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                     _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+}
+
+INLINE double sum_of_doubles(doubles x)
+{
+    return _mm512_reduce_add_pd(x.lo + x.hi);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+INLINE __mmask16 first_floats(int64_t n)
+{
+    return (__mmask16)(n >= LANES ? 0xFFFFu : (1u << (n > 0 ? n : 0)) - 1u);
+}
+
+INLINE block load32(const void *from)
+{
+    const float *x = from;
+    return (block){_mm512_loadu_ps(x), _mm512_loadu_ps(x + LANES)};
+}
+
+INLINE block load32_part(const void *from, int64_t n)
+{
+    const float *x = from;
+    return (block){_mm512_maskz_loadu_ps(first_floats(n), x),
+                   _mm512_maskz_loadu_ps(first_floats(n - LANES), x + LANES)};
+}
+
+INLINE void store32(void *to, block x)
+{
+    float *y = to;
+    _mm512_storeu_ps(y, x.lo);
+    _mm512_storeu_ps(y + LANES, x.hi);
+}
+
+INLINE void store32_part(void *to, block x, int64_t n)
+{
+    float *y = to;
+    _mm512_mask_storeu_ps(y, first_floats(n), x.lo);
+    _mm512_mask_storeu_ps(y + LANES, first_floats(n - LANES), x.hi);
+}
+
+INLINE void stream32(void *to, block x)
+{
+    float *y = to;
+    _mm512_stream_ps(y, x.lo);
+    _mm512_stream_ps(y + LANES, x.hi);
+}
+
+INLINE raw16 load16(const void *from)
+{
+    return _mm512_loadu_si512(from);
+}
+
+INLINE raw16 load16_part(const void *from, int64_t n)
+{
+    return _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1u), from);
+}
+
+INLINE void store16(void *to, raw16 x)
+{
+    _mm512_storeu_si512(to, x);
+}
+
+INLINE void store16_part(void *to, raw16 x, int64_t n)
+{
+    _mm512_mask_storeu_epi16(to, (__mmask32)((1u << n) - 1u), x);
+}
+
+INLINE void stream16(void *to, raw16 x)
+{
+    _mm512_stream_si512(to, x);
+}
+
+INLINE void store8(void *to, raw8 x)
+{
+    _mm256_storeu_si256(to, x);
+}
+
+INLINE void store8_part(void *to, raw8 x, int64_t n)
+{
+    _mm256_mask_storeu_epi8(to, (__mmask32)((1u << n) - 1u), x);
+}
+
+INLINE void stream8(void *to, raw8 x)
+{
+    _mm256_stream_si256(to, x);
+}
+
+INLINE void stream64(void *to, const void *from)
+{
+    _mm512_stream_si512(to, _mm512_loadu_si512(from));
+}
+
+INLINE void fence(void)
+{
+    _mm_sfence();
+}
+
+/* ------------------------------------------------------------- conversions */
+
+INLINE block widen_f16(raw16 x)
+{
+    return (block){_mm512_cvtph_ps(_mm512_castsi512_si256(x)),
+                   _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1))};
+}
+
+INLINE block load_f16(const void *from)
+{
+    const __m256i *x = from;
+    return (block){_mm512_cvtph_ps(_mm256_loadu_si256(x)),
+                   _mm512_cvtph_ps(_mm256_loadu_si256(x + 1))};
+}
+
+INLINE raw16 narrow_f16(block x)
+{
+    enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm512_cvtps_ph(x.lo, NEAREST)),
+        _mm512_cvtps_ph(x.hi, NEAREST), 1);
+}
+
+/* Words 0, 2, 4 .., then 1, 3, 5 ..; and back. */
+INLINE raw16 even_words_first(raw16 x)
+{
+    const __m512i index = _mm512_set_epi16(
+        31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26,
+        24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutexvar_epi16(index, x);
+}
+
+INLINE raw16 alternate_words(raw16 x)
+{
+    const __m512i index = _mm512_set_epi16(
+        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+        6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(index, x);
+}
+
+INLINE block split_f16(raw16 x)
+{
+    return widen_f16(even_words_first(x));
+}
+
+INLINE raw16 merge_f16(block x)
+{
+    return alternate_words(narrow_f16(x));
+}
+
+INLINE block split32(block x)
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14,
+                                          12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    return (block){_mm512_permutex2var_ps(x.lo, even, x.hi),
+                   _mm512_permutex2var_ps(x.lo, odd, x.hi)};
+}
+
+INLINE block merge32(block x)
+{
+    const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
+                                           18, 2, 17, 1, 16, 0);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    return (block){_mm512_permutex2var_ps(x.lo, first, x.hi),
+                   _mm512_permutex2var_ps(x.lo, last, x.hi)};
+}
+
+/* Word i of a half becomes the upper word of lane i, over a zero. */
+INLINE block widen_bf16(raw16 x)
+{
+    const __m512i low =
+        _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,
+                         7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    const __m512i high = _mm512_or_si512(low, _mm512_set1_epi16(16));
+    return (block){_mm512_castsi512_ps(
+                       _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, low, x)),
+                   _mm512_castsi512_ps(
+                       _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, high, x))};
+}
+
+INLINE block split_bf16(raw16 x)
+{
+    return (block){
+        _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
+        _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536)))};
+}
+
+INLINE bool any_nan(block x)
+{
+    return _mm512_cmp_ps_mask(x.lo, x.hi, _CMP_UNORD_Q) != 0;
+}
+
+INLINE __mmask16 nan_mask(vfloat x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+}
+
+/* Bits whose upper half is x, not NaN, as bf16. */
+INLINE __m512i round_bf16(vfloat x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd =
+        _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)),
+                            odd);
+}
+
+INLINE raw16 round_block_to_bf16(block x)
+{
+    const __m512i upper = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+        27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    raw16 code =
+        _mm512_permutex2var_epi16(round_bf16(x.lo), upper, round_bf16(x.hi));
+    if (UNLIKELY(any_nan(x)))
+        code = _mm512_mask_mov_epi16(
+            code, _mm512_kunpackw(nan_mask(x.hi), nan_mask(x.lo)),
+            _mm512_or_si512(
+                _mm512_permutex2var_epi16(_mm512_castps_si512(x.lo), upper,
+                                          _mm512_castps_si512(x.hi)),
+                _mm512_set1_epi16(0x40)));
+    return code;
+}
+
+#ifdef __AVX512BF16__
+/* The instruction takes subnormals for zeros; other values it rounds alike. */
+INLINE raw16 narrow_bf16(block x)
+{
+    enum { SUBNORMAL = 0x20 };
+    if (UNLIKELY(!_kortestz_mask16_u8(_mm512_fpclass_ps_mask(x.lo, SUBNORMAL),
+                                      _mm512_fpclass_ps_mask(x.hi, SUBNORMAL))))
+        return round_block_to_bf16(x);
+    return (raw16)_mm512_cvtne2ps_pbh(x.hi, x.lo);
+}
+#else
+INLINE raw16 narrow_bf16(block x)
+{
+    return round_block_to_bf16(x);
+}
+#endif
+
+INLINE raw16 merge_bf16(block x)
+{
+    return alternate_words(narrow_bf16(x));
+}
+
+/* The sixteen powers of two from exponent field first on: see below. */
+INLINE vfloat fp8_power(int first, int m, int b)
+{
+    const __m512i exponent = _mm512_add_epi32(
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+        _mm512_set1_epi32(first));
+    const __m512i smallest = _mm512_set1_epi32(128 - b); /* normal */
+    __m512i binade = _mm512_max_epi32(exponent, smallest);
+    __m512i power = _mm512_add_epi32(binade, _mm512_set1_epi32(23 - m));
+    __m512i code = _mm512_sub_epi32(binade, smallest);
+    return _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_slli_epi32(power, 23), _mm512_slli_epi32(code, (unsigned)m)));
+}
+
+/*
+ * |x| * scale to FP8 codes in the low byte of each lane: m mantissa bits, bias
+ * b. Adding the power of two whose unit in the last place is the spacing of
+ * codes at |x| rounds to nearest even; the low bits of the sum then count
+ * codes from the start of the binade. The power is looked up by the last five
+ * bits of the exponent, with the binade's first code, less those 2^m that the
+ * sum counts for the binade's start, in its low bits.
+ *
+ * Smaller exponents than the table has must not be looked up. e5m2 needs all
+ * of it and takes the maximum; for e4m3 it is cheaper to add a little, which
+ * carries into the next binade only what rounds alike in both.
+ */
+INLINE __m512i fp8_magnitude(vfloat x, float scale, int m, int b, float max)
+{
+    enum { SMALLER_MAGNITUDE = 0xA };
+    const vfloat factor = splat(scale);
+    vfloat magnitude =
+        _mm512_range_ps(x, splat(max / scale), SMALLER_MAGNITUDE);
+    vfloat binade;
+    if (m == 3)
+        binade = magnitude * factor + splat(0x1p-14f);
+    else
+        binade = _mm512_max_ps(magnitude * factor, splat(0x1p-14f));
+    __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(binade), 23);
+    vfloat power = _mm512_permutex2var_ps(fp8_power(128, m, b), exponent,
+                                          fp8_power(112, m, b));
+    return _mm512_castps_si512(magnitude * factor + power);
+}
+
+/* A byte of every lane of lo and hi, by a table of those of byte 0. */
+INLINE raw8 pick_bytes(__m512i lo, __m512i table, __m512i hi, int byte)
+{
+    __m512i index = _mm512_add_epi8(table, _mm512_set1_epi8((char)byte));
+    return _mm512_castsi512_si256(_mm512_permutex2var_epi8(lo, index, hi));
+}
+
+INLINE raw8 pack_fp8(block x, float scale, int m, int b, float max,
+                     __m512i table)
+{
+    enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
+    if (UNLIKELY(scale < 0x1p-100f)) { /* max / scale must be finite */
+        x = (block){x.lo * splat(scale), x.hi * splat(scale)};
+        scale = 1;
+    }
+    raw8 code = pick_bytes(fp8_magnitude(x.lo, scale, m, b, max), table,
+                           fp8_magnitude(x.hi, scale, m, b, max), 0);
+    raw8 top = pick_bytes(_mm512_castps_si512(x.lo), table,
+                          _mm512_castps_si512(x.hi), 3);
+    code = _mm256_ternarylogic_epi32(code, top, _mm256_set1_epi8((char)0x80),
+                                     SELECT);
+    if (UNLIKELY(any_nan(x))) {
+        raw8 nan = pick_bytes(_mm512_movm_epi32(nan_mask(x.lo)), table,
+                              _mm512_movm_epi32(nan_mask(x.hi)), 0);
+        code = _mm256_ternarylogic_epi32(code, _mm256_set1_epi8(0x7F), nan,
+                                         SELECT);
+    }
+    return code;
+}
+
+INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
+{
+    const __m512i table = _mm512_set_epi32(
+        0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460, 0x5C585450, 0x4C484440,
+        0x3C383430, 0x2C282420, 0x1C181410, 0x0C080400);
+    return pack_fp8(x, scale, m, b, max, table);
+}
+
+INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
+{
+    const __m512i table = _mm512_set_epi32(
+        0, 0, 0, 0, 0, 0, 0, 0, 0x7C3C7838, 0x74347030, 0x6C2C6828, 0x64246020,
+        0x5C1C5818, 0x54145010, 0x4C0C4808, 0x44044000);
+    return pack_fp8(x, scale, m, b, max, table);
+}
+
+#endif
