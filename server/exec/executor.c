@@ -328,7 +328,7 @@ void exec_close(struct executor *exec)
 
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
-    if (places_bytes(job) > exec->options.inline_bytes)
+    if (places_work(job, exec->api->is_host) > exec->options.inline_bytes)
         return false;
     dispatch_start(job);
     pthread_mutex_lock(&exec->lock);

@@ -169,9 +169,9 @@ ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct roped_error *err);
 
 /*
- * Runs a job of at most inline_bytes on the calling thread if a lane is idle
- * and nothing waits; done has run when it returns true. False: nothing was
- * done, submit it.
+ * Runs a job of at most inline_bytes (places_work) on the calling thread if a
+ * lane is idle and nothing waits; done has run when it returns true. False:
+ * nothing was done, submit it.
  */
 bool exec_run_inline(struct executor *exec, struct exec_job *job);
 

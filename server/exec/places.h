@@ -43,4 +43,9 @@ int places_device(const struct exec_job *job);
  * task says itself. */
 uint64_t places_bytes(const struct exec_job *job);
 
+/* The same as a measure of the time that a job takes: a tensor in memory of a
+ * device that is not the host counts as many bytes of a body as arrive
+ * meanwhile. */
+uint64_t places_work(const struct exec_job *job, bool is_host);
+
 #endif

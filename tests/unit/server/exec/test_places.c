@@ -405,6 +405,27 @@ static bool is_appended(const struct appending *a, const float *cache)
     return is_right;
 }
 
+TEST(a_cache_on_a_device_is_no_work)
+{
+    static struct appending a;
+    uint64_t row = HIDDEN * sizeof(float);
+    open_executor();
+    struct region *region = make_region("kv", sizeof a.cache + 2048 * row);
+    make_appending(&a);
+    a.work.job.in[0] = (struct exec_place){region, 0};
+    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_INT(places_work(&a.work.job, true), 2 * row);
+    CHECK_INT(places_work(&a.work.job, false), 2 * row);
+    give(a.work.job.out[1].region); /* the output's own reference */
+    work_make(&work, 2 * ROWS);     /* x on the device, y in the answer */
+    work.job.in[0] = (struct exec_place){region, 0};
+    CHECK_INT(places_work(&work.job, true), 2 * 2 * ROWS * row);
+    CHECK_INT(places_work(&work.job, false),
+              2 * ROWS * row + 2 * ROWS * row / 1024);
+    give(region);
+    work_close(exec);
+}
+
 TEST(a_cache_on_the_wire_comes_back_whole)
 {
     static struct appending a;
@@ -547,6 +568,7 @@ int main(void)
     RUN(the_cpu_computes_in_regions_too);
     RUN(a_failing_device_ends_a_call_on_regions);
     RUN(index_values_are_checked_and_used_as_they_were_read);
+    RUN(a_cache_on_a_device_is_no_work);
     RUN(a_cache_on_the_wire_comes_back_whole);
     RUN(a_cache_in_a_region_is_updated_there);
     RUN(a_cache_goes_from_the_wire_into_a_region);
