@@ -14,6 +14,7 @@
 
 struct divisor {
     uint32_t by;
+    int32_t shift; // log2 of it; -1: it is no power of two
     double inverse;
 };
 
@@ -121,10 +122,13 @@ struct quantize_rows {
 
 // ------------------------------------------------------------------------------------ streams
 
-// a / b. Below 2^32, nearly always, twenty instructions; beyond, the quotient from a product in
-// double is off by one at most, where a 64-bit division would be a call.
+// a / b. Widths and numbers of heads are nearly always powers of two; for others twenty
+// instructions below 2^32; beyond, the quotient from a product in double is off by one at most,
+// where a 64-bit division would be a call.
 __device__ __forceinline__ int64_t quotient(int64_t a, const divisor &b)
 {
+    if (b.shift >= 0)
+        return a >> b.shift;
     if (a >> 32 == 0)
         return (uint32_t)a / b.by;
     int64_t q = (int64_t)((double)a * b.inverse), rest = a - q * b.by;
@@ -235,7 +239,8 @@ __global__ void __launch_bounds__(ROTATE_THREADS)
 
 // ------------------------------------------------------------------------------------ launchers
 
-// Cut as rope_quantize is: both shares of the work decide how small a block is.
+// Cut as rope_quantize is: both shares of the work decide how small a block is. Streams, whose
+// vectors each find a cell, take four per thread from half a machine's threads on.
 static struct rotate_shape choose_shape(struct quantize_args *args, int vector, bool is_scalar,
                                         int n_multiprocessors)
 {
@@ -246,8 +251,9 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
     for (const struct stream_args &stream : args->stream)
         vectors += ceil_div(stream.n_elements, vector);
     bool is_many = rotate_rows(n_units + vectors, ROTATE_WAVES, n_multiprocessors) > 1;
+    bool has_tiles = n_units + vectors > (int64_t)n_multiprocessors * 1024;
     int rows = is_many && !is_scalar && rotate->n_heads >= ROTATE_ROWS ? ROTATE_ROWS : 1;
-    args->tile_vectors = is_many ? kTileVectors : 1;
+    args->tile_vectors = has_tiles ? kTileVectors : 1;
     int64_t n_threads = ceil_div(n_units, rows) + ceil_div(vectors, args->tile_vectors);
     int threads = is_many ? QUANTIZE_THREADS : block_threads(n_threads, n_multiprocessors);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
@@ -341,6 +347,14 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
+static struct divisor divisor_by(int64_t by)
+{
+    int shift = 0;
+    while ((int64_t)1 << shift < by)
+        shift++;
+    return {(uint32_t)by, (int64_t)1 << shift == by ? shift : -1, 1.0 / (double)by};
+}
+
 // The rows of k_nope or v, and where a row of cell 0 begins.
 static void set_rows(struct stream_args *stream, const struct roped_call *call, int port,
                      const struct append_part *part, int64_t n_rows, int64_t heads, int64_t width)
@@ -350,8 +364,8 @@ static void set_rows(struct stream_args *stream, const struct roped_call *call, 
     stream->from = call->in[port].data;
     stream->to = static_cast<uint8_t *>(call->out[part->output].data) + part->first;
     stream->n_elements = n_rows * width;
-    stream->row_width = {(uint32_t)width, 1.0 / (double)width};
-    stream->heads = {(uint32_t)heads, 1.0 / (double)heads};
+    stream->row_width = divisor_by(width);
+    stream->heads = divisor_by(heads);
     stream->cell_width = (uint32_t)part->cell_width;
 }
 
