@@ -267,8 +267,6 @@ static void queue_close(struct roped_queue *queue)
         for (int i = 0; i < ROPED_MAX_MARKS; i++)
             if (queue->mark[i])
                 (void)cudaEventDestroy(queue->mark[i]);
-        if (queue->done)
-            (void)cudaEventDestroy(queue->done);
         if (queue->scratch)
             (void)cudaFree(queue->scratch);
         if (queue->owns_stream && queue->stream)
@@ -293,10 +291,6 @@ static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t s
     queue->stream = stream;
     queue->owns_stream = owns_stream;
     CHECK_GOTO(backend, cudaSetDevice(queue->device), err, failed);
-    CHECK_GOTO(
-        backend,
-        cudaEventCreateWithFlags(&queue->done, cudaEventBlockingSync | cudaEventDisableTiming), err,
-        failed);
     if (owns_stream)
         CHECK_GOTO(backend, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), err,
                    failed);
@@ -420,28 +414,30 @@ static double now_seconds(void)
 }
 
 /*
- * Polls for as long as going to sleep and being woken would cost, then sleeps
- * on an event: a small call (10 to 40 us) ends the moment the device is done,
- * a large copy burns no core. The event carries the choice, so the device's
- * schedule flags, which belong to the whole process, stay as they are.
+ * Polls for as long as going to sleep and being woken would cost, then between
+ * the shortest naps: a small call (10 to 40 us) ends the moment the device is
+ * done, a large copy costs its core a few hundredths. A thread that sleeps on
+ * an event costs less, and is woken late: on the host of an H200 a call that
+ * copies 64 MiB each way took 3.5 ms with an event, 3.0 with naps or without.
  */
 static enum roped_status wait_queue(struct roped_queue *queue, struct roped_error *err)
 {
     static const double poll_seconds = 100e-6;
+    static const struct timespec nap = {0, 10000};
     struct roped_backend *backend = queue->backend;
     CHECK_RETURN(backend, cudaSetDevice(queue->device), err);
     double start = now_seconds();
-    do {
+    for (;;) {
         cudaError_t code = cudaStreamQuery(queue->stream);
-        if (code == cudaSuccess)
+        if (code != cudaErrorNotReady) {
+            if (code != cudaSuccess)
+                return roped_cuda_fail(backend, code, "cudaStreamQuery", err);
             return ROPED_OK;
-        if (code != cudaErrorNotReady)
-            return roped_cuda_fail(backend, code, "cudaStreamQuery", err);
-    } while (now_seconds() - start < poll_seconds);
-    (void)cudaGetLastError(); /* not ready is no error */
-    CHECK_RETURN(backend, cudaEventRecord(queue->done, queue->stream), err);
-    CHECK_RETURN(backend, cudaEventSynchronize(queue->done), err);
-    return ROPED_OK;
+        }
+        (void)cudaGetLastError(); /* not ready is no error */
+        if (now_seconds() - start > poll_seconds)
+            (void)nanosleep(&nap, NULL);
+    }
 }
 
 static enum roped_status mark(struct roped_queue *queue, int at, struct roped_error *err)

@@ -21,7 +21,6 @@ struct roped_queue {
     int can_overlap;       /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
-    cudaEvent_t done;                  /* blocking: for waits too long to poll */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
     void *scratch;                     /* device memory, made at first use */
 };
