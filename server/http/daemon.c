@@ -1,14 +1,15 @@
 /*
  * daemon.c - the server around libmicrohttpd: sockets, callbacks, deadlines.
  *
- * DESIGN. A small pool of threads polls connections by epoll; a call that does
- * not finish at once suspends its connection and is resumed by a lane. The
- * library's own timeout is one of inactivity, which a byte now and then
- * defeats, so a reaper thread shuts down connections whose absolute deadline
- * has passed. The reaper and the notification that a connection has closed
- * take the same lock, so that a descriptor is never shut down after its
- * number was reused. Deadlines themselves move without it, several times in
- * a request: one that passes while it is put off may or may not be kept.
+ * DESIGN. A thread accepts connections (acceptor.h); a small pool of threads
+ * polls them by epoll; a call that does not finish at once suspends its
+ * connection and is resumed by a lane. The library's own timeout is one of
+ * inactivity, which a byte now and then defeats, so a reaper thread shuts down
+ * connections whose absolute deadline has passed. The reaper and the
+ * notification that a connection has closed take the same lock, so that a
+ * descriptor is never shut down after its number was reused. Deadlines
+ * themselves move without it, several times in a request: one that passes while
+ * it is put off may or may not be kept.
  */
 #include "http/daemon_internal.h"
 
@@ -313,6 +314,7 @@ static enum roped_status listen_on(const char *text, int *fd, uint16_t *port,
         status = roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", text,
                             strerror(errno));
         close(*fd);
+        *fd = -1;
         return status;
     }
     bytes = sizeof address;
@@ -363,7 +365,7 @@ static unsigned n_threads(const struct config *config)
     return cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
 }
 
-static enum roped_status start_mhd(struct daemon *daemon, int fd,
+static enum roped_status start_mhd(struct daemon *daemon,
                                    struct roped_error *err)
 {
     const struct config *config = daemon->config;
@@ -375,10 +377,9 @@ static enum roped_status start_mhd(struct daemon *daemon, int fd,
         {MHD_OPTION_END, 0, NULL}};
     daemon->mhd = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-            MHD_USE_ERROR_LOG,
+            MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
         0, NULL, NULL, handle_access, daemon, MHD_OPTION_EXTERNAL_LOGGER,
-        log_mhd, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        log_mhd, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)config->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)config->max_connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT,
@@ -428,7 +429,6 @@ enum roped_status daemon_start(const struct daemon_options *options,
                                struct daemon **out, uint16_t *port,
                                struct roped_error *err)
 {
-    int fd = -1;
     struct daemon *daemon = calloc(1, sizeof *daemon);
     if (!daemon)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
@@ -443,19 +443,24 @@ enum roped_status daemon_start(const struct daemon_options *options,
     raise_file_limit(options->config->max_connections);
     enum roped_status status = read_token(daemon, err);
     if (!status)
-        status = listen_on(options->config->listen, &fd, port, err);
+        status =
+            listen_on(options->config->listen, &daemon->listen_fd, port, err);
     if (!status)
-        status = start_mhd(daemon, fd, err);
-    if (!status && pthread_create(&daemon->reaper, NULL, reap, daemon) != 0) {
-        MHD_stop_daemon(daemon->mhd);
-        status = roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
+        status = start_mhd(daemon, err);
+    if (!status) {
+        daemon->has_reaper =
+            pthread_create(&daemon->reaper, NULL, reap, daemon) == 0;
+        if (!daemon->has_reaper)
+            status = roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
     }
-    if (status) {
-        destroy(daemon);
-        return status;
-    }
-    *out = daemon;
-    return ROPED_OK;
+    if (!status)
+        status =
+            acceptor_start(&daemon->acceptor, daemon, daemon->listen_fd, err);
+    if (status)
+        daemon_stop(daemon);
+    else
+        *out = daemon;
+    return status;
 }
 
 void daemon_set_draining(struct daemon *daemon)
@@ -466,7 +471,7 @@ void daemon_set_draining(struct daemon *daemon)
 void daemon_quiesce(struct daemon *daemon)
 {
     atomic_store(&daemon->is_quiescent, true);
-    daemon->listen_fd = MHD_quiesce_daemon(daemon->mhd);
+    acceptor_stop(&daemon->acceptor);
 }
 
 int daemon_requests(struct daemon *daemon)
@@ -481,13 +486,17 @@ void daemon_stop(struct daemon *daemon)
 {
     if (!daemon)
         return;
-    MHD_stop_daemon(daemon->mhd);
+    acceptor_stop(&daemon->acceptor);
+    if (daemon->mhd)
+        MHD_stop_daemon(daemon->mhd);
     if (daemon->listen_fd >= 0)
         close(daemon->listen_fd);
-    pthread_mutex_lock(&daemon->peers_lock);
-    daemon->is_closing = true;
-    pthread_cond_signal(&daemon->reap);
-    pthread_mutex_unlock(&daemon->peers_lock);
-    pthread_join(daemon->reaper, NULL);
+    if (daemon->has_reaper) {
+        pthread_mutex_lock(&daemon->peers_lock);
+        daemon->is_closing = true;
+        pthread_cond_signal(&daemon->reap);
+        pthread_mutex_unlock(&daemon->peers_lock);
+        pthread_join(daemon->reaper, NULL);
+    }
     destroy(daemon);
 }

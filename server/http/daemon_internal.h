@@ -4,6 +4,7 @@
 #ifndef ROPED_HTTP_DAEMON_INTERNAL_H
 #define ROPED_HTTP_DAEMON_INTERNAL_H
 
+#include "http/acceptor.h"
 #include "http/daemon.h"
 #include "http/request.h"
 
@@ -19,7 +20,9 @@ struct daemon {
     const struct models *models;
     const char *version;
     struct MHD_Daemon *mhd;
-    int listen_fd; /* after quiesce: ours to close */
+    int listen_fd; /* open until the end: who comes late waits, and is cut off
+                      with the process */
+    struct acceptor acceptor;
     uint64_t start_time_seconds;
     char token[DAEMON_TOKEN_BYTES]; /* "" : open to all */
     atomic_bool is_draining;        /* not ready, still taking calls */
@@ -35,6 +38,7 @@ struct daemon {
     int n_peers;
     pthread_cond_t reap; /* closing */
     bool is_closing;
+    bool has_reaper;
     pthread_t reaper;
 };
 

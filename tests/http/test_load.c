@@ -186,6 +186,65 @@ TEST(clients_that_stall_hold_nobody_up)
     CHECK(server_stop(&server));
 }
 
+/* --------------------------------------------------- who serves connections */
+
+/* What a descriptor of the server is: "socket:[...]", "anon_inode:...". */
+static void name_of(int fd, char *name, size_t bytes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)server.pid, fd);
+    ssize_t n = readlink(path, name, bytes - 1);
+    name[n > 0 ? n : 0] = '\0';
+}
+
+/* Sockets that an epoll descriptor of the server watches. */
+static int n_watched(int epoll)
+{
+    char path[64], line[128], name[64];
+    int fd, n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", (int)server.pid, epoll);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "tfd: %d", &fd) != 1)
+            continue;
+        name_of(fd, name, sizeof name);
+        n += strncmp(name, "socket:", 7) == 0;
+    }
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* Each thread has an epoll descriptor of its own. */
+TEST(connections_are_dealt_out_evenly)
+{
+    enum { N_THREADS = 4, N_CONNECTIONS = 16, N_FDS = 128 };
+    const char *flags[] = {"--http_threads", "4", "--body_timeout_seconds", "2",
+                           NULL};
+    pthread_t stuck[N_CONNECTIONS];
+    char name[64];
+    int n_threads = 0, n_all = 0;
+    start(flags);
+    for (int i = 0; i < N_CONNECTIONS; i++)
+        pthread_create(&stuck[i], NULL, send_half_a_body, NULL);
+    while (metric(&server, "roped_connections ") < N_CONNECTIONS + 1)
+        pause_seconds(0.02);
+    for (int fd = 0; fd < N_FDS; fd++) {
+        name_of(fd, name, sizeof name);
+        if (strcmp(name, "anon_inode:[eventpoll]") != 0)
+            continue;
+        int n = n_watched(fd);
+        CHECK(n == 0 || n >= N_CONNECTIONS / N_THREADS);
+        n_threads += n > 0;
+        n_all += n;
+    }
+    CHECK_INT(n_threads, N_THREADS);
+    CHECK_INT(n_all, N_CONNECTIONS + 1); /* with that of metrics */
+    for (int i = 0; i < N_CONNECTIONS; i++)
+        pthread_join(stuck[i], NULL);
+    CHECK(server_stop(&server));
+}
+
 /* ---------------------------------------------------------------- the end */
 
 static void *stop_amid_calls(void *context)
@@ -273,6 +332,7 @@ int main(void)
     RUN(a_keep_alive_connection_serves_ten_thousand_calls);
     RUN(a_full_queue_is_503_with_retry_after);
     RUN(clients_that_stall_hold_nobody_up);
+    RUN(connections_are_dealt_out_evenly);
     RUN(sigterm_under_load_breaks_off_no_answer);
     RUN(a_drain_delay_answers_every_call);
     RUN(while_draining_the_server_is_live_and_not_ready);

@@ -1,0 +1,39 @@
+/*
+ * acceptor.h - takes connections off the listening socket and deals them out
+ * to the threads that serve them.
+ *
+ * Threads that accept for themselves do not share: one that is awake takes
+ * whatever has come, and eight clients that connect at once may all be served
+ * by one of four threads for as long as they stay. Dealt out by the number of
+ * the descriptor they are spread evenly.
+ */
+#ifndef ROPED_HTTP_ACCEPTOR_H
+#define ROPED_HTTP_ACCEPTOR_H
+
+#include <roped/status.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct daemon;
+
+struct acceptor {
+    struct daemon *daemon;
+    int listen_fd; /* not blocking; not owned */
+    int stop_fd;   /* readable: stop */
+    bool has_thread;
+    pthread_t thread;
+};
+
+/* Starts its thread. The daemon's library must run, and take connections until
+ * acceptor_stop. Connections beyond max_connections wait in the backlog. */
+ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
+                                                  struct daemon *daemon,
+                                                  int listen_fd,
+                                                  struct roped_error *err);
+
+/* No connection is taken any more when it returns. Once or several times, also
+ * where it never started. */
+void acceptor_stop(struct acceptor *acceptor);
+
+#endif
