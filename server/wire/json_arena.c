@@ -58,9 +58,17 @@ static void give(void *pointer)
         free(pointer);
 }
 
+/* The next thread may have other variables where this one's block was. */
+static pthread_key_t at_thread_exit;
+static void show_block(void *block)
+{
+    SHOW(block, JSON_ARENA_BYTES);
+}
+
 static void hook(void)
 {
     cJSON_InitHooks(&(cJSON_Hooks){take, give});
+    (void)pthread_key_create(&at_thread_exit, show_block);
 }
 
 static void start_over(void)
@@ -74,6 +82,7 @@ void json_arena_open(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, hook);
+    (void)pthread_setspecific(at_thread_exit, arena.block);
     if (arena.n_trees == 0)
         start_over();
     arena.is_open = true;
