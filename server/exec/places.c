@@ -206,10 +206,14 @@ enum roped_status places_check(struct exec_job *job, struct regions *regions,
         struct span span = output_span(job, i);
         if (!span.place->region)
             continue;
+        const char *needed = job->call.op->out[i].requires_;
         if (!roped_tensor_given(span.tensor))
-            return roped_fail(err, ROPED_INVALID,
-                              "output '%s' is not made: it needs input '%s'",
-                              span.name, job->call.op->out[i].requires_);
+            return roped_fail(
+                err, ROPED_INVALID, "output '%s' is not made: it needs %s '%s'",
+                span.name,
+                roped_op_input(job->call.op, needed) < 0 ? "parameter"
+                                                         : "input",
+                needed);
         status = check_span(&span, err);
         if (!status)
             status = check_output(job, i, err);

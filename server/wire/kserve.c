@@ -479,13 +479,16 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
         const char *name = call->op->out[port].name;
+        const char *needed = call->op->out[port].requires_;
         enum roped_dtype dtype = call->out[port].dtype;
         if (!roped_tensor_given(&call->out[port]))
-            return roped_fail(err, ROPED_INVALID,
-                              "unexpected inference output '%s' for model "
-                              "'%s': it needs input '%s'",
-                              name, model_of(call),
-                              call->op->out[port].requires_);
+            return roped_fail(
+                err, ROPED_INVALID,
+                "unexpected inference output '%s' for model '%s': it needs "
+                "%s '%s'",
+                name, model_of(call),
+                roped_op_input(call->op, needed) < 0 ? "parameter" : "input",
+                needed);
         if (is_kept(request, port)) {
             enum roped_status status =
                 is_default ? ROPED_OK

@@ -165,6 +165,20 @@ TEST(v2_has_the_same_outputs)
     cJSON_Delete(tree);
 }
 
+TEST(v2_says_what_an_output_needs)
+{
+    static const char json[] =
+        "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2],"
+        "\"data\":[1,2]}],\"outputs\":[{\"name\":\"scales\"}]}";
+    struct answer answer =
+        ask(&server, "POST", "/v2/models/rmsnorm_quantize/infer", json,
+            strlen(json), NULL);
+    CHECK_INT(answer.code, 400);
+    CHECK_CONTAINS(answer.body, "'scales' for model 'rmsnorm_quantize': it "
+                                "needs parameter 'dynamic'");
+    answer_free(&answer);
+}
+
 /* ------------------------------------------------------------------ rules */
 
 /* code 200, or 400 with a message that contains culprit. */
@@ -248,6 +262,7 @@ int main(void)
     RUN(a_given_scale_makes_codes_alone);
     RUN(dynamic_scales_are_returned_per_row_or_per_group);
     RUN(v2_has_the_same_outputs);
+    RUN(v2_says_what_an_output_needs);
     RUN(rules_of_add_rmsnorm_are_kept);
     RUN(rules_of_rmsnorm_quantize_are_kept);
     if (!server_stop(&server))
