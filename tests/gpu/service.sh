@@ -25,23 +25,31 @@ stop() {
 }
 trap stop EXIT
 
-# start FLAG...: starts a daemon and leaves its port in $port
+# start FLAG...: starts a daemon and leaves its port in $port, and in
+# $ready_ms how long it took until it was ready
 start() {
+    local began=${EPOCHREALTIME/./}
     "$build/bin/roped" --listen 127.0.0.1:0 --port-file "$port_file" --backend "$backend" \
         --log_level warn "$@" &
     pids+=($!)
-    for _ in $(seq 600); do
+    for _ in $(seq 3000); do
         [ -s "$port_file" ] && break
-        sleep 0.05
+        sleep 0.01
     done
     port=$(cat "$port_file")
     rm -f "$port_file"
+    for _ in $(seq 3000); do
+        "$build/bin/ropectl" --server "http://127.0.0.1:$port" status >/dev/null && break
+        sleep 0.01
+    done
+    ready_ms=$(((${EPOCHREALTIME/./} - began) / 1000))
 }
 bench() { "$build/bin/ropectl" --server "http://127.0.0.1:$port" bench "$@"; }
 service() { "$build/bin/bench_service" "$@" ${tokens:+--tokens "$tokens"}; }
 
 start --devices 0
 one=$port
+echo "== from start to ready: $ready_ms ms, $backend"
 echo "== an empty request and small calls in turn, $backend"
 service small "$one" --seconds 3
 echo "== rope bf16 4 tokens, 8 connections, $backend"
