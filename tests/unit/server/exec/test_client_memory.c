@@ -196,8 +196,8 @@ TEST(another_fault_is_as_deadly_as_before)
     pid_t child = fork();
     if (child == 0) {
         struct client_memory memory;
-        (void)freopen("/dev/null", "w", stderr); /* sanitizers report */
-        if (open_at(0, PAGE, &memory))
+        if (!freopen("/dev/null", "w", stderr) || /* sanitizers report */
+            open_at(0, PAGE, &memory))
             _exit(0);
         volatile unsigned char *own =
             mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 2 * PAGE);
