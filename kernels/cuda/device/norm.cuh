@@ -29,7 +29,8 @@
 
 // ------------------------------------------------------------------------------------ scales
 
-// The largest of most, which is not NaN, and of y.
+// The largest of most, which is not NaN, and of y. Elements past the end of a row are 0, or NaN in
+// a row of NaN: never the largest.
 template <int n>
 __device__ __forceinline__ float largest_of(float most, const float (&y)[n])
 {
@@ -269,11 +270,6 @@ struct row_writer {
         gains.get(v, gain);
         result_of<K, kRounds>(raw, v, gain, scale, y);
     }
-    // Elements past the end of a row are 0, or NaN in a row of NaN: never the largest.
-    __device__ __forceinline__ float largest(float most, const float (&y)[K::kVec]) const
-    {
-        return largest_of(most, y);
-    }
     // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
     // keep the compiler from working on several at once.
     template <int n>
@@ -318,7 +314,7 @@ struct row_writer {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             result(v, y[v]);
-            most = largest(most, y[v]);
+            most = largest_of(most, y[v]);
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (part.thread == 0 && part.is_row)
@@ -340,7 +336,7 @@ struct row_writer {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             result(v, y[v]);
-            most[v] = largest(0, y[v]);
+            most[v] = largest_of(0, y[v]);
         }
         int group_vectors = 1 << args.group_shift;
         if constexpr (kThreads >= 32) {

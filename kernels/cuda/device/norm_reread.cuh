@@ -54,7 +54,6 @@ __device__ __forceinline__ float reread_largest(const norm_args &args, int64_t r
     float largest = 0, y[K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
         reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y);
-        // elements past the end of the row are 0, or NaN in a row of NaN: never the largest
         largest = largest_of(largest, y);
     }
     return largest;
