@@ -110,7 +110,9 @@ enum roped_status roped_cpu_qk_rmsnorm_rope(const struct roped_call *call,
                                             struct roped_error *err)
 {
     const struct qk_rmsnorm_rope_plan *plan = (const void *)call->plan;
-    int64_t bytes = roped_call_bytes(call), d = plan->rope.head_dim;
+    int64_t bytes = roped_call_bytes(call);
+    int64_t d = (plan->rope.head_dim + CPU_WEIGHTS - 1) / CPU_WEIGHTS *
+                CPU_WEIGHTS; /* room for a head's weights */
     struct norm_loop loop = {.angles = cpu_angles_of(call, &plan->rope.rotary,
                                                      QK_RMSNORM_ROPE_POSITIONS,
                                                      queue),

@@ -30,7 +30,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_BLOCK = 2048, CPU_PAIRS = CPU_BLOCK / 2, CPU_ROWS = 64 };
+enum {
+    CPU_BLOCK = 2048,
+    CPU_PAIRS = CPU_BLOCK / 2,
+    CPU_ROWS = 64,
+    CPU_WEIGHTS = 32
+};
 
 /* Heads of one token, which rotate by the same angles. */
 struct cpu_heads {
@@ -125,7 +130,8 @@ struct cpu_rows {
                         const void *residual, int64_t n_rows, int64_t n,
                         float eps, float *s);
 
-    /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype */
+    /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
+     * n rounded up to CPU_WEIGHTS. */
     void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                         float bias, int64_t n);
 

@@ -33,6 +33,8 @@ void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                           float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows);
+void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
+                            const struct cpu_norm_rows *rows);
 void ISA(cpu_largest)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows, float *largest);
 void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,

@@ -8,10 +8,10 @@
  *     larger_magnitude              |x|, or magnitude where that is larger or x
  *                                   is NaN
  *     largest_lane                  of lanes that are not NaN
- *     is_near_edge                  is any |x| within 3 units in the last place
- *                                   of where FP8 codes of m mantissa bits
- *                                   change? Also true of codes themselves, 0
- *                                   and infinities
+ *     quotient_codes                FP8 codes, m mantissa bits, of n blocks in
+ *                                   an order, from a little more than their
+ *                                   quotients: see below. false where that
+ *                                   cannot tell all of them
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address
@@ -38,6 +38,27 @@
 #define NOINLINE            __attribute__((noinline))
 #define UNLIKELY(condition) __builtin_expect((condition), 0)
 
+/* Which elements of a row the two vectors of a block hold. */
+enum order {
+    HALVES, /* lo the first LANES, hi the next */
+    PAIRS   /* lo the even ones, hi the odd ones */
+};
+
+/*
+ * FP8 codes of float32 quotients v / d, rounded to nearest even, from products
+ * with 1 / d: q is v / d, between 8 and 24 * 2^-24 of it larger in magnitude
+ * and so 4 to 25 units in the last place. Where no code, and no value half-way
+ * between two, is among the QUOTIENT_WINDOW floats up to q, both lie between
+ * the same two of these and round alike, and it is no tie. All such values end
+ * in zeros: 22 - m, or more where codes are subnormal.
+ *
+ * q of e4m3 is multiplied by QUOTIENT_E4M3, which makes its codes the upper
+ * bits of float16's: float16 has those of e5m2 as it is.
+ */
+enum { QUOTIENT_WINDOW = 32 };
+#define QUOTIENT_ABOVE 0x1.00001p0f /* what 1 / d is multiplied by */
+#define QUOTIENT_E4M3  0x1p-8f
+
 #if defined(__AVX512VBMI__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "cpu/vector_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -53,11 +74,11 @@ INLINE size_t size_of(enum roped_dtype dtype)
                                                        : 1;
 }
 
-/* Which elements of a row the two vectors of a block hold. */
-enum order {
-    HALVES, /* lo the first LANES, hi the next */
-    PAIRS   /* lo the even ones, hi the odd ones */
-};
+/* The order in which a row of a type costs least to load, work on and store. */
+INLINE enum order order_of(enum roped_dtype dtype)
+{
+    return dtype == ROPED_BF16 && LANES == 16 ? PAIRS : HALVES;
+}
 
 /* The first n elements, at most BLOCK, of any address. */
 INLINE block load(enum roped_dtype dtype, enum order order, const void *from,

@@ -69,22 +69,6 @@ INLINE float largest_lane(vfloat x)
     return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
 }
 
-INLINE __m256i near_edges(vfloat x, int m)
-{
-    enum { NEAR = 4 };
-    __m256i moved =
-        _mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(NEAR));
-    __m256i low =
-        _mm256_and_si256(moved, _mm256_set1_epi32((1 << (22 - m)) - 2 * NEAR));
-    return _mm256_cmpeq_epi32(low, _mm256_setzero_si256());
-}
-
-INLINE bool is_near_edge(block x, int m)
-{
-    return _mm256_movemask_epi8(
-               _mm256_or_si256(near_edges(x.lo, m), near_edges(x.hi, m))) != 0;
-}
-
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));
@@ -361,6 +345,64 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
 {
     return narrow_fp8(merge32(x), scale, m, b, max);
+}
+
+/* All ones where x is NaN or near to where codes change. */
+INLINE __m256i unsure_lanes(vfloat x, int m)
+{
+    const __m256i far = _mm256_set1_epi32((1 << (22 - m)) - QUOTIENT_WINDOW);
+    __m256i low = _mm256_and_si256(_mm256_castps_si256(x), far);
+    return _mm256_or_si256(_mm256_cmpeq_epi32(low, _mm256_setzero_si256()),
+                           nan_lanes(x));
+}
+
+/* q is cut off to float16, half a code's unit is added, and the upper bits are
+ * the code. */
+INLINE raw8 cut_codes(enum order order, block q, int m)
+{
+    enum { CUT = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
+    const __m256i sign = _mm256_set1_epi16((short)0x8000);
+    const __m256i largest = _mm256_set1_epi16(m == 3 ? 0x7EFF : 0x7BFF);
+    __m128i lo = _mm256_cvtps_ph(q.lo, CUT), hi = _mm256_cvtps_ph(q.hi, CUT);
+    __m256i half = order == PAIRS ? _mm256_set_m128i(_mm_unpackhi_epi16(lo, hi),
+                                                     _mm_unpacklo_epi16(lo, hi))
+                                  : _mm256_set_m128i(hi, lo);
+    __m256i sum =
+        _mm256_add_epi16(half, _mm256_set1_epi16(m == 3 ? 0x40 : 0x80));
+    __m256i magnitude =
+        m == 3 ? _mm256_add_epi16(sum, sum) : _mm256_andnot_si256(sign, sum);
+    __m256i code = _mm256_or_si256(_mm256_min_epu16(magnitude, largest),
+                                   _mm256_and_si256(sum, sign));
+    code = _mm256_srli_epi16(code, 8);
+    return _mm256_castsi256_si128(
+        _mm256_permute4x64_epi64(_mm256_packus_epi16(code, code), 0xD8));
+}
+
+INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
+                           raw8 *codes)
+{
+    __m256i unsure = _mm256_setzero_si256();
+    for (int i = 0; i < n; i++)
+        unsure =
+            _mm256_or_si256(unsure, _mm256_or_si256(unsure_lanes(q[i].lo, m),
+                                                    unsure_lanes(q[i].hi, m)));
+    if (UNLIKELY(_mm256_movemask_epi8(unsure) != 0))
+        return false;
+    for (int i = 0; i < n; i++)
+        codes[i] = cut_codes(order, q[i], m);
+    return true;
+}
+
+INLINE vfloat bounded_lanes(vfloat x, float bound)
+{
+    vfloat sign = _mm256_and_ps(splat(-0.0f), x);
+    return _mm256_or_ps(
+        _mm256_min_ps(splat(bound), _mm256_andnot_ps(splat(-0.0f), x)), sign);
+}
+
+INLINE block bounded(block x, float bound)
+{
+    return (block){bounded_lanes(x.lo, bound), bounded_lanes(x.hi, bound)};
 }
 
 #endif

@@ -67,20 +67,6 @@ INLINE float largest_lane(vfloat x)
     return _mm512_reduce_max_ps(x);
 }
 
-INLINE __mmask16 near_edges(vfloat x, int m)
-{
-    enum { NEAR = 4 };
-    __m512i moved =
-        _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(NEAR));
-    return _mm512_testn_epi32_mask(
-        moved, _mm512_set1_epi32((1 << (22 - m)) - 2 * NEAR));
-}
-
-INLINE bool is_near_edge(block x, int m)
-{
-    return !_kortestz_mask16_u8(near_edges(x.lo, m), near_edges(x.hi, m));
-}
-
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm512_mask_blend_ps(
@@ -423,6 +409,70 @@ INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
         0, 0, 0, 0, 0, 0, 0, 0, 0x7C3C7838, 0x74347030, 0x6C2C6828, 0x64246020,
         0x5C1C5818, 0x54145010, 0x4C0C4808, 0x44044000);
     return pack_fp8(x, scale, m, b, max, table);
+}
+
+/* Of 32 words, which are in an order. */
+INLINE __m512i upper_bytes(enum order order)
+{
+    return order == PAIRS ? _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x3F1F3D1D,
+                                             0x3B1B3919, 0x37173515, 0x33133111,
+                                             0x2F0F2D0D, 0x2B0B2909, 0x27072505,
+                                             0x23032101)
+                          : _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x3F3D3B39,
+                                             0x37353331, 0x2F2D2B29, 0x27252321,
+                                             0x1F1D1B19, 0x17151311, 0x0F0D0B09,
+                                             0x07050301);
+}
+
+/* Lanes where both q are numbers and far enough from where codes change. */
+INLINE __mmask16 sure_lanes(block q, int m)
+{
+    const __m512i far = _mm512_set1_epi32((1 << (22 - m)) - QUOTIENT_WINDOW);
+    __mmask16 sure = _mm512_test_epi32_mask(_mm512_castps_si512(q.lo), far);
+    sure = _mm512_mask_test_epi32_mask(sure, _mm512_castps_si512(q.hi), far);
+    return _mm512_mask_cmp_ps_mask(sure, q.lo, q.hi, _CMP_ORD_Q);
+}
+
+/* q is cut off to float16, half a code's unit is added, and the upper bits are
+ * the code. */
+INLINE raw8 cut_codes(enum order order, block q, int m)
+{
+    enum { CUT = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
+    enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
+    const __m512i sign = _mm512_set1_epi16((short)0x8000);
+    const __m512i largest = _mm512_set1_epi16(m == 3 ? 0x7EFF : 0x7BFF);
+    __m512i half =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(q.lo, CUT)),
+                           _mm512_cvtps_ph(q.hi, CUT), 1);
+    __m512i sum =
+        _mm512_add_epi16(half, _mm512_set1_epi16(m == 3 ? 0x40 : 0x80));
+    __m512i magnitude =
+        m == 3 ? _mm512_add_epi16(sum, sum) : _mm512_andnot_si512(sign, sum);
+    magnitude = _mm512_min_epu16(magnitude, largest);
+    return _mm512_castsi512_si256(_mm512_permutexvar_epi8(
+        upper_bytes(order),
+        _mm512_ternarylogic_epi32(magnitude, sum, sign, SELECT)));
+}
+
+INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
+                           raw8 *codes)
+{
+    __mmask16 sure = sure_lanes(q[0], m);
+    for (int i = 1; i < n; i++)
+        sure = _kand_mask16(sure, sure_lanes(q[i], m));
+    if (UNLIKELY(!_kortestc_mask16_u8(sure, sure)))
+        return false;
+    for (int i = 0; i < n; i++)
+        codes[i] = cut_codes(order, q[i], m);
+    return true;
+}
+
+/* Magnitudes at most bound. */
+INLINE block bounded(block x, float bound)
+{
+    enum { SMALLER_MAGNITUDE = 0x2 }; /* with the sign of the first */
+    return (block){_mm512_range_ps(x.lo, splat(bound), SMALLER_MAGNITUDE),
+                   _mm512_range_ps(x.hi, splat(bound), SMALLER_MAGNITUDE)};
 }
 
 #endif
