@@ -38,29 +38,42 @@ INLINE block load_source(enum roped_dtype dtype, enum order order,
     return x;
 }
 
-/* Any order of elements will do: that which costs least. */
-INLINE block load_any(enum roped_dtype dtype, struct source from, int64_t i,
-                      int64_t n, bool is_sum)
+/* n elements, at most CHUNK, of bfloat16: as many squares per lane and chain as
+ * below. */
+INLINE vfloat sum_bf16_chunk(const uint16_t *x, int64_t n)
 {
-    return load_source(dtype, dtype == ROPED_BF16 ? PAIRS : HALVES, from, i, n,
-                       is_sum);
+    vfloat sum[4] = {splat(0), splat(0), splat(0), splat(0)};
+    for (; n >= 4 * BLOCK; n -= 4 * BLOCK, x += 4 * BLOCK)
+        for (int j = 0; j < 4; j++)
+            sum[j] = add_bf16_squares(sum[j], load16(x + j * BLOCK));
+    for (int j = 0; j < 4; j++, n -= BLOCK)
+        if (n >= BLOCK)
+            sum[j] = add_bf16_squares(sum[j], load16(x + j * BLOCK));
+        else if (n > 0)
+            sum[j] = add_bf16_squares(sum[j], load16_part(x + j * BLOCK, n));
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 /* Elements [i, end), at most CHUNK of them. */
 INLINE vfloat sum_chunk(enum roped_dtype dtype, struct source from, int64_t i,
                         int64_t end, bool is_sum)
 {
+    /* any order will do: that which costs least */
+    const enum order order = dtype == ROPED_BF16 ? PAIRS : HALVES;
     block even = {splat(0), splat(0)}, odd = even;
+    if (dtype == ROPED_BF16 && !is_sum)
+        return sum_bf16_chunk((const uint16_t *)from.x + i, end - i);
     for (; i + 2 * BLOCK <= end; i += 2 * BLOCK) {
-        add_squares(&even, load_any(dtype, from, i, BLOCK, is_sum));
-        add_squares(&odd, load_any(dtype, from, i + BLOCK, BLOCK, is_sum));
+        add_squares(&even, load_source(dtype, order, from, i, BLOCK, is_sum));
+        add_squares(&odd,
+                    load_source(dtype, order, from, i + BLOCK, BLOCK, is_sum));
     }
     if (i + BLOCK <= end) {
-        add_squares(&even, load_any(dtype, from, i, BLOCK, is_sum));
+        add_squares(&even, load_source(dtype, order, from, i, BLOCK, is_sum));
         i += BLOCK;
     }
     if (i < end)
-        add_squares(&odd, load_any(dtype, from, i, end - i, is_sum));
+        add_squares(&odd, load_source(dtype, order, from, i, end - i, is_sum));
     return (even.lo + even.hi) + (odd.lo + odd.hi);
 }
 
@@ -130,8 +143,9 @@ void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
         sum_rows(ROPED_BF16, &a);
     else
         sum_rows(ROPED_F32, &a);
+    const double count = (double)n, epsilon = (double)eps;
     for (int64_t row = 0; row < n_rows; row++)
-        s[row] = (float)(1 / sqrt(sum[row] / (double)n + (double)eps));
+        s[row] = (float)(1 / sqrt(sum[row] / count + epsilon));
 }
 
 /* ---------------------------------------------------------------- weights */

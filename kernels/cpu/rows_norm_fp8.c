@@ -85,6 +85,7 @@ struct run {
     const float *weight;
     uint8_t *y;
     float s, divisor;
+    float inverse, factor; /* a little above 1 / divisor, s / divisor: below */
 };
 
 /* A little more than 1 / divisor, or 0, of which no code can be told: where
@@ -103,54 +104,12 @@ INLINE float above_quotient(float s, float inverse)
     return factor >= 0x1p-100f && factor <= 0x1p100f ? factor : 0;
 }
 
-INLINE raw8 divided_codes(enum roped_dtype from, enum roped_dtype to, block v,
-                          float divisor)
+INLINE struct run run_at(enum roped_dtype from, struct run run, int64_t i)
 {
-    const vfloat by = splat(divisor);
-    return narrow8(to, order_of(from), (block){v.lo / by, v.hi / by}, 1);
-}
-
-/* n norms, divided one by one. */
-INLINE void divide_norms(enum roped_dtype from, const struct run *run,
-                         enum roped_dtype to, int64_t n, bool is_rounded)
-{
-    const enum order order = order_of(from);
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
-        const block z = load(from, order, at(from, run->x, i), part);
-        const block v =
-            is_rounded ? normal_block(from, z, run->weight + i, run->s, true)
-                       : normal_block(from, z, run->weight + i, run->s, false);
-        const raw8 codes =
-            to == ROPED_F8_E4M3
-                ? divided_codes(from, ROPED_F8_E4M3, v, run->divisor)
-                : divided_codes(from, ROPED_F8_E5M2, v, run->divisor);
-        if (part == BLOCK)
-            store8(run->y + i, codes);
-        else
-            store8_part(run->y + i, codes, part);
-    }
-}
-
-static NOINLINE void divide_run(enum roped_dtype from, const struct run *run,
-                                enum roped_dtype to, int64_t n,
-                                bool is_rounded){
-    CALL_OF_TYPE(from, divide_norms, run, to, n, is_rounded)}
-
-/* Codes of n_blocks of quotients, where they can be told. */
-INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to, uint8_t *y,
-                        const block *q, int n_blocks, bool is_streamed)
-{
-    raw8 codes[MOST_BLOCKS];
-    if (!quotient_codes(order_of(from), q, n_blocks,
-                        to == ROPED_F8_E4M3 ? 3 : 2, codes))
-        return false;
-    for (int i = 0; i < n_blocks; i++)
-        if (is_streamed)
-            stream8(y + i * BLOCK, codes[i]);
-        else
-            store8(y + i * BLOCK, codes[i]);
-    return true;
+    run.x = at(from, run.x, i);
+    run.weight += i;
+    run.y += i;
+    return run;
 }
 
 /* What a loop into FP8 is made for. */
@@ -160,35 +119,83 @@ struct fp8_form {
 };
 
 /*
- * n_blocks of a row. Without a rounding in between one factor takes the place
- * of s and the divisor: the products are no further from the quotients than
- * quotient_codes allows. A bound between the largest code and what rounds to it
- * keeps that code away from those that cannot be told.
+ * Codes of n_blocks of a run, where all can be told. Without a rounding in
+ * between one factor takes the place of s and the divisor: the products are no
+ * further from the quotients than quotient_codes allows. A bound between the
+ * largest code and what rounds to it keeps that code away from those that
+ * cannot be told.
  */
-INLINE void quantize_blocks(enum roped_dtype from, enum roped_dtype to,
-                            struct run run, float inverse, float factor,
-                            int n_blocks, struct fp8_form form)
+INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
+                        struct run run, int n_blocks, struct fp8_form form)
 {
+    const enum order order = order_of(from);
     const float bound = to == ROPED_F8_E4M3 ? 440 * QUOTIENT_E4M3 : 55296;
     block q[MOST_BLOCKS];
+    raw8 codes[MOST_BLOCKS];
     for (int i = 0; i < n_blocks; i++) {
         const float *w = run.weight + i * BLOCK;
-        const block z =
-            load(from, order_of(from), at(from, run.x, i * BLOCK), BLOCK);
+        const block z = load(from, order, at(from, run.x, i * BLOCK), BLOCK);
         q[i] = form.is_rounded ? times(normal_block(from, z, w, run.s, true),
-                                       splat(inverse))
-                               : normal_block(from, z, w, factor, false);
+                                       splat(run.inverse))
+                               : normal_block(from, z, w, run.factor, false);
         if (form.has_largest)
             q[i] = bounded(q[i], bound);
     }
-    if (UNLIKELY(!store_codes(from, to, run.y, q, n_blocks, form.is_streamed)))
-        divide_run(from, &run, to, n_blocks * BLOCK, form.is_rounded);
+    if (UNLIKELY(!quotient_codes(order, q, n_blocks,
+                                 to == ROPED_F8_E4M3 ? 3 : 2, codes)))
+        return false;
+    for (int i = 0; i < n_blocks; i++)
+        if (form.is_streamed)
+            stream8(run.y + i * BLOCK, codes[i]);
+        else
+            store8(run.y + i * BLOCK, codes[i]);
+    return true;
 }
 
-INLINE struct run run_at(enum roped_dtype from, struct run run, int64_t i)
+/* Blocks and parts of one, of which some cannot be told: these are divided. */
+struct rest {
+    struct run run;
+    int64_t n;
+    struct fp8_form form;
+};
+
+INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
+                       const struct rest *rest, bool is_rounded)
 {
-    return (struct run){at(from, run.x, i), run.weight + i, run.y + i, run.s,
-                        run.divisor};
+    const struct fp8_form form = {is_rounded, false, rest->form.has_largest};
+    if (size_of(to) > 1)
+        return;
+    for (int64_t i = 0; i < rest->n; i += BLOCK) {
+        const struct run run = run_at(from, rest->run, i);
+        const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
+        if (n == BLOCK && store_codes(from, to, run, 1, form))
+            continue;
+        const block v = normal_block(from, load(from, order_of(from), run.x, n),
+                                     run.weight, run.s, is_rounded);
+        const vfloat by = splat(run.divisor);
+        store(to, order_of(from), run.y, (block){v.lo / by, v.hi / by}, 1, n,
+              false);
+    }
+}
+
+INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
+                        const struct rest *rest)
+{
+    if (rest->form.is_rounded)
+        store_rest(from, to, rest, true);
+    else
+        store_rest(from, to, rest, false);
+}
+
+INSTANCES(divide_rest, rest)
+
+INLINE void quantize_blocks(enum roped_dtype from, enum roped_dtype to,
+                            struct run run, int n_blocks, struct fp8_form form)
+{
+    if (UNLIKELY(!store_codes(from, to, run, n_blocks, form))) {
+        const struct rest rest = {run, n_blocks * BLOCK, form};
+        CALL_INSTANCE(from, to, divide_rest, &rest)
+    }
 }
 
 INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
@@ -200,21 +207,24 @@ INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
     const int64_t width = part->norm->width, batch = rows.n * width;
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t first = row * width + a.first;
-        const struct run run = {at(from, rows.x, first), a.weight,
-                                place(to, rows.y, first), rows.s[row],
-                                rows.divisor[row]};
-        const float inverse = above_inverse(to, run.divisor);
-        const float factor = is_tame ? above_quotient(run.s, inverse) : 0;
+        struct run run = {at(from, rows.x, first),
+                          a.weight,
+                          place(to, rows.y, first),
+                          rows.s[row],
+                          rows.divisor[row],
+                          0,
+                          0};
+        run.inverse = above_inverse(to, run.divisor);
+        run.factor = is_tame ? above_quotient(run.s, run.inverse) : 0;
         int64_t i = 0;
         for (; i + STEP <= a.n; i += STEP) {
             for (int64_t j = i; j < i + STEP; j += BLOCK)
                 prefetch(at(from, run.x, batch + j));
-            quantize_blocks(from, to, run_at(from, run, i), inverse, factor,
-                            STEP / BLOCK, form);
+            quantize_blocks(from, to, run_at(from, run, i), STEP / BLOCK, form);
         }
         if (i < a.n) {
-            const struct run rest = run_at(from, run, i);
-            divide_run(from, &rest, to, a.n - i, form.is_rounded);
+            const struct rest rest = {run_at(from, run, i), a.n - i, form};
+            CALL_INSTANCE(from, to, divide_rest, &rest)
         }
     }
 }
@@ -308,10 +318,11 @@ INLINE void groups_of_row(enum roped_dtype from, enum roped_dtype to,
     for (int i = 0; i < n; i++) {
         struct run group = run_at(from, run, i * size);
         group.divisor = of.divisor[i];
+        group.inverse = of.inverse[i];
+        group.factor = of.factor[i];
         for (int64_t j = 0; j < size; j += BLOCK)
             prefetch(at(from, group.x, batch + j));
-        quantize_blocks(from, to, group, of.inverse[i], of.factor[i],
-                        (int)(size / BLOCK), form);
+        quantize_blocks(from, to, group, (int)(size / BLOCK), form);
     }
 }
 
@@ -324,8 +335,13 @@ INLINE void groups_of_size(enum roped_dtype from, enum roped_dtype to,
     const int64_t width = a.part.norm->width;
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t first = row * width + a.part.first;
-        const struct run run = {at(from, rows.x, first), a.part.weight,
-                                place(to, rows.y, first), rows.s[row], 0};
+        const struct run run = {at(from, rows.x, first),
+                                a.part.weight,
+                                place(to, rows.y, first),
+                                rows.s[row],
+                                0,
+                                0,
+                                0};
         groups_of_row(from, to, &a, run, a.scales + first / size,
                       rows.n * width, size, form);
     }

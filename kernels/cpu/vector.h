@@ -12,6 +12,7 @@
  *                                   an order, from a little more than their
  *                                   quotients: see below. false where that
  *                                   cannot tell all of them
+ *     bounded                       x, of magnitude at most bound
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address
@@ -22,6 +23,7 @@
  *     load_f16                      load16 and widen_f16
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first
+ *     add_bf16_squares              the squares of two elements to each lane
  *     split*, merge*                the same, with the even elements in lo and
  *                                   the odd ones in hi
  */

@@ -289,6 +289,12 @@ INLINE block split_bf16(raw16 x)
                    _mm256_castsi256_ps(_mm256_and_si256(x, upper))};
 }
 
+INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
+{
+    const block v = split_bf16(x);
+    return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
+}
+
 INLINE raw16 merge_bf16(block x)
 {
     return narrow_bf16(merge32(x));

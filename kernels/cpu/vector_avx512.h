@@ -263,6 +263,20 @@ INLINE block split_bf16(raw16 x)
         _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536)))};
 }
 
+#ifdef __AVX512BF16__
+/* The instruction takes subnormals for zeros: their squares are too small. */
+INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)x);
+}
+#else
+INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
+{
+    const block v = split_bf16(x);
+    return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
+}
+#endif
+
 INLINE bool any_nan(block x)
 {
     return _mm512_cmp_ps_mask(x.lo, x.hi, _CMP_UNORD_Q) != 0;
@@ -467,7 +481,6 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
     return true;
 }
 
-/* Magnitudes at most bound. */
 INLINE block bounded(block x, float bound)
 {
     enum { SMALLER_MAGNITUDE = 0x2 }; /* with the sign of the first */

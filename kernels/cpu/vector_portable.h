@@ -349,6 +349,12 @@ INLINE block split_bf16(raw16 x)
     return split32(widen_bf16(x));
 }
 
+INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
+{
+    const block v = split_bf16(x);
+    return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
+}
+
 INLINE raw16 merge_bf16(block x)
 {
     return narrow_bf16(merge32(x));
@@ -366,9 +372,8 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
 {
     (void)order;
     (void)q;
-    (void)n;
     (void)m;
-    (void)codes;
+    memset(codes, 0, (size_t)n * sizeof *codes);
     return false;
 }
 
