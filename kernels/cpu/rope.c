@@ -1,14 +1,26 @@
 /*
- * rope.c - rope on the CPU: tokens over threads; a token's angles are found
- * once and serve all its heads.
+ * rope.c - rope on the CPU: runs of tokens over threads. A token's angles are
+ * found once and serve all its heads, and those of the tokens that have the
+ * same position in other sequences of implicit positions.
  */
 #include "cpu/cpu_internal.h"
+
+enum { RUN_PAIRS = 8 * CPU_PAIRS };
+
+/* What one turn of the loop rotates: a run of up to 'run' tokens, whose angles
+ * are found together, in each of up to 'sequences' sequences. */
+struct rope_turns {
+    int64_t n_tokens,
+        n_sequences; /* of a sequence; without them, all are one */
+    int64_t run, sequences;
+};
 
 struct rope_loop {
     struct cpu_angles angles;
     const struct rope_plan *plan;
     const struct roped_call *call;
     bool is_large;
+    struct rope_turns turns;
 };
 
 static struct cpu_heads heads_of(const struct rope_loop *loop, int input,
@@ -31,38 +43,104 @@ static struct cpu_heads heads_of(const struct rope_loop *loop, int input,
     };
 }
 
-static void rotate_heads(const struct rope_loop *loop,
-                         const struct cpu_heads *heads, int input, int output,
-                         int64_t token, int64_t first, int64_t n,
-                         const float *c, const float *s)
+static int64_t divide_up(int64_t n, int64_t by)
 {
-    int64_t at = token * heads->n_heads * heads->width;
-    size_t bytes = roped_dtype_bytes(heads->from);
-    if (heads->n_heads == 0)
-        return;
-    loop->angles.rows->rotate(
-        heads, cpu_at(loop->call->out[output].data, at, bytes),
-        cpu_at(loop->call->in[input].data, at, bytes), first, n, c, s);
+    return (n + by - 1) / by;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Tokens are taken together while they are small, sequences while enough turns
+ * are left for many threads. */
+static struct rope_turns turns_of(const struct rope_plan *plan,
+                                  size_t element_bytes)
+{
+    enum { SMALL_BYTES = 4 << 10, RUN_BYTES = 32 << 10, ENOUGH_TURNS = 256 };
+    const struct rope_rotary *rotary = &plan->rotary;
+    struct rope_turns turns = {rotary->n_tokens, 1, 1, 1};
+    int64_t token_bytes = (plan->q_heads + plan->k_heads) * plan->head_dim *
+                          (int64_t)element_bytes;
+    if (rotary->positions == ROPE_POSITIONS_IMPLICIT &&
+        rotary->tokens_per_sequence > 0) {
+        turns.n_tokens = rotary->tokens_per_sequence;
+        turns.n_sequences = rotary->n_tokens / rotary->tokens_per_sequence;
+    }
+    if (rotary->n_pairs > 0 && token_bytes > 0 && token_bytes <= SMALL_BYTES)
+        turns.run =
+            smaller(RUN_BYTES / token_bytes, RUN_PAIRS / rotary->n_pairs);
+    if (turns.run < 1)
+        turns.run = 1;
+    turns.sequences =
+        turns.n_sequences * divide_up(turns.n_tokens, turns.run) / ENOUGH_TURNS;
+    turns.sequences =
+        turns.sequences < 1 ? 1 : smaller(turns.sequences, turns.n_sequences);
+    return turns;
+}
+
+/* Pairs [first, first + n) of n_tokens from token on. */
+static void rotate_heads(const struct rope_loop *loop,
+                         const struct cpu_heads *of_token, int input,
+                         int output, int64_t token, int64_t n_tokens,
+                         int64_t first, int64_t n, const float *c,
+                         const float *s)
+{
+    const int64_t width = of_token->n_heads * of_token->width;
+    const size_t bytes = roped_dtype_bytes(of_token->from);
+    struct cpu_heads heads = *of_token;
+    heads.n_more = n_tokens - 1;
+    heads.more_from = heads.more_to = width;
+    if (width > 0)
+        loop->angles.rows->rotate(
+            &heads, cpu_at(loop->call->out[output].data, token * width, bytes),
+            cpu_at(loop->call->in[input].data, token * width, bytes), first, n,
+            c, s);
+}
+
+/* A run of n tokens of some sequences. */
+static void rotate_run(const struct rope_loop *loop, int64_t token, int64_t n,
+                       int64_t sequence, int64_t n_sequences)
+{
+    const struct rope_plan *plan = loop->plan;
+    const int64_t length = loop->turns.n_tokens;
+    const struct cpu_heads q =
+        heads_of(loop, ROPE_Q, ROPE_Q_OUT, plan->q_heads);
+    const struct cpu_heads k =
+        heads_of(loop, ROPE_K, ROPE_K_OUT, plan->k_heads);
+    float c[RUN_PAIRS], s[RUN_PAIRS];
+    for (int64_t first = 0; first < plan->rotary.n_pairs; first += CPU_PAIRS) {
+        const int64_t pairs = smaller(plan->rotary.n_pairs - first, CPU_PAIRS);
+        for (int64_t i = 0; i < n; i++)
+            cpu_angles_fill(&loop->angles, token + i, first, pairs,
+                            c + i * pairs, s + i * pairs);
+        for (int64_t j = sequence; j < sequence + n_sequences; j++) {
+            rotate_heads(loop, &q, ROPE_Q, ROPE_Q_OUT, j * length + token, n,
+                         first, pairs, c, s);
+            rotate_heads(loop, &k, ROPE_K, ROPE_K_OUT, j * length + token, n,
+                         first, pairs, c, s);
+        }
+    }
+}
+
+static int64_t groups_of(const struct rope_turns *turns)
+{
+    return divide_up(turns->n_sequences, turns->sequences);
 }
 
 static void rotate_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct rope_loop *loop = context;
-    const struct rope_plan *plan = loop->plan;
-    const struct cpu_heads q =
-        heads_of(loop, ROPE_Q, ROPE_Q_OUT, plan->q_heads);
-    const struct cpu_heads k =
-        heads_of(loop, ROPE_K, ROPE_K_OUT, plan->k_heads);
-    float c[CPU_PAIRS], s[CPU_PAIRS];
-    for (int64_t token = begin; token < end; token++)
-        for (int64_t first = 0; first < plan->rotary.n_pairs;
-             first += CPU_PAIRS) {
-            int64_t n = plan->rotary.n_pairs - first;
-            n = n < CPU_PAIRS ? n : CPU_PAIRS;
-            cpu_angles_fill(&loop->angles, token, first, n, c, s);
-            rotate_heads(loop, &q, ROPE_Q, ROPE_Q_OUT, token, first, n, c, s);
-            rotate_heads(loop, &k, ROPE_K, ROPE_K_OUT, token, first, n, c, s);
-        }
+    const struct rope_turns *turns = &loop->turns;
+    const int64_t n_groups = groups_of(turns);
+    for (int64_t turn = begin; turn < end; turn++) {
+        const int64_t token = turn / n_groups * turns->run;
+        const int64_t sequence = turn % n_groups * turns->sequences;
+        rotate_run(loop, token, smaller(turns->n_tokens - token, turns->run),
+                   sequence,
+                   smaller(turns->n_sequences - sequence, turns->sequences));
+    }
 }
 
 enum roped_status roped_cpu_rope(const struct roped_call *call,
@@ -72,9 +150,12 @@ enum roped_status roped_cpu_rope(const struct roped_call *call,
     const struct rope_plan *plan = (const void *)call->plan;
     struct rope_loop loop = {
         cpu_angles_of(call, &plan->rotary, ROPE_POSITIONS, queue), plan, call,
-        cpu_is_large(queue, roped_call_bytes(call))};
+        cpu_is_large(queue, roped_call_bytes(call)),
+        turns_of(plan, roped_dtype_bytes(call->in[ROPE_Q].dtype))};
     (void)err;
-    cpu_for(queue, roped_call_bytes(call), plan->rotary.n_tokens, rotate_tokens,
-            &loop);
+    cpu_for(queue, roped_call_bytes(call),
+            divide_up(loop.turns.n_tokens, loop.turns.run) *
+                groups_of(&loop.turns),
+            rotate_tokens, &loop);
     return ROPED_OK;
 }

@@ -37,7 +37,7 @@ enum {
     CPU_WEIGHTS = 32
 };
 
-/* Heads of one token, which rotate by the same angles. */
+/* Heads of a token, which rotate by the same angles; and of tokens like it. */
 struct cpu_heads {
     enum roped_dtype from, to;
     bool is_gptj; /* pairs (2i, 2i + 1), else (i, i + n_pairs) */
@@ -55,6 +55,10 @@ struct cpu_heads {
      */
     const float *s, *weight;
     bool rounds_product;
+
+    /* Tokens that follow the first, each with n_heads heads and n angles of
+     * its own: elements from one to the next. */
+    int64_t n_more, more_from, more_to;
 };
 
 /*
@@ -104,8 +108,9 @@ struct cpu_rows {
 
     /*
      * Rotates pairs [first_pair, first_pair + n), n at most CPU_PAIRS, of
-     * every head by c[0 .. n), s[0 .. n). Where first_pair is 0 the elements
-     * that do not rotate are converted too.
+     * every head by c[0 .. n), s[0 .. n); of the next token by the n that
+     * follow. Where first_pair is 0 the elements that do not rotate are
+     * converted too.
      */
     void (*rotate)(const struct cpu_heads *heads, void *to, const void *from,
                    int64_t first_pair, int64_t n, const float *c,

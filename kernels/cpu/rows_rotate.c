@@ -100,6 +100,20 @@ INLINE void rotate_block(enum roped_dtype from, enum roped_dtype to,
                     form);
 }
 
+/*
+ * Where many small tokens follow each other, their elements are asked for so
+ * many bytes ahead: what is left to do while they come is too little.
+ */
+enum { AHEAD = 8192 };
+
+INLINE void prefetch_head(enum roped_dtype from, const struct rotation *r,
+                          const void *x)
+{
+    const int64_t bytes = r->heads.from_pitch * (int64_t)size_of(from);
+    for (int64_t i = 0; i < bytes; i += 64)
+        prefetch(at(ROPED_U8, x, AHEAD + i));
+}
+
 /* Heads of one block or two: their angles stay in registers. */
 INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r, int n_blocks,
@@ -110,6 +124,8 @@ INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
     const block s[2] = {load32(r->s), load32(r->s + last)};
     for (int64_t i = 0; i < r->heads.n_heads; i++) {
         const struct head head = head_at(from, to, r, i, form.is_normal);
+        if (form.is_streamed && r->heads.n_more > 0)
+            prefetch_head(from, r, head.x);
         rotate_block(from, to, r, head, 0, c[0], s[0], BLOCK, form);
         if (n_blocks == 2)
             rotate_block(from, to, r, head, BLOCK, c[1], s[1], BLOCK, form);
@@ -136,13 +152,21 @@ INLINE void rotate_long(enum roped_dtype from, enum roped_dtype to,
 INLINE void rotate_form(enum roped_dtype from, enum roped_dtype to,
                         const struct rotation *r, struct form form)
 {
-    const struct rotation local = *r; /* which no store can change */
-    if (r->n == BLOCK)
-        rotate_short(from, to, &local, 1, form);
-    else if (r->n == 2 * BLOCK)
-        rotate_short(from, to, &local, 2, form);
-    else
-        rotate_long(from, to, &local, form);
+    struct rotation token = *r; /* which no store can change */
+    for (int64_t left = r->heads.n_more; left >= 0; left--) {
+        if (token.n == BLOCK)
+            rotate_short(from, to, &token, 1, form);
+        else if (token.n == 2 * BLOCK)
+            rotate_short(from, to, &token, 2, form);
+        else
+            rotate_long(from, to, &token, form);
+        token.from = at(from, token.from, token.heads.more_from);
+        token.to = place(to, token.to, token.heads.more_to);
+        token.c += token.n;
+        token.s += token.n;
+        if (form.is_normal)
+            token.heads.s += token.heads.n_heads;
+    }
 }
 
 INLINE void rotate_style(enum roped_dtype from, enum roped_dtype to,
@@ -211,7 +235,9 @@ static bool can_stream(const struct cpu_heads *heads, const void *to,
     enum roped_dtype dtype = heads->to;
     return n % BLOCK == 0 && is_aligned(dtype, to, first) &&
            is_aligned(dtype, to, first + heads->n_pairs) &&
-           is_aligned(dtype, to, first + heads->to_pitch);
+           is_aligned(dtype, to, first + heads->to_pitch) &&
+           (heads->n_more == 0 ||
+            is_aligned(dtype, to, first + heads->more_to));
 }
 
 void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
@@ -229,9 +255,13 @@ void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
         .n = n,
         .is_streamed = heads->is_streamed && can_stream(heads, to, first, n)};
     CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
-    if (first_pair == 0) {
-        write_rest(heads, to, from, 0, heads->first);
-        write_rest(heads, to, from, heads->first + 2 * heads->n_pairs,
-                   heads->width);
+    struct cpu_heads token = *heads;
+    for (int64_t i = 0; first_pair == 0 && i <= heads->n_more; i++) {
+        void *y = place(heads->to, to, i * heads->more_to);
+        const void *x = at(heads->from, from, i * heads->more_from);
+        write_rest(&token, y, x, 0, token.first);
+        write_rest(&token, y, x, token.first + 2 * token.n_pairs, token.width);
+        if (token.s)
+            token.s += token.n_heads;
     }
 }
