@@ -40,6 +40,8 @@ static struct cpu_heads heads_of(const struct rope_loop *loop, int input,
         .to_pitch = plan->head_dim,
         .first = plan->rotary_offset,
         .n_pairs = plan->rotary.n_pairs,
+        .more_from = n_heads * plan->head_dim,
+        .more_to = n_heads * plan->head_dim,
     };
 }
 
@@ -80,46 +82,44 @@ static struct rope_turns turns_of(const struct rope_plan *plan,
     return turns;
 }
 
-/* Pairs [first, first + n) of n_tokens from token on. */
+/* Pairs [first, first + n) of the heads of a run that begins with token. */
 static void rotate_heads(const struct rope_loop *loop,
-                         const struct cpu_heads *of_token, int input,
-                         int output, int64_t token, int64_t n_tokens,
-                         int64_t first, int64_t n, const float *c,
-                         const float *s)
+                         const struct cpu_heads *heads, int input, int output,
+                         int64_t token, int64_t first, int64_t n,
+                         const float *c, const float *s)
 {
-    const int64_t width = of_token->n_heads * of_token->width;
-    const size_t bytes = roped_dtype_bytes(of_token->from);
-    struct cpu_heads heads = *of_token;
-    heads.n_more = n_tokens - 1;
-    heads.more_from = heads.more_to = width;
-    if (width > 0)
+    const int64_t at = token * heads->more_from;
+    const size_t bytes = roped_dtype_bytes(heads->from);
+    if (heads->n_heads > 0)
         loop->angles.rows->rotate(
-            &heads, cpu_at(loop->call->out[output].data, token * width, bytes),
-            cpu_at(loop->call->in[input].data, token * width, bytes), first, n,
-            c, s);
+            heads, cpu_at(loop->call->out[output].data, at, bytes),
+            cpu_at(loop->call->in[input].data, at, bytes), first, n, c, s);
 }
 
+/* The heads of q and k of a run of tokens. */
+struct rope_heads {
+    struct cpu_heads q, k;
+};
+
 /* A run of n tokens of some sequences. */
-static void rotate_run(const struct rope_loop *loop, int64_t token, int64_t n,
-                       int64_t sequence, int64_t n_sequences)
+static void rotate_run(const struct rope_loop *loop, struct rope_heads *heads,
+                       int64_t token, int64_t n, int64_t sequence,
+                       int64_t n_sequences)
 {
-    const struct rope_plan *plan = loop->plan;
+    const int64_t n_pairs = loop->plan->rotary.n_pairs;
     const int64_t length = loop->turns.n_tokens;
-    const struct cpu_heads q =
-        heads_of(loop, ROPE_Q, ROPE_Q_OUT, plan->q_heads);
-    const struct cpu_heads k =
-        heads_of(loop, ROPE_K, ROPE_K_OUT, plan->k_heads);
     float c[RUN_PAIRS], s[RUN_PAIRS];
-    for (int64_t first = 0; first < plan->rotary.n_pairs; first += CPU_PAIRS) {
-        const int64_t pairs = smaller(plan->rotary.n_pairs - first, CPU_PAIRS);
+    heads->q.n_more = heads->k.n_more = n - 1;
+    for (int64_t first = 0; first < n_pairs; first += CPU_PAIRS) {
+        const int64_t pairs = smaller(n_pairs - first, CPU_PAIRS);
         for (int64_t i = 0; i < n; i++)
             cpu_angles_fill(&loop->angles, token + i, first, pairs,
                             c + i * pairs, s + i * pairs);
         for (int64_t j = sequence; j < sequence + n_sequences; j++) {
-            rotate_heads(loop, &q, ROPE_Q, ROPE_Q_OUT, j * length + token, n,
-                         first, pairs, c, s);
-            rotate_heads(loop, &k, ROPE_K, ROPE_K_OUT, j * length + token, n,
-                         first, pairs, c, s);
+            rotate_heads(loop, &heads->q, ROPE_Q, ROPE_Q_OUT,
+                         j * length + token, first, pairs, c, s);
+            rotate_heads(loop, &heads->k, ROPE_K, ROPE_K_OUT,
+                         j * length + token, first, pairs, c, s);
         }
     }
 }
@@ -134,11 +134,14 @@ static void rotate_tokens(void *context, int64_t begin, int64_t end)
     const struct rope_loop *loop = context;
     const struct rope_turns *turns = &loop->turns;
     const int64_t n_groups = groups_of(turns);
+    struct rope_heads heads = {
+        heads_of(loop, ROPE_Q, ROPE_Q_OUT, loop->plan->q_heads),
+        heads_of(loop, ROPE_K, ROPE_K_OUT, loop->plan->k_heads)};
     for (int64_t turn = begin; turn < end; turn++) {
         const int64_t token = turn / n_groups * turns->run;
         const int64_t sequence = turn % n_groups * turns->sequences;
-        rotate_run(loop, token, smaller(turns->n_tokens - token, turns->run),
-                   sequence,
+        rotate_run(loop, &heads, token,
+                   smaller(turns->n_tokens - token, turns->run), sequence,
                    smaller(turns->n_sequences - sequence, turns->sequences));
     }
 }

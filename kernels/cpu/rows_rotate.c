@@ -228,6 +228,21 @@ static void write_rest(const struct cpu_heads *heads, void *to,
      end - first, heads->is_streamed);
 }
 
+/* Of all tokens: before and behind what rotates. */
+static void write_rests(const struct cpu_heads *heads, void *to,
+                        const void *from)
+{
+    struct cpu_heads token = *heads;
+    for (int64_t i = 0; i <= heads->n_more; i++) {
+        void *y = place(heads->to, to, i * heads->more_to);
+        const void *x = at(heads->from, from, i * heads->more_from);
+        write_rest(&token, y, x, 0, token.first);
+        write_rest(&token, y, x, token.first + 2 * token.n_pairs, token.width);
+        if (token.s)
+            token.s += token.n_heads;
+    }
+}
+
 /* Do whole blocks at aligned addresses cover the pairs? */
 static bool can_stream(const struct cpu_heads *heads, const void *to,
                        int64_t first, int64_t n)
@@ -255,13 +270,6 @@ void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
         .n = n,
         .is_streamed = heads->is_streamed && can_stream(heads, to, first, n)};
     CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
-    struct cpu_heads token = *heads;
-    for (int64_t i = 0; first_pair == 0 && i <= heads->n_more; i++) {
-        void *y = place(heads->to, to, i * heads->more_to);
-        const void *x = at(heads->from, from, i * heads->more_from);
-        write_rest(&token, y, x, 0, token.first);
-        write_rest(&token, y, x, token.first + 2 * token.n_pairs, token.width);
-        if (token.s)
-            token.s += token.n_heads;
-    }
+    if (first_pair == 0 && heads->width > 2 * heads->n_pairs)
+        write_rests(heads, to, from);
 }
