@@ -29,14 +29,15 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
                            const struct conversion *a, bool is_streamed)
 {
     const struct conversion row = *a; /* which no store can change */
+    const enum order order = order_of(from);
     int64_t i = 0;
     for (; i + BLOCK <= row.n; i += BLOCK)
-        store(to, HALVES, place(to, row.to, i),
-              load(from, HALVES, at(from, row.from, i), BLOCK), row.scale,
-              BLOCK, is_streamed);
+        store(to, order, place(to, row.to, i),
+              load(from, order, at(from, row.from, i), BLOCK), row.scale, BLOCK,
+              is_streamed);
     if (i < row.n)
-        store(to, HALVES, place(to, row.to, i),
-              load(from, HALVES, at(from, row.from, i), row.n - i), row.scale,
+        store(to, order, place(to, row.to, i),
+              load(from, order, at(from, row.from, i), row.n - i), row.scale,
               row.n - i, false);
 }
 
