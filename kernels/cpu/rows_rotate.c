@@ -243,13 +243,18 @@ static void write_rests(const struct cpu_heads *heads, void *to,
     }
 }
 
-/* Do whole blocks at aligned addresses cover the pairs? */
+/*
+ * Do whole blocks at aligned addresses cover the pairs? Blocks of FP8 are less
+ * than what heads are aligned to: the second half may begin between.
+ */
 static bool can_stream(const struct cpu_heads *heads, const void *to,
                        int64_t first, int64_t n)
 {
     enum roped_dtype dtype = heads->to;
     return n % BLOCK == 0 && is_aligned(dtype, to, first) &&
-           is_aligned(dtype, to, first + heads->n_pairs) &&
+           (heads->n_pairs % BLOCK == 0 && size_of(dtype) == 1
+                ? is_aligned(dtype, NULL, 2 * heads->n_pairs)
+                : is_aligned(dtype, to, first + heads->n_pairs)) &&
            is_aligned(dtype, to, first + heads->to_pitch) &&
            (heads->n_more == 0 ||
             is_aligned(dtype, to, first + heads->more_to));
