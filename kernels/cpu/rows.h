@@ -82,7 +82,7 @@ struct cpu_norm_rows {
     const void *residual; /* (optional) like x; y is of the type of x then */
     void *sum;            /* where residual is given: z in the type of x */
     void *y;
-    const float *s;       /* per row, or per head */
+    const float *s;       /* per row; x * s below 2^90 where y is FP8 */
     const float *divisor; /* per row; read where y is FP8: y is divided */
 };
 

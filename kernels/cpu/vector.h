@@ -12,7 +12,7 @@
  *                                   an order, from a little more than their
  *                                   quotients: see below. false where that
  *                                   cannot tell all of them
- *     bounded                       x, of magnitude at most bound
+ *     bounded                       x, of magnitude at most bound, or NaN
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address

@@ -399,16 +399,12 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
     return true;
 }
 
-INLINE vfloat bounded_lanes(vfloat x, float bound)
-{
-    vfloat sign = _mm256_and_ps(splat(-0.0f), x);
-    return _mm256_or_ps(
-        _mm256_min_ps(splat(bound), _mm256_andnot_ps(splat(-0.0f), x)), sign);
-}
-
+/* NaN stays: these instructions return their second operand then. */
 INLINE block bounded(block x, float bound)
 {
-    return (block){bounded_lanes(x.lo, bound), bounded_lanes(x.hi, bound)};
+    const vfloat most = splat(bound), least = splat(-bound);
+    return (block){_mm256_max_ps(least, _mm256_min_ps(most, x.lo)),
+                   _mm256_max_ps(least, _mm256_min_ps(most, x.hi))};
 }
 
 #endif

@@ -481,11 +481,12 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
     return true;
 }
 
+/* NaN stays: these instructions return their second operand then. */
 INLINE block bounded(block x, float bound)
 {
-    enum { SMALLER_MAGNITUDE = 0x2 }; /* with the sign of the first */
-    return (block){_mm512_range_ps(x.lo, splat(bound), SMALLER_MAGNITUDE),
-                   _mm512_range_ps(x.hi, splat(bound), SMALLER_MAGNITUDE)};
+    const vfloat most = splat(bound), least = splat(-bound);
+    return (block){_mm512_max_ps(least, _mm512_min_ps(most, x.lo)),
+                   _mm512_max_ps(least, _mm512_min_ps(most, x.hi))};
 }
 
 #endif

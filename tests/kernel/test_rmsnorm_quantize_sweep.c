@@ -267,6 +267,10 @@ TEST(a_weight_that_is_not_finite_spoils_its_column_alone)
     for (int i = 0; i < 256 && !check_failures; i++)
         CHECK_INT(code_at(&call, i), i == 7 ? 0x7F : i % 2 ? 0x7E : 0xFE);
     free_call(&call);
+    run_row(&call, x, 256, weight, "eps=0&dynamic=true&group_size=128");
+    for (int i = 0; i < 256 && !check_failures; i++)
+        CHECK_INT(code_at(&call, i), i == 7 ? 0x7F : i % 2 ? 0x7E : 0xFE);
+    free_call(&call);
     weight[7] = -INFINITY;
     run_row(&call, x, 256, weight, "eps=0&dynamic=true&scale_ub=1");
     for (int i = 0; i < 256 && !check_failures; i++)
