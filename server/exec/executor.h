@@ -95,11 +95,10 @@ struct exec_transfer {
 };
 
 struct exec_job {
-    /* set by the caller; the call is resolved, in[] and out[] data point at
-     * host memory but for those in a region; out[] data may be at any byte
-     * address. places.h says which places are allowed. */
+    /* set by the caller; the call (below) is resolved, its in[] and out[] data
+     * point at host memory but for those in a region; out[] data may be at any
+     * byte address. places.h says which places are allowed. */
     enum exec_work work;
-    struct roped_call call;
     struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
     struct exec_transfer transfer;
     enum roped_status (*task)(struct exec_job *job); /* fills job->error */
@@ -128,6 +127,10 @@ struct exec_job {
     uint64_t bytes; /* places_bytes(), 0 of a task */
     int device;     /* number of the one that it needs, or -1 */
     struct exec_job *next;
+
+    /* set by the caller where work is EXEC_CALL, by roped_call_init first: the
+     * last member, so that the rest can be cleared without these 5 KiB */
+    struct roped_call call;
 };
 
 struct exec_usage {

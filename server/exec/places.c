@@ -190,10 +190,22 @@ int places_device(const struct exec_job *job)
 
 /* -------------------------------------------------------------------- all */
 
+static bool uses_regions(const struct exec_job *job)
+{
+    bool is_used = false;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        is_used |= job->in[i].region != NULL;
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        is_used |= job->out[i].region != NULL;
+    return is_used;
+}
+
 enum roped_status places_check(struct exec_job *job, struct regions *regions,
                                struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
+    if (!uses_regions(job))
+        return ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
         struct span span = input_span(job, i);
         if (!span.place->region)

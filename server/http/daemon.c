@@ -45,7 +45,10 @@ uint64_t daemon_now_ns(void)
 
 uint64_t daemon_after_ns(double seconds)
 {
-    return daemon_now_ns() + (uint64_t)(seconds * 1e9);
+    struct timespec tick;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
+    return (uint64_t)tick.tv_sec * 1000000000u + (uint64_t)tick.tv_nsec +
+           (uint64_t)(seconds * 1e9);
 }
 
 /* ------------------------------------------------------------------ peers */
@@ -146,7 +149,8 @@ static char hidden_path;
 static bool hides_path(const char *uri)
 {
     for (const char *at = uri; *at && *at != '?'; at++)
-        if (strncasecmp(at, "%2f", 3) == 0 || strncmp(at, "%00", 3) == 0)
+        if (*at == '%' &&
+            (strncasecmp(at, "%2f", 3) == 0 || strncmp(at, "%00", 3) == 0))
             return true;
     return false;
 }
