@@ -57,7 +57,9 @@ struct exec_options {
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
     uint64_t region_bytes;       /* resident regions, all */
-    uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
+    uint64_t
+        inline_bytes; /* jobs that take no longer than the CPU backend takes
+                         for so many may run on their caller's thread */
     uint64_t mapped_bytes; /* smaller jobs use host memory in place */
     uint64_t stage_bytes;  /* larger bodies are uploaded while they arrive, on
                               devices that are not the host; 0: none is */
@@ -172,9 +174,9 @@ ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct roped_error *err);
 
 /*
- * Runs a job of at most inline_bytes (places_work) on the calling thread if a
- * lane is idle and nothing waits; done has run when it returns true. False:
- * nothing was done, submit it.
+ * Runs a short job, of at most inline_bytes by places_work, on the calling
+ * thread if a lane is idle and nothing waits; done has run when it returns
+ * true. False: nothing was done, submit it.
  */
 bool exec_run_inline(struct executor *exec, struct exec_job *job);
 

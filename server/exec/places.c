@@ -293,9 +293,29 @@ uint64_t places_bytes(const struct exec_job *job)
     return bytes;
 }
 
-/* What a device moves in its own memory while a socket fills a byte of a body:
- * 4 TB/s beside 4 GB/s on an H200. */
-enum { DEVICE_BYTES_PER_BYTE = 1024 };
+/*
+ * How long a job takes on its device, as what exec_run_inline compares: bytes
+ * that the CPU backend moves meanwhile, or would. Measured on an H200 (PCIe 5
+ * x16), wall clock of kernel and copies, without some 11 us that every call
+ * takes there:
+ *
+ *     page-locked memory of the host, in place or copied    54 GB/s  in and out
+ *     memory of the device                                4000 GB/s
+ *
+ * so a byte there is a 16th or a 1024th of one here, and 256 KiB, the default
+ * of inline_bytes and some 30 us of a CPU, are 80 us of that GPU: 2 MiB in and
+ * 2 out, or 256 MiB in regions. Handing a call over and back takes two threads
+ * that wake up, 10 to 100 us each; a body of 2 MiB has taken its thread longer
+ * than 80 us to receive. What is not page-locked goes through the driver's own
+ * buffers, at a CPU's pace.
+ */
+enum { LINK_BYTES_PER_BYTE = 16, DEVICE_BYTES_PER_BYTE = 1024 };
+
+/* Not rounded to nothing: with inline_bytes 0 no call runs inline. */
+static uint64_t share(uint64_t bytes, uint64_t of)
+{
+    return bytes / of + (bytes % of != 0);
+}
 
 uint64_t places_work(const struct exec_job *job, bool is_host)
 {
@@ -310,5 +330,7 @@ uint64_t places_work(const struct exec_job *job, bool is_host)
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
         if (is_on_device(&job->out[i]))
             resident += (uint64_t)roped_tensor_bytes(&call->out[i]);
-    return places_bytes(job) - resident + resident / DEVICE_BYTES_PER_BYTE;
+    uint64_t sent = places_bytes(job) - resident;
+    return share(sent, job->is_pinned ? LINK_BYTES_PER_BYTE : 1) +
+           share(resident, DEVICE_BYTES_PER_BYTE);
 }
