@@ -122,12 +122,16 @@ static enum roped_status check_output(const struct exec_job *job, int output,
                      ? roped_op_input(op, op->out[output].in_place)
                      : -1;
     for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        if (!job->in[i].region)
+            continue;
         struct span in = input_span(job, i);
         bool is_in_place = i == shared && is_same(in.place, out.place);
         if (roped_tensor_given(in.tensor) && overlap(&out, &in) && !is_in_place)
             return refuse_overlap(&out, &in, "input", err);
     }
     for (int i = 0; i < output; i++) {
+        if (!job->out[i].region)
+            continue;
         struct span other = output_span(job, i);
         if (roped_tensor_given(other.tensor) && overlap(&out, &other))
             return refuse_overlap(&out, &other, "output", err);
@@ -143,7 +147,12 @@ static int device_of(const struct exec_place *place)
                          : REGION_ANY_DEVICE;
 }
 
-/* The i-th of all tensors of a call, inputs first. */
+/* The i-th of all tensors of a call, inputs first: its place, and all of it. */
+static const struct exec_place *any_place(const struct exec_job *job, int i)
+{
+    return i < ROPED_MAX_INPUTS ? &job->in[i] : &job->out[i - ROPED_MAX_INPUTS];
+}
+
 static struct span any_span(const struct exec_job *job, int i)
 {
     return i < ROPED_MAX_INPUTS ? input_span(job, i)
@@ -156,20 +165,20 @@ static enum roped_status check_devices(const struct exec_job *job,
     enum { N_TENSORS = ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS };
     int first = -1;
     for (int i = 0; i < N_TENSORS; i++) {
-        struct span span = any_span(job, i);
-        if (device_of(span.place) == REGION_ANY_DEVICE)
+        int device = device_of(any_place(job, i));
+        if (device == REGION_ANY_DEVICE)
             continue;
         first = first < 0 ? i : first;
-        struct span other = any_span(job, first);
-        if (device_of(span.place) == device_of(other.place))
+        if (device == device_of(any_place(job, first)))
             continue;
+        struct span span = any_span(job, i), other = any_span(job, first);
         return roped_fail(
             err, ROPED_INVALID,
             "tensor '%s': in region '%s' of device %d, but tensor '%s' is in "
             "region '%s' of device %d, expected one device (PUT with device=N)",
-            span.name, region_info(span.place->region)->name,
-            device_of(span.place), other.name,
-            region_info(other.place->region)->name, device_of(other.place));
+            span.name, region_info(span.place->region)->name, device,
+            other.name, region_info(other.place->region)->name,
+            device_of(other.place));
     }
     return ROPED_OK;
 }
@@ -207,17 +216,17 @@ enum roped_status places_check(struct exec_job *job, struct regions *regions,
     if (!uses_regions(job))
         return ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
-        struct span span = input_span(job, i);
-        if (!span.place->region)
+        if (!job->in[i].region)
             continue;
+        struct span span = input_span(job, i);
         status = check_span(&span, err);
         if (!status)
             status = follow_input(job, regions, i, err);
     }
     for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
-        struct span span = output_span(job, i);
-        if (!span.place->region)
+        if (!job->out[i].region)
             continue;
+        struct span span = output_span(job, i);
         const char *needed = job->call.op->out[i].requires_;
         if (!roped_tensor_given(span.tensor))
             return roped_fail(
