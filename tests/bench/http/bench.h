@@ -20,6 +20,16 @@ struct bench {
     int n_failed; /* exchanges that were not answered with 200 */
 };
 
+/* Bodies that go through the echo and through operators, and at how many
+ * connections; and the settings of a daemon that takes them. */
+struct body_load {
+    size_t bytes;
+    int c;
+};
+enum { N_BODY_LOADS = 14 };
+extern const struct body_load bench_loads[N_BODY_LOADS];
+extern const char *const bench_flags[];
+
 /* Bodies of 1 KiB to 1 GiB through the echo and through operators. */
 void section_echo(struct bench *bench);
 void section_calls(struct bench *bench);

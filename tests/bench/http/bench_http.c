@@ -27,6 +27,22 @@ static const struct {
                 {"crowd", section_crowd}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
+const struct body_load bench_loads[N_BODY_LOADS] = {
+    {KIB, 1},       {64 * KIB, 1},  {MIB, 1},        {16 * MIB, 1},
+    {64 * MIB, 1},  {256 * MIB, 1}, {1024 * MIB, 1}, {KIB, 8},
+    {64 * KIB, 8},  {MIB, 8},       {16 * MIB, 8},   {KIB, 64},
+    {64 * KIB, 64}, {MIB, 64}};
+
+const char *const bench_flags[] = {"--demo-models",
+                                   "true",
+                                   "--max-body-bytes",
+                                   "2g",
+                                   "--host-bytes",
+                                   "8g",
+                                   "--pool-bytes",
+                                   "256m",
+                                   NULL};
+
 static void usage(void)
 {
     fprintf(stderr,
