@@ -199,7 +199,7 @@ static enum roped_status setup_dynamic(struct work *work,
     if (status)
         return status;
     double max = (double)params->max_position;
-    double longest = work->longest > max ? (double)work->longest : max;
+    double longest = (double)work->longest > max ? (double)work->longest : max;
     double grown = params->factor * longest / max - (params->factor - 1);
     /* PyTorch rounds a base to float32 before it raises it to a power */
     work->theta = fl(work, work->theta * pow(grown, exponent));
