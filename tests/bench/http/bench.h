@@ -13,6 +13,7 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 struct bench {
     const char *binary, *backend;
+    const char *before; /* another daemon to compare with, or NULL */
     bool is_quick;
     uint64_t most_bytes; /* larger bodies are left out */
     struct duel_plan plan;
@@ -39,6 +40,9 @@ void section_regions(struct bench *bench);
 
 /* 1 KiB at c = 1, 8 and 64, server and clients on a CPU each. */
 void section_small(struct bench *bench);
+
+/* CPU time of small requests, beside another daemon's or the raw server's. */
+void section_cost(struct bench *bench);
 
 /* Idle and dripping clients, big bodies beside small ones, refusals. */
 void section_crowd(struct bench *bench);
