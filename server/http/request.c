@@ -84,10 +84,9 @@ static const struct {
     const char *name;
     size_t length;
 } known_headers[N_REQUEST_HEADERS] = {
-#define KNOWN(name)                                                            \
-    {                                                                          \
-        name, sizeof name - 1                                                  \
-    }
+/* clang-format off */
+#define KNOWN(name) {name, sizeof name - 1}
+    /* clang-format on */
     [HEADER_ACCEPT_ENCODING] = KNOWN("Accept-Encoding"),
     [HEADER_AUTHORIZATION] = KNOWN("Authorization"),
     [HEADER_CONTENT_ENCODING] = KNOWN("Content-Encoding"),
@@ -108,13 +107,14 @@ struct header_scan {
 
 /* The characters of a header name. Whitespace before the colon, or a line
  * folded into the name by the library, could hide a Content-Length. */
-static bool is_token(const char *name)
+static bool is_token(const char *name, size_t bytes)
 {
     static const char others[] = "!#$%&'*+-.^_`|~";
-    for (const char *at = name; *at; at++)
-        if (!isalnum((unsigned char)*at) && !strchr(others, *at))
+    for (size_t i = 0; i < bytes; i++)
+        if (!isalnum((unsigned char)name[i]) &&
+            !memchr(others, name[i], sizeof others - 1))
             return false;
-    return *name != '\0';
+    return bytes > 0;
 }
 
 /* One of known_headers, or N_REQUEST_HEADERS. */
@@ -140,7 +140,7 @@ static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
         scan->request->known[name] = value;
     scan->n_lengths += name == HEADER_CONTENT_LENGTH;
     scan->n_encodings += name == HEADER_TRANSFER_ENCODING;
-    scan->has_bad_name |= !is_token(key);
+    scan->has_bad_name |= !is_token(key, key_bytes);
     return MHD_YES;
 }
 
