@@ -38,10 +38,16 @@ step() {
     return "$status"
 }
 
+# Many tests wait for deadlines, or for one client: several at once, the longest
+# first. On a GPU one at a time, which may want its memory.
+n_at_once=$(nproc)
+has_gpu && n_at_once=1
+export n_at_once
+
 run_ctest() { # run_ctest DIR CTEST_ARGUMENTS...
     local dir=$1
     shift
-    ctest --test-dir "$dir" --output-on-failure --timeout 300 "$@"
+    ctest --test-dir "$dir" --output-on-failure --timeout 300 -j "$n_at_once" "$@"
 }
 
 # ThreadSanitizer wants its addresses where address randomisation may have put

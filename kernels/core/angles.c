@@ -199,7 +199,7 @@ static enum roped_status setup_dynamic(struct work *work,
     if (status)
         return status;
     double max = (double)params->max_position;
-    double longest = work->longest > max ? (double)work->longest : max;
+    double longest = (double)work->longest > max ? (double)work->longest : max;
     double grown = params->factor * longest / max - (params->factor - 1);
     /* PyTorch rounds a base to float32 before it raises it to a power */
     work->theta = fl(work, work->theta * pow(grown, exponent));
@@ -370,12 +370,56 @@ static enum roped_status setup(struct work *work,
                       work->params->scaling);
 }
 
-enum roped_status
-roped_angles_resolve(const struct roped_angle_params *params,
-                     const struct roped_longrope_factors *factors,
-                     int64_t rotary_dim, int64_t head_dim,
-                     int64_t largest_position, void *storage,
-                     struct roped_angles *out, struct roped_error *err)
+/* ---------------------------------------------------------------- resolve */
+
+/*
+ * Calls of one model ask for the same frequencies again and again, and 64
+ * powers take as long as the rest of a small call's plan. So each thread keeps
+ * the last ones that follow from parameters and widths alone.
+ */
+enum { KEPT_PAIRS = 128 };
+
+struct kept {
+    struct roped_angle_params params;      /* compared bit by bit */
+    int64_t rotary_dim, head_dim, n_pairs; /* n_pairs 0: nothing is kept */
+    float attention_factor;
+    _Alignas(double) unsigned char storage[KEPT_PAIRS * sizeof(double)];
+};
+
+static _Thread_local struct kept kept;
+
+static bool can_keep(const struct roped_angle_params *params, int64_t n_pairs)
+{
+    return n_pairs <= KEPT_PAIRS && params->scaling != ROPED_SCALING_LONGROPE &&
+           !roped_angles_depend_on_position(params);
+}
+
+static bool is_kept(const struct roped_angle_params *params, int64_t rotary_dim,
+                    int64_t head_dim)
+{
+    return kept.n_pairs > 0 && kept.rotary_dim == rotary_dim &&
+           kept.head_dim == head_dim &&
+           memcmp(&kept.params, params, sizeof *params) == 0;
+}
+
+static void keep(const struct roped_angle_params *params, int64_t rotary_dim,
+                 int64_t head_dim, const struct roped_angles *angles)
+{
+    memcpy(&kept.params, params, sizeof *params);
+    kept.rotary_dim = rotary_dim;
+    kept.head_dim = head_dim;
+    kept.n_pairs = angles->n_pairs;
+    kept.attention_factor = angles->attention_factor;
+    memcpy(kept.storage, angles->frequency.f32,
+           roped_angles_frequency_bytes(angles->n_pairs, angles->precision));
+}
+
+static enum roped_status
+compute_frequencies(const struct roped_angle_params *params,
+                    const struct roped_longrope_factors *factors,
+                    int64_t rotary_dim, int64_t head_dim,
+                    int64_t largest_position, void *storage,
+                    struct roped_angles *out, struct roped_error *err)
 {
     struct work work = {.params = params,
                         .r = rotary_dim,
@@ -391,10 +435,7 @@ roped_angles_resolve(const struct roped_angle_params *params,
     if (status)
         return status;
     frequency_fn *frequency = variants[params->scaling];
-    out->n_pairs = roped_angles_pairs(params, rotary_dim, head_dim);
-    out->precision = params->angle_precision;
     out->attention_factor = (float)attention(&work);
-    out->frequency.f32 = storage;
     for (int64_t i = 0; i < out->n_pairs; i++) {
         if (work.is_f32)
             ((float *)storage)[i] = (float)frequency(&work, i);
@@ -402,6 +443,30 @@ roped_angles_resolve(const struct roped_angle_params *params,
             ((double *)storage)[i] = frequency(&work, i);
     }
     return ROPED_OK;
+}
+
+enum roped_status
+roped_angles_resolve(const struct roped_angle_params *params,
+                     const struct roped_longrope_factors *factors,
+                     int64_t rotary_dim, int64_t head_dim,
+                     int64_t largest_position, void *storage,
+                     struct roped_angles *out, struct roped_error *err)
+{
+    out->n_pairs = roped_angles_pairs(params, rotary_dim, head_dim);
+    out->precision = params->angle_precision;
+    out->frequency.f32 = storage;
+    if (is_kept(params, rotary_dim, head_dim)) {
+        out->attention_factor = kept.attention_factor;
+        memcpy(storage, kept.storage,
+               roped_angles_frequency_bytes(out->n_pairs, out->precision));
+        return ROPED_OK;
+    }
+    enum roped_status status =
+        compute_frequencies(params, factors, rotary_dim, head_dim,
+                            largest_position, storage, out, err);
+    if (!status && can_keep(params, out->n_pairs))
+        keep(params, rotary_dim, head_dim, out);
+    return status;
 }
 
 bool roped_angles_equal(const struct roped_angles *a,
@@ -414,22 +479,26 @@ bool roped_angles_equal(const struct roped_angles *a,
                   roped_angles_frequency_bytes(a->n_pairs, a->precision)) == 0;
 }
 
-/* FNV-1a */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+/* FNV-1a over words of four bytes: precision, factor and frequencies are such,
+ * and byte by byte is four times as long for a key of every call. */
+static uint64_t hash_words(uint64_t hash, const void *data, size_t bytes)
 {
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ byte[i]) * 0x100000001B3u;
+    for (size_t at = 0; at < bytes; at += sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, (const unsigned char *)data + at, sizeof word);
+        hash = (hash ^ word) * 0x100000001B3u;
+        hash ^= hash >> 32;
+    }
     return hash;
 }
 
 uint64_t roped_angles_hash(const struct roped_angles *angles)
 {
     uint64_t hash = 0xCBF29CE484222325u;
-    hash = hash_bytes(hash, &angles->precision, sizeof angles->precision);
-    hash = hash_bytes(hash, &angles->attention_factor,
+    hash = hash_words(hash, &angles->precision, sizeof angles->precision);
+    hash = hash_words(hash, &angles->attention_factor,
                       sizeof angles->attention_factor);
-    return hash_bytes(
+    return hash_words(
         hash, angles->frequency.f32,
         roped_angles_frequency_bytes(angles->n_pairs, angles->precision));
 }

@@ -118,7 +118,8 @@ static enum roped_status choose_form(struct roped_call *call,
     int n_possible = 0;
     for (int form = 0; form < n_forms; form++)
         n_possible += is_possible[form] = form_is_asked_for(call, form);
-    for (int i = 0; i < roped_op_inputs(op) && n_possible > 1; i++) {
+    int n_inputs = roped_op_inputs(op);
+    for (int i = 0; i < n_inputs && n_possible > 1; i++) {
         struct roped_shape_pattern pattern;
         bool fits[ROPED_MAX_FORMS] = {false};
         int n_fits = 0;
@@ -270,7 +271,8 @@ static enum roped_status bind_shape_params(struct roped_call *call,
                                            struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_op_params(call->op) && !status; i++) {
+    int n_params = roped_op_params(call->op);
+    for (int i = 0; i < n_params && !status; i++) {
         const struct roped_param *param = &call->op->param[i];
         struct roped_tensor shape = {.dtype = ROPED_U8};
         struct roped_ints ints;
@@ -336,9 +338,10 @@ static enum roped_status bind_type(struct roped_call *call, int input,
 static void bind_other_types(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
+    int n_params = roped_op_params(op);
     for (int v = 0; v < ROPED_MAX_TYPES; v++)
         call->type[v] = roped_dtype_only(op->type[v].set);
-    for (int i = 0; i < roped_op_params(op); i++) {
+    for (int i = 0; i < n_params; i++) {
         int32_t dtype;
         int v = 0;
         if (op->param[i].kind != ROPED_PARAM_DTYPE)
@@ -483,7 +486,7 @@ enum roped_status roped_call_resolve(struct roped_call *call,
     }
     if (!status)
         status = bind_shape_params(call, err);
-    for (int i = 0; i < roped_op_outputs(op) && !status; i++)
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && op->out[i].name && !status; i++)
         status = infer_output(call, i, err);
     if (!status && op->rule)
         status = op->rule(call, err);
@@ -522,7 +525,8 @@ enum roped_status roped_call_plan(struct roped_call *call,
                                   struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    for (int i = 0; i < roped_op_inputs(op) && call->host_values; i++) {
+    int n_inputs = call->host_values ? roped_op_inputs(op) : 0;
+    for (int i = 0; i < n_inputs; i++) {
         if (!op->in[i].below || !roped_tensor_given(&call->in[i]))
             continue;
         enum roped_status status = check_below(call, i, err);

@@ -78,7 +78,7 @@ int roped_op_forms(const struct roped_op *op)
 
 int roped_op_input(const struct roped_op *op, const char *name)
 {
-    for (int i = 0; i < roped_op_inputs(op); i++)
+    for (int i = 0; i < ROPED_MAX_INPUTS && op->in[i].name; i++)
         if (strcmp(op->in[i].name, name) == 0)
             return i;
     return -1;
@@ -86,7 +86,7 @@ int roped_op_input(const struct roped_op *op, const char *name)
 
 int roped_op_output(const struct roped_op *op, const char *name)
 {
-    for (int i = 0; i < roped_op_outputs(op); i++)
+    for (int i = 0; i < ROPED_MAX_OUTPUTS && op->out[i].name; i++)
         if (strcmp(op->out[i].name, name) == 0)
             return i;
     return -1;
@@ -94,7 +94,7 @@ int roped_op_output(const struct roped_op *op, const char *name)
 
 int roped_op_param(const struct roped_op *op, const char *name)
 {
-    for (int i = 0; i < roped_op_params(op); i++)
+    for (int i = 0; i < ROPED_MAX_PARAMS && op->param[i].name; i++)
         if (strcmp(op->param[i].name, name) == 0)
             return i;
     return -1;

@@ -40,13 +40,13 @@ static enum roped_status launch_units(struct qk_args *args, struct roped_queue *
                         err);
 }
 
-// Heads per thread: four in large work, which then needs angles and weights once; one where that
-// would leave multiprocessors without a block.
+// Heads per thread: four in large work, which then needs angles and weights once; two where that
+// still gives every multiprocessor a block of 256 threads; else one. n_threads: with one each.
 static int heads_per_thread(int64_t n_threads, int n_multiprocessors)
 {
-    return n_threads >= (int64_t)n_multiprocessors * kMaxThreads * 4 * kHeadsPerThread
-               ? kHeadsPerThread
-               : 1;
+    if (n_threads >= (int64_t)n_multiprocessors * 4096)
+        return kHeadsPerThread;
+    return n_threads >= (int64_t)n_multiprocessors * 512 ? 2 : 1;
 }
 
 // A thread per unit. Blocks are of whole warps, whose threads add together.
@@ -59,7 +59,7 @@ static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *q
     int64_t per_warp = 32 / lanes; // runs
     int64_t n_threads = (int64_t)rotate->n_tokens * rotate->n_heads * lanes;
     int heads = heads_per_thread(n_threads, queue->n_multiprocessors);
-    int threads = block_threads(n_threads / heads, queue->n_multiprocessors);
+    int threads = block_threads(n_threads / heads, queue->n_multiprocessors, kWalkThreads);
     args->q_runs = (int32_t)ceil_div(rotate->q_heads, heads);
     int64_t runs = args->q_runs + ceil_div(rotate->n_heads - rotate->q_heads, heads);
     int64_t grid_y = ceil_div(runs, threads / lanes);
@@ -73,11 +73,11 @@ static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *q
     }
     if (grid_y > ROTATE_MAX_GRID)
         return launch_units<T, kUnit>(args, queue, err);
-    return start(queue,
-                 heads == 1 ? qk_norm_kernel<T, kUnit, kAngles, 1>
-                            : qk_norm_kernel<T, kUnit, kAngles, kHeadsPerThread>,
-                 dim3((unsigned)lanes, (unsigned)y, (unsigned)z), ceil_div(rotate->n_tokens, z),
-                 dim3(1, (unsigned)grid_y), *args, err);
+    kernel_fn<qk_args> *kernel = heads == 1   ? qk_norm_kernel<T, kUnit, kAngles, 1>
+                                 : heads == 2 ? qk_norm_kernel<T, kUnit, kAngles, 2>
+                                              : qk_norm_kernel<T, kUnit, kAngles, kHeadsPerThread>;
+    return start(queue, kernel, dim3((unsigned)lanes, (unsigned)y, (unsigned)z),
+                 ceil_div(rotate->n_tokens, z), dim3(1, (unsigned)grid_y), *args, err);
 }
 
 template <typename T, int kUnit>

@@ -46,22 +46,14 @@ __global__ void __launch_bounds__(ROTATE_THREADS)
     rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
 
+struct rope_family {
+    template <typename T, int kUnit, int kAngles, int kRows>
+    static constexpr kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAngles, kRows>;
+};
+
 // ------------------------------------------------------------------------------------ launchers
 
-// 2 bytes moved per byte of q and k. Heads beyond a grid's height take more launches.
-static enum roped_status launch_shape(struct rope_args *args, kernel_fn<rope_args> *kernel,
-                                      const struct rotate_shape *shape, struct roped_queue *queue,
-                                      struct roped_error *err)
-{
-    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
-    enum roped_status status = ROPED_OK;
-    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
-        args->rotate.first_head = (int32_t)head;
-        status = start(queue, kernel, shape->block, shape->n_columns, shape->grid, *args, err);
-    }
-    return status;
-}
-
+// 2 bytes moved per byte of q and k.
 template <typename T, int kUnit>
 static enum roped_status launch_units(struct rope_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
@@ -75,19 +67,11 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
     int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
                    ? 1
                    : rotate_rows(n_units, waves, queue->n_multiprocessors);
-    kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAnglesAny, 1>;
-    if constexpr (kUnit != kUnitScalar) {
-        constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
-        if (kind == kAnglesTable)
-            kernel = rows == 1 ? rope_kernel<T, kUnit, kAnglesTable, 1>
-                               : rope_kernel<T, kUnit, kAnglesTable, kMany>;
-        else if (kind == kAnglesComputed)
-            kernel = rows == 1 ? rope_kernel<T, kUnit, kAnglesComputed, 1>
-                               : rope_kernel<T, kUnit, kAnglesComputed, kMany>;
-    }
     int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
-    return launch_shape(args, kernel, &shape, queue, err);
+    constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
+    return launch_heads(args, rotate_kernel_of<rope_family, T, kUnit, kMany>(kind, rows), &shape, 0,
+                        queue, err);
 }
 
 // rest_units starts as a count of elements.

@@ -2,36 +2,25 @@
 // by their scale, round to FP8, in one launch.
 //
 // The grid has two kinds of blocks. The first columns rotate, as in rope (device/rotate.cuh). The
-// others convert q_nope and k_nope, which are nothing but two streams of elements: tiles of
-// 16-byte loads, consecutive lanes at consecutive vectors, so that loads (512 bytes a warp) and
-// stores (256, or 128 from float32) are both whole sectors. Wider stores, by exchanging codes
-// between lanes, gained nothing. Every byte is read once and written once: 3 bytes per element from
+// others convert q_nope and k_nope, which are nothing but two streams of elements
+// (device/fp8_stream.cuh). Every byte is read once and written once: 3 bytes per element from
 // 16-bit types, 5 from float32.
-#include "cuda/device/fp8.cuh"
+#include "cuda/device/fp8_stream.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/rope_quantize.h"
-
-struct stream_args {
-    const void *from;
-    uint8_t *to;
-    int64_t n_elements;
-    int64_t n_tiles;
-};
 
 struct quantize_args {
     uint32_t rotate_columns; // blocks of grid.x that rotate
     int32_t is_e5m2;
     float scale[2];
     int32_t tile_vectors; // vectors per thread of a stream tile, at most kTileVectors
-    int32_t nope_aligned; // bool: streams can use vectors
-    struct stream_args nope[2];
+    struct fp8_stream nope[2];
     char *to[2]; // as rotate.from
     uint32_t token_bytes[2];
     int32_t head_bytes; // of the output
     struct rotate_args rotate;
 };
 
-constexpr int kTileVectors = 4; // loads in flight per thread of a stream
 enum { QUANTIZE_THREADS = 128 };
 
 // Writes FP8; what does not rotate is scaled and rounded all the same.
@@ -69,51 +58,7 @@ struct fp8_sink {
 
 // ------------------------------------------------------------------------------------ kernels
 
-template <typename T>
-__device__ __forceinline__ void quantize_element(const quantize_args &args,
-                                                 const stream_args &stream, float scale, int64_t i)
-{
-    float x[1] = {element<T>::to_float(static_cast<const T *>(stream.from)[i])};
-    store_fp8(stream.to + i, x, scale, args.is_e5m2);
-}
-
-// One tile: tile_vectors vectors per thread. The elements after the last whole vector belong to
-// the last tile; without alignment every element goes alone.
-template <typename T>
-__device__ __forceinline__ void quantize_tile(const quantize_args &args, const stream_args &stream,
-                                              float scale, int64_t tile, int thread, int threads)
-{
-    constexpr int kVec = kVecOf<T>;
-    int64_t first = tile * threads * args.tile_vectors; // vectors
-    if (!args.nope_aligned) {
-        int64_t end = min((first + threads * args.tile_vectors) * kVec, stream.n_elements);
-        for (int64_t i = first * kVec + thread; i < end; i += threads)
-            quantize_element<T>(args, stream, scale, i);
-        return;
-    }
-    int64_t n_vectors = stream.n_elements / kVec;
-    uint4 raw[kTileVectors];
-#pragma unroll
-    for (int i = 0; i < kTileVectors; i++) {
-        int64_t vector = first + i * threads + thread;
-        if (i < args.tile_vectors && vector < n_vectors)
-            raw[i] = load_once(static_cast<const T *>(stream.from) + vector * kVec);
-    }
-#pragma unroll
-    for (int i = 0; i < kTileVectors; i++) {
-        int64_t vector = first + i * threads + thread;
-        if (i >= args.tile_vectors || vector >= n_vectors)
-            continue;
-        float x[kVec];
-        unpack<T>(raw[i], x);
-        store_fp8(stream.to + vector * kVec, x, scale, args.is_e5m2);
-    }
-    int64_t left = n_vectors * kVec + thread;
-    if (tile == stream.n_tiles - 1 && left < stream.n_elements)
-        quantize_element<T>(args, stream, scale, left);
-}
-
-// A block has more threads than a vector has elements: each of a last part has its own.
+// The blocks that do not rotate. A block has more threads than a vector has elements.
 template <typename T>
 __device__ __forceinline__ void quantize_nope(const quantize_args &args)
 {
@@ -121,12 +66,11 @@ __device__ __forceinline__ void quantize_nope(const quantize_args &args)
     int threads = blockDim.x * blockDim.y * blockDim.z;
     int64_t tile = blockIdx.x - args.rotate_columns;
     tile = (tile * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
-    wait_for_previous();
-    if (tile < args.nope[0].n_tiles)
-        quantize_tile<T>(args, args.nope[0], args.scale[0], tile, thread, threads);
-    else if (tile - args.nope[0].n_tiles < args.nope[1].n_tiles)
-        quantize_tile<T>(args, args.nope[1], args.scale[1], tile - args.nope[0].n_tiles, thread,
-                         threads);
+    bool is_k = tile >= args.nope[0].n_tiles;
+    tile -= is_k ? args.nope[0].n_tiles : 0;
+    const fp8_stream &stream = is_k ? args.nope[1] : args.nope[0];
+    if (tile < stream.n_tiles)
+        quantize_tile<T>(stream, args.tile_vectors, args.is_e5m2, tile, thread, threads);
 }
 
 template <typename T, int kUnit, int kAngles, int kRows>
@@ -141,6 +85,12 @@ __global__ void __launch_bounds__(ROTATE_THREADS)
     fp8_sink sink = {args};
     rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
+
+struct quantize_family {
+    template <typename T, int kUnit, int kAngles, int kRows>
+    static constexpr kernel_fn<quantize_args> *kernel =
+        rope_quantize_kernel<T, kUnit, kAngles, kRows>;
+};
 
 // ------------------------------------------------------------------------------------ launchers
 
@@ -169,25 +119,10 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
     return shape;
 }
 
-static int64_t set_tiles(struct stream_args *stream, int64_t tile_vectors, int vector)
+static int64_t set_tiles(struct fp8_stream *stream, int64_t tile_vectors, int vector)
 {
     stream->n_tiles = ceil_div(ceil_div(stream->n_elements, vector), tile_vectors);
     return stream->n_tiles;
-}
-
-// Heads beyond a grid's height take more launches, which rotate only.
-static enum roped_status launch_shape(struct quantize_args *args, kernel_fn<quantize_args> *kernel,
-                                      const struct rotate_shape *shape, int64_t tile_columns,
-                                      struct roped_queue *queue, struct roped_error *err)
-{
-    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
-    enum roped_status status = ROPED_OK;
-    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
-        int64_t columns = shape->n_columns + (head == 0 ? tile_columns : 0);
-        args->rotate.first_head = (int32_t)head;
-        status = start(queue, kernel, shape->block, columns, shape->grid, *args, err);
-    }
-    return status;
 }
 
 template <typename T, int kUnit>
@@ -201,17 +136,9 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     int64_t n_tiles = set_tiles(&args->nope[0], tile, kVecOf<T>);
     n_tiles += set_tiles(&args->nope[1], tile, kVecOf<T>);
     int64_t tile_columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
-    kernel_fn<quantize_args> *kernel = rope_quantize_kernel<T, kUnit, kAnglesAny, 1>;
     args->rotate_columns = (uint32_t)shape.n_columns;
-    if constexpr (kUnit != kUnitScalar) {
-        if (kind == kAnglesTable)
-            kernel = shape.rows == 1 ? rope_quantize_kernel<T, kUnit, kAnglesTable, 1>
-                                     : rope_quantize_kernel<T, kUnit, kAnglesTable, ROTATE_ROWS>;
-        else if (kind == kAnglesComputed)
-            kernel = shape.rows == 1 ? rope_quantize_kernel<T, kUnit, kAnglesComputed, 1>
-                                     : rope_quantize_kernel<T, kUnit, kAnglesComputed, ROTATE_ROWS>;
-    }
-    return launch_shape(args, kernel, &shape, tile_columns, queue, err);
+    return launch_heads(args, rotate_kernel_of<quantize_family, T, kUnit>(kind, shape.rows), &shape,
+                        tile_columns, queue, err);
 }
 
 // rest_units starts as a count of elements.
@@ -225,8 +152,8 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
     bool has_vectors = can_use_vectors(rotary, rope_dim, rotate->rotary_offset, kVec) &&
                        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
                        is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
-    args->nope_aligned = is_aligned(args->nope[0].from, 16) && is_aligned(args->nope[1].from, 16) &&
-                         is_aligned(args->nope[0].to, kVec) && is_aligned(args->nope[1].to, kVec);
+    for (struct fp8_stream &stream : args->nope)
+        stream.has_vectors = is_aligned(stream.from, 16) && is_aligned(stream.to, kVec);
     rotate->rotating_units = (int32_t)rotary->n_pairs;
     if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
@@ -263,6 +190,7 @@ static struct quantize_args args_of(const struct roped_call *call)
         args.nope[i].from = call->in[ROPE_QUANTIZE_Q_NOPE + i].data;
         args.nope[i].to = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_Q_NOPE_OUT + i].data);
         args.nope[i].n_elements = plan->rotary.n_tokens * heads[i] * plan->nope_dim;
+        args.nope[i].scale = args.scale[i];
     }
     return args;
 }

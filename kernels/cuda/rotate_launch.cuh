@@ -40,22 +40,23 @@ static inline int rotate_rows(int64_t n_units, int waves, int n_multiprocessors)
     return n_units > (int64_t)n_multiprocessors * 2048 * waves ? ROTATE_ROWS : 1;
 }
 
-// The smallest block that gives every multiprocessor one, for work of this many threads.
-static inline int block_threads(int64_t n_threads, int n_multiprocessors)
+// The smallest block that gives every multiprocessor one, for work of this many threads. most: what
+// the kernel is compiled for.
+static inline int block_threads(int64_t n_threads, int n_multiprocessors, int most = ROTATE_THREADS)
 {
     int64_t threads = ceil_div(n_threads, (int64_t)n_multiprocessors * 32) * 32;
     threads = threads < ROTATE_MIN_THREADS ? ROTATE_MIN_THREADS : threads;
-    return (int)at_most(threads, ROTATE_THREADS);
+    return (int)at_most(threads, most);
 }
 
 // Units of a head over threadIdx.x, its token's heads over threadIdx.y and grid.y, tokens over
 // what is left of the block and grid.x.
 static inline struct rotate_shape rotate_shape_of(const struct rotate_args *rotate, int rows,
-                                                  int threads)
+                                                  int threads, int most = ROTATE_THREADS)
 {
     struct rotate_shape shape = {};
     int64_t units = rotate->rotating_units + rotate->rest_units;
-    int64_t x = ceil_div(units, ceil_div(units, ROTATE_THREADS));
+    int64_t x = ceil_div(units, ceil_div(units, most));
     int64_t lanes = ceil_div(rotate->n_heads, rows);
     int64_t room = x < threads ? threads / x : 1;
     int64_t grid_y = at_most(ceil_div(lanes, room), ROTATE_MAX_GRID);
@@ -66,6 +67,41 @@ static inline struct rotate_shape rotate_shape_of(const struct rotate_args *rota
     shape.n_columns = ceil_div(rotate->n_tokens, z);
     shape.rows = rows;
     return shape;
+}
+
+// The kernel of a family for a kind of angles and a number of rows: 1, kMany of large work, or
+// kFew.
+template <typename Family, typename T, int kUnit, int kMany = ROTATE_ROWS, int kFew = 1>
+static auto rotate_kernel_of(int kind, int rows)
+{
+    if constexpr (kUnit != kUnitScalar) {
+        if (kind == kAnglesTable)
+            return rows == 1      ? Family::template kernel<T, kUnit, kAnglesTable, 1>
+                   : rows == kFew ? Family::template kernel<T, kUnit, kAnglesTable, kFew>
+                                  : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
+        if (kind == kAnglesComputed)
+            return rows == 1      ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
+                   : rows == kFew ? Family::template kernel<T, kUnit, kAnglesComputed, kFew>
+                                  : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
+    }
+    return Family::template kernel<T, kUnit, kAnglesAny, 1>;
+}
+
+// Launches for all heads: those beyond a grid's height take more launches. more_columns of blocks,
+// of the first launch, do not rotate.
+template <typename Args>
+static enum roped_status launch_heads(Args *args, kernel_fn<Args> *kernel,
+                                      const struct rotate_shape *shape, int64_t more_columns,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    int64_t heads = (int64_t)shape->grid.y * shape->block.y * shape->rows;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < args->rotate.n_heads && !status; head += heads) {
+        int64_t columns = shape->n_columns + (head == 0 ? more_columns : 0);
+        args->rotate.first_head = (int32_t)head;
+        status = start(queue, kernel, shape->block, columns, shape->grid, *args, err);
+    }
+    return status;
 }
 
 // Units of 16 bytes need every pointer and every offset inside a row to be a multiple of 16 bytes,

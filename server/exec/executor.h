@@ -57,7 +57,9 @@ struct exec_options {
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */
     uint64_t region_bytes;       /* resident regions, all */
-    uint64_t inline_bytes; /* smaller jobs may run on their caller's thread */
+    uint64_t
+        inline_bytes; /* jobs that take no longer than the CPU backend takes
+                         for so many may run on their caller's thread */
     uint64_t mapped_bytes; /* smaller jobs use host memory in place */
     uint64_t stage_bytes;  /* larger bodies are uploaded while they arrive, on
                               devices that are not the host; 0: none is */
@@ -95,11 +97,10 @@ struct exec_transfer {
 };
 
 struct exec_job {
-    /* set by the caller; the call is resolved, in[] and out[] data point at
-     * host memory but for those in a region; out[] data may be at any byte
-     * address. places.h says which places are allowed. */
+    /* set by the caller; the call (below) is resolved, its in[] and out[] data
+     * point at host memory but for those in a region; out[] data may be at any
+     * byte address. places.h says which places are allowed. */
     enum exec_work work;
-    struct roped_call call;
     struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
     struct exec_transfer transfer;
     enum roped_status (*task)(struct exec_job *job); /* fills job->error */
@@ -128,6 +129,10 @@ struct exec_job {
     uint64_t bytes; /* places_bytes(), 0 of a task */
     int device;     /* number of the one that it needs, or -1 */
     struct exec_job *next;
+
+    /* set by the caller where work is EXEC_CALL, by roped_call_init first: the
+     * last member, so that the rest can be cleared without these 5 KiB */
+    struct roped_call call;
 };
 
 struct exec_usage {
@@ -169,9 +174,9 @@ ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct roped_error *err);
 
 /*
- * Runs a job of at most inline_bytes (places_work) on the calling thread if a
- * lane is idle and nothing waits; done has run when it returns true. False:
- * nothing was done, submit it.
+ * Runs a short job, of at most inline_bytes by places_work, on the calling
+ * thread if a lane is idle and nothing waits; done has run when it returns
+ * true. False: nothing was done, submit it.
  */
 bool exec_run_inline(struct executor *exec, struct exec_job *job);
 

@@ -430,11 +430,10 @@ static void read_timing(struct lane *lane, struct exec_job *job,
 }
 
 static enum roped_status compute(struct lane *lane, struct exec_job *job,
-                                 size_t aux_bytes)
+                                 size_t aux_bytes, uint64_t start_ns)
 {
     const struct roped_backend_api *api = lane->device->api;
     struct roped_error *err = &job->error;
-    uint64_t start_ns = lane_now_ns();
     enum roped_status status = mark(lane, MARK_START, err);
     if (!status)
         status = upload(lane, job, aux_bytes, err);
@@ -476,7 +475,8 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     if (!status && job->call.table.wanted)
         status = resident_use(lane->device->resident, lane->queue,
                               &job->call.table, table, err);
-    job->timing.plan_ns = lane_now_ns() - start_ns;
+    uint64_t planned_ns = lane_now_ns();
+    job->timing.plan_ns = planned_ns - start_ns;
     if (status)
         return status;
     lane->call = job->call;
@@ -487,7 +487,7 @@ static enum roped_status run_steps(struct lane *lane, struct exec_job *job,
     if (status)
         return status;
     join_updated(&lane->call);
-    status = compute(lane, job, aux_bytes);
+    status = compute(lane, job, aux_bytes, planned_ns);
     return status ? status : places_check_memory(job, err);
 }
 

@@ -122,12 +122,16 @@ static enum roped_status check_output(const struct exec_job *job, int output,
                      ? roped_op_input(op, op->out[output].in_place)
                      : -1;
     for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        if (!job->in[i].region)
+            continue;
         struct span in = input_span(job, i);
         bool is_in_place = i == shared && is_same(in.place, out.place);
         if (roped_tensor_given(in.tensor) && overlap(&out, &in) && !is_in_place)
             return refuse_overlap(&out, &in, "input", err);
     }
     for (int i = 0; i < output; i++) {
+        if (!job->out[i].region)
+            continue;
         struct span other = output_span(job, i);
         if (roped_tensor_given(other.tensor) && overlap(&out, &other))
             return refuse_overlap(&out, &other, "output", err);
@@ -143,7 +147,12 @@ static int device_of(const struct exec_place *place)
                          : REGION_ANY_DEVICE;
 }
 
-/* The i-th of all tensors of a call, inputs first. */
+/* The i-th of all tensors of a call, inputs first: its place, and all of it. */
+static const struct exec_place *any_place(const struct exec_job *job, int i)
+{
+    return i < ROPED_MAX_INPUTS ? &job->in[i] : &job->out[i - ROPED_MAX_INPUTS];
+}
+
 static struct span any_span(const struct exec_job *job, int i)
 {
     return i < ROPED_MAX_INPUTS ? input_span(job, i)
@@ -156,20 +165,20 @@ static enum roped_status check_devices(const struct exec_job *job,
     enum { N_TENSORS = ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS };
     int first = -1;
     for (int i = 0; i < N_TENSORS; i++) {
-        struct span span = any_span(job, i);
-        if (device_of(span.place) == REGION_ANY_DEVICE)
+        int device = device_of(any_place(job, i));
+        if (device == REGION_ANY_DEVICE)
             continue;
         first = first < 0 ? i : first;
-        struct span other = any_span(job, first);
-        if (device_of(span.place) == device_of(other.place))
+        if (device == device_of(any_place(job, first)))
             continue;
+        struct span span = any_span(job, i), other = any_span(job, first);
         return roped_fail(
             err, ROPED_INVALID,
             "tensor '%s': in region '%s' of device %d, but tensor '%s' is in "
             "region '%s' of device %d, expected one device (PUT with device=N)",
-            span.name, region_info(span.place->region)->name,
-            device_of(span.place), other.name,
-            region_info(other.place->region)->name, device_of(other.place));
+            span.name, region_info(span.place->region)->name, device,
+            other.name, region_info(other.place->region)->name,
+            device_of(other.place));
     }
     return ROPED_OK;
 }
@@ -190,22 +199,34 @@ int places_device(const struct exec_job *job)
 
 /* -------------------------------------------------------------------- all */
 
+static bool uses_regions(const struct exec_job *job)
+{
+    bool is_used = false;
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+        is_used |= job->in[i].region != NULL;
+    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+        is_used |= job->out[i].region != NULL;
+    return is_used;
+}
+
 enum roped_status places_check(struct exec_job *job, struct regions *regions,
                                struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
+    if (!uses_regions(job))
+        return ROPED_OK;
     for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
-        struct span span = input_span(job, i);
-        if (!span.place->region)
+        if (!job->in[i].region)
             continue;
+        struct span span = input_span(job, i);
         status = check_span(&span, err);
         if (!status)
             status = follow_input(job, regions, i, err);
     }
     for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
-        struct span span = output_span(job, i);
-        if (!span.place->region)
+        if (!job->out[i].region)
             continue;
+        struct span span = output_span(job, i);
         const char *needed = job->call.op->out[i].requires_;
         if (!roped_tensor_given(span.tensor))
             return roped_fail(
@@ -281,9 +302,29 @@ uint64_t places_bytes(const struct exec_job *job)
     return bytes;
 }
 
-/* What a device moves in its own memory while a socket fills a byte of a body:
- * 4 TB/s beside 4 GB/s on an H200. */
-enum { DEVICE_BYTES_PER_BYTE = 1024 };
+/*
+ * How long a job takes on its device, as what exec_run_inline compares: bytes
+ * that the CPU backend moves meanwhile, or would. Measured on an H200 (PCIe 5
+ * x16), wall clock of kernel and copies, without some 11 us that every call
+ * takes there:
+ *
+ *     page-locked memory of the host, in place or copied    54 GB/s  in and out
+ *     memory of the device                                4000 GB/s
+ *
+ * so a byte there is a 16th or a 1024th of one here, and 256 KiB, the default
+ * of inline_bytes and some 30 us of a CPU, are 80 us of that GPU: 2 MiB in and
+ * 2 out, or 256 MiB in regions. Handing a call over and back takes two threads
+ * that wake up, 10 to 100 us each; a body of 2 MiB has taken its thread longer
+ * than 80 us to receive. What is not page-locked goes through the driver's own
+ * buffers, at a CPU's pace.
+ */
+enum { LINK_BYTES_PER_BYTE = 16, DEVICE_BYTES_PER_BYTE = 1024 };
+
+/* Not rounded to nothing: with inline_bytes 0 no call runs inline. */
+static uint64_t share(uint64_t bytes, uint64_t of)
+{
+    return bytes / of + (bytes % of != 0);
+}
 
 uint64_t places_work(const struct exec_job *job, bool is_host)
 {
@@ -298,5 +339,7 @@ uint64_t places_work(const struct exec_job *job, bool is_host)
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
         if (is_on_device(&job->out[i]))
             resident += (uint64_t)roped_tensor_bytes(&call->out[i]);
-    return places_bytes(job) - resident + resident / DEVICE_BYTES_PER_BYTE;
+    uint64_t sent = places_bytes(job) - resident;
+    return share(sent, job->is_pinned ? LINK_BYTES_PER_BYTE : 1) +
+           share(resident, DEVICE_BYTES_PER_BYTE);
 }

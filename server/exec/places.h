@@ -43,9 +43,10 @@ int places_device(const struct exec_job *job);
  * task says itself. */
 uint64_t places_bytes(const struct exec_job *job);
 
-/* The same as a measure of the time that a job takes: a tensor in memory of a
- * device that is not the host counts as many bytes of a body as arrive
- * meanwhile. */
+/* How long a job takes on its device, in bytes that the CPU backend moves
+ * meanwhile. On a device that is not the host a byte of page-locked memory is a
+ * 16th of one, and a byte in a region of that device a 1024th. The one place
+ * that says so, with what was measured, is in places.c. */
 uint64_t places_work(const struct exec_job *job, bool is_host);
 
 #endif

@@ -76,8 +76,7 @@ static enum roped_status set_v2_length(struct request *request, uint64_t length)
 static enum roped_status read_v2_length(struct request *request,
                                         uint64_t *length)
 {
-    const char *text =
-        request_header(request, "Inference-Header-Content-Length");
+    const char *text = request_header(request, HEADER_INFERENCE_LENGTH);
     *length = request->content_length;
     if (!text || request_parse_length(text, length)) {
         request->is_raw = text && *length == 0;

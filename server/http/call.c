@@ -148,10 +148,10 @@ static enum roped_status decode_v1(struct request *request)
 static enum roped_status hint_at_raw(struct request *request)
 {
     struct roped_error *err = &request->error, was = *err;
-    const char *type = request_header(request, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const char *type = request_header(request, HEADER_CONTENT_TYPE);
     if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
         strcasecmp(type, "application/octet-stream") != 0 ||
-        request_header(request, "Inference-Header-Content-Length"))
+        request_header(request, HEADER_INFERENCE_LENGTH))
         return was.status;
     return roped_fail(err, was.status,
                       "%.400s (a body without JSON needs "

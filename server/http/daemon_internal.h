@@ -45,8 +45,11 @@ struct daemon {
 /* Sets when the peer's connection is cut; 0: not at all. peer NULL: none. */
 void daemon_set_deadline(struct peer *peer, uint64_t deadline_ns);
 
-/* CLOCK_MONOTONIC nanoseconds, now and in some seconds. */
+/* CLOCK_MONOTONIC nanoseconds, now. */
 uint64_t daemon_now_ns(void);
+
+/* In some seconds, to the tick of the system's timer (1 to 10 ms early): for
+ * deadlines that a reaper keeps, of which a request sets several. */
 uint64_t daemon_after_ns(double seconds);
 
 #endif

@@ -51,7 +51,8 @@ static uint64_t deadline_of(const struct request *request)
 {
     double seconds = request->daemon->config->queue_timeout_seconds;
     double asked = (double)request->v2.timeout_us * 1e-6;
-    return daemon_after_ns(asked > 0 && asked < seconds ? asked : seconds);
+    seconds = asked > 0 && asked < seconds ? asked : seconds;
+    return request->received_ns + (uint64_t)(seconds * 1e9);
 }
 
 void job_run(struct request *request, route_handler_fn *answer)

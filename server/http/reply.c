@@ -120,10 +120,12 @@ static struct MHD_Response *deflated(const struct request *request, int code,
                                      const void *bytes, size_t n)
 {
     size_t packed_n;
-    enum deflate_format format =
-        deflate_accepted(request_header(request, "Accept-Encoding"));
     if (!request->daemon->config->compress_answers || code != MHD_HTTP_OK ||
-        format == DEFLATE_NONE || n < LEAST_DEFLATED || n > MOST_DEFLATED)
+        n < LEAST_DEFLATED || n > MOST_DEFLATED)
+        return NULL;
+    enum deflate_format format =
+        deflate_accepted(request_header(request, HEADER_ACCEPT_ENCODING));
+    if (format == DEFLATE_NONE)
         return NULL;
     unsigned char *packed = deflate_bytes(format, bytes, n, &packed_n);
     if (!packed)

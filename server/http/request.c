@@ -39,9 +39,10 @@ struct request *request_new(struct daemon *daemon,
     pthread_mutex_unlock(&daemon->requests_lock);
     if (!request)
         return NULL;
+    /* 2 of 18 KiB: the rest is written before it is read */
     memset(request, 0,
-           offsetof(struct request, v2) +
-               offsetof(struct kserve_request, regions));
+           offsetof(struct request, job) + offsetof(struct exec_job, call));
+    memset(&request->v2, 0, offsetof(struct kserve_request, regions));
     request->daemon = daemon;
     request->connection = connection;
     request->method = method;
@@ -71,39 +72,75 @@ void request_free(struct request *request)
     pthread_mutex_unlock(&daemon->requests_lock);
 }
 
-const char *request_header(const struct request *request, const char *name)
+const char *request_header(const struct request *request,
+                           enum request_header_name name)
 {
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND,
-                                       name);
+    return request->known[name];
 }
 
 /* ---------------------------------------------------------------- headers */
 
+static const struct {
+    const char *name;
+    size_t length;
+} known_headers[N_REQUEST_HEADERS] = {
+/* clang-format off */
+#define KNOWN(name) {name, sizeof name - 1}
+    /* clang-format on */
+    [HEADER_ACCEPT_ENCODING] = KNOWN("Accept-Encoding"),
+    [HEADER_AUTHORIZATION] = KNOWN("Authorization"),
+    [HEADER_CONTENT_ENCODING] = KNOWN("Content-Encoding"),
+    [HEADER_CONTENT_LENGTH] = KNOWN("Content-Length"),
+    [HEADER_CONTENT_TYPE] = KNOWN("Content-Type"),
+    [HEADER_EXPECT] = KNOWN("Expect"),
+    [HEADER_INFERENCE_LENGTH] = KNOWN("Inference-Header-Content-Length"),
+    [HEADER_TRANSFER_ENCODING] = KNOWN("Transfer-Encoding"),
+    [HEADER_X_REQUEST_ID] = KNOWN("X-Request-Id")
+#undef KNOWN
+};
+
 struct header_scan {
+    struct request *request;
     int n_lengths, n_encodings;
     bool has_bad_name;
 };
 
 /* The characters of a header name. Whitespace before the colon, or a line
  * folded into the name by the library, could hide a Content-Length. */
-static bool is_token(const char *name)
+static bool is_token(const char *name, size_t bytes)
 {
     static const char others[] = "!#$%&'*+-.^_`|~";
-    for (const char *at = name; *at; at++)
-        if (!isalnum((unsigned char)*at) && !strchr(others, *at))
+    for (size_t i = 0; i < bytes; i++)
+        if (!isalnum((unsigned char)name[i]) &&
+            !memchr(others, name[i], sizeof others - 1))
             return false;
-    return *name != '\0';
+    return bytes > 0;
+}
+
+/* One of known_headers, or N_REQUEST_HEADERS. */
+static int find_header(const char *key, size_t bytes)
+{
+    int i = 0;
+    while (i < N_REQUEST_HEADERS &&
+           !(known_headers[i].length == bytes &&
+             strncasecmp(known_headers[i].name, key, bytes) == 0))
+        i++;
+    return i;
 }
 
 static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
-                              const char *key, const char *value)
+                              const char *key, size_t key_bytes,
+                              const char *value, size_t value_bytes)
 {
     struct header_scan *scan = context;
+    int name = find_header(key, key_bytes);
     (void)kind;
-    (void)value;
-    scan->n_lengths += strcasecmp(key, "Content-Length") == 0;
-    scan->n_encodings += strcasecmp(key, "Transfer-Encoding") == 0;
-    scan->has_bad_name |= !is_token(key);
+    (void)value_bytes;
+    if (name < N_REQUEST_HEADERS && !scan->request->known[name])
+        scan->request->known[name] = value;
+    scan->n_lengths += name == HEADER_CONTENT_LENGTH;
+    scan->n_encodings += name == HEADER_TRANSFER_ENCODING;
+    scan->has_bad_name |= !is_token(key, key_bytes);
     return MHD_YES;
 }
 
@@ -148,7 +185,7 @@ static bool same_secret(const char *a, const char *b)
 static bool check_token(struct request *request)
 {
     const char *token = request->daemon->token;
-    const char *sent = request_header(request, "Authorization");
+    const char *sent = request_header(request, HEADER_AUTHORIZATION);
     if (!token[0] || (request->match.route && request->match.route->is_open))
         return true;
     if (sent && strncasecmp(sent, "Bearer ", 7) == 0 &&
@@ -160,17 +197,15 @@ static bool check_token(struct request *request)
 
 /* Two lengths, or a length beside an encoding, are how requests are smuggled:
  * where the next one starts cannot be known. */
-static bool check_framing(struct request *request)
+static bool check_framing(struct request *request,
+                          const struct header_scan *scan)
 {
-    struct header_scan scan = {0};
-    const char *length = request_header(request, "Content-Length");
-    const char *encoding = request_header(request, "Transfer-Encoding");
-    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, scan_header,
-                              &scan);
+    const char *length = request_header(request, HEADER_CONTENT_LENGTH);
+    const char *encoding = request_header(request, HEADER_TRANSFER_ENCODING);
     request->must_close = true;
-    if (scan.has_bad_name)
+    if (scan->has_bad_name)
         return refuse(request, MHD_HTTP_BAD_REQUEST, "a header's name is none");
-    if (scan.n_lengths + scan.n_encodings > 1)
+    if (scan->n_lengths + scan->n_encodings > 1)
         return refuse(request, MHD_HTTP_BAD_REQUEST,
                       "more than one of Content-Length and Transfer-Encoding");
     if (length && !request_parse_length(length, &request->content_length))
@@ -198,7 +233,7 @@ static bool check_route(struct request *request)
 /* Identity, or what body.c inflates. */
 static bool check_encoding(struct request *request)
 {
-    const char *encoding = request_header(request, "Content-Encoding");
+    const char *encoding = request_header(request, HEADER_CONTENT_ENCODING);
     if (!encoding || strcasecmp(encoding, "identity") == 0)
         return true;
     request->is_compressed = inflater_knows(encoding);
@@ -267,9 +302,9 @@ static bool admit_tensor(struct request *request)
     return body_begin(request) ? refuse_status(request) : true;
 }
 
-static bool admit(struct request *request)
+static bool admit(struct request *request, const struct header_scan *scan)
 {
-    if (!check_framing(request) || !check_token(request) ||
+    if (!check_framing(request, scan) || !check_token(request) ||
         !check_route(request))
         return false;
     switch (request->match.route->body) {
@@ -290,7 +325,7 @@ static bool admit(struct request *request)
 
 static void read_id(struct request *request)
 {
-    const char *id = request_header(request, "X-Request-Id");
+    const char *id = request_header(request, HEADER_X_REQUEST_ID);
     size_t length = id ? strlen(id) : 0;
     if (length == 0 || length >= sizeof request->id)
         return;
@@ -324,12 +359,15 @@ static mhd_result answer_refusal(struct request *request)
 mhd_result request_begin(struct request *request)
 {
     const struct config *config = request->daemon->config;
-    const char *expect = request_header(request, "Expect");
+    struct header_scan scan = {.request = request};
+    MHD_get_connection_values_n(request->connection, MHD_HEADER_KIND,
+                                scan_header, &scan);
+    const char *expect = request_header(request, HEADER_EXPECT);
     read_id(request);
     daemon_set_deadline(request->peer,
                         request->started_ns +
                             (uint64_t)(config->body_timeout_seconds * 1e9));
-    if (admit(request))
+    if (admit(request, &scan))
         return MHD_YES;
     /* an answer now ends the connection: after it the rest is not read */
     bool is_waiting = expect && strcasecmp(expect, "100-continue") == 0;

@@ -21,6 +21,20 @@ enum { REQUEST_HEADER_BYTES = 4096, REQUEST_ID_BYTES = 129 };
 /* MHD_Result came with libmicrohttpd 0.9.71 */
 typedef enum MHD_Result mhd_result;
 
+/* The headers that decide something; the first of each name. */
+enum request_header_name {
+    HEADER_ACCEPT_ENCODING,
+    HEADER_AUTHORIZATION,
+    HEADER_CONTENT_ENCODING,
+    HEADER_CONTENT_LENGTH,
+    HEADER_CONTENT_TYPE,
+    HEADER_EXPECT,
+    HEADER_INFERENCE_LENGTH, /* Inference-Header-Content-Length */
+    HEADER_TRANSFER_ENCODING,
+    HEADER_X_REQUEST_ID,
+    N_REQUEST_HEADERS
+};
+
 enum request_state {
     REQUEST_RECEIVING,
     REQUEST_RUNNING, /* suspended: the executor has the job */
@@ -40,7 +54,8 @@ struct request {
     struct peer *peer;
     struct route_match match;
     const char *method;
-    atomic_int state; /* enum request_state */
+    const char *known[N_REQUEST_HEADERS]; /* values, the library's; or NULL */
+    atomic_int state;                     /* enum request_state */
     bool has_answered;
     int code;                  /* HTTP code of the answer; 0: none yet */
     char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
@@ -70,7 +85,6 @@ struct request {
     /* the call and its answer */
     const struct roped_op *op;
     enum metrics_transport transport;
-    struct exec_job job;
     bool has_fp8, fp8_as_u8;
     struct memory_block json, values, out;
     uint32_t kept; /* bit i: output i stays in a region */
@@ -81,7 +95,8 @@ struct request {
 
     struct request *next; /* free list */
 
-    /* what a new request does not clear starts in here */
+    /* of these a new request clears the first parts: see request_new */
+    struct exec_job job;
     struct kserve_request v2;
     char header[REQUEST_HEADER_BYTES]; /* the answer's, being written */
 };
@@ -105,7 +120,8 @@ mhd_result request_receive(struct request *request, const char *data,
 mhd_result request_finish(struct request *request);
 
 /* Header value, or NULL. */
-const char *request_header(const struct request *request, const char *name);
+const char *request_header(const struct request *request,
+                           enum request_header_name name);
 
 /* Digits alone, up to 2^63 - 1. */
 bool request_parse_length(const char *text, uint64_t *out);

@@ -97,29 +97,43 @@ static bool matches(const char *pattern, const char *path,
     return *path == '\0' || (path[0] == '/' && path[1] == '\0');
 }
 
+/* The i-th route is of this path. first: the pattern of the first that was, or
+ * NULL: what a literal path is, a pattern is not. */
+static bool is_of(size_t i, const char *path, const char **first,
+                  struct route_match *out)
+{
+    if (!matches(routes[i].path, path, out) ||
+        (*first && strcmp(*first, routes[i].path) != 0))
+        return false;
+    *first = routes[i].path;
+    return true;
+}
+
+/* The methods of a path that no route takes with the one that was asked. */
+static void list_methods(const char *path, char *out, size_t out_bytes)
+{
+    struct route_match ignored;
+    const char *first = NULL;
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (is_of(i, path, &first, &ignored) && !strstr(out, routes[i].method))
+            at += (size_t)snprintf(out + at, out_bytes - at, "%s%s",
+                                   at ? ", " : "", routes[i].method);
+}
+
 void route_find(const char *method, const char *path, struct route_match *out)
 {
-    struct route_match candidate;
     const char *first = NULL;
-    size_t allowed = 0;
     memset(out, 0, sizeof *out);
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!matches(routes[i].path, path, &candidate) ||
-            (first && strcmp(first, routes[i].path) != 0))
-            continue; /* what a literal path is, a pattern is not */
-        first = routes[i].path;
-        if (strcmp(routes[i].method, method) == 0) {
-            memcpy(out->capture, candidate.capture, sizeof out->capture);
-            memcpy(out->second, candidate.second, sizeof out->second);
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (is_of(i, path, &first, out) &&
+            strcmp(routes[i].method, method) == 0) {
             out->route = &routes[i];
-            out->allow[0] = '\0';
             return;
         }
-        if (!strstr(out->allow, routes[i].method))
-            allowed += (size_t)snprintf(out->allow + allowed,
-                                        sizeof out->allow - allowed, "%s%s",
-                                        allowed ? ", " : "", routes[i].method);
-    }
+    out->capture[0] = out->second[0] = '\0';
+    if (first)
+        list_methods(path, out->allow, sizeof out->allow);
 }

@@ -1,5 +1,5 @@
 /*
- * json.c - a strict check of the text, then cJSON for the tree.
+ * json.c - a strict check of the text, and the tree of what passed it.
  *
  * The check is one pass over the bytes, recursive only in nesting, which it
  * bounds. Duplicate names are looked for in the tree, where escapes are gone.
@@ -7,6 +7,7 @@
 #include "wire/json.h"
 
 #include "wire/json_arena.h"
+#include "wire/json_build.h"
 #include "wire/utf8.h"
 
 #include <cjson/cJSON.h>
@@ -17,9 +18,9 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_V2_DEPTH = 100,    /* the protocol's own */
-    MAX_NUMBER_BYTES = 63, /* what cJSON reads of a number */
-    FEW_MEMBERS = 16       /* up to here comparing all pairs beats sorting */
+    MAX_V2_DEPTH = 100, /* the protocol's own */
+    MAX_NUMBER_BYTES = 63,
+    FEW_MEMBERS = 16 /* up to here comparing all pairs beats sorting */
 };
 
 struct scan {
@@ -27,7 +28,6 @@ struct scan {
     size_t bytes, at;
     int depth;
     bool is_v2;        /* NaN and Infinity are numbers, more may be nested */
-    size_t n_nan;      /* of them */
     size_t odd_number; /* offset of the first that is not digits alone */
     const char *why;   /* first thing that is wrong */
 };
@@ -161,7 +161,6 @@ static bool scan_nan(struct scan *scan, bool is_negative)
 {
     if (!scan->is_v2)
         return refuse(scan, "NaN and Infinity are no JSON");
-    scan->n_nan++;
     return scan_word(scan,
                      is_negative || peek(scan) == 'I' ? "Infinity" : "NaN");
 }
@@ -347,87 +346,16 @@ static bool find_duplicate(const struct cJSON *node, const char **found)
     return true;
 }
 
-/* -------------------------------------------------------- NaN and Infinity */
+/* ---------------------------------------------------------------- parsing */
 
-/*
- * cJSON has no such numbers. In a copy of the text each becomes a string of
- * the same length that starts with a byte no UTF-8 has, so that none of the
- * client's strings is taken for one; in the tree it becomes a number again.
- */
-enum { NAN_MARK = 0xFF, INFINITY_MARK = 0xFE, NEGATIVE_MARK = 0xFD };
-
-/* valueint of Infinity; cJSON leaves its largest and least int in a number
- * that was too large for a double */
-enum { SPELLED_OUT = 0 };
-
-/* Over text that has been checked: a letter or '-' outside of strings. */
-static void mark_nans(char *text, size_t bytes)
-{
-    bool is_string = false;
-    for (size_t at = 0; at < bytes; at++) {
-        bool is_negative =
-            at + 1 < bytes && text[at] == '-' && text[at + 1] == 'I';
-        if (is_string && text[at] == '\\')
-            at++;
-        else if (text[at] == '"')
-            is_string = !is_string;
-        else if (!is_string &&
-                 (text[at] == 'N' || text[at] == 'I' || is_negative)) {
-            size_t length = text[at] == 'N' ? 3 : text[at] == 'I' ? 8 : 9;
-            int mark = text[at] == 'N'   ? NAN_MARK
-                       : text[at] == 'I' ? INFINITY_MARK
-                                         : NEGATIVE_MARK;
-            memset(text + at, ' ', length);
-            text[at] = text[at + length - 1] = '"';
-            text[at + 1] = (char)mark;
-            at += length - 1;
-        }
-    }
-}
-
-static void unmark_nans(struct cJSON *node)
-{
-    for (; node; node = node->next) {
-        unmark_nans(node->child);
-        int mark =
-            cJSON_IsString(node) ? (unsigned char)node->valuestring[0] : 0;
-        if (mark < NEGATIVE_MARK)
-            continue;
-        cJSON_free(node->valuestring);
-        node->valuestring = NULL;
-        node->type = cJSON_Number;
-        node->valueint = SPELLED_OUT;
-        node->valuedouble = mark == NAN_MARK        ? (double)NAN
-                            : mark == INFINITY_MARK ? (double)INFINITY
-                                                    : -(double)INFINITY;
-    }
-}
-
+/* The tree of text that has been checked; NULL without memory. */
 static struct cJSON *build(const char *text, size_t bytes)
 {
     json_arena_open();
-    struct cJSON *tree = cJSON_ParseWithLength(text, bytes);
+    struct cJSON *tree = json_build(text, bytes);
     json_arena_seal(tree);
     return tree;
 }
-
-/* The tree of text that has been checked; NULL without memory. */
-static struct cJSON *build_tree(const char *text, size_t bytes, bool has_nan)
-{
-    if (!has_nan)
-        return build(text, bytes);
-    char *copy = malloc(bytes);
-    if (!copy)
-        return NULL;
-    memcpy(copy, text, bytes);
-    mark_nans(copy, bytes);
-    struct cJSON *tree = build(copy, bytes);
-    free(copy);
-    unmark_nans(tree);
-    return tree;
-}
-
-/* ---------------------------------------------------------------- parsing */
 
 static const char prefix[] = "failed to parse the request JSON buffer";
 
@@ -447,7 +375,7 @@ static enum roped_status parse(struct scan *scan, struct cJSON **out,
         return roped_fail(err, ROPED_INVALID,
                           "%s: something follows the value at %zu", prefix,
                           scan->at);
-    struct cJSON *tree = build_tree(text, scan->bytes, scan->n_nan > 0);
+    struct cJSON *tree = build(text, scan->bytes);
     if (!tree || !find_duplicate(tree, &duplicate)) {
         json_free(tree);
         return roped_fail(err, ROPED_NO_MEMORY,
@@ -512,7 +440,7 @@ bool json_is_number(const struct cJSON *node, double *out)
     if (!cJSON_IsNumber(node))
         return false;
     *out = node->valuedouble;
-    return !isinf(node->valuedouble) || node->valueint == SPELLED_OUT;
+    return !isinf(node->valuedouble) || node->valueint == JSON_SPELLED_OUT;
 }
 
 const char *json_text(const struct cJSON *node, char *text, size_t text_bytes)

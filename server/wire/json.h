@@ -1,10 +1,11 @@
 /*
  * json.h - strict JSON for text that comes from the network.
  *
- * cJSON accepts more than RFC 8259 (leading zeros, raw control characters,
+ * Parsers accept more than RFC 8259 (leading zeros, raw control characters,
  * invalid UTF-8, duplicate keys, text after the end), and two parsers that
- * disagree are a security hole. Every text is checked first; cJSON then builds
- * the tree. The only users of cJSON are the files of this room.
+ * disagree are a security hole. Every text is checked first, by one pass over
+ * it; the tree is then built of cJSON's nodes (json_build.h), so that its
+ * accessors work. The only users of cJSON are the files of this room.
  */
 #ifndef ROPED_WIRE_JSON_H
 #define ROPED_WIRE_JSON_H

@@ -1,5 +1,5 @@
 /*
- * json_arena.c - cJSON's memory.
+ * json_arena.c - the memory of trees.
  */
 #include "wire/json_arena.h"
 
@@ -36,7 +36,7 @@ static bool is_inside(const void *pointer)
     return at >= arena.block && at < arena.block + sizeof arena.block;
 }
 
-static void *take(size_t bytes)
+void *json_arena_take(size_t bytes)
 {
     if (!arena.is_open)
         return malloc(bytes);
@@ -52,7 +52,7 @@ static void *take(size_t bytes)
     return at;
 }
 
-static void give(void *pointer)
+void json_arena_give(void *pointer)
 {
     if (!is_inside(pointer))
         free(pointer);
@@ -67,7 +67,7 @@ static void show_block(void *block)
 
 static void hook(void)
 {
-    cJSON_InitHooks(&(cJSON_Hooks){take, give});
+    cJSON_InitHooks(&(cJSON_Hooks){json_arena_take, json_arena_give});
     (void)pthread_key_create(&at_thread_exit, show_block);
 }
 

@@ -93,7 +93,7 @@ static inline double metric(const struct server *server, const char *name)
 static inline void expect_metric(const struct server *server, const char *name,
                                  double expected)
 {
-    for (int i = 0; i < 200 && metric(server, name) != expected; i++)
+    for (int i = 0; i < 500 && metric(server, name) != expected; i++)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     CHECK_DOUBLE(metric(server, name), expected, 0);
 }

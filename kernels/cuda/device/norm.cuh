@@ -19,8 +19,8 @@
 // does.
 //
 // A result may take the place of its input: a thread writes only the elements that it has read
-// itself, after the sum's barrier. How many threads take a row is not decided here:
-// norm_launch.cuh.
+// itself; y after the sum's barrier, x + residual before it. How many threads take a row is not
+// decided here: norm_launch.cuh.
 #pragma once
 
 #include "cuda/device/norm_row.cuh"
@@ -56,7 +56,7 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 template <int kVectors>
 __device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, int group_vectors)
 {
-    int distance = group_vectors / 2, mine = 0;
+    int distance = (int)((unsigned)group_vectors / 2), mine = 0;
 #pragma unroll
     for (int n = kVectors / 2; n > 0; n /= 2) {
         bool is_upper = lane & distance;
@@ -67,7 +67,7 @@ __device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, 
             most[v] = fmaxf(is_upper ? most[v + n] : most[v],
                             __shfl_xor_sync(0xFFFFFFFFu, other, distance));
         }
-        distance /= 2;
+        distance >>= 1;
     }
 #pragma unroll
     for (int d = 16 / kVectors; d > 0; d /= 2)
@@ -98,6 +98,16 @@ __device__ __forceinline__ void spread_largest(float (&largest)[kVectors], int g
             for (int v = 0; v < kVectors; v++)
                 largest[v] = fmaxf(largest[v], __shfl_xor_sync(0xFFFFFFFFu, largest[v], distance));
         }
+}
+
+// What another thread of the warp divides by.
+__device__ __forceinline__ shared_divisor divisor_from(const shared_divisor &mine, int lane)
+{
+    shared_divisor divisor = {1.0f, __shfl_sync(0xFFFFFFFFu, mine.high, lane),
+                              __shfl_sync(0xFFFFFFFFu, mine.low, lane)};
+    if (__any_sync(0xFFFFFFFFu, mine.first != 1.0f))
+        divisor.first = __shfl_sync(0xFFFFFFFFu, mine.first, lane);
+    return divisor;
 }
 
 // ------------------------------------------------------------------------------------ sums
@@ -133,13 +143,36 @@ __device__ __forceinline__ float exact_scale(const norm_args &args, double sum)
     return (float)rsqrt(fma(sum, args.exact_inverse_hidden, (double)args.eps));
 }
 
-// The group's sum again, in double. Out of line: few rows need it, and every kernel carries it.
-template <typename K, int kThreads>
-__device__ __noinline__ float sum_again(const norm_args &args, int64_t row, int thread, int turn)
+template <int kThreads>
+__device__ __forceinline__ float exact_scale_of(const norm_args &args, double share, int turn)
 {
     __shared__ double partial[2][(kThreads + 31) / 32];
-    double sum = read_squares<K, true, double>(args, row, thread, kThreads);
-    return exact_scale(args, sum_in_group<kThreads>(sum, partial[turn]));
+    return exact_scale(args, sum_in_group<kThreads>(share, partial[turn]));
+}
+
+// The group's sum again, in double. Out of line: few rows need it, and every kernel carries it.
+template <typename K, int kThreads>
+__device__ __noinline__ float read_again(const norm_args &args, int64_t row, int thread, int turn)
+{
+    double share = read_squares<K, true, double>(args, row, thread, kThreads);
+    return exact_scale_of<kThreads>(args, share, turn);
+}
+
+// The same. Of x + residual from registers: the sum has been stored, and may have been in the place
+// of either.
+template <typename K, int kThreads, int kVectors>
+__device__ __forceinline__ float sum_again(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                           int64_t row, int thread, int turn)
+{
+    if constexpr (K::kAdds) {
+        square_sums<double> sums;
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            add_squares<K>(raw, v, sums);
+        return exact_scale_of<kThreads>(args, sums.total(), turn);
+    } else {
+        return read_again<K, kThreads>(args, row, thread, turn);
+    }
 }
 
 // 1 / sqrt(mean + eps), with the same bits in every thread of the group. turn alternates between
@@ -161,7 +194,7 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const raw_row<K
     // sum was good keeps it: its neighbours must not change its bits.
     if (kThreads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return scale;
-    float exact = sum_again<K, kThreads>(args, row, thread, turn);
+    float exact = sum_again<K, kThreads>(args, raw, row, thread, turn);
     return is_done ? scale : exact;
 }
 
@@ -191,6 +224,15 @@ struct row_part {
             if (has(args, v))
                 load_into<K, true>(raw, v, args, at + v * kStep, K::kVec);
         }
+    }
+    // Before the squares are summed: nothing has to wait for these stores.
+    __device__ __forceinline__ void store_sums(const norm_args &args,
+                                               const raw_row<K, kVectors> &raw) const
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            if (has(args, v))
+                store_sum<K, true>(args, raw, v, at + v * kStep, K::kVec);
     }
 };
 
@@ -303,7 +345,7 @@ struct row_writer {
             if constexpr (K::kSink == kToFp8)
                 write_codes(v, {args.given}, y);
             else if (part.has(args, v))
-                store_result<K, true>(args, raw, v, part.at + v * part.kStep, K::kVec, y[0]);
+                store_result<K, true>(args, part.at + v * part.kStep, K::kVec, y[0]);
         }
     }
     __device__ __forceinline__ void write_per_row(int turn) const
@@ -340,21 +382,23 @@ struct row_writer {
         }
         int group_vectors = 1 << args.group_shift;
         if constexpr (kThreads >= 32) {
-            int step = group_vectors / kVectors, lane = part.thread % 32;
+            // powers of two: no division
+            int step = (int)((unsigned)group_vectors / kVectors), lane = part.thread % 32;
             int mine = share_largest(most, lane, group_vectors);
             float my_scale = scale_for(args, most[0]);
-            if (lane % step == 0 && part.has(args, mine))
+            if ((lane & (step - 1)) == 0 && part.has(args, mine))
                 store_scale(mine, my_scale);
             int source = lane & ~(group_vectors - step); // the thread that has vector 0's
+            shared_divisor my_divisor = divisor_of(my_scale);
 #pragma unroll
             for (int v = 0; v < kVectors; v++)
-                divisor[v] = divisor_of(__shfl_sync(0xFFFFFFFFu, my_scale, source + v * step));
+                divisor[v] = divisor_from(my_divisor, source + v * step);
         } else {
             spread_largest<kThreads>(most, group_vectors);
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
                 float group_scale = scale_for(args, most[v]);
-                if (part.has(args, v) && (v * kThreads + part.thread) % group_vectors == 0)
+                if (part.has(args, v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
                     store_scale(v, group_scale);
                 divisor[v] = divisor_of(group_scale);
             }
@@ -379,6 +423,8 @@ __device__ __forceinline__ void norm_row(const norm_args &args, const raw_row<K,
                                          int turn)
 {
     constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
+    if constexpr (K::kAdds)
+        part.store_sums(args, raw);
     float scale = scale_of<K, C::kThreads>(args, raw, part.row, part.thread, turn);
     if (kIsNarrow && args.rounds_product)
         row_writer<K, C, kIsNarrow>{args, raw, gains, part, scale}.finish(turn);
@@ -389,7 +435,8 @@ __device__ __forceinline__ void norm_row(const norm_args &args, const raw_row<K,
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
 // share one. Where a group takes several rows, a grid apart, it loads the next one before it sums
 // the present one, so that memory does not wait for the barrier. The next kernel's blocks are let
-// in late: those of 64 rows on 64 multiprocessors disturb more than they save.
+// in late: those of 64 rows on 64 multiprocessors disturb more than they save; and where a row's
+// own scale follows only behind the loads.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
@@ -402,9 +449,12 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     part.is_row = part.row < args.n_rows;
     row_gains<K, C> gains{args, part.thread};
     wait_for_previous();
-    let_next_start();
+    if constexpr (K::kSink < kToFp8PerRow)
+        let_next_start();
     part.load(args, raw);
     gains.start();
+    if constexpr (K::kSink >= kToFp8PerRow)
+        let_next_start();
     gains.make_ready();
     if constexpr (C::kTakesRows) {
         int64_t step = (int64_t)gridDim.x * args.hidden;

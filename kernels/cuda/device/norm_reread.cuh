@@ -87,7 +87,8 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
         reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y[0]);
         int64_t i = vector * K::kVec, at = row * args.hidden + i, n = args.hidden - i;
         if constexpr (K::kSink == kToFloats) {
-            store_result<K, kIsAligned>(args, raw, 0, at, n, y[0]);
+            store_sum<K, kIsAligned>(args, raw, 0, at, n);
+            store_result<K, kIsAligned>(args, at, n, y[0]);
         } else {
             divide_all(y, {divisor});
             store_codes<kIsAligned>(args, at, n, y[0]);

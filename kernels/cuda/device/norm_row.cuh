@@ -231,11 +231,11 @@ __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v, cons
 }
 
 // What is normalised, in float32 and not rounded.
-template <typename K, int kVectors>
+template <typename K, bool kAgain = false, int kVectors>
 __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int v,
                                            float (&z)[K::kVec])
 {
-    unpack<typename K::T>(raw.x[v], z);
+    unpack<typename K::T, kAgain>(raw.x[v], z);
     if constexpr (K::kAdds) {
         float residual[K::kVec];
         unpack<typename K::T>(raw.residual[v], residual);
@@ -251,7 +251,7 @@ __device__ __forceinline__ void result_of(const raw_row<K, kVectors> &raw, int v
                                           const float (&gain)[K::kVec], float scale,
                                           float (&y)[K::kVec])
 {
-    unpack_row<K>(raw, v, y);
+    unpack_row<K, !K::kAdds>(raw, v, y);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] *= scale;
@@ -262,18 +262,25 @@ __device__ __forceinline__ void result_of(const raw_row<K, kVectors> &raw, int v
         y[i] *= gain[i];
 }
 
-// Stores a vector at element at of all rows, of which n elements are its row's: the sum where there
-// is one, and y.
+// Stores a vector at element at of all rows, of which n elements are its row's: the sum, where a
+// row is one.
 template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void store_result(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                             int v, int64_t at, int64_t n,
-                                             const float (&y)[K::kVec])
+__device__ __forceinline__ void store_sum(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                          int v, int64_t at, int64_t n)
 {
-    using T = typename K::T;
     if constexpr (K::kAdds) {
+        using T = typename K::T;
         float z[K::kVec];
         unpack_row<K>(raw, v, z);
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + at, n, z);
     }
+}
+
+// The same for y.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void store_result(const norm_args &args, int64_t at, int64_t n,
+                                             const float (&y)[K::kVec])
+{
+    using T = typename K::T;
     store_vector<T, kIsAligned>(static_cast<T *>(args.y) + at, n, y);
 }

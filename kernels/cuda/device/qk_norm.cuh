@@ -22,6 +22,8 @@
 #include "cuda/device/rotate.cuh"
 #include "cuda/device/squares.cuh"
 
+#include <type_traits>
+
 struct qk_args {
     int64_t to[2];     // bytes from an input to its output
     uint32_t n_groups; // of threads that take a head each, where blocks are one-dimensional
@@ -109,8 +111,8 @@ __device__ __forceinline__ void read_gains(const void *weight, int at, float bia
     }
 }
 
-// The type is the same for a whole launch, and in kind: none, or that of q and k.
-template <typename T, bool kInKind, int n>
+// The type is the same for a whole launch.
+template <int n>
 __device__ __forceinline__ void gains_at(const qk_args &args, bool is_k, int at, float (&gain)[n])
 {
     const void *weight = is_k ? args.weight[1] : args.weight[0];
@@ -118,8 +120,6 @@ __device__ __forceinline__ void gains_at(const qk_args &args, bool is_k, int at,
 #pragma unroll
         for (int i = 0; i < n; i++)
             gain[i] = args.weight_bias + 1.0f;
-    } else if (kInKind) {
-        read_gains<T>(weight, at, args.weight_bias, gain);
     } else if (args.weight_dtype == ROPED_F32) {
         read_gains<float>(weight, at, args.weight_bias, gain);
     } else if (args.weight_dtype == ROPED_F16) {
@@ -129,23 +129,55 @@ __device__ __forceinline__ void gains_at(const qk_args &args, bool is_k, int at,
     }
 }
 
-template <typename T, int kUnit, bool kInKind>
+template <typename T, int kUnit>
 __device__ __forceinline__ void gains_of(const qk_args &args, bool is_k, const unit_place &place,
                                          unit_values<T, kUnit> &gain)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     if constexpr (kUnit == kUnitGptj) {
         float both[2 * kPairs];
-        gains_at<T, kInKind>(args, is_k, place.at, both);
+        gains_at(args, is_k, place.at, both);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             gain.a[i] = both[2 * i];
             gain.b[i] = both[2 * i + 1];
         }
     } else {
-        gains_at<T, kInKind>(args, is_k, place.at, gain.a);
+        gains_at(args, is_k, place.at, gain.a);
         if (has_second<kUnit>(place))
-            gains_at<T, kInKind>(args, is_k, place.second, gain.b);
+            gains_at(args, is_k, place.second, gain.b);
+    }
+}
+
+// Weights of the type of q and k are loaded as a head is, and used when everything else has been
+// asked for: a load that is waited for holds up those behind it. No weights are ones.
+template <typename T, int kUnit>
+__device__ __forceinline__ unit_words<T, kUnit> start_gains(const qk_args &args, bool is_k,
+                                                            const unit_place &place)
+{
+    const void *weight = is_k ? args.weight[1] : args.weight[0];
+    unit_words<T, kUnit> words;
+    if (weight) {
+        load_unit<T, kUnit>(static_cast<const char *>(weight), place, words);
+    } else {
+        float ones[kVecOf<T>];
+#pragma unroll
+        for (float &one : ones)
+            one = 1.0f;
+        words.word[0] = pack<T>(ones);
+    }
+    return words;
+}
+
+template <typename T, int kUnit>
+__device__ __forceinline__ void
+started_gains(const qk_args &args, const unit_words<T, kUnit> &words, unit_values<T, kUnit> &gain)
+{
+    widen_unit<T, kUnit>(words, gain.a, gain.b);
+#pragma unroll
+    for (int i = 0; i < rotate_unit<T, kUnit>::kPairs; i++) {
+        gain.a[i] += args.weight_bias;
+        gain.b[i] += args.weight_bias;
     }
 }
 
@@ -167,33 +199,89 @@ __device__ __forceinline__ void round_values(float (&x)[n])
     }
 }
 
+// Weights and rotation of a unit, made once for all heads of a thread. Of 16-bit types in one: what
+// the first and the second element of each pair count for in either result, which saves each head a
+// product per element. In float32 apart: a weight times a cosine may be subnormal where the result
+// is not. A unit that does not rotate has its weights alone.
+template <typename T, int kUnit, bool kIsNarrow = sizeof(T) == 2>
+struct unit_factors {
+    static constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
+    float a_in_a[kPairs], b_in_a[kPairs], a_in_b[kPairs], b_in_b[kPairs];
+
+    __device__ __forceinline__ unit_factors(const unit_place &place,
+                                            const unit_values<T, kUnit> &gain,
+                                            const angle_values<kPairs> &angle)
+    {
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+            a_in_a[i] = place.rotates ? gain.a[i] * angle.cosine[i] : gain.a[i];
+            b_in_b[i] = place.rotates ? gain.b[i] * angle.cosine[i] : gain.b[i];
+            a_in_b[i] = gain.a[i] * angle.sine[i];
+            b_in_a[i] = gain.b[i] * -angle.sine[i];
+        }
+    }
+    __device__ __forceinline__ void apply(const unit_place &place, unit_values<T, kUnit> &x) const
+    {
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+            float a = x.a[i], b = x.b[i];
+            x.a[i] = a * a_in_a[i];
+            x.b[i] = b * b_in_b[i];
+            if (place.rotates) {
+                x.a[i] = fmaf(b, b_in_a[i], x.a[i]);
+                x.b[i] = fmaf(a, a_in_b[i], x.b[i]);
+            }
+        }
+    }
+};
+
+template <typename T, int kUnit>
+struct unit_factors<T, kUnit, false> {
+    static constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
+    unit_values<T, kUnit> gain;
+    angle_values<kPairs> angle;
+
+    __device__ __forceinline__ unit_factors(const unit_place &,
+                                            const unit_values<T, kUnit> &unit_gain,
+                                            const angle_values<kPairs> &unit_angle)
+        : gain(unit_gain), angle(unit_angle)
+    {
+    }
+    __device__ __forceinline__ void apply(const unit_place &place, unit_values<T, kUnit> &x) const
+    {
+#pragma unroll
+        for (int i = 0; i < kPairs; i++) {
+            x.a[i] *= gain.a[i];
+            x.b[i] *= gain.b[i];
+        }
+        if (place.rotates)
+            rotate_pairs(x.a, x.b, angle);
+    }
+};
+
 template <typename T, bool kRounds, int n>
-__device__ __forceinline__ void scale_values(float scale, const float (&gain)[n], float (&x)[n])
+__device__ __forceinline__ void scale_values(float scale, float (&x)[n])
 {
 #pragma unroll
     for (int i = 0; i < n; i++)
         x[i] *= scale;
     if constexpr (kRounds)
         round_values<T>(x);
-#pragma unroll
-    for (int i = 0; i < n; i++)
-        x[i] *= gain[i];
 }
 
-// Scales a unit as loaded, rotates it if it rotates, and writes it to the head at to.
+// Scales, weights and rotates a unit as loaded, and writes it to the head at to.
 template <typename T, int kUnit, bool kRounds>
-__device__ __forceinline__ void
-write_unit(T *to, const unit_place &place, const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
-           const unit_values<T, kUnit> &gain, float scale, const unit_words<T, kUnit> &words)
+__device__ __forceinline__ void write_unit(T *to, const unit_place &place,
+                                           const unit_factors<T, kUnit> &factors, float scale,
+                                           const unit_words<T, kUnit> &words)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     unit_values<T, kUnit> x;
-    widen_unit<T, kUnit>(words, x.a, x.b);
-    scale_values<T, kRounds>(scale, gain.a, x.a);
+    widen_unit<T, kUnit, true>(words, x.a, x.b);
+    scale_values<T, kRounds>(scale, x.a);
     if (has_second<kUnit>(place))
-        scale_values<T, kRounds>(scale, gain.b, x.b);
-    if (place.rotates)
-        rotate_pairs(x.a, x.b, angle);
+        scale_values<T, kRounds>(scale, x.b);
+    factors.apply(place, x);
     if constexpr (kUnit == kUnitGptj) {
         float both[2 * kPairs];
 #pragma unroll
@@ -260,6 +348,12 @@ __device__ __forceinline__ Acc sum_in_lanes(int lanes, Acc x)
 // ------------------------------------------------------------------------------------ one unit
 
 constexpr int kHeadsPerThread = 4; // in large work
+constexpr int kWalkThreads = 192;  // of a block
+
+// Blocks on a multiprocessor: 56 registers, or 64 of float16, whose unpacked values the compiler
+// keeps (vector.cuh) and would spill.
+template <typename T>
+constexpr int kWalkBlocks = std::is_same<T, __half>::value ? 5 : 6;
 
 // Heads that a thread walks: neighbours, of q alone or of k alone, so that weights are read once.
 struct head_run {
@@ -286,27 +380,54 @@ __device__ __forceinline__ head_run run_of(const qk_args &args)
     return run;
 }
 
-// The scale of a head whose sum of float32 squares was not good: from memory, in double. Out of
-// line: few heads need it, and every kernel carries it.
-template <typename T, int kUnit>
-__device__ __noinline__ float scale_again(const qk_args &args, const char *from, unit_place place,
-                                          bool exists)
+// All of a run one head at a time, for those warps that have a head whose sum of float32 squares is
+// not good: that one's is made again in double. Out of line, from the beginning and the last thing
+// a thread does: few warps need it, every kernel carries it, and none keeps registers for it.
+template <typename T, int kUnit, int kAngles, int kRows>
+__device__ __noinline__ void write_heads_again(const qk_args &args)
 {
-    unit_words<T, kUnit> words = no_words<T, kUnit>();
-    square_sums<double> sums;
-    if (exists)
-        load_unit<T, kUnit>(from, place, words);
-    add_squares<T, kUnit>(words, sums);
-    return exact_scale(args, sum_in_lanes(blockDim.x, sums.total()));
+    const rotate_args &rotate = args.rotate;
+    head_run run = run_of<kRows>(args);
+    unit_place place = place_of<T, kUnit>(rotate, threadIdx.x);
+    const char *from = head_of(rotate, run.token, run.head);
+    unit_values<T, kUnit> gain;
+    angle_values<rotate_unit<T, kUnit>::kPairs> angle;
+    if (run.n > 0)
+        started_gains(args, start_gains<T, kUnit>(args, run.is_k, place), gain);
+    if (run.n > 0 && place.rotates)
+        angles_of<kAngles>(rotate.angles, run.token, short_position_of(rotate.angles, run.token),
+                           place.first_pair, angle);
+    unit_factors<T, kUnit> factors(place, gain, angle);
+#pragma unroll 1
+    for (int r = 0; r < kRows; r++, from += rotate.head_bytes) {
+        unit_words<T, kUnit> words = no_words<T, kUnit>();
+        square_sums<float> sums;
+        square_sums<double> exact;
+        if (r < run.n)
+            load_unit<T, kUnit>(from, place, words);
+        add_squares<T, kUnit>(words, sums);
+        float sum = sum_in_lanes(blockDim.x, sums.total());
+        float mean = fmaf(sum, args.inverse_width, args.eps);
+        float scale = inverse_root(mean);
+        add_squares<T, kUnit>(words, exact);
+        double exact_sum = sum_in_lanes(blockDim.x, exact.total());
+        if (!is_good(sum, mean))
+            scale = exact_scale(args, exact_sum);
+        auto write = [&](auto rounding) {
+            if (r < run.n)
+                write_unit<T, kUnit, decltype(rounding)::kIsOn>(output_of<T>(args, from, run.is_k),
+                                                                place, factors, scale, words);
+        };
+        with_rounding<T>(args, write);
+    }
 }
 
-// 1 / sqrt(mean + eps) of each head of a run; words are 0 where a thread has no unit. Several heads
-// share a warp, and all of its threads take part in a sum; a head whose own sum was good keeps it,
-// for its neighbours must not change its bits.
+// 1 / sqrt(mean + eps) of each head of a run; words are 0 where a thread has no unit. False in all
+// threads of a warp of which a head's sum was not good.
 template <typename T, int kUnit, int kRows>
-__device__ __forceinline__ void
-scales_of(const qk_args &args, const head_run &run, const char *from, const unit_place &place,
-          const unit_words<T, kUnit> (&words)[kRows], float (&scale)[kRows])
+__device__ __forceinline__ bool scales_of(const qk_args &args, const head_run &run,
+                                          const unit_words<T, kUnit> (&words)[kRows],
+                                          float (&scale)[kRows])
 {
     float sum[kRows];
     int lanes = blockDim.x;
@@ -323,27 +444,18 @@ scales_of(const qk_args &args, const head_run &run, const char *from, const unit
             for (int r = 0; r < kRows; r++) // independent of each other: their latencies overlap
                 sum[r] += __shfl_xor_sync(0xFFFFFFFFu, sum[r], distance);
         }
-    bool is_done = true, is_row_done[kRows];
+    bool is_done = true;
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         float mean = fmaf(sum[r], args.inverse_width, args.eps);
-        is_row_done[r] = r >= run.n || is_good(sum[r], mean);
-        is_done = is_done && is_row_done[r];
+        is_done = is_done && (r >= run.n || is_good(sum[r], mean));
         scale[r] = inverse_root(mean);
     }
-    if (__all_sync(0xFFFFFFFFu, is_done))
-        return;
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        float exact = scale_again<T, kUnit>(args, from + r * (int64_t)args.rotate.head_bytes, place,
-                                            r < run.n);
-        if (!is_row_done[r])
-            scale[r] = exact;
-    }
+    return __all_sync(0xFFFFFFFFu, is_done);
 }
 
 template <typename T, int kUnit, int kAngles, int kRows>
-__global__ void __launch_bounds__(kMaxThreads, 4)
+__global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
     qk_norm_kernel(const __grid_constant__ struct qk_args args)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
@@ -356,7 +468,6 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
     near.second = compute_now(place.second - place.at);
     from = compute_now(from);
     wait_for_previous();
-    let_next_start();
     uint32_t position = 0;
     if (run.n > 0)
         position = short_position_of(rotate.angles, run.token);
@@ -367,21 +478,28 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
         if (r < run.n)
             load_unit<T, kUnit>(from + r * (int64_t)rotate.head_bytes, near, words[r]);
     }
-    unit_values<T, kUnit> gain;
+    unit_words<T, kUnit> weight;
     angle_values<kPairs> angle;
     if (run.n > 0)
-        gains_of<T, kUnit, true>(args, run.is_k, place, gain);
+        weight = start_gains<T, kUnit>(args, run.is_k, place);
+    let_next_start();
     if (run.n > 0 && place.rotates)
         angles_of<kAngles>(rotate.angles, run.token, position, place.first_pair, angle);
+    unit_values<T, kUnit> gain;
+    started_gains(args, weight, gain);
+    unit_factors<T, kUnit> factors(place, gain, angle);
     float scale[kRows];
-    scales_of<T, kUnit>(args, run, from, near, words, scale);
+    if (!scales_of<T, kUnit>(args, run, words, scale)) {
+        write_heads_again<T, kUnit, kAngles, kRows>(args);
+        return;
+    }
     char *to = output_of<char>(args, from, run.is_k);
     auto write = [&](auto rounding) {
 #pragma unroll
         for (int r = 0; r < kRows; r++)
             if (r < run.n)
                 write_unit<T, kUnit, decltype(rounding)::kIsOn>(
-                    reinterpret_cast<T *>(to + r * (int64_t)rotate.head_bytes), near, angle, gain,
+                    reinterpret_cast<T *>(to + r * (int64_t)rotate.head_bytes), near, factors,
                     scale[r], words[r]);
     };
     with_rounding<T>(args, write);
@@ -456,11 +574,12 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
             angle_values<rotate_unit<T, kUnit>::kPairs> angle;
             if (!exists[u])
                 continue;
-            gains_of<T, kUnit, false>(args, is_k, place[u], gain);
+            gains_of<T, kUnit>(args, is_k, place[u], gain);
             if (place[u].rotates)
                 angles_of<kAnglesAny>(rotate.angles, group.token, 0, place[u].first_pair, angle);
-            write_unit<T, kUnit, decltype(rounding)::kIsOn>(output_of<T>(args, from, is_k),
-                                                            place[u], angle, gain, scale, words[u]);
+            write_unit<T, kUnit, decltype(rounding)::kIsOn>(
+                output_of<T>(args, from, is_k), place[u],
+                unit_factors<T, kUnit>(place[u], gain, angle), scale, words[u]);
         }
     };
     with_rounding<T>(args, write);
@@ -521,11 +640,12 @@ __global__ void __launch_bounds__(kMaxThreads)
             angle_values<rotate_unit<T, kUnit>::kPairs> angle;
             unit_place place = place_of<T, kUnit>(rotate, u);
             load_unit<T, kUnit>(from, place, words);
-            gains_of<T, kUnit, false>(args, is_k, place, gain);
+            gains_of<T, kUnit>(args, is_k, place, gain);
             if (place.rotates)
                 angles_of<kAnglesAny>(rotate.angles, group.token, 0, place.first_pair, angle);
-            write_unit<T, kUnit, decltype(rounding)::kIsOn>(output_of<T>(args, from, is_k), place,
-                                                            angle, gain, scale, words);
+            write_unit<T, kUnit, decltype(rounding)::kIsOn>(
+                output_of<T>(args, from, is_k), place, unit_factors<T, kUnit>(place, gain, angle),
+                scale, words);
         }
     };
     with_rounding<T>(args, write);

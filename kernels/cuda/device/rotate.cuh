@@ -118,8 +118,8 @@ __device__ __forceinline__ void rotate_pairs(float (&a)[n], float (&b)[n],
     }
 }
 
-// First and second elements of the unit's pairs.
-template <typename T, int kUnit>
+// First and second elements of the unit's pairs. kAgain: vector.cuh, unpack.
+template <typename T, int kUnit, bool kAgain = false>
 __device__ __forceinline__ void widen_unit(const unit_words<T, kUnit> &words,
                                            float (&a)[rotate_unit<T, kUnit>::kPairs],
                                            float (&b)[rotate_unit<T, kUnit>::kPairs])
@@ -129,11 +129,11 @@ __device__ __forceinline__ void widen_unit(const unit_words<T, kUnit> &words,
         a[0] = element<T>::to_float(words.a);
         b[0] = element<T>::to_float(words.b);
     } else if constexpr (kUnit == kUnitNeoxWide) {
-        unpack<T>(words.word[0], a);
-        unpack<T>(words.word[1], b);
+        unpack<T, kAgain>(words.word[0], a);
+        unpack<T, kAgain>(words.word[1], b);
     } else {
         float x[2 * kPairs];
-        unpack<T>(words.word[0], x);
+        unpack<T, kAgain>(words.word[0], x);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             a[i] = x[kUnit == kUnitGptj ? 2 * i : i];

@@ -60,6 +60,10 @@ struct element<__half> {
         memcpy(&value, &pair, sizeof value);
         return __half22float2(value);
     }
+    static __device__ __forceinline__ float2 to_float2_again(uint32_t pair)
+    {
+        return to_float2(pair);
+    }
     static __device__ __forceinline__ uint32_t from_float2(float a, float b)
     {
         __half2 value = __floats2half2_rn(a, b);
@@ -84,6 +88,12 @@ struct element<__nv_bfloat16> {
     {
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
     }
+    // the same in instructions that the compiler does not know to be the same
+    static __device__ __forceinline__ float2 to_float2_again(uint32_t pair)
+    {
+        return make_float2(__uint_as_float(__byte_perm(pair, 0, 0x1044)),
+                           __uint_as_float(__byte_perm(pair, 0, 0x3244)));
+    }
     static __device__ __forceinline__ uint32_t from_float2(float a, float b)
     {
         __nv_bfloat162 value = __floats2bfloat162_rn(a, b);
@@ -97,7 +107,9 @@ struct element<__nv_bfloat16> {
 template <typename T>
 constexpr int kVecOf = 16 / (int)sizeof(T);
 
-template <typename T>
+// kAgain: for values that were unpacked before. The compiler would keep the floats of then, in
+// twice the registers, and fewer warps would find room on a multiprocessor.
+template <typename T, bool kAgain = false>
 __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[kVecOf<T>])
 {
     const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -106,7 +118,8 @@ __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[kVecOf<T>])
         if constexpr (sizeof(T) == 4) {
             x[i] = __uint_as_float(word[i]);
         } else {
-            float2 pair = element<T>::to_float2(word[i]);
+            float2 pair =
+                kAgain ? element<T>::to_float2_again(word[i]) : element<T>::to_float2(word[i]);
             x[2 * i] = pair.x;
             x[2 * i + 1] = pair.y;
         }

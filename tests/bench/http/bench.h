@@ -13,12 +13,23 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 struct bench {
     const char *binary, *backend;
+    const char *before; /* another daemon to compare with, or NULL */
     bool is_quick;
     uint64_t most_bytes; /* larger bodies are left out */
     struct duel_plan plan;
     struct report report;
     int n_failed; /* exchanges that were not answered with 200 */
 };
+
+/* Bodies that go through the echo and through operators, and at how many
+ * connections; and the settings of a daemon that takes them. */
+struct body_load {
+    size_t bytes;
+    int c;
+};
+enum { N_BODY_LOADS = 14 };
+extern const struct body_load bench_loads[N_BODY_LOADS];
+extern const char *const bench_flags[];
 
 /* Bodies of 1 KiB to 1 GiB through the echo and through operators. */
 void section_echo(struct bench *bench);
@@ -29,6 +40,9 @@ void section_regions(struct bench *bench);
 
 /* 1 KiB at c = 1, 8 and 64, server and clients on a CPU each. */
 void section_small(struct bench *bench);
+
+/* CPU time of small requests, beside another daemon's or the raw server's. */
+void section_cost(struct bench *bench);
 
 /* Idle and dripping clients, big bodies beside small ones, refusals. */
 void section_crowd(struct bench *bench);

@@ -3,7 +3,8 @@
  * in the same run, with goals. Everything is on 127.0.0.1.
  *
  *     bench_http [--binary roped] [--backend cpu|cuda] [--quick]
- *                [--section echo|calls|regions|small|crowd]
+ *                [--before OTHER_ROPED]
+ *                [--section echo|calls|regions|small|cost|crowd]
  *                [--max-bytes N] [--runs N] [--seconds S] [--json FILE]
  *     bench_http raw-server       the reference server alone, see raw_server.h
  */
@@ -20,22 +21,38 @@
 static const struct {
     const char *name;
     void (*run)(struct bench *bench);
-} sections[] = {{"echo", section_echo},
-                {"calls", section_calls},
-                {"regions", section_regions},
-                {"small", section_small},
-                {"crowd", section_crowd}};
+} sections[] = {{"echo", section_echo},       {"calls", section_calls},
+                {"regions", section_regions}, {"small", section_small},
+                {"cost", section_cost},       {"crowd", section_crowd}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
+
+const struct body_load bench_loads[N_BODY_LOADS] = {
+    {KIB, 1},       {64 * KIB, 1},  {MIB, 1},        {16 * MIB, 1},
+    {64 * MIB, 1},  {256 * MIB, 1}, {1024 * MIB, 1}, {KIB, 8},
+    {64 * KIB, 8},  {MIB, 8},       {16 * MIB, 8},   {KIB, 64},
+    {64 * KIB, 64}, {MIB, 64}};
+
+const char *const bench_flags[] = {"--demo-models",
+                                   "true",
+                                   "--max-body-bytes",
+                                   "2g",
+                                   "--host-bytes",
+                                   "8g",
+                                   "--pool-bytes",
+                                   "256m",
+                                   NULL};
 
 static void usage(void)
 {
-    fprintf(stderr,
-            "usage: bench_http [--binary roped] [--backend cpu|cuda] "
-            "[--quick]\n"
-            "                  [--section echo|calls|regions|small|crowd]\n"
-            "                  [--max-bytes N] [--runs N] [--seconds S] "
-            "[--json FILE]\n"
-            "       bench_http raw-server\n");
+    fprintf(
+        stderr,
+        "usage: bench_http [--binary roped] [--backend cpu|cuda] "
+        "[--quick]\n"
+        "                  [--before OTHER_ROPED]\n"
+        "                  [--section echo|calls|regions|small|cost|crowd]\n"
+        "                  [--max-bytes N] [--runs N] [--seconds S] "
+        "[--json FILE]\n"
+        "       bench_http raw-server\n");
     exit(2);
 }
 
@@ -129,6 +146,8 @@ static void read_options(struct bench *bench, struct options *options, int argc,
         const char *name = argv[i], *value = argv[++i];
         if (strcmp(name, "--binary") == 0)
             bench->binary = value;
+        else if (strcmp(name, "--before") == 0)
+            bench->before = value;
         else if (strcmp(name, "--backend") == 0)
             bench->backend = value;
         else if (strcmp(name, "--section") == 0)

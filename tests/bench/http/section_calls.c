@@ -6,16 +6,6 @@
 
 #include <stdio.h>
 
-static const char *const flags[] = {"--demo-models",
-                                    "true",
-                                    "--max-body-bytes",
-                                    "2g",
-                                    "--host-bytes",
-                                    "8g",
-                                    "--pool-bytes",
-                                    "256m",
-                                    NULL};
-
 /* One operator at c = 1 or more, without a goal: rate and stages. */
 static void call_row(struct bench *bench, const struct server *roped,
                      const char *name, struct call *call, int c)
@@ -33,22 +23,16 @@ static void call_row(struct bench *bench, const struct server *roped,
 
 static void norms(struct bench *bench, const struct server *roped)
 {
-    static const struct {
-        size_t bytes;
-        int c;
-    } row[] = {{KIB, 1},       {64 * KIB, 1},  {MIB, 1},        {16 * MIB, 1},
-               {64 * MIB, 1},  {256 * MIB, 1}, {1024 * MIB, 1}, {KIB, 8},
-               {64 * KIB, 8},  {MIB, 8},       {16 * MIB, 8},   {KIB, 64},
-               {64 * KIB, 64}, {MIB, 64}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    for (int i = 0; i < N_BODY_LOADS; i++) {
+        const struct body_load *load = &bench_loads[i];
         char name[64], size[32];
         struct call call;
-        if (!bench_has_room(bench, row[i].bytes, 2 * row[i].c + 2))
+        if (!bench_has_room(bench, load->bytes, 2 * load->c + 2))
             continue;
-        call_rmsnorm(&call, row[i].bytes);
+        call_rmsnorm(&call, load->bytes);
         snprintf(name, sizeof name, "rmsnorm %s",
-                 bench_size_text(row[i].bytes, size));
-        call_row(bench, roped, name, &call, row[i].c);
+                 bench_size_text(load->bytes, size));
+        call_row(bench, roped, name, &call, load->c);
         call_free(&call);
     }
 }
@@ -134,7 +118,7 @@ void section_calls(struct bench *bench)
 {
     struct server raw, roped;
     server_raw(&raw, ANY_CPU);
-    server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
+    server_roped(&roped, bench->binary, bench->backend, bench_flags, ANY_CPU);
     report_title(&bench->report, "Operators over HTTP, with their stages");
     rope_of_4(bench, &raw, &roped);
     rope_of(bench, &roped, MIB);

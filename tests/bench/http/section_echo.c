@@ -7,33 +7,39 @@
 
 #include <stdio.h>
 
-static const size_t sizes[] = {KIB,      64 * KIB,  MIB,       16 * MIB,
-                               64 * MIB, 256 * MIB, 1024 * MIB};
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
-
-static const char *const flags[] = {"--demo-models",
-                                    "true",
-                                    "--max-body-bytes",
-                                    "2g",
-                                    "--host-bytes",
-                                    "8g",
-                                    "--pool-bytes",
-                                    "256m",
-                                    NULL};
-
-/* 1 MiB at least as fast, larger ones almost. */
-static void set_goals(struct row *row, size_t bytes)
+/* Both rows at c = 1: times, since a rate would be one of both sides. row has
+ * its goals. by: who asked, or "". */
+static void report_alone(struct bench *bench, struct contender side[2],
+                         struct row *row, size_t bytes, double copy_us,
+                         const char *by)
 {
-    row->must = bytes >= MIB ? 0.8 : 0;
-    row->stretch = bytes > MIB ? 0.95 : bytes == MIB ? 1 : 0;
+    char size[32];
+    struct row reference = {.unit = NULL};
+    double raw_us = duel_median_us(&side[0]), us = duel_median_us(&side[1]);
+    bench_size_text(bytes, size);
+    snprintf(reference.name, sizeof reference.name, "raw echo %s%s, c=1", size,
+             by);
+    bench_report(bench, &reference, &side[0], 2.0 * (double)bytes);
+    snprintf(row->name, sizeof row->name, "echo %s%s, c=1", size, by);
+    row->unit = "of raw";
+    if (us > copy_us && raw_us > 0) {
+        row->value = raw_us / (us - copy_us);
+        row->best = duel_best_us(&side[0]) / (duel_best_us(&side[1]) - copy_us);
+        snprintf(row->note, sizeof row->note, "with the model's copy %.2f",
+                 raw_us / us);
+    }
+    bench_report(bench, row, &side[1], 2.0 * (double)bytes);
 }
 
+/* 1 MiB at least as fast, larger ones almost. */
 static void echo_alone(struct bench *bench, const struct server *raw,
                        const struct server *roped, size_t bytes)
 {
-    char size[32];
     struct call plain, echo;
-    struct row row = {.unit = "of raw"};
+    struct row row = {.must = bytes >= MIB ? 0.8 : 0,
+                      .stretch = bytes > MIB    ? 0.95
+                                 : bytes == MIB ? 1
+                                                : 0};
     if (!bench_has_room(bench, bytes, 5))
         return;
     call_plain(&plain, bytes);
@@ -42,21 +48,7 @@ static void echo_alone(struct bench *bench, const struct server *raw,
         {.port = raw->port, .server = raw, .request = &plain.request},
         {.port = roped->port, .server = roped, .request = &echo.request}};
     duel_latency(side, 2, &bench->plan);
-    double raw_us = duel_median_us(&side[0]), us = duel_median_us(&side[1]);
-    double copy_us = duel_stages(&side[1]).kernel;
-    struct row reference = {.unit = NULL};
-    snprintf(reference.name, sizeof reference.name, "raw echo %s, c=1",
-             bench_size_text(bytes, size));
-    bench_report(bench, &reference, &side[0], 2.0 * (double)bytes);
-    snprintf(row.name, sizeof row.name, "echo %s, c=1", size);
-    if (us > copy_us && raw_us > 0) {
-        row.value = raw_us / (us - copy_us);
-        row.best = duel_best_us(&side[0]) / (duel_best_us(&side[1]) - copy_us);
-        snprintf(row.note, sizeof row.note, "with the model's copy %.2f",
-                 raw_us / us);
-    }
-    set_goals(&row, bytes);
-    bench_report(bench, &row, &side[1], 2.0 * (double)bytes);
+    report_alone(bench, side, &row, bytes, duel_stages(&side[1]).kernel, "");
     duel_free(&side[0]);
     duel_free(&side[1]);
     call_free(&plain);
@@ -96,9 +88,8 @@ static void echo_together(struct bench *bench, const struct server *raw,
 static void echo_by_curl(struct bench *bench, const struct server *raw,
                          const struct server *roped, size_t bytes)
 {
-    char size[32];
     struct call call;
-    struct row reference = {.unit = NULL}, row = {.unit = "of raw"};
+    struct row row = {.must = bytes >= 64 * MIB ? 0.85 : 0, .stretch = 0.95};
     if (!bench_has_room(bench, bytes, 5))
         return;
     call_echo(&call, bytes);
@@ -119,22 +110,8 @@ static void echo_by_curl(struct bench *bench, const struct server *raw,
     if (side[0].curl && side[1].curl)
         duel_latency(side, 2, &bench->plan);
     duel_latency(&copy, 1, &once); /* libcurl's answers name no stages here */
-    double copy_us = duel_stages(&copy).kernel;
-    double raw_us = duel_median_us(&side[0]), us = duel_median_us(&side[1]);
-    bench_size_text(bytes, size);
-    snprintf(reference.name, sizeof reference.name,
-             "raw echo %s by libcurl, c=1", size);
-    bench_report(bench, &reference, &side[0], 2.0 * (double)bytes);
-    snprintf(row.name, sizeof row.name, "echo %s by libcurl, c=1", size);
-    if (us > copy_us && raw_us > 0) {
-        row.value = raw_us / (us - copy_us);
-        row.best = duel_best_us(&side[0]) / (duel_best_us(&side[1]) - copy_us);
-        snprintf(row.note, sizeof row.note, "with the model's copy %.2f",
-                 raw_us / us);
-    }
-    row.must = bytes >= 64 * MIB ? 0.85 : 0;
-    row.stretch = 0.95;
-    bench_report(bench, &row, &side[1], 2.0 * (double)bytes);
+    report_alone(bench, side, &row, bytes, duel_stages(&copy).kernel,
+                 " by libcurl");
     for (int i = 0; i < 2; i++) {
         curl_client_close(side[i].curl);
         duel_free(&side[i]);
@@ -145,20 +122,18 @@ static void echo_by_curl(struct bench *bench, const struct server *raw,
 
 void section_echo(struct bench *bench)
 {
-    static const struct {
-        size_t bytes;
-        int c;
-    } together[] = {{KIB, 8},  {64 * KIB, 8},  {MIB, 8}, {16 * MIB, 8},
-                    {KIB, 64}, {64 * KIB, 64}, {MIB, 64}};
     struct server raw, roped;
     server_raw(&raw, ANY_CPU);
-    server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
+    server_roped(&roped, bench->binary, bench->backend, bench_flags, ANY_CPU);
     report_title(&bench->report,
                  "Echo (v2 identity_fp32, raw tensor) beside the raw server");
-    for (int i = 0; i < N_SIZES; i++)
-        echo_alone(bench, &raw, &roped, sizes[i]);
-    for (size_t i = 0; i < sizeof together / sizeof *together; i++)
-        echo_together(bench, &raw, &roped, together[i].bytes, together[i].c);
+    for (int i = 0; i < N_BODY_LOADS; i++) {
+        const struct body_load *load = &bench_loads[i];
+        if (load->c == 1)
+            echo_alone(bench, &raw, &roped, load->bytes);
+        else
+            echo_together(bench, &raw, &roped, load->bytes, load->c);
+    }
     echo_by_curl(bench, &raw, &roped, bench->is_quick ? MIB : 64 * MIB);
     server_stop(&roped);
     server_stop(&raw);

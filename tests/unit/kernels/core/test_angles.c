@@ -7,6 +7,7 @@
 #include <roped/angles.h>
 
 #include <math.h>
+#include <string.h>
 
 static struct roped_angle_params params;
 static struct roped_angles angles;
@@ -105,8 +106,53 @@ TEST(the_same_numbers_are_the_same_key)
     CHECK(!roped_angles_equal(&angles, &again));
 }
 
+/* Each thread remembers what it resolved last: that must not show. */
+TEST(what_was_resolved_before_does_not_matter)
+{
+    enum { CASES = 7 };
+    static double first[CASES][128];
+    float factor[CASES];
+    for (int round = 0; round < 3; round++) {
+        for (int repeat = 0; repeat < 2 * CASES; repeat++) {
+            int i = round == 2 ? CASES - 1 - repeat / 2 : repeat / 2;
+            static double found[128];
+            memset(found, 0, sizeof found);
+            roped_angle_params_init(&params);
+            params.theta = i == 1 ? 500000 : 10000;
+            params.angle_precision = i == 2 ? ROPED_ANGLE_F64 : ROPED_ANGLE_F32;
+            params.scaling = i == 4   ? ROPED_SCALING_DYNAMIC
+                             : i == 5 ? ROPED_SCALING_YARN
+                             : i == 6 ? ROPED_SCALING_PROPORTIONAL
+                                      : ROPED_SCALING_NONE;
+            params.factor = 4;
+            params.max_position = params.original_max_position = 1000;
+            /* dynamic: the second time with another position */
+            int64_t largest = repeat % 2 ? 3999 : 10;
+            CHECK_OK(roped_angles_resolve(&params, NULL, i == 3 ? 32 : 64, 128,
+                                          largest, found, &angles, &err),
+                     &err);
+            CHECK_INT(angles.n_pairs, i == 3 ? 16 : i == 6 ? 64 : 32);
+            if (i == 4 && repeat % 2) { /* not what the call before had */
+                CHECK(memcmp(found, first[i], sizeof found) != 0);
+                continue;
+            }
+            if (round == 0 && repeat % 2 == 0) {
+                memcpy(first[i], found, sizeof found);
+                factor[i] = angles.attention_factor;
+            }
+            CHECK(memcmp(found, first[i], sizeof found) == 0);
+            CHECK_DOUBLE((double)angles.attention_factor, (double)factor[i], 0);
+        }
+    }
+    for (int i = 0; i < CASES; i++)
+        for (int j = 0; j < i; j++)
+            if (i != 4 || j != 0) /* short of the maximum dynamic is plain */
+                CHECK(memcmp(first[i], first[j], sizeof first[i]) != 0);
+}
+
 int main(void)
 {
+    RUN(what_was_resolved_before_does_not_matter);
     RUN(plain_frequencies_are_powers_of_the_base);
     RUN(llama3_keeps_short_and_divides_long_wavelengths);
     RUN(dynamic_grows_with_the_longest_position_only_beyond_the_maximum);

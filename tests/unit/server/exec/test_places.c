@@ -421,8 +421,37 @@ TEST(a_cache_on_a_device_is_no_work)
     work.job.in[0] = (struct exec_place){region, 0};
     CHECK_INT(places_work(&work.job, true), 2 * 2 * ROWS * row);
     CHECK_INT(places_work(&work.job, false),
-              2 * ROWS * row + 2 * ROWS * row / 1024);
+              2 * ROWS * row + (2 * ROWS * row + 1023) / 1024);
     give(region);
+    work_close(exec);
+}
+
+/* What takes a device less time than a CPU may be larger and still be inline,
+ * unless the driver has to copy it first. */
+TEST(the_bound_for_inline_calls_is_one_of_time)
+{
+    struct exec_options options = work_options(1, 8);
+    work_make(&work, ROWS);
+    uint64_t bytes = (uint64_t)roped_call_bytes(&work.job.call);
+    CHECK_INT(places_work(&work.job, true), bytes);
+    CHECK_INT(places_work(&work.job, false), bytes);
+    work.job.is_pinned = true;
+    CHECK_INT(places_work(&work.job, true), bytes);
+    CHECK_INT(places_work(&work.job, false), bytes / 16);
+    for (int is_larger = 0; is_larger < 2; is_larger++) {
+        options.inline_bytes = bytes / 16 - (uint64_t)is_larger;
+        exec = work_open(&options);
+        work_make(&work, ROWS);
+        CHECK(!exec_run_inline(exec, &work.job));
+        work.job.is_pinned = true;
+        CHECK_INT(exec_run_inline(exec, &work.job), !is_larger);
+        work_close(exec);
+    }
+    options.inline_bytes = 0;
+    exec = work_open(&options);
+    work_make(&work, 1);
+    work.job.is_pinned = true;
+    CHECK(!exec_run_inline(exec, &work.job));
     work_close(exec);
 }
 
@@ -569,6 +598,7 @@ int main(void)
     RUN(a_failing_device_ends_a_call_on_regions);
     RUN(index_values_are_checked_and_used_as_they_were_read);
     RUN(a_cache_on_a_device_is_no_work);
+    RUN(the_bound_for_inline_calls_is_one_of_time);
     RUN(a_cache_on_the_wire_comes_back_whole);
     RUN(a_cache_in_a_region_is_updated_there);
     RUN(a_cache_goes_from_the_wire_into_a_region);

@@ -380,8 +380,71 @@ TEST(members_are_found_by_exact_name)
     json_free(tree);
 }
 
+/* The same nodes as cJSON's own parser makes, links and all. */
+static void check_same(const struct cJSON *a, const struct cJSON *b)
+{
+    const struct cJSON *last = NULL;
+    for (; a && b; last = a, a = a->next, b = b->next) {
+        CHECK_INT(a->type, b->type);
+        CHECK_INT(a->valueint, b->valueint);
+        CHECK(memcmp(&a->valuedouble, &b->valuedouble, sizeof(double)) == 0);
+        CHECK(!a->string == !b->string && !a->valuestring == !b->valuestring);
+        if (a->string)
+            CHECK_TEXT(a->string, b->string);
+        if (a->valuestring)
+            CHECK_TEXT(a->valuestring, b->valuestring);
+        if (last)
+            CHECK(a->prev == last);
+        check_same(a->child, b->child);
+        if (a->child)
+            CHECK(a->child->prev->next == NULL);
+    }
+    CHECK(!a && !b);
+}
+
+TEST(the_tree_is_the_one_that_cjson_builds)
+{
+    static const char *const texts[] = {
+        "0",
+        "-0",
+        "7",
+        "123456789012345",
+        "1234567890123456",
+        "9007199254740993",
+        "18446744073709551616",
+        "2147483647",
+        "2147483648",
+        "-2147483649",
+        "0.1",
+        "-12.5e-3",
+        "1E+2",
+        "1e999",
+        "-1e999",
+        "5e-324",
+        "true",
+        " false ",
+        "null",
+        "\"\"",
+        "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+        "\"\\u0041\\u00e9\\u20aC\\ud83d\\uDE00.\"",
+        "\"\xC3\xA9 \xF0\x9F\x98\x80\"",
+        "[]",
+        "{}",
+        " [ 1 , [ ] , { } , \"a\" ] ",
+        "{\"a\":{\"b\":[1,2,3],\"\\u0063\":null},\"d\" : true , \"\":-1}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct roped_error err = {.text = ""};
+        struct cJSON *tree, *theirs = cJSON_Parse(texts[i]);
+        CHECK_OK(json_parse(texts[i], strlen(texts[i]), &tree, &err), &err);
+        check_same(tree, theirs);
+        json_free(tree);
+        cJSON_Delete(theirs);
+    }
+}
+
 int main(void)
 {
+    RUN(the_tree_is_the_one_that_cjson_builds);
     RUN(accepts_what_is_json);
     RUN(refuses_broken_structure);
     RUN(refuses_numbers_that_cjson_takes);

@@ -1,0 +1,193 @@
+// fp8_stream.cuh - elements that only become FP8: x * scale, rounded. As one stream, written as it
+// is read, or as the rows of a token, each of which goes to a place of its own.
+//
+// Consecutive lanes take consecutive vectors of 16 bytes, so that loads (512 bytes a warp) and
+// stores (256, or 128 from float32) are whole sectors. Wider stores, by exchanging codes between
+// lanes, gained nothing. What a thread computes before wait_for_previous costs nothing while the
+// kernel before still runs: all addresses but those that a loaded cell decides.
+#pragma once
+
+#include "cuda/device/append.cuh"
+#include "cuda/device/fp8.cuh"
+
+constexpr int kTileVectors = 4; // loads in flight per thread of a stream
+
+struct fp8_stream {
+    const void *from;
+    uint8_t *to;
+    int64_t n_elements;
+    int64_t n_tiles;
+    float scale;
+    int32_t has_vectors; // bool: from and to are aligned to a vector
+};
+
+struct divisor {
+    uint32_t by;
+    int32_t shift; // log2 of it; -1: it is no power of two
+    double inverse;
+};
+
+static inline struct divisor divisor_by(int64_t by)
+{
+    int shift = 0;
+    while ((int64_t)1 << shift < by)
+        shift++;
+    return {(uint32_t)by, (int64_t)1 << shift == by ? shift : -1, 1.0 / (double)by};
+}
+
+// Rows of a cache: units are vectors, or elements without alignment.
+struct fp8_row_stream {
+    const void *from;
+    uint8_t *to; // the first element of a row in cell 0
+    uint32_t n_tokens;
+    uint32_t cell_width; // elements
+    int64_t n_items;     // a unit of tile_vectors neighbouring tokens each
+    int64_t n_tiles;
+    struct divisor token_units; // of all its rows
+    struct divisor row_units;
+    float scale;
+    int32_t has_vectors;
+};
+
+// ------------------------------------------------------------------------------------ streams
+
+template <typename T>
+__device__ __forceinline__ void quantize_element(const fp8_stream &stream, bool is_e5m2, int64_t i)
+{
+    float x[1] = {element<T>::to_float(static_cast<const T *>(stream.from)[i])};
+    store_fp8(stream.to + i, x, stream.scale, is_e5m2);
+}
+
+template <typename T>
+__device__ __forceinline__ void quantize_elements(const fp8_stream &stream, int tile_vectors,
+                                                  bool is_e5m2, int64_t tile, int thread,
+                                                  int threads)
+{
+    int64_t size = (int64_t)threads * tile_vectors * kVecOf<T>;
+    int64_t end = min((tile + 1) * size, stream.n_elements);
+    wait_for_previous();
+    for (int64_t i = tile * size + thread; i < end; i += threads)
+        quantize_element<T>(stream, is_e5m2, i);
+}
+
+// One tile: tile_vectors vectors per thread. The elements after the last whole vector belong to
+// the last tile, where each of them has a thread.
+template <typename T>
+__device__ __forceinline__ void quantize_tile(const fp8_stream &stream, int tile_vectors,
+                                              bool is_e5m2, int64_t tile, int thread, int threads)
+{
+    constexpr int kVec = kVecOf<T>;
+    if (!stream.has_vectors) {
+        quantize_elements<T>(stream, tile_vectors, is_e5m2, tile, thread, threads);
+        return;
+    }
+    int64_t first = tile * threads * tile_vectors + thread;
+    int64_t n_vectors = stream.n_elements / kVec;
+    int n = (int)min(n_vectors - first, (int64_t)threads * tile_vectors); // may be below 0
+    const char *from = static_cast<const char *>(stream.from) + first * 16;
+    uint8_t *to = stream.to + first * kVec;
+    from = compute_now(from);
+    n = compute_now(n);
+    wait_for_previous();
+    uint4 raw[kTileVectors];
+#pragma unroll
+    for (int i = 0; i < kTileVectors; i++)
+        if (i < tile_vectors && i * threads < n)
+            raw[i] = load_once(from + i * threads * 16);
+#pragma unroll
+    for (int i = 0; i < kTileVectors; i++) {
+        if (i >= tile_vectors || i * threads >= n)
+            continue;
+        float x[kVec];
+        unpack<T>(raw[i], x);
+        store_fp8(to + i * threads * kVec, x, stream.scale, is_e5m2);
+    }
+    int64_t left = n_vectors * kVec + thread;
+    if (tile == stream.n_tiles - 1 && left < stream.n_elements)
+        quantize_element<T>(stream, is_e5m2, left);
+}
+
+// ------------------------------------------------------------------------------------ rows
+
+// a / b. Widths and numbers of heads are nearly always powers of two; for others twenty
+// instructions below 2^32; beyond, the quotient from a product in double is off by one at most,
+// where a 64-bit division would be a call.
+__device__ __forceinline__ int64_t quotient(int64_t a, const divisor &b)
+{
+    if (b.shift >= 0)
+        return a >> b.shift;
+    if (a >> 32 == 0)
+        return (uint32_t)a / b.by;
+    int64_t q = (int64_t)((double)a * b.inverse), rest = a - q * b.by;
+    return rest < 0 ? q - 1 : rest >= b.by ? q + 1 : q;
+}
+
+__device__ __forceinline__ uint32_t quotient(uint32_t a, const divisor &b)
+{
+    return b.shift >= 0 ? a >> b.shift : a / b.by;
+}
+
+// One unit as it came from memory.
+template <typename T, int kWidth>
+struct fp8_unit {
+    uint4 raw;
+    __device__ __forceinline__ void load(const char *from)
+    {
+        raw = load_once(from);
+    }
+    __device__ __forceinline__ void get(float (&x)[kWidth]) const
+    {
+        unpack<T>(raw, x);
+    }
+};
+template <typename T>
+struct fp8_unit<T, 1> {
+    T value;
+    __device__ __forceinline__ void load(const char *from)
+    {
+        value = *reinterpret_cast<const T *>(from);
+    }
+    __device__ __forceinline__ void get(float (&x)[1]) const
+    {
+        x[0] = element<T>::to_float(value);
+    }
+};
+
+// One tile of rows: a thread has the same unit of tile_tokens neighbouring tokens, so that it finds
+// the unit's head and column once, and each token's cell by a load that those of the data hide.
+template <typename T, int kWidth>
+__device__ __forceinline__ void quantize_row_tile(const fp8_row_stream &rows, const append_map &map,
+                                                  int tile_tokens, bool is_e5m2, int64_t item)
+{
+    constexpr int kUnitBytes = kWidth * (int)sizeof(T);
+    int64_t group = quotient(item, rows.token_units);
+    uint32_t unit = (uint32_t)(item - group * rows.token_units.by);
+    uint32_t head = quotient(unit, rows.row_units);
+    uint32_t column = (unit - head * rows.row_units.by) * kWidth;
+    uint32_t token = (uint32_t)group * tile_tokens;
+    int n = item < rows.n_items ? (int)min(rows.n_tokens - token, (uint32_t)tile_tokens) : 0;
+    int64_t token_bytes = (int64_t)rows.token_units.by * kUnitBytes;
+    const char *from =
+        static_cast<const char *>(rows.from) + token * token_bytes + (int64_t)unit * kUnitBytes;
+    uint8_t *to = rows.to + head * map.head_step * rows.cell_width + column;
+    from = compute_now(from);
+    n = compute_now(n);
+    wait_for_previous();
+    fp8_unit<T, kWidth> units[kTileVectors];
+    int64_t cell[kTileVectors];
+#pragma unroll
+    for (int i = 0; i < kTileVectors; i++)
+        if (i < n)
+            units[i].load(from + i * token_bytes);
+#pragma unroll
+    for (int i = 0; i < kTileVectors; i++)
+        cell[i] = i < n ? cell_of(map, token + i) : -1;
+#pragma unroll
+    for (int i = 0; i < kTileVectors; i++) {
+        if (cell[i] < 0)
+            continue;
+        float x[kWidth];
+        units[i].get(x);
+        store_fp8(to + cell[i] * rows.cell_width, x, rows.scale, is_e5m2);
+    }
+}
