@@ -21,11 +21,7 @@ struct append_args {
 
 // Six blocks on a multiprocessor: 56 registers, where nothing spills yet. With 60 of them, five
 // blocks find room, and large work takes 2 % longer.
-enum {
-    APPEND_THREADS = 192,
-    APPEND_MIN_BLOCKS = 6,
-    APPEND_FEW_ROWS = 2 // heads that a thread walks where every multiprocessor has two blocks
-};
+enum { APPEND_THREADS = 192, APPEND_MIN_BLOCKS = 6 };
 
 // Writes a head to up to two places.
 template <typename T>
@@ -157,13 +153,10 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
     int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
                    ? 1
                    : rotate_rows(n_units, waves, queue->n_multiprocessors);
-    if (rows == 1 && !is_scalar && n_units >= (int64_t)queue->n_multiprocessors * 512)
-        rows = APPEND_FEW_ROWS;
     int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors, APPEND_THREADS);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, APPEND_THREADS);
-    return launch_heads(
-        args, rotate_kernel_of<append_family, T, kUnit, ROTATE_ROWS, APPEND_FEW_ROWS>(kind, rows),
-        &shape, 0, queue, err);
+    return launch_heads(args, rotate_kernel_of<append_family, T, kUnit>(kind, rows), &shape, 0,
+                        queue, err);
 }
 
 // rest_units starts as a count of elements.

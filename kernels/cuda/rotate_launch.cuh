@@ -69,20 +69,17 @@ static inline struct rotate_shape rotate_shape_of(const struct rotate_args *rota
     return shape;
 }
 
-// The kernel of a family for a kind of angles and a number of rows: 1, kMany of large work, or
-// kFew.
-template <typename Family, typename T, int kUnit, int kMany = ROTATE_ROWS, int kFew = 1>
+// The kernel of a family for a kind of angles and a number of rows. kMany: rows in large work.
+template <typename Family, typename T, int kUnit, int kMany = ROTATE_ROWS>
 static auto rotate_kernel_of(int kind, int rows)
 {
     if constexpr (kUnit != kUnitScalar) {
         if (kind == kAnglesTable)
-            return rows == 1      ? Family::template kernel<T, kUnit, kAnglesTable, 1>
-                   : rows == kFew ? Family::template kernel<T, kUnit, kAnglesTable, kFew>
-                                  : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
+            return rows == 1 ? Family::template kernel<T, kUnit, kAnglesTable, 1>
+                             : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
         if (kind == kAnglesComputed)
-            return rows == 1      ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
-                   : rows == kFew ? Family::template kernel<T, kUnit, kAnglesComputed, kFew>
-                                  : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
+            return rows == 1 ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
+                             : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
     }
     return Family::template kernel<T, kUnit, kAnglesAny, 1>;
 }
