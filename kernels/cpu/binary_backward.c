@@ -64,16 +64,6 @@ struct tile {
     int64_t rows, columns;
 };
 
-static int64_t smaller(int64_t x, int64_t y)
-{
-    return x < y ? x : y;
-}
-
-static int64_t ceil_div(int64_t x, int64_t y)
-{
-    return (x + y - 1) / y;
-}
-
 static void *element(const struct binary_work *work,
                      const struct roped_tensor *tensor, int64_t at)
 {
@@ -107,9 +97,9 @@ static struct tile tile_at(const struct binary_work *work, int64_t task,
     int64_t column =
         (work->sums_columns ? step_place : task_place)[work->column_loop];
     tile.rows =
-        smaller(work->tile_rows, work->row.count - row * work->tile_rows);
-    tile.columns = smaller(work->tile_columns,
-                           work->column.count - column * work->tile_columns);
+        cpu_smaller(work->tile_rows, work->row.count - row * work->tile_rows);
+    tile.columns = cpu_smaller(
+        work->tile_columns, work->column.count - column * work->tile_columns);
     return tile;
 }
 
@@ -261,7 +251,7 @@ static void run_task(const struct binary_work *work, int64_t task,
     double sum[CPU_BINARY_SUMS];
     float buffer[CPU_BINARY_SUMS];
     int64_t begin = segment * work->steps_per_segment;
-    int64_t end = smaller(begin + work->steps_per_segment, work->n_steps);
+    int64_t end = cpu_smaller(begin + work->steps_per_segment, work->n_steps);
     struct tile first = tile_at(work, task, begin);
     const float *y = work->full ? task_values(work, &first, buffer) : NULL;
     memset(sum, 0, (size_t)sums_of_task(work, &first) * sizeof *sum);
@@ -295,7 +285,7 @@ static void add_segments(void *context, int64_t begin, int64_t end)
     int64_t n_sums = roped_tensor_elements(work->sum);
     for (int64_t block = begin; block < end; block++) {
         int64_t at = block * CPU_BLOCK;
-        int64_t n = smaller(CPU_BLOCK, n_sums - at);
+        int64_t n = cpu_smaller(CPU_BLOCK, n_sums - at);
         double *sum = work->partial + at;
         for (int64_t segment = 1; segment < work->n_segments; segment++)
             for (int64_t i = 0; i < n; i++)
@@ -330,7 +320,7 @@ static void dim_loops(const struct binary_plan *plan, int32_t sum_side,
 /* The loop over blocks of a dim. */
 static struct tile_loop blocks_of(const struct tile_loop *dim, int64_t block)
 {
-    return (struct tile_loop){.count = ceil_div(dim->count, block),
+    return (struct tile_loop){.count = cpu_ceil_div(dim->count, block),
                               .g = dim->g * block,
                               .a = dim->a * block,
                               .b = dim->b * block,
@@ -364,12 +354,12 @@ static void size_tiles(struct binary_work *work)
                    : work->sums_columns ? SWEEP_BLOCK
                                         : CPU_BINARY_SUMS;
     int64_t most_rows = work->sums_columns ? CPU_BLOCK : room;
-    work->tile_columns = smaller(columns, room);
-    work->tile_rows = smaller(rows, room / work->tile_columns);
-    work->tile_rows = smaller(work->tile_rows, most_rows);
+    work->tile_columns = cpu_smaller(columns, room);
+    work->tile_rows = cpu_smaller(rows, room / work->tile_columns);
+    work->tile_rows = cpu_smaller(work->tile_rows, most_rows);
     work->folded_rows = work->tile_rows;
     if (work->full && work->sums_rows)
-        work->tile_rows = smaller(rows, work->folded_rows * FOLDS_PER_TILE);
+        work->tile_rows = cpu_smaller(rows, work->folded_rows * FOLDS_PER_TILE);
 }
 
 static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
@@ -395,11 +385,11 @@ static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
 
 static void cut_segments(struct binary_work *work, int64_t n)
 {
-    int64_t most = smaller(TARGET_TASKS / work->n_tasks,
-                           n / work->n_tasks / MIN_SEGMENT_ELEMENTS);
-    int64_t n_segments = most > 1 ? smaller(most, work->n_steps) : 1;
-    work->steps_per_segment = ceil_div(work->n_steps, n_segments);
-    work->n_segments = ceil_div(work->n_steps, work->steps_per_segment);
+    int64_t most = cpu_smaller(TARGET_TASKS / work->n_tasks,
+                               n / work->n_tasks / MIN_SEGMENT_ELEMENTS);
+    int64_t n_segments = most > 1 ? cpu_smaller(most, work->n_steps) : 1;
+    work->steps_per_segment = cpu_ceil_div(work->n_steps, n_segments);
+    work->n_segments = cpu_ceil_div(work->n_steps, work->steps_per_segment);
 }
 
 /* --------------------------------------------------------------- launches */
@@ -425,8 +415,8 @@ static enum roped_status sum_gradient(struct binary_work *work,
     work->partial = scratch;
     cpu_for(queue, bytes, work->n_tasks * work->n_segments, run_tasks, work);
     if (work->partial)
-        cpu_for(queue, partial_bytes, ceil_div(n_sums, CPU_BLOCK), add_segments,
-                work);
+        cpu_for(queue, partial_bytes, cpu_ceil_div(n_sums, CPU_BLOCK),
+                add_segments, work);
     return ROPED_OK;
 }
 
@@ -435,7 +425,8 @@ static void write_blocks(void *context, int64_t begin, int64_t end)
 {
     const struct binary_work *work = context;
     int64_t at = begin * SWEEP_BLOCK;
-    int64_t n = smaller(end * SWEEP_BLOCK, roped_tensor_elements(work->g)) - at;
+    int64_t n =
+        cpu_smaller(end * SWEEP_BLOCK, roped_tensor_elements(work->g)) - at;
     work->loops->elementwise(
         &work->binary, element(work, work->g, at),
         work->needs_values ? element(work, work->a, at) : NULL,
@@ -488,7 +479,7 @@ enum roped_status roped_cpu_binary_backward(const struct roped_call *call,
         return ROPED_OK;
     }
     if (!sums_a && !sums_b) {
-        cpu_for(queue, bytes, ceil_div(plan->n, SWEEP_BLOCK), write_blocks,
+        cpu_for(queue, bytes, cpu_ceil_div(plan->n, SWEEP_BLOCK), write_blocks,
                 &work);
         return ROPED_OK;
     }

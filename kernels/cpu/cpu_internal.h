@@ -72,6 +72,17 @@ bool cpu_is_large(const struct roped_queue *queue, int64_t bytes);
 void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
              pool_loop_fn *loop, void *context);
 
+static inline int64_t cpu_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* n / by, rounded up. */
+static inline int64_t cpu_ceil_div(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
 /* One element range of a head: element index times the element size. */
 static inline void *cpu_at(void *base, int64_t element, size_t bytes)
 {

@@ -111,7 +111,7 @@ enum roped_status roped_cpu_qk_rmsnorm_rope(const struct roped_call *call,
 {
     const struct qk_rmsnorm_rope_plan *plan = (const void *)call->plan;
     int64_t bytes = roped_call_bytes(call);
-    int64_t d = (plan->rope.head_dim + CPU_WEIGHTS - 1) / CPU_WEIGHTS *
+    int64_t d = cpu_ceil_div(plan->rope.head_dim, CPU_WEIGHTS) *
                 CPU_WEIGHTS; /* room for a head's weights */
     struct norm_loop loop = {.angles = cpu_angles_of(call, &plan->rope.rotary,
                                                      QK_RMSNORM_ROPE_POSITIONS,

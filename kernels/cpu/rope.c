@@ -45,16 +45,6 @@ static struct cpu_heads heads_of(const struct rope_loop *loop, int input,
     };
 }
 
-static int64_t divide_up(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Tokens are taken together while they are small, sequences while enough turns
  * are left for many threads. */
 static struct rope_turns turns_of(const struct rope_plan *plan,
@@ -72,13 +62,14 @@ static struct rope_turns turns_of(const struct rope_plan *plan,
     }
     if (rotary->n_pairs > 0 && token_bytes > 0 && token_bytes <= SMALL_BYTES)
         turns.run =
-            smaller(RUN_BYTES / token_bytes, RUN_PAIRS / rotary->n_pairs);
+            cpu_smaller(RUN_BYTES / token_bytes, RUN_PAIRS / rotary->n_pairs);
     if (turns.run < 1)
         turns.run = 1;
-    turns.sequences =
-        turns.n_sequences * divide_up(turns.n_tokens, turns.run) / ENOUGH_TURNS;
-    turns.sequences =
-        turns.sequences < 1 ? 1 : smaller(turns.sequences, turns.n_sequences);
+    turns.sequences = turns.n_sequences *
+                      cpu_ceil_div(turns.n_tokens, turns.run) / ENOUGH_TURNS;
+    turns.sequences = turns.sequences < 1
+                          ? 1
+                          : cpu_smaller(turns.sequences, turns.n_sequences);
     return turns;
 }
 
@@ -111,7 +102,7 @@ static void rotate_run(const struct rope_loop *loop, struct rope_heads *heads,
     float c[RUN_PAIRS], s[RUN_PAIRS];
     heads->q.n_more = heads->k.n_more = n - 1;
     for (int64_t first = 0; first < n_pairs; first += CPU_PAIRS) {
-        const int64_t pairs = smaller(n_pairs - first, CPU_PAIRS);
+        const int64_t pairs = cpu_smaller(n_pairs - first, CPU_PAIRS);
         for (int64_t i = 0; i < n; i++)
             cpu_angles_fill(&loop->angles, token + i, first, pairs,
                             c + i * pairs, s + i * pairs);
@@ -126,7 +117,7 @@ static void rotate_run(const struct rope_loop *loop, struct rope_heads *heads,
 
 static int64_t groups_of(const struct rope_turns *turns)
 {
-    return divide_up(turns->n_sequences, turns->sequences);
+    return cpu_ceil_div(turns->n_sequences, turns->sequences);
 }
 
 static void rotate_tokens(void *context, int64_t begin, int64_t end)
@@ -140,9 +131,10 @@ static void rotate_tokens(void *context, int64_t begin, int64_t end)
     for (int64_t turn = begin; turn < end; turn++) {
         const int64_t token = turn / n_groups * turns->run;
         const int64_t sequence = turn % n_groups * turns->sequences;
-        rotate_run(loop, &heads, token,
-                   smaller(turns->n_tokens - token, turns->run), sequence,
-                   smaller(turns->n_sequences - sequence, turns->sequences));
+        rotate_run(
+            loop, &heads, token,
+            cpu_smaller(turns->n_tokens - token, turns->run), sequence,
+            cpu_smaller(turns->n_sequences - sequence, turns->sequences));
     }
 }
 
@@ -157,7 +149,7 @@ enum roped_status roped_cpu_rope(const struct roped_call *call,
         turns_of(plan, roped_dtype_bytes(call->in[ROPE_Q].dtype))};
     (void)err;
     cpu_for(queue, roped_call_bytes(call),
-            divide_up(loop.turns.n_tokens, loop.turns.run) *
+            cpu_ceil_div(loop.turns.n_tokens, loop.turns.run) *
                 groups_of(&loop.turns),
             rotate_tokens, &loop);
     return ROPED_OK;
