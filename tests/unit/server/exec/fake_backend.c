@@ -3,9 +3,9 @@
  */
 #include "unit/server/exec/fake_backend.h"
 
-#include <time.h>
+#include <pthread.h>
 
-atomic_int fake_fail_at, fake_slow_ms, fake_n_live;
+atomic_int fake_fail_at, fake_n_live;
 atomic_int fake_n_launches, fake_n_copies;
 atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
@@ -18,10 +18,52 @@ static int opened_index[MAX_OPEN];
 
 roped_launch_fn *fake_kernel;
 
+/* Launches are held until n_let_go grows. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_opens = PTHREAD_COND_INITIALIZER;
+static bool gate_is_shut;
+static unsigned n_let_go;
+
+static void shut_gate(bool is_shut, unsigned n_more)
+{
+    pthread_mutex_lock(&gate);
+    gate_is_shut = is_shut;
+    n_let_go += n_more;
+    pthread_cond_broadcast(&gate_opens);
+    pthread_mutex_unlock(&gate);
+}
+
+void fake_hold(void)
+{
+    shut_gate(true, 0);
+}
+
+void fake_pass(void)
+{
+    shut_gate(false, 0);
+}
+
+void fake_let_go(void)
+{
+    shut_gate(false, 1);
+}
+
+/* Counts a launch, which is then seen to be held. */
+static void pass_gate(void)
+{
+    pthread_mutex_lock(&gate);
+    unsigned came_at = n_let_go;
+    bool is_held = gate_is_shut;
+    atomic_fetch_add(&fake_n_launches, 1);
+    while (is_held && n_let_go == came_at)
+        pthread_cond_wait(&gate_opens, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
 void fake_reset(void)
 {
+    fake_let_go();
     atomic_store(&fake_fail_at, 0);
-    atomic_store(&fake_slow_ms, 0);
     atomic_store(&fake_is_dead, false);
     atomic_store(&fake_dead_index, -1);
     atomic_store(&fake_device_bytes, 0);
@@ -112,12 +154,8 @@ static enum roped_status fake_launch(struct roped_queue *queue,
                                      const struct roped_call *call,
                                      struct roped_error *err)
 {
-    int ms = atomic_load(&fake_slow_ms);
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     enum roped_status status = maybe_fail(ROPED_DEVICE, err);
-    atomic_fetch_add(&fake_n_launches, 1);
-    if (ms)
-        nanosleep(&pause, NULL);
+    pass_gate();
     if (!status && fake_kernel)
         return fake_kernel(call, queue, err);
     return status ? status : roped_backend_cpu.launch(queue, call, err);

@@ -79,7 +79,7 @@ TEST(every_device_has_lanes_of_its_own)
     struct exec_usage usage;
     open_devices(3, 1);
     CHECK_INT(exec_n_devices(exec), 3);
-    atomic_store(&fake_slow_ms, 300);
+    fake_hold();
     for (int i = 0; i < 4; i++) {
         work_make(&work[i], 8);
         submit(&work[i]);
@@ -90,6 +90,7 @@ TEST(every_device_has_lanes_of_its_own)
     CHECK_INT(usage.n_queued, 1);
     for (int i = 0; i < 3; i++)
         CHECK_INT(n_busy(i), 1);
+    fake_let_go();
     wait_all(work, 4);
     CHECK_INT(n_jobs(0) + n_jobs(1) + n_jobs(2), 4);
     for (int i = 0; i < 4; i++)
@@ -102,7 +103,7 @@ TEST(a_job_goes_where_the_fewest_bytes_move)
 {
     static struct work work[6];
     open_devices(2, 4);
-    atomic_store(&fake_slow_ms, 400);
+    fake_hold();
     work_make(&work[0], 16);
     submit(&work[0]);
     for (int i = 1; i < 5; i++) {
@@ -115,6 +116,7 @@ TEST(a_job_goes_where_the_fewest_bytes_move)
     work_make(&work[5], 1);
     submit(&work[5]);
     CHECK_INT(n_busy(0), 2);
+    fake_let_go();
     wait_all(work, 6);
     CHECK_INT(n_jobs(0), 2);
     CHECK_INT(n_jobs(1), 4);
@@ -125,15 +127,17 @@ TEST(small_jobs_run_inline_on_any_device)
 {
     static struct work slow, work;
     open_devices(2, 1);
-    atomic_store(&fake_slow_ms, 300);
+    fake_hold();
     work_make(&slow, 8);
     submit(&slow);
     CHECK_INT(n_busy(0), 1);
-    atomic_store(&fake_slow_ms, 0);
+    CHECK(work_wait_launches(1));
+    fake_pass();
     work_make(&work, 4);
     CHECK(exec_run_inline(exec, &work.job));
     CHECK(work_is_right(&work));
     CHECK_INT(n_jobs(1), 1);
+    fake_let_go();
     wait_all(&slow, 1);
     /* a tie: the first has it */
     work_make(&work, 4);
@@ -163,7 +167,7 @@ TEST(a_job_runs_where_its_region_is)
     CHECK_INT(n_jobs(1), 1);
     memcpy(bound[0].y, region_data(y), 8 * ROW);
     CHECK(work_is_right(&bound[0]));
-    atomic_store(&fake_slow_ms, 400);
+    fake_hold();
     submit(&bound[1]);
     submit(&bound[2]);
     CHECK(!exec_run_inline(exec, &bound[0].job)); /* its device is busy */
@@ -171,6 +175,7 @@ TEST(a_job_runs_where_its_region_is)
     submit(&any);
     CHECK_INT(n_busy(0), 1);
     CHECK_INT(n_busy(1), 1);
+    fake_let_go();
     wait_all(&any, 1);
     wait_all(&bound[1], 2);
     CHECK_INT(n_jobs(0), 1);
@@ -184,7 +189,7 @@ TEST(bound_jobs_expire_and_drain_like_others)
     static struct work work[4];
     open_devices(2, 1);
     struct region *y = make_region("y", 8 * ROW, 1);
-    atomic_store(&fake_slow_ms, 500);
+    fake_hold();
     for (int i = 0; i < 4; i++) {
         work_make(&work[i], 8);
         work[i].job.out[0] = (struct exec_place){y, 0};
@@ -195,7 +200,10 @@ TEST(bound_jobs_expire_and_drain_like_others)
     CHECK(work_wait(&work[1]));
     CHECK_INT(work[1].job.status, ROPED_DEADLINE);
     CHECK_INT(atomic_load(&work[0].n_done), 0);
+    CHECK(work_wait_launches(1));
+    pthread_t thread = work_let_go_after(&work[3]);
     exec_drain(exec, after_ms(10));
+    pthread_join(thread, NULL);
     CHECK_INT(work[0].job.status, ROPED_OK);
     CHECK_INT(work[2].job.status, ROPED_CANCELED);
     CHECK_INT(work[3].job.status, ROPED_CANCELED);
@@ -277,17 +285,17 @@ TEST(every_device_builds_the_tables_that_it_uses)
     make_rope(&work);
     CHECK(exec_run_inline(exec, &work.job));
     CHECK_OK(work.job.status, &work.job.error);
-    atomic_store(&fake_slow_ms, 300);
+    fake_hold();
     work_make(&slow, 8);
     submit(&slow); /* the first device is busy now */
-    while (atomic_load(&fake_n_launches) < 2)
-        sched_yield();
-    atomic_store(&fake_slow_ms, 0);
+    CHECK(work_wait_launches(2));
+    fake_pass();
     for (int i = 0; i < 2; i++) {
         make_rope(&work);
         CHECK(exec_run_inline(exec, &work.job));
         CHECK_INT(n_jobs(1), 1 + i);
     }
+    fake_let_go();
     wait_all(&slow, 1);
     tables_usage(exec_tables(exec), &usage);
     CHECK_INT(usage.builds, 2);

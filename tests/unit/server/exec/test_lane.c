@@ -51,17 +51,19 @@ TEST(lanes_share_the_device_without_starving_each_other)
         CHECK(work_is_right(&large));
         wait_idle(exec);
         CHECK(arena_bytes(exec) <= options.device_bytes / 2);
-        atomic_store(&fake_slow_ms, 20); /* both lanes at once */
+        int n_launches = atomic_load(&fake_n_launches);
+        fake_hold(); /* both lanes at once */
         for (int i = 0; i < 2; i++) {
             work_make(&small[i], 8);
             CHECK_OK(exec_submit(exec, &small[i].job, &err), &err);
         }
+        CHECK(work_wait_launches(n_launches + 2));
+        fake_let_go();
         for (int i = 0; i < 2; i++) {
             CHECK(work_wait(&small[i]));
             CHECK_OK(small[i].job.status, &small[i].job.error);
             CHECK(work_is_right(&small[i]));
         }
-        atomic_store(&fake_slow_ms, 0);
         wait_idle(exec);
     }
     work_close(exec);

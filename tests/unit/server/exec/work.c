@@ -93,6 +93,30 @@ bool work_wait(struct work *work)
     return atomic_load(&work->n_done) == 1;
 }
 
+bool work_wait_launches(int n)
+{
+    for (int i = 0; i < 20000 && atomic_load(&fake_n_launches) < n; i++)
+        pause_ms(1);
+    return atomic_load(&fake_n_launches) >= n;
+}
+
+static void *let_go_after(void *context)
+{
+    work_wait(context);
+    fake_let_go();
+    return NULL;
+}
+
+pthread_t work_let_go_after(struct work *work)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, let_go_after, work)) {
+        fprintf(stderr, "work: no thread\n");
+        exit(EXIT_FAILURE);
+    }
+    return thread;
+}
+
 bool work_is_right(const struct work *work)
 {
     for (int i = 0; i < work->rows * HIDDEN; i++)

@@ -8,6 +8,8 @@
 #include "exec/executor.h"
 #include "unit/server/exec/fake_backend.h"
 
+#include <pthread.h>
+
 enum { MAX_ROWS = 16, HIDDEN = 64 };
 
 struct work {
@@ -32,6 +34,12 @@ void work_make(struct work *work, int rows);
 
 /* True once done has run, and only once; false after 20 s. */
 bool work_wait(struct work *work);
+
+/* True once the device has started n launches; false after 20 s. */
+bool work_wait_launches(int n);
+
+/* A thread that lets the device go on once a job has ended. */
+pthread_t work_let_go_after(struct work *work);
 
 /* Is every output what it must be? */
 bool work_is_right(const struct work *work);
