@@ -296,24 +296,14 @@ struct answer ask(const struct server *server, const char *method,
     return answer;
 }
 
-struct answer ask_raw(const struct server *server, const void *bytes,
-                      size_t n_bytes, double timeout_seconds)
+int open_raw(const struct server *server, const void *bytes, size_t n_bytes)
 {
-    struct answer answer = {0};
-    struct text all = {0};
-    char chunk[4096];
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)server->port),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct timeval limit = {
-        (time_t)timeout_seconds,
-        (suseconds_t)((timeout_seconds - (double)(time_t)timeout_seconds) *
-                      1e6)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
         die("connect");
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    collect("", 0, 0, &all);
     /* a server that refuses may close while we send: read all the same */
     for (size_t at = 0; at < n_bytes;) {
         ssize_t n =
@@ -322,6 +312,22 @@ struct answer ask_raw(const struct server *server, const void *bytes,
             break;
         at += (size_t)n;
     }
+    return fd;
+}
+
+struct answer ask_raw(const struct server *server, const void *bytes,
+                      size_t n_bytes, double timeout_seconds)
+{
+    struct answer answer = {0};
+    struct text all = {0};
+    char chunk[4096];
+    struct timeval limit = {
+        (time_t)timeout_seconds,
+        (suseconds_t)((timeout_seconds - (double)(time_t)timeout_seconds) *
+                      1e6)};
+    int fd = open_raw(server, bytes, n_bytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    collect("", 0, 0, &all);
     for (ssize_t n; (n = recv(fd, chunk, sizeof chunk, 0)) > 0;)
         collect(chunk, 1, (size_t)n, &all);
     close(fd);

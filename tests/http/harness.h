@@ -54,6 +54,10 @@ struct answer ask(const struct server *server, const char *method,
                   const char *path, const void *body, size_t bytes,
                   const char *const *headers);
 
+/* A new connection over which bytes were sent as they are, as far as the
+ * server takes them; close it. */
+int open_raw(const struct server *server, const void *bytes, size_t n_bytes);
+
 /* Sends bytes as they are over a new connection and reads what comes back
  * until it closes or timeout_seconds pass. */
 struct answer ask_raw(const struct server *server, const void *bytes,
