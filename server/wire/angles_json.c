@@ -233,7 +233,7 @@ angles_json_read(const char *name, const char *json, size_t json_bytes,
                  struct angles_json_set out[ANGLES_JSON_MAX_SETS], int *n_out,
                  struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     size_t name_bytes = strlen(name);
     *n_out = 0;
     if (name_bytes == 0 || name_bytes >= ROPED_NAME_BYTES)

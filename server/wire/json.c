@@ -349,37 +349,53 @@ static bool find_duplicate(const struct cJSON *node, const char **found)
 /* ---------------------------------------------------------------- parsing */
 
 /* The tree of text that has been checked; NULL without memory. */
-static struct cJSON *build(const char *text, size_t bytes)
+static const struct cJSON *build(const char *text, size_t bytes)
 {
     json_arena_open();
-    struct cJSON *tree = json_build(text, bytes);
+    const struct cJSON *tree = json_build(text, bytes);
     json_arena_seal(tree);
     return tree;
 }
 
 static const char prefix[] = "failed to parse the request JSON buffer";
 
-/* scan: what to read, and whether it may hold NaN. */
-static enum roped_status parse(struct scan *scan, struct cJSON **out,
+/* Is the text one value? */
+static enum roped_status check(struct json_reading *reading,
                                struct roped_error *err)
 {
-    const char *duplicate = NULL, *text = (const char *)scan->text;
-    *out = NULL;
-    scan->odd_number = JSON_NOWHERE;
-    if (scan->bytes == 0)
+    struct scan scan = {.text = (const unsigned char *)reading->text,
+                        .bytes = reading->bytes,
+                        .is_v2 = reading->is_v2,
+                        .odd_number = JSON_NOWHERE};
+    if (scan.bytes == 0)
         return roped_fail(err, ROPED_INVALID, "%s: it is empty at 0", prefix);
-    if (!scan_value(scan))
-        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix,
-                          scan->why, scan->at);
-    if (scan->at != scan->bytes)
+    if (!scan_value(&scan))
+        return roped_fail(err, ROPED_INVALID, "%s: %s at %zu", prefix, scan.why,
+                          scan.at);
+    if (scan.at != scan.bytes)
         return roped_fail(err, ROPED_INVALID,
                           "%s: something follows the value at %zu", prefix,
-                          scan->at);
-    struct cJSON *tree = build(text, scan->bytes);
+                          scan.at);
+    reading->odd_number = scan.odd_number;
+    return ROPED_OK;
+}
+
+static enum roped_status parse(struct json_reading *reading,
+                               const struct cJSON **out,
+                               struct roped_error *err)
+{
+    const char *duplicate = NULL;
+    *out = reading->bytes > 0 ? json_arena_find(reading) : NULL;
+    if (*out)
+        return ROPED_OK;
+    enum roped_status status = check(reading, err);
+    if (status)
+        return status;
+    const struct cJSON *tree = build(reading->text, reading->bytes);
     if (!tree || !find_duplicate(tree, &duplicate)) {
         json_free(tree);
         return roped_fail(err, ROPED_NO_MEMORY,
-                          "no memory for %zu bytes of JSON", scan->bytes);
+                          "no memory for %zu bytes of JSON", reading->bytes);
     }
     if (duplicate) {
         roped_fail(err, ROPED_INVALID, "%s: duplicate name '%.64s'", prefix,
@@ -387,36 +403,37 @@ static enum roped_status parse(struct scan *scan, struct cJSON **out,
         json_free(tree);
         return ROPED_INVALID;
     }
+    json_arena_keep(tree, reading);
     *out = tree;
     return ROPED_OK;
 }
 
-enum roped_status json_parse(const char *text, size_t bytes, struct cJSON **out,
-                             struct roped_error *err)
+enum roped_status json_parse(const char *text, size_t bytes,
+                             const struct cJSON **out, struct roped_error *err)
 {
-    struct scan scan = {.text = (const unsigned char *)text, .bytes = bytes};
-    return parse(&scan, out, err);
+    struct json_reading reading = {.text = text, .bytes = bytes};
+    return parse(&reading, out, err);
 }
 
 enum roped_status json_parse_v2(const char *text, size_t bytes,
-                                struct cJSON **out, struct roped_error *err)
+                                const struct cJSON **out,
+                                struct roped_error *err)
 {
-    struct scan scan = {
-        .text = (const unsigned char *)text, .bytes = bytes, .is_v2 = true};
-    return parse(&scan, out, err);
+    struct json_reading reading = {.text = text, .bytes = bytes, .is_v2 = true};
+    return parse(&reading, out, err);
 }
 
 enum roped_status json_parse_sizes(const char *text, size_t bytes,
-                                   struct cJSON **out, size_t *odd_number,
+                                   const struct cJSON **out, size_t *odd_number,
                                    struct roped_error *err)
 {
-    struct scan scan = {.text = (const unsigned char *)text, .bytes = bytes};
-    enum roped_status status = parse(&scan, out, err);
-    *odd_number = scan.odd_number;
+    struct json_reading reading = {.text = text, .bytes = bytes};
+    enum roped_status status = parse(&reading, out, err);
+    *odd_number = reading.odd_number;
     return status;
 }
 
-void json_free(struct cJSON *tree)
+void json_free(const struct cJSON *tree)
 {
     json_arena_delete(tree);
 }

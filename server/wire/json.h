@@ -21,8 +21,9 @@ struct cJSON;
 #define JSON_NOWHERE SIZE_MAX
 
 /*
- * Parses text[0, bytes) into a new tree, which the same thread frees
- * (json_free): it is in memory of the thread (json_arena.h). ROPED_INVALID for
+ * Parses text[0, bytes) into a tree to read, which the same thread frees
+ * (json_free): it is in memory of the thread, and of the same text it may be
+ * the same tree (json_arena.h). ROPED_INVALID for
  * what is not strict JSON: arrays and objects nested over 16, duplicate names
  * in an object, control characters in a name, NUL in any string, NaN and
  * Infinity, anything but spaces after the value. The message starts "failed to
@@ -30,13 +31,13 @@ struct cJSON;
  * byte.
  */
 ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
-                                              struct cJSON **out,
+                                              const struct cJSON **out,
                                               struct roped_error *err);
 
 /* The same for v2 inference: NaN, Infinity and -Infinity are numbers, as
  * clients write them into JSON tensors, and nesting goes to 100. */
 ROPED_MUST_CHECK enum roped_status json_parse_v2(const char *text, size_t bytes,
-                                                 struct cJSON **out,
+                                                 const struct cJSON **out,
                                                  struct roped_error *err);
 
 /*
@@ -45,9 +46,9 @@ ROPED_MUST_CHECK enum roped_status json_parse_v2(const char *text, size_t bytes,
  * offset of the first number that is not digits alone, or JSON_NOWHERE.
  */
 ROPED_MUST_CHECK enum roped_status
-json_parse_sizes(const char *text, size_t bytes, struct cJSON **out,
+json_parse_sizes(const char *text, size_t bytes, const struct cJSON **out,
                  size_t *odd_number, struct roped_error *err);
-void json_free(struct cJSON *tree);
+void json_free(const struct cJSON *tree);
 
 /* Member by exact name, or NULL; object may be NULL or no object. */
 const struct cJSON *json_member(const struct cJSON *object, const char *name);

@@ -404,7 +404,7 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
                                       struct roped_error *err)
 {
     struct reading reading = {call, binary, binary_bytes, out};
-    struct cJSON *tree;
+    const struct cJSON *tree;
     memset(out, 0, offsetof(struct kserve_request, regions));
     out->regions.n = 0;
     enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
@@ -447,7 +447,7 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
                                            void *memory,
                                            struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
     if (status)
         return status;

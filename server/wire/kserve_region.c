@@ -159,7 +159,7 @@ enum roped_status kserve_read_system_memory(const char *json, size_t bytes,
                                             struct kserve_system_memory *out,
                                             struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = json_parse(json, bytes, &tree, err);
     if (status)
         return status;
@@ -223,7 +223,7 @@ enum roped_status kserve_read_cuda_memory(const char *json, size_t bytes,
                                           struct kserve_cuda_memory *out,
                                           struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = json_parse(json, bytes, &tree, err);
     if (status)
         return status;

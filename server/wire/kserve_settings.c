@@ -24,7 +24,8 @@ static enum roped_status refuse_value(const struct cJSON *node,
 
 /* A tree of the body, which must be an object; *out NULL: no body. */
 static enum roped_status parse(const char *json, size_t bytes,
-                               struct cJSON **out, struct roped_error *err)
+                               const struct cJSON **out,
+                               struct roped_error *err)
 {
     *out = NULL;
     if (bytes == 0)
@@ -94,7 +95,7 @@ enum roped_status kserve_read_log_settings(const char *json, size_t bytes,
 {
     const struct cJSON *node;
     struct switches switches;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     int top = KSERVE_LOG_ERROR;
     enum roped_status status = parse(json, bytes, &tree, err);
     for (int i = 0; i <= KSERVE_LOG_VERBOSE; i++)
@@ -153,7 +154,7 @@ enum roped_status kserve_check_trace_settings(const char *json, size_t bytes,
                                               struct roped_error *err)
 {
     const struct cJSON *node;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = parse(json, bytes, &tree, err);
     cJSON_ArrayForEach(node, tree)
     {
@@ -173,7 +174,7 @@ enum roped_status kserve_check_trace_settings(const char *json, size_t bytes,
 enum roped_status kserve_check_index(const char *json, size_t bytes,
                                      struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = parse(json, bytes, &tree, err);
     const struct cJSON *ready = json_member(tree, "ready");
     if (!status && ready && !cJSON_IsBool(ready))
@@ -186,7 +187,7 @@ enum roped_status kserve_check_index(const char *json, size_t bytes,
 enum roped_status kserve_check_load(const char *model, const char *json,
                                     size_t bytes, struct roped_error *err)
 {
-    struct cJSON *tree;
+    const struct cJSON *tree;
     enum roped_status status = parse(json, bytes, &tree, err);
     const struct cJSON *params = json_member(tree, "parameters");
     if (!status && params && !cJSON_IsNull(params) &&

@@ -260,7 +260,7 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
     const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
     size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES, odd_number;
     const struct visitor visitor = {entry, metadata, context};
-    struct cJSON *tree;
+    const struct cJSON *tree;
     if (bytes == 0 || json[0] != '{')
         return roped_fail(err, ROPED_INVALID,
                           "safetensors: header does not start with '{'");

@@ -14,7 +14,7 @@ static void check(const struct angles_json_set *table)
     const struct roped_angle_set *set = &table->set;
     struct roped_error err;
     struct buffer buffer;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     FUZZ_PROMISE(set->name == table->name);
     FUZZ_PROMISE(strncmp(set->name, "t", 1) == 0);
     FUZZ_PROMISE(set->rotary_dim % 2 == 0 && set->rotary_dim >= 0);

@@ -35,7 +35,8 @@ static void compare(const struct cJSON *a, const struct cJSON *b)
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     struct roped_error err;
-    struct cJSON *tree, *theirs;
+    const struct cJSON *tree;
+    struct cJSON *theirs;
     const char *text = (const char *)input;
     enum roped_status status = json_parse_v2(text, bytes, &tree, &err);
     FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
@@ -49,7 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     theirs = cJSON_ParseWithLength(text, bytes);
     FUZZ_PROMISE(theirs != NULL);
     compare(tree, theirs);
-    cJSON_Delete(theirs);
     json_free(tree);
+    FUZZ_PROMISE(json_parse(text, bytes, &tree, &err) == ROPED_OK); /* kept */
+    compare(tree, theirs);
+    json_free(tree);
+    cJSON_Delete(theirs);
     return 0;
 }

@@ -19,7 +19,7 @@ static void answer(struct roped_call *call, struct kserve_request *request)
     uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
     struct roped_error err;
     struct buffer buffer;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
         if (!roped_tensor_given(&call->out[i]))
             continue;

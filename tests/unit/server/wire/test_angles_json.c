@@ -212,7 +212,7 @@ static void check_written(const char *json, const char *expected)
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     struct roped_error err;
     struct buffer buffer;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     int n;
     CHECK_OK(read_table(json, sets, &n, &err), &err);
     buffer_init(&buffer);

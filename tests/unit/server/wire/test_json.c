@@ -15,7 +15,7 @@
 static enum roped_status parse(const char *text, size_t bytes,
                                struct roped_error *err)
 {
-    struct cJSON *tree = NULL;
+    const struct cJSON *tree = NULL;
     /* no NUL behind: a read past the end is seen by the sanitizer */
     char *copy = malloc(bytes ? bytes : 1);
     memcpy(copy, text, bytes);
@@ -120,9 +120,9 @@ TEST(nan_is_no_json)
     refuse("[-Infinity]", "no JSON");
 }
 
-static struct cJSON *parse_v2(const char *text, struct roped_error *err)
+static const struct cJSON *parse_v2(const char *text, struct roped_error *err)
 {
-    struct cJSON *tree = NULL;
+    const struct cJSON *tree = NULL;
     size_t bytes = strlen(text);
     char *copy = malloc(bytes);
     memcpy(copy, text, bytes);
@@ -140,7 +140,7 @@ TEST(nan_is_a_number_for_those_who_ask)
         "\"\\\\\":[[Infinity]],\"-Infinity\":\"\\u00ff\\u00fe\"}";
     struct roped_error err;
     double value;
-    struct cJSON *tree = parse_v2(text, &err);
+    const struct cJSON *tree = parse_v2(text, &err);
     const struct cJSON *list = json_member(tree, "I");
     CHECK_INT(cJSON_GetArraySize(list), 5);
     CHECK(json_is_number(cJSON_GetArrayItem(list, 0), &value) && isnan(value));
@@ -162,7 +162,7 @@ TEST(infinity_is_not_a_number_that_is_too_large)
 {
     struct roped_error err;
     double value;
-    struct cJSON *tree = parse_v2("[1e999,-1e999,\"NaN\",null]", &err);
+    const struct cJSON *tree = parse_v2("[1e999,-1e999,\"NaN\",null]", &err);
     for (int i = 0; i < 4; i++)
         CHECK(!json_is_number(cJSON_GetArrayItem(tree, i), &value));
     CHECK(!json_is_number(NULL, &value));
@@ -177,7 +177,7 @@ TEST(v2_may_nest_to_100)
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
         text[2 * depth] = '\0';
-        struct cJSON *tree = parse_v2(text, &err);
+        const struct cJSON *tree = parse_v2(text, &err);
         CHECK_INT(tree != NULL, depth <= 100);
         json_free(tree);
     }
@@ -192,7 +192,7 @@ TEST(nan_is_spelled_one_way)
         "[Infinity1]", "[NaN1]", "[N",     "[-I",         "{NaN:1}"};
     struct roped_error err;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct cJSON *tree = parse_v2(wrong[i], &err);
+        const struct cJSON *tree = parse_v2(wrong[i], &err);
         if (tree)
             CHECK_FAIL("%s accepted", wrong[i]);
         json_free(tree);
@@ -321,7 +321,7 @@ TEST(notes_numbers_that_are_not_sizes)
                  {"{\"a\":-1}", 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct roped_error err;
-        struct cJSON *tree;
+        const struct cJSON *tree;
         size_t at;
         CHECK_OK(json_parse_sizes(cases[i].text, strlen(cases[i].text), &tree,
                                   &at, &err),
@@ -348,7 +348,7 @@ TEST(sizes_are_integers_to_2_53)
                  {"[1]", -1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct roped_error err;
-        struct cJSON *tree;
+        const struct cJSON *tree;
         uint64_t size = 0;
         CHECK_OK(json_parse(cases[i].text, strlen(cases[i].text), &tree, &err),
                  &err);
@@ -365,7 +365,7 @@ TEST(members_are_found_by_exact_name)
 {
     static const char text[] = "{\"Name\":1,\"name\":\"x\",\"list\":[1]}";
     struct roped_error err;
-    struct cJSON *tree;
+    const struct cJSON *tree;
     char found[64];
     CHECK_OK(json_parse(text, strlen(text), &tree, &err), &err);
     CHECK_TEXT(json_text(json_member(tree, "name"), found, sizeof found),
@@ -434,7 +434,8 @@ TEST(the_tree_is_the_one_that_cjson_builds)
         "{\"a\":{\"b\":[1,2,3],\"\\u0063\":null},\"d\" : true , \"\":-1}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct roped_error err = {.text = ""};
-        struct cJSON *tree, *theirs = cJSON_Parse(texts[i]);
+        const struct cJSON *tree;
+        struct cJSON *theirs = cJSON_Parse(texts[i]);
         CHECK_OK(json_parse(texts[i], strlen(texts[i]), &tree, &err), &err);
         check_same(tree, theirs);
         json_free(tree);

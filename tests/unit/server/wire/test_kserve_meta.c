@@ -11,9 +11,9 @@
 #include <cjson/cJSON.h>
 
 /* The tree of what was written; frees the buffer. */
-static struct cJSON *tree_of(struct buffer *buffer)
+static const struct cJSON *tree_of(struct buffer *buffer)
 {
-    struct cJSON *tree = NULL;
+    const struct cJSON *tree = NULL;
     struct roped_error err;
     CHECK(!buffer->has_failed);
     if (json_parse(buffer->text, buffer->bytes, &tree, &err))
@@ -61,7 +61,7 @@ static struct model find(const char *name)
     return model;
 }
 
-static struct cJSON *config_of(const char *name)
+static const struct cJSON *config_of(const char *name)
 {
     struct buffer buffer;
     struct model model = find(name);
@@ -70,7 +70,7 @@ static struct cJSON *config_of(const char *name)
     return tree_of(&buffer);
 }
 
-static struct cJSON *model_of(const char *name)
+static const struct cJSON *model_of(const char *name)
 {
     struct buffer buffer;
     struct model model = find(name);
@@ -84,7 +84,7 @@ TEST(the_server_lists_its_extensions)
     struct buffer buffer;
     buffer_init(&buffer);
     kserve_write_server(&buffer, "triton", "0.1.0", false);
-    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *extensions = json_member(tree, "extensions");
     CHECK_TEXT(text_of(tree, "name"), "triton");
     CHECK_TEXT(text_of(tree, "version"), "0.1.0");
@@ -149,7 +149,7 @@ TEST(metadata_and_config_name_the_same_tensors)
 {
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
-        struct cJSON *model = model_of(op->name);
+        const struct cJSON *model = model_of(op->name);
         CHECK_TEXT(text_of(model, "name"), op->name);
         CHECK_TEXT(text_of(model, "platform"), "roped_cuda");
         CHECK(has_text(json_member(model, "versions"), "1"));
@@ -158,7 +158,7 @@ TEST(metadata_and_config_name_the_same_tensors)
         check_tensors(json_member(model, "outputs"), op->out,
                       roped_op_outputs(op), "datatype", "shape");
         json_free(model);
-        struct cJSON *config = config_of(op->name);
+        const struct cJSON *config = config_of(op->name);
         CHECK_TEXT(text_of(config, "name"), op->name);
         CHECK_TEXT(text_of(config, "backend"), "roped");
         CHECK_INT(json_member(config, "max_batch_size")->valuedouble, 0);
@@ -172,7 +172,7 @@ TEST(metadata_and_config_name_the_same_tensors)
 
 TEST(a_port_of_many_types_states_the_widest)
 {
-    struct cJSON *model = model_of("rope");
+    const struct cJSON *model = model_of("rope");
     const struct cJSON *q = item_named(json_member(model, "inputs"), "q");
     const struct cJSON *params = json_member(q, "parameters");
     CHECK_TEXT(text_of(q, "datatype"), "FP32");
@@ -189,7 +189,7 @@ TEST(a_port_of_many_types_states_the_widest)
 
 TEST(fp8_is_uint8_with_the_default_format)
 {
-    struct cJSON *model = model_of("rope_quantize");
+    const struct cJSON *model = model_of("rope_quantize");
     const struct cJSON *q = item_named(json_member(model, "outputs"), "q_rope");
     const struct cJSON *params = json_member(q, "parameters");
     CHECK_TEXT(text_of(q, "datatype"), "UINT8");
@@ -197,7 +197,7 @@ TEST(fp8_is_uint8_with_the_default_format)
     CHECK_TEXT(text_of(params, "content_datatype"), "F8_E4M3");
     CHECK_TEXT(text_of(params, "content_datatypes"), "F8_E4M3,F8_E5M2");
     json_free(model);
-    struct cJSON *config = config_of("rope_quantize");
+    const struct cJSON *config = config_of("rope_quantize");
     q = item_named(json_member(config, "output"), "q_rope");
     CHECK_TEXT(text_of(q, "data_type"), "TYPE_UINT8");
     CHECK_TEXT(text_of(json_member(q, "parameters"), "content_datatype"),
@@ -207,7 +207,7 @@ TEST(fp8_is_uint8_with_the_default_format)
 
 TEST(optional_inputs_are_marked)
 {
-    struct cJSON *config = config_of("rope");
+    const struct cJSON *config = config_of("rope");
     const struct cJSON *inputs = json_member(config, "input");
     CHECK(cJSON_IsFalse(json_member(item_named(inputs, "q"), "optional")));
     CHECK(cJSON_IsTrue(json_member(item_named(inputs, "k"), "optional")));
@@ -242,7 +242,7 @@ TEST(statistics_have_all_eight_members)
     struct buffer buffer;
     buffer_init(&buffer);
     kserve_write_statistics(&buffer, names, statistics, 2);
-    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *models = json_member(tree, "model_stats");
     CHECK_INT(cJSON_GetArraySize(models), 2);
     const struct cJSON *model = models->child;
@@ -270,7 +270,8 @@ TEST(statistics_have_all_eight_members)
 
 TEST(a_batch_is_not_among_the_dims_of_the_config)
 {
-    struct cJSON *config = config_of("simple"), *model = model_of("simple");
+    const struct cJSON *config = config_of("simple"),
+                       *model = model_of("simple");
     const struct cJSON *dims =
         json_member(json_member(config, "input")->child, "dims");
     CHECK_INT(json_member(config, "max_batch_size")->valueint, 8);
@@ -285,7 +286,8 @@ TEST(a_batch_is_not_among_the_dims_of_the_config)
 
 TEST(a_part_of_an_operator_has_the_tensors_it_names)
 {
-    struct cJSON *config = config_of("rope:k,q"), *model = model_of("rope:q");
+    const struct cJSON *config = config_of("rope:k,q"),
+                       *model = model_of("rope:q");
     CHECK_TEXT(text_of(config, "name"), "rope:k,q");
     CHECK_INT(cJSON_GetArraySize(json_member(config, "input")), 2);
     CHECK_INT(cJSON_GetArraySize(json_member(config, "output")), 2);
@@ -304,7 +306,7 @@ TEST(the_index_lists_every_model)
     models_init(&models, true);
     buffer_init(&buffer);
     kserve_write_index(&buffer, &models);
-    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *tree = tree_of(&buffer);
     CHECK_INT(cJSON_GetArraySize(tree), roped_op_count() + DEMO_COUNT);
     CHECK(item_named(tree, "simple") != NULL);
     const struct cJSON *rope = item_named(tree, "rope");
@@ -323,7 +325,7 @@ TEST(a_description_says_all_of_the_descriptor)
         struct buffer buffer;
         buffer_init(&buffer);
         describe_write_op(&buffer, op);
-        struct cJSON *tree = tree_of(&buffer);
+        const struct cJSON *tree = tree_of(&buffer);
         const struct cJSON *params = json_member(tree, "parameters");
         CHECK_TEXT(text_of(tree, "name"), op->name);
         CHECK_TEXT(text_of(tree, "summary"), op->summary);
@@ -346,7 +348,7 @@ TEST(parameters_have_defaults_bounds_and_choices)
     struct buffer buffer;
     buffer_init(&buffer);
     describe_write_op(&buffer, roped_op_find("rope"));
-    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *params = json_member(tree, "parameters");
     const struct cJSON *theta = item_named(params, "theta");
     CHECK_TEXT(text_of(theta, "kind"), "float");
@@ -371,7 +373,7 @@ TEST(the_list_of_operators)
     struct buffer buffer;
     buffer_init(&buffer);
     describe_write_ops(&buffer);
-    struct cJSON *tree = tree_of(&buffer);
+    const struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *ops = json_member(tree, "operators");
     CHECK_INT(cJSON_GetArraySize(ops), roped_op_count());
     CHECK(item_named(ops, "rmsnorm") != NULL);

@@ -11,7 +11,7 @@ static enum roped_status read_q(const char *json, struct roped_tensor *tensor,
                                 struct roped_error *err)
 {
     struct roped_call call;
-    struct cJSON *tree = NULL;
+    const struct cJSON *tree = NULL;
     memset(tensor, 0, sizeof *tensor);
     err->text[0] = '\0';
     roped_call_init(&call, roped_op_find("rope"));

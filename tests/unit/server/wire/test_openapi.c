@@ -11,7 +11,7 @@
 #include <cjson/cJSON.h>
 #include <roped/op.h>
 
-static struct cJSON *document;
+static const struct cJSON *document;
 
 static const struct cJSON *operation(const char *path, const char *method)
 {
