@@ -11,6 +11,8 @@ void roped_call_init(struct roped_call *call, const struct roped_op *op)
 {
     memset(call, 0, sizeof *call);
     call->op = op;
+    call->n_in = roped_op_inputs(op);
+    call->n_out = roped_op_outputs(op);
     call->host_values = true;
     call_default_params(call);
 }
@@ -44,7 +46,7 @@ static enum roped_status unknown_tensor(const struct roped_call *call,
 {
     char names[256] = "";
     size_t at = 0;
-    for (int i = 0; i < roped_op_inputs(call->op) && at < sizeof names; i++)
+    for (int i = 0; i < call->n_in && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
                                i ? ", " : "", call->op->in[i].name);
     return roped_fail(err, ROPED_INVALID, "unknown tensor '%.64s': %s takes %s",
@@ -467,7 +469,7 @@ enum roped_status roped_call_resolve(struct roped_call *call,
                                      struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    int n_inputs = roped_op_inputs(op);
+    int n_inputs = call->n_in;
     for (int i = 0; i < n_inputs; i++)
         if (!roped_tensor_given(&call->in[i]) &&
             !(op->in[i].flags & ROPED_OPTIONAL))
@@ -486,7 +488,7 @@ enum roped_status roped_call_resolve(struct roped_call *call,
     }
     if (!status)
         status = bind_shape_params(call, err);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS && op->out[i].name && !status; i++)
+    for (int i = 0; i < call->n_out && !status; i++)
         status = infer_output(call, i, err);
     if (!status && op->rule)
         status = op->rule(call, err);
@@ -525,7 +527,7 @@ enum roped_status roped_call_plan(struct roped_call *call,
                                   struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    int n_inputs = call->host_values ? roped_op_inputs(op) : 0;
+    int n_inputs = call->host_values ? call->n_in : 0;
     for (int i = 0; i < n_inputs; i++) {
         if (!op->in[i].below || !roped_tensor_given(&call->in[i]))
             continue;
@@ -540,10 +542,10 @@ enum roped_status roped_call_plan(struct roped_call *call,
 int64_t roped_call_bytes(const struct roped_call *call)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < call->n_in; i++)
         if (roped_tensor_given(&call->in[i]))
             bytes += roped_tensor_bytes(&call->in[i]);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < call->n_out; i++)
         if (roped_tensor_given(&call->out[i]))
             bytes += roped_tensor_bytes(&call->out[i]);
     return bytes;

@@ -60,8 +60,8 @@ enum roped_dtype roped_dtype_from_v2_name(const char *name, size_t name_bytes)
 
 enum roped_dtype roped_dtype_only(uint32_t set)
 {
-    return __builtin_popcount(set) == 1 ? (enum roped_dtype)__builtin_ctz(set)
-                                        : ROPED_NO_DTYPE;
+    return set && !(set & (set - 1)) ? (enum roped_dtype)__builtin_ctz(set)
+                                     : ROPED_NO_DTYPE;
 }
 
 const char *roped_dtype_set_text(uint32_t set, char *text, size_t text_bytes)

@@ -182,7 +182,7 @@ void roped_work_free(struct roped_work *work)
 static enum roped_status check_inputs(const struct roped_call *call,
                                       struct roped_error *err)
 {
-    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+    for (int i = 0; i < call->n_in; i++) {
         const struct roped_tensor *tensor = &call->in[i];
         if (roped_tensor_given(tensor) && !tensor->data &&
             roped_tensor_bytes(tensor) > 0)
@@ -199,7 +199,7 @@ static enum roped_status read_indexes(const struct roped_work *work,
     const struct roped_session *session = work->session;
     const struct roped_call *call = &work->call;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_op_inputs(call->op) && !status; i++) {
+    for (int i = 0; i < call->n_in && !status; i++) {
         if (!(call->op->in[i].flags & ROPED_INDEX) ||
             !roped_tensor_given(&call->in[i]))
             continue;
@@ -220,13 +220,13 @@ static enum roped_status plan_on(struct roped_call *call, void *const *values,
                                  struct roped_error *err)
 {
     void *own[ROPED_MAX_INPUTS];
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+    for (int i = 0; i < call->n_in; i++) {
         own[i] = call->in[i].data;
         if (values[i])
             call->in[i].data = values[i];
     }
     enum roped_status status = roped_call_plan(call, err);
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < call->n_in; i++)
         call->in[i].data = own[i];
     return status;
 }
@@ -239,7 +239,7 @@ static enum roped_status plan(struct roped_work *work, struct roped_error *err)
         status = read_indexes(work, values, err);
     if (!status)
         status = plan_on(&work->call, values, err);
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < work->call.n_in; i++)
         free(values[i]);
     return status;
 }
@@ -302,7 +302,7 @@ static enum roped_status prepare(struct roped_work *work,
 /* Updated inputs are written where they are. */
 static void place_updated(struct roped_call *call)
 {
-    for (int i = 0; i < roped_op_inputs(call->op); i++) {
+    for (int i = 0; i < call->n_in; i++) {
         int output = roped_op_updates(call->op, i);
         if (output >= 0 && roped_tensor_given(&call->in[i]))
             call->out[output].data = call->in[i].data;
@@ -372,7 +372,7 @@ enum roped_status roped_work_launch(struct roped_work *work,
     enum roped_status status = check_prepared(work, err);
     if (status)
         return status;
-    for (int i = 0; i < roped_op_outputs(call->op); i++) {
+    for (int i = 0; i < call->n_out; i++) {
         const struct roped_tensor *tensor = &call->out[i];
         if (roped_tensor_given(tensor) && !tensor->data &&
             roped_tensor_bytes(tensor) > 0)

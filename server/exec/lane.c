@@ -139,13 +139,13 @@ static void point_at(struct roped_tensor *tensor,
 static void use_regions(struct lane *lane, struct exec_job *job)
 {
     lane->resident_in = lane->resident_out = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+    for (int i = 0; i < job->call.n_in; i++) {
         const struct exec_place *place = &job->in[i];
         point_at(&job->call.in[i], place);
         if (place->region && region_is_device(place->region))
             lane->resident_in |= 1u << i;
     }
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+    for (int i = 0; i < job->call.n_out; i++) {
         const struct exec_place *place = &job->out[i];
         point_at(&job->call.out[i], place);
         if (place->region && region_is_device(place->region))
@@ -164,7 +164,7 @@ static enum roped_status read_index_values(struct lane *lane,
     const struct roped_backend_api *api = lane->device->api;
     unsigned char *memory = job->values;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
+    for (int i = 0; i < job->call.n_in && !status; i++) {
         struct roped_tensor *tensor = &job->call.in[i];
         if (!places_is_value(job, i))
             continue;
@@ -222,7 +222,7 @@ static uint64_t mappable_bytes(const struct lane *lane,
 {
     const struct roped_call *call = &job->call;
     uint64_t bytes = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+    for (int i = 0; i < call->n_in; i++) {
         const struct roped_tensor *tensor = &call->in[i];
         struct exec_place place = job->in[i];
         if (!roped_tensor_given(tensor) || lane->resident_in >> i & 1)
@@ -233,7 +233,7 @@ static uint64_t mappable_bytes(const struct lane *lane,
             return UINT64_MAX;
         bytes += (uint64_t)roped_tensor_bytes(tensor);
     }
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+    for (int i = 0; i < call->n_out; i++) {
         const struct roped_tensor *tensor = &call->out[i];
         if (!roped_tensor_given(tensor) || is_output_placed(lane, i))
             continue;
@@ -290,7 +290,7 @@ static void use_stage_for(struct lane *lane, const struct exec_job *job, int i)
 static void use_stage(struct lane *lane, const struct exec_job *job)
 {
     lane->staged_in = lane->staged_out = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS && lane->stage; i++)
+    for (int i = 0; i < job->call.n_in && lane->stage; i++)
         use_stage_for(lane, job, i);
 }
 
@@ -316,10 +316,10 @@ static int list_places(struct lane *lane,
 {
     struct roped_call *call = &lane->call;
     int n = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < call->n_in; i++)
         if (!is_placed(lane, call, i) && needs_place(lane, &call->in[i]))
             list[n++] = &call->in[i];
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < call->n_out; i++)
         if (!is_output_placed(lane, i) && needs_place(lane, &call->out[i]))
             list[n++] = &call->out[i];
     return n;
@@ -351,7 +351,7 @@ static enum roped_status place(struct lane *lane, size_t aux_bytes,
 /* An updated input is the memory of its output, wherever that is now. */
 static void join_updated(struct roped_call *call)
 {
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+    for (int i = 0; i < call->n_in; i++) {
         int output = roped_op_updates(call->op, i);
         if (output >= 0 && roped_tensor_given(&call->in[i]))
             call->in[i].data = call->out[output].data;
@@ -373,7 +373,7 @@ static enum roped_status upload(struct lane *lane, const struct exec_job *job,
 {
     const struct roped_backend_api *api = lane->device->api;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
+    for (int i = 0; i < job->call.n_in && !status; i++) {
         const struct roped_tensor *from = &job->call.in[i];
         if (roped_tensor_given(from) && lane->call.in[i].data != from->data &&
             !(lane->staged_in >> i & 1))
@@ -391,7 +391,7 @@ static enum roped_status download(struct lane *lane, const struct exec_job *job,
 {
     const struct roped_backend_api *api = lane->device->api;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
+    for (int i = 0; i < job->call.n_out && !status; i++) {
         const struct roped_tensor *to = &job->call.out[i];
         if (roped_tensor_given(to) && lane->call.out[i].data != to->data)
             status =

@@ -121,7 +121,7 @@ static enum roped_status check_output(const struct exec_job *job, int output,
     int shared = op->out[output].in_place
                      ? roped_op_input(op, op->out[output].in_place)
                      : -1;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+    for (int i = 0; i < job->call.n_in; i++) {
         if (!job->in[i].region)
             continue;
         struct span in = input_span(job, i);
@@ -190,9 +190,9 @@ int places_device(const struct exec_job *job)
         return device;
     if (job->work != EXEC_CALL)
         return region_info(job->transfer.region)->device;
-    for (int i = 0; i < ROPED_MAX_INPUTS && device < 0; i++)
+    for (int i = 0; i < job->call.n_in && device < 0; i++)
         device = device_of(&job->in[i]);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS && device < 0; i++)
+    for (int i = 0; i < job->call.n_out && device < 0; i++)
         device = device_of(&job->out[i]);
     return device;
 }
@@ -202,9 +202,9 @@ int places_device(const struct exec_job *job)
 static bool uses_regions(const struct exec_job *job)
 {
     bool is_used = false;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < job->call.n_in; i++)
         is_used |= job->in[i].region != NULL;
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < job->call.n_out; i++)
         is_used |= job->out[i].region != NULL;
     return is_used;
 }
@@ -215,7 +215,7 @@ enum roped_status places_check(struct exec_job *job, struct regions *regions,
     enum roped_status status = ROPED_OK;
     if (!uses_regions(job))
         return ROPED_OK;
-    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++) {
+    for (int i = 0; i < job->call.n_in && !status; i++) {
         if (!job->in[i].region)
             continue;
         struct span span = input_span(job, i);
@@ -223,7 +223,7 @@ enum roped_status places_check(struct exec_job *job, struct regions *regions,
         if (!status)
             status = follow_input(job, regions, i, err);
     }
-    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++) {
+    for (int i = 0; i < job->call.n_out && !status; i++) {
         if (!job->out[i].region)
             continue;
         struct span span = output_span(job, i);
@@ -256,7 +256,7 @@ size_t places_value_stride(const struct roped_tensor *tensor)
 uint64_t places_value_bytes(const struct exec_job *job)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < job->call.n_in; i++)
         if (places_is_value(job, i))
             bytes += places_value_stride(&job->call.in[i]);
     return bytes;
@@ -266,10 +266,10 @@ enum roped_status places_check_memory(const struct exec_job *job,
                                       struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < ROPED_MAX_INPUTS && !status; i++)
+    for (int i = 0; i < job->call.n_in && !status; i++)
         if (job->in[i].region)
             status = region_check(job->in[i].region, err);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
+    for (int i = 0; i < job->call.n_out && !status; i++)
         if (job->out[i].region)
             status = region_check(job->out[i].region, err);
     return status;
@@ -297,7 +297,7 @@ uint64_t places_bytes(const struct exec_job *job)
     if (job->work != EXEC_CALL)
         return job->transfer.bytes;
     uint64_t bytes = (uint64_t)roped_call_bytes(&job->call);
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < job->call.n_in; i++)
         bytes -= updated_bytes(job, i);
     return bytes;
 }
@@ -332,11 +332,11 @@ uint64_t places_work(const struct exec_job *job, bool is_host)
     uint64_t resident = 0;
     if (is_host || job->work != EXEC_CALL)
         return places_bytes(job);
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    for (int i = 0; i < job->call.n_in; i++)
         if (is_on_device(&job->in[i]))
             resident += (uint64_t)roped_tensor_bytes(&call->in[i]) -
                         updated_bytes(job, i);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < job->call.n_out; i++)
         if (is_on_device(&job->out[i]))
             resident += (uint64_t)roped_tensor_bytes(&call->out[i]);
     uint64_t sent = places_bytes(job) - resident;

@@ -253,7 +253,7 @@ static enum roped_status write_header(struct request *request,
         return kserve_write_response(header, call, &request->v2, offset,
                                      data_bytes, &request->error);
     *data_bytes = 0; /* values go into the JSON: aligned places of their own */
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+    for (int i = 0; i < call->n_out; i++) {
         offset[i] = *data_bytes;
         if (is_sent(request, i))
             *data_bytes += ((uint64_t)roped_tensor_bytes(&call->out[i]) +
@@ -273,7 +273,7 @@ static uint64_t place_unasked(struct request *request, uint64_t *offset,
         return at;
     for (int i = 0; i < request->v2.n_outputs; i++)
         is_asked[request->v2.output[i].port] = true;
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+    for (int i = 0; i < request->job.call.n_out; i++) {
         const struct roped_tensor *out = &request->job.call.out[i];
         if (is_asked[i] || !is_sent(request, i))
             continue;
@@ -306,7 +306,7 @@ static enum roped_status place_answer(struct request *request)
     if (header.bytes)
         memcpy(request->out.start + pad, header.text, header.bytes);
     request->v2.binary_bytes = header.bytes; /* now: the answer's JSON */
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < call->n_out; i++)
         if (is_sent(request, i))
             call->out[i].data =
                 request->out.start + pad + header.bytes + offset[i];

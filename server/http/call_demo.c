@@ -27,10 +27,10 @@ enum roped_status call_run_demo(struct exec_job *job)
     struct roped_call *call = &job->call;
     uint64_t start_ns = daemon_now_ns();
     enum roped_status status = places_check_memory(job, &job->error);
-    for (int i = 0; i < roped_op_inputs(call->op) && !status; i++)
+    for (int i = 0; i < call->n_in && !status; i++)
         status =
             use_region(job, call->op->in[i].name, &job->in[i], &call->in[i]);
-    for (int i = 0; i < roped_op_outputs(call->op) && !status; i++)
+    for (int i = 0; i < call->n_out && !status; i++)
         status =
             use_region(job, call->op->out[i].name, &job->out[i], &call->out[i]);
     if (status)

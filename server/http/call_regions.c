@@ -102,7 +102,7 @@ enum roped_status call_check_regions(struct request *request)
 uint32_t call_kept_outputs(const struct request *request)
 {
     uint32_t kept = 0;
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < request->job.call.n_out; i++)
         if (request->job.out[i].region)
             kept |= 1u << i;
     return kept;

@@ -16,10 +16,12 @@ static void release(struct request *request, struct exec_place *place)
 void job_release_regions(struct request *request)
 {
     struct exec_job *job = &request->job;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
+    if (!request->op) /* there is no call */
+        return;
+    for (int i = 0; i < job->call.n_in; i++)
         if (job->in[i].region)
             release(request, &job->in[i]);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
+    for (int i = 0; i < job->call.n_out; i++)
         if (job->out[i].region)
             release(request, &job->out[i]);
 }

@@ -6,7 +6,6 @@
 #include "http/daemon_internal.h"
 #include "wire/deflate.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,36 +42,53 @@ static void add_header(struct MHD_Response *response, const char *name,
     (void)MHD_add_response_header(response, name, value);
 }
 
-/* ", name;dur=1.2345": nanoseconds as milliseconds. */
-static void write_stage(struct buffer *buffer, const char *name, uint64_t ns)
+/* Nanoseconds as milliseconds, "0.0123", in front of end; returns its start. */
+static char *write_ms(uint64_t ns, char *end)
 {
-    char decimals[5] = ".";
     uint64_t tenths_of_us = (ns + 50) / 100;
-    for (int i = 4; i >= 1; i--, tenths_of_us /= 10)
-        decimals[i] = (char)('0' + tenths_of_us % 10);
-    buffer_text(buffer, name);
-    buffer_unsigned(buffer, tenths_of_us);
-    buffer_append(buffer, decimals, sizeof decimals);
+    for (int i = 0; i < 4; i++, tenths_of_us /= 10)
+        *--end = (char)('0' + tenths_of_us % 10);
+    *--end = '.';
+    do {
+        *--end = (char)('0' + tenths_of_us % 10);
+        tenths_of_us /= 10;
+    } while (tenths_of_us > 0);
+    return end;
 }
 
 /* Stages of a call in milliseconds, as browsers and proxies show them. Digit
- * by digit: printf of six doubles is a microsecond of a small call. */
+ * by digit, from the last to the first: printf of six doubles is a microsecond
+ * of a small call. */
 static void add_timing(const struct request *request,
                        struct MHD_Response *response)
 {
-    char text[256];
-    struct buffer buffer;
+    enum { NUMBER_BYTES = 22 }; /* 2^64 tenths of a microsecond */
+#define STAGE(name, ns)                                                        \
+    {                                                                          \
+        name ";dur=", sizeof name ";dur=" - 1, ns                              \
+    }
     const struct exec_timing *t = &request->job.timing;
-    buffer_init_fixed(&buffer, text, sizeof text);
-    write_stage(&buffer,
-                "receive;dur=", request->received_ns - request->first_byte_ns);
-    write_stage(&buffer, ", queue;dur=", t->queue_ns);
-    write_stage(&buffer, ", plan;dur=", t->plan_ns);
-    write_stage(&buffer, ", h2d;dur=", t->h2d_ns);
-    write_stage(&buffer, ", kernel;dur=", t->kernel_ns);
-    write_stage(&buffer, ", d2h;dur=", t->d2h_ns);
-    if (!buffer.has_failed)
-        add_header(response, "Server-Timing", text);
+    const struct {
+        const char *name;
+        size_t bytes;
+        uint64_t ns;
+    } stage[] = {
+        STAGE("receive", request->received_ns - request->first_byte_ns),
+        STAGE(", queue", t->queue_ns),
+        STAGE(", plan", t->plan_ns),
+        STAGE(", h2d", t->h2d_ns),
+        STAGE(", kernel", t->kernel_ns),
+        STAGE(", d2h", t->d2h_ns)};
+#undef STAGE
+    enum { N_STAGES = sizeof stage / sizeof *stage };
+    char text[N_STAGES * (sizeof ", receive;dur=" + NUMBER_BYTES)];
+    char *at = text + sizeof text - 1;
+    *at = '\0';
+    for (int i = N_STAGES - 1; i >= 0; i--) {
+        at = write_ms(stage[i].ns, at) - stage[i].bytes;
+        memcpy(at, stage[i].name, stage[i].bytes);
+    }
+    add_header(response, "Server-Timing", at);
 }
 
 /* Queues and lets go of a response. */
@@ -182,7 +198,9 @@ mhd_result reply_buffer(struct request *request, int code,
 static void add_json_length(struct MHD_Response *response, size_t json_bytes)
 {
     char text[24];
-    snprintf(text, sizeof text, "%zu", json_bytes);
+    struct buffer buffer;
+    buffer_init_fixed(&buffer, text, sizeof text);
+    buffer_unsigned(&buffer, json_bytes);
     add_header(response, "Inference-Header-Content-Length", text);
 }
 

@@ -1,6 +1,7 @@
 /*
  * route.c - the routes, and how a path finds its own. Literal paths stand
- * before the patterns that would swallow them.
+ * before the patterns that would swallow them, and else what is asked for most
+ * comes first: a path is held against one after the other.
  */
 #include "http/route.h"
 
@@ -11,23 +12,24 @@
 
 /* clang-format off */
 static const struct route routes[] = {
-    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root},
-    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live},
-    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready},
-    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics},
-    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi},
+    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start},
     {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all},
     {"GET",    "/v1/devices",                    ROUTE_BODY_IGNORED, false, handle_devices},
     {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables},
+    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions},
+    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
+    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
+    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live},
+    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready},
+    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics},
+    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root},
+    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi},
     {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
     {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},
     {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete},
-    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions},
     {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get},
     {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put},
     {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete},
-    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
-    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
     {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
     {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
     {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index},
@@ -43,7 +45,6 @@ static const struct route routes[] = {
     {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready},
     {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config},
     {"GET",    "/v2/models/*/stats",             ROUTE_BODY_IGNORED, false, handle_stats},
-    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start},
     {"GET",    "/v2/models/*/versions/*",        ROUTE_BODY_IGNORED, false, handle_model},
     {"GET",    "/v2/models/*/versions/*/ready",  ROUTE_BODY_IGNORED, false, handle_model_ready},
     {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},

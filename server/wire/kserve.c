@@ -469,7 +469,7 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
                                        struct roped_error *err)
 {
     bool is_default = request->n_outputs == 0;
-    for (int i = 0; i < roped_op_outputs(call->op) && is_default; i++) {
+    for (int i = 0; i < call->n_out && is_default; i++) {
         if (!roped_tensor_given(&call->out[i]))
             continue;
         request->output[request->n_outputs].port = i;
@@ -586,8 +586,9 @@ enum roped_status kserve_write_response(struct buffer *buffer,
         buffer_json_string(buffer, request->id);
         buffer_text(buffer, ",");
     }
-    buffer_printf(buffer, "\"model_name\":\"%s\",\"model_version\":\"1\"",
-                  model_of(call));
+    buffer_text(buffer, "\"model_name\":\"");
+    buffer_text(buffer, model_of(call));
+    buffer_text(buffer, "\",\"model_version\":\"1\"");
     write_hints(buffer, call, request);
     buffer_text(buffer, ",\"outputs\":[");
     for (int i = 0; i < request->n_outputs; i++) {

@@ -3,6 +3,7 @@
  */
 #include "wire/models.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,9 @@ void model_init(struct model *model, const struct roped_op *op)
     model->op = op;
     model->is_whole = true;
     model->inputs = (uint32_t)((1ull << roped_op_inputs(op)) - 1);
-    snprintf(model->name, sizeof model->name, "%s", op->name);
+    size_t length = strlen(op->name);
+    assert(length < sizeof model->name);
+    memcpy(model->name, op->name, length + 1);
 }
 
 bool model_has_input(const struct model *model, int port)
@@ -91,11 +94,13 @@ bool models_find(const struct models *models, const char *name,
     size_t length = strcspn(name, ":");
     for (int i = 0; i < models->n; i++) {
         const struct roped_op *op = models->op[i];
-        if (strlen(op->name) != length || strncmp(op->name, name, length) != 0)
+        if (strncmp(op->name, name, length) != 0 || op->name[length] != '\0')
             continue;
         model_init(out, op);
+        if (name[length] == '\0')
+            return true;
         snprintf(out->name, sizeof out->name, "%s", name);
-        return name[length] == '\0' || read_inputs(name + length + 1, out);
+        return read_inputs(name + length + 1, out);
     }
     return false;
 }

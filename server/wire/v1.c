@@ -39,7 +39,7 @@ static int list_outputs(const struct roped_call *call, uint32_t kept,
 {
     int n = 0;
     for (size_t width = sizeof(int64_t); width > 0; width /= 2)
-        for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
+        for (int i = 0; i < call->n_out; i++) {
             if (!roped_tensor_given(&call->out[i]) || kept >> i & 1 ||
                 roped_dtype_bytes(call->out[i].dtype) != width)
                 continue;

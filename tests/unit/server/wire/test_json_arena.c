@@ -85,7 +85,8 @@ TEST(the_same_text_is_the_same_tree)
     static const char text[] = "{\"a\":[1,2.5],\"b\":\"text\"}";
     char copy[sizeof text];
     const struct cJSON *first = parse(text);
-    const struct cJSON *second = parse(strcpy(copy, text));
+    memcpy(copy, text, sizeof copy);
+    const struct cJSON *second = parse(copy);
     CHECK(first == second);
     json_free(first);
     CHECK_TEXT(json_member(second, "b")->valuestring, "text");
