@@ -44,8 +44,8 @@ int places_device(const struct exec_job *job);
 uint64_t places_bytes(const struct exec_job *job);
 
 /* How long a job takes on its device, in bytes that the CPU backend moves
- * meanwhile. On a device that is not the host a byte of page-locked memory is a
- * 16th of one, and a byte in a region of that device a 1024th. The one place
+ * meanwhile. On a device that is not the host a byte of page-locked memory is
+ * half of one, and a byte in a region of that device a 128th. The one place
  * that says so, with what was measured, is in places.c. */
 uint64_t places_work(const struct exec_job *job, bool is_host);
 

@@ -421,7 +421,7 @@ TEST(a_cache_on_a_device_is_no_work)
     work.job.in[0] = (struct exec_place){region, 0};
     CHECK_INT(places_work(&work.job, true), 2 * 2 * ROWS * row);
     CHECK_INT(places_work(&work.job, false),
-              2 * ROWS * row + (2 * ROWS * row + 1023) / 1024);
+              2 * ROWS * row + (2 * ROWS * row + 127) / 128);
     give(region);
     work_close(exec);
 }
@@ -437,9 +437,9 @@ TEST(the_bound_for_inline_calls_is_one_of_time)
     CHECK_INT(places_work(&work.job, false), bytes);
     work.job.is_pinned = true;
     CHECK_INT(places_work(&work.job, true), bytes);
-    CHECK_INT(places_work(&work.job, false), bytes / 16);
+    CHECK_INT(places_work(&work.job, false), bytes / 2);
     for (int is_larger = 0; is_larger < 2; is_larger++) {
-        options.inline_bytes = bytes / 16 - (uint64_t)is_larger;
+        options.inline_bytes = bytes / 2 - (uint64_t)is_larger;
         exec = work_open(&options);
         work_make(&work, ROWS);
         CHECK(!exec_run_inline(exec, &work.job));
