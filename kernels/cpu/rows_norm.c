@@ -215,6 +215,27 @@ INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
     store(to, order, place(to, rows->y, element), v, 1, n, form.is_streamed);
 }
 
+/*
+ * Block i of n columns asks for memory of the rows that come next, which have
+ * theirs from element next on. Of two inputs the first half of the blocks asks
+ * for one, the second for the other: tensors lie whole powers of two apart, and
+ * memory that is so far apart is read at 0.8 of the rate side by side.
+ */
+INLINE void prefetch_next(enum roped_dtype dtype,
+                          const struct cpu_norm_rows *rows, int64_t next,
+                          int64_t i, int64_t n, bool is_sum)
+{
+    const bool is_first = 2 * i < n;
+    const void *from = is_first ? rows->x : rows->residual;
+    const int64_t element = next + 2 * i - (is_first ? 0 : n);
+    if (!is_sum) {
+        prefetch(at(dtype, rows->x, next + i));
+        return;
+    }
+    prefetch(at(dtype, from, element));
+    prefetch(at(dtype, from, element + BLOCK));
+}
+
 INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
                            const struct norm_part *part, struct norm_form form)
 {
@@ -230,9 +251,7 @@ INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
         const float s = rows.s[row];
         int64_t i = 0;
         for (; i + BLOCK <= a.n; i += BLOCK) {
-            prefetch(at(from, rows.x, next + i));
-            if (form.is_sum)
-                prefetch(at(from, rows.residual, next + i));
+            prefetch_next(from, &rows, next, i, a.n, form.is_sum);
             normalize_block(from, to, &a, &rows, row_at, i, s, BLOCK, form);
         }
         if (i < a.n)
