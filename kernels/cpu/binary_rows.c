@@ -274,6 +274,29 @@ INLINE void one_element(enum roped_dtype dtype, enum kind kind,
     store_one(dtype, all->grad_b, i, SUM_TERM(kind, all->sign, g, a, b));
 }
 
+/*
+ * Three inputs ahead of element i, in turns: of every four KiB one KiB of
+ * progress each, in which one is asked for as much as all of it will use up,
+ * and the fourth for nothing. Tensors lie whole powers of two apart, and memory
+ * that is so far apart is read at 0.9 of the rate side by side. Sweeps, with
+ * two inputs, are not faster for it.
+ */
+INLINE void prefetch_in_turns(enum roped_dtype dtype,
+                              const struct elements *all, int64_t i)
+{
+    enum { TURN = 1024, N_TURNS = 4, LINE = 64 };
+    const int64_t step = LANES * (int64_t)size_of(dtype);
+    const int64_t offset = i * (int64_t)size_of(dtype);
+    const int64_t turn = offset / TURN % N_TURNS;
+    const void *from = turn == 0 ? all->g : turn == 1 ? all->a : all->b;
+    const char *ahead = (const char *)from + offset + (N_TURNS - turn) * TURN +
+                        offset % TURN * (N_TURNS - 1);
+    if (turn == N_TURNS - 1)
+        return;
+    for (int64_t at = 0; at < N_TURNS * step; at += LINE)
+        __builtin_prefetch(ahead + at, 0, 2);
+}
+
 /* a as the full operand, b as the summed one: their terms are the same. */
 INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
                            const struct elements *all, int64_t n)
@@ -285,10 +308,10 @@ INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
         one_element(dtype, kind, all, i);
     for (; i + LANES <= n; i += LANES) {
         vector g = load(dtype, all->g, i), a = g, b = g;
-        prefetch(dtype, all->g, i);
-        if (kind != LINEAR) {
-            prefetch(dtype, all->a, i);
-            prefetch(dtype, all->b, i);
+        if (kind == LINEAR) {
+            prefetch(dtype, all->g, i);
+        } else {
+            prefetch_in_turns(dtype, all, i);
             a = load(dtype, all->a, i);
             b = load(dtype, all->b, i);
         }
