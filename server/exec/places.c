@@ -310,7 +310,7 @@ uint64_t places_bytes(const struct exec_job *job)
  *
  *     page-locked memory of the host, in place or copied    54 GB/s  in and out
  *     memory of the device                                4000 GB/s
- *     the CPU backend, two cores, 1 MiB in and out           35 GB/s
+ *     the CPU backend, two EPYC cores, 1 MiB in and out      35 GB/s
  *
  * so a byte there is half of one here, or a 128th, and 2 MiB, the default of
  * inline_bytes, are some 60 us of a CPU or 80 us of that GPU: 2 MiB in and 2

@@ -164,6 +164,26 @@ static enum roped_status receive_prefix(struct request *request,
     return *taken == missing ? place_safetensors(request) : ROPED_OK;
 }
 
+/*
+ * memcpy, but not by the processor's own string copy where that is slow: on
+ * Zen 4 it takes up to 30 times as long when the target is a few bytes ahead of
+ * the source within a page, which the length of a client's headers decides for
+ * each piece of its body (seen with glibc 2.36). So few bytes are copied
+ * otherwise.
+ */
+static void copy(unsigned char *to, const char *from, size_t bytes)
+{
+    enum { PAGE = 4096, NEAR = 64, PIECE = 1024 };
+    bool is_near = ((uintptr_t)to - (uintptr_t)from) % PAGE < NEAR;
+    while (is_near && bytes > PIECE) {
+        memcpy(to, from, PIECE);
+        to += PIECE;
+        from += PIECE;
+        bytes -= PIECE;
+    }
+    memcpy(to, from, bytes);
+}
+
 /* Puts plain bytes of the body where they belong. */
 static enum roped_status store(struct request *request, const char *data,
                                size_t bytes)
@@ -182,8 +202,8 @@ static enum roped_status store(struct request *request, const char *data,
         status = make_room(request, bytes - taken);
     if (status || bytes == taken)
         return status;
-    memcpy(request->body.start + request->body_at + request->received,
-           data + taken, bytes - taken);
+    copy(request->body.start + request->body_at + request->received,
+         data + taken, bytes - taken);
     request->received += bytes - taken;
     return ROPED_OK;
 }
