@@ -183,7 +183,7 @@ static enum roped_status clear(struct roped_queue *queue, void *memory,
 /* An updated input whose output is other memory: what the call keeps. */
 static void copy_updated(const struct roped_call *call)
 {
-    for (int i = 0, n = call->n_in; i < n; i++) {
+    for (int i = 0; i < call->n_in; i++) {
         const struct roped_tensor *in = &call->in[i];
         int output = roped_op_updates(call->op, i);
         if (output < 0 || !roped_tensor_given(in))

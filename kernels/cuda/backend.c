@@ -371,7 +371,7 @@ static enum roped_status clear(struct roped_queue *queue, void *device, size_t b
 static enum roped_status copy_updated(struct roped_queue *queue, const struct roped_call *call,
                                       struct roped_error *err)
 {
-    for (int i = 0, n = call->n_in; i < n; i++) {
+    for (int i = 0; i < call->n_in; i++) {
         const struct roped_tensor *in = &call->in[i];
         int output = roped_op_updates(call->op, i);
         if (output < 0 || !roped_tensor_given(in))

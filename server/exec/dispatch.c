@@ -159,8 +159,8 @@ void dispatch_run(struct driver *driver, struct exec_job *job)
 /*
  * Woken lanes do not push the waking thread off its CPU: a busy connection's
  * thread hands over all that has arrived before lanes run, instead of a switch
- * of threads for each call. 1 KiB rmsnorms by lanes, 64 clients, one CPU: 1.2
- * to 1.4 times as many; a CPU that is idle takes a lane at once, as before.
+ * of threads for each call (bench_http --section small, "by a lane"). A CPU
+ * that is idle takes a lane at once.
  */
 static void yield_to_wakers(void)
 {

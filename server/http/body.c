@@ -166,7 +166,7 @@ static enum roped_status receive_prefix(struct request *request,
 
 /*
  * memcpy, but not by the processor's own string copy where that is slow: on
- * Zen 4 it takes up to 30 times as long when the target is a few bytes ahead of
+ * Zen 4 it takes many times as long when the target is a few bytes ahead of
  * the source within a page, which the length of a client's headers decides for
  * each piece of its body (seen with glibc 2.36). So few bytes are copied
  * otherwise.

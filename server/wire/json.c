@@ -385,7 +385,7 @@ static enum roped_status parse(struct json_reading *reading,
                                struct roped_error *err)
 {
     const char *duplicate = NULL;
-    *out = reading->bytes > 0 ? json_arena_find(reading) : NULL;
+    *out = json_arena_find(reading);
     if (*out)
         return ROPED_OK;
     enum roped_status status = check(reading, err);
@@ -427,7 +427,8 @@ enum roped_status json_parse_sizes(const char *text, size_t bytes,
                                    const struct cJSON **out, size_t *odd_number,
                                    struct roped_error *err)
 {
-    struct json_reading reading = {.text = text, .bytes = bytes};
+    struct json_reading reading = {
+        .text = text, .bytes = bytes, .odd_number = JSON_NOWHERE};
     enum roped_status status = parse(&reading, out, err);
     *odd_number = reading.odd_number;
     return status;

@@ -107,10 +107,10 @@ void json_arena_open(void)
 
 void json_arena_seal(const struct cJSON *tree)
 {
-    if (arena && arena->open)
-        arena->open->n_users = tree != NULL;
-    if (arena)
-        arena->open = NULL;
+    if (!arena || !arena->open)
+        return;
+    arena->open->n_users = tree != NULL;
+    arena->open = NULL;
 }
 
 /* The block of a sealed tree; NULL: all of it is on the heap. */
@@ -149,7 +149,7 @@ const struct cJSON *json_arena_find(struct json_reading *reading)
 {
     for (int i = 0; i < JSON_ARENA_BLOCKS && arena; i++) {
         struct block *block = &arena->block[i];
-        if (block->text_bytes != reading->bytes ||
+        if (block->text_bytes == 0 || block->text_bytes != reading->bytes ||
             block->is_v2 != reading->is_v2 ||
             memcmp(block->text, reading->text, reading->bytes) != 0)
             continue;
