@@ -114,6 +114,39 @@ static void rope_of(struct bench *bench, const struct server *roped,
     call_free(&rope);
 }
 
+/* Small calls as the daemon is by default, beside nginx with one worker, which
+ * drops the body. Nobody is pinned. */
+static void small_beside_nginx(struct bench *bench, const struct server *roped)
+{
+    struct server nginx;
+    struct call plain, rmsnorm;
+    struct row reference = {.name = "nginx, POST 1 KiB, c=64"};
+    struct row row = {.name = "rmsnorm 1 KiB beside nginx, c=64",
+                      .unit = "of nginx",
+                      .must = 0.60};
+    if (!server_nginx(&nginx, ANY_CPU)) {
+        printf("nginx is not installed: small calls are not compared\n");
+        return;
+    }
+    call_plain(&plain, 1024);
+    call_rmsnorm(&rmsnorm, 1024);
+    struct contender side[2] = {
+        {.port = nginx.port, .server = &nginx, .request = &plain.request},
+        {.port = roped->port, .server = roped, .request = &rmsnorm.request}};
+    duel_rate(side, 2, &bench->plan, 64);
+    double base = duel_rate_of(&side[0]);
+    row.value = base > 0 ? duel_rate_of(&side[1]) / base : 0;
+    bench_report(bench, &reference, &side[0],
+                 2.0 * (double)plain.request.body_bytes);
+    bench_report(bench, &row, &side[1],
+                 2.0 * (double)rmsnorm.request.body_bytes);
+    duel_free(&side[0]);
+    duel_free(&side[1]);
+    call_free(&plain);
+    call_free(&rmsnorm);
+    server_stop(&nginx);
+}
+
 void section_calls(struct bench *bench)
 {
     struct server raw, roped;
@@ -125,6 +158,7 @@ void section_calls(struct bench *bench)
     rope_of(bench, &roped, 64 * MIB);
     rope_of(bench, &roped, 1024 * MIB);
     norms(bench, &roped);
+    small_beside_nginx(bench, &roped);
     server_stop(&roped);
     server_stop(&raw);
 }
