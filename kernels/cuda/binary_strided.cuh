@@ -81,10 +81,10 @@ __global__ void __launch_bounds__(kStridedThreads)
         add_offsets<Index>(args.summed, args.n_summed - 1, outer, row);
         for (int64_t term = begin; term < end; term += args.lanes) {
             float of_a = 0, of_b = 0;
-            float of_g = element<T>::to_float(__ldg(g + row.g + place * inner.g));
+            float of_g = element<T>::to_float(g[row.g + place * inner.g]);
             if (args.has_values) {
-                of_a = element<T>::to_float(__ldg(a + row.a + place * inner.a));
-                of_b = element<T>::to_float(__ldg(b + row.b + place * inner.b));
+                of_a = element<T>::to_float(a[row.a + place * inner.a]);
+                of_b = element<T>::to_float(b[row.b + place * inner.b]);
             }
             sum += (double)binary_term(args.function, args.side, of_g, of_a, of_b);
             place += args.lanes;

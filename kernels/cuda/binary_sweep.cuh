@@ -130,7 +130,7 @@ __device__ __forceinline__ void load_sum_operand(const sweep_args &args, const s
     if constexpr (kSums == kVec)
         packet<T, kVec>::widen(packet<T, kVec>::load(from), y);
     else
-        y[0] = element<T>::to_float(__ldg(from));
+        y[0] = element<T>::to_float(*from);
 }
 
 // Adds what one iteration summed: columns each to its own, all of a row to one.

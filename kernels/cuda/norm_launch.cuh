@@ -6,33 +6,44 @@
 #include "cuda/dispatch.cuh"
 #include "ops/rmsnorm.h"
 
+#include <type_traits>
+
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
 // kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
-// most 32 and 32 floats, where a block may have them (1,024 threads may not).
-template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops>
+// most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
+// threads each of them sums (device/reduce.cuh).
+template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops,
+          int kRowShares = 1>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
+    static constexpr int kShares = kRowShares;
+    static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
     static constexpr bool kIsBlock = kThreads > 32;
+    static constexpr bool kMayPart = kIsBlock && !kTakesRows; // several blocks to a row
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kIsWide = kThreads >= 512 && kVectors > 2;
+    static constexpr bool kIsHalved = kShares > 1;
     // what fits beside the row: the next one, weights as they come, and as floats
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
     static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull;
+    static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
     static constexpr bool kReadiesGains =
-        kIsBlock && (!kLoops || K::kSink != kToFloats) && kVectors <= 2 && kThreads < 512;
+        kHasNext || kIsHalved ||
+        (kIsBlock && (!kLoops || K::kSink != kToFloats) && kVectors <= 2 && kThreads < 512);
+    // the row itself as floats, unpacked once, where a thread may have 128 registers
+    static constexpr bool kHoldsFloats = kHasNext || kIsHalved;
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
-    static constexpr bool kHasNext = kIsWide && kLoops;
-    static constexpr int kMinBlocks = kBlock == 256 && !K::kAdds     ? 4
-                                      : kThreads == 512 && !kHasNext ? 2
-                                                                     : 1;
+    static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
+                                      : kThreads == 512 && !kHasNext            ? 2
+                                                                                : 1;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
@@ -71,17 +82,52 @@ static int64_t rows_per_group(int64_t n_blocks, int n_multiprocessors)
     return rows < 1 ? 1 : rows > 4 ? 4 : rows;
 }
 
+// Do a and b, of so many bytes, share memory? NULL shares none.
+static inline bool do_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    uintptr_t a_at = (uintptr_t)a, b_at = (uintptr_t)b;
+    return a && b && a_at < b_at + (uintptr_t)b_bytes && b_at < a_at + (uintptr_t)a_bytes;
+}
+
+// Blocks of a row. A row by itself waits for what one multiprocessor reads and writes: four blocks
+// (two of FP8) read all of it, find the same sum, and write a part each. From eight rows on that
+// gains nothing. Not where an output takes the place of an input that others still have to read.
+template <typename K>
+static int parts_of_row(const struct norm_args *args, int threads)
+{
+    int64_t bytes = args->hidden * (int64_t)sizeof(typename K::T);
+    int64_t y_bytes = K::kSink == kToFloats ? bytes : args->hidden;
+    int most = K::kSink == kToFloats ? 4 : 2;
+    if (args->n_rows > 1)
+        return 1;
+    for (const void *input : {args->x, args->residual})
+        if (do_overlap(args->y, y_bytes, input, bytes) ||
+            do_overlap(args->residual_out, bytes, input, bytes))
+            return 1;
+    return threads / 32 < most ? threads / 32 : most; // whole warps
+}
+
+// Many rows whose scales are their own are bound by instructions: half of the threads, with twice
+// the vectors, share out what a row costs beside its elements.
 template <typename K, int kThreads, int kVectors, weight_class kClass>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
     using one = norm_config<K, kThreads, kVectors, kClass, false>;
-    using many = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>;
+    constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
+    using many =
+        std::conditional_t<kHalves,
+                           norm_config<K, kThreads / 2, kVectors * 2, kClass, one::kMayLoop, 2>,
+                           norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>>;
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
-    return start(queue, rows > 1 ? norm_kernel<K, many> : norm_kernel<K, one>, dim3(one::kBlock),
-                 blocks_of(n_blocks, rows), dim3(), *args, err);
+    if (rows > 1)
+        return start(queue, norm_kernel<K, many>, dim3(many::kBlock), blocks_of(n_blocks, rows),
+                     dim3(), *args, err);
+    int parts = one::kMayPart ? parts_of_row<K>(args, kThreads) : 1;
+    return start(queue, norm_kernel<K, one>, dim3(one::kBlock), n_blocks, dim3(1, parts), *args,
+                 err);
 }
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take

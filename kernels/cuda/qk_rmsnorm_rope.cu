@@ -40,13 +40,27 @@ static enum roped_status launch_units(struct qk_args *args, struct roped_queue *
                         err);
 }
 
-// Heads per thread: four in large work, which then needs angles and weights once; two where that
-// still gives every multiprocessor a block of 256 threads; else one. n_threads: with one each.
+// Heads per thread: four, which need angles and weights once, where that leaves every
+// multiprocessor two warps; from there on instructions are what the time goes to. n_threads: with
+// one each.
 static int heads_per_thread(int64_t n_threads, int n_multiprocessors)
 {
-    if (n_threads >= (int64_t)n_multiprocessors * 4096)
-        return kHeadsPerThread;
-    return n_threads >= (int64_t)n_multiprocessors * 512 ? 2 : 1;
+    return n_threads >= (int64_t)n_multiprocessors * 256 ? kHeadsPerThread : 1;
+}
+
+// Blocks of many waves are as large as the kernel allows; of few waves smaller, for the last one's
+// sake.
+static int threads_of(int64_t n_threads, int heads, int n_multiprocessors)
+{
+    int most = n_threads >= (int64_t)n_multiprocessors * 16384 ? kWalkThreads : 128;
+    return block_threads(n_threads / heads, n_multiprocessors, most);
+}
+
+template <typename T, int kUnit, int kAngles, bool kCommon>
+static kernel_fn<qk_args> *kernel_of(int heads)
+{
+    return heads == 1 ? qk_norm_kernel<T, kUnit, kAngles, 1, kCommon>
+                      : qk_norm_kernel<T, kUnit, kAngles, kHeadsPerThread, kCommon>;
 }
 
 // A thread per unit. Blocks are of whole warps, whose threads add together.
@@ -59,7 +73,7 @@ static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *q
     int64_t per_warp = 32 / lanes; // runs
     int64_t n_threads = (int64_t)rotate->n_tokens * rotate->n_heads * lanes;
     int heads = heads_per_thread(n_threads, queue->n_multiprocessors);
-    int threads = block_threads(n_threads / heads, queue->n_multiprocessors, kWalkThreads);
+    int threads = threads_of(n_threads, heads, queue->n_multiprocessors);
     args->q_runs = (int32_t)ceil_div(rotate->q_heads, heads);
     int64_t runs = args->q_runs + ceil_div(rotate->n_heads - rotate->q_heads, heads);
     int64_t grid_y = ceil_div(runs, threads / lanes);
@@ -73,11 +87,13 @@ static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *q
     }
     if (grid_y > ROTATE_MAX_GRID)
         return launch_units<T, kUnit>(args, queue, err);
-    kernel_fn<qk_args> *kernel = heads == 1   ? qk_norm_kernel<T, kUnit, kAngles, 1>
-                                 : heads == 2 ? qk_norm_kernel<T, kUnit, kAngles, 2>
-                                              : qk_norm_kernel<T, kUnit, kAngles, kHeadsPerThread>;
-    return start(queue, kernel, dim3((unsigned)lanes, (unsigned)y, (unsigned)z),
-                 ceil_div(rotate->n_tokens, z), dim3(1, (unsigned)grid_y), *args, err);
+    bool is_common = is_common_rotation(rotate, kAngles) && lanes == kCommonLanes &&
+                     args->weight[0] && args->weight[1] && !args->rounds_product;
+    return start(queue,
+                 is_common ? kernel_of<T, kUnit, kAngles, true>(heads)
+                           : kernel_of<T, kUnit, kAngles, false>(heads),
+                 dim3((unsigned)lanes, (unsigned)y, (unsigned)z), ceil_div(rotate->n_tokens, z),
+                 dim3(1, (unsigned)grid_y), *args, err);
 }
 
 template <typename T, int kUnit>

@@ -23,11 +23,11 @@ struct append_args {
 // blocks find room, and large work takes 2 % longer.
 enum { APPEND_THREADS = 192, APPEND_MIN_BLOCKS = 6 };
 
-// Writes a head to up to two places.
-template <typename T>
+// Writes a head to up to two places, or to one.
+template <typename T, int kPlaces>
 struct append_sink {
     static constexpr bool kMaySkip = false;
-    char *to[2]; // NULL: not there
+    char *to[kPlaces]; // NULL: not there
 
     __device__ __forceinline__ char *head(const char *, uint32_t, int) const
     {
@@ -37,7 +37,7 @@ struct append_sink {
     __device__ __forceinline__ void rotated(char *, int, int at, const float (&x)[n]) const
     {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < kPlaces; i++)
             if (to[i])
                 store_floats(reinterpret_cast<T *>(as_global(to[i])) + at, x);
     }
@@ -45,15 +45,16 @@ struct append_sink {
     __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
     {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < kPlaces; i++)
             if (to[i])
                 *reinterpret_cast<Word *>(reinterpret_cast<T *>(as_global(to[i])) + at) = word;
     }
 };
 
-// The heads of q, k and v.
-template <typename T, int kUnit>
+// The heads of q, k and v. Common calls return no k.
+template <typename T, int kUnit, bool kCommon>
 struct append_rows {
+    using sink = append_sink<T, kCommon ? 1 : 2>;
     struct row {
         const char *from;
         int head;
@@ -89,20 +90,21 @@ struct append_rows {
         return out;
     }
 
-    __device__ __forceinline__ append_sink<T> sink_of(const row &row, int64_t cell) const
+    __device__ __forceinline__ sink sink_of(const row &row, int64_t cell) const
     {
-        append_sink<T> sink = {{nullptr, nullptr}};
+        sink out = {};
         char *from = const_cast<char *>(row.from);
         if (row.head < args.rotate.q_heads) {
-            sink.to[0] = from + args.to[0];
-            return sink;
+            out.to[0] = from + args.to[0];
+            return out;
         }
         if (cell >= 0)
-            sink.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
-                         (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
-        if (args.returns_k && !row.is_v)
-            sink.to[1] = from + args.to[1];
-        return sink;
+            out.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
+                        (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
+        if constexpr (!kCommon)
+            if (args.returns_k && !row.is_v)
+                out.to[1] = from + args.to[1];
+        return out;
     }
 
     __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
@@ -110,31 +112,33 @@ struct append_rows {
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
                                            const unit_words<T, kUnit> &words) const
     {
-        append_sink<T> sink = sink_of(row, cell);
+        sink to = sink_of(row, cell);
         if (!row.is_v) {
-            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+            finish_unit<T, kUnit>(to, row.from, token, row.head, place, angle, words);
         } else if constexpr (kUnit == kUnitScalar) {
-            sink.template rest<T>(nullptr, 0, place.at, words.a);
+            to.template rest<T>(nullptr, 0, place.at, words.a);
             if (place.rotates) // it would, in q and k: two elements
-                sink.template rest<T>(nullptr, 0, place.second, words.b);
+                to.template rest<T>(nullptr, 0, place.second, words.b);
         } else {
-            sink.template rest<T>(nullptr, 0, place.at, words.word[0]);
+            to.template rest<T>(nullptr, 0, place.at, words.word[0]);
         }
     }
 };
 
-template <typename T, int kUnit, int kAngles, int kRows>
+template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
 __global__ void __launch_bounds__(APPEND_THREADS, APPEND_MIN_BLOCKS)
     rope_append_kernel(const __grid_constant__ struct append_args args)
 {
     let_next_start();
-    append_rows<T, kUnit> rows = {args};
-    append_block<T, kUnit, kAngles, kRows>(args.rotate, args.map, rows, blockIdx.x);
+    append_rows<T, kUnit, kCommon> rows = {args};
+    append_block<T, kUnit, kAngles, kRows, kCommon>(args.rotate, args.map, rows, blockIdx.x);
 }
 
+template <bool kCommon>
 struct append_family {
     template <typename T, int kUnit, int kAngles, int kRows>
-    static constexpr kernel_fn<append_args> *kernel = rope_append_kernel<T, kUnit, kAngles, kRows>;
+    static constexpr kernel_fn<append_args> *kernel =
+        rope_append_kernel<T, kUnit, kAngles, kRows, kCommon>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
@@ -155,8 +159,11 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
                    : rotate_rows(n_units, waves, queue->n_multiprocessors);
     int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors, APPEND_THREADS);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, APPEND_THREADS);
-    return launch_heads(args, rotate_kernel_of<append_family, T, kUnit>(kind, rows), &shape, 0,
-                        queue, err);
+    bool is_common =
+        is_common_rotation(rotate, kind) && args->map.kind == APPEND_CELLS && !args->returns_k;
+    auto *kernel = append_kernel_of<append_family<false>, append_family<true>, T, kUnit>(kind, rows,
+                                                                                         is_common);
+    return launch_heads(args, kernel, &shape, 0, queue, err);
 }
 
 // rest_units starts as a count of elements.

@@ -58,19 +58,18 @@ struct fp8_sink {
 
 // ------------------------------------------------------------------------------------ kernels
 
-// The blocks that do not rotate. A block has more threads than a vector has elements.
+// The blocks that do not rotate.
 template <typename T>
 __device__ __forceinline__ void quantize_nope(const quantize_args &args)
 {
-    int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    int threads = blockDim.x * blockDim.y * blockDim.z;
-    int64_t tile = blockIdx.x - args.rotate_columns;
-    tile = (tile * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
+    stream_place place(args.rotate_columns);
+    int64_t tile = place.tile;
     bool is_k = tile >= args.nope[0].n_tiles;
     tile -= is_k ? args.nope[0].n_tiles : 0;
     const fp8_stream &stream = is_k ? args.nope[1] : args.nope[0];
     if (tile < stream.n_tiles)
-        quantize_tile<T>(stream, args.tile_vectors, args.is_e5m2, tile, thread, threads);
+        quantize_tile<T>(stream, args.tile_vectors, args.is_e5m2, tile, place.thread,
+                         place.threads);
 }
 
 template <typename T, int kUnit, int kAngles, int kRows>
@@ -111,12 +110,7 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
     args->tile_vectors = is_many ? kTileVectors : 1;
     int64_t n_threads = ceil_div(n_units, rows) + ceil_div(vectors, args->tile_vectors);
     int threads = is_many ? QUANTIZE_THREADS : block_threads(n_threads, n_multiprocessors);
-    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
-    // few heads and tokens: the threads beyond them work on the streams only
-    unsigned lanes = shape.block.x * shape.block.y;
-    if (lanes * shape.block.z < ROTATE_MIN_THREADS)
-        shape.block.z = (ROTATE_MIN_THREADS + lanes - 1) / lanes;
-    return shape;
+    return shape_with_streams(rotate, rows, threads);
 }
 
 static int64_t set_tiles(struct fp8_stream *stream, int64_t tile_vectors, int vector)

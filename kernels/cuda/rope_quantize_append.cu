@@ -104,16 +104,15 @@ struct quantize_rows {
 
 // ------------------------------------------------------------------------------------ kernels
 
-// The blocks that do not rotate. A block has more threads than a vector has elements.
+// The blocks that do not rotate.
 template <typename T>
 __device__ __forceinline__ void quantize_streams(const quantize_args &args)
 {
-    int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    int threads = blockDim.x * blockDim.y * blockDim.z;
-    int64_t tile = blockIdx.x - args.rotate_columns;
-    tile = (tile * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
+    stream_place place(args.rotate_columns);
+    int64_t tile = place.tile;
     if (tile < args.q_nope.n_tiles) {
-        quantize_tile<T>(args.q_nope, args.tile_vectors, args.is_e5m2, tile, thread, threads);
+        quantize_tile<T>(args.q_nope, args.tile_vectors, args.is_e5m2, tile, place.thread,
+                         place.threads);
         return;
     }
     tile -= args.q_nope.n_tiles;
@@ -124,13 +123,13 @@ __device__ __forceinline__ void quantize_streams(const quantize_args &args)
         return;
     if (rows.has_vectors)
         quantize_row_tile<T, kVecOf<T>>(rows, args.map, args.tile_vectors, args.is_e5m2,
-                                        tile * threads + thread);
+                                        tile * place.threads + place.thread);
     else
         quantize_row_tile<T, 1>(rows, args.map, args.tile_vectors, args.is_e5m2,
-                                tile * threads + thread);
+                                tile * place.threads + place.thread);
 }
 
-template <typename T, int kUnit, int kAngles, int kRows>
+template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
 __global__ void __launch_bounds__(QUANTIZE_THREADS, QUANTIZE_MIN_BLOCKS)
     rope_quantize_append_kernel(const __grid_constant__ struct quantize_args args)
 {
@@ -140,13 +139,14 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS, QUANTIZE_MIN_BLOCKS)
         return;
     }
     quantize_rows<T, kUnit> rows = {args};
-    append_block<T, kUnit, kAngles, kRows>(args.rotate, args.map, rows, blockIdx.x);
+    append_block<T, kUnit, kAngles, kRows, kCommon>(args.rotate, args.map, rows, blockIdx.x);
 }
 
+template <bool kCommon>
 struct quantize_family {
     template <typename T, int kUnit, int kAngles, int kRows>
     static constexpr kernel_fn<quantize_args> *kernel =
-        rope_quantize_append_kernel<T, kUnit, kAngles, kRows>;
+        rope_quantize_append_kernel<T, kUnit, kAngles, kRows, kCommon>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
@@ -182,12 +182,7 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
     int64_t n_threads = ceil_div(n_units, rows) + ceil_div(vectors, args->tile_vectors);
     int threads =
         is_many ? QUANTIZE_THREADS : block_threads(n_threads, n_multiprocessors, QUANTIZE_THREADS);
-    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, QUANTIZE_THREADS);
-    // few heads and tokens: the threads beyond them work on the streams only
-    unsigned lanes = shape.block.x * shape.block.y;
-    if (lanes * shape.block.z < ROTATE_MIN_THREADS)
-        shape.block.z = (ROTATE_MIN_THREADS + lanes - 1) / lanes;
-    return shape;
+    return shape_with_streams(rotate, rows, threads, QUANTIZE_THREADS);
 }
 
 // Gives every stream its tiles of a block's threads; returns how many there are.
@@ -216,8 +211,10 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     int64_t n_tiles = set_tiles(args, threads, kVecOf<T>);
     int64_t tile_columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
     args->rotate_columns = (uint32_t)shape.n_columns;
-    return launch_heads(args, rotate_kernel_of<quantize_family, T, kUnit, kMany>(kind, shape.rows),
-                        &shape, tile_columns, queue, err);
+    bool is_common = is_common_rotation(&args->rotate, kind) && args->map.kind == APPEND_CELLS;
+    auto *kernel = append_kernel_of<quantize_family<false>, quantize_family<true>, T, kUnit, kMany>(
+        kind, shape.rows, is_common);
+    return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 
 // Rows of elements become rows of vectors where every row and every cell allows it.

@@ -69,19 +69,53 @@ static inline struct rotate_shape rotate_shape_of(const struct rotate_args *rota
     return shape;
 }
 
-// The kernel of a family for a kind of angles and a number of rows. kMany: rows in large work.
+// The same for a grid with further columns, of streams: blocks of a few heads and tokens get
+// threads beyond them, which work on the streams only.
+static inline struct rotate_shape shape_with_streams(const struct rotate_args *rotate, int rows,
+                                                     int threads, int most = ROTATE_THREADS)
+{
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, most);
+    unsigned lanes = shape.block.x * shape.block.y;
+    if (lanes * shape.block.z < ROTATE_MIN_THREADS)
+        shape.block.z = (ROTATE_MIN_THREADS + lanes - 1) / lanes;
+    return shape;
+}
+
+// Is it one of the calls that kernels for common ones do? (device/rotate.cuh, kCommon)
+static inline bool is_common_rotation(const struct rotate_args *rotate, int kind)
+{
+    return kind != kAnglesAny && rotate->rest_units == 0 && rotate->angles.position_bytes != 0;
+}
+
+// The kernel of a family for a fast kind of angles and a number of rows. kMany: rows in large work.
+template <typename Family, typename T, int kUnit, int kMany>
+static auto fast_kernel_of(int kind, int rows)
+{
+    if (kind == kAnglesTable)
+        return rows == 1 ? Family::template kernel<T, kUnit, kAnglesTable, 1>
+                         : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
+    return rows == 1 ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
+                     : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
+}
+
+// The same for every kind.
 template <typename Family, typename T, int kUnit, int kMany = ROTATE_ROWS>
 static auto rotate_kernel_of(int kind, int rows)
 {
-    if constexpr (kUnit != kUnitScalar) {
-        if (kind == kAnglesTable)
-            return rows == 1 ? Family::template kernel<T, kUnit, kAnglesTable, 1>
-                             : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
-        if (kind == kAnglesComputed)
-            return rows == 1 ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
-                             : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
-    }
+    if constexpr (kUnit != kUnitScalar)
+        if (kind != kAnglesAny)
+            return fast_kernel_of<Family, T, kUnit, kMany>(kind, rows);
     return Family::template kernel<T, kUnit, kAnglesAny, 1>;
+}
+
+// The same of two families, one of which is for common calls.
+template <typename Family, typename Common, typename T, int kUnit, int kMany = ROTATE_ROWS>
+static auto append_kernel_of(int kind, int rows, bool is_common)
+{
+    if constexpr (kUnit != kUnitScalar)
+        if (is_common)
+            return fast_kernel_of<Common, T, kUnit, kMany>(kind, rows);
+    return rotate_kernel_of<Family, T, kUnit, kMany>(kind, rows);
 }
 
 // Launches for all heads: those beyond a grid's height take more launches. more_columns of blocks,

@@ -49,6 +49,10 @@ op_of() {
 }
 
 kernels() {
+    if command -v cuobjdump >/dev/null; then
+        step kernels "no access to memory before the wait" \
+            tests/gpu/wait_order.py "$build/lib/libroped_kernels.so"
+    fi
     for sweep in "$build"/tests/test_*_sweep; do
         op=$(op_of "$sweep")
         step kernels "$op on cuda against float64" "$sweep" cuda

@@ -167,6 +167,37 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
             }
 }
 
+/* Whoever shares out one row must not read what another has replaced. */
+TEST(one_row_in_its_own_place_has_the_same_bits)
+{
+    static const int64_t widths[] = {1024, 2048, 4096, 8192, 16384, 32768};
+    for (int i = 0; i < 6; i++)
+        for (int t = 0; t < 3; t++) {
+            static struct roped_call apart, same;
+            struct roped_error err;
+            struct runner_options in_place = {.in_place = true};
+            struct norm_case c = {.op = "add_rmsnorm",
+                                  .x = norm_type_pairs[t][0],
+                                  .weight = norm_type_pairs[t][1],
+                                  .rows = 1,
+                                  .hidden = widths[i],
+                                  .scale = 3};
+            size_t row = (size_t)c.hidden * roped_dtype_bytes(c.x);
+            norm_case_build(&apart, &source, &c);
+            CHECK_OK(runner_run(&runner, &apart, &c.options, &err), &err);
+            for (int again = 0; again < 8 && !check_failures; again++) {
+                norm_case_rows(&same, &apart, &c, 0, 1);
+                CHECK_OK(runner_run(&runner, &same, &in_place, &err), &err);
+                for (int out = 0; out < 2 && !check_failures; out++)
+                    CHECK(memcmp(apart.out[out].data, same.out[out].data,
+                                 row) == 0);
+                runner_free_outputs(&same);
+            }
+            runner_free_outputs(&apart);
+            case_free(&apart);
+        }
+}
+
 /* Sums whose squares leave float32, both ways; a sum that leaves it itself. */
 TEST(extreme_sums_normalise_or_turn_their_row_nan)
 {
@@ -211,6 +242,7 @@ int main(int argc, char **argv)
     RUN(very_wide_rows_are_within_tolerance);
     RUN(the_sum_is_normalised_before_it_is_rounded);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
+    RUN(one_row_in_its_own_place_has_the_same_bits);
     RUN(extreme_sums_normalise_or_turn_their_row_nan);
     runner_close(&runner);
     return check_done();

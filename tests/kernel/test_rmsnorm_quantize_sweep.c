@@ -407,6 +407,39 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
                 }
 }
 
+/* So many rows that a device takes them another way than few. */
+TEST(bits_of_a_row_do_not_depend_on_thousands_of_others)
+{
+    static const char *const params[] = {"dynamic=true",
+                                         "dynamic=true&group_size=128"};
+    for (int p = 0; p < 2; p++) {
+        static struct roped_call all, few;
+        struct roped_error err;
+        struct norm_case c = {.op = "rmsnorm_quantize",
+                              .x = ROPED_BF16,
+                              .weight = ROPED_BF16,
+                              .rows = 3500,
+                              .hidden = 4096,
+                              .scale = 3,
+                              .params = params[p]};
+        norm_case_build(&all, &source, &c);
+        CHECK_OK(runner_run(&runner, &all, &c.options, &err), &err);
+        for (int64_t n = 1; n < 20; n += 18) {
+            norm_case_rows(&few, &all, &c, 3400, n);
+            CHECK_OK(runner_run(&runner, &few, &c.options, &err), &err);
+            for (int out = 0; out < 2 && !check_failures; out++) {
+                size_t bytes = (size_t)roped_tensor_bytes(&few.out[out]);
+                CHECK(memcmp((char *)all.out[out].data +
+                                 3400 * (bytes / (size_t)n),
+                             few.out[out].data, bytes) == 0);
+            }
+            runner_free_outputs(&few);
+        }
+        runner_free_outputs(&all);
+        case_free(&all);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -423,6 +456,7 @@ int main(int argc, char **argv)
     RUN(rows_of_zeros_have_the_smallest_scale);
     RUN(extreme_scales_saturate_or_vanish);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
+    RUN(bits_of_a_row_do_not_depend_on_thousands_of_others);
     runner_close(&runner);
     return check_done();
 }

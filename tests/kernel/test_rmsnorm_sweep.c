@@ -197,6 +197,34 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
         }
 }
 
+/* Whoever shares out one row must not read what another has replaced. */
+TEST(one_row_in_its_own_place_has_the_same_bits)
+{
+    static const int64_t widths[] = {1024, 2048, 4096, 8192, 16384, 32768};
+    for (unsigned i = 0; i < 6; i++)
+        for (unsigned t = 0; t < 3; t++) {
+            struct norm_case c = {.x = type_pairs[t][0],
+                                  .weight = type_pairs[t][1],
+                                  .rows = 1,
+                                  .hidden = widths[i]};
+            struct norm_case in_place = c;
+            struct roped_tensor x, weight;
+            size_t row_bytes = (size_t)c.hidden * roped_dtype_bytes(c.x);
+            in_place.options.in_place = true;
+            make(&x, c.x, 2, (int64_t[]){1, c.hidden}, 3, false);
+            make(&weight, c.weight, 1, &c.hidden, 1, false);
+            unsigned char *apart = norm_rows(&c, &x, &weight, 0, 1);
+            for (int again = 0; again < 8; again++) {
+                unsigned char *same = norm_rows(&in_place, &x, &weight, 0, 1);
+                CHECK(apart && same && memcmp(apart, same, row_bytes) == 0);
+                free(same);
+            }
+            free(apart);
+            free(x.data);
+            free(weight.data);
+        }
+}
+
 TEST(non_finite_values_make_their_row_nan_and_no_other)
 {
     struct norm_case c = {
@@ -259,6 +287,7 @@ int main(int argc, char **argv)
     RUN(many_narrow_rows_are_within_tolerance);
     RUN(no_rows_are_an_empty_answer);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
+    RUN(one_row_in_its_own_place_has_the_same_bits);
     RUN(non_finite_values_make_their_row_nan_and_no_other);
     RUN(values_whose_squares_leave_float32_normalise);
     runner_close(&runner);

@@ -23,6 +23,7 @@ struct angle_args {
     uint32_t n_pairs;
     uint32_t tokens_per_sequence;
     uint32_t offset;
+    uint32_t position_bytes; // of an element of a positions tensor; 0: there is none
     float attention_factor;
     float sin_sign;
     struct rope_rotary rotary;
@@ -39,8 +40,8 @@ __device__ __forceinline__ int64_t index_at(const rope_rotary &rotary, int which
 {
     const void *index = which ? rotary.index[1] : rotary.index[0];
     if (is_int32(rotary))
-        return __ldg(static_cast<const int32_t *>(index) + i);
-    return __ldg(static_cast<const long long *>(index) + i);
+        return static_cast<const int32_t *>(index)[i];
+    return static_cast<const long long *>(index)[i];
 }
 
 // Position inside the token's sequence: the last j with indptr[j] <= token owns it.
@@ -86,22 +87,28 @@ static __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rota
     return (uint32_t)position_of(rotary, token, 0);
 }
 
-// The same where it fits 32 bits, in few instructions for a positions tensor or one sequence: a
-// table's row, and so a rotation, waits for it. Volatile, so that this load starts before those of
-// the data.
-__device__ __forceinline__ uint32_t short_position_of(const angle_args &args, uint32_t token)
+// Where the lower 32 bits of a token's position are in a positions tensor.
+__device__ __forceinline__ const char *position_place(const angle_args &args, uint32_t token)
+{
+    return static_cast<const char *>(args.index) + (uint64_t)token * args.position_bytes;
+}
+
+// Volatile, so that this load starts before those of the data.
+__device__ __forceinline__ uint32_t load_position(const char *from)
 {
     uint32_t position;
-    if (__builtin_expect(args.positions == ROPE_POSITIONS_I64, 1)) {
-        const long long *index = static_cast<const long long *>(args.index) + token;
-        asm volatile("ld.global.nc.u32 %0, [%1];"
-                     : "=r"(position)
-                     : "l"(__cvta_generic_to_global(index)));
-    } else if (__builtin_expect(args.positions == ROPE_POSITIONS_I32, 1)) {
-        const int32_t *index = static_cast<const int32_t *>(args.index) + token;
-        asm volatile("ld.global.nc.u32 %0, [%1];"
-                     : "=r"(position)
-                     : "l"(__cvta_generic_to_global(index)));
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(position) : "l"(__cvta_generic_to_global(from)));
+    return position;
+}
+
+// A position where it fits 32 bits, in few instructions for a positions tensor or one sequence: a
+// table's row, and so a rotation, waits for it. from is position_place.
+__device__ __forceinline__ uint32_t short_position_of(const angle_args &args, uint32_t token,
+                                                      const char *from)
+{
+    uint32_t position;
+    if (__builtin_expect(args.position_bytes != 0, 1)) {
+        position = load_position(from);
     } else if (args.positions == ROPE_POSITIONS_IMPLICIT && token < args.tokens_per_sequence) {
         position = args.offset + token;
     } else {
@@ -154,7 +161,7 @@ __device__ __forceinline__ void compute_angles(const angle_args &args,
     const F *frequency = static_cast<const F *>(args.frequency) + first;
 #pragma unroll
     for (int i = 0; i < kPairs; i++)
-        sincos_of_product((F)position[i], __ldg(frequency + i), out.sine[i], out.cosine[i]);
+        sincos_of_product((F)position[i], frequency[i], out.sine[i], out.cosine[i]);
 #pragma unroll
     for (int i = 0; i < kPairs; i++) {
         out.cosine[i] *= args.rotary.attention_factor;
@@ -211,11 +218,11 @@ __device__ __forceinline__ void angles_of(const angle_args &args, uint32_t token
 {
     if constexpr (kKind == kAnglesTable) {
         const float *row = args.table + (uint64_t)position * (2 * args.n_pairs) + first;
-        load_shared_floats(row, out.cosine);
-        load_shared_floats(row + args.n_pairs, out.sine);
+        load_floats(row, out.cosine);
+        load_floats(row + args.n_pairs, out.sine);
     } else if constexpr (kKind == kAnglesComputed) {
         float frequency[kPairs];
-        load_shared_floats(static_cast<const float *>(args.frequency) + first, frequency);
+        load_floats(static_cast<const float *>(args.frequency) + first, frequency);
 #pragma unroll
         for (int i = 0; i < kPairs; i++) {
             sincos_of_product((float)position, frequency[i], out.sine[i], out.cosine[i]);
@@ -257,6 +264,8 @@ static inline struct angle_args angle_args_of(const struct roped_call *call,
     args.n_pairs = (uint32_t)planned->n_pairs;
     args.tokens_per_sequence = (uint32_t)planned->tokens_per_sequence;
     args.offset = (uint32_t)planned->offset;
+    if (planned->positions == ROPE_POSITIONS_I64 || planned->positions == ROPE_POSITIONS_I32)
+        args.position_bytes = planned->positions == ROPE_POSITIONS_I64 ? 8 : 4;
     args.attention_factor = planned->attention_factor;
     args.sin_sign = planned->sin_sign;
     if (planned->angle_source == ROPE_ANGLES_DERIVED)

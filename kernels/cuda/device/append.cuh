@@ -11,7 +11,7 @@
 __device__ __forceinline__ int64_t load_wide_index(const void *base, int64_t i)
 {
     int64_t value;
-    asm volatile("ld.global.nc.s64 %0, [%1];"
+    asm volatile("ld.global.s64 %0, [%1];"
                  : "=l"(value)
                  : "l"(__cvta_generic_to_global(static_cast<const int64_t *>(base) + i)));
     return value;
@@ -20,7 +20,7 @@ __device__ __forceinline__ int64_t load_wide_index(const void *base, int64_t i)
 __device__ __forceinline__ int load_index(const void *base, int64_t i)
 {
     int value;
-    asm volatile("ld.global.nc.s32 %0, [%1];"
+    asm volatile("ld.global.s32 %0, [%1];"
                  : "=r"(value)
                  : "l"(__cvta_generic_to_global(static_cast<const int *>(base) + i)));
     return value;
@@ -43,10 +43,11 @@ static __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t
     return page * map.page_step + at % map.page_size * map.slot_step;
 }
 
-// First cell of a token, or -1: the caches take nothing of it.
+// First cell of a token, or -1: the caches take nothing of it. kCommon: plan has found the cells.
+template <bool kCommon = false>
 __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token)
 {
-    if (__builtin_expect(map.kind == APPEND_CELLS, 1))
+    if (kCommon || __builtin_expect(map.kind == APPEND_CELLS, 1))
         return load_wide_index(map.index[0], token);
     return find_cell(map, token);
 }
@@ -59,7 +60,7 @@ __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token
 //     place_of(row, place, unit)          what a thread owns of it
 //     finish(row, token, cell, ...)       rotates and writes it; cell is that of the token
 // The cell is loaded behind the data: a load that nothing but the stores wait for.
-template <typename T, int kUnit, int kAngles, int kRows, typename Rows>
+template <typename T, int kUnit, int kAngles, int kRows, bool kCommon, typename Rows>
 __device__ __forceinline__ void append_block(const rotate_args &args, const append_map &map,
                                              const Rows &rows, uint32_t column)
 {
@@ -70,23 +71,27 @@ __device__ __forceinline__ void append_block(const rotate_args &args, const appe
     if (token >= args.n_tokens || head >= args.n_heads ||
         unit >= args.rotating_units + args.rest_units)
         return;
-    unit_place place = place_of<T, kUnit>(args, unit);
+    unit_place place = place_of<T, kUnit, kCommon>(args, unit);
     typename Rows::row row[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         row[r] = rows.row_of(token, head + r * step);
         row[r].from = compute_now(row[r].from);
     }
+    const char *position_from = compute_now(position_place(args.angles, token));
+    finish_before_wait(row[0].from, row[kRows - 1].from, position_from, place.at, place.second);
     wait_for_previous();
     uint32_t position = 0;
-    if constexpr (kAngles != kAnglesAny)
-        position = short_position_of(args.angles, token);
+    if constexpr (kCommon)
+        position = load_position(position_from);
+    else if constexpr (kAngles != kAnglesAny)
+        position = short_position_of(args.angles, token, position_from);
     unit_words<T, kUnit> words[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++)
         if (r == 0 || row[r].head < args.n_heads)
             load_unit<T, kUnit>(row[r].from, rows.place_of(row[r], place, unit), words[r]);
-    int64_t cell = cell_of(map, token);
+    int64_t cell = cell_of<kCommon>(map, token);
     angle_values<rotate_unit<T, kUnit>::kPairs> angle;
     if (place.rotates)
         angles_of<kAngles>(args.angles, token, position, place.first_pair, angle);

@@ -13,7 +13,7 @@ struct packet {
     using raw = uint4;
     static __device__ __forceinline__ raw load(const T *from)
     {
-        return load_once(from);
+        return load_16(from);
     }
     static __device__ __forceinline__ void widen(const raw &from, float (&x)[kVec])
     {
@@ -30,7 +30,7 @@ struct packet<T, 1> {
     using raw = T;
     static __device__ __forceinline__ raw load(const T *from)
     {
-        return __ldg(from);
+        return *from;
     }
     static __device__ __forceinline__ void widen(const raw &from, float (&x)[1])
     {

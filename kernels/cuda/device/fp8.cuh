@@ -127,6 +127,14 @@ __device__ __forceinline__ float divide(float x, const shared_divisor &divisor)
     return fmaf(x, divisor.high, x * divisor.low);
 }
 
+template <int n>
+__device__ __forceinline__ void multiply(float (&x)[n], float factor)
+{
+#pragma unroll
+    for (float &value : x)
+        value *= factor;
+}
+
 // Vectors x[v] by divisors [v].
 template <int n, int kVec>
 __device__ __forceinline__ void divide_all(float (&x)[n][kVec], const shared_divisor (&divisor)[n])
@@ -138,9 +146,7 @@ __device__ __forceinline__ void divide_all(float (&x)[n][kVec], const shared_div
     if (is_strange) {
 #pragma unroll
         for (int v = 0; v < n; v++)
-#pragma unroll
-            for (int i = 0; i < kVec; i++)
-                x[v][i] *= divisor[v].first;
+            multiply(x[v], divisor[v].first);
     }
 #pragma unroll
     for (int v = 0; v < n; v++)

@@ -49,6 +49,21 @@ struct fp8_row_stream {
     int32_t has_vectors;
 };
 
+// A thread of a block that has a tile of the streams: the columns of the grid behind those that
+// rotate. A block has more threads than a vector has elements.
+struct stream_place {
+    int thread, threads;
+    int64_t tile;
+
+    __device__ __forceinline__ explicit stream_place(uint32_t first_column)
+    {
+        thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+        threads = blockDim.x * blockDim.y * blockDim.z;
+        tile = blockIdx.x - first_column;
+        tile = (tile * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
+    }
+};
+
 // ------------------------------------------------------------------------------------ streams
 
 template <typename T>
@@ -93,7 +108,7 @@ __device__ __forceinline__ void quantize_tile(const fp8_stream &stream, int tile
 #pragma unroll
     for (int i = 0; i < kTileVectors; i++)
         if (i < tile_vectors && i * threads < n)
-            raw[i] = load_once(from + i * threads * 16);
+            raw[i] = load_16(from + i * threads * 16);
 #pragma unroll
     for (int i = 0; i < kTileVectors; i++) {
         if (i >= tile_vectors || i * threads >= n)
@@ -133,7 +148,7 @@ struct fp8_unit {
     uint4 raw;
     __device__ __forceinline__ void load(const char *from)
     {
-        raw = load_once(from);
+        raw = load_16(from);
     }
     __device__ __forceinline__ void get(float (&x)[kWidth]) const
     {

@@ -6,21 +6,23 @@
 // rounded to FP8.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
-// read once, kept in registers as it came, summed, scaled and written. Rows beyond 4,096 vectors of
+// read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of
 // 16 bytes, and rows that 16 bytes do not divide, are read twice, the second time from a cache.
+//
+// A row by itself is read by several blocks, each of which finds the same sum and writes a part.
 //
 // The order of the sum follows from the hidden size alone: element e belongs to vector e / kVec,
 // vector v to thread v % threads; a thread adds its own in four sums, in order, then a fixed tree
-// adds the threads. The number of rows, the rows per block and the alignment change nothing, so a
-// row's bits do not depend on how it came.
+// adds the threads (where a thread does the work of two, it sums as two). The number of rows, the
+// rows per block and the alignment change nothing, so a row's bits do not depend on how it came.
 //
 // Squares are summed in float32 (in double beyond 4,096 vectors). Where that overflows, or may
 // have lost the sum to underflow, the group sums once more in double, as the CPU backend always
 // does.
 //
-// A result may take the place of its input: a thread writes only the elements that it has read
-// itself; y after the sum's barrier, x + residual before it. How many threads take a row is not
-// decided here: norm_launch.cuh.
+// A result may take the place of its input, but not of one that other blocks read: a thread writes
+// only the elements that it has read itself; y after the sum's barrier, x + residual before it. How
+// many threads and blocks take a row is not decided here: norm_launch.cuh.
 #pragma once
 
 #include "cuda/device/norm_row.cuh"
@@ -56,7 +58,7 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 template <int kVectors>
 __device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, int group_vectors)
 {
-    int distance = (int)((unsigned)group_vectors / 2), mine = 0;
+    int distance = group_vectors >> 1, mine = 0;
 #pragma unroll
     for (int n = kVectors / 2; n > 0; n /= 2) {
         bool is_upper = lane & distance;
@@ -70,9 +72,8 @@ __device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, 
         distance >>= 1;
     }
 #pragma unroll
-    for (int d = 16 / kVectors; d > 0; d /= 2)
-        if (d <= distance)
-            most[0] = fmaxf(most[0], __shfl_xor_sync(0xFFFFFFFFu, most[0], d));
+    for (int d = 16 / kVectors; d > 0; d /= 2, distance >>= 1) // beyond a group: its own
+        most[0] = fmaxf(most[0], __shfl_xor_sync(0xFFFFFFFFu, most[0], distance));
     return mine;
 }
 
@@ -100,25 +101,24 @@ __device__ __forceinline__ void spread_largest(float (&largest)[kVectors], int g
         }
 }
 
-// What another thread of the warp divides by.
-__device__ __forceinline__ shared_divisor divisor_from(const shared_divisor &mine, int lane)
-{
-    shared_divisor divisor = {1.0f, __shfl_sync(0xFFFFFFFFu, mine.high, lane),
-                              __shfl_sync(0xFFFFFFFFu, mine.low, lane)};
-    if (__any_sync(0xFFFFFFFFu, mine.first != 1.0f))
-        divisor.first = __shfl_sync(0xFFFFFFFFu, mine.first, lane);
-    return divisor;
-}
-
 // ------------------------------------------------------------------------------------ sums
 
-template <typename K, typename Acc, int kVectors>
-__device__ __forceinline__ void add_squares(const raw_row<K, kVectors> &raw, int v,
-                                            square_sums<Acc> &sums)
+// A thread's shares of its row's squares. Where it has two, its vectors are of either in turn: the
+// sum is that of twice as many threads.
+template <typename K, typename C, typename Acc>
+__device__ __forceinline__ void share_squares(const row_values<K, C> &values,
+                                              Acc (&share)[C::kShares])
 {
-    float z[K::kVec];
-    unpack_row<K>(raw, v, z);
-    sums.add(z);
+    square_sums<Acc> sums[C::kShares];
+#pragma unroll
+    for (int v = 0; v < C::kVectors; v++) {
+        float z[K::kVec];
+        values.template get<false>(v, z);
+        sums[v % C::kShares].add(z);
+    }
+#pragma unroll
+    for (int s = 0; s < C::kShares; s++)
+        share[s] = sums[s].total();
 }
 
 // One thread's share of a row's squares, from memory.
@@ -132,8 +132,10 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
         return 0;
 #pragma unroll 1
     for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
-        load_into<K, kIsAligned>(raw, 0, args, row * args.hidden + i, args.hidden - i);
-        add_squares<K>(raw, 0, sums);
+        float z[K::kVec];
+        load_into<K, kIsAligned>(raw, 0, {args, row * args.hidden}, i, args.hidden - i);
+        unpack_row<K>(raw, 0, z);
+        sums.add(z);
     }
     return sums.total();
 }
@@ -143,58 +145,59 @@ __device__ __forceinline__ float exact_scale(const norm_args &args, double sum)
     return (float)rsqrt(fma(sum, args.exact_inverse_hidden, (double)args.eps));
 }
 
-template <int kThreads>
-__device__ __forceinline__ float exact_scale_of(const norm_args &args, double share, int turn)
+template <typename C>
+__device__ __forceinline__ float exact_scale_of(const norm_args &args,
+                                                const double (&share)[C::kShares], int turn)
 {
-    __shared__ double partial[2][(kThreads + 31) / 32];
-    return exact_scale(args, sum_in_group<kThreads>(share, partial[turn]));
+    __shared__ double partial[2][C::kPartials];
+    return exact_scale(args, sum_in_group<C::kThreads>(share, partial[turn]));
 }
 
 // The group's sum again, in double. Out of line: few rows need it, and every kernel carries it.
-template <typename K, int kThreads>
+template <typename K, typename C>
 __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int thread, int turn)
 {
-    double share = read_squares<K, true, double>(args, row, thread, kThreads);
-    return exact_scale_of<kThreads>(args, share, turn);
+    double share[C::kShares];
+#pragma unroll
+    for (int s = 0; s < C::kShares; s++)
+        share[s] = read_squares<K, true, double>(args, row, thread + s * C::kThreads,
+                                                 C::kThreads * C::kShares);
+    return exact_scale_of<C>(args, share, turn);
 }
 
 // The same. Of x + residual from registers: the sum has been stored, and may have been in the place
 // of either.
-template <typename K, int kThreads, int kVectors>
-__device__ __forceinline__ float sum_again(const norm_args &args, const raw_row<K, kVectors> &raw,
+template <typename K, typename C>
+__device__ __forceinline__ float sum_again(const norm_args &args, const row_values<K, C> &values,
                                            int64_t row, int thread, int turn)
 {
     if constexpr (K::kAdds) {
-        square_sums<double> sums;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            add_squares<K>(raw, v, sums);
-        return exact_scale_of<kThreads>(args, sums.total(), turn);
+        double share[C::kShares];
+        share_squares(values, share);
+        return exact_scale_of<C>(args, share, turn);
     } else {
-        return read_again<K, kThreads>(args, row, thread, turn);
+        return read_again<K, C>(args, row, thread, turn);
     }
 }
 
 // 1 / sqrt(mean + eps), with the same bits in every thread of the group. turn alternates between
 // rows, so that a fast warp's next row does not overwrite what a slow one still reads.
-template <typename K, int kThreads, int kVectors>
-__device__ __forceinline__ float scale_of(const norm_args &args, const raw_row<K, kVectors> &raw,
+template <typename K, typename C>
+__device__ __forceinline__ float scale_of(const norm_args &args, const row_values<K, C> &values,
                                           int64_t row, int thread, int turn)
 {
-    __shared__ float partial[2][(kThreads + 31) / 32];
-    square_sums<float> sums;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        add_squares<K>(raw, v, sums);
-    float sum = sum_in_group<kThreads>(sums.total(), partial[turn]);
+    __shared__ float partial[2][C::kPartials];
+    float share[C::kShares];
+    share_squares(values, share);
+    float sum = sum_in_group<C::kThreads>(share, partial[turn]);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
     bool is_done = is_good(sum, mean);
     // Several groups may share a warp, and all of its lanes take part in a sum. A group whose own
     // sum was good keeps it: its neighbours must not change its bits.
-    if (kThreads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
+    if (C::kThreads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return scale;
-    float exact = sum_again<K, kThreads>(args, raw, row, thread, turn);
+    float exact = sum_again(args, values, row, thread, turn);
     return is_done ? scale : exact;
 }
 
@@ -208,31 +211,46 @@ struct row_part {
     int64_t row;
     int64_t at; // element of all rows: of vector 0
     int thread;
-    bool is_row; // rows beyond the last have no vectors
+    int to_read;  // vectors from vector 0 to the row's end; 0 or below: none, or no row
+    int to_write; // the same; where several blocks read a row, each vector is written by one
 
-    __device__ __forceinline__ bool has(const norm_args &args, int v) const
+    __device__ __forceinline__ bool reads(int v) const
     {
-        return is_row && v * kThreads + thread < args.n_vectors;
+        return v * kThreads < to_read;
     }
-    __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
+    __device__ __forceinline__ bool writes(int v) const
+    {
+        return v * kThreads < to_write;
+    }
+    __device__ __forceinline__ void find_now()
+    {
+        to_read = compute_now(to_read);
+        to_write = C::kMayPart ? compute_now(to_write) : to_read;
+    }
+    // source is that of vector 0
+    __device__ __forceinline__ void load(const row_source<K> &source,
+                                         raw_row<K, kVectors> &raw) const
     {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             raw.x[v] = make_uint4(0, 0, 0, 0);
             if constexpr (K::kAdds)
                 raw.residual[v] = make_uint4(0, 0, 0, 0);
-            if (has(args, v))
-                load_into<K, true>(raw, v, args, at + v * kStep, K::kVec);
+            if (reads(v))
+                load_into<K, true>(raw, v, source, v * kStep, K::kVec);
         }
     }
     // Before the squares are summed: nothing has to wait for these stores.
     __device__ __forceinline__ void store_sums(const norm_args &args,
-                                               const raw_row<K, kVectors> &raw) const
+                                               const row_values<K, C> &values) const
     {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            if (has(args, v))
-                store_sum<K, true>(args, raw, v, at + v * kStep, K::kVec);
+        for (int v = 0; v < kVectors; v++) {
+            float z[K::kVec];
+            values.template get<false>(v, z);
+            if (writes(v))
+                store_sum<K, true>(args, at + v * kStep, K::kVec, z);
+        }
     }
 };
 
@@ -243,18 +261,33 @@ struct row_gains {
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     int thread;
+    int to_read;      // as of a row; 0 where weights are ones
+    const char *from; // weights of vector 0
     uint4 started[C::kStartsWeight ? kVectors : 1];
     float ready[C::kReadiesGains ? kVectors : 1][K::kVec];
 
+    __device__ __forceinline__ row_gains(const norm_args &norm, int row_thread)
+        : args(norm), thread(row_thread)
+    {
+        to_read = args.weight ? args.n_vectors - thread : 0;
+        from = static_cast<const char *>(args.weight) +
+               thread * weight_bytes<typename K::T, C::kWeight>;
+    }
+    __device__ __forceinline__ void find_now()
+    {
+        to_read = compute_now(to_read);
+        from = compute_now(from);
+    }
     __device__ __forceinline__ void start()
     {
+        using T = typename K::T;
         if constexpr (C::kStartsWeight) {
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
-                started[v] = make_uint4(0, 0, 0, 0);
-                if (v * kThreads + thread < args.n_vectors)
-                    started[v] =
-                        start_weight<typename K::T, C::kWeight>(args, v * kThreads + thread);
+                started[v] = no_weight<T>();
+                if (v * kThreads < to_read)
+                    started[v] = start_weight<T, C::kWeight>(
+                        from + v * kThreads * weight_bytes<T, C::kWeight>);
             }
         }
     }
@@ -268,7 +301,9 @@ struct row_gains {
         if constexpr (C::kStartsWeight)
             raw = started[v];
         else
-            raw = start_weight<T, C::kWeight>(args, vector);
+            raw = to_read ? start_weight<T, C::kWeight>(static_cast<const char *>(args.weight) +
+                                                        vector * weight_bytes<T, C::kWeight>)
+                          : no_weight<T>();
         started_weights<T, C::kWeight>(args, raw, vector, gain);
         add_bias(args, gain);
     }
@@ -301,7 +336,7 @@ template <typename K, typename C, bool kRounds>
 struct row_writer {
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
-    const raw_row<K, kVectors> &raw;
+    const row_values<K, C> &values;
     const row_gains<K, C> &gains;
     const row_part<K, C> &part;
     float scale;
@@ -310,7 +345,8 @@ struct row_writer {
     {
         float gain[K::kVec];
         gains.get(v, gain);
-        result_of<K, kRounds>(raw, v, gain, scale, y);
+        values.template get<true>(v, y);
+        finish_vector<K, kRounds>(gain, scale, y);
     }
     // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
     // keep the compiler from working on several at once.
@@ -331,7 +367,7 @@ struct row_writer {
         }
 #pragma unroll
         for (int v = 0; v < n; v++)
-            if (part.has(args, first + v))
+            if (part.writes(first + v))
                 store_fp8(static_cast<uint8_t *>(args.y) + part.at + (first + v) * part.kStep,
                           codes[v]);
     }
@@ -344,7 +380,7 @@ struct row_writer {
             result(v, y[0]);
             if constexpr (K::kSink == kToFp8)
                 write_codes(v, {args.given}, y);
-            else if (part.has(args, v))
+            else if (part.writes(v))
                 store_result<K, true>(args, part.at + v * part.kStep, K::kVec, y[0]);
         }
     }
@@ -359,7 +395,7 @@ struct row_writer {
             most = largest_of(most, y[v]);
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
-        if (part.thread == 0 && part.is_row)
+        if (part.thread == 0 && part.writes(0))
             args.scales[part.row] = row_scale;
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
@@ -373,6 +409,8 @@ struct row_writer {
     }
     __device__ __forceinline__ void write_per_group() const
     {
+        constexpr int kVectorBits = kVectors == 4 ? 2 : 1;
+        static_assert(1 << kVectorBits == kVectors, "pairs of pairs");
         float y[kVectors][K::kVec], most[kVectors];
         shared_divisor divisor[kVectors];
 #pragma unroll
@@ -381,29 +419,38 @@ struct row_writer {
             most[v] = largest_of(0, y[v]);
         }
         int group_vectors = 1 << args.group_shift;
-        if constexpr (kThreads >= 32) {
-            // powers of two: no division
-            int step = (int)((unsigned)group_vectors / kVectors), lane = part.thread % 32;
+        if constexpr (C::kTakesRows) {
+            int step = group_vectors >> kVectorBits, lane = part.thread % 32;
             int mine = share_largest(most, lane, group_vectors);
             float my_scale = scale_for(args, most[0]);
-            if ((lane & (step - 1)) == 0 && part.has(args, mine))
+            if ((lane & (step - 1)) == 0 && part.writes(mine))
                 store_scale(mine, my_scale);
             int source = lane & ~(group_vectors - step); // the thread that has vector 0's
             shared_divisor my_divisor = divisor_of(my_scale);
+            if (__any_sync(0xFFFFFFFFu, my_divisor.first != 1.0f)) {
+#pragma unroll
+                for (int v = 0; v < kVectors; v++)
+                    multiply(y[v], __shfl_sync(0xFFFFFFFFu, my_divisor.first, source + v * step));
+            }
 #pragma unroll
             for (int v = 0; v < kVectors; v++)
-                divisor[v] = divisor_from(my_divisor, source + v * step);
+                divisor[v] = {1.0f, __shfl_sync(0xFFFFFFFFu, my_divisor.high, source + v * step),
+                              __shfl_sync(0xFFFFFFFFu, my_divisor.low, source + v * step)};
+            write_codes(0, divisor, y);
         } else {
+            float scales[kVectors];
             spread_largest<kThreads>(most, group_vectors);
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
-                float group_scale = scale_for(args, most[v]);
-                if (part.has(args, v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
-                    store_scale(v, group_scale);
-                divisor[v] = divisor_of(group_scale);
+                scales[v] = scale_for(args, most[v]);
+                divisor[v] = divisor_of(scales[v]);
             }
+            write_codes(0, divisor, y);
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                if (part.writes(v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
+                    store_scale(v, scales[v]);
         }
-        write_codes(0, divisor, y);
     }
     __device__ __forceinline__ void finish(int turn) const
     {
@@ -418,18 +465,20 @@ struct row_writer {
 
 // All of a row that has been loaded. turn alternates between rows.
 template <typename K, typename C>
-__device__ __forceinline__ void norm_row(const norm_args &args, const raw_row<K, C::kVectors> &raw,
+__device__ __forceinline__ void norm_row(const norm_args &args, const row_values<K, C> &values,
                                          const row_gains<K, C> &gains, const row_part<K, C> &part,
                                          int turn)
 {
     constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
     if constexpr (K::kAdds)
-        part.store_sums(args, raw);
-    float scale = scale_of<K, C::kThreads>(args, raw, part.row, part.thread, turn);
+        part.store_sums(args, values);
+    float scale = scale_of(args, values, part.row, part.thread, turn);
+    if (C::kMayPart && K::kSink != kToFp8PerRow && part.to_write <= 0)
+        return; // whole warps
     if (kIsNarrow && args.rounds_product)
-        row_writer<K, C, kIsNarrow>{args, raw, gains, part, scale}.finish(turn);
+        row_writer<K, C, kIsNarrow>{args, values, gains, part, scale}.finish(turn);
     else
-        row_writer<K, C, false>{args, raw, gains, part, scale}.finish(turn);
+        row_writer<K, C, false>{args, values, gains, part, scale}.finish(turn);
 }
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
@@ -443,15 +492,27 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 {
     row_part<K, C> part;
     raw_row<K, C::kVectors> raw;
+    row_values<K, C> values;
     part.thread = threadIdx.x % C::kThreads;
     part.row = (int64_t)blockIdx.x * C::kGroups + threadIdx.x / C::kThreads;
     part.at = compute_now(part.row * args.hidden + part.thread * K::kVec);
-    part.is_row = part.row < args.n_rows;
-    row_gains<K, C> gains{args, part.thread};
+    int to_read = args.n_vectors - part.thread;
+    part.to_read = part.row < args.n_rows ? to_read : 0;
+    part.to_write = part.to_read;
+    if constexpr (C::kMayPart)
+        part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
+    row_gains<K, C> gains(args, part.thread);
+    row_source<K> source(args, part.at);
+    if constexpr (!C::kTakesRows) {
+        part.find_now();
+        gains.find_now();
+        source.find_now();
+        finish_before_wait(source.x, gains.from, part.to_write, gains.to_read);
+    }
     wait_for_previous();
     if constexpr (K::kSink < kToFp8PerRow)
         let_next_start();
-    part.load(args, raw);
+    part.load(source, raw);
     gains.start();
     if constexpr (K::kSink >= kToFp8PerRow)
         let_next_start();
@@ -460,18 +521,19 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         int64_t step = (int64_t)gridDim.x * args.hidden;
         for (int turn = 0;; turn ^= 1) {
             row_part<K, C> next = part;
-            raw_row<K, C::kVectors> next_raw;
             next.row += gridDim.x;
             next.at += step;
-            next.is_row = next.row < args.n_rows;
-            next.load(args, next_raw);
-            norm_row<K, C>(args, raw, gains, part, turn);
-            if (!next.is_row)
+            next.to_read = next.row < args.n_rows ? to_read : 0;
+            values.take(raw);
+            next.load({args, next.at}, raw);
+            norm_row<K, C>(args, values, gains, part, turn);
+            if (next.row >= args.n_rows)
                 break;
-            part = next;
-            raw = next_raw;
+            part.row = next.row;
+            part.at = next.at;
         }
     } else {
-        norm_row<K, C>(args, raw, gains, part, 0);
+        values.take(raw);
+        norm_row<K, C>(args, values, gains, part, 0);
     }
 }

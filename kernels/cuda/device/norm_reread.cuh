@@ -37,12 +37,13 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
     float gain[K::kVec];
     int64_t i = vector * K::kVec;
-    load_into<K, kIsAligned>(raw, 0, args, row * args.hidden + i, args.hidden - i);
+    load_into<K, kIsAligned>(raw, 0, {args, row * args.hidden}, i, args.hidden - i);
     any_gains<typename K::T, kIsAligned>(args, vector, gain);
+    unpack_row<K>(raw, 0, y);
     if (kIsNarrow && args.rounds_product)
-        result_of<K, kIsNarrow>(raw, 0, gain, scale, y);
+        finish_vector<K, kIsNarrow>(gain, scale, y);
     else
-        result_of<K, false>(raw, 0, gain, scale, y);
+        finish_vector<K, false>(gain, scale, y);
 }
 
 // The largest value among vectors first, first + step, ... before end.
@@ -87,7 +88,9 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
         reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y[0]);
         int64_t i = vector * K::kVec, at = row * args.hidden + i, n = args.hidden - i;
         if constexpr (K::kSink == kToFloats) {
-            store_sum<K, kIsAligned>(args, raw, 0, at, n);
+            float z[K::kVec];
+            unpack_row<K>(raw, 0, z);
+            store_sum<K, kIsAligned>(args, at, n, z);
             store_result<K, kIsAligned>(args, at, n, y[0]);
         } else {
             divide_all(y, {divisor});

@@ -74,7 +74,7 @@ template <typename T, bool kIsAligned>
 __device__ __forceinline__ uint4 load_vector(const T *from, int64_t n)
 {
     if constexpr (kIsAligned) {
-        return load_once(from);
+        return load_16(from);
     } else {
         float x[kVecOf<T>];
 #pragma unroll
@@ -97,8 +97,7 @@ __device__ __forceinline__ void store_vector(T *to, int64_t n, const float (&y)[
     }
 }
 
-// Weights of a vector as floats. W is packed; a row of them is read by every block, so through the
-// read-only cache.
+// Weights of a vector as floats. W is packed.
 template <typename W, int kVec, bool kIsAligned>
 __device__ __forceinline__ void load_weights(const void *weight, int64_t vector, int64_t n,
                                              float (&w)[kVec])
@@ -110,10 +109,10 @@ __device__ __forceinline__ void load_weights(const void *weight, int64_t vector,
         for (int i = 0; i < kVec; i++)
             w[i] = vector * kVec + i < n ? element<W>::to_float(from[i]) : 0.0f;
     } else if constexpr (sizeof(W) == 4) {
-        load_shared_floats(reinterpret_cast<const float *>(from), w);
+        load_floats(reinterpret_cast<const float *>(from), w);
     } else {
         float word[kWords];
-        load_shared_floats(reinterpret_cast<const float *>(from), word);
+        load_floats(reinterpret_cast<const float *>(from), word);
 #pragma unroll
         for (int i = 0; i < kWords; i++) {
             float2 pair = element<W>::to_float2(__float_as_uint(word[i]));
@@ -132,25 +131,33 @@ enum weight_class {
     kWeightOther
 };
 
-// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two. No
-// weights are ones.
-template <typename T, weight_class kClass>
-__device__ __forceinline__ uint4 start_weight(const norm_args &args, int vector)
+// No weights are ones.
+template <typename T>
+__device__ __forceinline__ uint4 no_weight()
 {
-    uint4 raw = {};
-    if constexpr (kClass == kWeightInKind) {
-        float ones[kVecOf<T>];
+    float ones[kVecOf<T>];
 #pragma unroll
-        for (int i = 0; i < kVecOf<T>; i++)
-            ones[i] = 1.0f;
-        if (args.weight)
-            return __ldg(reinterpret_cast<const uint4 *>(args.weight) + vector);
-        raw = pack<T>(ones);
-    } else if constexpr (sizeof(T) == 4) {
-        uint2 half = __ldg(reinterpret_cast<const uint2 *>(args.weight) + vector);
-        raw = make_uint4(half.x, half.y, 0, 0);
-    }
-    return raw;
+    for (float &one : ones)
+        one = 1.0f;
+    return pack<T>(ones);
+}
+
+// Bytes of a vector's weights where they fit 16; those of float for a narrow x do not.
+template <typename T, weight_class kClass>
+constexpr int weight_bytes = kClass == kWeightInKind ? 16
+                             : sizeof(T) == 4        ? 8
+                                                     : 0;
+
+// Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two.
+template <typename T, weight_class kClass>
+__device__ __forceinline__ uint4 start_weight(const char *from)
+{
+    if constexpr (weight_bytes<T, kClass> == 16)
+        return load_16(from);
+    uint2 half = {};
+    if constexpr (weight_bytes<T, kClass> == 8)
+        half = load_8(from);
+    return make_uint4(half.x, half.y, 0, 0);
 }
 
 template <typename W>
@@ -219,15 +226,38 @@ struct raw_row {
     uint4 residual[K::kAdds ? kVectors : 1]; // unused, and so without registers, for x alone
 };
 
-// A vector at element at of all rows, of which n elements are its row's.
+// Addresses of an element in x, and in the residual.
+template <typename K>
+struct row_source {
+    const char *x;
+    const char *residual;
+
+    __device__ __forceinline__ row_source(const norm_args &args, int64_t at)
+    {
+        x = reinterpret_cast<const char *>(static_cast<const typename K::T *>(args.x) + at);
+        residual = nullptr;
+        if constexpr (K::kAdds)
+            residual = reinterpret_cast<const char *>(
+                static_cast<const typename K::T *>(args.residual) + at);
+    }
+    __device__ __forceinline__ void find_now()
+    {
+        x = compute_now(x);
+        if constexpr (K::kAdds)
+            residual = compute_now(residual);
+    }
+};
+
+// A vector at element at of source, of which n elements are its row's.
 template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v, const norm_args &args,
-                                          int64_t at, int64_t n)
+__device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
+                                          const row_source<K> &source, int64_t at, int64_t n)
 {
     using T = typename K::T;
-    raw.x[v] = load_vector<T, kIsAligned>(static_cast<const T *>(args.x) + at, n);
+    raw.x[v] = load_vector<T, kIsAligned>(reinterpret_cast<const T *>(source.x) + at, n);
     if constexpr (K::kAdds)
-        raw.residual[v] = load_vector<T, kIsAligned>(static_cast<const T *>(args.residual) + at, n);
+        raw.residual[v] =
+            load_vector<T, kIsAligned>(reinterpret_cast<const T *>(source.residual) + at, n);
 }
 
 // What is normalised, in float32 and not rounded.
@@ -245,13 +275,52 @@ __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int 
     }
 }
 
-// y of vector v of a row, in float32. Rounding hf rounds z * scale to T before the gain.
-template <typename K, bool kRounds, int kVectors>
-__device__ __forceinline__ void result_of(const raw_row<K, kVectors> &raw, int v,
-                                          const float (&gain)[K::kVec], float scale,
-                                          float (&y)[K::kVec])
+// What a thread keeps of a row from its sum to its result: floats, where there are registers for
+// them, or what came from memory, in half as many. kAgain: vector.cuh.
+template <typename K, typename C, bool kIsFloats = C::kHoldsFloats>
+struct row_values {
+    static constexpr int kVectors = C::kVectors;
+    float z[kVectors][K::kVec];
+
+    __device__ __forceinline__ void take(const raw_row<K, kVectors> &raw)
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            unpack_row<K>(raw, v, z[v]);
+#pragma unroll
+            for (float &value : z[v])
+                value = compute_now(value);
+        }
+    }
+    template <bool kAgain>
+    __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
+    {
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            x[i] = z[v][i];
+    }
+};
+template <typename K, typename C>
+struct row_values<K, C, false> {
+    static constexpr int kVectors = C::kVectors;
+    raw_row<K, kVectors> raw;
+
+    __device__ __forceinline__ void take(const raw_row<K, kVectors> &from)
+    {
+        raw = from;
+    }
+    template <bool kAgain>
+    __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
+    {
+        unpack_row<K, kAgain && !K::kAdds>(raw, v, x);
+    }
+};
+
+// From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain.
+template <typename K, bool kRounds>
+__device__ __forceinline__ void finish_vector(const float (&gain)[K::kVec], float scale,
+                                              float (&y)[K::kVec])
 {
-    unpack_row<K, !K::kAdds>(raw, v, y);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] *= scale;
@@ -262,16 +331,14 @@ __device__ __forceinline__ void result_of(const raw_row<K, kVectors> &raw, int v
         y[i] *= gain[i];
 }
 
-// Stores a vector at element at of all rows, of which n elements are its row's: the sum, where a
-// row is one.
-template <typename K, bool kIsAligned, int kVectors>
-__device__ __forceinline__ void store_sum(const norm_args &args, const raw_row<K, kVectors> &raw,
-                                          int v, int64_t at, int64_t n)
+// Stores z of a vector at element at of all rows, of which n elements are its row's, where a row is
+// a sum.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void store_sum(const norm_args &args, int64_t at, int64_t n,
+                                          const float (&z)[K::kVec])
 {
     if constexpr (K::kAdds) {
         using T = typename K::T;
-        float z[K::kVec];
-        unpack_row<K>(raw, v, z);
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + at, n, z);
     }
 }

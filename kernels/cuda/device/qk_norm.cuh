@@ -95,13 +95,13 @@ __device__ __forceinline__ void read_gains(const void *weight, int at, float bia
         for (int i = 0; i < n; i++)
             gain[i] = bias + element<W>::to_float(from[i]);
     } else if constexpr (sizeof(W) == 4) {
-        load_shared_floats(reinterpret_cast<const float *>(from), gain);
+        load_floats(reinterpret_cast<const float *>(from), gain);
 #pragma unroll
         for (int i = 0; i < n; i++)
             gain[i] += bias;
     } else {
         float word[n / 2];
-        load_shared_floats(reinterpret_cast<const float *>(from), word);
+        load_floats(reinterpret_cast<const float *>(from), word);
 #pragma unroll
         for (int i = 0; i < n / 2; i++) {
             float2 pair = element<W>::to_float2(__float_as_uint(word[i]));
@@ -152,10 +152,9 @@ __device__ __forceinline__ void gains_of(const qk_args &args, bool is_k, const u
 // Weights of the type of q and k are loaded as a head is, and used when everything else has been
 // asked for: a load that is waited for holds up those behind it. No weights are ones.
 template <typename T, int kUnit>
-__device__ __forceinline__ unit_words<T, kUnit> start_gains(const qk_args &args, bool is_k,
+__device__ __forceinline__ unit_words<T, kUnit> start_gains(const void *weight,
                                                             const unit_place &place)
 {
-    const void *weight = is_k ? args.weight[1] : args.weight[0];
     unit_words<T, kUnit> words;
     if (weight) {
         load_unit<T, kUnit>(static_cast<const char *>(weight), place, words);
@@ -303,10 +302,10 @@ struct rounding_is {
 };
 
 // write(rounding_is<...>) for whether x * scale is rounded to T before the weight.
-template <typename T, typename F>
+template <typename T, bool kCommon = false, typename F>
 __device__ __forceinline__ void with_rounding(const qk_args &args, const F &write)
 {
-    if (sizeof(T) == 2 && args.rounds_product)
+    if (sizeof(T) == 2 && !kCommon && args.rounds_product)
         write(rounding_is<sizeof(T) == 2>{});
     else
         write(rounding_is<false>{});
@@ -329,6 +328,11 @@ __device__ __forceinline__ T *output_of(const qk_args &args, const char *from, b
     return reinterpret_cast<T *>(const_cast<char *>(from) + (is_k ? args.to[1] : args.to[0]));
 }
 
+__device__ __forceinline__ const void *weight_of(const qk_args &args, bool is_k)
+{
+    return is_k ? args.weight[1] : args.weight[0];
+}
+
 __device__ __forceinline__ float exact_scale(const qk_args &args, double sum)
 {
     return (float)rsqrt(fma(sum, args.exact_inverse_width, (double)args.eps));
@@ -347,7 +351,8 @@ __device__ __forceinline__ Acc sum_in_lanes(int lanes, Acc x)
 
 // ------------------------------------------------------------------------------------ one unit
 
-constexpr int kHeadsPerThread = 4; // in large work
+constexpr int kHeadsPerThread = 4; // in all but small work
+constexpr int kCommonLanes = 16;   // threads of a head in kernels for common calls
 constexpr int kWalkThreads = 192;  // of a block
 
 // Blocks on a multiprocessor: 56 registers, or 64 of float16, whose unpacked values the compiler
@@ -393,10 +398,12 @@ __device__ __noinline__ void write_heads_again(const qk_args &args)
     unit_values<T, kUnit> gain;
     angle_values<rotate_unit<T, kUnit>::kPairs> angle;
     if (run.n > 0)
-        started_gains(args, start_gains<T, kUnit>(args, run.is_k, place), gain);
+        started_gains(args, start_gains<T, kUnit>(weight_of(args, run.is_k), place), gain);
     if (run.n > 0 && place.rotates)
-        angles_of<kAngles>(rotate.angles, run.token, short_position_of(rotate.angles, run.token),
-                           place.first_pair, angle);
+        angles_of<kAngles>(
+            rotate.angles, run.token,
+            short_position_of(rotate.angles, run.token, position_place(rotate.angles, run.token)),
+            place.first_pair, angle);
     unit_factors<T, kUnit> factors(place, gain, angle);
 #pragma unroll 1
     for (int r = 0; r < kRows; r++, from += rotate.head_bytes) {
@@ -424,13 +431,13 @@ __device__ __noinline__ void write_heads_again(const qk_args &args)
 
 // 1 / sqrt(mean + eps) of each head of a run; words are 0 where a thread has no unit. False in all
 // threads of a warp of which a head's sum was not good.
-template <typename T, int kUnit, int kRows>
+template <typename T, int kUnit, bool kCommon, int kRows>
 __device__ __forceinline__ bool scales_of(const qk_args &args, const head_run &run,
                                           const unit_words<T, kUnit> (&words)[kRows],
                                           float (&scale)[kRows])
 {
     float sum[kRows];
-    int lanes = blockDim.x;
+    int lanes = kCommon ? kCommonLanes : blockDim.x;
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         square_sums<float> sums;
@@ -454,23 +461,33 @@ __device__ __forceinline__ bool scales_of(const qk_args &args, const head_run &r
     return __all_sync(0xFFFFFFFFu, is_done);
 }
 
-template <typename T, int kUnit, int kAngles, int kRows>
+// kCommon: every unit rotates, a head has kCommonLanes of them, positions are a tensor, there are
+// weights, and nothing is rounded before them.
+template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
 __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
     qk_norm_kernel(const __grid_constant__ struct qk_args args)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     const rotate_args &rotate = args.rotate;
     head_run run = run_of<kRows>(args);
-    unit_place place = place_of<T, kUnit>(rotate, threadIdx.x);
+    unit_place place = place_of<T, kUnit, kCommon>(rotate, threadIdx.x);
     const char *from = head_of(rotate, run.token, run.head) + place.at * (int)sizeof(T);
     unit_place near = place; // from there
     near.at = 0;
     near.second = compute_now(place.second - place.at);
     from = compute_now(from);
+    // in a common call tokens beyond the last read what is the last one's, and write nothing
+    uint32_t token = min(run.token, rotate.n_tokens - 1);
+    const char *position_from = compute_now(position_place(rotate.angles, token));
+    const T *weight_from = static_cast<const T *>(weight_of(args, run.is_k)) + place.at;
+    if constexpr (kCommon)
+        finish_before_wait(from, position_from, weight_from, run.n, near.second);
     wait_for_previous();
     uint32_t position = 0;
-    if (run.n > 0)
-        position = short_position_of(rotate.angles, run.token);
+    if constexpr (kCommon)
+        position = load_position(position_from);
+    else if (run.n > 0)
+        position = short_position_of(rotate.angles, run.token, position_from);
     unit_words<T, kUnit> words[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
@@ -480,16 +497,18 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
     }
     unit_words<T, kUnit> weight;
     angle_values<kPairs> angle;
-    if (run.n > 0)
-        weight = start_gains<T, kUnit>(args, run.is_k, place);
+    if constexpr (kCommon)
+        load_unit<T, kUnit>(reinterpret_cast<const char *>(weight_from), near, weight);
+    else if (run.n > 0)
+        weight = start_gains<T, kUnit>(weight_of(args, run.is_k), place);
     let_next_start();
-    if (run.n > 0 && place.rotates)
-        angles_of<kAngles>(rotate.angles, run.token, position, place.first_pair, angle);
+    if (kCommon || (run.n > 0 && place.rotates))
+        angles_of<kAngles>(rotate.angles, token, position, place.first_pair, angle);
     unit_values<T, kUnit> gain;
     started_gains(args, weight, gain);
     unit_factors<T, kUnit> factors(place, gain, angle);
     float scale[kRows];
-    if (!scales_of<T, kUnit>(args, run, words, scale)) {
+    if (!scales_of<T, kUnit, kCommon>(args, run, words, scale)) {
         write_heads_again<T, kUnit, kAngles, kRows>(args);
         return;
     }
@@ -502,7 +521,7 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
                     reinterpret_cast<T *>(to + r * (int64_t)rotate.head_bytes), near, factors,
                     scale[r], words[r]);
     };
-    with_rounding<T>(args, write);
+    with_rounding<T, kCommon>(args, write);
 }
 
 // ------------------------------------------------------------------------------------ several

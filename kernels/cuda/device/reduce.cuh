@@ -37,6 +37,28 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared)
     }
 }
 
+// The same sum, bit for bit, of twice as many threads, by half of them: a thread has what thread
+// threadIdx.x would, and thread threadIdx.x + kThreads. Lanes of the upper half of a warp take over
+// the second of both.
+template <int kThreads, typename Acc>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[1], Acc *shared)
+{
+    return sum_in_group<kThreads>(x[0], shared);
+}
+template <int kThreads, typename Acc>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared)
+{
+    static_assert(kThreads % 32 == 0, "whole warps");
+    bool is_upper = threadIdx.x & 16;
+    Acc mine = is_upper ? x[1] : x[0];
+    mine += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[0] : x[1], 16);
+    mine = sum_in_warp<16>(mine);
+    if (threadIdx.x % 16 == 0)
+        shared[threadIdx.x / 32 + (is_upper ? kThreads / 32 : 0)] = mine;
+    __syncthreads();
+    return sum_tree<kThreads / 16>(shared);
+}
+
 // The same sum, bit for bit, for a number of threads (a power of two, 4 to 1,024) known at run
 // time only. shared as above.
 template <typename Acc>

@@ -10,6 +10,10 @@
 // and, where the output is other memory, rest units: 16 bytes (or an element) of what does not
 // rotate.
 //
+// kCommon: a kernel for the calls of most models alone, in which every unit rotates and positions
+// are a tensor. What asks for anything else is a fifth of the instructions, and small work waits
+// for instructions, as large work does that does more than rotate.
+//
 // blockDim is (units, heads, tokens): no division finds a thread's place. A thread walks kRows
 // heads of one token, all loads before the first use, and needs the token's angles once. Every
 // instruction counts here: at decode sizes the time is a chain of two loads (position, then table)
@@ -61,14 +65,14 @@ struct unit_place {
     bool rotates;
 };
 
-template <typename T, int kUnit>
+template <typename T, int kUnit, bool kCommon = false>
 __device__ __forceinline__ unit_place place_of(const rotate_args &args, int unit)
 {
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     constexpr int kRest = kUnit == kUnitScalar ? 1 : kVecOf<T>;
     int n_pairs = (int)args.angles.n_pairs;
     unit_place place;
-    place.rotates = unit < args.rotating_units;
+    place.rotates = kCommon || unit < args.rotating_units;
     place.first_pair = unit * kPairs;
     bool is_gptj =
         kUnit == kUnitGptj || (kUnit == kUnitScalar && args.angles.rotary.style == ROPE_GPTJ);
@@ -95,13 +99,13 @@ __device__ __forceinline__ void load_unit(const char *head, const unit_place &pl
         if (place.rotates)
             out.b = *second;
     } else if constexpr (kUnit == kUnitGptj) {
-        out.word[0] = load_once(first);
+        out.word[0] = load_16(first);
     } else if constexpr (kUnit == kUnitNeoxWide) {
-        out.word[0] = load_once(first);
+        out.word[0] = load_16(first);
         if (place.rotates)
-            out.word[1] = load_once(second);
+            out.word[1] = load_16(second);
     } else {
-        uint2 a = load_half_once(first), b = load_half_once(second);
+        uint2 a = load_8(first), b = load_8(second);
         out.word[0] = make_uint4(a.x, a.y, b.x, b.y);
     }
 }
@@ -206,10 +210,13 @@ __device__ __forceinline__ void rotate_block(const rotate_args &args, const Sink
         int h = head + r * step;
         from[r] = compute_now((h < args.q_heads ? q : k) + (int64_t)h * args.head_bytes);
     }
+    const char *position_from = compute_now(position_place(args.angles, token));
+    if constexpr (kRows == 1)
+        finish_before_wait(from[0], position_from, place.at, place.second);
     wait_for_previous();
     uint32_t position = 0;
     if constexpr (kAngles != kAnglesAny)
-        position = short_position_of(args.angles, token);
+        position = short_position_of(args.angles, token, position_from);
     unit_words<T, kUnit> words[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++)

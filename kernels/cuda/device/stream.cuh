@@ -2,6 +2,9 @@
 // of programmatic dependent launch (dispatch.cuh). Without it both functions do nothing.
 #pragma once
 
+#include <limits.h>
+#include <stdint.h>
+
 // Early in every kernel: the blocks of the next kernel may take places that are free. They wait for
 // this kernel in their turn, so the order of the stream holds.
 __device__ __forceinline__ void let_next_start()
@@ -19,6 +22,25 @@ __device__ __forceinline__ void wait_for_previous()
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// No address and no number that a kernel computes.
+__device__ __forceinline__ bool is_never(const void *address)
+{
+    return (uintptr_t)address == 1;
+}
+__device__ __forceinline__ bool is_never(int x)
+{
+    return x == INT_MAX;
+}
+
+// Has addresses and numbers computed before what follows: the assembler would move that behind a
+// wait, where it costs.
+template <typename... X>
+__device__ __forceinline__ void finish_before_wait(X... x)
+{
+    if ((is_never(x) | ...))
+        asm volatile("exit;");
 }
 
 // Computes x here, before a wait or a barrier, where the compiler would move it to its use.

@@ -7,11 +7,12 @@
 
 #include <stdint.h>
 
-// 16 bytes that one thread reads once. Volatile, so that these loads start before the dependent
-// ones that follow in the source. Not the read-only path: an in-place call writes the same memory
-// from the same kernel. No cache hint: L1::no_allocate costs a tenth of the bandwidth of large
-// work.
-__device__ __forceinline__ uint4 load_once(const void *from)
+// 16 and 8 bytes, and a float. Volatile: a load starts where it stands in the source, before what
+// waits for the loads above it. Not by the read-only path (ld.global.nc, __ldg): an in-place call
+// writes the same memory from the same kernel, and the assembler takes memory that is only read for
+// unchanging and moves such loads in front of wait_for_previous (stream.cuh). No cache hint:
+// L1::no_allocate costs a tenth of the bandwidth of large work.
+__device__ __forceinline__ uint4 load_16(const void *from)
 {
     uint4 raw;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -20,13 +21,20 @@ __device__ __forceinline__ uint4 load_once(const void *from)
     return raw;
 }
 
-__device__ __forceinline__ uint2 load_half_once(const void *from)
+__device__ __forceinline__ uint2 load_8(const void *from)
 {
     uint2 raw;
     asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
                  : "=r"(raw.x), "=r"(raw.y)
                  : "l"(__cvta_generic_to_global(from)));
     return raw;
+}
+
+__device__ __forceinline__ float load_float(const float *from)
+{
+    float x;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(__cvta_generic_to_global(from)));
+    return x;
 }
 
 template <typename T>
@@ -158,49 +166,29 @@ __device__ __forceinline__ void store_floats(T *to, const float (&x)[n])
     }
 }
 
-__device__ __forceinline__ float4 load_shared_float4(const float *from)
-{
-    float4 x;
-    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "l"(__cvta_generic_to_global(from)));
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_float2(const float *from)
-{
-    float2 x;
-    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(x.x), "=f"(x.y)
-                 : "l"(__cvta_generic_to_global(from)));
-    return x;
-}
-
-// n floats that many threads read (tables, frequencies): through the read-only cache, in the
-// widest accesses that n allows. from is aligned to them. Volatile like load_once: a table's row
-// waits for a position, and must not hold up the loads before it in the source.
+// n floats in the widest accesses that n allows; from is aligned to them.
 template <int n>
-__device__ __forceinline__ void load_shared_floats(const float *from, float (&x)[n])
+__device__ __forceinline__ void load_floats(const float *from, float (&x)[n])
 {
     if constexpr (n % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < n / 4; i++) {
-            float4 part = load_shared_float4(from + 4 * i);
-            x[4 * i] = part.x;
-            x[4 * i + 1] = part.y;
-            x[4 * i + 2] = part.z;
-            x[4 * i + 3] = part.w;
+        for (int i = 0; i < n; i += 4) {
+            uint4 raw = load_16(from + i);
+            x[i] = __uint_as_float(raw.x);
+            x[i + 1] = __uint_as_float(raw.y);
+            x[i + 2] = __uint_as_float(raw.z);
+            x[i + 3] = __uint_as_float(raw.w);
         }
     } else if constexpr (n % 2 == 0) {
 #pragma unroll
-        for (int i = 0; i < n / 2; i++) {
-            float2 part = load_shared_float2(from + 2 * i);
-            x[2 * i] = part.x;
-            x[2 * i + 1] = part.y;
+        for (int i = 0; i < n; i += 2) {
+            uint2 raw = load_8(from + i);
+            x[i] = __uint_as_float(raw.x);
+            x[i + 1] = __uint_as_float(raw.y);
         }
     } else {
 #pragma unroll
         for (int i = 0; i < n; i++)
-            x[i] = __ldg(from + i);
+            x[i] = load_float(from + i);
     }
 }
