@@ -122,6 +122,13 @@ void call_rope_in(struct call *call, int64_t n_tokens, const char *query)
     post_tensors(call, path, tensors, 1);
 }
 
+void call_rope_at(struct call *call, const char *query)
+{
+    char path[512];
+    snprintf(path, sizeof path, "/v1/rope?offset=0&%s", query);
+    post_tensors(call, path, NULL, 0);
+}
+
 void call_free(struct call *call)
 {
     free(call->memory);
