@@ -87,8 +87,9 @@ static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *q
     }
     if (grid_y > ROTATE_MAX_GRID)
         return launch_units<T, kUnit>(args, queue, err);
-    bool is_common = is_common_rotation(rotate, kAngles) && lanes == kCommonLanes &&
-                     args->weight[0] && args->weight[1] && !args->rounds_product;
+    bool is_common = is_common_rotation(rotate, kAngles) &&
+                     rotate->rotating_units == kCommonLanes && args->weight[0] && args->weight[1] &&
+                     !args->rounds_product;
     return start(queue,
                  is_common ? kernel_of<T, kUnit, kAngles, true>(heads)
                            : kernel_of<T, kUnit, kAngles, false>(heads),
