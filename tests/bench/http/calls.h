@@ -35,8 +35,7 @@ void call_rope(struct call *call, int64_t n_tokens);
  * positions alone are in the body. */
 void call_rope_in(struct call *call, int64_t n_tokens, const char *query);
 
-/* The same without positions: a token's is its index. Nothing is in the body.
- */
+/* The same without positions: a token's is its index. The body is empty. */
 void call_rope_at(struct call *call, const char *query);
 
 void call_free(struct call *call);
