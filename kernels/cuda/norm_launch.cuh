@@ -90,8 +90,9 @@ static inline bool do_overlap(const void *a, int64_t a_bytes, const void *b, int
 }
 
 // Blocks of a row. A row by itself waits for what one multiprocessor reads and writes: four blocks
-// (two of FP8) read all of it, find the same sum, and write a part each. From eight rows on that
-// gains nothing. Not where an output takes the place of an input that others still have to read.
+// (two of FP8) read all of it, find the same sum, and write a part each. Eight rows gained nothing
+// by it, fewer than that were not tried. Not where an output takes the place of an input that
+// others still have to read.
 template <typename K>
 static int parts_of_row(const struct norm_args *args, int threads)
 {
