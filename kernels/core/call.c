@@ -497,25 +497,62 @@ enum roped_status roped_call_resolve(struct roped_call *call,
 
 /* ---------------------------------------------------------------- values */
 
+/* The largest value of an index tensor, taken as unsigned: one below 0 is above
+ * any bound. A loop for each type: calls of thousands of tokens wait for it. */
+static uint64_t largest_index(const struct roped_tensor *tensor)
+{
+    int64_t n = roped_tensor_elements(tensor);
+    const char *data = tensor->data;
+    uint64_t most = 0;
+    if (tensor->dtype == ROPED_I64) {
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t value;
+            memcpy(&value, data + 8 * i, sizeof value);
+            most = value > most ? value : most;
+        }
+        return most;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int32_t narrow;
+        memcpy(&narrow, data + 4 * i, sizeof narrow);
+        uint64_t value = (uint64_t)(int64_t)narrow;
+        most = value > most ? value : most;
+    }
+    return most;
+}
+
+int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
+                          int64_t *largest)
+{
+    int64_t n = roped_tensor_elements(tensor);
+    uint64_t most = largest_index(tensor);
+    *largest = n > 0 ? (int64_t)most : -1;
+    if (n == 0 || most < (uint64_t)end)
+        return -1;
+    int64_t i = 0;
+    while ((uint64_t)call_index_at(tensor, i) < (uint64_t)end)
+        i++;
+    return i;
+}
+
 static enum roped_status check_below(const struct roped_call *call, int input,
                                      struct roped_error *err)
 {
     const struct roped_port *port = &call->op->in[input];
     int bound = find_dim(call, port->below);
-    int64_t n = roped_tensor_elements(&call->in[input]);
+    int64_t largest;
     if (bound < 0)
         return ROPED_OK;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t value = call_index_at(&call->in[input], i);
-        if (value < 0 || value >= call->dim[bound].size)
-            return roped_fail(
-                err, ROPED_INVALID,
-                "tensor '%s': value %lld at index %lld, expected 0 <= value < "
-                "%s = %lld (set by '%s')",
-                port->name, (long long)value, (long long)i, port->below,
-                (long long)call->dim[bound].size, call->dim[bound].setter);
-    }
-    return ROPED_OK;
+    int64_t i =
+        call_find_outside(&call->in[input], call->dim[bound].size, &largest);
+    if (i < 0)
+        return ROPED_OK;
+    return roped_fail(
+        err, ROPED_INVALID,
+        "tensor '%s': value %lld at index %lld, expected 0 <= value < "
+        "%s = %lld (set by '%s')",
+        port->name, (long long)call_index_at(&call->in[input], i), (long long)i,
+        port->below, (long long)call->dim[bound].size, call->dim[bound].setter);
 }
 
 size_t roped_call_aux_bytes(const struct roped_call *call)

@@ -22,6 +22,11 @@ static inline int64_t call_index_at(const struct roped_tensor *tensor,
     return narrow;
 }
 
+/* Place of the first value of an index tensor that is not in [0, end), or -1;
+ * then *largest is the largest value, -1 of none. */
+int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
+                          int64_t *largest);
+
 /* Writes every parameter's default into call->params. */
 void call_default_params(struct roped_call *call);
 

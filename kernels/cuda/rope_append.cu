@@ -161,8 +161,7 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, APPEND_THREADS);
     bool is_common =
         is_common_rotation(rotate, kind) && args->map.kind == APPEND_CELLS && !args->returns_k;
-    auto *kernel = append_kernel_of<append_family<false>, append_family<true>, T, kUnit>(kind, rows,
-                                                                                         is_common);
+    auto *kernel = append_kernel_of<append_family, T, kUnit>(kind, rows, is_common);
     return launch_heads(args, kernel, &shape, 0, queue, err);
 }
 

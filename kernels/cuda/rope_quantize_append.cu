@@ -212,8 +212,7 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     int64_t tile_columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
     args->rotate_columns = (uint32_t)shape.n_columns;
     bool is_common = is_common_rotation(&args->rotate, kind) && args->map.kind == APPEND_CELLS;
-    auto *kernel = append_kernel_of<quantize_family<false>, quantize_family<true>, T, kUnit, kMany>(
-        kind, shape.rows, is_common);
+    auto *kernel = append_kernel_of<quantize_family, T, kUnit, kMany>(kind, shape.rows, is_common);
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 

@@ -350,45 +350,15 @@ static enum roped_status refuse_position(const char *tensor, int64_t value,
                       (long long)bound->rows, bound->why, bound->name);
 }
 
-/* The largest value of an index tensor, taken as unsigned: one below 0 is above
- * any bound. A loop for each type: a call of thousands of tokens waits for it.
- */
-static uint64_t largest_index(const struct roped_tensor *tensor)
-{
-    int64_t n = roped_tensor_elements(tensor);
-    const char *data = tensor->data;
-    uint64_t most = 0;
-    if (tensor->dtype == ROPED_I64) {
-        for (int64_t i = 0; i < n; i++) {
-            uint64_t value;
-            memcpy(&value, data + 8 * i, sizeof value);
-            most = value > most ? value : most;
-        }
-        return most;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        int32_t value;
-        memcpy(&value, data + 4 * i, sizeof value);
-        most =
-            (uint64_t)(int64_t)value > most ? (uint64_t)(int64_t)value : most;
-    }
-    return most;
-}
-
 static enum roped_status scan_positions(const struct roped_tensor *positions,
                                         const struct bound *bound,
                                         int64_t *largest,
                                         struct roped_error *err)
 {
-    int64_t n = roped_tensor_elements(positions);
-    uint64_t most = largest_index(positions);
-    for (int64_t i = 0; most >= (uint64_t)bound->rows && i < n; i++) {
-        int64_t value = call_index_at(positions, i);
-        if (value < 0 || value >= bound->rows)
-            return refuse_position("positions", value, i, bound, err);
-    }
-    if (n > 0 && (int64_t)most > *largest)
-        *largest = (int64_t)most;
+    int64_t i = call_find_outside(positions, bound->rows, largest);
+    if (i >= 0)
+        return refuse_position("positions", call_index_at(positions, i), i,
+                               bound, err);
     return ROPED_OK;
 }
 

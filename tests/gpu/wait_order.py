@@ -16,6 +16,7 @@ INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 TARGET = re.compile(r"\b(?:BRA|CALL)\S*\s.*?(0x[0-9a-f]+)")
 MEMORY = re.compile(r"\b(LDG|STG|LD|ST|ATOM|ATOMG|RED)\b")
 WAIT = "ACQBULK"
+FIRST_CHIP = 90  # older ones start no kernel before the one before it has ended
 
 
 def early_access(code):
@@ -44,18 +45,18 @@ def early_access(code):
 def main(library):
     sass = subprocess.run(["cuobjdump", "-sass", library], capture_output=True,
                           text=True, check=True).stdout
-    n_kernels = n_waiting = n_early = 0
-    for part in sass.split("Function : ")[1:]:
-        code = INSTRUCTION.findall(part)
-        n_kernels += 1
-        if not any(WAIT in text for _, text in code):
+    n_kernels = n_early = 0
+    parts = re.split(r"code for sm_(\d+)", sass)[1:]
+    for chip, functions in zip(parts[::2], parts[1::2]):
+        if int(chip) < FIRST_CHIP:
             continue
-        n_waiting += 1
-        access = early_access(code)
-        if access:
-            n_early += 1
-            print(f"{part.split()[0]} does not wait before {access}")
-    print(f"{n_kernels} kernels, {n_waiting} wait, {n_early} not before they access memory")
+        for function in functions.split("Function : ")[1:]:
+            n_kernels += 1
+            access = early_access(INSTRUCTION.findall(function))
+            if access:
+                n_early += 1
+                print(f"{function.split()[0]} (sm_{chip}) does not wait before {access}")
+    print(f"{n_kernels} kernels, {n_early} access memory before they wait")
     return 1 if n_early or not n_kernels else 0
 
 

@@ -77,7 +77,8 @@ __device__ __forceinline__ int share_largest(float (&most)[kVectors], int lane, 
     return mine;
 }
 
-// The same for narrow rows, each vector by itself, from the largest of each vector. Vector v of a
+// The same in every thread, each vector by itself, for rows that nothing overlaps: more exchanges,
+// but nobody waits for another thread's scale. From the largest of each vector. Vector v of a
 // thread is number v * kThreads + thread of the row, so a group is some neighbouring threads, or
 // all of the row's and several v where the row has fewer.
 template <int kThreads, int kVectors>

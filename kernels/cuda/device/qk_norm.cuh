@@ -479,9 +479,11 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
     // in a common call tokens beyond the last read what is the last one's, and write nothing
     uint32_t token = min(run.token, rotate.n_tokens - 1);
     const char *position_from = compute_now(position_place(rotate.angles, token));
-    const T *weight_from = static_cast<const T *>(weight_of(args, run.is_k)) + place.at;
-    if constexpr (kCommon)
+    const T *weight_from = nullptr;
+    if constexpr (kCommon) {
+        weight_from = static_cast<const T *>(weight_of(args, run.is_k)) + place.at;
         finish_before_wait(from, position_from, weight_from, run.n, near.second);
+    }
     wait_for_previous();
     uint32_t position = 0;
     if constexpr (kCommon)
