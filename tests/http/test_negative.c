@@ -381,7 +381,14 @@ TEST(positions_out_of_range_are_named_with_index_and_value)
 {
     static int64_t wrong[3] = {1, -7, 2}, large[3] = {0, 1, 16777216};
     static int64_t row[3] = {0, 5, 1};
+    static int32_t narrow[3] = {2, 1, -3}, wide[3] = {16777217, 0, 1};
     struct sound sound = rope_sound();
+    add(&sound, "positions", ROPED_I32, 1, 3, 0, narrow);
+    refuse(&sound, "", "-3 at index 2", "negative position of I32");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I32, 1, 3, 0, wide);
+    refuse(&sound, "", "16777217 at index 0", "large position of I32");
+    sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 3, 0, wrong);
     refuse(&sound, "", "-7 at index 1", "negative position");
     sound = rope_sound();
