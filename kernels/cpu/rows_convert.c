@@ -31,10 +31,13 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
     const struct conversion row = *a; /* which no store can change */
     const enum order order = order_of(from);
     int64_t i = 0;
-    for (; i + BLOCK <= row.n; i += BLOCK)
-        store(to, order, place(to, row.to, i),
-              load(from, order, at(from, row.from, i), BLOCK), row.scale, BLOCK,
-              is_streamed);
+    for (; i + BLOCK <= row.n; i += BLOCK) {
+        const void *x = at(from, row.from, i);
+        if (is_streamed)
+            prefetch_ahead(x, BLOCK * (int64_t)size_of(from));
+        store(to, order, place(to, row.to, i), load(from, order, x, BLOCK),
+              row.scale, BLOCK, is_streamed);
+    }
     if (i < row.n)
         store(to, order, place(to, row.to, i),
               load(from, order, at(from, row.from, i), row.n - i), row.scale,

@@ -120,6 +120,19 @@ INLINE void prefetch(const void *address)
     __builtin_prefetch(address, 0, 2);
 }
 
+/*
+ * Elements of streamed rows are asked for so many bytes ahead. A processor's
+ * own prefetching ends with every page and keeps fewer lines under way: on a
+ * Xeon rope_quantize had 0.74 of the copy without, 0.85 to 1.0 with it.
+ */
+enum { AHEAD = 8192 };
+
+INLINE void prefetch_ahead(const void *from, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64)
+        prefetch((const unsigned char *)from + AHEAD + i);
+}
+
 INLINE block times(block x, vfloat factor)
 {
     return (block){x.lo * factor, x.hi * factor};

@@ -100,32 +100,19 @@ INLINE void rotate_block(enum roped_dtype from, enum roped_dtype to,
                     form);
 }
 
-/*
- * Where many small tokens follow each other, their elements are asked for so
- * many bytes ahead: what is left to do while they come is too little.
- */
-enum { AHEAD = 8192 };
-
-INLINE void prefetch_head(enum roped_dtype from, const struct rotation *r,
-                          const void *x)
-{
-    const int64_t bytes = r->heads.from_pitch * (int64_t)size_of(from);
-    for (int64_t i = 0; i < bytes; i += 64)
-        prefetch(at(ROPED_U8, x, AHEAD + i));
-}
-
 /* Heads of one block or two: their angles stay in registers. */
 INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r, int n_blocks,
                          struct form form)
 {
     const int64_t last = (n_blocks - 1) * BLOCK;
+    const int64_t pitch = r->heads.from_pitch * (int64_t)size_of(from);
     const block c[2] = {load32(r->c), load32(r->c + last)};
     const block s[2] = {load32(r->s), load32(r->s + last)};
     for (int64_t i = 0; i < r->heads.n_heads; i++) {
         const struct head head = head_at(from, to, r, i, form.is_normal);
-        if (form.is_streamed && r->heads.n_more > 0)
-            prefetch_head(from, r, head.x);
+        if (form.is_streamed)
+            prefetch_ahead(head.x, pitch);
         rotate_block(from, to, r, head, 0, c[0], s[0], BLOCK, form);
         if (n_blocks == 2)
             rotate_block(from, to, r, head, BLOCK, c[1], s[1], BLOCK, form);
