@@ -162,7 +162,9 @@ struct rest {
 INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
                        const struct rest *rest, bool is_rounded)
 {
-    const struct fp8_form form = {is_rounded, false, rest->form.has_largest};
+    const bool is_streamed = rest->form.is_streamed;
+    const struct fp8_form form = {is_rounded, is_streamed,
+                                  rest->form.has_largest};
     if (size_of(to) > 1)
         return;
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
@@ -174,7 +176,7 @@ INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
                                      run.weight, run.s, is_rounded);
         const vfloat by = splat(run.divisor);
         store(to, order_of(from), run.y, (block){v.lo / by, v.hi / by}, 1, n,
-              false);
+              is_streamed);
     }
 }
 
