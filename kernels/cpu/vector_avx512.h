@@ -59,7 +59,8 @@ INLINE bool all_below(vfloat x, float limit)
 
 INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
 {
-    return _mm512_max_ps(_mm512_abs_ps(x), magnitude);
+    enum { LARGER_MAGNITUDE = 0xB };
+    return _mm512_range_ps(x, magnitude, LARGER_MAGNITUDE);
 }
 
 INLINE float largest_lane(vfloat x)
