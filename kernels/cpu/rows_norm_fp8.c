@@ -3,6 +3,8 @@
  */
 #include "cpu/rows_norm.h"
 
+#include <math.h>
+
 enum {
     LARGEST_GROUP = 128,
     MOST_BLOCKS = LARGEST_GROUP / BLOCK,
@@ -32,10 +34,20 @@ INLINE float largest_of(block x)
     return largest_lane(larger_magnitude(x.lo, x.hi));
 }
 
-/* The largest |y| of n elements. */
-INLINE float largest_norm(enum roped_dtype from, const void *x,
-                          const float *weight, float s, int64_t n,
-                          bool is_rounded)
+/* Of each vector. */
+INLINE void largest_lanes(const vfloat *x, int n, float *out)
+{
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        largest_lanes4(x + i, out + i);
+    for (; i < n; i++)
+        out[i] = largest_lane(x[i]);
+}
+
+/* The largest |y| of n elements, spread over the lanes. */
+INLINE vfloat largest_norms(enum roped_dtype from, const void *x,
+                            const float *weight, float s, int64_t n,
+                            bool is_rounded)
 {
     block largest = {splat(0), splat(0)};
     for (int64_t i = 0; i < n; i += BLOCK) {
@@ -43,7 +55,7 @@ INLINE float largest_norm(enum roped_dtype from, const void *x,
                              n - i < BLOCK ? n - i : BLOCK);
         add_largest(&largest, normal_block(from, z, weight + i, s, is_rounded));
     }
-    return largest_of(largest);
+    return larger_magnitude(largest.lo, largest.hi);
 }
 
 INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
@@ -52,9 +64,9 @@ INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
     const struct norm_part a = *part;
     for (int64_t row = 0; row < a.rows->n; row++) {
         const int64_t first = row * a.norm->width + a.first;
-        const float of_part =
-            largest_norm(from, at(from, a.rows->x, first), a.weight,
-                         a.rows->s[row], a.n, is_rounded);
+        const float of_part = largest_lane(
+            largest_norms(from, at(from, a.rows->x, first), a.weight,
+                          a.rows->s[row], a.n, is_rounded));
         largest[row] = of_part > largest[row] ? of_part : largest[row];
     }
 }
@@ -85,7 +97,8 @@ struct run {
     const float *weight;
     uint8_t *y;
     float s, divisor;
-    float inverse, factor; /* a little above 1 / divisor, s / divisor: below */
+    float inverse, factor; /* a little above 1 / divisor, s / divisor: below;
+                              factor 0: no code can be told */
 };
 
 /* A little more than 1 / divisor, or 0, of which no code can be told: where
@@ -97,7 +110,8 @@ INLINE float above_inverse(enum roped_dtype to, float divisor)
     return divisor >= 0x1p-30f && divisor <= 0x1p100f ? 1 / divisor * above : 0;
 }
 
-/* The same times s, for weights up to 2^70. */
+/* The same times s, for weights up to 2^70, or 0. It is 0 also where s is 0 or
+ * NaN, so that no x is Inf or NaN where it is not. */
 INLINE float above_quotient(float s, float inverse)
 {
     const float factor = s * inverse;
@@ -132,6 +146,8 @@ INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
     const float bound = to == ROPED_F8_E4M3 ? 440 * QUOTIENT_E4M3 : 55296;
     block q[MOST_BLOCKS];
     raw8 codes[MOST_BLOCKS];
+    if (UNLIKELY(run.factor == 0))
+        return false;
     for (int i = 0; i < n_blocks; i++) {
         const float *w = run.weight + i * BLOCK;
         const block z = load(from, order, at(from, run.x, i * BLOCK), BLOCK);
@@ -152,7 +168,8 @@ INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
     return true;
 }
 
-/* Blocks and parts of one, of which some cannot be told: these are divided. */
+/* At most LARGEST_GROUP elements, of which some cannot be told: the blocks with
+ * these are divided. */
 struct rest {
     struct run run;
     int64_t n;
@@ -160,33 +177,42 @@ struct rest {
 };
 
 INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
-                       const struct rest *rest, bool is_rounded)
+                       const struct rest *rest, uint8_t *y, bool is_rounded)
 {
-    const bool is_streamed = rest->form.is_streamed;
-    const struct fp8_form form = {is_rounded, is_streamed,
-                                  rest->form.has_largest};
-    if (size_of(to) > 1)
-        return;
+    const struct fp8_form form = {is_rounded, false, rest->form.has_largest};
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
-        const struct run run = run_at(from, rest->run, i);
+        struct run run = run_at(from, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
+        run.y = y + i;
         if (n == BLOCK && store_codes(from, to, run, 1, form))
             continue;
         const block v = normal_block(from, load(from, order_of(from), run.x, n),
                                      run.weight, run.s, is_rounded);
         const vfloat by = splat(run.divisor);
         store(to, order_of(from), run.y, (block){v.lo / by, v.hi / by}, 1, n,
-              is_streamed);
+              false);
     }
 }
 
+/* By way of a buffer: what lies between streamed lines is streamed, and in one
+ * go, or it would be read first. */
 INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
                         const struct rest *rest)
 {
+    uint8_t code[LARGEST_GROUP], *y = rest->run.y;
+    raw8 codes;
+    int64_t i = 0;
+    if (size_of(to) > 1)
+        return;
     if (rest->form.is_rounded)
-        store_rest(from, to, rest, true);
+        store_rest(from, to, rest, code, true);
     else
-        store_rest(from, to, rest, false);
+        store_rest(from, to, rest, code, false);
+    for (; rest->form.is_streamed && i + BLOCK <= rest->n; i += BLOCK) {
+        memcpy(&codes, code + i, sizeof codes);
+        stream8(y + i, codes);
+    }
+    memcpy(y + i, code + i, (size_t)(rest->n - i));
 }
 
 INSTANCES(divide_rest, rest)
@@ -231,13 +257,18 @@ INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
     }
 }
 
-/* Is no weight so large that it makes something of what product lost? */
+/* Is no weight Inf, NaN, or so large that it makes something of what a product
+ * lost? */
 static bool has_tame_weights(const struct norm_part *a)
 {
-    block largest = {splat(0), splat(0)};
-    for (int64_t i = 0; i < a->n; i += BLOCK)
-        add_largest(&largest, load32(a->weight + i));
-    return largest_of(largest) <= 0x1p70f;
+    block largest = {splat(0), splat(0)}, sum = largest;
+    for (int64_t i = 0; i < a->n; i += BLOCK) {
+        const block w = load32(a->weight + i);
+        add_largest(&largest, w);
+        sum = plus(sum, w);
+    }
+    return largest_of(largest) <= 0x1p70f && all_below(sum.lo, INFINITY) &&
+           all_below(sum.hi, INFINITY);
 }
 
 INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
@@ -296,10 +327,12 @@ INLINE void find_factors(enum roped_dtype from, enum roped_dtype to,
 {
     const int n = (int)(a->part.n / size);
     const float s = a->is_tame ? run->s : 0;
+    vfloat largest[MOST_GROUPS];
     for (int i = 0; i < n; i++)
-        out->divisor[i] =
-            largest_norm(from, at(from, run->x, i * size),
-                         run->weight + i * size, run->s, size, is_rounded);
+        largest[i] =
+            largest_norms(from, at(from, run->x, i * size),
+                          run->weight + i * size, run->s, size, is_rounded);
+    largest_lanes(largest, n, out->divisor);
     for (int i = 0; i < n; i++)
         out->divisor[i] = cpu_fp8_scale_of(a->scale, out->divisor[i]);
     for (int i = 0; i < n; i++)

@@ -69,6 +69,23 @@ INLINE float largest_lane(vfloat x)
     return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
 }
 
+/* Of four vectors, to four floats. */
+INLINE void largest_lanes4(const vfloat *x, float *out)
+{
+    const vfloat ab = _mm256_max_ps(_mm256_unpacklo_ps(x[0], x[1]),
+                                    _mm256_unpackhi_ps(x[0], x[1]));
+    const vfloat cd = _mm256_max_ps(_mm256_unpacklo_ps(x[2], x[3]),
+                                    _mm256_unpackhi_ps(x[2], x[3]));
+    const __m256d lo =
+        _mm256_unpacklo_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd));
+    const __m256d hi =
+        _mm256_unpackhi_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd));
+    const vfloat all =
+        _mm256_max_ps(_mm256_castpd_ps(lo), _mm256_castpd_ps(hi));
+    _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(all),
+                                  _mm256_extractf128_ps(all, 1)));
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm256_blendv_ps(even, odd, (vfloat)(k << 31));
@@ -358,8 +375,7 @@ INLINE __m256i unsure_lanes(vfloat x, int m)
 {
     const __m256i far = _mm256_set1_epi32((1 << (22 - m)) - QUOTIENT_WINDOW);
     __m256i low = _mm256_and_si256(_mm256_castps_si256(x), far);
-    return _mm256_or_si256(_mm256_cmpeq_epi32(low, _mm256_setzero_si256()),
-                           nan_lanes(x));
+    return _mm256_cmpeq_epi32(low, _mm256_setzero_si256());
 }
 
 /* q is cut off to float16, half a code's unit is added, and the upper bits are
@@ -399,7 +415,6 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
     return true;
 }
 
-/* NaN stays: these instructions return their second operand then. */
 INLINE block bounded(block x, float bound)
 {
     const vfloat most = splat(bound), least = splat(-bound);

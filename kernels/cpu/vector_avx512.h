@@ -68,6 +68,25 @@ INLINE float largest_lane(vfloat x)
     return _mm512_reduce_max_ps(x);
 }
 
+/* Of four vectors, to four floats. */
+INLINE void largest_lanes4(const vfloat *x, float *out)
+{
+    const vfloat ab = _mm512_max_ps(_mm512_unpacklo_ps(x[0], x[1]),
+                                    _mm512_unpackhi_ps(x[0], x[1]));
+    const vfloat cd = _mm512_max_ps(_mm512_unpacklo_ps(x[2], x[3]),
+                                    _mm512_unpackhi_ps(x[2], x[3]));
+    const __m512d lo =
+        _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+    const __m512d hi =
+        _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+    const vfloat all =
+        _mm512_max_ps(_mm512_castpd_ps(lo), _mm512_castpd_ps(hi));
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(all),
+                                      _mm512_extractf32x8_ps(all, 1));
+    _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(half),
+                                  _mm256_extractf128_ps(half, 1)));
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     return _mm512_mask_blend_ps(
@@ -439,13 +458,12 @@ INLINE __m512i upper_bytes(enum order order)
                                              0x07050301);
 }
 
-/* Lanes where both q are numbers and far enough from where codes change. */
+/* Lanes where both q are far enough from where codes change. */
 INLINE __mmask16 sure_lanes(block q, int m)
 {
     const __m512i far = _mm512_set1_epi32((1 << (22 - m)) - QUOTIENT_WINDOW);
     __mmask16 sure = _mm512_test_epi32_mask(_mm512_castps_si512(q.lo), far);
-    sure = _mm512_mask_test_epi32_mask(sure, _mm512_castps_si512(q.hi), far);
-    return _mm512_mask_cmp_ps_mask(sure, q.lo, q.hi, _CMP_ORD_Q);
+    return _mm512_mask_test_epi32_mask(sure, _mm512_castps_si512(q.hi), far);
 }
 
 /* q is cut off to float16, half a code's unit is added, and the upper bits are
@@ -482,12 +500,12 @@ INLINE bool quotient_codes(enum order order, const block *q, int n, int m,
     return true;
 }
 
-/* NaN stays: these instructions return their second operand then. */
 INLINE block bounded(block x, float bound)
 {
-    const vfloat most = splat(bound), least = splat(-bound);
-    return (block){_mm512_max_ps(least, _mm512_min_ps(most, x.lo)),
-                   _mm512_max_ps(least, _mm512_min_ps(most, x.hi))};
+    enum { SMALLER_MAGNITUDE = 0x2 };
+    const vfloat most = splat(bound);
+    return (block){_mm512_range_ps(x.lo, most, SMALLER_MAGNITUDE),
+                   _mm512_range_ps(x.hi, most, SMALLER_MAGNITUDE)};
 }
 
 #endif

@@ -74,6 +74,13 @@ INLINE float largest_lane(vfloat x)
     return a > b ? a : b;
 }
 
+/* Of four vectors, to four floats. */
+INLINE void largest_lanes4(const vfloat *x, float *out)
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = largest_lane(x[i]);
+}
+
 INLINE vfloat where_odd(vint k, vfloat odd, vfloat even)
 {
     vint mask = -(k & 1);
