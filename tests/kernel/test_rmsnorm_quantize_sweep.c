@@ -253,6 +253,24 @@ TEST(a_nan_is_kept_and_its_row_has_the_smallest_scale)
     }
 }
 
+/* Also NaN whose lower bits look like those of a number far from any code. */
+TEST(a_row_of_nan_with_bits_of_their_own_is_nan)
+{
+    static struct roped_call call;
+    static const uint32_t bits = 0x7FD55555;
+    static const char *const params[] = {"dequant_scale=2", "dynamic=true",
+                                         "dynamic=true&group_size=128"};
+    float x[256];
+    for (int i = 0; i < 256; i++)
+        memcpy(&x[i], &bits, sizeof bits);
+    for (int p = 0; p < 3; p++) {
+        run_row(&call, x, 256, NULL, params[p]);
+        for (int i = 0; i < 256 && !check_failures; i++)
+            CHECK_INT(code_at(&call, i), 0x7F);
+        free_call(&call);
+    }
+}
+
 /* One column of the weight is NaN or Inf: the others keep their values. */
 TEST(a_weight_that_is_not_finite_spoils_its_column_alone)
 {
@@ -450,6 +468,7 @@ int main(int argc, char **argv)
     RUN(very_wide_rows_are_correctly_rounded);
     RUN(codes_are_those_of_the_quotient);
     RUN(a_nan_is_kept_and_its_row_has_the_smallest_scale);
+    RUN(a_row_of_nan_with_bits_of_their_own_is_nan);
     RUN(a_weight_that_is_not_finite_spoils_its_column_alone);
     RUN(small_codes_ties_and_signs_are_kept);
     RUN(values_are_divided_and_not_multiplied);
