@@ -11,8 +11,8 @@
  *     largest_lanes4                the same of four vectors, none of them NaN
  *     quotient_codes                FP8 codes, m mantissa bits, of n blocks in
  *                                   an order, from a little more than their
- *                                   quotients: see below. false where that
- *                                   cannot tell all of them
+ *                                   quotients, none of them NaN: see below.
+ *                                   false where that cannot tell all of them
  *     bounded                       x, of magnitude at most bound
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
