@@ -34,7 +34,7 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
     for (; i + BLOCK <= row.n; i += BLOCK) {
         const void *x = at(from, row.from, i);
         if (is_streamed)
-            prefetch_ahead(x, BLOCK * (int64_t)size_of(from));
+            prefetch_ahead(from, x, BLOCK);
         store(to, order, place(to, row.to, i), load(from, order, x, BLOCK),
               row.scale, BLOCK, is_streamed);
     }

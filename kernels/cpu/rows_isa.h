@@ -127,10 +127,11 @@ INLINE void prefetch(const void *address)
  */
 enum { AHEAD = 8192 };
 
-INLINE void prefetch_ahead(const void *from, int64_t bytes)
+INLINE void prefetch_ahead(enum roped_dtype dtype, const void *x, int64_t n)
 {
+    const int64_t bytes = n * (int64_t)size_of(dtype);
     for (int64_t i = 0; i < bytes; i += 64)
-        prefetch((const unsigned char *)from + AHEAD + i);
+        prefetch(at(ROPED_U8, x, AHEAD + i));
 }
 
 INLINE block times(block x, vfloat factor)

@@ -11,12 +11,6 @@
  */
 enum { CHUNK = 2 * 16 * BLOCK };
 
-INLINE void add_squares(block *sum, block x)
-{
-    sum->lo = multiply_add(x.lo, x.lo, sum->lo);
-    sum->hi = multiply_add(x.hi, x.hi, sum->hi);
-}
-
 /* A row of what is normalised: x, or x + residual. */
 struct source {
     const void *x, *residual;

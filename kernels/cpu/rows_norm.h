@@ -39,6 +39,12 @@ void ISA(cpu_fill_part)(struct norm_part *a);
         work                                                                   \
     }
 
+INLINE void add_squares(block *sum, block x)
+{
+    sum->lo = multiply_add(x.lo, x.lo, sum->lo);
+    sum->hi = multiply_add(x.hi, x.hi, sum->hi);
+}
+
 /* The norm of a block of values. */
 INLINE block normal_block(enum roped_dtype from, block z, const float *weight,
                           float s, bool is_rounded)

@@ -3,8 +3,6 @@
  */
 #include "cpu/rows_norm.h"
 
-#include <math.h>
-
 enum {
     LARGEST_GROUP = 128,
     MOST_BLOCKS = LARGEST_GROUP / BLOCK,
@@ -27,11 +25,6 @@ INLINE void add_largest(block *largest, block v)
 {
     largest->lo = larger_magnitude(v.lo, largest->lo);
     largest->hi = larger_magnitude(v.hi, largest->hi);
-}
-
-INLINE float largest_of(block x)
-{
-    return largest_lane(larger_magnitude(x.lo, x.hi));
 }
 
 /* Of each vector. */
@@ -110,7 +103,7 @@ INLINE float above_inverse(enum roped_dtype to, float divisor)
     return divisor >= 0x1p-30f && divisor <= 0x1p100f ? 1 / divisor * above : 0;
 }
 
-/* The same times s, for weights up to 2^70, or 0. It is 0 also where s is 0 or
+/* The same times s, for weights up to 2^63, or 0. It is 0 also where s is 0 or
  * NaN, so that no x is Inf or NaN where it is not. */
 INLINE float above_quotient(float s, float inverse)
 {
@@ -177,13 +170,12 @@ struct rest {
 };
 
 INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
-                       const struct rest *rest, uint8_t *y, bool is_rounded)
+                       const struct rest *rest, bool is_rounded)
 {
     const struct fp8_form form = {is_rounded, false, rest->form.has_largest};
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
-        struct run run = run_at(from, rest->run, i);
+        const struct run run = run_at(from, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
-        run.y = y + i;
         if (n == BLOCK && store_codes(from, to, run, 1, form))
             continue;
         const block v = normal_block(from, load(from, order_of(from), run.x, n),
@@ -200,14 +192,16 @@ INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
                         const struct rest *rest)
 {
     uint8_t code[LARGEST_GROUP], *y = rest->run.y;
+    struct rest buffered = *rest;
     raw8 codes;
     int64_t i = 0;
     if (size_of(to) > 1)
         return;
+    buffered.run.y = code;
     if (rest->form.is_rounded)
-        store_rest(from, to, rest, code, true);
+        store_rest(from, to, &buffered, true);
     else
-        store_rest(from, to, rest, code, false);
+        store_rest(from, to, &buffered, false);
     for (; rest->form.is_streamed && i + BLOCK <= rest->n; i += BLOCK) {
         memcpy(&codes, code + i, sizeof codes);
         stream8(y + i, codes);
@@ -261,14 +255,10 @@ INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
  * lost? */
 static bool has_tame_weights(const struct norm_part *a)
 {
-    block largest = {splat(0), splat(0)}, sum = largest;
-    for (int64_t i = 0; i < a->n; i += BLOCK) {
-        const block w = load32(a->weight + i);
-        add_largest(&largest, w);
-        sum = plus(sum, w);
-    }
-    return largest_of(largest) <= 0x1p70f && all_below(sum.lo, INFINITY) &&
-           all_below(sum.hi, INFINITY);
+    block sum = {splat(0), splat(0)};
+    for (int64_t i = 0; i < a->n; i += BLOCK)
+        add_squares(&sum, load32(a->weight + i));
+    return all_below(sum.lo, 0x1p126f) && all_below(sum.hi, 0x1p126f);
 }
 
 INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,

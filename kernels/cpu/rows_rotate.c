@@ -106,13 +106,12 @@ INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
                          struct form form)
 {
     const int64_t last = (n_blocks - 1) * BLOCK;
-    const int64_t pitch = r->heads.from_pitch * (int64_t)size_of(from);
     const block c[2] = {load32(r->c), load32(r->c + last)};
     const block s[2] = {load32(r->s), load32(r->s + last)};
     for (int64_t i = 0; i < r->heads.n_heads; i++) {
         const struct head head = head_at(from, to, r, i, form.is_normal);
         if (form.is_streamed)
-            prefetch_ahead(head.x, pitch);
+            prefetch_ahead(from, head.x, r->heads.from_pitch);
         rotate_block(from, to, r, head, 0, c[0], s[0], BLOCK, form);
         if (n_blocks == 2)
             rotate_block(from, to, r, head, BLOCK, c[1], s[1], BLOCK, form);
