@@ -235,8 +235,11 @@ static mhd_result handle_access(void *context,
         return begin(daemon, connection, "", method, request_context);
     if (!request)
         return begin(daemon, connection, url, method, request_context);
-    if (*data_bytes > 0) {
-        mhd_result result = request_receive(request, data, *data_bytes);
+    if (data) { /* also 0 bytes of it: the body is not over before data is NULL,
+                   and no answer may be queued before that */
+        mhd_result result =
+            *data_bytes > 0 ? request_receive(request, data, *data_bytes)
+                            : MHD_YES;
         *data_bytes = 0;
         return result;
     }

@@ -370,7 +370,9 @@ mhd_result request_begin(struct request *request)
     if (admit(request, &scan))
         return MHD_YES;
     /* an answer now ends the connection: after it the rest is not read */
-    bool is_waiting = expect && strcasecmp(expect, "100-continue") == 0;
+    bool has_more = request->content_length > 0 || request->is_chunked;
+    bool is_waiting =
+        has_more && expect && strcasecmp(expect, "100-continue") == 0;
     if (request->must_close || is_waiting ||
         request->content_length > DROP_BYTES ||
         (request->content_length > 0 && config->refuse_drain_seconds <= 0))
