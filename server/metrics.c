@@ -471,6 +471,8 @@ static void write_process(const struct metrics_gauges *gauges,
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         gauge(buffer, "process_max_fds", "gauge",
               "Most file descriptors allowed.", (double)limit.rlim_cur);
+    gauge(buffer, "roped_log_dropped_total", "counter",
+          "Log lines that standard error did not take.", (double)log_dropped());
 }
 
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,

@@ -96,6 +96,7 @@ TEST(known_series_are_there_before_the_first_call)
         "roped_mapped_bytes",
         "roped_device_arena_bytes{device=\"0\"}",
         "roped_device_errors_total{device=\"0\"}",
+        "roped_log_dropped_total",
         "roped_table_hits_total"};
     open_all();
     scrape();
