@@ -89,16 +89,6 @@ static void line_start(struct line *line, enum log_level level,
     line->bytes = (size_t)n;
 }
 
-ROPED_PRINTF(2, 0)
-static void line_end(struct line *line, const char *format, va_list arguments)
-{
-    size_t room = sizeof line->text - line->bytes - 1;
-    int n = vsnprintf(line->text + line->bytes, room, format, arguments);
-    if (n > 0)
-        line->bytes += (size_t)n < room ? (size_t)n : room - 1;
-    line->text[line->bytes++] = '\n';
-}
-
 /* Under lock. False: it did not go through, at least not whole. */
 static bool put(const struct line *line)
 {
@@ -137,9 +127,13 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     if ((int)level > atomic_load(&least_severe))
         return;
     line_start(&line, level, event);
+    size_t room = sizeof line.text - line.bytes - 1;
     va_start(arguments, format);
-    line_end(&line, format, arguments);
+    int n = vsnprintf(line.text + line.bytes, room, format, arguments);
     va_end(arguments);
+    if (n > 0)
+        line.bytes += (size_t)n < room ? (size_t)n : room - 1;
+    line.text[line.bytes++] = '\n';
     pthread_mutex_lock(&lock);
     if (!put_dropped() || !put(&line))
         atomic_fetch_add_explicit(&n_dropped, 1, memory_order_relaxed);

@@ -170,12 +170,12 @@ enum { ANSWER_SECONDS = 1 }; /* for the answers of calls that were cut */
  * two are noted and no more: somebody may send HUP to every daemon of a host.
  */
 static const struct handled_signal {
-    int number;
     const char *name;
+    int number;
     bool is_stop;
-} handled_signals[] = {{SIGTERM, "TERM", true},  {SIGINT, "INT", true},
-                       {SIGHUP, "HUP", false},   {SIGUSR1, "USR1", false},
-                       {SIGUSR2, "USR2", false}, {SIGALRM, "ALRM", false}};
+} handled_signals[] = {{"TERM", SIGTERM, true},  {"INT", SIGINT, true},
+                       {"HUP", SIGHUP, false},   {"USR1", SIGUSR1, false},
+                       {"USR2", SIGUSR2, false}, {"ALRM", SIGALRM, false}};
 enum { N_HANDLED_SIGNALS = sizeof handled_signals / sizeof *handled_signals };
 
 /* Before any thread starts, so that all of them inherit the mask. */

@@ -100,8 +100,8 @@ static bool is_secret(const struct token *token, const char *sent, size_t bytes)
 {
     unsigned difference = bytes != token->bytes;
     for (size_t i = 0; i < token->bytes; i++) {
-        char c = i < bytes ? sent[i] : '\0';
-        difference |= (unsigned char)(c ^ token->text[i]);
+        unsigned char c = i < bytes ? (unsigned char)sent[i] : 0;
+        difference |= (unsigned)c ^ (unsigned char)token->text[i];
     }
     return difference == 0;
 }
