@@ -218,21 +218,6 @@ static bool wait_for_stop(const sigset_t *signals, double seconds)
     }
 }
 
-/* Until every request has its answer, for at most so long, or until a signal
- * (signals NULL: none) says that it is enough. */
-static void wait_for_requests(struct daemon *daemon, const sigset_t *signals,
-                              double seconds)
-{
-    enum { PAUSE_MS = 10 };
-    uint64_t until_ns = after_ns(seconds);
-    while (daemon_requests(daemon) > 0 && after_ns(0) < until_ns) {
-        if (!signals)
-            usleep(PAUSE_MS * 1000);
-        else if (wait_for_stop(signals, PAUSE_MS * 1e-3))
-            return;
-    }
-}
-
 struct service {
     struct models models;
     struct executor *exec;
@@ -260,20 +245,43 @@ static enum roped_status open_service(const struct config *config,
     return status;
 }
 
+enum { PAUSE_MS = 10 };
+
 static void close_service(struct service *service)
 {
+    uint64_t until_ns = after_ns(ANSWER_SECONDS);
+    if (service->daemon)
+        daemon_refuse_calls(service->daemon);
     if (service->exec) /* nothing may run when the connections go */
         exec_drain(service->exec, after_ns(0));
-    if (service->daemon)
-        wait_for_requests(service->daemon, NULL, ANSWER_SECONDS);
+    while (service->daemon && daemon_is_busy(service->daemon) &&
+           after_ns(0) < until_ns)
+        usleep(PAUSE_MS * 1000);
     daemon_stop(service->daemon);
     metrics_free(service->metrics);
     exec_close(service->exec);
 }
 
+/* Until no connection is left, or those that are have been idle for their time
+ * or took too much of it, or until a signal says that it is enough. */
+static void wait_for_connections(struct daemon *daemon,
+                                 const struct config *config,
+                                 const sigset_t *signals)
+{
+    uint64_t idle_ns = after_ns(config->drain_idle_seconds);
+    uint64_t until_ns =
+        after_ns(config->drain_idle_seconds + config->drain_timeout_seconds);
+    while (daemon_connections(daemon) > 0 && after_ns(0) < until_ns) {
+        if (after_ns(0) >= idle_ns && !daemon_is_busy(daemon))
+            return;
+        if (wait_for_stop(signals, PAUSE_MS * 1e-3))
+            return;
+    }
+}
+
 /* SIGTERM to the last answer: not ready, but serving, while balancers notice;
- * then no new work; then what is under way, each for its configured time. A
- * second signal cuts it short. */
+ * then no new connections, while those that are open are served on and each is
+ * closed with its next answer. A second signal cuts it short. */
 static void drain(struct service *service, const struct config *config,
                   const sigset_t *signals)
 {
@@ -281,12 +289,12 @@ static void drain(struct service *service, const struct config *config,
     daemon_set_draining(service->daemon);
     bool is_hurried = config->drain_delay_seconds > 0 &&
                       wait_for_stop(signals, config->drain_delay_seconds);
-    log_line(LOG_INFO, "draining", "requests=%d hurried=%s",
-             daemon_requests(service->daemon), is_hurried ? "true" : "false");
-    daemon_quiesce(service->daemon);
+    daemon_close_listener(service->daemon);
+    log_line(LOG_INFO, "draining", "connections=%d hurried=%s",
+             daemon_connections(service->daemon),
+             is_hurried ? "true" : "false");
     if (!is_hurried)
-        wait_for_requests(service->daemon, signals,
-                          config->drain_timeout_seconds);
+        wait_for_connections(service->daemon, config, signals);
 }
 
 static void log_devices(const struct service *service)
