@@ -58,7 +58,8 @@ struct found_answer {
 };
 
 /* The answer at the start of data. is_head: it has no body, whatever it
- * announces. Bytes of a whole one: head_bytes + body_bytes. */
+ * announces. Bytes of a whole one: head_bytes + body_bytes. Headers that
+ * libmicrohttpd sends twice with a refusal of its own count as one. */
 enum found find_answer(const char *data, size_t n, bool is_head,
                        struct found_answer *out);
 
