@@ -18,8 +18,7 @@ struct load {
     double patience_seconds;     /* for the answers that are due by then */
     const struct bytes *request; /* each client begins with another one */
     int n_requests;
-    double
-        pace_seconds;  /* between two requests, of one client alone; 0: none */
+    double pause_seconds; /* before each request but the first; one client */
     bool ends_refused; /* a refused connection ends its client, and is no loss:
                           the server has stopped listening */
 };

@@ -10,10 +10,8 @@
 #include "http/service.h"
 
 enum { LARGE_ROWS = 4096, SMALL_ROWS = 1, ROW = 256 };
-static const double most_ms = 10; /* p99 of the small client */
-static const double pace_seconds =
-    2e-3; /* a call that waits delays no sample:
-             the next counts from when it was due */
+static const double most_ms = 10;           /* p99 of the small client */
+static const double between_seconds = 2e-3; /* calls of the small client */
 static double seconds;
 static int n_large;
 
