@@ -25,11 +25,11 @@
 /* The daemon's deadlines are of 1 s each; what is left is for a slow machine.
  */
 static const char *const flags[] = {"--header_timeout_seconds",
-                                    "1",
+                                    "3",
                                     "--idle_timeout_seconds",
                                     "1",
                                     "--body_timeout_seconds",
-                                    "1",
+                                    "3",
                                     "--max_body_bytes",
                                     "1m",
                                     "--host_bytes",
@@ -43,8 +43,8 @@ static const char *const flags[] = {"--header_timeout_seconds",
                                     "--allow_client_shm",
                                     "true",
                                     NULL};
-enum { AT_ONCE = 24, RECENT = 64, MOST_THREADS = 32 };
-static const double hang_seconds = 10; /* after the last byte was sent */
+enum { AT_ONCE = 24, RECENT = 64, MOST_THREADS = 32, N_CODES = 600 };
+static const double hang_seconds = 15; /* after the last byte was sent */
 static const double quiet_seconds = 0.03;
 
 struct connection {
@@ -66,7 +66,8 @@ struct worker {
 static struct server server;
 static uint64_t seed;
 static atomic_bool is_over, is_dead;
-static atomic_ullong next_number, n_answers, n_valid, n_requests;
+static atomic_ullong next_number, n_valid, n_requests;
+static atomic_uint n_answers[N_CODES];
 static atomic_int n_findings;
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -334,6 +335,7 @@ static void send_more(struct connection *at, double now)
     if (n < 0 && errno == EAGAIN)
         return;
     if (n < 0) { /* refused and closed: what came is read below */
+        at->is_reset = true;
         note_all_sent(at, now);
         return;
     }
@@ -357,16 +359,33 @@ static void receive_more(struct connection *at, double now)
     }
     if (n == 0 || errno != EAGAIN) {
         at->is_ended = true;
-        at->is_reset = n < 0;
+        at->is_reset |= n < 0;
     }
 }
 
+/* By their codes, to see that requests come far. */
 static void count(const struct connection *at)
 {
-    unsigned n = 0;
-    for (const char *c = at->in.start; (c = strstr(c, "HTTP/1.")) != NULL; c++)
-        n++;
-    atomic_fetch_add(&n_answers, n);
+    for (const char *c = at->in.start; (c = strstr(c, "HTTP/1.")) != NULL;
+         c += 9) {
+        long code = strtol(c + 8, NULL, 10);
+        if (code >= 0 && code < N_CODES)
+            atomic_fetch_add(&n_answers[code], 1);
+    }
+}
+
+static void print_counts(double seconds)
+{
+    printf("%llu connections, %llu of them valid, %llu requests in %.1f s; "
+           "answers:",
+           (unsigned long long)atomic_load(&next_number),
+           (unsigned long long)atomic_load(&n_valid),
+           (unsigned long long)atomic_load(&n_requests), seconds);
+    for (int i = 0; i < N_CODES; i++)
+        if (atomic_load(&n_answers[i]))
+            printf(" %d: %u", i, atomic_load(&n_answers[i]));
+    putchar('\n');
+    fflush(stdout);
 }
 
 /* One step; false once the connection is over. */
@@ -505,13 +524,7 @@ static int run(double seconds, int n_threads)
     watch(seconds);
     for (int i = 0; i < n_threads; i++)
         pthread_join(worker[i].thread, NULL);
-    printf("%llu connections, %llu of them valid, %llu requests, %llu answers "
-           "in %.1f s\n",
-           (unsigned long long)atomic_load(&next_number),
-           (unsigned long long)atomic_load(&n_valid),
-           (unsigned long long)atomic_load(&n_requests),
-           (unsigned long long)atomic_load(&n_answers),
-           now_seconds() - start_seconds);
+    print_counts(now_seconds() - start_seconds);
     bool is_clean = server_stop(&server);
     if (atomic_load(&is_dead))
         find_killer(worker, n_threads);

@@ -51,7 +51,8 @@ void grammar_prepare(const struct server *server);
 void plan_make(struct plan *plan, uint64_t seed, uint64_t number);
 void plan_free(struct plan *plan);
 
-/* The id that the i-th request carries in X-Request-Id. */
+/* The id that the i-th request carries in X-Request-Id. No flipped bit makes
+ * another's of it. */
 void plan_tag(char *out, size_t out_bytes, uint64_t number, int i);
 
 /* Random numbers of a plan: the same on every machine. */

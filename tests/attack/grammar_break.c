@@ -369,7 +369,9 @@ void message_break(struct message *message, struct dice *dice)
 
 void plan_tag(char *out, size_t out_bytes, uint64_t number, int i)
 {
-    snprintf(out, out_bytes, "t%llu-%d.", (unsigned long long)number, i);
+    int letter = 'a' + i;
+    snprintf(out, out_bytes, "t%llu-%c%c%c%c", (unsigned long long)number,
+             letter, letter, letter, letter);
 }
 
 static void add_request(struct plan *plan, struct dice *dice, bool is_last)
