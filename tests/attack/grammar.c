@@ -369,7 +369,7 @@ static void count(const struct connection *at)
     for (const char *c = at->in.start; (c = strstr(c, "HTTP/1.")) != NULL;
          c += 9) {
         long code = strtol(c + 8, NULL, 10);
-        if (code >= 0 && code < N_CODES)
+        if (code >= 100 && code < N_CODES)
             atomic_fetch_add(&n_answers[code], 1);
     }
 }
