@@ -3,7 +3,7 @@
  * less than 300 bytes, and read them slowly, not at all, or as fast as they
  * can: health answers within 50 ms at p99 all the while, and the daemon's
  * memory stays within what its host_bytes say.
- *   --seconds N   how long for each (6)
+ *   --seconds N   how long for each (5)
  */
 #include "attack/attack.h"
 #include "check.h"
@@ -212,7 +212,7 @@ TEST(hogs_that_read_hold_nobody_up)
 
 int main(int argc, char **argv)
 {
-    seconds = argument(argc, argv, "--seconds", 6);
+    seconds = argument(argc, argv, "--seconds", 5);
     RUN(hogs_that_do_not_read_hold_nobody_up);
     RUN(hogs_that_read_slowly_hold_nobody_up);
     RUN(hogs_that_read_hold_nobody_up);
