@@ -1,0 +1,308 @@
+/*
+ * test_drain.c - SIGTERM amid load: no request is lost, not even one that was
+ * sent on an idle connection just after it; the listener closes, so that new
+ * clients are refused instead of waiting; and two daemons behind HAProxy are
+ * restarted in turn without a loss.
+ */
+#include "attack/load.h"
+#include "check.h"
+#include "http/service.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HAPROXY "/usr/sbin/haproxy"
+
+enum { N_CLIENTS = 16, N_IDLE = 20, N_KINDS = 3 };
+static struct bytes request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
+
+static struct load_child start_clients(int port, int n, double seconds,
+                                       bool ends_refused)
+{
+    struct load load = {.port = port,
+                        .n_clients = n,
+                        .seconds = seconds,
+                        .patience_seconds = 20,
+                        .request = request,
+                        .n_requests = N_KINDS,
+                        .ends_refused = ends_refused};
+    return load_start(&load);
+}
+
+static void expect_no_loss(const char *name, struct load_child *child,
+                           double seconds)
+{
+    struct load_result *result = child->result;
+    load_wait(child);
+    load_print(name, result, seconds);
+    CHECK(result->n_ok > 0);
+    CHECK_INT(result->n_lost, 0);
+    CHECK_INT(result->n_wrong, 0);
+    CHECK_INT(result->n_ok + result->n_refused, result->n_sent);
+    load_free(child);
+}
+
+/* ------------------------------------------------------------ idle connections
+ */
+
+static struct bytes live;
+
+/* Connections that have had an answer each. */
+static void open_idle(const struct server *server, int *fd)
+{
+    for (int i = 0; i < N_IDLE; i++) {
+        fd[i] = attack_connect(server->port);
+        attack_send(fd[i], live.start, live.n);
+        struct exchange all = exchange_read(fd[i], 1, 5);
+        CHECK_INT(exchange_code(&all), 200);
+        exchange_free(&all);
+    }
+}
+
+/* On the i-th, i + 1 ms after the signal. */
+static void ask_idle(const int *fd, double since)
+{
+    int n_answered = 0, n_told = 0;
+    for (int i = 0; i < N_IDLE; i++) {
+        double left = since + (i + 1) * 1e-3 - now_seconds();
+        pause_seconds(left > 0 ? left : 0);
+        attack_send(fd[i], live.start, live.n);
+    }
+    for (int i = 0; i < N_IDLE; i++) {
+        struct exchange all = exchange_read(fd[i], 1, 5);
+        bool is_answered = exchange_code(&all) == 200;
+        n_answered += is_answered;
+        n_told += is_answered && all.answer[0].closes;
+        exchange_free(&all);
+        close(fd[i]);
+    }
+    printf("%d idle connections asked 1 to %d ms after SIGTERM: %d answered, "
+           "%d with Connection: close\n",
+           N_IDLE, N_IDLE, n_answered, n_told);
+    CHECK_INT(n_answered, N_IDLE);
+    CHECK_INT(n_told, N_IDLE);
+}
+
+/* Ends in time and with 0: a request lost at the very end is one, too. */
+static void expect_end(struct server *server, double since, double most)
+{
+    while (!process_is_gone(server->pid) && now_seconds() - since < most)
+        pause_seconds(0.01);
+    double took = now_seconds() - since;
+    printf("ended %.2f s after SIGTERM\n", took);
+    fflush(stdout);
+    CHECK(took < most);
+    CHECK(server_stop(server));
+}
+
+static void drain(const char *delay)
+{
+    const char *flags[] = {"--drain_delay_seconds", delay, NULL};
+    struct server server;
+    int fd[N_IDLE];
+    server_start(&server, flags);
+    open_idle(&server, fd);
+    struct load_child child = start_clients(server.port, N_CLIENTS, 20, true);
+    pause_seconds(1);
+    double since = now_seconds();
+    kill(server.pid, SIGTERM);
+    ask_idle(fd, since);
+    expect_end(&server, since, 10);
+    expect_no_loss("under load", &child, now_seconds() - since + 1);
+}
+
+TEST(idle_connections_are_answered_just_after_sigterm)
+{
+    const char *flags[] = {NULL};
+    struct server server;
+    int fd[N_IDLE];
+    server_start(&server, flags);
+    open_idle(&server, fd);
+    double since = now_seconds();
+    kill(server.pid, SIGTERM);
+    ask_idle(fd, since);
+    expect_end(&server, since, 10);
+}
+
+TEST(drain_under_load_loses_nothing)
+{
+    drain("0");
+}
+
+TEST(drain_with_a_delay_loses_nothing)
+{
+    drain("1");
+}
+
+/* --------------------------------------------------------------- the listener
+ */
+
+/* A body that never ends keeps the daemon draining meanwhile. */
+TEST(new_clients_are_refused_while_it_drains)
+{
+    static const char half[] = "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost"
+                               "\r\nContent-Length: 100000\r\n\r\nhalf";
+    const char *flags[] = {"--drain_timeout_seconds", "3", NULL};
+    struct server server;
+    bool is_refused = false;
+    server_start(&server, flags);
+    int stuck = open_raw(&server, half, sizeof half - 1);
+    expect_metric(&server, "roped_connections ", 2);
+    double since = now_seconds(), refused_after = 0;
+    kill(server.pid, SIGTERM);
+    while (!is_refused && !process_is_gone(server.pid)) {
+        int fd = attack_connect(server.port);
+        is_refused = fd < 0 && errno == ECONNREFUSED;
+        if (fd >= 0)
+            close(fd);
+        pause_seconds(5e-3);
+    }
+    refused_after = now_seconds() - since;
+    bool is_draining = !process_is_gone(server.pid);
+    printf("new connections are refused %.2f s after SIGTERM, %s\n",
+           refused_after, is_draining ? "while it drains" : "as it has ended");
+    CHECK(is_refused && is_draining);
+    CHECK(refused_after < 1);
+    expect_end(&server, since, 10);
+    close(stuck);
+}
+
+/* ------------------------------------------------------------- behind a proxy
+ */
+
+/* A port that nobody listens on, most likely still so in a moment. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&address, n) ||
+        getsockname(fd, (struct sockaddr *)&address, &n))
+        CHECK_FAIL("no free port: %s", strerror(errno));
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void write_config(const char *path, int port,
+                         const struct server *server)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        CHECK_FAIL("%s: %s", path, strerror(errno));
+        return;
+    }
+    fprintf(file,
+            "defaults\n"
+            "  mode http\n"
+            "  timeout connect 2s\n"
+            "  timeout client 30s\n"
+            "  timeout server 30s\n"
+            "  timeout queue 10s\n"
+            "  option redispatch\n"
+            "  retries 3\n"
+            "  default-server inter 200ms fall 1 rise 1\n"
+            "frontend clients\n"
+            "  bind 127.0.0.1:%d\n"
+            "  default_backend daemons\n"
+            "backend daemons\n"
+            "  balance leastconn\n"
+            "  option httpchk\n"
+            "  http-check send meth GET uri /v2/health/ready ver HTTP/1.1 "
+            "hdr Host localhost\n"
+            "  http-check expect status 200\n"
+            "  server one 127.0.0.1:%d check\n"
+            "  server two 127.0.0.1:%d check\n",
+            port, server[0].port, server[1].port);
+    fclose(file);
+}
+
+static pid_t start_proxy(const char *config, const char *log)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!freopen(log, "w", stderr) || !freopen("/dev/null", "w", stdout))
+        _exit(126);
+    execl(HAPROXY, HAPROXY, "-db", "-f", config, (char *)NULL);
+    _exit(127);
+}
+
+/* Until a request through the proxy is answered n times in a row. */
+static bool await_proxy(int port, int n)
+{
+    double since = now_seconds();
+    for (int i = 0; i < n && now_seconds() - since < 10; i++)
+        if (attack_get(port, "/v2/health/live", 1) != 200) {
+            i = -1;
+            pause_seconds(0.05);
+        }
+    return now_seconds() - since < 10;
+}
+
+/* As a supervisor does: the same port, once the old one has ended. */
+static void restart(struct server *server)
+{
+    char listen[32];
+    const char *flags[] = {"--listen", listen, "--drain_delay_seconds", "2",
+                           NULL};
+    snprintf(listen, sizeof listen, "127.0.0.1:%d", server->port);
+    CHECK(server_stop(server));
+    server_start(server, flags);
+    pause_seconds(1); /* the proxy's health check sees it */
+}
+
+TEST(a_rolling_restart_behind_haproxy_loses_nothing)
+{
+    const char *flags[] = {"--drain_delay_seconds", "2", NULL};
+    char config[64], log[64];
+    struct server server[2];
+    int port = free_port(), status;
+    if (access(HAPROXY, X_OK) != 0) {
+        printf("no " HAPROXY ": the rolling restart is not tested\n");
+        return;
+    }
+    snprintf(config, sizeof config, "/tmp/attack_%d.cfg", (int)getpid());
+    snprintf(log, sizeof log, "/tmp/attack_%d.log", (int)getpid());
+    server_start(&server[0], flags);
+    server_start(&server[1], flags);
+    write_config(config, port, server);
+    pid_t proxy = start_proxy(config, log);
+    CHECK(await_proxy(port, 20));
+    struct load_child child = start_clients(port, 2 * N_CLIENTS, 60, false);
+    double since = now_seconds();
+    pause_seconds(0.5);
+    restart(&server[0]);
+    restart(&server[1]);
+    atomic_store(&child.result->is_over, true);
+    expect_no_loss("rolling restart of two behind HAProxy", &child,
+                   now_seconds() - since);
+    kill(proxy, SIGKILL);
+    waitpid(proxy, &status, 0);
+    CHECK(server_stop(&server[0]));
+    CHECK(server_stop(&server[1]));
+    unlink(config);
+    unlink(log);
+}
+
+int main(void)
+{
+    static const int rows[N_KINDS] = {1, 64, 1024};
+    for (int i = 0; i < N_KINDS; i++)
+        request_ones(&request[i], rows[i], 256);
+    request_plain(&live, "GET", "/v2/health/live", "");
+    RUN(idle_connections_are_answered_just_after_sigterm);
+    RUN(drain_under_load_loses_nothing);
+    RUN(drain_with_a_delay_loses_nothing);
+    RUN(new_clients_are_refused_while_it_drains);
+    RUN(a_rolling_restart_behind_haproxy_loses_nothing);
+    return check_done();
+}

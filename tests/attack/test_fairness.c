@@ -1,0 +1,73 @@
+/*
+ * test_fairness.c - a small client beside 64 that send 4 MiB at a time, each
+ * side a process of its own: the small one waits for none of them. It asks
+ * every 2 ms, as one that thinks in between does.
+ *   --seconds N   how long (10)
+ *   --large N     how many large clients (64)
+ */
+#include "attack/load.h"
+#include "check.h"
+#include "http/service.h"
+
+enum { LARGE_ROWS = 4096, SMALL_ROWS = 1, ROW = 256 };
+static const double most_ms = 10;           /* p99 of the small client */
+static const double between_seconds = 2e-3; /* calls of the small client */
+static double seconds;
+static int n_large;
+
+static struct load_child start_clients(int port, int n, const struct bytes *one,
+                                       double for_seconds, double pause)
+{
+    struct load load = {.port = port,
+                        .n_clients = n,
+                        .seconds = for_seconds,
+                        .patience_seconds = 30,
+                        .pause_seconds = pause,
+                        .request = one,
+                        .n_requests = 1};
+    return load_start(&load);
+}
+
+TEST(a_small_client_beside_large_ones_waits_10_ms_at_most)
+{
+    struct bytes small = {0}, large = {0};
+    struct server server;
+    server_start(&server, NULL);
+    request_ones(&small, SMALL_ROWS, ROW);
+    request_ones(&large, LARGE_ROWS, ROW);
+    struct load_child alone =
+        start_clients(server.port, 1, &small, 1, between_seconds);
+    load_wait(&alone);
+    load_print("alone", alone.result, 1);
+    struct load_child many =
+        start_clients(server.port, n_large, &large, seconds + 1, 0);
+    pause_seconds(0.5); /* in the midst of it, from the first byte */
+    struct load_child beside =
+        start_clients(server.port, 1, &small, seconds, between_seconds);
+    load_wait(&beside);
+    load_wait(&many);
+    struct load_result *result = beside.result;
+    load_print("beside large ones", result, seconds);
+    load_print("large ones", many.result, seconds + 1);
+    CHECK(many.result->n_ok > 0);
+    CHECK(result->n_ok > 0);
+    CHECK_INT(result->n_lost + result->n_wrong, 0);
+    double p99_ms = percentile(result->sample, result->n_samples, 0.99) * 1e3;
+    if (p99_ms > most_ms && !ATTACK_IS_SANITIZED)
+        CHECK_FAIL("p99 of the small client is %.2f ms, expected at most %g",
+                   p99_ms, most_ms);
+    load_free(&alone);
+    load_free(&beside);
+    load_free(&many);
+    bytes_free(&small);
+    bytes_free(&large);
+    CHECK(server_stop(&server));
+}
+
+int main(int argc, char **argv)
+{
+    seconds = argument(argc, argv, "--seconds", 10);
+    n_large = (int)argument(argc, argv, "--large", 64);
+    RUN(a_small_client_beside_large_ones_waits_10_ms_at_most);
+    return check_done();
+}
