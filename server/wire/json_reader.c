@@ -40,10 +40,9 @@ static void skip_space(struct json_reader *reader)
         reader->at++;
 }
 
-static size_t offset_of(const struct json_reader *reader,
-                        const unsigned char *at)
+size_t json_offset(const struct json_reader *reader)
 {
-    return (size_t)(at - reader->start);
+    return (size_t)(reader->at - reader->start);
 }
 
 void json_reader_init(struct json_reader *reader, const char *text,
@@ -86,49 +85,40 @@ static bool scan_hex4(struct json_reader *reader, unsigned *out)
 }
 
 /* \uXXXX behind the 'u', a surrogate pair where it is one. */
-static bool scan_unicode(struct json_reader *reader, bool is_name)
+static bool scan_unicode(struct json_reader *reader, unsigned *code)
 {
-    unsigned code, low;
-    if (!scan_hex4(reader, &code))
+    unsigned low;
+    if (!scan_hex4(reader, code))
         return false;
-    if (code == 0)
+    if (*code == 0)
         return refuse(reader, "NUL in a string");
-    if (is_name && (code < 0x20 || code == 0x7F))
-        return refuse(reader, "control character in a name");
-    if (code < 0xD800 || code >= 0xE000)
+    if (*code < 0xD800 || *code >= 0xE000)
         return true;
-    if (code >= 0xDC00 || reader->end - reader->at < 2 ||
+    if (*code >= 0xDC00 || reader->end - reader->at < 2 ||
         reader->at[0] != '\\' || reader->at[1] != 'u')
         return refuse(reader, "lone surrogate");
     reader->at += 2;
     if (!scan_hex4(reader, &low))
         return false;
-    return (low >= 0xDC00 && low < 0xE000) || refuse(reader, "lone surrogate");
+    if (low < 0xDC00 || low >= 0xE000)
+        return refuse(reader, "lone surrogate");
+    *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
+    return true;
 }
 
-static bool scan_escape(struct json_reader *reader, bool is_name)
+/* From the '\' on; code is the character that is meant. */
+static bool scan_escape(struct json_reader *reader, unsigned *code)
 {
+    static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     reader->at++;
-    switch (peek(reader)) {
-    case '"':
-    case '\\':
-    case '/':
-        break;
-    case 'b':
-    case 'f':
-    case 'n':
-    case 'r':
-    case 't':
-        if (is_name)
-            return refuse(reader, "control character in a name");
-        break;
-    case 'u':
-        reader->at++;
-        return scan_unicode(reader, is_name);
-    default:
+    int c = peek(reader);
+    const char *letter = c > 0 ? strchr(letters, c) : NULL;
+    if (!letter && c != 'u')
         return refuse(reader, "invalid escape");
-    }
     reader->at++;
+    if (!letter)
+        return scan_unicode(reader, code);
+    *code = (unsigned char)meant[letter - letters];
     return true;
 }
 
@@ -140,14 +130,17 @@ static bool scan_special(struct json_reader *reader, bool is_name)
         return refuse(reader, "unterminated string");
     if (c < 0x20)
         return refuse(reader, "control character in a string");
-    if (c == 0x7F && is_name)
-        return refuse(reader, "control character in a name");
-    if (c == '\\')
-        return scan_escape(reader, is_name);
+    unsigned code = (unsigned)c;
     size_t bytes =
         utf8_sequence(reader->at, (size_t)(reader->end - reader->at));
-    reader->at += bytes;
-    return bytes > 0 || refuse(reader, "invalid UTF-8");
+    if (bytes == 0)
+        return refuse(reader, "invalid UTF-8");
+    if (c != '\\')
+        reader->at += bytes;
+    else if (!scan_escape(reader, &code))
+        return false;
+    return !is_name || (code >= 0x20 && code != 0x7F) ||
+           refuse(reader, "control character in a name");
 }
 
 static bool is_plain(unsigned char c)
@@ -155,43 +148,16 @@ static bool is_plain(unsigned char c)
     return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
 }
 
-/* Bytes of eight, on a little-endian host, before the first that is not plain:
- * each term sets the top bit of one kind, and perhaps of bytes behind it. */
-static size_t count_plain(const unsigned char *at)
-{
-    const uint64_t ones = 0x0101010101010101, tops = 0x80 * ones;
-    uint64_t x, quotes, slashes;
-    memcpy(&x, at, sizeof x);
-    quotes = x ^ '"' * ones;
-    slashes = x ^ '\\' * ones;
-    uint64_t found = ((quotes - ones) & ~quotes) |
-                     ((slashes - ones) & ~slashes) | ((x - 0x20 * ones) & ~x) |
-                     (x + ones) | x;
-    found &= tops;
-    return found ? (size_t)__builtin_ctzll(found) / 8 : sizeof x;
-}
-
-static const unsigned char *skip_plain(const unsigned char *at,
-                                       const unsigned char *end)
-{
-    while (end - at >= 8) {
-        size_t n = count_plain(at);
-        at += n;
-        if (n < 8)
-            return at;
-    }
-    while (at < end && is_plain(*at))
-        at++;
-    return at;
-}
-
 static bool scan_string(struct json_reader *reader, bool is_name,
                         struct json_string *out)
 {
     const unsigned char *start = reader->at + 1;
+    const unsigned char *at = start;
     bool has_escapes = false;
-    for (reader->at = start;;) {
-        reader->at = skip_plain(reader->at, reader->end);
+    for (;; at = reader->at) {
+        while (at < reader->end && is_plain(*at))
+            at++;
+        reader->at = at;
         int c = peek(reader);
         if (c == '"')
             break;
@@ -205,64 +171,45 @@ static bool scan_string(struct json_reader *reader, bool is_name,
     return true;
 }
 
-/* Writes what an escape stands for, 1 to 4 bytes, from the letter behind its
- * '\' on; moves *at behind it and returns the end. */
-static char *unescape(const unsigned char **at, char *to)
-{
-    static const char letters[] = "bfnrt", controls[] = "\b\f\n\r\t";
-    unsigned code[2] = {0, 0};
-    char c = (char)*(*at)++;
-    const char *letter = strchr(letters, c);
-    if (c != 'u') {
-        *to++ = letter ? controls[letter - letters] : c;
-        return to;
-    }
-    for (int half = 0; half < 2; half++) {
-        for (int i = 0; i < 4; i++)
-            code[half] = code[half] * 16 + hex_digit(*(*at)++);
-        if (code[0] < 0xD800 || code[0] >= 0xDC00)
-            return utf8_write(code[0], to);
-        if (half == 0)
-            *at += 2; /* the '\u' of the low surrogate */
-    }
-    return utf8_write(0x10000 + ((code[0] - 0xD800) << 10) + code[1] - 0xDC00,
-                      to);
-}
-
-/* Goes through what a string stands for, byte by byte. */
+/* Goes through what a string means, byte by byte. */
 struct spelling {
-    const unsigned char *at;
+    struct json_reader rest;
     char escaped[4];
     long next, n; /* of escaped */
 };
 
-/* -1 at the end, which is the string's closing quote. */
+static struct spelling spell(const struct json_string *string)
+{
+    return (struct spelling){
+        .rest = {.at = string->at, .end = string->at + string->bytes}};
+}
+
+/* -1 at the end. */
 static int next_byte(struct spelling *spelling)
 {
+    unsigned code;
+    int c = peek(&spelling->rest);
     if (spelling->next < spelling->n)
         return (unsigned char)spelling->escaped[spelling->next++];
-    if (*spelling->at == '"')
-        return -1;
-    if (*spelling->at != '\\')
-        return *spelling->at++;
-    spelling->at++;
-    spelling->n =
-        unescape(&spelling->at, spelling->escaped) - spelling->escaped;
+    if (c != '\\' || !scan_escape(&spelling->rest, &code)) {
+        spelling->rest.at += c >= 0;
+        return c;
+    }
+    spelling->n = utf8_write(code, spelling->escaped) - spelling->escaped;
     spelling->next = 1;
     return (unsigned char)spelling->escaped[0];
 }
 
 size_t json_copy(const struct json_string *string, char *to, size_t room)
 {
-    struct spelling spelling = {.at = string->at};
-    size_t bytes = string->bytes;
+    size_t bytes = 0;
     if (!string->has_escapes) {
-        size_t copied = bytes < room ? bytes : room - 1;
-        memcpy(to, string->at, copied);
-        to[copied] = '\0';
-        return bytes;
+        bytes = string->bytes < room ? string->bytes : room - 1;
+        memcpy(to, string->at, bytes);
+        to[bytes] = '\0';
+        return string->bytes;
     }
-    bytes = 0;
+    struct spelling spelling = spell(string);
     for (int c; (c = next_byte(&spelling)) >= 0; bytes++)
         if (bytes + 1 < room)
             to[bytes] = (char)c;
@@ -272,12 +219,12 @@ size_t json_copy(const struct json_string *string, char *to, size_t room)
 
 bool json_equals(const struct json_string *string, const char *text)
 {
-    struct spelling spelling = {.at = string->at};
+    int c;
     if (!string->has_escapes)
-        return *text == (*string->at == '"' ? '\0' : (char)*string->at) &&
+        return *text == (string->bytes ? (char)*string->at : '\0') &&
                strncmp(text, (const char *)string->at, string->bytes) == 0 &&
                text[string->bytes] == '\0';
-    int c;
+    struct spelling spelling = spell(string);
     while ((c = next_byte(&spelling)) == (unsigned char)*text && c >= 0)
         text++;
     return c < 0 && *text == '\0';
@@ -313,7 +260,7 @@ static bool scan_word(struct json_reader *reader, const char *word)
 static bool scan_nan(struct json_reader *reader, const unsigned char *start)
 {
     if (reader->nan == JSON_NOWHERE)
-        reader->nan = offset_of(reader, start);
+        reader->nan = (size_t)(start - reader->start);
     return scan_word(reader, *start == 'N' ? "NaN" : "Infinity");
 }
 
@@ -352,7 +299,7 @@ static bool scan_number(struct json_reader *reader)
         return false;
     if ((digits > start || reader->at > whole) &&
         reader->odd_number == JSON_NOWHERE)
-        reader->odd_number = offset_of(reader, start);
+        reader->odd_number = (size_t)(start - reader->start);
     return reader->at - start <= MAX_NUMBER_BYTES ||
            refuse(reader, "number of over 63 characters");
 }
@@ -396,13 +343,15 @@ bool json_read_size(struct json_reader *reader, uint64_t *out)
 
 const char *json_nan(const struct json_reader *reader)
 {
-    bool is_negative = json_kind(reader) == JSON_NUMBER && *reader->at == '-';
-    if (reader->end - reader->at <= is_negative)
+    if (json_kind(reader) != JSON_NUMBER)
         return NULL;
-    return reader->at[is_negative] == 'N'   ? "NaN"
-           : reader->at[is_negative] != 'I' ? NULL
-           : is_negative                    ? "-Infinity"
-                                            : "Infinity";
+    bool is_negative = *reader->at == '-';
+    const unsigned char *at = reader->at + is_negative;
+    return at == reader->end ? NULL
+           : *at == 'N'      ? "NaN"
+           : *at != 'I'      ? NULL
+           : is_negative     ? "-Infinity"
+                             : "Infinity";
 }
 
 /* ------------------------------------------------------------------- names */
@@ -426,24 +375,20 @@ static bool mark_object(struct json_reader *reader)
     return note_name(reader, &mark);
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_names(const void *left, const void *right)
 {
-    struct spelling x = {.at = ((const struct json_string *)a)->at};
-    struct spelling y = {.at = ((const struct json_string *)b)->at};
+    const struct json_string *a = left, *b = right;
     int c, d;
+    if (!a->has_escapes && !b->has_escapes) {
+        c = memcmp(a->at, b->at, a->bytes < b->bytes ? a->bytes : b->bytes);
+        return c ? c : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+    }
+    struct spelling x = spell(a), y = spell(b);
     do {
         c = next_byte(&x);
         d = next_byte(&y);
     } while (c == d && c >= 0);
     return c - d;
-}
-
-static bool is_same_name(const struct json_string *a,
-                         const struct json_string *b)
-{
-    if (a->has_escapes || b->has_escapes)
-        return compare_names(a, b) == 0;
-    return a->bytes == b->bytes && memcmp(a->at, b->at, a->bytes) == 0;
 }
 
 /* Do two of n names say the same? Then the later one. Their order changes. */
@@ -454,7 +399,7 @@ static const struct json_string *find_duplicate(struct json_string *name,
         qsort(name, n, sizeof *name, compare_names);
     for (size_t i = 1; i < n; i++)
         for (size_t j = n > FEW_NAMES ? i - 1 : 0; j < i; j++)
-            if (is_same_name(&name[j], &name[i]))
+            if (compare_names(&name[j], &name[i]) == 0)
                 return name[i].at > name[j].at ? &name[i] : &name[j];
     return NULL;
 }
@@ -489,11 +434,6 @@ enum json_kind json_kind(const struct json_reader *reader)
     return reader->at && reader->at < reader->end
                ? (enum json_kind)kind_of[*reader->at]
                : JSON_NOTHING;
-}
-
-size_t json_offset(const struct json_reader *reader)
-{
-    return offset_of(reader, reader->at);
 }
 
 bool json_open(struct json_reader *reader)

@@ -44,7 +44,7 @@ static uint64_t place_bytes(const struct roped_tensor *tensor)
 
 /* ------------------------------------------------------------- parameters */
 
-static bool is_given(const struct json_reader *member)
+static bool is_present(const struct json_reader *member)
 {
     return json_kind(member) != JSON_NOTHING;
 }
@@ -69,7 +69,7 @@ static enum roped_status check_params(const struct json_reader *params,
                                       struct roped_error *err)
 {
     char found[64];
-    if (!is_given(params) || json_kind(params) == JSON_OBJECT)
+    if (!is_present(params) || json_kind(params) == JSON_OBJECT)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "Unable to parse 'parameters': %s, expected an object",
@@ -226,7 +226,7 @@ static enum roped_status place_input(struct reading *reading, int port,
                                     &reading->out->regions, &ref, err);
     if (status)
         return status;
-    bool has_size = is_given(&param[SIZE]), has_data = is_given(data);
+    bool has_size = is_present(&param[SIZE]), has_data = is_present(data);
     if (has_size + has_data + !!ref != 1)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
@@ -353,7 +353,7 @@ static enum roped_status read_output_params(struct reading *reading,
     if (!status)
         status = kserve_read_region(op, true, port, param,
                                     &reading->out->regions, &ref, err);
-    if (!status && is_given(&param[CLASSIFICATION]))
+    if (!status && is_present(&param[CLASSIFICATION]))
         status = roped_fail(err, ROPED_INVALID,
                             "output '%s': classification is not supported",
                             op->out[port].name);

@@ -146,7 +146,6 @@ static enum roped_status read_fields(struct json_reader *json,
                   {"shape", read_shape},
                   {"data_offsets", read_offsets}};
     enum { N_FIELDS = sizeof fields / sizeof *fields };
-    const struct json_reader nothing = {.at = NULL};
     struct json_string name;
     bool has[N_FIELDS] = {false};
     enum roped_status status = ROPED_OK;
@@ -162,11 +161,10 @@ static enum roped_status read_fields(struct json_reader *json,
         has[i] = true;
         status = fields[i].read(json, entry, err);
     }
-    for (int i = 0; i < N_FIELDS && !status; i++) {
-        struct json_reader absent = nothing;
+    for (int i = 0; i < N_FIELDS && !status; i++)
         if (!has[i])
-            status = fields[i].read(&absent, entry, err);
-    }
+            status =
+                fields[i].read(&(struct json_reader){.at = NULL}, entry, err);
     return status;
 }
 

@@ -419,6 +419,20 @@ TEST(members_may_come_in_any_order)
     CHECK_DOUBLE(values[1], 2, 0);
 }
 
+TEST(what_is_cut_off_is_no_json)
+{
+    static const char json[] =
+        "{\"id\":\"7\",\"parameters\":{\"theta\":1e3,\"mrope_section\":[1,1,0]}"
+        ","
+        "\"inputs\":[" Q_JSON "," Q_BINARY "],\"x\":null}";
+    for (size_t n = 0; n + 1 < sizeof json; n++) {
+        char start[sizeof json];
+        memcpy(start, json, n);
+        start[n] = '\0';
+        refuse(start, 16, "failed to parse the request JSON buffer: ");
+    }
+}
+
 TEST(long_texts_are_no_parameters)
 {
     char text[300], params[400];
@@ -723,6 +737,7 @@ int main(void)
     RUN(phrases_about_json_values);
     RUN(nan_and_infinity_are_to_be_sent_binary);
     RUN(members_may_come_in_any_order);
+    RUN(what_is_cut_off_is_no_json);
     RUN(long_texts_are_no_parameters);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
