@@ -52,17 +52,32 @@ static size_t absolute_bytes(const char *target)
     return scheme ? scheme + strcspn(target + scheme, "/?") : 0;
 }
 
+/* Without the spaces around it, which some libraries leave. */
+static void set_authority(struct head *head, const char *text, size_t bytes)
+{
+    while (bytes > 0 && strchr(" \t", *text)) {
+        text++;
+        bytes--;
+    }
+    while (bytes > 0 && strchr(" \t", text[bytes - 1]))
+        bytes--;
+    if (bytes >= sizeof head->authority) {
+        head->fault = "host of more than 263 bytes";
+        return;
+    }
+    memcpy(head->authority, text, bytes);
+    head->authority[bytes] = '\0';
+}
+
 void head_set_target(struct head *head, const char *target)
 {
     size_t bytes = absolute_bytes(target);
     const char *host = bytes ? strstr(target, "://") + 3 : NULL;
     size_t host_bytes = bytes ? (size_t)(target + bytes - host) : 0;
-    if (bytes && (host_bytes == 0 || host_bytes >= sizeof head->authority)) {
-        head->fault = "invalid host in request target";
-    } else if (bytes) {
-        memcpy(head->authority, host, host_bytes);
-        head->authority[host_bytes] = '\0';
-    }
+    if (bytes && host_bytes == 0)
+        head->fault = "no host in request target";
+    else if (bytes)
+        set_authority(head, host, host_bytes);
     head->path = hides_path(target + bytes) ? NULL : "/";
 }
 
@@ -127,6 +142,8 @@ void head_add_header(struct head *head, const char *name, size_t name_bytes,
         return;
     if (head->n_known[i] == 0)
         head->known[i] = value ? value : "";
+    if (i == HEADER_HOST && !head->authority[0])
+        set_authority(head, head->known[i], strlen(head->known[i]));
     if (head->n_known[i] < UINT8_MAX)
         head->n_known[i]++;
 }
@@ -152,7 +169,7 @@ const char *head_value(const struct head *head, enum header_name name)
 
 const char *head_authority(const struct head *head)
 {
-    return head->authority[0] ? head->authority : head->known[HEADER_HOST];
+    return head->authority;
 }
 
 /* ---------------------------------------------------------------- framing */

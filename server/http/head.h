@@ -70,7 +70,7 @@ void head_add_parameter(struct head *head, const char *name, size_t name_bytes,
 const char *head_value(const struct head *head, enum header_name name);
 
 /* The host that the request is for: of an absolute target, else of the Host
- * header; NULL: neither. */
+ * header; "" where there is neither. */
 const char *head_authority(const struct head *head);
 
 /*

@@ -66,7 +66,7 @@ static enum roped_status check_host(const struct origin_rules *rules,
 {
     size_t bytes;
     const char *authority = head_authority(head);
-    if (!authority || !*authority) /* HTTP/1.0: no browser */
+    if (!*authority) /* HTTP/1.0: no browser */
         return ROPED_OK;
     if (!is_authority(authority)) {
         *code = 400;
@@ -90,7 +90,7 @@ static enum roped_status check_host(const struct origin_rules *rules,
 static bool is_own(const char *origin, const char *authority)
 {
     const char *host = strstr(origin, "://");
-    return host && authority && strcasecmp(host + 3, authority) == 0;
+    return host && strcasecmp(host + 3, authority) == 0;
 }
 
 const char *origin_allowed(const struct origin_rules *rules,

@@ -17,7 +17,9 @@ static void check(const struct origin_rules *rules, const struct asked *asked,
         struct head head = {.method = "GET", .path = "/"};
         struct roped_error err = {.text = ""};
         int code = 0;
-        head.known[HEADER_HOST] = asked[i].host;
+        if (asked[i].host)
+            head_add_header(&head, "Host", 4, asked[i].host,
+                            strlen(asked[i].host));
         head.known[HEADER_ORIGIN] = asked[i].origin;
         bool is_allowed = origin_check(rules, &head, &code, &err) == ROPED_OK;
         if (is_allowed != (asked[i].code == 0) || code != asked[i].code ||
@@ -35,6 +37,7 @@ TEST(a_private_daemon_is_asked_by_its_own_name)
     static const struct asked asked[] = {
         {NULL, NULL, 0, ""},
         {"localhost", NULL, 0, ""},
+        {" \tlocalhost\t", NULL, 0, ""},
         {"LOCALHOST:8000", NULL, 0, ""},
         {"127.0.0.1:8000", NULL, 0, ""},
         {"127.9.9.9", NULL, 0, ""},
