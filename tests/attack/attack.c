@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------ bytes */
+/* ------------------------------------------------------------------- bytes */
 
 static void bytes_reserve(struct bytes *bytes, size_t n)
 {
@@ -69,7 +69,7 @@ bool bytes_contain(const void *data, size_t n, const char *part)
     return false;
 }
 
-/* --------------------------------------------------------------- requests */
+/* ---------------------------------------------------------------- requests */
 
 void request_ones(struct bytes *out, int rows, int h)
 {
@@ -90,7 +90,7 @@ void request_plain(struct bytes *out, const char *method, const char *target,
                  target, headers);
 }
 
-/* ---------------------------------------------------------------- answers */
+/* ----------------------------------------------------------------- answers */
 
 static enum found malformed(struct found_answer *out, const char *flaw)
 {
@@ -385,7 +385,7 @@ bool process_is_gone(pid_t pid)
            info.si_pid == pid;
 }
 
-/* --------------------------------------------------------------- statistics */
+/* -------------------------------------------------------------- statistics */
 
 static int compare(const void *a, const void *b)
 {
