@@ -194,8 +194,9 @@ static enum found skip_repeated_head(const char *data, size_t n,
                                      struct found_answer *out)
 {
     size_t more = n - out->head_bytes;
-    if (more == 0 || memcmp(data, data + out->head_bytes,
-                            more < out->head_bytes ? more : out->head_bytes))
+    if (more == 0 ||
+        memcmp(data, data + out->head_bytes,
+               more < out->head_bytes ? more : out->head_bytes) != 0)
         return FOUND_WHOLE;
     if (more < out->head_bytes)
         return FOUND_PART;
@@ -355,7 +356,8 @@ bool daemon_has_key(const char *key)
              program ? program : ROPED_TEST_DAEMON);
     snprintf(dashed, sizeof dashed, "%s", key);
     for (char *c = dashed; *c; c++)
-        *c = *c == '_' ? '-' : *c;
+        if (*c == '_')
+            *c = '-';
     FILE *help = popen(text, "r");
     while (help && fgets(text, sizeof text, help))
         found |= strstr(text, key) || strstr(text, dashed);
