@@ -319,12 +319,12 @@ static int read_flag(struct config *config, int argc, char **argv, int i,
                      struct roped_error *err)
 {
     struct source source = {"command line", 0};
-    const char *text = argv[i] + 2;
-    size_t length = strcspn(text, "=");
     if (strncmp(argv[i], "--", 2) != 0) {
         (void)refuse(&source, "argument", argv[i], "--key value", err);
         return 0;
     }
+    const char *text = argv[i] + 2;
+    size_t length = strcspn(text, "=");
     const struct row *row = find_row(text, length);
     if (!row) {
         (void)unknown_key(&source, text, err);

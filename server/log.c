@@ -1,14 +1,46 @@
 /*
- * log.c - logfmt lines on standard error, each a single write.
+ * log.c - logfmt lines on standard error that never make the daemon wait.
+ *
+ * DESIGN. Whoever reads the log may stop: a stuck pipe, a full disk. A line is
+ * then dropped and counted, and the first line that goes through again is
+ * preceded by one that says how many are missing. O_NONBLOCK would be the short
+ * way, but it belongs to the open file, which other processes share. So a line
+ * is written only where poll says that standard error takes data, under a lock,
+ * so that no other thread of the daemon fills it in between. A line is at most
+ * PIPE_BUF: a pipe that is ready takes all of it at once. So does a socket,
+ * which is ready while a good part of its buffer is free. A regular file is
+ * always ready, and fails where the disk is full.
+ *
+ * LIMITS. A write may still wait where another process fills the same pipe
+ * between poll and write, on a terminal with less room than a line, and on a
+ * file system that hangs.
  */
 #include "log.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A line that is being made. text[0] is a line feed, and written only where
+ * the line before was cut off. */
+struct line {
+    char text[2048];
+    size_t bytes;
+};
+_Static_assert(sizeof((struct line *)0)->text <= PIPE_BUF,
+               "a pipe must take a line whole");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t n_told; /* under lock: dropped lines that the log tells of */
+static bool is_cut_off; /* under lock: the log ends in half a line */
+static atomic_uint_least64_t n_dropped;
 
 static atomic_int least_severe = LOG_INFO;
 
@@ -37,39 +69,92 @@ enum log_level log_level_from_text(const char *text)
     return LOG_INFO;
 }
 
-void log_line(enum log_level level, const char *event, const char *format, ...)
+uint64_t log_dropped(void)
 {
-    char line[2048], date[32];
+    return atomic_load_explicit(&n_dropped, memory_order_relaxed);
+}
+
+static void line_start(struct line *line, enum log_level level,
+                       const char *event)
+{
+    char date[32];
     struct timespec now;
     struct tm utc;
-    va_list arguments;
-    if ((int)level > atomic_load(&least_severe))
-        return;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-    int at = snprintf(line, sizeof line, "time=%s.%03ldZ level=%s event=%s ",
-                      date, now.tv_nsec / 1000000, level_names[level], event);
+    int n = snprintf(line->text, sizeof line->text,
+                     "\ntime=%s.%03ldZ level=%s event=%s ", date,
+                     now.tv_nsec / 1000000, level_names[level], event);
+    line->bytes = (size_t)n;
+}
+
+/* Under lock. False: it did not go through, at least not whole. */
+static bool put(const struct line *line)
+{
+    struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
+    const char *from = is_cut_off ? line->text : line->text + 1;
+    size_t bytes = (size_t)(line->text + line->bytes - from);
+    if (poll(&stream, 1, 0) != 1 || !(stream.revents & POLLOUT))
+        return false;
+    ssize_t n = write(STDERR_FILENO, from, bytes);
+    if (n > 0)
+        is_cut_off = (size_t)n < bytes;
+    return n == (ssize_t)bytes;
+}
+
+/* Under lock. Tells of lines that are missing before the one that follows. */
+static bool put_dropped(void)
+{
+    struct line line;
+    uint64_t n = log_dropped();
+    if (n == n_told || atomic_load(&least_severe) < LOG_WARN)
+        return true;
+    line_start(&line, LOG_WARN, "log_dropped");
+    line.bytes +=
+        (size_t)snprintf(line.text + line.bytes, sizeof line.text - line.bytes,
+                         "lines=%llu\n", (unsigned long long)(n - n_told));
+    if (!put(&line))
+        return false;
+    n_told = n;
+    return true;
+}
+
+void log_line(enum log_level level, const char *event, const char *format, ...)
+{
+    struct line line;
+    va_list arguments;
+    if ((int)level > atomic_load(&least_severe))
+        return;
+    line_start(&line, level, event);
+    size_t room = sizeof line.text - line.bytes - 1;
     va_start(arguments, format);
-    int more =
-        vsnprintf(line + at, sizeof line - (size_t)at - 1, format, arguments);
+    int n = vsnprintf(line.text + line.bytes, room, format, arguments);
     va_end(arguments);
-    size_t bytes = (size_t)at + (more > 0 ? (size_t)more : 0);
-    if (bytes > sizeof line - 2)
-        bytes = sizeof line - 2;
-    line[bytes++] = '\n';
-    if (write(STDERR_FILENO, line, bytes) < 0)
-        return; /* nowhere left to complain */
+    if (n > 0)
+        line.bytes += (size_t)n < room ? (size_t)n : room - 1;
+    line.text[line.bytes++] = '\n';
+    pthread_mutex_lock(&lock);
+    if (!put_dropped() || !put(&line))
+        atomic_fetch_add_explicit(&n_dropped, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
 }
 
 const char *log_quote(const char *text, char *out, unsigned long out_bytes)
 {
     size_t at = 0;
-    for (; *text && at + 3 < out_bytes; text++) {
+    for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            out[at++] = '\\';
-        out[at++] = (char)(c < 0x20 || c == 0x7F ? ' ' : c);
+        char piece[5] = {(char)c};
+        size_t bytes = 1;
+        if (c < 0x20 || c >= 0x7F)
+            bytes = (size_t)snprintf(piece, sizeof piece, "\\x%02x", c);
+        else if (c == '"' || c == '\\')
+            bytes = (size_t)snprintf(piece, sizeof piece, "\\%c", c);
+        if (at + bytes >= out_bytes)
+            break;
+        memcpy(out + at, piece, bytes);
+        at += bytes;
     }
     out[at] = '\0';
     return out;

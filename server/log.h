@@ -1,12 +1,15 @@
 /*
  * log.h - one line per event on standard error, logfmt:
- *     time=2026-11-20T12:00:00.123Z level=info event=listening
- * address=127.0.0.1 port=8000 Thread-safe: a line is one write.
+ *     time=2026-11-20T12:00:00.123Z level=info event=signal name=TERM
+ * Thread-safe: a line is one write. A line that standard error does not take at
+ * once is dropped and counted: nothing here waits for whoever reads the log.
  */
 #ifndef ROPED_LOG_H
 #define ROPED_LOG_H
 
 #include <roped/status.h>
+
+#include <stdint.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
@@ -23,7 +26,16 @@ const char *log_level_text(enum log_level level);     /* "info" */
 void log_line(enum log_level level, const char *event, const char *format, ...)
     ROPED_PRINTF(3, 4);
 
-/* Writes text as a quoted logfmt value into out and returns out. */
+/* Lines dropped since the process started. Where lines go through again, one
+ * says how many are missing: level=warn event=log_dropped lines=N. */
+uint64_t log_dropped(void);
+
+/*
+ * Writes text into out as a logfmt value to put between quotes, and returns
+ * out. Quotes and backslashes get a backslash; bytes that may control a
+ * terminal, and all others beyond printable ASCII, become \xNN. What does not
+ * fit into out_bytes (at least 1) is cut off before the byte it belongs to.
+ */
 const char *log_quote(const char *text, char *out, unsigned long out_bytes);
 
 #endif

@@ -2,6 +2,7 @@
  * main.c - roped: reads the settings, opens a backend, serves, drains. The one
  * file that names backends.
  */
+#include "address.h"
 #include "config.h"
 #include "exec/executor.h"
 #include "http/daemon.h"
@@ -9,7 +10,6 @@
 #include "metrics.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -166,34 +166,55 @@ static enum roped_status write_port(const char *path, uint16_t port,
 
 enum { ANSWER_SECONDS = 1 }; /* for the answers of calls that were cut */
 
-/* Waits for SIGTERM or SIGINT for at most seconds (below 0: for ever);
- * returns the signal, or 0. */
-static int wait_for_signal(const sigset_t *signals, double seconds)
+/* What the daemon waits for, so that none of them kills it. All but the first
+ * two are noted and no more: somebody may send HUP to every daemon of a host.
+ */
+static const struct handled_signal {
+    const char *name;
+    int number;
+    bool is_stop;
+} handled_signals[] = {{"TERM", SIGTERM, true},  {"INT", SIGINT, true},
+                       {"HUP", SIGHUP, false},   {"USR1", SIGUSR1, false},
+                       {"USR2", SIGUSR2, false}, {"ALRM", SIGALRM, false}};
+enum { N_HANDLED_SIGNALS = sizeof handled_signals / sizeof *handled_signals };
+
+/* Before any thread starts, so that all of them inherit the mask. */
+static void block_signals(sigset_t *signals)
 {
-    struct timespec limit = {(time_t)seconds,
-                             (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    for (;;) {
-        int signal_number = seconds < 0 ? sigwaitinfo(signals, NULL)
-                                        : sigtimedwait(signals, NULL, &limit);
-        if (signal_number > 0)
-            return signal_number;
-        if (errno == EAGAIN)
-            return 0;
-    }
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(signals);
+    for (int i = 0; i < N_HANDLED_SIGNALS; i++)
+        sigaddset(signals, handled_signals[i].number);
+    pthread_sigmask(SIG_BLOCK, signals, NULL);
 }
 
-/* Until every request has its answer, for at most so long, or until a signal
- * (signals NULL: none) says that it is enough. */
-static void wait_for_requests(struct daemon *daemon, const sigset_t *signals,
-                              double seconds)
+/* Notes it; true where it asks the daemon to stop. */
+static bool note_signal(int number)
 {
-    enum { PAUSE_MS = 10 };
-    uint64_t until_ns = after_ns(seconds);
-    while (daemon_requests(daemon) > 0 && after_ns(0) < until_ns) {
-        if (!signals)
-            usleep(PAUSE_MS * 1000);
-        else if (wait_for_signal(signals, PAUSE_MS * 1e-3))
-            return;
+    int i = 0;
+    while (handled_signals[i].number != number)
+        i++;
+    log_line(LOG_INFO, "signal", "name=%s message=\"%s\"",
+             handled_signals[i].name,
+             handled_signals[i].is_stop ? "stopping" : "nothing to reload");
+    return handled_signals[i].is_stop;
+}
+
+/* Waits for SIGTERM or SIGINT for at most seconds (below 0: for ever); false:
+ * none came. */
+static bool wait_for_stop(const sigset_t *signals, double seconds)
+{
+    uint64_t until_ns = seconds < 0 ? 0 : after_ns(seconds);
+    for (;;) {
+        uint64_t now_ns = after_ns(0);
+        uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+        struct timespec limit = {(time_t)(left_ns / 1000000000u),
+                                 (long)(left_ns % 1000000000u)};
+        int number = sigtimedwait(signals, NULL, seconds < 0 ? NULL : &limit);
+        if (number > 0 && note_signal(number))
+            return true;
+        if (number < 0 && errno == EAGAIN)
+            return false;
     }
 }
 
@@ -224,33 +245,56 @@ static enum roped_status open_service(const struct config *config,
     return status;
 }
 
+enum { PAUSE_MS = 10 };
+
 static void close_service(struct service *service)
 {
+    uint64_t until_ns = after_ns(ANSWER_SECONDS);
+    if (service->daemon)
+        daemon_refuse_calls(service->daemon);
     if (service->exec) /* nothing may run when the connections go */
         exec_drain(service->exec, after_ns(0));
-    if (service->daemon)
-        wait_for_requests(service->daemon, NULL, ANSWER_SECONDS);
+    while (service->daemon && daemon_is_busy(service->daemon) &&
+           after_ns(0) < until_ns)
+        usleep(PAUSE_MS * 1000);
     daemon_stop(service->daemon);
     metrics_free(service->metrics);
     exec_close(service->exec);
 }
 
+/* Until no connection is left, or those that are have been idle for their time
+ * or took too much of it, or until a signal says that it is enough. */
+static void wait_for_connections(struct daemon *daemon,
+                                 const struct config *config,
+                                 const sigset_t *signals)
+{
+    uint64_t idle_ns = after_ns(config->drain_idle_seconds);
+    uint64_t until_ns =
+        after_ns(config->drain_idle_seconds + config->drain_timeout_seconds);
+    while (daemon_connections(daemon) > 0 && after_ns(0) < until_ns) {
+        if (after_ns(0) >= idle_ns && !daemon_is_busy(daemon))
+            return;
+        if (wait_for_stop(signals, PAUSE_MS * 1e-3))
+            return;
+    }
+}
+
 /* SIGTERM to the last answer: not ready, but serving, while balancers notice;
- * then no new work; then what is under way, each for its configured time. A
- * second signal cuts it short. */
+ * then no new connections, while those that are open are served on and each is
+ * closed with its next answer. A second signal cuts it short. */
 static void drain(struct service *service, const struct config *config,
                   const sigset_t *signals)
 {
     notify("STOPPING=1");
     daemon_set_draining(service->daemon);
     bool is_hurried = config->drain_delay_seconds > 0 &&
-                      wait_for_signal(signals, config->drain_delay_seconds);
-    log_line(LOG_INFO, "draining", "requests=%d hurried=%s",
-             daemon_requests(service->daemon), is_hurried ? "true" : "false");
-    daemon_quiesce(service->daemon);
+                      wait_for_stop(signals, config->drain_delay_seconds);
+    daemon_close_listener(service->daemon);
+    log_line(LOG_INFO, "draining", "connections=%d hurried=%s",
+             daemon_connections(service->daemon),
+             is_hurried ? "true" : "false");
     if (!is_hurried)
-        wait_for_requests(service->daemon, signals,
-                          config->drain_timeout_seconds);
+        wait_for_connections(service->daemon, config, signals);
 }
 
 static void log_devices(const struct service *service)
@@ -286,10 +330,28 @@ static void log_listening(const struct config *config,
              (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 
+/* Said before the socket is there: from then on anybody may use it. */
+static void warn_if_open(const struct config *config)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    struct roped_error err;
+    char quoted[2 * CONFIG_TEXT_BYTES];
+    if (config->bearer_token_file[0] ||
+        address_parse(config->listen, &address, &bytes, &err) ||
+        address_is_loopback((struct sockaddr *)&address))
+        return;
+    log_line(LOG_WARN, "open",
+             "message=\"anyone who reaches %s may use this daemon: set "
+             "bearer_token_file, or listen on 127.0.0.1\"",
+             log_quote(config->listen, quoted, sizeof quoted));
+}
+
 static int serve(const struct config *config, const sigset_t *signals)
 {
     struct roped_error err = {.text = ""};
     struct service service = {0};
+    warn_if_open(config);
     if (open_service(config, &service, &err)) {
         close_service(&service);
         return fail("start", &err);
@@ -297,8 +359,7 @@ static int serve(const struct config *config, const sigset_t *signals)
     log_devices(&service);
     log_listening(config, &service);
     notify("READY=1");
-    int signal_number = wait_for_signal(signals, -1);
-    log_line(LOG_INFO, "signal", "number=%d", signal_number);
+    (void)wait_for_stop(signals, -1);
     drain(&service, config, signals);
     close_service(&service);
     log_line(LOG_INFO, "stopped", "version=%s", ROPED_VERSION);
@@ -307,53 +368,73 @@ static int serve(const struct config *config, const sigset_t *signals)
 
 /* ------------------------------------------------------------ healthcheck */
 
-static bool ask_ready(int fd, const char *host)
+enum { HEALTHCHECK_SECONDS = 5 };
+
+static enum roped_status read_ready(int fd, const char *host,
+                                    struct roped_error *err)
 {
     char text[512];
     int length = snprintf(text, sizeof text,
                           "GET /v2/health/ready HTTP/1.1\r\nHost: %s\r\n"
                           "Connection: close\r\n\r\n",
                           host);
-    if (send(fd, text, (size_t)length, MSG_NOSIGNAL) != length)
-        return false;
-    ssize_t n = recv(fd, text, sizeof text - 1, MSG_WAITALL);
-    text[n > 0 ? n : 0] = '\0';
-    return strncmp(text, "HTTP/1.1 200", 12) == 0;
+    ssize_t n = send(fd, text, (size_t)length, MSG_NOSIGNAL);
+    if (n == length)
+        n = recv(fd, text, sizeof text - 1, MSG_WAITALL);
+    if (n < 0)
+        return roped_fail(err, ROPED_INTERNAL, "%s did not answer: %s", host,
+                          strerror(errno == EAGAIN ? ETIMEDOUT : errno));
+    text[n] = '\0';
+    if (strncmp(text, "HTTP/1.1 ", 9) != 0)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s closed the connection without an HTTP answer",
+                          host);
+    long code = strtol(text + 9, NULL, 10);
+    if (code == 200)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INTERNAL,
+                      "GET /v2/health/ready at %s answered %ld, expected 200",
+                      host, code);
 }
 
-/* Exit 0 where the daemon at the configured address is ready. */
+static enum roped_status ask_ready(const struct sockaddr *address,
+                                   socklen_t bytes, struct roped_error *err)
+{
+    struct timeval limit = {HEALTHCHECK_SECONDS, 0};
+    char host[ADDRESS_TEXT_BYTES];
+    address_text(address, host);
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return roped_fail(err, ROPED_INTERNAL, "no socket: %s",
+                          strerror(errno));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    enum roped_status status =
+        connect(fd, address, bytes) == 0
+            ? read_ready(fd, host, err)
+            : roped_fail(err, ROPED_INTERNAL, "cannot connect to %s: %s", host,
+                         strerror(errno == EINPROGRESS ? ETIMEDOUT : errno));
+    close(fd);
+    return status;
+}
+
+/* Exit 0 where the daemon at the configured address is ready. No name is
+ * resolved for a wildcard: a container may lack /etc/hosts. */
 static int healthcheck(const struct config *config)
 {
-    char host[CONFIG_TEXT_BYTES];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    struct timeval limit = {5, 0};
-    snprintf(host, sizeof host, "%s", config->listen);
-    char *colon = strrchr(host, ':');
-    if (!colon)
-        return EXIT_FAILURE;
-    *colon = '\0';
-    char *name = host;
-    if (name[0] == '[') {
-        name++;
-        name[strcspn(name, "]")] = '\0';
+    struct sockaddr_storage address;
+    struct sockaddr *asked = (struct sockaddr *)&address;
+    socklen_t bytes;
+    struct roped_error err;
+    enum roped_status status =
+        address_parse(config->listen, &address, &bytes, &err);
+    if (!status) {
+        address_to_ask(asked);
+        status = ask_ready(asked, bytes, &err);
     }
-    bool is_any =
-        !name[0] || strcmp(name, "0.0.0.0") == 0 || strcmp(name, "::") == 0;
-    if (getaddrinfo(is_any ? "localhost" : name, colon + 1, &hints, &found))
-        return EXIT_FAILURE;
-    bool is_ready = false;
-    for (struct addrinfo *a = found; a && !is_ready; a = a->ai_next) {
-        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        is_ready =
-            connect(fd, a->ai_addr, a->ai_addrlen) == 0 && ask_ready(fd, name);
-        close(fd);
-    }
-    freeaddrinfo(found);
-    return is_ready ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (status)
+        fprintf(stderr, "roped: %s\n", err.text);
+    return status ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -385,11 +466,6 @@ int main(int argc, char **argv)
         break;
     }
     log_set_level(log_level_from_text(config.log_level));
-    signal(SIGPIPE, SIG_IGN);
-    /* before any thread starts, so that all of them inherit the mask */
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    block_signals(&signals);
     return serve(&config, &signals);
 }

@@ -269,10 +269,9 @@ static void write_executor(const struct metrics_gauges *gauges,
                            struct buffer *buffer)
 {
     struct exec_usage usage;
-    struct memory_usage memory;
+    const struct memory_usage *memory = &gauges->memory;
     struct tables_usage tables;
     exec_usage(gauges->exec, &usage);
-    memory_usage(exec_memory(gauges->exec), &memory);
     tables_usage(exec_tables(gauges->exec), &tables);
     gauge(buffer, "roped_inflight_requests", "gauge",
           "Calls waiting for a lane or running on one.",
@@ -285,11 +284,14 @@ static void write_executor(const struct metrics_gauges *gauges,
         buffer,
         "roped_pool_bytes{state=\"used\"} %llu\n"
         "roped_pool_bytes{state=\"free\"} %llu\n",
-        (unsigned long long)memory.pool_used_bytes,
-        (unsigned long long)(memory.pool_bytes - memory.pool_used_bytes));
+        (unsigned long long)memory->pool_used_bytes,
+        (unsigned long long)(memory->pool_bytes - memory->pool_used_bytes));
     gauge(buffer, "roped_mapped_bytes", "gauge",
           "Host memory of calls outside the pool.",
-          (double)memory.mapped_bytes);
+          (double)memory->mapped_bytes);
+    gauge(buffer, "roped_lent_bytes", "gauge",
+          "Host memory of bodies that have begun to arrive, ahead of them.",
+          (double)memory->lent_bytes);
     gauge(buffer, "roped_tables_named", "gauge", "Named rotary tables.",
           tables.n_named);
     gauge(buffer, "roped_tables_resident", "gauge",
@@ -394,6 +396,22 @@ static void write_devices(const struct metrics_gauges *gauges,
     }
 }
 
+/* A label's value: backslash, quote and newline are escaped, and what is not
+ * printable ASCII is left out. */
+static const char *quote_label(const char *text, char *out, size_t out_bytes)
+{
+    size_t at = 0;
+    for (; *text && at + 3 <= out_bytes; text++) {
+        bool is_printable = *text >= 0x20 && *text < 0x7F;
+        if (*text == '"' || *text == '\\')
+            out[at++] = '\\';
+        if (is_printable)
+            out[at++] = *text;
+    }
+    out[at] = '\0';
+    return out;
+}
+
 static void write_device_info(const struct metrics_gauges *gauges,
                               struct buffer *buffer)
 {
@@ -409,7 +427,7 @@ static void write_device_info(const struct metrics_gauges *gauges,
                       "roped_device_info{device=\"%d\",index=\"%d\",name="
                       "\"%s\",uuid=\"%s\"} 1\n",
                       i, usage.index,
-                      log_quote(device.name, quoted, sizeof quoted),
+                      quote_label(device.name, quoted, sizeof quoted),
                       device.uuid);
     }
 }
@@ -426,7 +444,7 @@ static void write_build(const struct metrics_gauges *gauges,
                   "roped_build_info{version=\"%s\",backend=\"%s\",device="
                   "\"%s\"} 1\n",
                   gauges->version, exec_backend(gauges->exec)->name,
-                  log_quote(device.name, quoted, sizeof quoted));
+                  quote_label(device.name, quoted, sizeof quoted));
     gauge(buffer, "roped_connections", "gauge", "Open connections.",
           gauges->n_connections);
 }
@@ -471,6 +489,8 @@ static void write_process(const struct metrics_gauges *gauges,
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         gauge(buffer, "process_max_fds", "gauge",
               "Most file descriptors allowed.", (double)limit.rlim_cur);
+    gauge(buffer, "roped_log_dropped_total", "counter",
+          "Log lines that standard error did not take.", (double)log_dropped());
 }
 
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,

@@ -56,6 +56,7 @@ void metrics_count_response(struct metrics *metrics, int http_code);
 /* What the exposition shows besides the counters. */
 struct metrics_gauges {
     struct executor *exec;
+    struct memory_usage memory; /* before the text took its own */
     const char *version;
     int n_connections;
     uint64_t start_time_seconds; /* Unix time */

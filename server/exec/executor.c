@@ -332,8 +332,9 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job)
         return false;
     dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
+    bool is_draining = exec->is_draining && !job->is_continued;
     struct driver *driver =
-        exec->is_draining ? NULL : dispatch_choose(exec, job->device);
+        is_draining ? NULL : dispatch_choose(exec, job->device);
     if (driver)
         dispatch_occupy(driver, job);
     pthread_mutex_unlock(&exec->lock);
@@ -348,11 +349,12 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
 {
     dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
-    bool is_draining = exec->is_draining;
+    bool is_draining = exec->is_draining && !job->is_continued;
+    bool is_full =
+        exec->n_queued >= exec->options.queue_depth && !job->is_continued;
     struct driver *driver =
         is_draining ? NULL : dispatch_choose(exec, job->device);
-    bool is_refused =
-        is_draining || (!driver && exec->n_queued >= exec->options.queue_depth);
+    bool is_refused = is_draining || (!driver && is_full);
     bool is_first_to_end = false;
     if (driver) {
         dispatch_hand(driver, job);

@@ -109,6 +109,8 @@ struct exec_job {
     struct table_entry *table; /* behind call.angle_set, or NULL; not owned */
     bool is_pinned;            /* in[], out[], values: in pinned blocks */
     uint64_t deadline_ns;      /* CLOCK_MONOTONIC, 0: none */
+    bool is_continued; /* goes on with a request that was accepted before: a
+                          full queue does not refuse it, nor does a drain */
     void (*done)(struct exec_job *job);
     void *owner;                           /* for done */
     atomic_bool is_canceled;               /* set by anyone: do not start it */
@@ -166,8 +168,8 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns);
 void exec_close(struct executor *exec);
 
 /*
- * Accepts a job or refuses it: ROPED_BUSY when the queue is full or draining.
- * done runs later, on a lane's thread.
+ * Accepts a job or refuses it: ROPED_BUSY when the queue is full or draining,
+ * unless the job is_continued. done runs later, on a lane's thread.
  */
 ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct exec_job *job,

@@ -1,31 +1,36 @@
 /*
- * memory.c - a first-fit pool over one page-locked range.
+ * memory.c - blocks from one page-locked range, or mappings of their own.
  *
- * DESIGN. The range is cut into extents, kept in address order in a doubly
- * linked list of preallocated nodes; giving a block back merges it with free
- * neighbours. Requests in flight are few, so the list is short and first fit
- * is a handful of steps. What does not fit gets a mapping of its own; the last
- * few that were given back are kept, in budget, because faulting in the pages
- * of a fresh one costs more than copying the data.
+ * DESIGN. The range is cut into extents (extents.h); its first eighth is a
+ * range apart, for small blocks. What does not fit gets a mapping of its own;
+ * the last few that were given back are kept, in budget, because faulting in
+ * the pages of a fresh one costs more than copying the data.
  *
- * THREADS. One mutex guards everything. It is never held while the kernel makes
- * or tears down a mapping: tearing down a large one takes milliseconds.
+ * THREADS. One mutex guards what is taken. It is never held while the kernel
+ * makes or tears down a mapping: tearing down a large one takes milliseconds.
+ * What is lent is counted without it.
  */
 #include "exec/memory.h"
 
-#include <assert.h>
+#include "exec/extents.h"
+
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GRAIN_BYTES = 4096, MAX_EXTENTS = 4096, KEPT_MAPPINGS = 4 };
-
-struct extent {
-    size_t start, bytes;
-    bool is_free;
-    int previous, next; /* -1: none */
+enum {
+    GRAIN_BYTES = 4096,
+    KEPT_MAPPINGS = 4,
+    LENT_BYTES = 64 << 10, /* blocks up to this are never lent */
+    BULK_BYTES = 4 << 20,  /* blocks beyond leave room for smaller ones */
+    LENT_SHARE = 4,        /* one part in so many may be lent */
+    RESERVE_SHARE = 8      /* one part in so many is not for bulk */
 };
+
+/* Where a block may be. */
+enum { IN_POOL = 1, MAPPED = 2, ANYWHERE = IN_POOL | MAPPED };
 
 /* A mapping that was given back and may serve the next large request. */
 struct mapping {
@@ -33,23 +38,61 @@ struct mapping {
     size_t bytes;
 };
 
+/* What a block is to be: bytes now, at most so many later. */
+struct wish {
+    size_t bytes, most;
+    int where;
+    size_t room; /* in the pool only where so many bytes are free */
+};
+
 struct memory_pool {
     const struct roped_backend_api *api;
     struct roped_backend *backend;
     unsigned char *range;
     size_t range_bytes, budget_bytes;
+    size_t reserve_bytes; /* at the start of range, not for bulk */
+    struct grain *grain;  /* of the range */
+    atomic_size_t lent_bytes, lent_pool_bytes;
 
     pthread_mutex_t lock; /* guards the following */
-    struct extent extent[MAX_EXTENTS];
-    int unused; /* list of unused nodes, by next */
+    struct extents reserve, rest;
     size_t used_bytes;
     size_t mapped_bytes;                /* own mappings, kept ones included */
+    size_t bulk_bytes;                  /* of used and mapped blocks */
     struct mapping kept[KEPT_MAPPINGS]; /* oldest first, then empty ones */
 };
+
+/* ------------------------------------------------------------- life cycle */
 
 static size_t grains(size_t bytes)
 {
     return (bytes + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES;
+}
+
+/* A range that has no room for bulk needs no reserve. */
+static size_t reserve_of(size_t range_bytes)
+{
+    return range_bytes > BULK_BYTES ? grains(range_bytes / RESERVE_SHARE) : 0;
+}
+
+static enum roped_status open_range(struct memory_pool *pool,
+                                    struct roped_error *err)
+{
+    size_t n = pool->range_bytes / GRAIN_BYTES;
+    size_t n_reserve = pool->reserve_bytes / GRAIN_BYTES;
+    void *range;
+    pool->grain = calloc(n ? n : 1, sizeof *pool->grain);
+    if (!pool->grain)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the pool");
+    enum roped_status status =
+        pool->api->host_alloc(pool->backend, pool->range_bytes, &range, err);
+    if (status)
+        return status;
+    pool->range = range;
+    extents_init(&pool->reserve, pool->grain, (uint32_t)n_reserve);
+    extents_init(&pool->rest, pool->grain + n_reserve,
+                 (uint32_t)(n - n_reserve));
+    return ROPED_OK;
 }
 
 enum roped_status memory_open(const struct roped_backend_api *api,
@@ -58,25 +101,20 @@ enum roped_status memory_open(const struct roped_backend_api *api,
                               struct roped_error *err)
 {
     struct memory_pool *pool = calloc(1, sizeof *pool);
-    void *range;
     if (!pool)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the pool");
     pool->api = api;
     pool->backend = backend;
     pool->range_bytes = pool_bytes / GRAIN_BYTES * GRAIN_BYTES;
+    pool->reserve_bytes = reserve_of(pool->range_bytes);
     pool->budget_bytes = budget_bytes > pool_bytes ? budget_bytes : pool_bytes;
-    enum roped_status status =
-        api->host_alloc(backend, pool->range_bytes, &range, err);
+    enum roped_status status = open_range(pool, err);
     if (status) {
+        free(pool->grain);
         free(pool);
         return status;
     }
-    pool->range = range;
     pthread_mutex_init(&pool->lock, NULL);
-    pool->extent[0] = (struct extent){0, pool->range_bytes, true, -1, -1};
-    for (int i = 1; i < MAX_EXTENTS; i++)
-        pool->extent[i].next = i + 1 < MAX_EXTENTS ? i + 1 : -1;
-    pool->unused = 1;
     *out = pool;
     return ROPED_OK;
 }
@@ -90,49 +128,132 @@ void memory_close(struct memory_pool *pool)
             munmap(pool->kept[i].start, pool->kept[i].bytes);
     pool->api->host_free(pool->backend, pool->range);
     pthread_mutex_destroy(&pool->lock);
+    free(pool->grain);
     free(pool);
 }
 
-/* Under lock: index of a free extent of at least bytes, or -1. */
-static int find_extent(const struct memory_pool *pool, size_t bytes)
+/* ------------------------------------------------------------------ limits */
+
+static size_t mapped_limit(const struct memory_pool *pool)
 {
-    int i = 0;
-    while (i >= 0 &&
-           !(pool->extent[i].is_free && pool->extent[i].bytes >= bytes))
-        i = pool->extent[i].next;
-    return i;
+    return pool->budget_bytes - pool->range_bytes;
 }
 
-/* Under lock: makes extent i exactly bytes long, the rest a free one. */
-static void split(struct memory_pool *pool, int i, size_t bytes)
+static size_t bulk_limit(const struct memory_pool *pool)
 {
-    struct extent *extent = &pool->extent[i];
-    int rest = pool->unused;
-    if (extent->bytes == bytes || rest < 0)
-        return; /* without a node the block is a little larger */
-    pool->unused = pool->extent[rest].next;
-    pool->extent[rest] = (struct extent){
-        extent->start + bytes, extent->bytes - bytes, true, i, extent->next};
-    if (extent->next >= 0)
-        pool->extent[extent->next].previous = rest;
-    extent->next = rest;
-    extent->bytes = bytes;
+    return pool->budget_bytes - pool->budget_bytes / RESERVE_SHARE;
 }
 
-/* Under lock: joins extent i with its right neighbour where both are free. */
-static void merge_right(struct memory_pool *pool, int i)
+static bool is_bulk(size_t most)
 {
-    struct extent *extent = &pool->extent[i];
-    int right = extent->next;
-    if (right < 0 || !extent->is_free || !pool->extent[right].is_free)
-        return;
-    extent->bytes += pool->extent[right].bytes;
-    extent->next = pool->extent[right].next;
-    if (extent->next >= 0)
-        pool->extent[extent->next].previous = i;
-    pool->extent[right].next = pool->unused;
-    pool->unused = right;
+    return most > BULK_BYTES;
 }
+
+static size_t larger_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Could a block of so many bytes be had if there were no other? */
+static enum roped_status judge(const struct memory_pool *pool, size_t bytes,
+                               struct roped_error *err)
+{
+    size_t mapped = mapped_limit(pool);
+    if (is_bulk(bytes) && mapped > bulk_limit(pool))
+        mapped = bulk_limit(pool);
+    size_t most = larger_of(mapped, pool->range_bytes - pool->reserve_bytes);
+    if (!is_bulk(bytes))
+        most = larger_of(most, pool->reserve_bytes);
+    if (bytes <= most / GRAIN_BYTES * GRAIN_BYTES)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_TOO_LARGE,
+                      "a call needs %zu bytes of host memory in one piece, "
+                      "expected at most %zu (host_bytes, pool_bytes)",
+                      bytes, most);
+}
+
+/* Under lock. */
+static enum roped_status refuse(const struct memory_pool *pool, size_t bytes,
+                                struct roped_error *err)
+{
+    return roped_fail(err, ROPED_BUSY,
+                      "host memory is in use: %zu bytes wanted, %zu of %zu "
+                      "taken",
+                      bytes, pool->used_bytes + pool->mapped_bytes,
+                      pool->budget_bytes);
+}
+
+/* Under lock: claims bytes for bulk, if any. */
+static bool claim_bulk(struct memory_pool *pool, size_t bytes)
+{
+    if (bytes && (bytes > bulk_limit(pool) ||
+                  pool->bulk_bytes > bulk_limit(pool) - bytes))
+        return false;
+    pool->bulk_bytes += bytes;
+    return true;
+}
+
+/* Under lock: what a block counts of bulk_bytes. */
+static size_t bulk_of(const struct memory_block *block)
+{
+    return is_bulk(block->most) ? block->bytes : 0;
+}
+
+/* ---------------------------------------------------------------- the range */
+
+static bool is_in_pool(const struct memory_pool *pool, const void *start)
+{
+    uintptr_t at = (uintptr_t)start, range = (uintptr_t)pool->range;
+    return at >= range && at - range < pool->range_bytes;
+}
+
+/* Under lock: the extents that a place of the range belongs to, and its number
+ * there. */
+static struct extents *extents_at(struct memory_pool *pool, const void *start,
+                                  uint32_t *number)
+{
+    size_t at = (uintptr_t)start - (uintptr_t)pool->range;
+    bool is_reserve = at < pool->reserve_bytes;
+    at -= is_reserve ? 0 : pool->reserve_bytes;
+    *number = (uint32_t)(at / GRAIN_BYTES);
+    return is_reserve ? &pool->reserve : &pool->rest;
+}
+
+/* Under lock: bytes at the start of free ones of at least room; or NULL. */
+static unsigned char *take_from(struct memory_pool *pool,
+                                struct extents *extents, size_t bytes,
+                                size_t room)
+{
+    size_t n = bytes / GRAIN_BYTES, n_room = room / GRAIN_BYTES;
+    if (n_room > extents->n)
+        return NULL;
+    uint32_t start = extents_take(extents, (uint32_t)n, (uint32_t)n_room);
+    if (start == EXTENT_NONE)
+        return NULL;
+    pool->used_bytes += bytes;
+    return pool->range + (extents == &pool->rest ? pool->reserve_bytes : 0) +
+           (size_t)start * GRAIN_BYTES;
+}
+
+/* Under lock. Small blocks fill the reserve first: the rest is in one piece
+ * for longer. */
+static bool take_range(struct memory_pool *pool, const struct wish *wish,
+                       struct memory_block *out)
+{
+    unsigned char *start = NULL;
+    size_t room = larger_of(wish->room, wish->bytes);
+    if (!is_bulk(wish->most))
+        start = take_from(pool, &pool->reserve, wish->bytes, room);
+    if (!start)
+        start = take_from(pool, &pool->rest, wish->bytes, room);
+    if (!start)
+        return false;
+    *out = (struct memory_block){
+        .start = start, .bytes = wish->bytes, .is_pinned = true};
+    return true;
+}
+
+/* ---------------------------------------------------------------- mappings */
 
 /* Under lock: takes the i-th kept mapping out of the list. */
 static struct mapping unkeep(struct memory_pool *pool, int i)
@@ -165,11 +286,6 @@ static void unmap(struct memory_pool *pool, struct mapping mapping)
     pool->mapped_bytes -= mapping.bytes;
 }
 
-static size_t mapped_limit(const struct memory_pool *pool)
-{
-    return pool->budget_bytes - pool->range_bytes;
-}
-
 /* Under lock: claims bytes of the budget, for which kept mappings may go. */
 static bool claim(struct memory_pool *pool, size_t bytes)
 {
@@ -189,21 +305,10 @@ static enum roped_status take_mapping(struct memory_pool *pool, size_t bytes,
                                       struct memory_block *out,
                                       struct roped_error *err)
 {
-    size_t limit = mapped_limit(pool);
-    size_t most = limit > pool->range_bytes ? limit : pool->range_bytes;
-    if (bytes > most)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "a call needs %zu bytes of host memory in one piece, "
-                          "expected at most %zu (host_bytes, pool_bytes)",
-                          bytes, most);
     struct mapping mapping = take_kept(pool, bytes);
     if (!mapping.start) {
         if (!claim(pool, bytes))
-            return roped_fail(err, ROPED_BUSY,
-                              "host memory is in use: %zu bytes wanted, %zu "
-                              "of %zu taken",
-                              bytes, pool->used_bytes + pool->mapped_bytes,
-                              pool->budget_bytes);
+            return refuse(pool, bytes, err);
         pthread_mutex_unlock(&pool->lock);
         void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -215,55 +320,10 @@ static enum roped_status take_mapping(struct memory_pool *pool, size_t bytes,
         }
         mapping = (struct mapping){start, bytes};
     }
-    out->start = mapping.start;
-    out->bytes = mapping.bytes;
-    out->is_pinned = pool->api->is_host;
+    *out = (struct memory_block){.start = mapping.start,
+                                 .bytes = mapping.bytes,
+                                 .is_pinned = pool->api->is_host};
     return ROPED_OK;
-}
-
-enum roped_status memory_take(struct memory_pool *pool, size_t bytes,
-                              struct memory_block *out, struct roped_error *err)
-{
-    enum roped_status status = ROPED_OK;
-    memset(out, 0, sizeof *out);
-    if (bytes > SIZE_MAX - GRAIN_BYTES)
-        return roped_fail(err, ROPED_TOO_LARGE, "%zu bytes in one block",
-                          bytes);
-    size_t wanted = grains(bytes ? bytes : 1);
-    pthread_mutex_lock(&pool->lock);
-    int i = find_extent(pool, wanted);
-    if (i >= 0) {
-        split(pool, i, wanted);
-        pool->extent[i].is_free = false;
-        pool->used_bytes += pool->extent[i].bytes;
-        out->start = pool->range + pool->extent[i].start;
-        out->bytes = pool->extent[i].bytes;
-        out->is_pinned = true;
-    } else {
-        status = take_mapping(pool, wanted, out, err);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return status;
-}
-
-/* Under lock: the extent that starts here. */
-static int extent_at(const struct memory_pool *pool, size_t start)
-{
-    int i = 0;
-    while (i >= 0 && pool->extent[i].start != start)
-        i = pool->extent[i].next;
-    return i;
-}
-
-static void give_extent(struct memory_pool *pool, size_t start)
-{
-    int i = extent_at(pool, start);
-    assert(i >= 0 && !pool->extent[i].is_free); /* else not ours, or twice */
-    pool->used_bytes -= pool->extent[i].bytes;
-    pool->extent[i].is_free = true;
-    merge_right(pool, i);
-    if (pool->extent[i].previous >= 0)
-        merge_right(pool, pool->extent[i].previous);
 }
 
 /* Under lock: keeps a mapping, for which the oldest kept one may go. */
@@ -280,19 +340,271 @@ static void give_mapping(struct memory_pool *pool, struct mapping mapping)
         unmap(pool, oldest);
 }
 
+/* ----------------------------------------------------------- take and give */
+
+/* Under lock. */
+static enum roped_status take_somewhere(struct memory_pool *pool,
+                                        const struct wish *wish,
+                                        struct memory_block *out,
+                                        struct roped_error *err)
+{
+    if (wish->where & IN_POOL && take_range(pool, wish, out))
+        return ROPED_OK;
+    if (wish->where & MAPPED)
+        return take_mapping(pool, wish->bytes, out, err);
+    return refuse(pool, wish->bytes, err);
+}
+
+/* A new block for a block (or an empty one), which counts no longer as bulk
+ * while that is made: it will be given back. */
+static enum roped_status take(struct memory_pool *pool, const struct wish *wish,
+                              const struct memory_block *instead_of,
+                              struct memory_block *out, struct roped_error *err)
+{
+    size_t before = bulk_of(instead_of);
+    size_t bulk = is_bulk(wish->most) ? wish->bytes : 0;
+    enum roped_status status;
+    pthread_mutex_lock(&pool->lock);
+    pool->bulk_bytes -= before;
+    bool has_room = claim_bulk(pool, bulk);
+    pool->bulk_bytes += before;
+    status = has_room ? take_somewhere(pool, wish, out, err)
+                      : refuse(pool, wish->bytes, err);
+    if (!status) {
+        out->most = wish->most;
+        pool->bulk_bytes += bulk_of(out) - bulk; /* a kept one is larger */
+    } else {
+        pool->bulk_bytes -= has_room ? bulk : 0;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+static const struct memory_block no_block;
+
+enum roped_status memory_take(struct memory_pool *pool, size_t bytes,
+                              struct memory_block *out, struct roped_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (bytes > SIZE_MAX - GRAIN_BYTES)
+        return roped_fail(err, ROPED_TOO_LARGE, "%zu bytes in one block",
+                          bytes);
+    size_t wanted = grains(bytes ? bytes : 1);
+    struct wish wish = {wanted, wanted, ANYWHERE, 0};
+    enum roped_status status = judge(pool, wanted, err);
+    return status ? status : take(pool, &wish, &no_block, out, err);
+}
+
 void memory_give(struct memory_pool *pool, struct memory_block *block)
 {
+    uint32_t number;
     if (!block->start)
         return;
+    memory_arrived(pool, block, SIZE_MAX);
     pthread_mutex_lock(&pool->lock);
-    bool is_ours = block->start >= pool->range &&
-                   block->start < pool->range + pool->range_bytes;
-    if (is_ours)
-        give_extent(pool, (size_t)(block->start - pool->range));
-    else
+    pool->bulk_bytes -= bulk_of(block);
+    if (is_in_pool(pool, block->start)) {
+        struct extents *extents = extents_at(pool, block->start, &number);
+        pool->used_bytes -= (size_t)extents_give(extents, number) * GRAIN_BYTES;
+    } else {
         give_mapping(pool, (struct mapping){block->start, block->bytes});
+    }
     pthread_mutex_unlock(&pool->lock);
     memset(block, 0, sizeof *block);
+}
+
+/* ----------------------------------------------------------------- lending */
+
+static bool add_below(atomic_size_t *sum, size_t bytes, size_t limit)
+{
+    size_t now = atomic_load(sum);
+    do
+        if (bytes > limit || now > limit - bytes)
+            return false;
+    while (!atomic_compare_exchange_weak(sum, &now, now + bytes));
+    return true;
+}
+
+/* Counts bytes as lent, wherever they will be; returns where they may. */
+static int lend(struct memory_pool *pool, size_t bytes)
+{
+    if (!add_below(&pool->lent_bytes, bytes, pool->budget_bytes / LENT_SHARE))
+        return 0;
+    return add_below(&pool->lent_pool_bytes, bytes,
+                     pool->range_bytes / LENT_SHARE)
+               ? ANYWHERE
+               : MAPPED;
+}
+
+static void unlend(struct memory_pool *pool, size_t bytes, int where)
+{
+    atomic_fetch_sub(&pool->lent_bytes, bytes);
+    if (where & IN_POOL)
+        atomic_fetch_sub(&pool->lent_pool_bytes, bytes);
+}
+
+static int where_is(const struct memory_pool *pool,
+                    const struct memory_block *block)
+{
+    return is_in_pool(pool, block->start) ? IN_POOL : MAPPED;
+}
+
+void memory_arrived(struct memory_pool *pool, struct memory_block *block,
+                    size_t used)
+{
+    if (!block->lent)
+        return;
+    size_t left = used < block->most ? block->most - used : 0;
+    left = left / GRAIN_BYTES * GRAIN_BYTES; /* most was rounded up */
+    if (left >= block->lent)
+        return;
+    unlend(pool, block->lent - left, where_is(pool, block));
+    block->lent = left;
+}
+
+/* ----------------------------------------------------------------- growing */
+
+/* Under lock, which it lets go while the kernel grows the mapping. */
+static bool grow_mapping(struct memory_pool *pool, struct memory_block *block,
+                         size_t bytes)
+{
+    size_t more = bytes - block->bytes;
+    if (!claim(pool, more))
+        return false;
+    pthread_mutex_unlock(&pool->lock);
+    void *start = mremap(block->start, block->bytes, bytes, MREMAP_MAYMOVE);
+    pthread_mutex_lock(&pool->lock);
+    if (start == MAP_FAILED) {
+        pool->mapped_bytes -= more;
+        return false;
+    }
+    block->start = start;
+    return true;
+}
+
+/* Under lock. A block in the reserve does not become bulk there. */
+static bool grow_extent(struct memory_pool *pool,
+                        const struct memory_block *block, size_t bytes,
+                        size_t most)
+{
+    uint32_t number;
+    struct extents *extents = extents_at(pool, block->start, &number);
+    if (extents == &pool->reserve && is_bulk(most))
+        return false;
+    if (bytes / GRAIN_BYTES > extents->n ||
+        !extents_grow(extents, number, (uint32_t)(bytes / GRAIN_BYTES)))
+        return false;
+    pool->used_bytes += bytes - block->bytes;
+    return true;
+}
+
+/* Makes a block larger without a copy of what is in it. */
+static bool grow_in_place(struct memory_pool *pool, struct memory_block *block,
+                          const struct wish *wish)
+{
+    size_t before = bulk_of(block);
+    size_t bulk = is_bulk(wish->most) ? wish->bytes : 0;
+    int where = where_is(pool, block) & wish->where;
+    pthread_mutex_lock(&pool->lock);
+    pool->bulk_bytes -= before;
+    bool has_room = claim_bulk(pool, bulk);
+    bool has_grown =
+        has_room && where &&
+        (where == IN_POOL ? grow_extent(pool, block, wish->bytes, wish->most)
+                          : grow_mapping(pool, block, wish->bytes));
+    if (!has_grown)
+        pool->bulk_bytes += before - (has_room ? bulk : 0);
+    pthread_mutex_unlock(&pool->lock);
+    if (!has_grown)
+        return false;
+    block->bytes = wish->bytes;
+    block->most = wish->most;
+    return true;
+}
+
+/* Makes a block larger, in place or not. */
+static enum roped_status grow(struct memory_pool *pool,
+                              struct memory_block *block, size_t used,
+                              const struct wish *wish, struct roped_error *err)
+{
+    struct memory_block larger;
+    if (block->start && grow_in_place(pool, block, wish))
+        return ROPED_OK;
+    enum roped_status status = take(pool, wish, block, &larger, err);
+    if (status)
+        return status;
+    if (used)
+        memcpy(larger.start, block->start, used);
+    memory_give(pool, block);
+    *block = larger;
+    return ROPED_OK;
+}
+
+/*
+ * All of it at once, if that can be lent. Where a device reaches the pool
+ * alone, and that lends nothing now, a part is taken in front of as much free
+ * memory as the block will need: there it may grow, and be whole once others
+ * have arrived.
+ */
+static bool grow_whole(struct memory_pool *pool, struct memory_block *block,
+                       size_t used, size_t loan, const struct wish *part)
+{
+    int where = lend(pool, loan);
+    struct wish whole = {part->most, part->most, where, 0};
+    struct wish pooled = {part->bytes, part->most, IN_POOL, part->most};
+    if (!where)
+        return false;
+    if (where == MAPPED && !pool->api->is_host &&
+        !grow(pool, block, used, &pooled, NULL)) {
+        unlend(pool, loan, where);
+        return true;
+    }
+    if (grow(pool, block, used, &whole, NULL)) {
+        unlend(pool, loan, where);
+        return false;
+    }
+    if (where & ~where_is(pool, block) & IN_POOL)
+        atomic_fetch_sub(&pool->lent_pool_bytes, loan);
+    block->lent = loan;
+    return true;
+}
+
+/* Twice what the block has, if it may become that large. */
+static size_t twice(const struct memory_pool *pool,
+                    const struct memory_block *block, size_t least, size_t most)
+{
+    size_t bytes = larger_of(2 * block->bytes, least);
+    if (most)
+        return bytes < most ? bytes : most;
+    return judge(pool, bytes, NULL) ? least : bytes;
+}
+
+enum roped_status memory_extend(struct memory_pool *pool,
+                                struct memory_block *block, size_t used,
+                                size_t least, size_t most,
+                                struct roped_error *err)
+{
+    if (block->start && block->bytes >= least)
+        return ROPED_OK;
+    if (larger_of(least, most) > SIZE_MAX / 2)
+        return roped_fail(err, ROPED_TOO_LARGE, "%zu bytes in one block",
+                          larger_of(least, most));
+    least = grains(least ? least : 1);
+    most = most ? larger_of(grains(most), least) : 0;
+    enum roped_status status = judge(pool, larger_of(least, most), err);
+    if (status)
+        return status;
+    memory_arrived(pool, block, SIZE_MAX);
+    size_t bytes = twice(pool, block, least, most);
+    struct wish part = {bytes, larger_of(most, bytes), ANYWHERE, 0};
+    size_t loan = most > LENT_BYTES ? most - least : 0;
+    if (most && grow_whole(pool, block, used, loan, &part))
+        return ROPED_OK;
+    status = grow(pool, block, used, &part, err);
+    part.bytes = least;
+    if (status == ROPED_BUSY && bytes > least)
+        status = grow(pool, block, used, &part, err);
+    return status;
 }
 
 void memory_usage(struct memory_pool *pool, struct memory_usage *out)
@@ -303,4 +615,5 @@ void memory_usage(struct memory_pool *pool, struct memory_usage *out)
     out->mapped_bytes = pool->mapped_bytes;
     out->budget_bytes = pool->budget_bytes;
     pthread_mutex_unlock(&pool->lock);
+    out->lent_bytes = atomic_load(&pool->lent_bytes);
 }

@@ -156,7 +156,7 @@ void exec_stage_abandon(struct executor *exec, struct exec_job *job,
     }
     stage->exec = exec;
     stage->block = *block;
-    *block = (struct memory_block){NULL, 0, false};
+    *block = (struct memory_block){.start = NULL};
     stage->end = (struct exec_job){.work = EXEC_TASK,
                                    .task = wait_for_copies,
                                    .done = give_all_back,

@@ -3,8 +3,6 @@
  */
 #include "http/acceptor.h"
 
-#include "http/daemon_internal.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -12,14 +10,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 10 }; /* where there is no room: until it looks again */
+enum { PAUSE_MS = 2 }; /* where there is no room: until it looks again */
 
-static bool has_room(struct daemon *daemon)
+/* Is there room for one more? If not, an idle connection goes for it, which
+ * takes a moment. */
+static bool has_room(const struct acceptor *acceptor)
 {
-    pthread_mutex_lock(&daemon->peers_lock);
-    bool has_room = daemon->n_peers < daemon->config->max_connections;
-    pthread_mutex_unlock(&daemon->peers_lock);
-    return has_room;
+    struct service *service = acceptor->transport->service;
+    if (peers_count(&service->peers) < service->config->max_connections)
+        return true;
+    (void)peers_evict(&service->peers);
+    return false;
+}
+
+static bool has_come(const struct acceptor *acceptor)
+{
+    struct pollfd wait = {acceptor->listen_fd, POLLIN, 0};
+    return poll(&wait, 1, 0) == 1;
 }
 
 /* Takes one connection. False where none waits, or none can be taken now: then
@@ -28,7 +35,7 @@ static bool take(struct acceptor *acceptor, bool *must_pause)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
-    *must_pause = !has_room(acceptor->daemon);
+    *must_pause = has_come(acceptor) && !has_room(acceptor);
     if (*must_pause)
         return false;
     int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&address, &bytes,
@@ -39,9 +46,7 @@ static bool take(struct acceptor *acceptor, bool *must_pause)
         *must_pause = !is_over && !is_lost; /* no descriptors, no memory */
         return is_lost;
     }
-    /* on failure it has closed fd, and said why in the log */
-    (void)MHD_add_connection(acceptor->daemon->mhd, fd,
-                             (struct sockaddr *)&address, bytes);
+    transport_add(acceptor->transport, fd, (struct sockaddr *)&address, bytes);
     return true;
 }
 
@@ -56,18 +61,19 @@ static void *run(void *context)
             (void)poll(wait, 1, PAUSE_MS);
         else
             (void)poll(wait, 2, -1);
-        if (wait[0].revents)
-            return NULL;
         while (take(acceptor, &must_pause))
             ;
+        if (wait[0].revents)
+            return NULL;
     }
 }
 
 enum roped_status acceptor_start(struct acceptor *acceptor,
-                                 struct daemon *daemon, int listen_fd,
+                                 struct transport *transport, int listen_fd,
                                  struct roped_error *err)
 {
-    *acceptor = (struct acceptor){.daemon = daemon, .listen_fd = listen_fd};
+    *acceptor =
+        (struct acceptor){.transport = transport, .listen_fd = listen_fd};
     acceptor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (acceptor->stop_fd < 0)
         return roped_fail(err, ROPED_INTERNAL, "no eventfd: %s",
@@ -87,5 +93,6 @@ void acceptor_stop(struct acceptor *acceptor)
     (void)eventfd_write(acceptor->stop_fd, 1);
     pthread_join(acceptor->thread, NULL);
     close(acceptor->stop_fd);
+    close(acceptor->listen_fd);
     acceptor->has_thread = false;
 }

@@ -10,30 +10,32 @@
 #ifndef ROPED_HTTP_ACCEPTOR_H
 #define ROPED_HTTP_ACCEPTOR_H
 
+#include "http/transport.h"
+
 #include <roped/status.h>
 
 #include <pthread.h>
 #include <stdbool.h>
 
-struct daemon;
-
 struct acceptor {
-    struct daemon *daemon;
-    int listen_fd; /* not blocking; not owned */
+    struct transport *transport;
+    int listen_fd; /* not blocking */
     int stop_fd;   /* readable: stop */
     bool has_thread;
     pthread_t thread;
 };
 
-/* Starts its thread. The daemon's library must run, and take connections until
- * acceptor_stop. Connections beyond max_connections wait in the backlog. */
+/* Starts its thread, and takes listen_fd where it succeeds. The transport must
+ * run, and take connections until acceptor_stop. Where max_connections are open
+ * the one that has been idle longest is closed for the next; where none is
+ * idle, those that come wait in the backlog. */
 ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
-                                                  struct daemon *daemon,
+                                                  struct transport *transport,
                                                   int listen_fd,
                                                   struct roped_error *err);
 
-/* No connection is taken any more when it returns. Once or several times, also
- * where it never started. */
+/* Takes what has come, and closes the listening socket: who comes later is
+ * refused at once. Once or several times, also where it never started. */
 void acceptor_stop(struct acceptor *acceptor);
 
 #endif

@@ -1,25 +1,28 @@
 /*
- * body.c - the body of a request on its way in: where each piece goes.
+ * body.c - the body of a request on its way in.
  *
- * With a Content-Length the block is taken at once, and a call is checked as
- * soon as its header is there; so is a region's tensor. Chunked and compressed
- * bodies say how long they are at their end only: their block grows, and the
- * call is checked then. Either way the header ends at a multiple of
- * DATA_ALIGNMENT in the block. A large body of a call goes on to the device
- * from there as it arrives.
+ * With a Content-Length a call is checked as soon as its header is there; so
+ * is a region's tensor. Chunked and compressed bodies say how long they are at
+ * their end only, and are checked then. A large body of a call goes on to the
+ * device from its block as it arrives.
  */
-#include "http/daemon_internal.h"
+#include "http/body.h"
+
 #include "http/handlers.h"
+#include "http/request.h"
 #include "wire/demo.h"
 #include "wire/inflate.h"
 #include "wire/safetensors.h"
 
 #include <string.h>
+#include <strings.h>
 
 enum {
-    V2_JSON_BYTES = 4 << 20, /* its tree takes about 30 times as much */
+    V2_JSON_BYTES = 4 << 20,
     DATA_ALIGNMENT = 64,
-    FIRST_BYTES = 64 << 10 /* of a block that grows */
+    FIRST_BYTES = 16 << 10, /* what a body must send before it gets more */
+    WHOLE_BYTES = 64 << 10, /* a body of so many gets its block at once */
+    INFLATE_BYTES = 64 << 10
 };
 
 static size_t place_behind(size_t header_bytes)
@@ -52,14 +55,14 @@ static enum roped_status refuse_v2_range(struct request *request,
     return roped_fail(&request->error, ROPED_INVALID,
                       "inference header size should be in range (0, %llu), "
                       "got: %llu",
-                      (unsigned long long)request->content_length,
+                      (unsigned long long)request->body.length,
                       (unsigned long long)length);
 }
 
-/* Checks and notes the length of the JSON; content_length is known. */
+/* Checks and notes the length of the JSON; the body's is known. */
 static enum roped_status set_v2_length(struct request *request, uint64_t length)
 {
-    if (length > request->content_length)
+    if (length > request->body.length)
         return refuse_v2_range(request, length);
     if (length > V2_JSON_BYTES)
         return roped_fail(&request->error, ROPED_TOO_LARGE,
@@ -67,7 +70,7 @@ static enum roped_status set_v2_length(struct request *request, uint64_t length)
                           "send tensors as binary data behind it "
                           "(binary_data_size)",
                           (unsigned long long)length, V2_JSON_BYTES);
-    request->header_bytes = (size_t)length;
+    request->body.header_bytes = (size_t)length;
     return ROPED_OK;
 }
 
@@ -76,10 +79,10 @@ static enum roped_status set_v2_length(struct request *request, uint64_t length)
 static enum roped_status read_v2_length(struct request *request,
                                         uint64_t *length)
 {
-    const char *text = request_header(request, HEADER_INFERENCE_LENGTH);
-    *length = request->content_length;
-    if (!text || request_parse_length(text, length)) {
-        request->is_raw = text && *length == 0;
+    const char *text = head_value(&request->head, HEADER_INFERENCE_LENGTH);
+    *length = request->body.length;
+    if (!text || head_parse_length(text, length)) {
+        request->body.is_raw = text && *length == 0;
         return ROPED_OK;
     }
     return roped_fail(&request->error, ROPED_INVALID,
@@ -90,78 +93,106 @@ static enum roped_status read_v2_length(struct request *request,
 
 static enum roped_status begin_v2(struct request *request)
 {
+    struct body *body = &request->body;
     uint64_t length;
     enum roped_status status = read_v2_length(request, &length);
     if (status)
         return status;
-    request->body_at = place_behind((size_t)(length % DATA_ALIGNMENT));
-    return request->is_open_ended ? ROPED_OK : set_v2_length(request, length);
+    body->at = place_behind((size_t)(length % DATA_ALIGNMENT));
+    return body->is_open_ended || body->is_compressed
+               ? ROPED_OK
+               : set_v2_length(request, length);
+}
+
+/* ------------------------------------------------------------------- begin */
+
+static enum roped_status check_size(struct request *request)
+{
+    const struct body *body = &request->body;
+    if (body->length <= body->limit)
+        return ROPED_OK;
+    return roped_fail(&request->error, ROPED_TOO_LARGE,
+                      "body of %llu bytes exceeds the maximum allowed %llu "
+                      "(%s)",
+                      (unsigned long long)body->length,
+                      (unsigned long long)body->limit, body->limit_name);
+}
+
+enum roped_status body_begin(struct request *request, uint64_t limit,
+                             const char *limit_name)
+{
+    struct body *body = &request->body;
+    const char *encoding = head_value(&request->head, HEADER_CONTENT_ENCODING);
+    uint64_t most = request->service->config->max_inflated_bytes;
+    body->is_compressed = encoding && inflater_knows(encoding);
+    body->limit = limit;
+    body->inflated_limit = most < limit ? most : limit;
+    body->limit_name = limit_name;
+    if (encoding && !body->is_compressed && strcasecmp(encoding, "identity")) {
+        request->refusal_code = 415;
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "Content-Encoding '%.32s' is not supported, expected "
+                          "gzip or deflate, or none",
+                          encoding);
+    }
+    enum roped_status status = check_size(request);
+    return status || !is_v2(request) ? status : begin_v2(request);
 }
 
 /* -------------------------------------------------------------- the block */
 
-enum roped_status body_begin(struct request *request)
-{
-    uint64_t bytes =
-        request->is_open_ended ? FIRST_BYTES : request->content_length;
-    enum roped_status status = is_v2(request) ? begin_v2(request) : ROPED_OK;
-    if (!status && request->is_compressed)
-        status = inflater_new(&request->inflater, &request->error);
-    if (status)
-        return status;
-    return memory_take(exec_memory(request->daemon->exec),
-                       (size_t)bytes + DATA_ALIGNMENT, &request->body,
-                       &request->error);
-}
-
-/* Room for bytes more: a block of twice the size takes over what is there. */
+/* Room for bytes more. A body gets all of its memory once it has shown that it
+ * comes: announcing one takes none away from others. */
 static enum roped_status make_room(struct request *request, size_t bytes)
 {
-    struct memory_pool *pool = exec_memory(request->daemon->exec);
-    struct memory_block larger;
-    size_t used = request->body_at + (size_t)request->received;
-    size_t most = (size_t)request->body_limit + DATA_ALIGNMENT;
-    size_t wanted = 2 * request->body.bytes;
-    if (used + bytes <= request->body.bytes)
+    struct body *body = &request->body;
+    size_t used = body->at + (size_t)body->received, least = used + bytes;
+    size_t whole = body->at + (size_t)body->length;
+    size_t most = least < FIRST_BYTES ? FIRST_BYTES : least;
+    if (least <= body->block.bytes)
         return ROPED_OK;
-    wanted = wanted < used + bytes ? used + bytes : wanted;
-    enum roped_status status = memory_take(pool, wanted < most ? wanted : most,
-                                           &larger, &request->error);
-    if (status)
-        return status;
-    memcpy(larger.start, request->body.start, used);
-    memory_give(pool, &request->body);
-    request->body = larger;
-    return ROPED_OK;
+    if (body->is_open_ended)
+        most = most < 2 * body->block.bytes ? 2 * body->block.bytes : most;
+    else if (whole <= WHOLE_BYTES || used >= FIRST_BYTES)
+        most = whole;
+    return memory_extend(exec_memory(request->service->exec), &body->block,
+                         body->received > 0 ? used : 0, least,
+                         most < least ? least : most, &request->error);
 }
 
 /* ------------------------------------------------------------------ pieces */
 
-/* Once the length of the header is known, so is where the body goes. */
-static enum roped_status place_safetensors(struct request *request)
+static uint64_t most_bytes(const struct body *body)
 {
-    uint64_t most =
-        request->is_open_ended ? request->body_limit : request->content_length;
-    enum roped_status status = safetensors_header_bytes(
-        request->prefix, most, &request->header_bytes, &request->error);
-    if (status)
-        return status;
-    request->body_at = place_behind(request->header_bytes);
-    memcpy(request->body.start + request->body_at, request->prefix,
-           SAFETENSORS_PREFIX_BYTES);
-    return ROPED_OK;
+    return body->is_open_ended ? body->limit : body->length;
 }
 
-/* Takes what is missing of the prefix; *taken is how many bytes that was. */
+/* Takes what is missing of the prefix; *taken is how many bytes that was. Once
+ * the length of the header is known, so is where the body goes. */
 static enum roped_status receive_prefix(struct request *request,
                                         const char *data, size_t bytes,
                                         size_t *taken)
 {
-    size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)request->received;
+    struct body *body = &request->body;
+    size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)body->received;
     *taken = bytes < missing ? bytes : missing;
-    memcpy(request->prefix + request->received, data, *taken);
-    request->received += *taken;
-    return *taken == missing ? place_safetensors(request) : ROPED_OK;
+    memcpy(body->prefix + body->received, data, *taken);
+    if (*taken < missing) {
+        body->received += *taken;
+        return ROPED_OK;
+    }
+    enum roped_status status = safetensors_header_bytes(
+        body->prefix, most_bytes(body), &body->header_bytes, &request->error);
+    if (status)
+        return status;
+    body->at = place_behind(body->header_bytes);
+    body->received = 0;
+    status = make_room(request, SAFETENSORS_PREFIX_BYTES);
+    body->received = SAFETENSORS_PREFIX_BYTES;
+    if (!status)
+        memcpy(body->block.start + body->at, body->prefix,
+               SAFETENSORS_PREFIX_BYTES);
+    return status;
 }
 
 /*
@@ -184,28 +215,131 @@ static void copy(unsigned char *to, const char *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-/* Puts plain bytes of the body where they belong. */
+/* Puts bytes of the body where they belong. */
 static enum roped_status store(struct request *request, const char *data,
                                size_t bytes)
 {
+    struct body *body = &request->body;
     enum roped_status status = ROPED_OK;
     size_t taken = 0;
-    uint64_t most =
-        request->is_open_ended ? request->body_limit : request->content_length;
-    if (bytes > most - request->received)
+    if (bytes > most_bytes(body) - body->received)
         return roped_fail(&request->error, ROPED_TOO_LARGE,
                           "body exceeds the maximum allowed %llu (%s)",
-                          (unsigned long long)most, request->limit_name);
-    if (is_safetensors(request) && request->received < SAFETENSORS_PREFIX_BYTES)
+                          (unsigned long long)most_bytes(body),
+                          body->limit_name);
+    if (!body->is_compressed && is_safetensors(request) &&
+        body->received < SAFETENSORS_PREFIX_BYTES)
         status = receive_prefix(request, data, bytes, &taken);
-    if (!status)
-        status = make_room(request, bytes - taken);
     if (status || bytes == taken)
         return status;
-    copy(request->body.start + request->body_at + request->received,
-         data + taken, bytes - taken);
-    request->received += bytes - taken;
+    status = make_room(request, bytes - taken);
+    if (status)
+        return status;
+    copy(body->block.start + body->at + body->received, data + taken,
+         bytes - taken);
+    body->received += bytes - taken;
     return ROPED_OK;
+}
+
+/* A call or a tensor is checked as soon as that can be. */
+static enum roped_status decode(struct request *request)
+{
+    request->body.is_decoded = true;
+    return request->call.op ? call_decode(request) : region_decode(request);
+}
+
+/* The rest of the body of a call may go on to the device as it arrives: where
+ * it lies will not change any more. */
+static void open_stage(struct request *request)
+{
+    const struct body *body = &request->body;
+    bool is_whole = body->block.bytes >= body->at + body->length;
+    if (request->call.op && is_whole && body->block.is_pinned &&
+        !demo_is(request->call.op))
+        exec_stage_open(request->service->exec, &request->job,
+                        body->block.start, body->at + body->header_bytes,
+                        body->at + body->length);
+}
+
+/* Data pointers of a call that was decoded lead into a block that is to stay,
+ * so a body that may still move is decoded later. */
+static bool can_decode(const struct request *request)
+{
+    const struct body *body = &request->body;
+    return has_header(request) && !body->is_decoded && !body->is_open_ended &&
+           body->header_bytes > 0 && body->received >= body->header_bytes &&
+           body->header_bytes <= REQUEST_LONG_BYTES &&
+           body->block.bytes >= body->at + body->length;
+}
+
+enum roped_status body_receive(struct request *request, const char *data,
+                               size_t bytes)
+{
+    struct body *body = &request->body;
+    enum roped_status status = store(request, data, bytes);
+    if (status || body->is_compressed)
+        return status;
+    memory_arrived(exec_memory(request->service->exec), &body->block,
+                   body->at + (size_t)body->received);
+    if (can_decode(request)) {
+        status = decode(request);
+        if (!status)
+            open_stage(request);
+    }
+    if (!status)
+        exec_stage_advance(&request->job, body->at + body->received);
+    return status;
+}
+
+/* ------------------------------------------------------------------ the end */
+
+/* A body that was open-ended has a length now, and its header one that can be
+ * held against it. */
+static enum roped_status close_end(struct request *request)
+{
+    struct body *body = &request->body;
+    uint64_t length;
+    body->length = body->received;
+    if (!is_v2(request))
+        return body->header_bytes > 0
+                   ? safetensors_header_bytes(body->prefix, body->received,
+                                              &body->header_bytes,
+                                              &request->error)
+                   : ROPED_OK;
+    enum roped_status status = read_v2_length(request, &length);
+    return status ? status : set_v2_length(request, length);
+}
+
+enum roped_status body_end(struct request *request)
+{
+    const struct body *body = &request->body;
+    if (!body->is_open_ended || body->is_compressed)
+        return ROPED_OK;
+    return close_end(request);
+}
+
+bool body_is_long(const struct request *request)
+{
+    const struct body *body = &request->body;
+    size_t text = has_header(request) ? body->header_bytes : body->received;
+    return body->is_compressed ||
+           (text > REQUEST_LONG_BYTES && !body->is_decoded);
+}
+
+const char *body_text(const struct request *request)
+{
+    const struct body *body = &request->body;
+    return body->block.start ? (const char *)body->block.start + body->at : "";
+}
+
+uint64_t body_work(const struct request *request)
+{
+    enum { MOST_INFLATED = 1032 }; /* bytes of a byte of zlib */
+    const struct body *body = &request->body;
+    uint64_t inflated = body->received * MOST_INFLATED;
+    if (!body->is_compressed)
+        return body->received * REQUEST_TEXT_WORK;
+    return inflated < body->inflated_limit ? inflated : body->inflated_limit;
 }
 
 /* inflater_sink_fn */
@@ -215,77 +349,61 @@ static bool store_inflated(void *context, const char *data, size_t bytes)
     return store(request, data, bytes) == ROPED_OK;
 }
 
-/* A call or a tensor is checked as soon as that can be. */
-static enum roped_status decode(struct request *request)
+static enum roped_status inflate_block(struct request *request,
+                                       const struct memory_block *block,
+                                       uint64_t bytes)
 {
-    request->is_decoded = true;
-    return request->op ? call_decode(request) : region_decode(request);
-}
-
-/* The rest of the body of a call may go on to the device as it arrives. */
-static void open_stage(struct request *request)
-{
-    if (request->op && request->body.is_pinned && !demo_is(request->op))
-        exec_stage_open(request->daemon->exec, &request->job,
-                        request->body.start,
-                        request->body_at + request->header_bytes,
-                        request->body_at + request->content_length);
-}
-
-enum roped_status body_receive(struct request *request, const char *data,
-                               size_t bytes)
-{
-    enum roped_status status;
-    request->error.status = ROPED_OK;
-    if (request->inflater) {
-        status = inflater_feed(request->inflater, data, bytes, store_inflated,
-                               request, &request->error);
-        return status ? status : request->error.status; /* of the sink */
-    }
-    status = store(request, data, bytes);
-    bool is_complete =
-        request->header_bytes > 0 && request->received >= request->header_bytes;
-    if (!status && has_header(request) && is_complete && !request->is_decoded &&
-        !request->is_open_ended) {
-        status = decode(request);
-        if (!status)
-            open_stage(request);
-    }
-    if (!status)
-        exec_stage_advance(&request->job, request->body_at + request->received);
-    return status;
-}
-
-/* ------------------------------------------------------------------- the end
- */
-
-/* An open-ended body has a length now, and its header one that can be held
- * against it. */
-static enum roped_status end_open(struct request *request)
-{
-    uint64_t length;
-    enum roped_status status =
-        request->inflater ? inflater_end(request->inflater, &request->error)
-                          : ROPED_OK;
-    request->content_length = request->received;
-    if (!status && is_v2(request)) {
-        status = read_v2_length(request, &length);
-        if (!status)
-            status = set_v2_length(request, length);
-    } else if (!status && request->header_bytes > 0) {
-        status =
-            safetensors_header_bytes(request->prefix, request->received,
-                                     &request->header_bytes, &request->error);
-    }
-    return status;
-}
-
-enum roped_status body_end(struct request *request)
-{
-    enum roped_status status =
-        request->is_open_ended ? end_open(request) : ROPED_OK;
-    if (status || !has_header(request) || request->is_decoded)
+    struct inflater *inflater;
+    struct roped_error *err = &request->error;
+    enum roped_status status = inflater_new(&inflater, err);
+    if (status)
         return status;
-    return request->header_bytes > 0 || request->is_raw ? decode(request)
-                                                        : ROPED_OK;
+    err->status = ROPED_OK; /* the sink's, if it stops */
+    for (uint64_t at = 0; at < bytes && !status && !err->status;) {
+        size_t n = bytes - at < INFLATE_BYTES ? (size_t)(bytes - at)
+                                              : (size_t)INFLATE_BYTES;
+        status = inflater_feed(inflater, (const char *)block->start + at, n,
+                               store_inflated, request, err);
+        at += n;
+    }
+    status = status ? status : err->status;
+    if (!status)
+        status = inflater_end(inflater, err);
+    inflater_free(inflater);
+    return status;
+}
+
+/* What came compressed becomes the body as it was meant. */
+static enum roped_status inflate_body(struct request *request)
+{
+    struct body *body = &request->body;
+    struct memory_block block = body->block;
+    uint64_t bytes = body->received;
+    size_t skipped = body->at; /* it was stored there, like any other */
+    body->block = (struct memory_block){.bytes = 0};
+    body->received = 0;
+    body->is_compressed = false;
+    body->is_open_ended = true;
+    if (body->inflated_limit < body->limit) {
+        body->limit = body->inflated_limit;
+        body->limit_name = "max_inflated_bytes";
+    }
+    block.start += skipped;
+    enum roped_status status = inflate_block(request, &block, bytes);
+    block.start -= skipped;
+    memory_give(exec_memory(request->service->exec), &block);
+    return status ? status : close_end(request);
+}
+
+enum roped_status body_finish(struct request *request)
+{
+    const struct body *body = &request->body;
+    enum roped_status status =
+        body->is_compressed ? inflate_body(request) : ROPED_OK;
+    if (status || !has_header(request) || body->is_decoded)
+        return status;
+    return body->header_bytes > 0 && body->received >= body->header_bytes
+               ? decode(request)
+           : body->is_raw ? decode(request)
+                          : ROPED_OK;
 }

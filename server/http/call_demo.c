@@ -3,7 +3,8 @@
  * also with tensors in shared memory of clients.
  */
 #include "exec/places.h"
-#include "http/daemon_internal.h"
+#include "http/call.h"
+#include "http/clock.h"
 #include "wire/demo.h"
 
 /* Points a tensor that is in a region there. */
@@ -25,7 +26,7 @@ static enum roped_status use_region(struct exec_job *job, const char *name,
 enum roped_status call_run_demo(struct exec_job *job)
 {
     struct roped_call *call = &job->call;
-    uint64_t start_ns = daemon_now_ns();
+    uint64_t start_ns = clock_now_ns();
     enum roped_status status = places_check_memory(job, &job->error);
     for (int i = 0; i < call->n_in && !status; i++)
         status =
@@ -36,6 +37,6 @@ enum roped_status call_run_demo(struct exec_job *job)
     if (status)
         return status;
     demo_run(call);
-    job->timing.kernel_ns = daemon_now_ns() - start_ns;
+    job->timing.kernel_ns = clock_now_ns() - start_ns;
     return places_check_memory(job, &job->error);
 }

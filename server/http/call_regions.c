@@ -4,13 +4,13 @@
 #include "http/call_regions.h"
 
 #include "exec/places.h"
-#include "http/daemon_internal.h"
+#include "http/request.h"
 
 static const char *tensor_name(const struct request *request,
                                const struct region_ref *ref)
 {
-    return ref->is_output ? request->op->out[ref->port].name
-                          : request->op->in[ref->port].name;
+    return ref->is_output ? request->call.op->out[ref->port].name
+                          : request->call.op->in[ref->port].name;
 }
 
 static struct exec_place *place_of(struct request *request,
@@ -31,7 +31,7 @@ static enum roped_status take(struct request *request,
                           "names the region",
                           ref->has_shape ? "shape" : "dtype", name, name);
     enum roped_status status =
-        regions_take(exec_regions(request->daemon->exec), ref->region,
+        regions_take(exec_regions(request->service->exec), ref->region,
                      &place->region, &request->error);
     if (status)
         return status;
@@ -95,7 +95,7 @@ enum roped_status call_bind_regions(struct request *request,
 
 enum roped_status call_check_regions(struct request *request)
 {
-    return places_check(&request->job, exec_regions(request->daemon->exec),
+    return places_check(&request->job, exec_regions(request->service->exec),
                         &request->error);
 }
 

@@ -1,6 +1,5 @@
 /*
- * daemon.h - the HTTP server: start, drain, stop. libmicrohttpd is known to
- * the files of this room and to nothing else.
+ * daemon.h - the HTTP server: start, drain, stop.
  */
 #ifndef ROPED_HTTP_DAEMON_H
 #define ROPED_HTTP_DAEMON_H
@@ -30,11 +29,17 @@ daemon_start(const struct daemon_options *options, struct daemon **out,
 /* Readiness turns 503, answers carry Connection: close; calls go on. */
 void daemon_set_draining(struct daemon *daemon);
 
-/* Stops accepting connections and calls; requests in flight go on. */
-void daemon_quiesce(struct daemon *daemon);
+/* Takes the connections that have come, and no more: the port is closed. Those
+ * that are open are served on. */
+void daemon_close_listener(struct daemon *daemon);
 
-/* Requests whose answer is not yet sent to its last byte. */
-int daemon_requests(struct daemon *daemon);
+/* New calls are refused with 503; requests in flight go on. */
+void daemon_refuse_calls(struct daemon *daemon);
+
+/* Open connections; and those of them whose request is not answered to its last
+ * byte, or has sent what is not read yet. */
+int daemon_connections(struct daemon *daemon);
+bool daemon_is_busy(struct daemon *daemon);
 
 /* After exec_drain: cuts the connections that are left and frees all. */
 void daemon_stop(struct daemon *daemon);

@@ -1,9 +1,8 @@
 /*
  * handle_devices.c - the devices that calls run on.
  */
-#include "http/daemon_internal.h"
 #include "http/handlers.h"
-#include "http/reply.h"
+#include "http/request.h"
 
 static void write_device(struct buffer *buffer, struct executor *exec,
                          int number)
@@ -38,16 +37,16 @@ static void write_device(struct buffer *buffer, struct executor *exec,
     buffer_text(buffer, "}");
 }
 
-void handle_devices(struct request *request)
+struct reply handle_devices(struct request *request)
 {
-    struct executor *exec = request->daemon->exec;
+    struct executor *exec = request->service->exec;
     struct buffer buffer;
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{\"backend\":");
     buffer_json_string(&buffer, exec_backend(exec)->name);
     buffer_text(&buffer, ",\"devices\":[");
     for (int i = 0; i < exec_n_devices(exec); i++)
         write_device(&buffer, exec, i);
     buffer_text(&buffer, "]}");
-    reply_json(request, &buffer);
+    return reply_json(request, &buffer);
 }

@@ -1,55 +1,53 @@
 /*
  * handle_health.c - is it alive, does it take calls, what does it count.
  */
-#include "http/daemon_internal.h"
 #include "http/handlers.h"
-#include "http/reply.h"
+#include "http/request.h"
 
-void handle_root(struct request *request)
+struct reply handle_root(struct request *request)
 {
     struct buffer buffer;
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_printf(&buffer,
                   "roped %s: POST /v1/{operator}; GET /v1, /openapi.json, "
                   "/metrics, /v2\n",
-                  request->daemon->version);
-    reply_buffer(request, MHD_HTTP_OK, "text/plain; charset=utf-8", &buffer);
+                  request->service->version);
+    return reply_text(request, 200, "text/plain; charset=utf-8", &buffer);
 }
 
-void handle_live(struct request *request)
+struct reply handle_live(struct request *request)
 {
     struct buffer buffer;
-    bool is_live = exec_is_healthy(request->daemon->exec);
-    buffer_init(&buffer);
+    bool is_live = exec_is_healthy(request->service->exec);
+    reply_begin_text(request, &buffer);
     buffer_printf(&buffer, "{\"live\":%s}", is_live ? "true" : "false");
-    reply_buffer(request, is_live ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                 "application/json", &buffer);
+    return reply_text(request, is_live ? 200 : 503, "application/json",
+                      &buffer);
 }
 
-void handle_ready(struct request *request)
+struct reply handle_ready(struct request *request)
 {
     struct buffer buffer;
-    bool is_ready = exec_is_healthy(request->daemon->exec) &&
-                    !atomic_load(&request->daemon->is_draining);
-    buffer_init(&buffer);
+    bool is_ready = exec_is_healthy(request->service->exec) &&
+                    !atomic_load(&request->service->is_draining);
+    reply_begin_text(request, &buffer);
     buffer_printf(&buffer, "{\"ready\":%s}", is_ready ? "true" : "false");
-    reply_buffer(request, is_ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                 "application/json", &buffer);
+    return reply_text(request, is_ready ? 200 : 503, "application/json",
+                      &buffer);
 }
 
-void handle_metrics(struct request *request)
+struct reply handle_metrics(struct request *request)
 {
     struct buffer buffer;
-    struct daemon *daemon = request->daemon;
-    struct metrics_gauges gauges = {.exec = daemon->exec,
-                                    .version = daemon->version,
-                                    .start_time_seconds =
-                                        daemon->start_time_seconds};
-    pthread_mutex_lock(&daemon->peers_lock);
-    gauges.n_connections = daemon->n_peers;
-    pthread_mutex_unlock(&daemon->peers_lock);
-    buffer_init(&buffer);
-    metrics_write(daemon->metrics, &gauges, &buffer);
-    reply_buffer(request, MHD_HTTP_OK,
-                 "text/plain; version=0.0.4; charset=utf-8", &buffer);
+    struct service *service = request->service;
+    struct metrics_gauges gauges = {
+        .exec = service->exec,
+        .version = service->version,
+        .n_connections = peers_count(&service->peers),
+        .start_time_seconds = service->start_time_seconds};
+    memory_usage(exec_memory(service->exec), &gauges.memory);
+    reply_begin_text(request, &buffer);
+    metrics_write(service->metrics, &gauges, &buffer);
+    return reply_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
+                      &buffer);
 }

@@ -5,10 +5,8 @@
  * and is found under its name only then: whoever uses a region of that name
  * meanwhile has the one before.
  */
-#include "http/daemon_internal.h"
 #include "http/handlers.h"
-#include "http/job.h"
-#include "http/reply.h"
+#include "http/request.h"
 #include "wire/region_refs.h"
 #include "wire/safetensors.h"
 
@@ -17,7 +15,7 @@
 
 static struct regions *regions_of(const struct request *request)
 {
-    return exec_regions(request->daemon->exec);
+    return exec_regions(request->service->exec);
 }
 
 /* ------------------------------------------------------------------- list */
@@ -53,20 +51,20 @@ static void list_region(void *context, const struct region_info *info)
     write_region(listing->buffer, info);
 }
 
-void handle_regions(struct request *request)
+struct reply handle_regions(struct request *request)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, 0};
     struct regions_usage usage;
     regions_usage(regions_of(request), &usage);
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_printf(&buffer,
                   "{\"region_memory\":%llu,\"used\":%llu,\"regions\":[",
                   (unsigned long long)usage.budget_bytes,
                   (unsigned long long)usage.bytes[REGION_RESIDENT]);
     regions_each(regions_of(request), list_region, &listing);
     buffer_text(&buffer, "]}");
-    reply_json(request, &buffer);
+    return reply_json(request, &buffer);
 }
 
 /* ---------------------------------------------------------- put: what is it */
@@ -74,17 +72,18 @@ void handle_regions(struct request *request)
 /* A region under construction, from the query and from the body. */
 struct reading {
     struct request *request;
-    enum roped_status status;
     struct region_info info;
     bool has_bytes, has_shape, has_device;
     int n_tensors;
 };
 
+/* Also no name that is a folder in a path. */
 static bool is_region_name(const char *name)
 {
-    return name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+           name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                              "abcdefghijklmnopqrstuvwxyz0123456789._-")] ==
-           '\0';
+               '\0';
 }
 
 static enum roped_status read_param(struct reading *reading, const char *name,
@@ -120,19 +119,19 @@ static enum roped_status read_param(struct reading *reading, const char *name,
                       name, value);
 }
 
-static mhd_result read_argument(void *context, enum MHD_ValueKind kind,
-                                const char *key, size_t key_bytes,
-                                const char *value, size_t value_bytes)
+static enum roped_status read_query(struct reading *reading)
 {
-    struct reading *reading = context;
-    (void)kind;
-    if (strlen(key) != key_bytes || (value && strlen(value) != value_bytes))
-        reading->status =
-            roped_fail(&reading->request->error, ROPED_INVALID,
-                       "parameter '%.32s': NUL in its name or value", key);
-    else
-        reading->status = read_param(reading, key, value ? value : "");
-    return reading->status ? MHD_NO : MHD_YES;
+    const struct head *head = &reading->request->head;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < head->n_parameters && !status; i++) {
+        const struct head_parameter *parameter = &head->parameter[i];
+        status = parameter->has_nul
+                     ? roped_fail(&reading->request->error, ROPED_INVALID,
+                                  "parameter '%.32s': NUL in its name or value",
+                                  parameter->name)
+                     : read_param(reading, parameter->name, parameter->value);
+    }
+    return status;
 }
 
 static enum roped_status read_entry(void *context,
@@ -154,16 +153,16 @@ static enum roped_status read_entry(void *context,
 
 static enum roped_status read_body(struct reading *reading)
 {
-    struct request *request = reading->request;
-    struct roped_error *err = &request->error;
+    const struct body *body = &reading->request->body;
+    struct roped_error *err = &reading->request->error;
     if (reading->has_bytes || reading->has_shape || reading->info.tensor.dtype)
         return roped_fail(err, ROPED_INVALID,
                           "region '%s': a tensor in the body and parameters "
                           "that describe one, expected either",
                           reading->info.name);
-    enum roped_status status = safetensors_read(
-        request->body.start + request->body_at, request->header_bytes,
-        request->content_length, read_entry, NULL, reading, err);
+    enum roped_status status =
+        safetensors_read(body->block.start + body->at, body->header_bytes,
+                         body->length, read_entry, NULL, reading, err);
     if (!status && reading->n_tensors == 0)
         status = roped_fail(err, ROPED_INVALID,
                             "region '%s': no tensor in the body, expected one",
@@ -198,14 +197,13 @@ enum roped_status region_decode(struct request *request)
                               .info.device = REGION_ANY_DEVICE};
     if (!is_region_name(request->match.capture))
         return roped_fail(&request->error, ROPED_INVALID,
-                          "region names are letters, digits, '.', '_' and '-'");
+                          "region names are letters, digits, '.', '_' and '-', "
+                          "and not '.' or '..'");
     memcpy(reading.info.name, request->match.capture, sizeof reading.info.name);
-    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND,
-                                read_argument, &reading);
-    enum roped_status status = reading.status;
+    enum roped_status status = read_query(&reading);
     if (!status)
-        status = request->content_length > 0 ? read_body(&reading)
-                                             : read_size(&reading);
+        status = request->body.length > 0 ? read_body(&reading)
+                                          : read_size(&reading);
     if (!status)
         status = regions_create(regions_of(request), &reading.info,
                                 &request->region, &request->error);
@@ -214,7 +212,7 @@ enum roped_status region_decode(struct request *request)
 
 /* ------------------------------------------------------------- put: the job */
 
-static void answer_put(struct request *request)
+static struct reply answer_put(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err = request->job.error;
@@ -223,49 +221,45 @@ static void answer_put(struct request *request)
     if (!status)
         status = regions_publish(regions_of(request), request->region,
                                  &replaced, &err);
-    if (status) {
-        reply_status(request, &err);
-        return;
-    }
-    buffer_init(&buffer);
+    if (status)
+        return reply_status(request, &err);
+    reply_begin_text(request, &buffer);
     write_region(&buffer, region_info(request->region));
-    reply_buffer(request, replaced ? MHD_HTTP_OK : MHD_HTTP_CREATED,
-                 "application/json", &buffer);
+    return reply_text(request, replaced ? 200 : 201, "application/json",
+                      &buffer);
 }
 
-void handle_region_put(struct request *request)
+struct reply handle_region_put(struct request *request)
 {
+    const struct body *body = &request->body;
     struct exec_job *job = &request->job;
-    bool is_empty = request->content_length == 0;
-    if (!request->is_decoded && !is_empty)
+    bool is_empty = body->length == 0;
+    if (!body->is_decoded && !is_empty)
         roped_fail(&request->error, ROPED_INVALID,
                    "body of %llu bytes ends before its header does",
-                   (unsigned long long)request->received);
-    if (!request->is_decoded && (!is_empty || region_decode(request))) {
-        reply_status(request, &request->error);
-        return;
-    }
+                   (unsigned long long)body->received);
+    if (!body->is_decoded && (!is_empty || region_decode(request)))
+        return reply_status(request, &request->error);
     job->work = is_empty ? EXEC_CLEAR : EXEC_STORE;
     job->transfer.region = request->region;
     job->transfer.bytes = region_info(request->region)->bytes;
-    job->transfer.host =
-        request->body.start + request->body_at + request->header_bytes;
-    job_run(request, answer_put);
+    if (!is_empty)
+        job->transfer.host = body->block.start + body->at + body->header_bytes;
+    return reply_after(job, answer_put);
 }
 
 /* -------------------------------------------------------------------- get */
 
-static void answer_get(struct request *request)
+static struct reply answer_get(struct request *request)
 {
     const struct region_info *info = region_info(request->region);
-    if (request->job.status) {
-        reply_status(request, &request->job.error);
-        return;
-    }
-    reply_block(request,
-                roped_tensor_given(&info->tensor) ? "application/x-safetensors"
-                                                  : "application/octet-stream",
-                &request->out, request->answer_at, request->answer_bytes, 0);
+    if (request->job.status)
+        return reply_status(request, &request->job.error);
+    return reply_bytes(200,
+                       roped_tensor_given(&info->tensor)
+                           ? "application/x-safetensors"
+                           : "application/octet-stream",
+                       request->out.start, request->call.answer_bytes);
 }
 
 /* Header of the answer; plain bytes have none. */
@@ -275,7 +269,7 @@ static enum roped_status write_header(struct request *request,
 {
     struct safetensors_output output = {info->tensor_name, &info->tensor, 0};
     uint64_t data_bytes;
-    buffer_init_fixed(header, request->header, sizeof request->header);
+    buffer_init_fixed(header, request->scratch, sizeof request->scratch);
     if (!roped_tensor_given(&info->tensor))
         return ROPED_OK;
     return safetensors_write_header(header, &output, 1, NULL, 0, false,
@@ -297,41 +291,37 @@ static enum roped_status prepare_get(struct request *request)
                           info->name);
     status = write_header(request, info, &header);
     if (!status)
-        status = memory_take(exec_memory(request->daemon->exec),
-                             header.bytes + (size_t)info->bytes +
-                                 2 * REPLY_BLOCK_TAIL,
-                             &request->out, &request->error);
+        status = memory_take(exec_memory(request->service->exec),
+                             header.bytes + (size_t)info->bytes, &request->out,
+                             &request->error);
     if (status)
         return status;
     if (header.bytes)
         memcpy(request->out.start, header.text, header.bytes);
-    request->answer_at = 0;
-    request->answer_bytes = header.bytes + (size_t)info->bytes;
+    request->call.answer_bytes = header.bytes + (size_t)info->bytes;
     request->job.work = EXEC_LOAD;
     request->job.transfer = (struct exec_transfer){
         request->region, request->out.start + header.bytes, info->bytes};
     return ROPED_OK;
 }
 
-void handle_region_get(struct request *request)
+struct reply handle_region_get(struct request *request)
 {
     if (prepare_get(request))
-        reply_status(request, &request->error);
-    else
-        job_run(request, answer_get);
+        return reply_status(request, &request->error);
+    return reply_after(&request->job, answer_get);
 }
 
 /* ----------------------------------------------------------------- delete */
 
-void handle_region_delete(struct request *request)
+struct reply handle_region_delete(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err;
     if (regions_remove(regions_of(request), request->match.capture, &err)) {
-        reply_status(request, &err);
-        return;
+        return reply_status(request, &err);
     }
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{}");
-    reply_json(request, &buffer);
+    return reply_json(request, &buffer);
 }

@@ -3,10 +3,8 @@
  * and codes are Triton's, which clients and their tests match on: among them
  * that unregistering what is not there is no error.
  */
-#include "http/daemon_internal.h"
 #include "http/handlers.h"
-#include "http/job.h"
-#include "http/reply.h"
+#include "http/request.h"
 #include "wire/kserve_region.h"
 
 #include <stdio.h>
@@ -20,18 +18,19 @@ static const char *name_of(const struct request *request)
 
 static struct regions *regions_of(const struct request *request)
 {
-    return exec_regions(request->daemon->exec);
+    return exec_regions(request->service->exec);
 }
 
-/* False, with the refusal queued, where clients may not register memory. */
-static bool is_allowed(struct request *request)
+static bool is_allowed(const struct request *request)
 {
-    if (request->daemon->config->allow_client_shm)
-        return true;
-    reply_error(request, MHD_HTTP_NOT_IMPLEMENTED,
-                "Client shared memory is disabled: start the server with "
-                "--allow-client-shm");
-    return false;
+    return request->service->config->allow_client_shm;
+}
+
+static struct reply reply_disabled(struct request *request)
+{
+    return reply_error(request, 501,
+                       "Client shared memory is disabled: start the server "
+                       "with --allow-client-shm");
 }
 
 /* ----------------------------------------------------------------- status */
@@ -64,35 +63,31 @@ static void list_region(void *context, const struct region_info *info)
                   (unsigned long long)info->bytes);
 }
 
-static void reply_list(struct request *request, enum region_kind kind)
+static struct reply reply_list(struct request *request, enum region_kind kind)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, kind, name_of(request), 0};
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_text(&buffer, "[");
     regions_each(regions_of(request), list_region, &listing);
     buffer_text(&buffer, "]");
-    if (!listing.name || listing.n > 0 ||
-        !request->daemon->config->allow_client_shm) {
-        reply_json(request, &buffer);
-        return;
-    }
+    if (!listing.name || listing.n > 0 || !is_allowed(request))
+        return reply_json(request, &buffer);
     struct roped_error err;
-    buffer_fini(&buffer);
     roped_fail(&err, ROPED_NOT_FOUND,
                "Unable to find %s shared memory region: '%s'",
                region_kind_name(kind), listing.name);
-    reply_status(request, &err);
+    return reply_status(request, &err);
 }
 
-void handle_system_status(struct request *request)
+struct reply handle_system_status(struct request *request)
 {
-    reply_list(request, REGION_SYSTEM);
+    return reply_list(request, REGION_SYSTEM);
 }
 
-void handle_cuda_status(struct request *request)
+struct reply handle_cuda_status(struct request *request)
 {
-    reply_list(request, REGION_CUDA);
+    return reply_list(request, REGION_CUDA);
 }
 
 /* --------------------------------------------------------------- register */
@@ -103,7 +98,7 @@ static enum roped_status check_key(const struct request *request,
 {
     /* Triton's own; clients' tests expect that nobody may have it */
     static const char reserved[] = "triton_python_backend_shm_region_";
-    const char *prefix = request->daemon->config->shm_key_prefix;
+    const char *prefix = request->service->config->shm_key_prefix;
     if (client_memory_key(sent, info->key) &&
         strncmp(info->key + 1, reserved, sizeof reserved - 1) != 0 &&
         strncmp(info->key + 1, prefix, strlen(prefix)) == 0)
@@ -121,9 +116,8 @@ static enum roped_status read_system(struct request *request,
 {
     struct kserve_system_memory sent;
     memcpy(info->name, request->match.capture, sizeof info->name);
-    enum roped_status status =
-        kserve_read_system_memory((const char *)request->body.start,
-                                  (size_t)request->received, &sent, err);
+    enum roped_status status = kserve_read_system_memory(
+        body_text(request), (size_t)request->body.received, &sent, err);
     if (status)
         return status;
     info->offset = sent.offset;
@@ -164,7 +158,7 @@ static enum roped_status find_device(struct request *request, uint64_t id,
                                      struct region_info *info,
                                      struct roped_error *err)
 {
-    struct executor *exec = request->daemon->exec;
+    struct executor *exec = request->service->exec;
     char known[128];
     info->device = exec_find_device(exec, id);
     if (info->device >= 0) {
@@ -184,9 +178,8 @@ static enum roped_status read_cuda(struct request *request,
 {
     struct kserve_cuda_memory sent;
     memcpy(info->name, request->match.capture, sizeof info->name);
-    enum roped_status status =
-        kserve_read_cuda_memory((const char *)request->body.start,
-                                (size_t)request->received, &sent, err);
+    enum roped_status status = kserve_read_cuda_memory(
+        body_text(request), (size_t)request->body.received, &sent, err);
     if (status)
         return status;
     memcpy(info->handle, sent.handle, sizeof info->handle);
@@ -208,52 +201,51 @@ static enum roped_status register_cuda(struct exec_job *job)
     return status;
 }
 
-static void answer_register(struct request *request)
+static struct reply answer_register(struct request *request)
 {
     if (request->job.status)
-        reply_status(request, &request->job.error);
-    else
-        reply_empty(request);
+        return reply_status(request, &request->job.error);
+    return reply_empty();
 }
 
-static void run_register(struct request *request,
-                         enum roped_status (*task)(struct exec_job *job))
+static struct reply run_register(struct request *request,
+                                 enum roped_status (*task)(struct exec_job *))
 {
     if (!is_allowed(request))
-        return;
+        return reply_disabled(request);
     request->job.work = EXEC_TASK;
     request->job.task = task;
     request->job.task_bytes = UINT64_MAX; /* page-locking takes its time */
-    job_run(request, answer_register);
+    return reply_after(&request->job, answer_register);
 }
 
-void handle_system_register(struct request *request)
+struct reply handle_system_register(struct request *request)
 {
-    run_register(request, register_system);
+    return run_register(request, register_system);
 }
 
-void handle_cuda_register(struct request *request)
+struct reply handle_cuda_register(struct request *request)
 {
-    run_register(request, register_cuda);
+    return run_register(request, register_cuda);
 }
 
 /* ------------------------------------------------------------- unregister */
 
-static void unregister(struct request *request, enum region_kind kind)
+static struct reply unregister(struct request *request, enum region_kind kind)
 {
     if (!is_allowed(request))
-        return;
+        return reply_disabled(request);
     regions_unregister(regions_of(request), kind, name_of(request));
-    reply_empty(request);
+    return reply_empty();
 }
 
-void handle_system_unregister(struct request *request)
+struct reply handle_system_unregister(struct request *request)
 {
-    unregister(request, REGION_SYSTEM);
+    return unregister(request, REGION_SYSTEM);
 }
 
 /* Clients ask for it also where no GPU is. */
-void handle_cuda_unregister(struct request *request)
+struct reply handle_cuda_unregister(struct request *request)
 {
-    unregister(request, REGION_CUDA);
+    return unregister(request, REGION_CUDA);
 }

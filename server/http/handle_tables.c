@@ -1,16 +1,15 @@
 /*
  * handle_tables.c - named rotary tables: list, read, make, forget.
  */
-#include "http/daemon_internal.h"
 #include "http/handlers.h"
-#include "http/reply.h"
+#include "http/request.h"
 #include "wire/angles_json.h"
 
 #include <string.h>
 
 static struct tables *tables_of(const struct request *request)
 {
-    return exec_tables(request->daemon->exec);
+    return exec_tables(request->service->exec);
 }
 
 struct listing {
@@ -29,32 +28,29 @@ static void list_table(void *context, const struct roped_angle_set *set,
     angles_json_write(listing->buffer, set, resident_bytes);
 }
 
-void handle_tables(struct request *request)
+struct reply handle_tables(struct request *request)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, NULL, 0};
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{\"tables\":[");
     tables_each(tables_of(request), list_table, &listing);
     buffer_text(&buffer, "]}");
-    reply_json(request, &buffer);
+    return reply_json(request, &buffer);
 }
 
-void handle_table_get(struct request *request)
+struct reply handle_table_get(struct request *request)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, request->match.capture, 0};
-    buffer_init(&buffer);
+    reply_begin_text(request, &buffer);
     tables_each(tables_of(request), list_table, &listing);
-    if (listing.n > 0) {
-        reply_json(request, &buffer);
-        return;
-    }
-    buffer_fini(&buffer);
+    if (listing.n > 0)
+        return reply_json(request, &buffer);
     struct roped_error err;
     roped_fail(&err, ROPED_NOT_FOUND, "table '%s' is not known",
                request->match.capture);
-    reply_status(request, &err);
+    return reply_status(request, &err);
 }
 
 static bool is_table_name(const char *name)
@@ -84,45 +80,38 @@ static enum roped_status put_sets(struct request *request,
     return status;
 }
 
-void handle_table_put(struct request *request)
+struct reply handle_table_put(struct request *request)
 {
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     struct buffer buffer;
     struct roped_error err;
     bool replaced = false;
     int n = 0;
-    if (!is_table_name(request->match.capture)) {
-        reply_error(request, MHD_HTTP_BAD_REQUEST,
-                    "table names are letters, digits, '.', '_' and '-'");
-        return;
-    }
-    buffer_init(&buffer);
-    enum roped_status status = angles_json_read(
-        request->match.capture, (const char *)request->body.start,
-        (size_t)request->received, sets, &n, &err);
-    if (!status) {
-        status = put_sets(request, sets, n, &buffer, &replaced, &err);
-        for (int i = 0; i < n; i++)
-            angles_json_fini(&sets[i]);
-    }
-    if (status) {
-        buffer_fini(&buffer);
-        reply_status(request, &err);
-        return;
-    }
-    reply_buffer(request, replaced ? MHD_HTTP_OK : MHD_HTTP_CREATED,
-                 "application/json", &buffer);
+    if (!is_table_name(request->match.capture))
+        return reply_error(request, 400,
+                           "table names are letters, digits, '.', '_' and '-'");
+    enum roped_status status =
+        angles_json_read(request->match.capture, body_text(request),
+                         (size_t)request->body.received, sets, &n, &err);
+    if (status)
+        return reply_status(request, &err);
+    reply_begin_text(request, &buffer);
+    status = put_sets(request, sets, n, &buffer, &replaced, &err);
+    for (int i = 0; i < n; i++)
+        angles_json_fini(&sets[i]);
+    if (status)
+        return reply_status(request, &err);
+    return reply_text(request, replaced ? 200 : 201, "application/json",
+                      &buffer);
 }
 
-void handle_table_delete(struct request *request)
+struct reply handle_table_delete(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err;
-    if (tables_delete(tables_of(request), request->match.capture, &err)) {
-        reply_status(request, &err);
-        return;
-    }
-    buffer_init(&buffer);
+    if (tables_delete(tables_of(request), request->match.capture, &err))
+        return reply_status(request, &err);
+    reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{}");
-    reply_json(request, &buffer);
+    return reply_json(request, &buffer);
 }

@@ -1,46 +1,174 @@
 /*
- * reply.c - HTTP answers.
+ * reply.c - replies, and their headers.
  */
 #include "http/reply.h"
 
-#include "http/daemon_internal.h"
+#include "http/request.h"
 #include "wire/deflate.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 int reply_code(enum roped_status status)
 {
     switch (status) {
     case ROPED_OK:
-        return MHD_HTTP_OK;
+        return 200;
     case ROPED_INVALID:
-        return MHD_HTTP_BAD_REQUEST;
+        return 400;
     case ROPED_NOT_FOUND:
-        return MHD_HTTP_NOT_FOUND;
+        return 404;
     case ROPED_TOO_LARGE:
-        return 413; /* named differently from release to release */
+        return 413;
     case ROPED_UNSUPPORTED:
-        return MHD_HTTP_NOT_IMPLEMENTED;
+        return 501;
     case ROPED_BUSY:
     case ROPED_NO_MEMORY:
     case ROPED_DEADLINE:
     case ROPED_CANCELED:
-        return MHD_HTTP_SERVICE_UNAVAILABLE;
+        return 503;
     case ROPED_DEVICE:
     case ROPED_INTERNAL:
     case ROPED_STATUS_COUNT:
         break;
     }
-    return MHD_HTTP_INTERNAL_SERVER_ERROR;
+    return 500;
 }
 
-static void add_header(struct MHD_Response *response, const char *name,
-                       const char *value)
+struct reply reply_bytes(int code, const char *type, const void *data,
+                         size_t bytes)
 {
-    /* a header that does not fit in memory is left out: the answer counts */
-    (void)MHD_add_response_header(response, name, value);
+    return (struct reply){
+        .code = code, .type = type, .data = data, .bytes = bytes};
 }
+
+struct reply reply_empty(void)
+{
+    return reply_bytes(200, "application/json", "", 0);
+}
+
+struct reply reply_after(struct exec_job *job, reply_fn *then)
+{
+    return (struct reply){.job = job, .then = then};
+}
+
+/* ------------------------------------------------------------------- text */
+
+/* buffer_grow_fn: from the request's own text to a block of the pool, which
+ * counts against host_bytes like all that a request holds. */
+static char *grow_text(struct buffer *buffer, size_t capacity)
+{
+    struct request *request = buffer->context;
+    struct memory_block *block = &request->text;
+    struct roped_error err;
+    size_t used = block->start ? buffer->bytes : 0;
+    if (memory_extend(exec_memory(request->service->exec), block, used,
+                      capacity, capacity, &err))
+        return NULL;
+    if (used == 0)
+        memcpy(block->start, buffer->text, buffer->bytes);
+    return (char *)block->start;
+}
+
+void reply_begin_text(struct request *request, struct buffer *buffer)
+{
+    memory_give(exec_memory(request->service->exec), &request->text);
+    buffer_init_grow(buffer, request->scratch, sizeof request->scratch,
+                     grow_text, request);
+}
+
+struct reply reply_text(struct request *request, int code, const char *type,
+                        const struct buffer *buffer)
+{
+    (void)request;
+    if (buffer->has_failed) { /* even without memory a client gets a reason */
+        static const char reason[] =
+            "{\"error\":\"no memory for the answer (host_bytes)\"}";
+        return reply_bytes(reply_code(ROPED_NO_MEMORY), "application/json",
+                           reason, sizeof reason - 1);
+    }
+    return reply_bytes(code, type, buffer->text, buffer->bytes);
+}
+
+struct reply reply_json(struct request *request, const struct buffer *buffer)
+{
+    return reply_text(request, 200, "application/json", buffer);
+}
+
+struct reply reply_error(struct request *request, int code, const char *text)
+{
+    struct buffer buffer;
+    reply_begin_text(request, &buffer);
+    buffer_text(&buffer, "{\"error\":");
+    buffer_json_string(&buffer, text);
+    buffer_text(&buffer, "}");
+    return reply_text(request, code, "application/json", &buffer);
+}
+
+struct reply reply_status(struct request *request,
+                          const struct roped_error *err)
+{
+    return reply_error(request, reply_code(err->status), err->text);
+}
+
+/* ------------------------------------------------------------- compression */
+
+enum { LEAST_DEFLATED = 1 << 10, MOST_DEFLATED = 64 << 20 };
+
+static enum deflate_format format_of(const struct request *request,
+                                     const struct reply *reply)
+{
+    if (!request->service->config->compress_answers || reply->code != 200 ||
+        reply->encoding || reply->bytes < LEAST_DEFLATED ||
+        reply->bytes > MOST_DEFLATED)
+        return DEFLATE_NONE;
+    return deflate_accepted(head_value(&request->head, HEADER_ACCEPT_ENCODING));
+}
+
+/* An errand: request->pending, smaller. It stays as it is where there is no
+ * memory for that or nothing to be gained. */
+static enum roped_status deflate_pending(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    struct reply *reply = &request->pending;
+    enum deflate_format format = format_of(request, reply);
+    struct memory_pool *pool = exec_memory(request->service->exec);
+    struct memory_block packed;
+    struct roped_error err;
+    if (memory_take(pool, reply->bytes, &packed, &err))
+        return ROPED_OK;
+    size_t bytes = deflate_bytes(format, reply->data, reply->bytes,
+                                 packed.start, reply->bytes - 1);
+    if (bytes == 0) {
+        memory_give(pool, &packed);
+        return ROPED_OK;
+    }
+    memory_give(pool, &request->json); /* of the call's input: done with */
+    request->json = packed;
+    reply->data = packed.start;
+    reply->bytes = bytes;
+    reply->encoding = deflate_name(format);
+    return ROPED_OK;
+}
+
+/* Also where it could not be compressed in time. */
+static struct reply take_packed(struct request *request)
+{
+    struct reply reply = request->pending;
+    if (!reply.encoding)
+        reply.encoding = deflate_name(DEFLATE_NONE); /* not once more */
+    return reply;
+}
+
+struct reply reply_pack(struct request *request, const struct reply *reply)
+{
+    if (format_of(request, reply) == DEFLATE_NONE)
+        return *reply;
+    request->pending = *reply;
+    return request_errand(request, deflate_pending,
+                          reply->bytes * REQUEST_TEXT_WORK, take_packed);
+}
+
+/* ---------------------------------------------------------------- headers */
 
 /* Nanoseconds as milliseconds, "0.0123", in front of end; returns its start. */
 static char *write_ms(uint64_t ns, char *end)
@@ -59,8 +187,8 @@ static char *write_ms(uint64_t ns, char *end)
 /* Stages of a call in milliseconds, as browsers and proxies show them. Digit
  * by digit, from the last to the first: printf of six doubles is a microsecond
  * of a small call. */
-static void add_timing(const struct request *request,
-                       struct MHD_Response *response)
+static void emit_timing(const struct request *request, reply_header_fn *emit,
+                        void *context)
 {
     enum { NUMBER_BYTES = 22 }; /* 2^64 tenths of a microsecond */
 #define STAGE(name, ns)                                                        \
@@ -88,239 +216,75 @@ static void add_timing(const struct request *request,
         at = write_ms(stage[i].ns, at) - stage[i].bytes;
         memcpy(at, stage[i].name, stage[i].bytes);
     }
-    add_header(response, "Server-Timing", at);
+    emit(context, "Server-Timing", at);
 }
 
-/* Queues and lets go of a response. */
-static mhd_result queue(struct request *request, int code,
-                        const char *content_type, struct MHD_Response *response)
-{
-    struct daemon *daemon = request->daemon;
-    if (!response)
-        return MHD_NO;
-    add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
-    if (request->id[0])
-        add_header(response, "X-Request-Id", request->id);
-    if (request->must_close || atomic_load(&daemon->is_draining))
-        add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
-        add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-    if (code == MHD_HTTP_UNSUPPORTED_MEDIA_TYPE)
-        add_header(response, MHD_HTTP_HEADER_ACCEPT_ENCODING, "gzip, deflate");
-    if (code == MHD_HTTP_UNAUTHORIZED)
-        add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    if (request->match.allow[0])
-        add_header(response, MHD_HTTP_HEADER_ALLOW, request->match.allow);
-    if (request->op)
-        add_timing(request, response);
-    metrics_count_response(daemon->metrics, code);
-    request->code = code;
-    daemon_set_deadline(request->peer,
-                        daemon_after_ns(daemon->config->body_timeout_seconds));
-    mhd_result result =
-        MHD_queue_response(request->connection, (unsigned)code, response);
-    MHD_destroy_response(response);
-    /* an answer that was not taken must end the connection: a handler that
-     * goes on without one makes the library's loop spin */
-    request->has_answered = result == MHD_YES;
-    return result;
-}
-
-/* ------------------------------------------------------------- compression */
-
-enum { LEAST_DEFLATED = 1 << 10, MOST_DEFLATED = 64 << 20 };
-
-/* The same bytes compressed, where the operator and the client want that and
- * it makes them fewer; NULL: send them as they are. */
-static struct MHD_Response *deflated(const struct request *request, int code,
-                                     const void *bytes, size_t n)
-{
-    size_t packed_n;
-    if (!request->daemon->config->compress_answers || code != MHD_HTTP_OK ||
-        n < LEAST_DEFLATED || n > MOST_DEFLATED)
-        return NULL;
-    enum deflate_format format =
-        deflate_accepted(request_header(request, HEADER_ACCEPT_ENCODING));
-    if (format == DEFLATE_NONE)
-        return NULL;
-    unsigned char *packed = deflate_bytes(format, bytes, n, &packed_n);
-    if (!packed)
-        return NULL;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback(packed_n, packed,
-                                                           free);
-    if (!response) {
-        free(packed);
-        return NULL;
-    }
-    add_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING,
-               deflate_name(format));
-    add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING);
-    return response;
-}
-
-/* A response of the buffer's text, which it takes; NULL without memory. */
-static struct MHD_Response *response_of(const struct request *request, int code,
-                                        struct buffer *buffer)
-{
-    struct MHD_Response *response =
-        deflated(request, code, buffer->text, buffer->bytes);
-    if (response) {
-        buffer_fini(buffer);
-        return response;
-    }
-    response = MHD_create_response_from_buffer_with_free_callback(
-        buffer->bytes, buffer->text, free);
-    if (!response)
-        buffer_fini(buffer);
-    return response;
-}
-
-/* ---------------------------------------------------------------- documents */
-
-static mhd_result reply_no_memory(struct request *request,
-                                  struct buffer *buffer)
-{
-    buffer_fini(buffer);
-    return reply_error(request, reply_code(ROPED_NO_MEMORY),
-                       "no memory for the answer");
-}
-
-mhd_result reply_buffer(struct request *request, int code,
-                        const char *content_type, struct buffer *buffer)
-{
-    if (buffer->has_failed || !buffer->text)
-        return reply_no_memory(request, buffer);
-    return queue(request, code, content_type,
-                 response_of(request, code, buffer));
-}
-
-static void add_json_length(struct MHD_Response *response, size_t json_bytes)
+static void emit_body(const struct reply *reply, reply_header_fn *emit,
+                      void *context)
 {
     char text[24];
     struct buffer buffer;
-    buffer_init_fixed(&buffer, text, sizeof text);
-    buffer_unsigned(&buffer, json_bytes);
-    add_header(response, "Inference-Header-Content-Length", text);
-}
-
-mhd_result reply_mixed(struct request *request, struct buffer *buffer,
-                       size_t json_bytes)
-{
-    if (buffer->has_failed || !buffer->text)
-        return reply_no_memory(request, buffer);
-    struct MHD_Response *response = response_of(request, MHD_HTTP_OK, buffer);
-    if (!response)
-        return MHD_NO;
-    add_json_length(response, json_bytes);
-    return queue(request, MHD_HTTP_OK, "application/octet-stream", response);
-}
-
-mhd_result reply_json(struct request *request, struct buffer *buffer)
-{
-    return reply_buffer(request, MHD_HTTP_OK, "application/json", buffer);
-}
-
-mhd_result reply_empty(struct request *request)
-{
-    static char nothing[] = "";
-    return queue(
-        request, MHD_HTTP_OK, "application/json",
-        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT));
-}
-
-mhd_result reply_error(struct request *request, int code, const char *text)
-{
-    struct buffer buffer;
-    buffer_init(&buffer);
-    buffer_text(&buffer, "{\"error\":");
-    buffer_json_string(&buffer, text);
-    buffer_text(&buffer, "}");
-    if (buffer.has_failed) { /* even without memory a client gets a reason */
-        static char fallback[] = "{\"error\":\"no memory\"}";
-        buffer_fini(&buffer);
-        return queue(request, code, "application/json",
-                     MHD_create_response_from_buffer(sizeof fallback - 1,
-                                                     fallback,
-                                                     MHD_RESPMEM_PERSISTENT));
+    if (reply->type)
+        emit(context, "Content-Type", reply->type);
+    if (reply->encoding && strcmp(reply->encoding, "identity") != 0) {
+        emit(context, "Content-Encoding", reply->encoding);
+        emit(context, "Vary", "Accept-Encoding");
     }
-    return reply_buffer(request, code, "application/json", &buffer);
+    if (!reply->json_bytes)
+        return;
+    buffer_init_fixed(&buffer, text, sizeof text);
+    buffer_unsigned(&buffer, reply->json_bytes);
+    emit(context, "Inference-Header-Content-Length", text);
 }
 
-mhd_result reply_status(struct request *request, const struct roped_error *err)
+/* What a browser wants to see before a page may read the answer. */
+static void emit_origin(const struct request *request, reply_header_fn *emit,
+                        void *context)
 {
-    return reply_error(request, reply_code(err->status), err->text);
+    const struct origin_rules *rules = &request->service->origins;
+    const char *origin = origin_allowed(rules, &request->head);
+    const char *asked = head_value(&request->head, HEADER_REQUEST_HEADERS);
+    if (!origin)
+        return;
+    emit(context, "Access-Control-Allow-Origin", origin);
+    emit(context, "Vary", "Origin");
+    emit(context, "Access-Control-Expose-Headers",
+         "Inference-Header-Content-Length, Retry-After, Server-Timing, "
+         "X-Request-Id");
+    if (!origin_is_preflight(rules, &request->head))
+        return;
+    emit(context, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
+    if (asked)
+        emit(context, "Access-Control-Allow-Headers", asked);
+    emit(context, "Access-Control-Max-Age", "600");
 }
 
-/* What gives a block back: it lives in the block's own tail. */
-struct block_owner {
-    struct memory_pool *pool;
-    struct memory_block block;
-    const unsigned char *answer; /* in it */
-    size_t bytes;
-};
-_Static_assert(sizeof(struct block_owner) <= REPLY_BLOCK_TAIL,
-               "a block's owner fits its tail");
-
-/* Clients that read Content-Length into an int end there and then when it is
- * larger than one: such answers go out in chunks. */
-enum { CHUNK_BYTES = 1 << 20 };
-static const uint64_t most_with_length = INT32_MAX;
-
-/* MHD_ContentReaderCallback over the block's answer. */
-static ssize_t read_block(void *context, uint64_t at, char *out, size_t room)
+static bool must_close(const struct request *request)
 {
-    const struct block_owner *owner = context;
-    size_t left = owner->bytes - (size_t)at;
-    if (left == 0)
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    size_t n = left < room ? left : room;
-    memcpy(out, owner->answer + at, n);
-    return (ssize_t)n;
+    const struct service *service = request->service;
+    bool is_chunked = head_value(&request->head, HEADER_TRANSFER_ENCODING);
+    return request->must_close || atomic_load(&service->is_draining) ||
+           (is_chunked && service->closes_chunked);
 }
 
-static void give_block(void *context)
+void reply_headers(const struct request *request, const struct reply *reply,
+                   reply_header_fn *emit, void *context)
 {
-    struct block_owner owner = *(struct block_owner *)context;
-    memory_give(owner.pool, &owner.block);
-}
-
-/* A response of a part of the block. It takes the block, which is then empty,
- * unless it has a copy; NULL without memory. */
-static struct MHD_Response *response_of_block(struct request *request,
-                                              struct memory_block *block,
-                                              size_t at, size_t bytes)
-{
-    struct MHD_Response *response =
-        deflated(request, MHD_HTTP_OK, block->start + at, bytes);
-    if (response)
-        return response;
-    size_t tail = (block->bytes - REPLY_BLOCK_TAIL) / 64 * 64;
-    struct block_owner *owner = (void *)(block->start + tail);
-    owner->pool = exec_memory(request->daemon->exec);
-    owner->block = *block;
-    owner->answer = block->start + at;
-    owner->bytes = bytes;
-    response =
-        bytes > most_with_length
-            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES,
-                                                read_block, owner, give_block)
-            : MHD_create_response_from_buffer_with_free_callback_cls(
-                  bytes, block->start + at, give_block, owner);
-    if (response)
-        memset(block, 0, sizeof *block);
-    return response;
-}
-
-mhd_result reply_block(struct request *request, const char *content_type,
-                       struct memory_block *block, size_t at, size_t bytes,
-                       size_t v2_header_bytes)
-{
-    struct MHD_Response *response =
-        response_of_block(request, block, at, bytes);
-    if (!response)
-        return MHD_NO; /* the request still owns the block */
-    if (v2_header_bytes)
-        add_json_length(response, v2_header_bytes);
-    return queue(request, MHD_HTTP_OK, content_type, response);
+    emit_body(reply, emit, context);
+    if (request->id[0])
+        emit(context, "X-Request-Id", request->id);
+    if (must_close(request))
+        emit(context, "Connection", "close");
+    if (reply->code == 503)
+        emit(context, "Retry-After", "1");
+    if (reply->code == 415)
+        emit(context, "Accept-Encoding", "gzip, deflate");
+    if (reply->code == 401)
+        emit(context, "WWW-Authenticate", "Bearer");
+    if (reply->code == 405)
+        emit(context, "Allow", request->match.allow);
+    if (request->call.op)
+        emit_timing(request, emit, context);
+    if (head_value(&request->head, HEADER_ORIGIN))
+        emit_origin(request, emit, context);
 }

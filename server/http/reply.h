@@ -1,46 +1,76 @@
 /*
- * reply.h - every HTTP answer is made here, and nowhere else are there HTTP
- * codes for statuses.
+ * reply.h - what a handler returns: the answer to a request, or the job that
+ * has to run before there is one. Nothing is sent here: transport.c sends each
+ * reply, once.
+ *
+ * The bytes of a reply belong to its request, whose blocks live until they are
+ * sent, or for ever.
  */
 #ifndef ROPED_HTTP_REPLY_H
 #define ROPED_HTTP_REPLY_H
 
-#include "http/request.h"
 #include "wire/buffer.h"
+
+#include <roped/status.h>
+
+#include <stddef.h>
+
+struct exec_job;
+struct request;
+struct reply;
+
+/* Makes a reply. On the thread of the connection, or on a lane's for what takes
+ * its time: see request.h. */
+typedef struct reply reply_fn(struct request *request);
+
+struct reply {
+    int code; /* of HTTP; 0: run job, then ask `then` */
+    const char *type;
+    const void *data;
+    size_t bytes;
+    size_t json_bytes;    /* of a v2 answer with binary tensors, else 0 */
+    const char *encoding; /* Content-Encoding, or NULL */
+    struct exec_job *job;
+    reply_fn *then;
+};
 
 /* The HTTP code of a status. */
 int reply_code(enum roped_status status);
 
-/* {"error": "..."} with a code; BUSY-like codes carry Retry-After. */
-mhd_result reply_error(struct request *request, int code, const char *text);
+/* {"error": "..."} with a code, or with the code of the error's status. */
+struct reply reply_error(struct request *request, int code, const char *text);
+struct reply reply_status(struct request *request,
+                          const struct roped_error *err);
 
-/* The error of a status, by reply_code. */
-mhd_result reply_status(struct request *request, const struct roped_error *err);
+/* Bytes that live as long as the request. */
+struct reply reply_bytes(int code, const char *type, const void *data,
+                         size_t bytes);
 
-/* A document: takes the buffer's memory. 503 where writing it failed. */
-mhd_result reply_buffer(struct request *request, int code,
-                        const char *content_type, struct buffer *buffer);
-
-/* The same for JSON with code 200. */
-mhd_result reply_json(struct request *request, struct buffer *buffer);
-
-/* Code 200 without a body: v2's success of what has no result. */
-mhd_result reply_empty(struct request *request);
+/* No body: v2's success of what has no result. */
+struct reply reply_empty(void);
 
 /*
- * The answer of a call straight from a block: bytes at block->start + at.
- * The block is given back to the pool when the last byte is sent, or stays with
- * the caller where its bytes were compressed into another.
+ * A document of the request's own memory: begin the buffer, write, and return
+ * what reply_text makes of it. 503 where there was no memory for it. One at a
+ * time.
  */
-mhd_result reply_block(struct request *request, const char *content_type,
-                       struct memory_block *block, size_t at, size_t bytes,
-                       size_t v2_header_bytes);
+void reply_begin_text(struct request *request, struct buffer *buffer);
+struct reply reply_text(struct request *request, int code, const char *type,
+                        const struct buffer *buffer);
+struct reply reply_json(struct request *request, const struct buffer *buffer);
 
-/* A v2 answer of JSON and binary parts: takes the buffer's memory. */
-mhd_result reply_mixed(struct request *request, struct buffer *buffer,
-                       size_t json_bytes);
+/* The job runs first, on this thread or on a lane; then `then` makes the reply,
+ * on the connection's thread, however the job ended. */
+struct reply reply_after(struct exec_job *job, reply_fn *then);
 
-/* Room that reply_block needs behind the bytes of a block. */
-enum { REPLY_BLOCK_TAIL = 64 };
+/* The same bytes compressed, where the operator and the client want that and it
+ * makes them fewer. Much of it takes its time: then a job comes first. */
+struct reply reply_pack(struct request *request, const struct reply *reply);
+
+/* Headers of a reply besides those of its body: each is handed to emit. */
+typedef void reply_header_fn(void *context, const char *name,
+                             const char *value);
+void reply_headers(const struct request *request, const struct reply *reply,
+                   reply_header_fn *emit, void *context);
 
 #endif

@@ -1,21 +1,16 @@
 /*
- * request.c - the life of a request up to its handler: what the headers
- * decide, and how a refusal is made visible. Where the body goes: body.c.
+ * request.c - the life of a request: what its head decides, what is refused,
+ * and when its handler runs.
  *
  * A client that is refused while it still sends would often see a reset
  * connection instead of the answer. So a refusal without 'Expect:
- * 100-continue' reads and drops the rest of the body, for a bounded time, and
- * answers then.
+ * 100-continue' drops the rest of the body, for as long as it comes no slower
+ * than bodies must, and answers then.
  */
 #include "http/request.h"
 
-#include "http/daemon_internal.h"
-#include "http/job.h"
-#include "http/reply.h"
-#include "wire/inflate.h"
+#include "http/clock.h"
 
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -24,139 +19,62 @@ enum {
     DROP_BYTES = 1 << 30 /* more than this is not read only to be dropped */
 };
 
-struct request *request_new(struct daemon *daemon,
-                            struct MHD_Connection *connection,
-                            const char *method, const char *path)
+void request_init(struct request *request, struct service *service)
 {
-    pthread_mutex_lock(&daemon->requests_lock);
-    struct request *request = daemon->free_requests;
-    if (request)
-        daemon->free_requests = request->next;
-    else
-        request = malloc(sizeof *request);
-    if (request)
-        daemon->n_requests++;
-    pthread_mutex_unlock(&daemon->requests_lock);
-    if (!request)
-        return NULL;
-    /* 2 of 18 KiB: the rest is written before it is read */
+    /* 3 of 26 KiB: the rest is written before it is read */
     memset(request, 0,
-           offsetof(struct request, job) + offsetof(struct exec_job, call));
+           offsetof(struct request, head) + offsetof(struct head, parameter));
+    memset(&request->job, 0, offsetof(struct exec_job, call));
     memset(&request->v2, 0, offsetof(struct kserve_request, regions));
-    request->daemon = daemon;
-    request->connection = connection;
-    request->method = method;
-    request->started_ns = daemon_now_ns();
-    atomic_init(&request->state, REQUEST_RECEIVING);
-    route_find(method, path, &request->match);
-    return request;
+    request->service = service;
+    request->started_ns = clock_now_ns();
 }
 
-void request_free(struct request *request)
+/* Gives back the blocks that nobody needs any more. keep: one that holds these
+ * bytes stays. */
+static void release_blocks(struct request *request, const void *keep)
 {
-    struct daemon *daemon = request->daemon;
-    struct memory_pool *pool = exec_memory(daemon->exec);
-    inflater_free(request->inflater);
-    exec_stage_abandon(daemon->exec, &request->job, &request->body);
-    memory_give(pool, &request->body);
-    memory_give(pool, &request->json);
-    memory_give(pool, &request->values);
-    memory_give(pool, &request->out);
-    tables_give(exec_tables(daemon->exec), request->job.table);
-    regions_give(exec_regions(daemon->exec), request->region);
-    job_release_regions(request);
-    pthread_mutex_lock(&daemon->requests_lock);
-    request->next = daemon->free_requests;
-    daemon->free_requests = request;
-    daemon->n_requests--;
-    pthread_mutex_unlock(&daemon->requests_lock);
-}
-
-const char *request_header(const struct request *request,
-                           enum request_header_name name)
-{
-    return request->known[name];
-}
-
-/* ---------------------------------------------------------------- headers */
-
-static const struct {
-    const char *name;
-    size_t length;
-} known_headers[N_REQUEST_HEADERS] = {
-/* clang-format off */
-#define KNOWN(name) {name, sizeof name - 1}
-    /* clang-format on */
-    [HEADER_ACCEPT_ENCODING] = KNOWN("Accept-Encoding"),
-    [HEADER_AUTHORIZATION] = KNOWN("Authorization"),
-    [HEADER_CONTENT_ENCODING] = KNOWN("Content-Encoding"),
-    [HEADER_CONTENT_LENGTH] = KNOWN("Content-Length"),
-    [HEADER_CONTENT_TYPE] = KNOWN("Content-Type"),
-    [HEADER_EXPECT] = KNOWN("Expect"),
-    [HEADER_INFERENCE_LENGTH] = KNOWN("Inference-Header-Content-Length"),
-    [HEADER_TRANSFER_ENCODING] = KNOWN("Transfer-Encoding"),
-    [HEADER_X_REQUEST_ID] = KNOWN("X-Request-Id")
-#undef KNOWN
-};
-
-struct header_scan {
-    struct request *request;
-    int n_lengths, n_encodings;
-    bool has_bad_name;
-};
-
-/* The characters of a header name. Whitespace before the colon, or a line
- * folded into the name by the library, could hide a Content-Length. */
-static bool is_token(const char *name, size_t bytes)
-{
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < bytes; i++)
-        if (!isalnum((unsigned char)name[i]) &&
-            !memchr(others, name[i], sizeof others - 1))
-            return false;
-    return bytes > 0;
-}
-
-/* One of known_headers, or N_REQUEST_HEADERS. */
-static int find_header(const char *key, size_t bytes)
-{
-    int i = 0;
-    while (i < N_REQUEST_HEADERS &&
-           !(known_headers[i].length == bytes &&
-             strncasecmp(known_headers[i].name, key, bytes) == 0))
-        i++;
-    return i;
-}
-
-static mhd_result scan_header(void *context, enum MHD_ValueKind kind,
-                              const char *key, size_t key_bytes,
-                              const char *value, size_t value_bytes)
-{
-    struct header_scan *scan = context;
-    int name = find_header(key, key_bytes);
-    (void)kind;
-    (void)value_bytes;
-    if (name < N_REQUEST_HEADERS && !scan->request->known[name])
-        scan->request->known[name] = value;
-    scan->n_lengths += name == HEADER_CONTENT_LENGTH;
-    scan->n_encodings += name == HEADER_TRANSFER_ENCODING;
-    scan->has_bad_name |= !is_token(key, key_bytes);
-    return MHD_YES;
-}
-
-bool request_parse_length(const char *text, uint64_t *out)
-{
-    uint64_t value = 0;
-    if (!*text)
-        return false;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || value > (INT64_MAX - 9) / 10)
-            return false;
-        value = value * 10 + (uint64_t)(*text - '0');
+    struct memory_block *blocks[] = {&request->body.block, &request->json,
+                                     &request->values, &request->out,
+                                     &request->text};
+    const unsigned char *kept = keep;
+    struct memory_pool *pool = exec_memory(request->service->exec);
+    exec_stage_abandon(request->service->exec, &request->job,
+                       &request->body.block);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        bool is_kept = kept && blocks[i]->start && kept >= blocks[i]->start &&
+                       kept < blocks[i]->start + blocks[i]->bytes;
+        if (!is_kept)
+            memory_give(pool, blocks[i]);
     }
-    *out = value;
-    return true;
 }
+
+static void release_regions(struct request *request)
+{
+    struct regions *regions = exec_regions(request->service->exec);
+    struct exec_job *job = &request->job;
+    if (!request->call.op) /* there is no call */
+        return;
+    for (int i = 0; i < job->call.n_in; i++) {
+        regions_give(regions, job->in[i].region);
+        job->in[i].region = NULL;
+    }
+    for (int i = 0; i < job->call.n_out; i++) {
+        regions_give(regions, job->out[i].region);
+        job->out[i].region = NULL;
+    }
+}
+
+void request_fini(struct request *request)
+{
+    struct executor *exec = request->service->exec;
+    release_blocks(request, NULL);
+    release_regions(request);
+    tables_give(exec_tables(exec), request->job.table);
+    regions_give(exec_regions(exec), request->region);
+}
+
+/* ------------------------------------------------------------------- head */
 
 static bool refuse(struct request *request, int code, const char *text)
 {
@@ -165,59 +83,39 @@ static bool refuse(struct request *request, int code, const char *text)
     return false;
 }
 
-static bool refuse_status(struct request *request)
+/* True where status is ROPED_OK; else the refusal is that of the error. */
+static bool accept(struct request *request, enum roped_status status)
 {
-    request->refusal_code = reply_code(request->error.status);
-    return false;
+    if (status && !request->refusal_code)
+        request->refusal_code = reply_code(status);
+    return status == ROPED_OK;
 }
 
-/* Equal in time that does not depend on where they differ. */
-static bool same_secret(const char *a, const char *b)
+static bool check_framing(struct request *request)
 {
-    size_t n = strlen(a), m = strlen(b);
-    unsigned difference = n != m;
-    for (size_t i = 0; i < m; i++)
-        difference |=
-            (unsigned)((unsigned char)a[n ? i % n : 0] ^ (unsigned char)b[i]);
-    return difference == 0;
+    struct framing framing;
+    enum roped_status status =
+        head_framing(&request->head, &framing, &request->error);
+    request->must_close = status != ROPED_OK;
+    request->body.length = framing.content_length;
+    request->body.is_open_ended = framing.is_chunked;
+    return accept(request, status);
+}
+
+static bool check_origin(struct request *request)
+{
+    return origin_check(&request->service->origins, &request->head,
+                        &request->refusal_code, &request->error) == ROPED_OK;
 }
 
 static bool check_token(struct request *request)
 {
-    const char *token = request->daemon->token;
-    const char *sent = request_header(request, HEADER_AUTHORIZATION);
-    if (!token[0] || (request->match.route && request->match.route->is_open))
+    const struct route *route = request->match.route;
+    const char *sent = head_value(&request->head, HEADER_AUTHORIZATION);
+    if ((route && route->is_open) ||
+        token_matches(&request->service->token, sent))
         return true;
-    if (sent && strncasecmp(sent, "Bearer ", 7) == 0 &&
-        same_secret(sent + 7, token))
-        return true;
-    return refuse(request, MHD_HTTP_UNAUTHORIZED,
-                  "missing or wrong bearer token");
-}
-
-/* Two lengths, or a length beside an encoding, are how requests are smuggled:
- * where the next one starts cannot be known. */
-static bool check_framing(struct request *request,
-                          const struct header_scan *scan)
-{
-    const char *length = request_header(request, HEADER_CONTENT_LENGTH);
-    const char *encoding = request_header(request, HEADER_TRANSFER_ENCODING);
-    request->must_close = true;
-    if (scan->has_bad_name)
-        return refuse(request, MHD_HTTP_BAD_REQUEST, "a header's name is none");
-    if (scan->n_lengths + scan->n_encodings > 1)
-        return refuse(request, MHD_HTTP_BAD_REQUEST,
-                      "more than one of Content-Length and Transfer-Encoding");
-    if (length && !request_parse_length(length, &request->content_length))
-        return refuse(request, MHD_HTTP_BAD_REQUEST,
-                      "Content-Length is no length");
-    if (encoding && strcasecmp(encoding, "chunked") != 0)
-        return refuse(request, MHD_HTTP_NOT_IMPLEMENTED,
-                      "Transfer-Encoding is not chunked");
-    request->must_close = false;
-    request->has_length = length != NULL;
-    request->is_chunked = encoding != NULL;
-    return true;
+    return refuse(request, 401, "missing or wrong bearer token");
 }
 
 static bool check_route(struct request *request)
@@ -225,107 +123,71 @@ static bool check_route(struct request *request)
     if (request->match.route)
         return true;
     if (request->match.allow[0])
-        return refuse(request, MHD_HTTP_METHOD_NOT_ALLOWED,
-                      "Method Not Allowed");
-    return refuse(request, MHD_HTTP_NOT_FOUND, "Not Found");
+        return refuse(request, 405, "Method Not Allowed");
+    if (request->match.is_long)
+        return refuse(request, 400,
+                      "a name in the path is empty, longer than 63 bytes, or "
+                      "not printable");
+    return refuse(request, 404, "Not Found");
 }
 
-/* Identity, or what body.c inflates. */
-static bool check_encoding(struct request *request)
+static enum roped_status check_room(struct request *request)
 {
-    const char *encoding = request_header(request, HEADER_CONTENT_ENCODING);
-    if (!encoding || strcasecmp(encoding, "identity") == 0)
-        return true;
-    request->is_compressed = inflater_knows(encoding);
-    return request->is_compressed ||
-           refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                  "Content-Encoding is not supported, expected gzip or "
-                  "deflate, or none");
+    struct service *service = request->service;
+    if (atomic_load(&service->is_quiescent))
+        return roped_fail(&request->error, ROPED_BUSY,
+                          "the server is shutting down");
+    if (exec_has_room(service->exec))
+        return ROPED_OK;
+    return roped_fail(&request->error, ROPED_BUSY,
+                      "Exceeds maximum queue size: %lld calls wait",
+                      (long long)service->config->queue_depth);
 }
 
-/* How large may the body be, and is it, as far as its headers say? */
-static bool check_size(struct request *request, uint64_t limit,
-                       const char *limit_name)
+static enum roped_status admit_tensors(struct request *request, bool is_call)
 {
-    const struct config *config = request->daemon->config;
-    if (!check_encoding(request))
-        return false;
-    request->is_open_ended = request->is_chunked || request->is_compressed;
-    request->body_limit = limit;
-    request->limit_name = limit_name;
-    if (request->is_compressed && config->max_inflated_bytes < limit) {
-        request->body_limit = config->max_inflated_bytes;
-        request->limit_name = "max_inflated_bytes";
-    }
-    if (request->content_length <= limit)
-        return true;
-    roped_fail(&request->error, ROPED_TOO_LARGE,
-               "body of %llu bytes exceeds the maximum allowed %llu (%s)",
-               (unsigned long long)request->content_length,
-               (unsigned long long)limit, limit_name);
-    return refuse_status(request);
+    enum roped_status status = is_call ? call_begin(request) : ROPED_OK;
+    if (!status)
+        status = check_room(request);
+    return status
+               ? status
+               : body_begin(request, request->service->config->max_body_bytes,
+                            "max_body_bytes");
 }
 
-static bool check_room(struct request *request)
+static enum roped_status admit_body(struct request *request)
 {
-    struct daemon *daemon = request->daemon;
-    if (atomic_load(&daemon->is_quiescent))
-        roped_fail(&request->error, ROPED_BUSY, "the server is shutting down");
-    else if (!exec_has_room(daemon->exec))
-        roped_fail(&request->error, ROPED_BUSY,
-                   "Exceeds maximum queue size: %lld calls wait",
-                   (long long)daemon->config->queue_depth);
-    else
-        return true;
-    return refuse_status(request);
-}
-
-static bool admit_call(struct request *request)
-{
-    struct daemon *daemon = request->daemon;
-    if (!check_size(request, daemon->config->max_body_bytes, "max_body_bytes"))
-        return false;
-    if (!call_begin(request))
-        return refuse_status(request);
-    if (!check_room(request))
-        return false;
-    return body_begin(request) ? refuse_status(request) : true;
-}
-
-static bool admit_tensor(struct request *request)
-{
-    struct daemon *daemon = request->daemon;
-    if (!check_size(request, daemon->config->max_body_bytes,
-                    "max_body_bytes") ||
-        !check_room(request))
-        return false;
-    return body_begin(request) ? refuse_status(request) : true;
-}
-
-static bool admit(struct request *request, const struct header_scan *scan)
-{
-    if (!check_framing(request, scan) || !check_token(request) ||
-        !check_route(request))
-        return false;
-    switch (request->match.route->body) {
+    enum route_body body = request->match.route->body;
+    switch (body) {
     case ROUTE_BODY_IGNORED:
-        return true;
     case ROUTE_BODY_JSON:
-        if (!check_size(request, JSON_BODY_BYTES, "1 MiB for a document"))
-            return false;
-        return body_begin(request) ? refuse_status(request) : true;
+        break;
     case ROUTE_BODY_TENSOR:
-        return admit_tensor(request);
     case ROUTE_BODY_V1:
     case ROUTE_BODY_V2:
-        return admit_call(request);
+        return admit_tensors(request, body != ROUTE_BODY_TENSOR);
     }
-    return true;
+    return body_begin(request, JSON_BODY_BYTES, "1 MiB for a document");
+}
+
+static bool is_preflight(const struct request *request)
+{
+    return origin_is_preflight(&request->service->origins, &request->head);
+}
+
+static bool admit(struct request *request)
+{
+    if (!check_framing(request) || !check_origin(request))
+        return false;
+    if (is_preflight(request)) /* a browser asks without its token */
+        return true;
+    return check_token(request) && check_route(request) &&
+           accept(request, admit_body(request));
 }
 
 static void read_id(struct request *request)
 {
-    const char *id = request_header(request, HEADER_X_REQUEST_ID);
+    const char *id = head_value(&request->head, HEADER_X_REQUEST_ID);
     size_t length = id ? strlen(id) : 0;
     if (length == 0 || length >= sizeof request->id)
         return;
@@ -335,88 +197,136 @@ static void read_id(struct request *request)
     memcpy(request->id, id, length + 1);
 }
 
-static bool has_body(const struct request *request)
+bool request_begin(struct request *request)
 {
-    return request->match.route->body != ROUTE_BODY_IGNORED;
-}
-
-/* Reads on for a while only so that the client sees the answer. A client that
- * stalls meanwhile is cut off by the reaper a second later. */
-static void start_dropping(struct request *request)
-{
-    const struct config *config = request->daemon->config;
-    request->drop_until_ns = daemon_after_ns(config->refuse_drain_seconds);
-    daemon_set_deadline(request->peer, request->drop_until_ns + 1000000000u);
-}
-
-static mhd_result answer_refusal(struct request *request)
-{
-    if (request->op)
-        call_count_refusal(request);
-    return reply_error(request, request->refusal_code, request->error.text);
-}
-
-mhd_result request_begin(struct request *request)
-{
-    const struct config *config = request->daemon->config;
-    struct header_scan scan = {.request = request};
-    MHD_get_connection_values_n(request->connection, MHD_HEADER_KIND,
-                                scan_header, &scan);
-    const char *expect = request_header(request, HEADER_EXPECT);
+    const char *expect = head_value(&request->head, HEADER_EXPECT);
+    const struct body *body = &request->body;
+    route_find(request->head.method, request->head.path, &request->match);
     read_id(request);
-    daemon_set_deadline(request->peer,
-                        request->started_ns +
-                            (uint64_t)(config->body_timeout_seconds * 1e9));
-    if (admit(request, &scan))
-        return MHD_YES;
-    /* an answer now ends the connection: after it the rest is not read */
-    bool has_more = request->content_length > 0 || request->is_chunked;
+    if (admit(request))
+        return true;
+    /* a refusal now ends the connection: after it nothing more is read */
+    bool has_more = body->length > 0 || body->is_open_ended;
     bool is_waiting =
         has_more && expect && strcasecmp(expect, "100-continue") == 0;
-    if (request->must_close || is_waiting ||
-        request->content_length > DROP_BYTES ||
-        (request->content_length > 0 && config->refuse_drain_seconds <= 0))
-        return answer_refusal(request);
-    start_dropping(request);
-    return MHD_YES; /* drop the body, then answer */
+    return !request->must_close && !is_waiting && body->length <= DROP_BYTES;
 }
 
 /* ------------------------------------------------------------------- body */
 
-mhd_result request_receive(struct request *request, const char *data,
-                           size_t bytes)
+static bool drop(struct request *request, size_t bytes)
 {
-    if (request->first_byte_ns == 0)
-        request->first_byte_ns = daemon_now_ns();
-    if (request->refusal_code) { /* dropping, for a while */
-        request->received += bytes;
-        return daemon_now_ns() < request->drop_until_ns &&
-                       request->received < DROP_BYTES
-                   ? MHD_YES
-                   : MHD_NO;
-    }
-    if (!has_body(request)) {
-        request->received += bytes;
-        return request->received <= JSON_BODY_BYTES ? MHD_YES : MHD_NO;
-    }
-    if (body_receive(request, data, bytes)) {
-        (void)refuse_status(request);
-        start_dropping(request);
-    }
-    return MHD_YES;
+    request->body.received += bytes;
+    return request->body.received <= DROP_BYTES;
 }
 
-mhd_result request_finish(struct request *request)
+bool request_receive(struct request *request, const char *data, size_t bytes)
 {
-    request->received_ns = daemon_now_ns();
+    const struct route *route = request->match.route;
+    if (request->first_byte_ns == 0)
+        request->first_byte_ns = clock_now_ns();
+    if (request->refusal_code || !route)
+        return drop(request, bytes);
+    if (route->body != ROUTE_BODY_IGNORED) {
+        (void)accept(request, body_receive(request, data, bytes));
+        return true;
+    }
+    if (request->body.received + bytes > JSON_BODY_BYTES)
+        (void)refuse(request, 413, "this route takes no body");
+    return drop(request, bytes);
+}
+
+/* --------------------------------------------------------------- handling */
+
+static struct reply refusal(struct request *request)
+{
+    if (request->call.op)
+        call_count_refusal(request);
+    return reply_error(request, request->refusal_code, request->error.text);
+}
+
+static struct reply handle(struct request *request)
+{
+    if (request->match.route->body != ROUTE_BODY_IGNORED &&
+        !accept(request, body_finish(request)))
+        return refusal(request);
+    return request->match.route->handler(request);
+}
+
+/* An errand: reading the body takes its time. */
+static enum roped_status handle_on_lane(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    request->pending = handle(request);
+    return ROPED_OK;
+}
+
+static struct reply take_pending(struct request *request)
+{
+    if (request->errand.status)
+        return reply_status(request, &request->errand.error);
+    return request->pending;
+}
+
+/* What is sent, or what is to be done before that. */
+static struct reply conclude(struct request *request, struct reply reply)
+{
+    if (reply.code)
+        reply = reply_pack(request, &reply);
+    request->then = reply.then;
+    if (reply.code)
+        release_blocks(request, reply.data);
+    return reply;
+}
+
+struct reply request_end(struct request *request)
+{
+    request->received_ns = clock_now_ns();
     if (request->first_byte_ns == 0)
         request->first_byte_ns = request->received_ns;
-    daemon_set_deadline(request->peer, 0);
-    if (!request->refusal_code && has_body(request) && body_end(request))
-        (void)refuse_status(request);
+    if (!request->refusal_code && request->match.route &&
+        request->match.route->body != ROUTE_BODY_IGNORED)
+        (void)accept(request, body_end(request));
     if (request->refusal_code)
-        return answer_refusal(request);
-    request->match.route->handler(request);
-    bool is_under_way = atomic_load(&request->state) != REQUEST_RECEIVING;
-    return request->has_answered || is_under_way ? MHD_YES : MHD_NO;
+        return conclude(request, refusal(request));
+    if (is_preflight(request))
+        return conclude(request, reply_bytes(204, NULL, "", 0));
+    if (body_is_long(request))
+        return conclude(request,
+                        request_errand(request, handle_on_lane,
+                                       body_work(request), take_pending));
+    return conclude(request, handle(request));
+}
+
+struct reply request_resume(struct request *request)
+{
+    return conclude(request, request->then(request));
+}
+
+void request_job_ended(struct request *request, struct exec_job *job)
+{
+    /* not when the answer is sent: a slow reader would keep them alive */
+    if (job == &request->job)
+        release_regions(request);
+}
+
+/* The server's longest wait for a lane, or the v2 client's own if shorter. */
+uint64_t request_deadline_ns(const struct request *request)
+{
+    double seconds = request->service->config->queue_timeout_seconds;
+    double asked = (double)request->v2.timeout_us * 1e-6;
+    seconds = asked > 0 && asked < seconds ? asked : seconds;
+    return request->received_ns + (uint64_t)(seconds * 1e9);
+}
+
+struct reply request_errand(struct request *request,
+                            enum roped_status (*task)(struct exec_job *job),
+                            uint64_t bytes, reply_fn *then)
+{
+    struct exec_job *job = &request->errand;
+    memset(job, 0, offsetof(struct exec_job, call));
+    job->work = EXEC_TASK;
+    job->task = task;
+    job->task_bytes = bytes;
+    return reply_after(job, then);
 }

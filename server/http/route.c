@@ -5,6 +5,7 @@
  */
 #include "http/route.h"
 
+#include "http/call.h"
 #include "http/handlers.h"
 
 #include <stdio.h>
@@ -12,90 +13,93 @@
 
 /* clang-format off */
 static const struct route routes[] = {
-    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start},
-    {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all},
-    {"GET",    "/v1/devices",                    ROUTE_BODY_IGNORED, false, handle_devices},
-    {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables},
-    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions},
-    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start},
-    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe},
-    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live},
-    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready},
-    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics},
-    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root},
-    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi},
-    {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get},
-    {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put},
-    {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete},
-    {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get},
-    {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put},
-    {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete},
-    {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server},
-    {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all},
-    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index},
-    {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load},
-    {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload},
-    {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get},
-    {"POST",   "/v2/logging",                    ROUTE_BODY_JSON,    false, handle_log_post},
-    {"GET",    "/v2/trace/setting",              ROUTE_BODY_IGNORED, false, handle_trace_get},
-    {"POST",   "/v2/trace/setting",              ROUTE_BODY_JSON,    false, handle_trace_post},
-    {"GET",    "/v2/models/*/trace/setting",     ROUTE_BODY_IGNORED, false, handle_trace_get},
-    {"POST",   "/v2/models/*/trace/setting",     ROUTE_BODY_JSON,    false, handle_trace_post},
-    {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model},
-    {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready},
-    {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config},
-    {"GET",    "/v2/models/*/stats",             ROUTE_BODY_IGNORED, false, handle_stats},
-    {"GET",    "/v2/models/*/versions/*",        ROUTE_BODY_IGNORED, false, handle_model},
-    {"GET",    "/v2/models/*/versions/*/ready",  ROUTE_BODY_IGNORED, false, handle_model_ready},
-    {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config},
-    {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats},
-    {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start},
-    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status},
-    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status},
-    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register},
-    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister},
-    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister},
-    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status},
-    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status},
-    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register},
-    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
-    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister},
+    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start, &protocol_v2},
+    {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all, NULL},
+    {"GET",    "/v1/devices",                    ROUTE_BODY_IGNORED, false, handle_devices, NULL},
+    {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables, NULL},
+    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions, NULL},
+    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start, &protocol_v1},
+    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe, NULL},
+    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live, NULL},
+    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready, NULL},
+    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics, NULL},
+    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root, NULL},
+    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi, NULL},
+    {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get, NULL},
+    {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put, NULL},
+    {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete, NULL},
+    {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get, NULL},
+    {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put, NULL},
+    {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete, NULL},
+    {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server, NULL},
+    {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all, NULL},
+    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index, NULL},
+    {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load, NULL},
+    {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload, NULL},
+    {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get, NULL},
+    {"POST",   "/v2/logging",                    ROUTE_BODY_JSON,    false, handle_log_post, NULL},
+    {"GET",    "/v2/trace/setting",              ROUTE_BODY_IGNORED, false, handle_trace_get, NULL},
+    {"POST",   "/v2/trace/setting",              ROUTE_BODY_JSON,    false, handle_trace_post, NULL},
+    {"GET",    "/v2/models/*/trace/setting",     ROUTE_BODY_IGNORED, false, handle_trace_get, NULL},
+    {"POST",   "/v2/models/*/trace/setting",     ROUTE_BODY_JSON,    false, handle_trace_post, NULL},
+    {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model, NULL},
+    {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready, NULL},
+    {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config, NULL},
+    {"GET",    "/v2/models/*/stats",             ROUTE_BODY_IGNORED, false, handle_stats, NULL},
+    {"GET",    "/v2/models/*/versions/*",        ROUTE_BODY_IGNORED, false, handle_model, NULL},
+    {"GET",    "/v2/models/*/versions/*/ready",  ROUTE_BODY_IGNORED, false, handle_model_ready, NULL},
+    {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config, NULL},
+    {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats, NULL},
+    {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start, &protocol_v2},
+    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status, NULL},
+    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status, NULL},
+    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register, NULL},
+    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister, NULL},
+    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister, NULL},
+    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status, NULL},
+    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status, NULL},
+    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register, NULL},
+    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister, NULL},
+    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister, NULL},
 };
 /* clang-format on */
 
-/* Copies one segment; false where it is empty, too long or unprintable. */
+/* Copies one segment, what fits of it; false where it is empty, too long or
+ * unprintable. */
 static bool capture(const char *segment, size_t length, char *out,
                     size_t out_bytes)
 {
-    if (length == 0 || length >= out_bytes)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)segment[i] < 0x20 || segment[i] == 0x7F)
-            return false;
-    memcpy(out, segment, length);
-    out[length] = '\0';
-    return true;
+    bool is_fine = length > 0 && length < out_bytes;
+    size_t n = is_fine ? length : 0;
+    for (size_t i = 0; i < n; i++)
+        is_fine &= (unsigned char)segment[i] >= 0x20 && segment[i] != 0x7F;
+    memcpy(out, segment, n);
+    out[n] = '\0';
+    return is_fine;
 }
 
 static bool matches(const char *pattern, const char *path,
                     struct route_match *out)
 {
     int n_captures = 0;
+    bool is_fine = true;
     out->capture[0] = out->second[0] = '\0';
     while (*pattern) {
         if (*pattern == '*') {
             size_t length = strcspn(path, "/");
             bool is_first = n_captures++ == 0;
-            if (!capture(path, length, is_first ? out->capture : out->second,
-                         is_first ? sizeof out->capture : sizeof out->second))
-                return false;
+            is_fine &=
+                capture(path, length, is_first ? out->capture : out->second,
+                        is_first ? sizeof out->capture : sizeof out->second);
             path += length;
             pattern++;
         } else if (*pattern++ != *path++) {
             return false;
         }
     }
-    return *path == '\0' || (path[0] == '/' && path[1] == '\0');
+    bool is_match = *path == '\0' || (path[0] == '/' && path[1] == '\0');
+    out->is_long |= is_match && !is_fine && n_captures > 0;
+    return is_match && is_fine;
 }
 
 /* The i-th route is of this path. first: the pattern of the first that was, or
@@ -113,7 +117,7 @@ static bool is_of(size_t i, const char *path, const char **first,
 /* The methods of a path that no route takes with the one that was asked. */
 static void list_methods(const char *path, char *out, size_t out_bytes)
 {
-    struct route_match ignored;
+    struct route_match ignored = {.is_long = false};
     const char *first = NULL;
     size_t at = 0;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)

@@ -4,12 +4,13 @@
 #ifndef ROPED_HTTP_ROUTE_H
 #define ROPED_HTTP_ROUTE_H
 
+#include "http/protocol.h"
+#include "http/reply.h"
+
 #include <roped/op.h>
 
 #include <stdbool.h>
 #include <stddef.h>
-
-struct request;
 
 /* What the body of a request is. */
 enum route_body {
@@ -20,15 +21,13 @@ enum route_body {
     ROUTE_BODY_V2       /* a call: JSON and binary tensors */
 };
 
-/* Queues exactly one reply. */
-typedef void route_handler_fn(struct request *request);
-
 struct route {
     const char *method; /* HEAD is served as GET */
     const char *path;   /* '*' stands for one segment */
     enum route_body body;
     bool is_open; /* needs no bearer token */
-    route_handler_fn *handler;
+    reply_fn *handler;
+    const struct protocol *protocol; /* of a call, else NULL */
 };
 
 struct route_match {
@@ -37,6 +36,7 @@ struct route_match {
     char second[16];                /* the second '*': a model's version */
     char allow[48];                 /* methods of the path, where only the
                                        method was wrong; else "" */
+    bool is_long; /* no route, because a name is too long or unprintable */
 };
 
 /* Finds the route of a method and a decoded path. */

@@ -11,22 +11,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char *grow_heap(struct buffer *buffer, size_t capacity)
+{
+    return realloc(buffer->text, capacity);
+}
+
 void buffer_init(struct buffer *buffer)
 {
-    memset(buffer, 0, sizeof *buffer);
+    *buffer = (struct buffer){.grow = grow_heap};
 }
 
 void buffer_init_fixed(struct buffer *buffer, char *memory, size_t capacity)
 {
-    memset(buffer, 0, sizeof *buffer);
-    buffer->text = memory;
-    buffer->capacity = capacity;
-    buffer->is_fixed = true;
+    *buffer = (struct buffer){.text = memory, .capacity = capacity};
+}
+
+void buffer_init_grow(struct buffer *buffer, char *memory, size_t capacity,
+                      buffer_grow_fn *grow, void *context)
+{
+    *buffer = (struct buffer){
+        .text = memory, .capacity = capacity, .grow = grow, .context = context};
 }
 
 void buffer_fini(struct buffer *buffer)
 {
-    if (!buffer->is_fixed)
+    if (buffer->grow == grow_heap)
         free(buffer->text);
     memset(buffer, 0, sizeof *buffer);
 }
@@ -40,7 +49,7 @@ static bool reserve(struct buffer *buffer, size_t bytes)
     size_t capacity = buffer->capacity ? buffer->capacity : 1024;
     while (capacity < wanted)
         capacity *= 2;
-    char *text = buffer->is_fixed ? NULL : realloc(buffer->text, capacity);
+    char *text = buffer->grow ? buffer->grow(buffer, capacity) : NULL;
     if (!text) {
         buffer->has_failed = true;
         return false;

@@ -11,17 +11,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buffer;
+
+/* Memory for capacity bytes with the buffer's text in it; NULL: there is none,
+ * and the text stays where it is. */
+typedef char *buffer_grow_fn(struct buffer *buffer, size_t capacity);
+
 struct buffer {
-    char *text; /* NUL-terminated, heap; NULL when empty */
+    char *text; /* NUL-terminated; NULL when empty */
     size_t bytes;
     size_t capacity;
-    bool is_fixed;   /* text is the caller's memory: never grown or freed */
-    bool has_failed; /* an append did not fit or could not be allocated */
+    buffer_grow_fn *grow; /* NULL: it does not grow */
+    void *context;        /* grow's */
+    bool has_failed;      /* an append did not fit or could not be allocated */
 };
 
-/* Empty heap buffer; empty buffer over memory of the caller. */
+/* Empty heap buffer, which buffer_fini frees; empty buffer over memory of the
+ * caller; the same, which grows into other memory of the caller. */
 void buffer_init(struct buffer *buffer);
 void buffer_init_fixed(struct buffer *buffer, char *memory, size_t capacity);
+void buffer_init_grow(struct buffer *buffer, char *memory, size_t capacity,
+                      buffer_grow_fn *grow, void *context);
 void buffer_fini(struct buffer *buffer);
 
 void buffer_append(struct buffer *buffer, const char *text, size_t bytes);

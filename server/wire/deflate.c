@@ -46,23 +46,21 @@ const char *deflate_name(enum deflate_format format)
                                     : "identity";
 }
 
-unsigned char *deflate_bytes(enum deflate_format format, const void *bytes,
-                             size_t n, size_t *out_n)
+size_t deflate_bytes(enum deflate_format format, const void *bytes, size_t n,
+                     void *out, size_t room)
 {
     int window = MAX_WBITS + (format == DEFLATE_GZIP ? GZIP_FORMAT : 0);
-    z_stream stream = {.next_in = bytes, .avail_in = (unsigned)n};
-    if (n == 0 || n > most_bytes || format == DEFLATE_NONE ||
+    z_stream stream = {.next_in = bytes,
+                       .avail_in = (unsigned)n,
+                       .next_out = out,
+                       .avail_out = (unsigned)room};
+    if (n == 0 || n > most_bytes || room > most_bytes ||
+        format == DEFLATE_NONE ||
         deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, window, MEMORY_LEVEL,
                      Z_DEFAULT_STRATEGY) != Z_OK)
-        return NULL;
-    unsigned char *out = malloc(n);
-    stream.next_out = out;
-    stream.avail_out = (unsigned)n - 1; /* smaller, or not at all */
-    bool is_smaller = out && deflate(&stream, Z_FINISH) == Z_STREAM_END;
-    *out_n = (size_t)stream.total_out;
+        return 0;
+    bool has_fit = deflate(&stream, Z_FINISH) == Z_STREAM_END;
+    size_t n_out = (size_t)stream.total_out;
     deflateEnd(&stream);
-    if (is_smaller)
-        return out;
-    free(out);
-    return NULL;
+    return has_fit ? n_out : 0;
 }

@@ -15,9 +15,9 @@ enum deflate_format deflate_accepted(const char *accept_encoding);
 /* "gzip", "deflate": for Content-Encoding. */
 const char *deflate_name(enum deflate_format format);
 
-/* A new block with the bytes compressed, to be freed; NULL: without memory, or
- * where it would be no smaller. At most 1 GiB. */
-unsigned char *deflate_bytes(enum deflate_format format, const void *bytes,
-                             size_t n, size_t *out_n);
+/* Compresses n bytes, at most 1 GiB, into out. Returns how many that makes; 0:
+ * more than room, or there is no memory for the compressor. */
+size_t deflate_bytes(enum deflate_format format, const void *bytes, size_t n,
+                     void *out, size_t room);
 
 #endif

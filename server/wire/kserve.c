@@ -7,17 +7,20 @@
  */
 #include "wire/kserve.h"
 
-#include "wire/json.h"
+#include "wire/json_reader.h"
 #include "wire/kserve_data.h"
 #include "wire/kserve_region.h"
 #include "wire/kserve_tensor.h"
 #include "wire/param_json.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PLACE_ALIGNMENT = 16 }; /* of JSON tensors in their memory */
+enum {
+    PLACE_ALIGNMENT = 16, /* of JSON tensors in their memory */
+    NAME_BYTES = 80,      /* of names for messages: longer than any known */
+    MAX_NAMES = 128       /* in JSON objects that are open at once */
+};
 
 /* A request that is being read. */
 struct reading {
@@ -41,74 +44,83 @@ static uint64_t place_bytes(const struct roped_tensor *tensor)
 
 /* ------------------------------------------------------------- parameters */
 
-/* A member of params that says yes or no; absent is no. */
-static enum roped_status read_flag(const struct cJSON *params, const char *name,
-                                   bool *out, struct roped_error *err)
+static bool is_present(const struct json_reader *member)
+{
+    return json_kind(member) != JSON_NOTHING;
+}
+
+/* A member that says yes or no; absent is no. */
+static enum roped_status read_flag(const struct json_reader *flag,
+                                   const char *name, bool *out,
+                                   struct roped_error *err)
 {
     char found[64];
-    const struct cJSON *node = json_member(params, name);
-    *out = cJSON_IsTrue(node);
-    if (!node || cJSON_IsBool(node))
+    enum json_kind kind = json_kind(flag);
+    *out = kind == JSON_TRUE;
+    if (kind == JSON_TRUE || kind == JSON_FALSE || kind == JSON_NOTHING)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "Unable to parse '%s': %s, expected true or false", name,
-                      json_text(node, found, sizeof found));
+                      json_describe(flag, found, sizeof found));
 }
 
-/* The 'parameters' of owner into *out, NULL where it has none. */
-static enum roped_status find_params(const struct cJSON *owner,
-                                     const struct cJSON **out,
-                                     struct roped_error *err)
+/* 'parameters' of a request, an input or an output, which may be absent. */
+static enum roped_status check_params(const struct json_reader *params,
+                                      struct roped_error *err)
 {
     char found[64];
-    *out = json_member(owner, "parameters");
-    if (!*out || cJSON_IsObject(*out))
+    if (!is_present(params) || json_kind(params) == JSON_OBJECT)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "Unable to parse 'parameters': %s, expected an object",
-                      json_text(*out, found, sizeof found));
+                      json_describe(params, found, sizeof found));
 }
 
-static enum roped_status read_table(const struct cJSON *node,
+static enum roped_status read_table(struct json_reader *json,
                                     struct kserve_request *out,
                                     struct roped_error *err)
 {
     char found[64];
-    if (!cJSON_IsString(node) || node->valuestring[0] == '\0' ||
-        strlen(node->valuestring) >= sizeof out->table)
-        return roped_fail(err, ROPED_INVALID,
-                          "parameter 'table': %s, expected the name of a table",
-                          json_text(node, found, sizeof found));
-    memcpy(out->table, node->valuestring, strlen(node->valuestring) + 1);
-    return ROPED_OK;
+    struct json_reader value = *json;
+    struct json_string string;
+    if (json_read_string(json, &string)) {
+        size_t bytes = json_copy(&string, out->table, sizeof out->table);
+        if (bytes > 0 && bytes < sizeof out->table)
+            return ROPED_OK;
+    }
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter 'table': %s, expected the name of a table",
+                      json_describe(&value, found, sizeof found));
 }
 
 /* 'timeout' or 'priority'. */
-static enum roped_status read_count(const struct cJSON *node, uint64_t *out,
-                                    struct roped_error *err)
+static enum roped_status read_count(struct json_reader *json, const char *name,
+                                    uint64_t *out, struct roped_error *err)
 {
     char found[64];
-    if (json_is_size(node, out))
+    if (json_read_size(json, out))
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "parameter '%s': %s, expected an integer of 0 or more",
-                      node->string, json_text(node, found, sizeof found));
+                      name, json_describe(json, found, sizeof found));
 }
 
-static enum roped_status read_param(struct reading *reading,
-                                    const struct cJSON *node,
+static enum roped_status read_param(struct reading *reading, const char *name,
+                                    struct json_reader *json,
                                     struct roped_error *err)
 {
-    const char *name = node->string;
+    const struct json_reader value = *json;
     uint64_t priority;
-    if (strcmp(name, "binary_data_output") == 0)
-        return ROPED_OK; /* read already: it is the default of the outputs */
+    if (strcmp(name, "binary_data_output") == 0) {
+        json_skip(json);
+        return read_flag(&value, name, &reading->out->binary_output, err);
+    }
     if (strcmp(name, "timeout") == 0)
-        return read_count(node, &reading->out->timeout_us, err);
+        return read_count(json, name, &reading->out->timeout_us, err);
     if (strcmp(name, "priority") == 0)
-        return read_count(node, &priority, err);
+        return read_count(json, name, &priority, err);
     if (strcmp(name, "table") == 0)
-        return read_table(node, reading->out, err);
+        return read_table(json, reading->out, err);
     if (strncmp(name, "sequence_", 9) == 0)
         return roped_fail(err, ROPED_INVALID,
                           "parameter '%.64s' is not supported: calls are "
@@ -119,22 +131,22 @@ static enum roped_status read_param(struct reading *reading,
                           "parameter '%.64s' is not supported: names with "
                           "'triton_' are reserved",
                           name);
-    return param_json_set(reading->call, name, node, err);
+    return param_json_read(reading->call, name, json, err);
 }
 
 static enum roped_status read_params(struct reading *reading,
-                                     const struct cJSON *tree,
+                                     struct json_reader *json,
                                      struct roped_error *err)
 {
-    const struct cJSON *node, *params;
-    enum roped_status status = find_params(tree, &params, err);
-    if (!status)
-        status = read_flag(params, "binary_data_output",
-                           &reading->out->binary_output, err);
-    cJSON_ArrayForEach(node, params)
-    {
-        if (!status)
-            status = read_param(reading, node, err);
+    char name[NAME_BYTES];
+    struct json_string string;
+    enum roped_status status = check_params(json, err);
+    if (status)
+        return status;
+    json_open(json);
+    while (!status && json_next_name(json, &string)) {
+        json_copy(&string, name, sizeof name);
+        status = read_param(reading, name, json, err);
     }
     return status;
 }
@@ -143,7 +155,7 @@ static enum roped_status read_params(struct reading *reading,
 
 /* Checks the values; they are converted once there is memory for them. */
 static enum roped_status place_json(struct reading *reading,
-                                    const struct cJSON *data, int port,
+                                    struct json_reader *data, int port,
                                     const struct roped_tensor *tensor,
                                     struct roped_error *err)
 {
@@ -154,17 +166,17 @@ static enum roped_status place_json(struct reading *reading,
                           "input '%s'. Please use the binary data format "
                           "(binary_data_size)",
                           roped_dtype_v2_name(tensor->dtype), name);
+    reading->out->data_at[port] = json_offset(data);
     enum roped_status status = kserve_read_values(tensor, name, data, err);
     if (status)
         return status;
     /* no overflow: the JSON holds every one of the elements */
-    reading->out->in_json[port] = true;
     reading->out->json_tensor_bytes += place_bytes(tensor);
     return ROPED_OK;
 }
 
 static enum roped_status place_binary(struct reading *reading,
-                                      const struct cJSON *size, int port,
+                                      struct json_reader *size, int port,
                                       struct roped_tensor *tensor,
                                       struct roped_error *err)
 {
@@ -173,7 +185,7 @@ static enum roped_status place_binary(struct reading *reading,
     struct kserve_request *out = reading->out;
     uint64_t bytes, left = reading->binary_bytes - out->binary_bytes;
     uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
-    if (!json_is_size(size, &bytes))
+    if (!json_read_size(size, &bytes))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'binary_data_size' of input '%s'",
                           name);
@@ -195,59 +207,92 @@ static enum roped_status place_binary(struct reading *reading,
 }
 
 /* Where an input's values are: in exactly one of three places. */
-static enum roped_status place_input(struct reading *reading,
-                                     const struct cJSON *node, int port,
+static enum roped_status place_input(struct reading *reading, int port,
+                                     struct json_reader *params,
+                                     struct json_reader *data,
                                      struct roped_tensor *tensor,
                                      struct roped_error *err)
 {
-    const char *name = reading->call->op->in[port].name;
-    const struct cJSON *data = json_member(node, "data"), *params;
+    enum { SIZE = KSERVE_REGION_PARAMS, N_PARAMS };
+    static const char *const names[] = {KSERVE_REGION_NAMES,
+                                        "binary_data_size"};
+    const struct roped_op *op = reading->call->op;
+    struct json_reader param[N_PARAMS];
     struct region_ref *ref = NULL;
-    enum roped_status status = find_params(node, &params, err);
+    enum roped_status status = check_params(params, err);
+    json_find(params, names, N_PARAMS, param);
     if (!status)
-        status = kserve_read_region(reading->call->op, false, port, params,
+        status = kserve_read_region(op, false, port, param,
                                     &reading->out->regions, &ref, err);
     if (status)
         return status;
-    const struct cJSON *size = json_member(params, "binary_data_size");
-    if (!!size + !!data + !!ref != 1)
+    bool has_size = is_present(&param[SIZE]), has_data = is_present(data);
+    if (has_size + has_data + !!ref != 1)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
                           "'data', 'binary_data_size' in 'parameters', "
                           "'shared_memory_region' in 'parameters'. But input "
                           "'%s' has %s",
-                          name, size || data ? "several" : "none");
+                          op->in[port].name,
+                          has_size || has_data ? "several" : "none");
     if (ref)
-        return kserve_check_region_input(reading->call->op, tensor, ref, err);
-    return data ? place_json(reading, data, port, tensor, err)
-                : place_binary(reading, size, port, tensor, err);
+        return kserve_check_region_input(op, tensor, ref, err);
+    return has_data ? place_json(reading, data, port, tensor, err)
+                    : place_binary(reading, &param[SIZE], port, tensor, err);
+}
+
+/* The name of an input or output; false: it has none. */
+static bool read_name(struct json_reader *member, char name[NAME_BYTES])
+{
+    struct json_string string;
+    if (!json_read_string(member, &string))
+        return false;
+    json_copy(&string, name, NAME_BYTES);
+    return true;
 }
 
 static enum roped_status read_input(struct reading *reading,
-                                    const struct cJSON *node,
+                                    struct json_reader *json,
                                     struct roped_error *err)
 {
+    enum { NAME, DATATYPE, SHAPE, PARAMS, DATA, N_MEMBERS };
+    static const char *const names[] = {"name", "datatype", "shape",
+                                        "parameters", "data"};
+    struct json_reader member[N_MEMBERS];
     struct roped_call *call = reading->call;
-    const struct cJSON *name = json_member(node, "name");
     struct roped_tensor tensor = {.data = NULL};
-    if (!cJSON_IsObject(node) || !cJSON_IsString(name))
+    char name[NAME_BYTES];
+    json_find(json, names, N_MEMBERS, member);
+    if (!read_name(&member[NAME], name))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'inputs': an input has no 'name'");
-    int port = roped_op_input(call->op, name->valuestring);
+    int port = roped_op_input(call->op, name);
     if (port < 0)
         return roped_fail(err, ROPED_INVALID,
                           "unexpected inference input '%.64s' for model '%s'",
-                          name->valuestring, model_of(call));
+                          name, model_of(call));
     if (roped_tensor_given(&call->in[port]))
         return roped_fail(err, ROPED_INVALID,
-                          "input '%s' already exists in request",
-                          name->valuestring);
-    enum roped_status status =
-        kserve_read_tensor(call, port, node, &tensor, err);
+                          "input '%s' already exists in request", name);
+    enum roped_status status = kserve_read_tensor(call, port, &member[DATATYPE],
+                                                  &member[SHAPE], &tensor, err);
     if (!status)
-        status = place_input(reading, node, port, &tensor, err);
-    if (!status)
-        status = roped_call_bind(call, name->valuestring, &tensor, err);
+        status = place_input(reading, port, &member[PARAMS], &member[DATA],
+                             &tensor, err);
+    return status ? status : roped_call_bind(call, name, &tensor, err);
+}
+
+static enum roped_status read_inputs(struct reading *reading,
+                                     struct json_reader *json,
+                                     struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    if (json_kind(json) != JSON_ARRAY)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'inputs': expected an array");
+    json_open(json);
+    while (!status && json_next(json))
+        status = read_input(reading, json, err);
     return status;
 }
 
@@ -292,100 +337,141 @@ static enum roped_status check_required(const struct roped_call *call,
 
 /* ---------------------------------------------------------------- outputs */
 
+static enum roped_status read_output_params(struct reading *reading,
+                                            struct json_reader *params,
+                                            int port, bool *is_binary,
+                                            struct roped_error *err)
+{
+    enum { BINARY = KSERVE_REGION_PARAMS, CLASSIFICATION, N_PARAMS };
+    static const char *const names[] = {KSERVE_REGION_NAMES, "binary_data",
+                                        "classification"};
+    const struct roped_op *op = reading->call->op;
+    struct json_reader param[N_PARAMS];
+    struct region_ref *ref;
+    enum roped_status status = check_params(params, err);
+    json_find(params, names, N_PARAMS, param);
+    if (!status)
+        status = kserve_read_region(op, true, port, param,
+                                    &reading->out->regions, &ref, err);
+    if (!status && is_present(&param[CLASSIFICATION]))
+        status = roped_fail(err, ROPED_INVALID,
+                            "output '%s': classification is not supported",
+                            op->out[port].name);
+    return status ? status
+                  : read_flag(&param[BINARY], "binary_data", is_binary, err);
+}
+
 static enum roped_status read_output(struct reading *reading,
-                                     const struct cJSON *node,
+                                     struct json_reader *json,
                                      struct roped_error *err)
 {
+    static const char *const names[] = {"name", "parameters"};
+    struct json_reader member[2];
     const struct roped_call *call = reading->call;
     struct kserve_request *out = reading->out;
-    const struct cJSON *name = json_member(node, "name"), *params;
-    if (!cJSON_IsString(name))
+    char name[NAME_BYTES];
+    json_find(json, names, 2, member);
+    if (!read_name(&member[0], name))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'outputs': an output has no 'name'");
-    int port = roped_op_output(call->op, name->valuestring);
+    int port = roped_op_output(call->op, name);
     if (port < 0)
         return roped_fail(err, ROPED_INVALID,
                           "unexpected inference output '%.64s' for model '%s'",
-                          name->valuestring, model_of(call));
+                          name, model_of(call));
     for (int i = 0; i < out->n_outputs; i++)
         if (out->output[i].port == port)
             return roped_fail(err, ROPED_INVALID,
-                              "output '%s' already exists in request",
-                              name->valuestring);
-    struct region_ref *ref;
-    enum roped_status status = find_params(node, &params, err);
-    if (!status)
-        status = kserve_read_region(call->op, true, port, params, &out->regions,
-                                    &ref, err);
-    if (!status && json_member(params, "classification"))
+                              "output '%s' already exists in request", name);
+    int i = out->n_outputs++;
+    out->output[i].port = port;
+    return read_output_params(reading, &member[1], port,
+                              &out->output[i].is_binary, err);
+}
+
+static enum roped_status read_outputs(struct reading *reading,
+                                      struct json_reader *json,
+                                      struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    if (json_kind(json) == JSON_NULL)
+        json_skip(json);
+    else if (json_kind(json) != JSON_ARRAY)
         status = roped_fail(err, ROPED_INVALID,
-                            "output '%s': classification is not supported",
-                            name->valuestring);
-    if (!status)
-        status = read_flag(params, "binary_data",
-                           &out->output[out->n_outputs].is_binary, err);
-    out->output[out->n_outputs++].port = port;
+                            "Unable to parse 'outputs': expected an array");
+    else if (json_open(json))
+        while (!status && json_next(json))
+            status = read_output(reading, json, err);
     return status;
 }
 
+/* ---------------------------------------------------------------- requests */
+
 /* Echoed as it is, so it must fit; "" is what a client sends for none. */
-static enum roped_status read_id(const struct cJSON *node,
+static enum roped_status read_id(struct json_reader *json,
                                  struct kserve_request *out,
                                  struct roped_error *err)
 {
     char found[64];
-    if (!node || cJSON_IsNull(node))
+    struct json_string string;
+    if (json_kind(json) == JSON_NULL) {
+        json_skip(json);
         return ROPED_OK;
-    if (!cJSON_IsString(node))
+    }
+    if (!json_read_string(json, &string))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'id': %s, expected a string",
-                          json_text(node, found, sizeof found));
-    size_t bytes = strlen(node->valuestring);
-    if (bytes >= sizeof out->id)
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'id': %zu bytes, expected at most "
-                          "%zu",
-                          bytes, sizeof out->id - 1);
-    memcpy(out->id, node->valuestring, bytes + 1);
-    return ROPED_OK;
+                          json_describe(json, found, sizeof found));
+    size_t bytes = json_copy(&string, out->id, sizeof out->id);
+    if (bytes < sizeof out->id)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "Unable to parse 'id': %zu bytes, expected at most %zu",
+                      bytes, sizeof out->id - 1);
 }
 
-static enum roped_status read_outputs(struct reading *reading,
-                                      const struct cJSON *outputs,
+/* The members of a request, in the order in which they come. */
+static enum roped_status read_members(struct reading *reading,
+                                      struct json_reader *json,
+                                      bool *has_inputs, struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    struct json_string name;
+    *has_inputs = false;
+    if (json_kind(json) != JSON_OBJECT) {
+        json_skip(json);
+        return ROPED_OK;
+    }
+    json_open(json);
+    while (!status && json_next_name(json, &name)) {
+        if (json_equals(&name, "inputs")) {
+            *has_inputs = true;
+            status = read_inputs(reading, json, err);
+        } else if (json_equals(&name, "outputs")) {
+            status = read_outputs(reading, json, err);
+        } else if (json_equals(&name, "parameters")) {
+            status = read_params(reading, json, err);
+        } else if (json_equals(&name, "id")) {
+            status = read_id(json, reading->out, err);
+        } else {
+            json_skip(json);
+        }
+    }
+    return status;
+}
+
+static enum roped_status read_request(struct reading *reading,
+                                      struct json_reader *json,
                                       struct roped_error *err)
 {
-    const struct cJSON *node;
-    if (outputs && !cJSON_IsArray(outputs) && !cJSON_IsNull(outputs))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'outputs': expected an array");
-    cJSON_ArrayForEach(node, outputs)
-    {
-        enum roped_status status = read_output(reading, node, err);
-        if (status)
-            return status;
-    }
-    return ROPED_OK;
-}
-
-static enum roped_status read_tree(struct reading *reading,
-                                   const struct cJSON *tree,
-                                   struct roped_error *err)
-{
-    const struct cJSON *node, *inputs = json_member(tree, "inputs");
-    if (!cJSON_IsArray(inputs))
-        return roped_fail(err, ROPED_INVALID,
-                          "Unable to parse 'inputs': expected an array");
-    enum roped_status status =
-        read_id(json_member(tree, "id"), reading->out, err);
-    if (!status)
-        status = read_params(reading, tree, err);
-    cJSON_ArrayForEach(node, inputs)
-    {
-        if (!status)
-            status = read_input(reading, node, err);
-    }
-    if (!status)
-        status = read_outputs(reading, json_member(tree, "outputs"), err);
+    bool has_inputs;
+    enum roped_status status = read_members(reading, json, &has_inputs, err);
+    status = json_end(json, status, err);
+    if (!status && !has_inputs)
+        status = roped_fail(err, ROPED_INVALID,
+                            "Unable to parse 'inputs': expected an array");
+    if (!status && json->nan != JSON_NOWHERE)
+        status = json_refuse_nan(json, err);
     if (!status)
         status = check_required(reading->call, err);
     uint64_t left = reading->binary_bytes - reading->out->binary_bytes;
@@ -404,41 +490,13 @@ enum roped_status kserve_read_request(struct roped_call *call, const char *json,
                                       struct roped_error *err)
 {
     struct reading reading = {call, binary, binary_bytes, out};
-    const struct cJSON *tree;
+    struct json_string names[MAX_NAMES];
+    struct json_reader reader;
     memset(out, 0, offsetof(struct kserve_request, regions));
     out->regions.n = 0;
-    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
-    if (status)
-        return status;
-    status = read_tree(&reading, tree, err);
-    json_free(tree);
-    return status;
-}
-
-/* ----------------------------------------------------------- JSON tensors */
-
-static enum roped_status store_tensors(struct roped_call *call,
-                                       const struct cJSON *inputs,
-                                       const struct kserve_request *request,
-                                       unsigned char *memory,
-                                       struct roped_error *err)
-{
-    const struct cJSON *node;
-    cJSON_ArrayForEach(node, inputs)
-    {
-        const char *name = json_member(node, "name")->valuestring;
-        int port = roped_op_input(call->op, name);
-        struct roped_tensor *tensor = &call->in[port];
-        if (!request->in_json[port])
-            continue;
-        tensor->data = memory;
-        memory += place_bytes(tensor);
-        enum roped_status status =
-            kserve_read_values(tensor, name, json_member(node, "data"), err);
-        if (status)
-            return status;
-    }
-    return ROPED_OK;
+    json_reader_init(&reader, json, json_bytes, JSON_V2_DEPTH, names,
+                     MAX_NAMES);
+    return read_request(&reading, &reader, err);
 }
 
 enum roped_status kserve_read_json_tensors(struct roped_call *call,
@@ -447,13 +505,20 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
                                            void *memory,
                                            struct roped_error *err)
 {
-    const struct cJSON *tree;
-    enum roped_status status = json_parse_v2(json, json_bytes, &tree, err);
-    if (status)
-        return status;
-    status =
-        store_tensors(call, json_member(tree, "inputs"), request, memory, err);
-    json_free(tree);
+    unsigned char *to = memory;
+    struct json_reader data;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < call->n_in && !status; i++) {
+        size_t at = request->data_at[i];
+        if (at == 0)
+            continue;
+        json_reader_init(&data, json + at, json_bytes - at, JSON_V2_DEPTH, NULL,
+                         0);
+        call->in[i].data = to;
+        to += place_bytes(&call->in[i]);
+        status =
+            kserve_read_values(&call->in[i], call->op->in[i].name, &data, err);
+    }
     return status;
 }
 
@@ -524,10 +589,13 @@ static bool is_fp8(enum roped_dtype dtype)
 }
 
 /* An output that is in a region has neither data nor parameters. */
-static void write_output(struct buffer *buffer, const struct roped_call *call,
-                         const struct kserve_request *request, int port,
-                         bool is_binary)
+static enum roped_status write_output(struct buffer *buffer,
+                                      const struct roped_call *call,
+                                      const struct kserve_request *request,
+                                      int port, bool is_binary,
+                                      struct roped_error *err)
 {
+    enum roped_status status = ROPED_OK;
     const struct roped_tensor *tensor = &call->out[port];
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, call->op->out[port].name);
@@ -535,22 +603,20 @@ static void write_output(struct buffer *buffer, const struct roped_call *call,
     buffer_text(buffer, roped_dtype_v2_name(tensor->dtype));
     buffer_text(buffer, "\",\"shape\":");
     buffer_dims(buffer, tensor->dims, tensor->rank);
-    if (is_kept(request, port)) {
-        buffer_text(buffer, "}");
-        return;
-    }
-    if (!is_binary) {
-        buffer_text(buffer, ",\"data\":");
-        kserve_write_values(buffer, tensor);
-    } else {
+    if (is_binary) {
         buffer_text(buffer, ",\"parameters\":{\"binary_data_size\":");
         buffer_unsigned(buffer, (uint64_t)roped_tensor_bytes(tensor));
         if (is_fp8(tensor->dtype))
             buffer_printf(buffer, ",\"content_datatype\":\"%s\"",
                           roped_dtype_name(tensor->dtype));
         buffer_text(buffer, "}");
+    } else if (!is_kept(request, port)) {
+        buffer_text(buffer, ",\"data\":");
+        status =
+            kserve_write_values(buffer, tensor, call->op->out[port].name, err);
     }
     buffer_text(buffer, "}");
+    return status;
 }
 
 /* "parameters" of the answer: what the UINT8 of an output really is. */
@@ -580,6 +646,7 @@ enum roped_status kserve_write_response(struct buffer *buffer,
                                         struct roped_error *err)
 {
     uint64_t at = 0;
+    enum roped_status status = ROPED_OK;
     buffer_text(buffer, "{");
     if (request->id[0]) {
         buffer_text(buffer, "\"id\":");
@@ -591,18 +658,18 @@ enum roped_status kserve_write_response(struct buffer *buffer,
     buffer_text(buffer, "\",\"model_version\":\"1\"");
     write_hints(buffer, call, request);
     buffer_text(buffer, ",\"outputs\":[");
-    for (int i = 0; i < request->n_outputs; i++) {
+    for (int i = 0; i < request->n_outputs && !status; i++) {
         int port = request->output[i].port;
         bool is_binary =
             request->output[i].is_binary && !is_kept(request, port);
         offset[port] = at;
         buffer_text(buffer, i ? "," : "");
-        write_output(buffer, call, request, port, is_binary);
+        status = write_output(buffer, call, request, port, is_binary, err);
         at += is_binary ? (uint64_t)roped_tensor_bytes(&call->out[port]) : 0;
     }
     buffer_text(buffer, "]}");
     *binary_bytes = at;
-    if (buffer->has_failed)
+    if (!status && buffer->has_failed)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the answer");
-    return ROPED_OK;
+    return status;
 }

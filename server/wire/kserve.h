@@ -31,17 +31,20 @@ struct kserve_request {
         bool is_binary;
     } output[ROPED_MAX_OUTPUTS];
     uint32_t kept; /* bit i: output i stays in a region and is not sent */
-    uint64_t binary_bytes;          /* used after the JSON */
-    uint64_t json_tensor_bytes;     /* memory that JSON tensors ask for */
-    bool in_json[ROPED_MAX_INPUTS]; /* this input's values are in the JSON */
-    struct region_refs regions;     /* tensors in regions; the last member */
+    uint64_t binary_bytes;            /* used after the JSON */
+    uint64_t json_tensor_bytes;       /* memory that JSON tensors ask for */
+    size_t data_at[ROPED_MAX_INPUTS]; /* offset in the JSON of an input's
+                                       * values; 0: they are elsewhere */
+    struct region_refs regions;       /* tensors in regions; the last member */
 };
 
 /*
  * Reads the JSON part: sets parameters, binds inputs (call->in[].data of
  * binary inputs point at binary + their offset), and notes what is wanted
  * back and what is in regions. binary_bytes is what follows the JSON in the
- * body. Does not resolve.
+ * body. Values in the JSON are checked; NaN and Infinity, which some clients
+ * write there, are refused, and so are over 128 names in JSON objects that are
+ * open at once. Allocates nothing. Does not resolve.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_request(struct roped_call *call, const char *json,
@@ -87,6 +90,7 @@ bool kserve_is_binary_answer(const struct kserve_request *request);
  * Appends the answer's JSON. Values of outputs that are wanted as JSON are
  * read from call->out[].data (host). offset[i] gets every binary output's
  * place after the JSON; binary_bytes their sum. model_version is "1".
+ * ROPED_INVALID where a value is NaN or infinite, which JSON cannot say.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_write_response(struct buffer *buffer, const struct roped_call *call,

@@ -6,9 +6,6 @@
  */
 #include "wire/kserve_data.h"
 
-#include "wire/json.h"
-
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
@@ -47,7 +44,7 @@ static bool store_number(enum roped_dtype dtype, double value, void *at)
     if (dtype == ROPED_F32 || dtype == ROPED_F64) {
         bool is_single = dtype == ROPED_F32;
         /* a number that rounds to more than FLT_MAX does not fit */
-        if (is_single && isfinite(value) && fabs(value) >= 0x1.ffffffp127)
+        if (is_single && fabs(value) >= 0x1.ffffffp127)
             return false;
         float narrow = (float)(is_single ? value : 0);
         if (at)
@@ -72,57 +69,61 @@ struct reading {
 };
 
 static enum roped_status read_value(struct reading *reading,
-                                    const struct cJSON *item,
+                                    struct json_reader *json,
                                     struct roped_error *err)
 {
     char found[64];
     enum roped_dtype dtype = reading->tensor->dtype;
     unsigned char *at = reading->tensor->data;
+    const struct json_reader item = *json;
     double value;
     if (reading->n == reading->n_elements)
         return roped_fail(err, ROPED_INVALID,
                           "Shape does not match true shape of 'data' field of "
                           "input '%s': more than %lld values",
                           reading->name, (long long)reading->n_elements);
+    if (json_nan(json))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': value %s at index %lld, which is no "
+                          "JSON: send the tensor binary (binary_data_size)",
+                          reading->name, json_nan(json), (long long)reading->n);
     if (at)
         at += (size_t)reading->n * roped_dtype_bytes(dtype);
-    if (!json_is_number(item, &value) || !store_number(dtype, value, at))
+    if (!json_read_number(json, &value) || isinf(value) ||
+        !store_number(dtype, value, at))
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': value %s at index %lld, expected a "
                           "number of type %s",
-                          reading->name, json_text(item, found, sizeof found),
+                          reading->name,
+                          json_describe(&item, found, sizeof found),
                           (long long)reading->n, roped_dtype_v2_name(dtype));
     reading->n++;
     return ROPED_OK;
 }
 
 static enum roped_status read_array(struct reading *reading,
-                                    const struct cJSON *array,
+                                    struct json_reader *json,
                                     struct roped_error *err)
 {
-    const struct cJSON *item;
-    cJSON_ArrayForEach(item, array)
-    {
-        enum roped_status status = cJSON_IsArray(item)
-                                       ? read_array(reading, item, err)
-                                       : read_value(reading, item, err);
-        if (status)
-            return status;
-    }
-    return ROPED_OK;
+    enum roped_status status = ROPED_OK;
+    json_open(json);
+    while (!status && json_next(json))
+        status = json_kind(json) == JSON_ARRAY ? read_array(reading, json, err)
+                                               : read_value(reading, json, err);
+    return status;
 }
 
 enum roped_status kserve_read_values(const struct roped_tensor *tensor,
-                                     const char *name, const struct cJSON *data,
+                                     const char *name, struct json_reader *data,
                                      struct roped_error *err)
 {
     char found[64];
     struct reading reading = {.tensor = tensor, .name = name};
     reading.n_elements = roped_tensor_elements(tensor);
-    if (!cJSON_IsArray(data))
+    if (json_kind(data) != JSON_ARRAY)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': 'data' is %s, expected an array", name,
-                          json_text(data, found, sizeof found));
+                          json_describe(data, found, sizeof found));
     enum roped_status status = read_array(&reading, data, err);
     if (!status && reading.n != reading.n_elements)
         status = roped_fail(err, ROPED_INVALID,
@@ -151,27 +152,47 @@ static void write_integer(struct buffer *buffer, enum roped_dtype dtype,
                   (long long)((int64_t)(bits << shift) >> shift));
 }
 
-void kserve_write_values(struct buffer *buffer,
-                         const struct roped_tensor *tensor)
+/* Writes a value of F32 or F64; returns it. */
+static double write_float(struct buffer *buffer, enum roped_dtype dtype,
+                          const void *at)
+{
+    float narrow;
+    double wide;
+    if (dtype == ROPED_F32) {
+        memcpy(&narrow, at, sizeof narrow);
+        buffer_float(buffer, narrow);
+        return (double)narrow;
+    }
+    memcpy(&wide, at, sizeof wide);
+    buffer_double(buffer, wide);
+    return wide;
+}
+
+enum roped_status kserve_write_values(struct buffer *buffer,
+                                      const struct roped_tensor *tensor,
+                                      const char *name, struct roped_error *err)
 {
     int64_t n = roped_tensor_elements(tensor);
     size_t bytes = roped_dtype_bytes(tensor->dtype);
     const unsigned char *at = tensor->data;
+    double value = 0;
     buffer_append(buffer, "[", 1);
     for (int64_t i = 0; i < n; i++, at += bytes) {
         if (i)
             buffer_append(buffer, ",", 1);
-        if (tensor->dtype == ROPED_F32) {
-            float value;
-            memcpy(&value, at, sizeof value);
-            buffer_float(buffer, value);
-        } else if (tensor->dtype == ROPED_F64) {
-            double value;
-            memcpy(&value, at, sizeof value);
-            buffer_double(buffer, value);
-        } else {
+        if (tensor->dtype == ROPED_F32 || tensor->dtype == ROPED_F64)
+            value = write_float(buffer, tensor->dtype, at);
+        else
             write_integer(buffer, tensor->dtype, at); /* FP8: its codes */
-        }
+        if (!isfinite(value))
+            return roped_fail(err, ROPED_INVALID,
+                              "output '%s': element %lld is %s, which JSON "
+                              "cannot say: ask for it with binary_data",
+                              name, (long long)i,
+                              isnan(value) ? "NaN"
+                              : value < 0  ? "-Infinity"
+                                           : "Infinity");
     }
     buffer_append(buffer, "]", 1);
+    return ROPED_OK;
 }

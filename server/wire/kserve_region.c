@@ -13,70 +13,72 @@ struct owner {
     const char *kind, *name;
 };
 
-static enum roped_status read_size(const struct owner *owner,
-                                   const struct cJSON *params, const char *key,
-                                   bool is_required, uint64_t *out,
+static enum roped_status read_size(const struct owner *owner, const char *key,
+                                   struct json_reader *size, uint64_t *out,
                                    struct roped_error *err)
 {
     char found[64];
-    const struct cJSON *node = json_member(params, key);
-    *out = 0;
-    if ((!node && !is_required) || json_is_size(node, out))
+    double number = 0;
+    if (json_read_size(size, out))
         return ROPED_OK;
-    if (cJSON_IsNumber(node) && node->valuedouble > 0x1p53)
+    if (json_kind(size) == JSON_NOTHING)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse '%s' of %s '%s': absent, expected "
+                          "bytes",
+                          key, owner->kind, owner->name);
+    json_describe(size, found, sizeof found);
+    if (json_read_number(size, &number) && number > 0x1p53)
         return roped_fail(err, ROPED_INVALID,
                           "Integer overflow detected: byte_size or offset, "
                           "'%s' of %s '%s' is %s, expected less than 2^53",
-                          key, owner->kind, owner->name,
-                          json_text(node, found, sizeof found));
+                          key, owner->kind, owner->name, found);
     return roped_fail(err, ROPED_INVALID,
                       "Unable to parse '%s' of %s '%s': %s, expected bytes",
-                      key, owner->kind, owner->name,
-                      node ? json_text(node, found, sizeof found) : "absent");
+                      key, owner->kind, owner->name, found);
 }
 
 static enum roped_status read_name(const struct owner *owner,
-                                   const struct cJSON *node,
+                                   struct json_reader *name,
                                    struct region_ref *ref,
                                    struct roped_error *err)
 {
-    char found[64];
-    if (!cJSON_IsString(node))
+    char found[65];
+    struct json_string string;
+    if (!json_read_string(name, &string))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'shared_memory_region' of %s '%s': "
                           "%s, expected a string",
                           owner->kind, owner->name,
-                          json_text(node, found, sizeof found));
-    size_t length = strlen(node->valuestring);
-    if (length == 0 || length >= sizeof ref->region)
-        return roped_fail(err, ROPED_NOT_FOUND,
-                          "Unable to find shared memory region: '%.64s'",
-                          node->valuestring);
-    memcpy(ref->region, node->valuestring, length + 1);
-    return ROPED_OK;
+                          json_describe(name, found, sizeof found));
+    size_t length = json_copy(&string, ref->region, sizeof ref->region);
+    if (length > 0 && length < sizeof ref->region)
+        return ROPED_OK;
+    json_copy(&string, found, sizeof found);
+    return roped_fail(err, ROPED_NOT_FOUND,
+                      "Unable to find shared memory region: '%s'", found);
 }
 
-enum roped_status kserve_read_region(const struct roped_op *op, bool is_output,
-                                     int port, const struct cJSON *params,
-                                     struct region_refs *refs,
-                                     struct region_ref **ref,
-                                     struct roped_error *err)
+enum roped_status
+kserve_read_region(const struct roped_op *op, bool is_output, int port,
+                   struct json_reader param[KSERVE_REGION_PARAMS],
+                   struct region_refs *refs, struct region_ref **ref,
+                   struct roped_error *err)
 {
     const struct owner owner = {is_output ? "output" : "input",
                                 is_output ? op->out[port].name
                                           : op->in[port].name};
-    const struct cJSON *name = json_member(params, "shared_memory_region");
     *ref = NULL;
-    if (!name)
+    if (json_kind(&param[KSERVE_REGION]) == JSON_NOTHING)
         return ROPED_OK;
     *ref = region_refs_of(refs, is_output, port);
-    enum roped_status status = read_name(&owner, name, *ref, err);
+    enum roped_status status =
+        read_name(&owner, &param[KSERVE_REGION], *ref, err);
     if (!status)
-        status = read_size(&owner, params, "shared_memory_byte_size", true,
-                           &(*ref)->bytes, err);
-    if (!status)
-        status = read_size(&owner, params, "shared_memory_offset", false,
-                           &(*ref)->offset, err);
+        status = read_size(&owner, "shared_memory_byte_size",
+                           &param[KSERVE_BYTE_SIZE], &(*ref)->bytes, err);
+    if (!status && json_kind(&param[KSERVE_OFFSET]) != JSON_NOTHING)
+        status = read_size(&owner, "shared_memory_offset",
+                           &param[KSERVE_OFFSET], &(*ref)->offset, err);
     return status;
 }
 

@@ -5,19 +5,30 @@
 #ifndef ROPED_WIRE_KSERVE_REGION_H
 #define ROPED_WIRE_KSERVE_REGION_H
 
+#include "wire/json_reader.h"
 #include "wire/region_refs.h"
 
-struct cJSON;
+/* Members of the parameters of an input or requested output, in the order in
+ * which json_find has them found; others may follow. */
+#define KSERVE_REGION_NAMES                                                    \
+    "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
+enum {
+    KSERVE_REGION,
+    KSERVE_BYTE_SIZE,
+    KSERVE_OFFSET,
+    KSERVE_REGION_PARAMS /* their number */
+};
 
 /*
- * Notes in refs where params, those of an input or requested output of call,
- * say that it is in a region: shared_memory_region, shared_memory_byte_size
- * and shared_memory_offset (absent: 0). *ref is NULL where they do not.
+ * Notes in refs where these parameters of an input or requested output say that
+ * it is in a region; the offset is 0 where it is absent. *ref is NULL where
+ * they do not.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_region(const struct roped_op *op, bool is_output, int port,
-                   const struct cJSON *params, struct region_refs *refs,
-                   struct region_ref **ref, struct roped_error *err);
+                   struct json_reader param[KSERVE_REGION_PARAMS],
+                   struct region_refs *refs, struct region_ref **ref,
+                   struct roped_error *err);
 
 /* An input takes exactly the bytes of its shape of a region. */
 ROPED_MUST_CHECK enum roped_status kserve_check_region_input(

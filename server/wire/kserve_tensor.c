@@ -3,9 +3,6 @@
  */
 #include "wire/kserve_tensor.h"
 
-#include "wire/json.h"
-
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,14 +10,22 @@
 
 /* A dim beyond 2^53 is not exact any more; it is let through, to be refused
  * for the size of the tensor, in the words that clients expect. */
-static bool read_dim(const struct cJSON *node, int64_t *out)
+static bool read_dim(struct json_reader *reader, int64_t *out)
 {
-    uint64_t size = 0;
-    double value = cJSON_IsNumber(node) ? node->valuedouble : -1;
-    bool is_vast = value > MOST_EXACT && value < 0x1p63;
-    bool is_dim = is_vast || json_is_size(node, &size);
-    *out = is_vast ? (int64_t)value : (int64_t)size;
-    return is_dim;
+    const struct json_reader start = *reader;
+    double value = -1;
+    uint64_t size;
+    if (json_read_size(reader, &size)) {
+        *out = (int64_t)size;
+        return true;
+    }
+    if (json_read_number(reader, &value) && value > MOST_EXACT &&
+        value < 0x1p63) {
+        *out = (int64_t)value;
+        return true;
+    }
+    *reader = start;
+    return false;
 }
 
 /* Can there be such a tensor at all? */
@@ -39,31 +44,34 @@ static enum roped_status check_size(const struct roped_tensor *tensor,
     return status;
 }
 
-static enum roped_status read_shape(const struct cJSON *node, const char *name,
+static enum roped_status read_shape(struct json_reader *shape, const char *name,
                                     struct roped_tensor *tensor,
                                     struct roped_error *err)
 {
     char found[64];
-    const struct cJSON *dim;
-    if (!cJSON_IsArray(node))
+    int rank = 0;
+    if (json_kind(shape) != JSON_ARRAY)
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'shape' of input '%s': %s, expected "
                           "an array of dims",
-                          name, json_text(node, found, sizeof found));
-    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': rank %d, expected at most %d", name,
-                          cJSON_GetArraySize(node), ROPED_MAX_RANK);
-    cJSON_ArrayForEach(dim, node)
-    {
-        if (!read_dim(dim, &tensor->dims[tensor->rank]))
+                          name, json_describe(shape, found, sizeof found));
+    json_open(shape);
+    for (; json_next(shape); rank++) {
+        int64_t dim;
+        if (!read_dim(shape, &dim))
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': dim %d is %s, expected an integer "
                               "of 0 or more",
-                              name, tensor->rank,
-                              json_text(dim, found, sizeof found));
-        tensor->rank++;
+                              name, rank,
+                              json_describe(shape, found, sizeof found));
+        if (rank < ROPED_MAX_RANK)
+            tensor->dims[rank] = dim;
     }
+    if (rank > ROPED_MAX_RANK)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': rank %d, expected at most %d", name,
+                          rank, ROPED_MAX_RANK);
+    tensor->rank = rank;
     return ROPED_OK;
 }
 
@@ -80,42 +88,44 @@ static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
     return text;
 }
 
-static enum roped_status read_datatype(const struct roped_call *call,
-                                       const struct cJSON *node, int port,
+static enum roped_status read_datatype(const struct roped_call *call, int port,
+                                       const struct json_reader *datatype,
                                        struct roped_tensor *tensor,
                                        struct roped_error *err)
 {
-    char expected[96];
+    char found[33], expected[96];
     const char *name = call->op->in[port].name;
     uint32_t types = roped_op_types(call->op, &call->op->in[port]);
-    if (!cJSON_IsString(node))
+    struct json_reader reader = *datatype;
+    struct json_string string;
+    if (!json_read_string(&reader, &string))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'datatype' of input '%s'", name);
-    tensor->dtype =
-        roped_dtype_from_v2_name(node->valuestring, strlen(node->valuestring));
+    if (json_copy(&string, found, sizeof found) < sizeof found)
+        tensor->dtype = roped_dtype_from_v2_name(found, strlen(found));
     if (!tensor->dtype)
         return roped_fail(err, ROPED_INVALID,
-                          "invalid datatype for input %s: '%.32s', expected %s",
-                          name, node->valuestring,
+                          "invalid datatype for input %s: '%s', expected %s",
+                          name, found,
                           v2_names(types, expected, sizeof expected));
     if (!(types & ROPED_SET(tensor->dtype)))
         return roped_fail(err, ROPED_INVALID,
                           "inference input '%s' data-type is '%s', but model "
                           "'%s' expects '%s'",
-                          name, node->valuestring, call->op->name,
+                          name, found, call->op->name,
                           v2_names(types, expected, sizeof expected));
     return ROPED_OK;
 }
 
 enum roped_status kserve_read_tensor(const struct roped_call *call, int port,
-                                     const struct cJSON *node,
+                                     const struct json_reader *datatype,
+                                     struct json_reader *shape,
                                      struct roped_tensor *tensor,
                                      struct roped_error *err)
 {
     const char *name = call->op->in[port].name;
-    enum roped_status status =
-        read_datatype(call, json_member(node, "datatype"), port, tensor, err);
+    enum roped_status status = read_datatype(call, port, datatype, tensor, err);
     if (!status)
-        status = read_shape(json_member(node, "shape"), name, tensor, err);
+        status = read_shape(shape, name, tensor, err);
     return status ? status : check_size(tensor, name, err);
 }

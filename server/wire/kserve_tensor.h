@@ -4,18 +4,19 @@
 #ifndef ROPED_WIRE_KSERVE_TENSOR_H
 #define ROPED_WIRE_KSERVE_TENSOR_H
 
+#include "wire/json_reader.h"
+
 #include <roped/op.h>
 
-struct cJSON;
-
 /*
- * Reads datatype and shape of an input object into an empty tensor, in the
+ * Reads datatype and shape of an input into an empty tensor, in the
  * phrases that clients match on: a type that the port takes, dims of 0 or
  * more, a size that 63 bits hold.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_tensor(const struct roped_call *call, int port,
-                   const struct cJSON *node, struct roped_tensor *tensor,
+                   const struct json_reader *datatype,
+                   struct json_reader *shape, struct roped_tensor *tensor,
                    struct roped_error *err);
 
 #endif

@@ -3,13 +3,15 @@
  */
 #include "wire/safetensors.h"
 
-#include "wire/json.h"
+#include "wire/json_reader.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_TENSORS = 12 }; /* of a call: no allocation for them */
+enum {
+    /* in JSON objects that are open at once: tensors, and some to spare */
+    MAX_NAMES = SAFETENSORS_MAX_TENSORS + 256
+};
 
 #define ALL_DTYPES ((ROPED_SET(ROPED_DTYPE_COUNT) - 1) & ~ROPED_SET(0))
 
@@ -42,63 +44,80 @@ enum roped_status safetensors_header_bytes(const void *prefix,
     return ROPED_OK;
 }
 
-static enum roped_status read_shape(const struct cJSON *node,
+static enum roped_status read_shape(struct json_reader *shape,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)
 {
     char found[64];
-    const struct cJSON *dim;
-    if (!cJSON_IsArray(node))
+    struct roped_tensor *tensor = &entry->tensor;
+    int rank = 0;
+    if (json_kind(shape) != JSON_ARRAY)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': shape is %s, expected an array of dims",
-                          entry->name, json_text(node, found, sizeof found));
-    if (cJSON_GetArraySize(node) > ROPED_MAX_RANK)
-        return roped_fail(
-            err, ROPED_INVALID, "tensor '%s': rank %d, expected at most %d",
-            entry->name, cJSON_GetArraySize(node), ROPED_MAX_RANK);
-    cJSON_ArrayForEach(dim, node)
-    {
+                          entry->name,
+                          json_describe(shape, found, sizeof found));
+    json_open(shape);
+    for (; json_next(shape); rank++) {
         uint64_t size;
-        if (!json_is_size(dim, &size))
+        if (!json_read_size(shape, &size))
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': dim %d is %s, expected an integer "
                               "of 0 or more",
-                              entry->name, entry->tensor.rank,
-                              json_text(dim, found, sizeof found));
-        entry->tensor.dims[entry->tensor.rank++] = (int64_t)size;
+                              entry->name, rank,
+                              json_describe(shape, found, sizeof found));
+        if (rank < ROPED_MAX_RANK)
+            tensor->dims[rank] = (int64_t)size;
     }
+    if (rank > ROPED_MAX_RANK)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': rank %d, expected at most %d",
+                          entry->name, rank, ROPED_MAX_RANK);
+    tensor->rank = rank;
     return ROPED_OK;
 }
 
-static enum roped_status read_dtype(const struct cJSON *node,
+static enum roped_status read_dtype(struct json_reader *json,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)
 {
-    char found[64], expected[160];
-    if (cJSON_IsString(node))
-        entry->tensor.dtype =
-            roped_dtype_from_name(node->valuestring, strlen(node->valuestring));
+    char name[16], found[64], expected[160];
+    const struct json_reader value = *json;
+    struct json_string string;
+    if (json_read_string(json, &string) &&
+        json_copy(&string, name, sizeof name) < sizeof name)
+        entry->tensor.dtype = roped_dtype_from_name(name, strlen(name));
     if (entry->tensor.dtype)
         return ROPED_OK;
     return roped_fail(
         err, ROPED_INVALID, "tensor '%s': dtype is %s, expected %s",
-        entry->name, json_text(node, found, sizeof found),
+        entry->name, json_describe(&value, found, sizeof found),
         roped_dtype_set_text(ALL_DTYPES, expected, sizeof expected));
 }
 
-static enum roped_status read_offsets(const struct cJSON *node,
+static bool read_pair(struct json_reader *reader, uint64_t *a, uint64_t *b)
+{
+    return json_kind(reader) == JSON_ARRAY && json_open(reader) &&
+           json_next(reader) && json_read_size(reader, a) &&
+           json_next(reader) && json_read_size(reader, b) && !json_next(reader);
+}
+
+static enum roped_status read_offsets(struct json_reader *json,
                                       struct safetensors_entry *entry,
                                       struct roped_error *err)
 {
+    if (read_pair(json, &entry->begin, &entry->end) &&
+        entry->begin <= entry->end)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': data_offsets are not [begin, end] with "
+                      "0 <= begin <= end",
+                      entry->name);
+}
+
+static enum roped_status check_span(const struct safetensors_entry *entry,
+                                    struct roped_error *err)
+{
     int64_t n_elements, n_bytes;
-    if (!cJSON_IsArray(node) || cJSON_GetArraySize(node) != 2 ||
-        !json_is_size(node->child, &entry->begin) ||
-        !json_is_size(node->child->next, &entry->end) ||
-        entry->begin > entry->end)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': data_offsets are not [begin, end] with "
-                          "0 <= begin <= end",
-                          entry->name);
     enum roped_status status = roped_tensor_size(&entry->tensor, entry->name,
                                                  &n_elements, &n_bytes, err);
     if (!status && entry->end - entry->begin != (uint64_t)n_bytes)
@@ -111,57 +130,128 @@ static enum roped_status read_offsets(const struct cJSON *node,
     return status;
 }
 
-static enum roped_status read_entry(const struct cJSON *node,
+typedef enum roped_status read_fn(struct json_reader *json,
+                                  struct safetensors_entry *entry,
+                                  struct roped_error *err);
+
+/* The members of a tensor's object, in the order in which they come. */
+static enum roped_status read_fields(struct json_reader *json,
+                                     struct safetensors_entry *entry,
+                                     struct roped_error *err)
+{
+    static const struct {
+        const char *name;
+        read_fn *read;
+    } fields[] = {{"dtype", read_dtype},
+                  {"shape", read_shape},
+                  {"data_offsets", read_offsets}};
+    enum { N_FIELDS = sizeof fields / sizeof *fields };
+    struct json_string name;
+    bool has[N_FIELDS] = {false};
+    enum roped_status status = ROPED_OK;
+    json_open(json);
+    while (!status && json_next_name(json, &name)) {
+        int i = 0;
+        while (i < N_FIELDS && !json_equals(&name, fields[i].name))
+            i++;
+        if (i == N_FIELDS) {
+            json_skip(json);
+            continue;
+        }
+        has[i] = true;
+        status = fields[i].read(json, entry, err);
+    }
+    for (int i = 0; i < N_FIELDS && !status; i++)
+        if (!has[i])
+            status =
+                fields[i].read(&(struct json_reader){.at = NULL}, entry, err);
+    return status;
+}
+
+static enum roped_status read_entry(struct json_reader *json,
+                                    const struct json_string *name,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)
 {
-    size_t name_bytes = strlen(node->string);
     memset(entry, 0, sizeof *entry);
+    size_t name_bytes = json_copy(name, entry->name, sizeof entry->name);
     if (name_bytes >= sizeof entry->name)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%.48s...': name of %zu bytes, expected at "
                           "most %zu",
-                          node->string, name_bytes, sizeof entry->name - 1);
-    memcpy(entry->name, node->string, name_bytes);
-    if (!cJSON_IsObject(node))
+                          entry->name, name_bytes, sizeof entry->name - 1);
+    if (json_kind(json) != JSON_OBJECT)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': expected an object with dtype, shape "
                           "and data_offsets",
                           entry->name);
-    enum roped_status status =
-        read_dtype(json_member(node, "dtype"), entry, err);
-    if (!status)
-        status = read_shape(json_member(node, "shape"), entry, err);
-    if (!status)
-        status = read_offsets(json_member(node, "data_offsets"), entry, err);
-    return status;
+    enum roped_status status = read_fields(json, entry, err);
+    return status ? status : check_span(entry, err);
 }
 
-static int compare_begin(const void *a, const void *b)
+/* ------------------------------------------------------------------ header */
+
+/* Where a tensor's data is, and its name in the header. */
+struct span {
+    uint64_t begin, end;
+    const unsigned char *name;
+};
+
+/* A header that is being read. */
+struct reading {
+    struct json_reader json;
+    struct json_string names[MAX_NAMES];
+    safetensors_entry_fn *entry;
+    safetensors_metadata_fn *metadata;
+    void *context;
+    int n;
+    struct span span[SAFETENSORS_MAX_TENSORS]; /* as the data lies */
+};
+
+/* Writers list tensors as their data lies: each goes to the end, mostly. */
+static void note_span(struct reading *reading,
+                      const struct safetensors_entry *entry,
+                      const struct json_string *name)
 {
-    const struct safetensors_entry *x = a, *y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
+    struct span *to = &reading->span[reading->n++];
+    for (; to > reading->span; to--) {
+        const struct span *before = to - 1;
+        if (before->begin < entry->begin ||
+            (before->begin == entry->begin && before->end <= entry->end))
+            break;
+        *to = *before;
+    }
+    *to = (struct span){entry->begin, entry->end, name->at};
+}
+
+static enum roped_status refuse_span(const struct reading *reading,
+                                     const struct span *span, uint64_t expected,
+                                     struct roped_error *err)
+{
+    char name[ROPED_NAME_BYTES];
+    struct json_reader quote = reading->json;
+    struct json_string string;
+    quote.at = span->name - 1;
+    json_read_string(&quote, &string);
+    json_copy(&string, name, sizeof name);
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': data begins at %llu, expected %llu (no "
+                      "holes, no overlaps)",
+                      name, (unsigned long long)span->begin,
+                      (unsigned long long)expected);
 }
 
 /* Covered without holes or overlaps, from 0 to the end of the data. */
-static enum roped_status check_coverage(struct safetensors_entry *sorted, int n,
+static enum roped_status check_coverage(const struct reading *reading,
                                         uint64_t data_bytes,
                                         struct roped_error *err)
 {
     uint64_t at = 0;
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_begin);
-    for (int i = 0; i < n; i++) {
-        if (sorted[i].begin != at)
-            return roped_fail(err, ROPED_INVALID,
-                              "tensor '%s': data begins at %llu, expected %llu "
-                              "(no holes, no overlaps)",
-                              sorted[i].name,
-                              (unsigned long long)sorted[i].begin,
-                              (unsigned long long)at);
-        at = sorted[i].end;
-    }
+    int i = 0;
+    for (; i < reading->n && reading->span[i].begin == at; i++)
+        at = reading->span[i].end;
+    if (i < reading->n)
+        return refuse_span(reading, &reading->span[i], at, err);
     if (at != data_bytes)
         return roped_fail(err, ROPED_INVALID,
                           "safetensors: tensors end at byte %llu of the data, "
@@ -171,83 +261,91 @@ static enum roped_status check_coverage(struct safetensors_entry *sorted, int n,
     return ROPED_OK;
 }
 
-static enum roped_status read_metadata(const struct cJSON *node,
-                                       safetensors_metadata_fn *metadata,
-                                       void *context, struct roped_error *err)
+/* Hands both on without their escapes, in memory for the time of the call. */
+static enum roped_status visit_metadata(struct reading *reading,
+                                        const struct json_string *name,
+                                        const struct json_string *value,
+                                        struct roped_error *err)
 {
-    const struct cJSON *entry;
-    if (cJSON_IsNull(node))
+    size_t name_room = name->bytes + 1, value_room = value->bytes + 1;
+    char *text = malloc(name_room + value_room);
+    if (!text)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for metadata");
+    json_copy(name, text, name_room);
+    json_copy(value, text + name_room, value_room);
+    enum roped_status status =
+        reading->metadata(reading->context, text, text + name_room, err);
+    free(text);
+    return status;
+}
+
+static enum roped_status read_metadata(struct reading *reading,
+                                       struct roped_error *err)
+{
+    char start[65];
+    struct json_reader *json = &reading->json;
+    struct json_string name, value;
+    enum roped_status status = ROPED_OK;
+    if (json_kind(json) == JSON_NULL) {
+        json_skip(json);
         return ROPED_OK;
-    if (!cJSON_IsObject(node))
+    }
+    if (json_kind(json) != JSON_OBJECT)
         return roped_fail(err, ROPED_INVALID,
                           "safetensors: __metadata__ is no object of strings");
-    cJSON_ArrayForEach(entry, node)
-    {
-        if (!cJSON_IsString(entry))
+    json_open(json);
+    while (!status && json_next_name(json, &name)) {
+        if (!json_read_string(json, &value)) {
+            json_copy(&name, start, sizeof start);
             return roped_fail(err, ROPED_INVALID,
-                              "safetensors: __metadata__ '%.64s' is no string",
-                              entry->string);
-        if (!metadata)
-            continue;
-        enum roped_status status =
-            metadata(context, entry->string, entry->valuestring, err);
-        if (status)
-            return status;
+                              "safetensors: __metadata__ '%s' is no string",
+                              start);
+        }
+        if (reading->metadata)
+            status = visit_metadata(reading, &name, &value, err);
     }
-    return ROPED_OK;
+    return status;
 }
 
-/* Whom a reading tells what it finds. */
-struct visitor {
-    safetensors_entry_fn *entry;
-    safetensors_metadata_fn *metadata;
-    void *context;
-};
-
-/* entries has room for every member of tree, or for MAX_TENSORS. */
-static enum roped_status visit(const struct cJSON *tree, uint64_t data_bytes,
-                               struct safetensors_entry *entries,
-                               const struct visitor *visitor,
-                               struct roped_error *err)
+static enum roped_status read_tensor(struct reading *reading,
+                                     const struct json_string *name,
+                                     struct roped_error *err)
 {
+    struct safetensors_entry entry;
+    if (reading->n == SAFETENSORS_MAX_TENSORS)
+        return roped_fail(err, ROPED_INVALID,
+                          "safetensors: over %d tensors, expected at most that "
+                          "many",
+                          SAFETENSORS_MAX_TENSORS);
+    enum roped_status status = read_entry(&reading->json, name, &entry, err);
+    if (status)
+        return status;
+    note_span(reading, &entry, name);
+    return reading->entry(reading->context, &entry, err);
+}
+
+static enum roped_status read_header(struct reading *reading,
+                                     uint64_t data_bytes,
+                                     struct roped_error *err)
+{
+    struct json_string name;
+    struct json_reader *json = &reading->json;
     enum roped_status status = ROPED_OK;
-    const struct cJSON *node;
-    int n = 0;
-    cJSON_ArrayForEach(node, tree)
-    {
-        if (strcmp(node->string, "__metadata__") == 0)
-            status =
-                read_metadata(node, visitor->metadata, visitor->context, err);
-        else if (n == SAFETENSORS_MAX_TENSORS)
-            status = roped_fail(err, ROPED_INVALID,
-                                "safetensors: over %d tensors, expected at "
-                                "most that many",
-                                SAFETENSORS_MAX_TENSORS);
-        else
-            status = read_entry(node, &entries[n++], err);
-        if (status)
-            return status;
-    }
-    for (int i = 0; i < n && !status; i++)
-        status = visitor->entry(visitor->context, &entries[i], err);
-    return status ? status : check_coverage(entries, n, data_bytes, err);
-}
-
-static enum roped_status read_tree(const struct cJSON *tree,
-                                   uint64_t data_bytes,
-                                   const struct visitor *visitor,
-                                   struct roped_error *err)
-{
-    struct safetensors_entry few[FEW_TENSORS];
-    size_t n = (size_t)cJSON_GetArraySize(tree);
-    if (n <= FEW_TENSORS)
-        return visit(tree, data_bytes, few, visitor, err);
-    size_t room = n < SAFETENSORS_MAX_TENSORS ? n : SAFETENSORS_MAX_TENSORS;
-    struct safetensors_entry *entries = calloc(room, sizeof *entries);
-    if (!entries)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu tensors", n);
-    enum roped_status status = visit(tree, data_bytes, entries, visitor, err);
-    free(entries);
+    json_open(json);
+    while (!status && json_next_name(json, &name))
+        status = json_equals(&name, "__metadata__")
+                     ? read_metadata(reading, err)
+                     : read_tensor(reading, &name, err);
+    status = json_end(json, status, err);
+    if (!status && json->nan != JSON_NOWHERE)
+        status = json_refuse_nan(json, err);
+    if (!status)
+        status = check_coverage(reading, data_bytes, err);
+    if (!status && json->odd_number != JSON_NOWHERE)
+        status = roped_fail(err, ROPED_INVALID,
+                            "safetensors: the number at byte %zu of the JSON "
+                            "is not written in digits alone",
+                            json->odd_number);
     return status;
 }
 
@@ -258,24 +356,18 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
                                    void *context, struct roped_error *err)
 {
     const char *json = (const char *)header + SAFETENSORS_PREFIX_BYTES;
-    size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES, odd_number;
-    const struct visitor visitor = {entry, metadata, context};
-    const struct cJSON *tree;
+    size_t bytes = header_bytes - SAFETENSORS_PREFIX_BYTES;
+    struct reading reading; /* not zeroed: it is large */
     if (bytes == 0 || json[0] != '{')
         return roped_fail(err, ROPED_INVALID,
                           "safetensors: header does not start with '{'");
-    enum roped_status status =
-        json_parse_sizes(json, bytes, &tree, &odd_number, err);
-    if (status)
-        return status;
-    status = read_tree(tree, total_bytes - header_bytes, &visitor, err);
-    if (!status && odd_number != JSON_NOWHERE)
-        status = roped_fail(err, ROPED_INVALID,
-                            "safetensors: the number at byte %zu of the JSON "
-                            "is not written in digits alone",
-                            odd_number);
-    json_free(tree);
-    return status;
+    json_reader_init(&reading.json, json, bytes, JSON_DEPTH, reading.names,
+                     MAX_NAMES);
+    reading.entry = entry;
+    reading.metadata = metadata;
+    reading.context = context;
+    reading.n = 0;
+    return read_header(&reading, total_bytes - header_bytes, err);
 }
 
 /* ---------------------------------------------------------------- writing */

@@ -27,7 +27,9 @@ struct safetensors_entry {
     uint64_t begin, end;        /* bytes from the start of the data */
 };
 
-/* Called per tensor in file order; a failure stops the reading. */
+/* Called per tensor in file order, while the header is being read: what it said
+ * holds once safetensors_read has returned ROPED_OK. A failure stops the
+ * reading. */
 typedef enum roped_status
 safetensors_entry_fn(void *context, const struct safetensors_entry *entry,
                      struct roped_error *err);
@@ -48,7 +50,9 @@ safetensors_header_bytes(const void *prefix, uint64_t total_bytes,
 
 /*
  * Reads the header (prefix + JSON, header_bytes of them) of a body of
- * total_bytes; the data need not be there. metadata may be NULL.
+ * total_bytes; the data need not be there. metadata may be NULL; without it
+ * nothing is allocated. Over 1,280 names in JSON objects that are open at once
+ * are refused.
  */
 ROPED_MUST_CHECK enum roped_status
 safetensors_read(const void *header, size_t header_bytes, uint64_t total_bytes,

@@ -87,7 +87,8 @@ TEST(limits_are_answered_before_the_body)
     const char *flags[] = {"--max_body_bytes", "100k", NULL};
     server_start(&server, flags);
     raw(&server,
-        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n"
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+        "9999999\r\n"
         "Expect: 100-continue\r\n\r\n",
         413, "9999999", "too large, waiting for 100");
     size_t bytes;
@@ -99,19 +100,19 @@ TEST(limits_are_answered_before_the_body)
     CHECK(now_seconds() - start < 2);
     free(body);
     raw(&server,
-        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         "Content-Encoding: gzip\r\nConnection: close\r\n\r\nxx",
         400, "Content-Encoding: the body is not gzip", "not compressed");
     raw(&server,
-        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         "Content-Encoding: br\r\nConnection: close\r\n\r\nxx",
         415, "Content-Encoding", "compressed otherwise");
     raw(&server,
-        "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         "Content-Length: 3\r\nConnection: close\r\n\r\nxx",
         400, "", "two lengths");
     raw(&server,
-        "POST /v2/models/rmsnorm/infer HTTP/1.1\r\nHost: a\r\n"
+        "POST /v2/models/rmsnorm/infer HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Length: 2\r\nInference-Header-Content-Length: 9\r\n"
         "Connection: close\r\n\r\n{}",
         400, "inference header size should be in range", "header length");
@@ -144,10 +145,11 @@ static void chunked(const struct server *server, const char *path,
 {
     char head[256];
     size_t n;
-    snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
-             "Connection: close\r\n%s\r\n",
-             path, headers);
+    snprintf(
+        head, sizeof head,
+        "POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        "Connection: close\r\n%s\r\n",
+        path, headers);
     char *text = in_chunks(head, body, bytes, chunk, &n);
     struct answer answer = ask_raw(server, text, n, 10);
     free(text);
@@ -219,8 +221,9 @@ TEST(slow_clients_are_cut_off)
         ask_raw(&server, "POST /v1/rmsnorm HTTP/1.1\r\nHost", 31, 60);
     CHECK(now_seconds() - start < 30);
     answer_free(&answer);
-    static const char half[] = "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\n"
-                               "Content-Length: 100\r\n\r\nhalf";
+    static const char half[] =
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 100\r\n\r\nhalf";
     start = now_seconds();
     answer = ask_raw(&server, half, sizeof half - 1, 60);
     CHECK(now_seconds() - start < 30);

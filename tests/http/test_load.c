@@ -157,8 +157,9 @@ TEST(a_full_queue_is_503_with_retry_after)
 /* Connections that have sent half a body, all of them accepted. */
 static void open_stuck(int *fd, int n)
 {
-    static const char half[] = "POST /v1/rmsnorm HTTP/1.1\r\nHost: a\r\n"
-                               "Content-Length: 100000\r\n\r\nhalf";
+    static const char half[] =
+        "POST /v1/rmsnorm HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 100000\r\n\r\nhalf";
     for (int i = 0; i < n; i++)
         fd[i] = open_raw(&server, half, sizeof half - 1);
     while (metric(&server, "roped_connections ") < n + 1)

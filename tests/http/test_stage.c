@@ -145,7 +145,7 @@ static void send_part(const void *body, size_t bytes, size_t part,
 {
     char *text = malloc(256 + part);
     int n = snprintf(text, 256,
-                     "POST /v1/rope HTTP/1.1\r\nHost: a\r\n"
+                     "POST /v1/rope HTTP/1.1\r\nHost: localhost\r\n"
                      "Content-Length: %zu\r\n\r\n",
                      bytes);
     memcpy(text + n, body, part);

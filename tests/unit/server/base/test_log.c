@@ -1,18 +1,33 @@
 /*
- * test_log.c - log lines: logfmt, one write each, filtered by level. Standard
- * error becomes a socket that keeps the borders of writes.
+ * test_log.c - log lines: logfmt, one write each, filtered by level; and that
+ * no reader, or none, can stop who writes them. Standard error becomes a socket
+ * that keeps the borders of writes, a pipe, or a file. Checks print there, so
+ * they come after release().
  */
 #include "check.h"
 #include "log.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <regex.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { N_THREADS = 4, N_LINES = 50 };
+enum { STUCK_SECONDS = 60 }; /* a test that waits so long has failed */
 
 static int receiver = -1, real_stderr = -1;
+
+/* Standard error goes to fd from here, and fd is no more. */
+static void redirect(int fd)
+{
+    CHECK(fd >= 0);
+    real_stderr = dup(STDERR_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
 
 static void capture(void)
 {
@@ -20,10 +35,20 @@ static void capture(void)
     int size = 1 << 20;
     CHECK_INT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    real_stderr = dup(STDERR_FILENO);
-    dup2(pair[1], STDERR_FILENO);
-    close(pair[1]);
+    redirect(pair[1]);
     receiver = pair[0];
+}
+
+/* A small pipe, ready while one of its four pages is free; the other end does
+ * not block. */
+static void capture_pipe(void)
+{
+    int ends[2];
+    CHECK_INT(pipe(ends), 0);
+    CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4 * 4096) > 0);
+    CHECK_INT(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    redirect(ends[1]);
+    receiver = ends[0];
 }
 
 /* What one write put there, or "" where there is nothing. */
@@ -39,7 +64,9 @@ static void release(void)
 {
     dup2(real_stderr, STDERR_FILENO);
     close(real_stderr);
-    close(receiver);
+    if (receiver >= 0)
+        close(receiver);
+    receiver = -1;
     log_set_level(LOG_INFO);
 }
 
@@ -129,11 +156,173 @@ TEST(quoting_keeps_a_value_in_one_piece)
     char out[64], small[8];
     CHECK_TEXT(log_quote("NVIDIA H200", out, sizeof out), "NVIDIA H200");
     CHECK_TEXT(log_quote("a\"b\\c", out, sizeof out), "a\\\"b\\\\c");
-    CHECK_TEXT(log_quote("a\nlevel=error", out, sizeof out), "a level=error");
-    CHECK_TEXT(log_quote("\x01\x7f", out, sizeof out), "  ");
+    CHECK_TEXT(log_quote("a\nlevel=error", out, sizeof out),
+               "a\\x0alevel=error");
     log_quote("\"\"\"\"\"\"\"\"", small, sizeof small);
     CHECK_INT(strlen(small) % 2, 0); /* never half an escape */
     CHECK(strlen(small) < sizeof small);
+}
+
+/* ESC starts the commands of a terminal; so does 0x9B alone on one of 8 bits.
+ */
+TEST(quoting_leaves_a_terminal_nothing_to_obey)
+{
+    char out[1024], all[256] = "";
+    CHECK_TEXT(log_quote("\x1b[2J \x9b 2J", out, sizeof out),
+               "\\x1b[2J \\x9b 2J");
+    CHECK_TEXT(log_quote("\x01\x1f\x7f\x80\xff", out, sizeof out),
+               "\\x01\\x1f\\x7f\\x80\\xff");
+    CHECK_TEXT(log_quote("~ !", out, sizeof out), "~ !");
+    for (int c = 1; c < 256; c++)
+        all[c - 1] = (char)c;
+    log_quote(all, out, sizeof out);
+    for (size_t i = 0; out[i]; i++)
+        CHECK(out[i] >= 0x20 && out[i] < 0x7F);
+    CHECK_INT(strlen(out), 93 + 2 * 2 + (31 + 1 + 128) * 4);
+}
+
+TEST(quoting_cuts_between_characters)
+{
+    char out[16];
+    for (size_t size = 1; size < sizeof out; size++) {
+        memset(out, '#', sizeof out);
+        log_quote("a\x1b\"\x80z", out, size);
+        size_t n = strlen(out);
+        CHECK(n == 0 || n == 1 || n == 5 || n == 7 || n == 11 || n == 12);
+        CHECK(n < size && strncmp(out, "a\\x1b\\\"\\x80z", n) == 0);
+        for (size_t i = size; i < sizeof out; i++)
+            CHECK_INT(out[i], '#');
+    }
+}
+
+/* How many whole lines are in the pipe; all of them must be. */
+static int drain_pipe(char *last, size_t size)
+{
+    static char text[1 << 16];
+    size_t bytes = 0;
+    int n_lines = 0;
+    for (ssize_t n;
+         (n = read(receiver, text + bytes, sizeof text - 1 - bytes)) > 0;)
+        bytes += (size_t)n;
+    text[bytes] = '\0';
+    last[0] = '\0';
+    for (char *line = text, *end; *line; line = end + 1, n_lines++) {
+        end = strchr(line, '\n');
+        if (!end || strncmp(line, "time=", 5) != 0)
+            return -1;
+        snprintf(last, size, "%.*s", (int)(end - line), line);
+    }
+    return n_lines;
+}
+
+TEST(a_pipe_that_nobody_reads_takes_lines_away_not_time)
+{
+    enum { N = 1000 };
+    char last[256], told[64];
+    uint64_t before = log_dropped();
+    alarm(STUCK_SECONDS); /* kills a test that hangs */
+    capture_pipe();
+    for (int i = 0; i < N; i++)
+        log_line(LOG_INFO, "stuck", "n=%d", i);
+    uint64_t n_dropped = log_dropped() - before;
+    int n_written = drain_pipe(last, sizeof last);
+    log_line(LOG_INFO, "again", "n=1");
+    char more[8192];
+    ssize_t n = read(receiver, more, sizeof more - 1);
+    more[n > 0 ? n : 0] = '\0';
+    log_line(LOG_INFO, "again", "n=2");
+    int n_more = drain_pipe(last, sizeof last);
+    release();
+    alarm(0);
+    CHECK(n_written > 10 && n_written < N);
+    CHECK_INT(n_written + (int)n_dropped, N);
+    snprintf(told, sizeof told, " level=warn event=log_dropped lines=%d\n",
+             (int)n_dropped);
+    CHECK_CONTAINS(more, told);
+    CHECK_CONTAINS(strchr(more, '\n') ? strchr(more, '\n') : "",
+                   " level=info event=again n=1\n");
+    CHECK_INT(n_more, 1); /* they are told of once */
+    CHECK_CONTAINS(last, "event=again n=2");
+    CHECK_INT(log_dropped() - before, n_dropped);
+}
+
+TEST(threads_may_share_a_pipe_that_nobody_reads)
+{
+    pthread_t thread[N_THREADS];
+    int who[N_THREADS];
+    char last[256];
+    uint64_t before = log_dropped();
+    alarm(STUCK_SECONDS);
+    capture_pipe();
+    for (int i = 0; i < N_THREADS; i++) {
+        who[i] = i;
+        pthread_create(&thread[i], NULL, write_lines, &who[i]);
+    }
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(thread[i], NULL);
+    int n_written = drain_pipe(last, sizeof last);
+    release();
+    alarm(0);
+    CHECK(n_written > 10);
+    CHECK_INT(n_written + (int)(log_dropped() - before), N_THREADS * N_LINES);
+}
+
+TEST(a_full_disk_and_a_reader_that_is_gone_are_counted)
+{
+    capture(); /* so that the lines of tests before this one are told of */
+    log_line(LOG_INFO, "before", "n=0");
+    release();
+    uint64_t before = log_dropped();
+    signal(SIGPIPE, SIG_IGN);
+    redirect(open("/dev/full", O_WRONLY));
+    log_line(LOG_INFO, "full", "n=1");
+    log_line(LOG_INFO, "full", "n=2");
+    uint64_t n_full = log_dropped() - before;
+    release();
+    capture_pipe();
+    close(receiver);
+    receiver = -1;
+    log_line(LOG_INFO, "gone", "n=3");
+    release();
+    CHECK_INT(n_full, 2);
+    CHECK_INT(log_dropped() - before, 3);
+    capture();
+    log_line(LOG_INFO, "back", "n=4");
+    char told[8192], line[8192];
+    snprintf(told, sizeof told, "%s", next_write());
+    snprintf(line, sizeof line, "%s", next_write());
+    release();
+    CHECK_CONTAINS(told, "event=log_dropped lines=3\n");
+    CHECK_CONTAINS(line, "event=back n=4\n");
+}
+
+/* A disk that gets full within a line, and has room later. */
+TEST(a_line_after_half_a_line_stands_alone)
+{
+    char path[] = "/tmp/roped_log_XXXXXX", text[4096];
+    int fd = mkstemp(path);
+    struct rlimit limit, small;
+    uint64_t before = log_dropped();
+    CHECK_INT(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = limit;
+    small.rlim_cur = 100;
+    signal(SIGXFSZ, SIG_IGN);
+    redirect(dup(fd));
+    setrlimit(RLIMIT_FSIZE, &small);
+    log_line(LOG_INFO, "first", "fits=true");
+    log_line(LOG_INFO, "second", "fits=false");
+    setrlimit(RLIMIT_FSIZE, &limit);
+    log_line(LOG_INFO, "third", "fits=true");
+    release();
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    CHECK_INT(log_dropped() - before, 1);
+    CHECK(matches(text, "^time=[^ ]+ level=info event=first fits=true\n"
+                        "time=[^\n]*\n"
+                        "time=[^ ]+ level=warn event=log_dropped lines=1\n"
+                        "time=[^ ]+ level=info event=third fits=true\n$"));
+    close(fd);
+    unlink(path);
 }
 
 int main(void)
@@ -143,5 +332,11 @@ int main(void)
     RUN(a_line_that_is_too_long_is_cut_and_still_ends);
     RUN(lines_of_several_threads_do_not_mix);
     RUN(quoting_keeps_a_value_in_one_piece);
+    RUN(quoting_leaves_a_terminal_nothing_to_obey);
+    RUN(quoting_cuts_between_characters);
+    RUN(a_pipe_that_nobody_reads_takes_lines_away_not_time);
+    RUN(threads_may_share_a_pipe_that_nobody_reads);
+    RUN(a_full_disk_and_a_reader_that_is_gone_are_counted);
+    RUN(a_line_after_half_a_line_stands_alone);
     return check_done();
 }

@@ -42,7 +42,11 @@ static void close_all(void)
 static void scrape(void)
 {
     struct buffer buffer;
-    struct metrics_gauges gauges = {exec, "1.2.3", 5, 1000};
+    struct metrics_gauges gauges = {.exec = exec,
+                                    .version = "1.2.3",
+                                    .n_connections = 5,
+                                    .start_time_seconds = 1000};
+    memory_usage(exec_memory(exec), &gauges.memory);
     buffer_init(&buffer);
     metrics_write(metrics, &gauges, &buffer);
     CHECK(!buffer.has_failed && strlen(buffer.text) == buffer.bytes);
@@ -96,6 +100,7 @@ TEST(known_series_are_there_before_the_first_call)
         "roped_mapped_bytes",
         "roped_device_arena_bytes{device=\"0\"}",
         "roped_device_errors_total{device=\"0\"}",
+        "roped_log_dropped_total",
         "roped_table_hits_total"};
     open_all();
     scrape();

@@ -68,6 +68,37 @@ TEST(a_full_queue_refuses)
     close_exec();
 }
 
+/* A second job of a request that was let in is not refused any more. */
+TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
+{
+    static struct work work[4];
+    open_exec(1, 1);
+    fake_hold();
+    for (int i = 0; i < 4; i++) {
+        make(&work[i]);
+        work[i].job.is_continued = i >= 2;
+    }
+    CHECK_OK(exec_submit(exec, &work[0].job, &err), &err);
+    CHECK(work_wait_launches(1));
+    CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
+    CHECK(!exec_has_room(exec));
+    CHECK_OK(exec_submit(exec, &work[2].job, &err), &err);
+    fake_let_go();
+    for (int i = 0; i < 3; i++) {
+        CHECK(work_wait(&work[i]));
+        CHECK(work_is_right(&work[i]));
+    }
+    exec_drain(exec, after_ms(20000));
+    CHECK_OK(exec_submit(exec, &work[3].job, &err), &err);
+    CHECK(work_wait(&work[3]));
+    CHECK(work_is_right(&work[3]));
+    work_make(&work[3], 8);
+    CHECK_INT(exec_submit(exec, &work[3].job, &err), ROPED_BUSY);
+    work[3].job.is_continued = true;
+    CHECK(exec_run_inline(exec, &work[3].job));
+    close_exec();
+}
+
 TEST(a_deadline_ends_a_waiting_job_before_a_lane_is_free)
 {
     static struct work work[2];
@@ -467,6 +498,7 @@ int main(void)
 {
     RUN(jobs_run_on_lanes_and_inline);
     RUN(a_full_queue_refuses);
+    RUN(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain);
     RUN(a_deadline_ends_a_waiting_job_before_a_lane_is_free);
     RUN(the_earliest_deadline_is_kept);
     RUN(a_canceled_job_is_not_started);

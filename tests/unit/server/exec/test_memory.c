@@ -100,7 +100,7 @@ TEST(freed_mappings_are_kept_for_a_while)
 TEST(blocks_of_nothing_and_of_too_much)
 {
     struct memory_pool *pool = open_pool(1 << 20, 1 << 20);
-    struct memory_block block, none = {NULL, 0, false};
+    struct memory_block block, none = {.start = NULL};
     CHECK_OK(memory_take(pool, 0, &block, &err), &err);
     CHECK(block.start != NULL);
     memory_give(pool, &block);
@@ -112,6 +112,202 @@ TEST(blocks_of_nothing_and_of_too_much)
     CHECK_INT(memory_take(pool, (1 << 20) + 1, &block, &err), ROPED_TOO_LARGE);
     CHECK_CONTAINS(err.text, "expected at most 1048576");
     CHECK(block.start == NULL);
+    close_pool(pool);
+}
+
+/* ------------------------------------------------------ memory that arrives */
+
+enum { KIB = 1 << 10, MIB = 1 << 20 };
+
+static uint64_t lent_bytes(struct memory_pool *pool)
+{
+    struct memory_usage usage;
+    memory_usage(pool, &usage);
+    return usage.lent_bytes;
+}
+
+static void fill(struct memory_block *block, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        block->start[i] = (unsigned char)(i * 7 + i / 4096);
+}
+
+static bool is_filled(const struct memory_block *block, size_t to)
+{
+    for (size_t i = 0; i < to; i++)
+        if (block->start[i] != (unsigned char)(i * 7 + i / 4096))
+            return false;
+    return true;
+}
+
+TEST(a_body_gets_all_of_its_block_at_once_and_it_is_lent)
+{
+    struct memory_pool *pool = open_pool(16 * MIB, 16 * MIB);
+    struct memory_block block = {.start = NULL};
+    CHECK_OK(memory_extend(pool, &block, 0, 16 * KIB, 2 * MIB, &err), &err);
+    CHECK_INT(block.bytes, 2 * MIB);
+    CHECK_INT(lent_bytes(pool), 2 * MIB - 16 * KIB);
+    unsigned char *start = block.start;
+    CHECK_OK(memory_extend(pool, &block, 16 * KIB, MIB, 2 * MIB, &err), &err);
+    CHECK(block.start == start);
+    memory_arrived(pool, &block, MIB);
+    CHECK_INT(lent_bytes(pool), MIB);
+    memory_arrived(pool, &block, 16 * KIB); /* nothing goes back out */
+    CHECK_INT(lent_bytes(pool), MIB);
+    memory_arrived(pool, &block, 2 * MIB - 100); /* in the last grain */
+    CHECK_INT(lent_bytes(pool), 0);
+    memory_give(pool, &block);
+    CHECK_OK(memory_extend(pool, &block, 0, 16 * KIB, 2 * MIB, &err), &err);
+    memory_give(pool, &block); /* gone before it arrived */
+    CHECK_INT(lent_bytes(pool), 0);
+    close_pool(pool);
+}
+
+TEST(blocks_of_64_kib_are_given_whole_and_never_lent)
+{
+    struct memory_pool *pool = open_pool(MIB, MIB);
+    struct memory_block block[16];
+    memset(block, 0, sizeof block);
+    for (int i = 0; i < 16; i++) {
+        CHECK_OK(memory_extend(pool, &block[i], 0, 1, 64 * KIB, &err), &err);
+        CHECK_INT(block[i].bytes, 64 * KIB);
+    }
+    CHECK_INT(lent_bytes(pool), 0);
+    for (int i = 0; i < 16; i++)
+        memory_give(pool, &block[i]);
+    close_pool(pool);
+}
+
+/* However many bodies are announced, a quarter is the most that they take. */
+TEST(announced_bodies_take_no_memory_from_others)
+{
+    enum { N = 200 };
+    struct memory_pool *pool = open_pool(16 * MIB, 64 * MIB);
+    static struct memory_block silent[N];
+    struct memory_block small, large = {.start = NULL};
+    struct memory_usage usage;
+    for (int i = 0; i < N; i++)
+        CHECK_OK(memory_extend(pool, &silent[i], 0, 4 * KIB, 3 * MIB, &err),
+                 &err);
+    memory_usage(pool, &usage);
+    CHECK(usage.lent_bytes <= 16 * MIB && usage.lent_bytes >= 2 * MIB);
+    CHECK(usage.pool_used_bytes <= 4 * MIB + N * 8 * KIB);
+    CHECK(usage.mapped_bytes <= 13 * MIB + N * 8 * KIB);
+    CHECK_OK(memory_take(pool, 8 * MIB, &small, &err), &err);
+    CHECK(small.is_pinned);
+    /* who sends grows as the bytes come, and is whole in the end */
+    for (size_t used = 0; used < 20 * MIB; used += 64 * KIB) {
+        CHECK_OK(
+            memory_extend(pool, &large, used, used + 64 * KIB, 20 * MIB, &err),
+            &err);
+        fill(&large, used, used + 64 * KIB);
+        memory_arrived(pool, &large, used + 64 * KIB);
+    }
+    CHECK(is_filled(&large, 20 * MIB));
+    CHECK_INT(large.bytes, 20 * MIB);
+    memory_give(pool, &large);
+    memory_give(pool, &small);
+    for (int i = 0; i < N; i++)
+        memory_give(pool, &silent[i]);
+    CHECK_INT(lent_bytes(pool), 0);
+    close_pool(pool);
+}
+
+/* In the pool, behind what it has, or elsewhere; in a mapping; and when its
+ * length is not known. */
+TEST(a_block_grows_and_keeps_what_is_in_it)
+{
+    struct memory_pool *pool = open_pool(MIB, 32 * MIB);
+    struct memory_block block = {.start = NULL}, other;
+    CHECK_OK(memory_extend(pool, &block, 0, 8 * KIB, 0, &err), &err);
+    unsigned char *start = block.start;
+    CHECK_INT(block.bytes, 8 * KIB);
+    fill(&block, 0, 8 * KIB);
+    CHECK_OK(memory_extend(pool, &block, 8 * KIB, 9 * KIB, 0, &err), &err);
+    CHECK(block.start == start); /* nothing was behind it */
+    CHECK_INT(block.bytes, 16 * KIB);
+    fill(&block, 0, 16 * KIB);
+    CHECK_OK(memory_take(pool, 4 * KIB, &other, &err), &err);
+    CHECK_OK(memory_extend(pool, &block, 16 * KIB, 17 * KIB, 0, &err), &err);
+    CHECK(block.start != start && block.is_pinned);
+    CHECK(is_filled(&block, 16 * KIB));
+    for (size_t used = 16 * KIB; used < 10 * MIB;) {
+        fill(&block, used, block.bytes);
+        used = block.bytes;
+        CHECK_OK(memory_extend(pool, &block, used, used + 1, 0, &err), &err);
+        CHECK(is_filled(&block, used));
+    }
+    CHECK(!block.is_pinned && block.bytes >= 10 * MIB);
+    memory_give(pool, &block);
+    memory_give(pool, &other);
+    CHECK_OK(memory_take(pool, MIB, &other, &err), &err);
+    CHECK(other.is_pinned); /* all came back */
+    memory_give(pool, &other);
+    close_pool(pool);
+}
+
+TEST(a_body_that_can_never_fit_is_refused_at_once)
+{
+    struct memory_pool *pool = open_pool(8 * MIB, 16 * MIB);
+    struct memory_block block = {.start = NULL}, all[3];
+    CHECK_INT(memory_extend(pool, &block, 0, 4 * KIB, 9 * MIB, &err),
+              ROPED_TOO_LARGE);
+    CHECK_CONTAINS(err.text, "9437184 bytes");
+    CHECK(block.start == NULL);
+    CHECK_INT(memory_extend(pool, &block, 0, 4 * KIB, SIZE_MAX, &err),
+              ROPED_TOO_LARGE);
+    CHECK_INT(memory_extend(pool, &block, 0, SIZE_MAX, 0, &err),
+              ROPED_TOO_LARGE);
+    CHECK_OK(memory_extend(pool, &block, 0, 4 * KIB, 0, &err), &err);
+    block.start[0] = 'a';
+    unsigned char *start = block.start;
+    CHECK_OK(memory_take(pool, 7 * MIB, &all[0], &err), &err);
+    CHECK_OK(memory_take(pool, 4 * MIB, &all[1], &err), &err);
+    CHECK_OK(memory_take(pool, 4 * MIB, &all[2], &err), &err);
+    CHECK_INT(memory_extend(pool, &block, 1, 2 * MIB, 0, &err), ROPED_BUSY);
+    CHECK(block.start == start && block.bytes == 4 * KIB);
+    CHECK_INT(block.start[0], 'a');
+    for (int i = 0; i < 3; i++)
+        memory_give(pool, &all[i]);
+    memory_give(pool, &block);
+    close_pool(pool);
+}
+
+/* Large bodies that came half-way fill what is for them; small calls go on. */
+TEST(large_blocks_leave_an_eighth_to_small_ones)
+{
+    enum { N = 64 };
+    struct memory_pool *pool = open_pool(32 * MIB, 128 * MIB);
+    static struct memory_block half[N];
+    struct memory_block small[16];
+    struct memory_usage usage;
+    size_t taken = 0;
+    int n_busy = 0;
+    for (int i = 0; i < N; i++) {
+        enum roped_status status =
+            memory_extend(pool, &half[i], 0, 5 * MIB, 10 * MIB, &err);
+        CHECK(status == ROPED_OK || status == ROPED_BUSY);
+        n_busy += status == ROPED_BUSY;
+        memory_arrived(pool, &half[i], 5 * MIB);
+        taken += half[i].bytes;
+    }
+    CHECK(n_busy > 0 && taken <= 112 * MIB && taken > 100 * MIB);
+    memory_usage(pool, &usage);
+    CHECK(usage.pool_used_bytes <= 28 * MIB);
+    /* the same of the one that only announces to be large */
+    CHECK_INT(memory_extend(pool, &half[N - 1], 0, 5 * MIB, 0, &err),
+              ROPED_BUSY);
+    for (int i = 0; i < 16; i++) {
+        CHECK_OK(memory_take(pool, i % 2 ? MIB : KIB, &small[i], &err), &err);
+        CHECK(i > 7 || small[i].is_pinned);
+    }
+    for (int i = 0; i < 16; i++)
+        memory_give(pool, &small[i]);
+    for (int i = 0; i < N; i++)
+        memory_give(pool, &half[i]);
+    CHECK_OK(memory_take(pool, 28 * MIB, &small[0], &err), &err);
+    CHECK(small[0].is_pinned);
+    memory_give(pool, &small[0]);
     close_pool(pool);
 }
 
@@ -131,6 +327,30 @@ static unsigned roll(struct holder *holder)
     return (holder->seed = holder->seed * 1103515245 + 12345) >> 16;
 }
 
+/* A body of so many bytes that comes in pieces, or only its first ones. */
+static enum roped_status receive(struct holder *holder, size_t bytes,
+                                 struct memory_block *block)
+{
+    struct roped_error refusal;
+    size_t most = roll(holder) % 2 ? bytes : 0, used = 0;
+    bool stops = roll(holder) % 4 == 0;
+    while (used < bytes && !(stops && used > bytes / 2)) {
+        size_t more = bytes - used < 20000 ? bytes - used : 20000;
+        enum roped_status status = memory_extend(holder->pool, block, used,
+                                                 used + more, most, &refusal);
+        if (status) {
+            memory_give(holder->pool, block);
+            return status;
+        }
+        memset(block->start + used, (int)(used / 20000), more);
+        used += more;
+        memory_arrived(holder->pool, block, used);
+    }
+    for (size_t i = 0; i < used; i++)
+        holder->n_damaged += block->start[i] != (unsigned char)(i / 20000);
+    return ROPED_OK;
+}
+
 /* First, middle and last byte of a block tell whose it is. */
 static void stamp(const struct memory_block *block, unsigned char mark)
 {
@@ -147,7 +367,7 @@ static bool has_stamp(const struct memory_block *block, unsigned char mark)
 static void *hold_blocks(void *context)
 {
     struct holder *holder = context;
-    struct memory_block held[N_HELD] = {{NULL, 0, false}};
+    struct memory_block held[N_HELD] = {{.start = NULL}};
     unsigned char mark = (unsigned char)(1 + holder->seed);
     struct roped_error refusal;
     for (int i = 0; i < N_STEPS; i++) {
@@ -159,7 +379,8 @@ static void *hold_blocks(void *context)
         }
         size_t bytes = (size_t)1 << roll(holder) % 20;
         enum roped_status status =
-            memory_take(holder->pool, bytes, block, &refusal);
+            i % 4 ? memory_take(holder->pool, bytes, block, &refusal)
+                  : receive(holder, bytes, block);
         holder->n_unexpected += status != ROPED_OK && status != ROPED_BUSY;
         if (status)
             continue;
@@ -189,6 +410,7 @@ TEST(threads_never_share_a_block_and_all_comes_back)
         CHECK(holder[i].n_taken > N_STEPS / 10);
     }
     CHECK(mapped_bytes(pool) <= 2 << 20);
+    CHECK_INT(lent_bytes(pool), 0);
     CHECK_OK(memory_take(pool, 1 << 20, &whole, &err), &err);
     CHECK(whole.is_pinned); /* the pool is one free extent again */
     memory_give(pool, &whole);
@@ -201,6 +423,12 @@ int main(void)
     RUN(what_does_not_fit_the_pool_is_mapped_within_the_budget);
     RUN(freed_mappings_are_kept_for_a_while);
     RUN(blocks_of_nothing_and_of_too_much);
+    RUN(a_body_gets_all_of_its_block_at_once_and_it_is_lent);
+    RUN(blocks_of_64_kib_are_given_whole_and_never_lent);
+    RUN(announced_bodies_take_no_memory_from_others);
+    RUN(a_block_grows_and_keeps_what_is_in_it);
+    RUN(a_body_that_can_never_fit_is_refused_at_once);
+    RUN(large_blocks_leave_an_eighth_to_small_ones);
     RUN(threads_never_share_a_block_and_all_comes_back);
     return check_done();
 }

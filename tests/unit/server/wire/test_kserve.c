@@ -132,7 +132,7 @@ TEST(an_empty_tensor_is_a_tensor)
                        "\"datatype\":\"FP32\",\"data\":[]}]}",
                        NULL, 0, &request, &err),
              &err);
-    CHECK(request.in_json[0]);
+    CHECK(request.data_at[0] > 0);
     CHECK_INT(request.json_tensor_bytes, 0);
 }
 
@@ -364,32 +364,87 @@ TEST(phrases_about_json_values)
            0, "value 0.5 at index 0, expected a number of type INT64");
 }
 
-TEST(nan_and_infinity_are_values_of_floats)
+/* This as the only value of input q, of type FP32. */
+static void refuse_value(const char *value, const char *why)
+{
+    char json[256];
+    snprintf(json, sizeof json,
+             "{\"inputs\":[{\"data\":[[%s]],\"name\":\"q\",\"shape\":[1],"
+             "\"datatype\":\"FP32\"}]}",
+             value);
+    refuse(json, 0, why);
+}
+
+TEST(nan_and_infinity_are_to_be_sent_binary)
+{
+    refuse_value("NaN", "tensor 'q': value NaN at index 0, which is no JSON: "
+                        "send the tensor binary (binary_data_size)");
+    refuse_value("Infinity", "tensor 'q': value Infinity at index 0, which is");
+    refuse_value("-Infinity", "tensor 'q': value -Infinity at index 0");
+    refuse_value("1e999", "value inf at index 0, expected a number of type");
+    refuse_value("-1e999", "value -inf at index 0, expected a number of type");
+    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[2],\"datatype\":"
+           "\"INT64\",\"data\":[0,NaN]}]}",
+           0, "tensor 'positions': value NaN at index 1, which is no JSON");
+    /* wherever else */
+    refuse_params("{\"theta\":NaN}", "parameter 'theta': nan");
+    refuse("{\"inputs\":[" Q_BINARY "],\"x\":[NaN]}", 16,
+           "failed to parse the request JSON buffer: NaN and Infinity are no "
+           "JSON at ");
+    refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[2,1,4],\"datatype\":"
+           "\"BF16\",\"y\":-Infinity,\"parameters\":{\"binary_data_size\":16}}"
+           "]}",
+           16, "NaN and Infinity are no JSON at ");
+}
+
+TEST(members_may_come_in_any_order)
 {
     static const char json[] =
-        "{\"inputs\":[{\"name\":\"q\",\"shape\":[1,1,4],\"datatype\":\"FP32\","
-        "\"data\":[NaN,[Infinity,-Infinity],1]}]}";
-    float values[4];
+        "{\"outputs\":[{\"parameters\":{\"binary_data\":true},\"name\":\"q\"}],"
+        "\"inputs\":[{\"data\":[1,2],\"x\":{\"name\":\"k\"},\"shape\":[1,1,2],"
+        "\"datatype\":\"FP32\",\"n\\u0061me\":\"q\"}],\"x\":[{}],\"id\":\"7\","
+        "\"parameters\":{\"theta\":3}}";
+    float values[2];
     struct kserve_request request;
     struct roped_call call;
     struct roped_error err;
     CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
-    CHECK_INT(request.json_tensor_bytes, sizeof values);
+    CHECK_TEXT(request.id, "7");
+    CHECK_INT(request.n_outputs, 1);
+    CHECK(request.output[0].is_binary);
+    CHECK_INT(request.json_tensor_bytes, 16);
     CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
                                       values, &err),
              &err);
-    CHECK(isnan(values[0]));
-    CHECK(isinf(values[1]) && values[1] > 0);
-    CHECK(isinf(values[2]) && values[2] < 0);
-    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
-           "\"INT32\",\"data\":[Infinity]}]}",
-           0, "value inf at index 0, expected a number of type INT32");
-    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[1],\"datatype\":"
-           "\"INT64\",\"data\":[NaN]}]}",
-           0, "value nan at index 0, expected a number of type INT64");
-    refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":\"FP32\","
-           "\"data\":[1e999]}]}",
-           0, "value inf at index 0, expected a number of type FP32");
+    CHECK_DOUBLE(values[1], 2, 0);
+}
+
+TEST(what_is_cut_off_is_no_json)
+{
+    static const char json[] =
+        "{\"id\":\"7\",\"parameters\":{\"theta\":1e3,\"mrope_section\":[1,1,0]}"
+        ","
+        "\"inputs\":[" Q_JSON "," Q_BINARY "],\"x\":null}";
+    for (size_t n = 0; n + 1 < sizeof json; n++) {
+        char start[sizeof json];
+        memcpy(start, json, n);
+        start[n] = '\0';
+        refuse(start, 16, "failed to parse the request JSON buffer: ");
+    }
+}
+
+TEST(long_texts_are_no_parameters)
+{
+    char text[300], params[400];
+    memset(text, '1', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    snprintf(params, sizeof params, "{\"theta\":\"%s\"}", text);
+    refuse_params(params, "parameter 'theta': a text of 299 bytes, expected at "
+                          "most 255");
+    snprintf(params, sizeof params, "{\"%s\":1}", text);
+    refuse_params(params, "unknown parameter '1111");
+    snprintf(params, sizeof params, "{\"table\":\"%s\"}", text);
+    refuse_params(params, "parameter 'table': '1111");
 }
 
 TEST(huge_json_shapes_ask_for_no_memory)
@@ -549,7 +604,7 @@ TEST(outputs_come_in_the_order_asked_for)
 
 TEST(json_answers_hold_the_values)
 {
-    float values[] = {1, -0.0f, (float)NAN, -(float)INFINITY};
+    float values[] = {1, -0.0f, 0.5f, -3e38f};
     struct kserve_request request;
     struct roped_call call;
     prepare(&call, "rope", "{\"inputs\":[" Q_JSON "]}", 0, &request);
@@ -558,7 +613,38 @@ TEST(json_answers_hold_the_values)
     check_response(&call, &request, 0,
                    "{\"model_name\":\"rope\",\"model_version\":\"1\","
                    "\"outputs\":[{\"name\":\"q\",\"datatype\":\"FP32\","
-                   "\"shape\":[1,1,4],\"data\":[1,-0,NaN,-Infinity]}]}");
+                   "\"shape\":[1,1,4],\"data\":[1,-0,0.5,-3e+38]}]}");
+}
+
+TEST(json_answers_cannot_hold_nan)
+{
+    static const struct {
+        float value;
+        const char *name;
+    } cases[] = {{(float)NAN, "NaN"},
+                 {(float)INFINITY, "Infinity"},
+                 {-(float)INFINITY, "-Infinity"}};
+    struct kserve_request request;
+    struct roped_call call;
+    prepare(&call, "rope", "{\"inputs\":[" Q_JSON "]}", 0, &request);
+    for (int i = 0; i < 3; i++) {
+        float values[] = {1, 2, 3, cases[i].value};
+        uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
+        struct roped_error err = {0};
+        struct buffer buffer;
+        char why[128];
+        buffer_init(&buffer);
+        call.out[0].data = values;
+        CHECK_INT(kserve_write_response(&buffer, &call, &request, offset,
+                                        &bytes, &err),
+                  ROPED_INVALID);
+        snprintf(why, sizeof why,
+                 "output 'q': element 3 is %s, which JSON cannot say: ask for "
+                 "it with binary_data",
+                 cases[i].name);
+        CHECK_TEXT(err.text, why);
+        buffer_fini(&buffer);
+    }
 }
 
 #define QUANTIZE_INPUTS                                                        \
@@ -649,7 +735,10 @@ int main(void)
     RUN(phrases_about_missing_inputs);
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
-    RUN(nan_and_infinity_are_values_of_floats);
+    RUN(nan_and_infinity_are_to_be_sent_binary);
+    RUN(members_may_come_in_any_order);
+    RUN(what_is_cut_off_is_no_json);
+    RUN(long_texts_are_no_parameters);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
     RUN(json_tensors_are_converted);
@@ -657,6 +746,7 @@ int main(void)
     RUN(binary_answers);
     RUN(outputs_come_in_the_order_asked_for);
     RUN(json_answers_hold_the_values);
+    RUN(json_answers_cannot_hold_nan);
     RUN(fp8_is_uint8_with_a_hint);
     RUN(outputs_that_cannot_be_are_refused);
     RUN(an_answer_that_does_not_fit_is_an_error);

@@ -4,22 +4,22 @@
 #include "wire/kserve_tensor.h"
 
 #include "check.h"
-#include "wire/json.h"
 
 /* Reads {"datatype":...,"shape":...} as rope's input q. */
 static enum roped_status read_q(const char *json, struct roped_tensor *tensor,
                                 struct roped_error *err)
 {
+    static const char *const names[] = {"datatype", "shape"};
+    struct json_reader reader, member[2];
     struct roped_call call;
-    const struct cJSON *tree = NULL;
     memset(tensor, 0, sizeof *tensor);
     err->text[0] = '\0';
     roped_call_init(&call, roped_op_find("rope"));
-    CHECK_OK(json_parse_v2(json, strlen(json), &tree, err), err);
-    enum roped_status status = kserve_read_tensor(
-        &call, roped_op_input(call.op, "q"), tree, tensor, err);
-    json_free(tree);
-    return status;
+    json_reader_init(&reader, json, strlen(json), JSON_V2_DEPTH, NULL, 0);
+    CHECK_OK(json_check(&reader, err), err);
+    json_find(&reader, names, 2, member);
+    return kserve_read_tensor(&call, roped_op_input(call.op, "q"), &member[0],
+                              &member[1], tensor, err);
 }
 
 TEST(datatype_and_shape)

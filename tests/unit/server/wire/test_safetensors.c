@@ -199,6 +199,34 @@ TEST(refuses_headers_that_are_no_object)
     refuse("{\"x\":null}", 0, "tensor 'x': expected an object");
 }
 
+TEST(what_is_cut_off_is_no_json)
+{
+    static const char json[] =
+        "{\"__metadata__\":{\"a\":\"b\"},\"x\":{\"dtype\":\"F32\",\"y\":true,"
+        "\"shape\":[1,2],\"data_offsets\":[0,8]}}";
+    accept(json, 8, 1);
+    for (size_t n = 1; n + 1 < sizeof json; n++) {
+        char start[sizeof json];
+        memcpy(start, json, n);
+        start[n] = '\0';
+        refuse(start, 8, "failed to parse the request JSON buffer: ");
+    }
+}
+
+TEST(metadata_is_handed_on_whole)
+{
+    char json[256 + 64], expected[256];
+    struct seen seen;
+    struct roped_error err;
+    memset(expected, 'v', sizeof expected);
+    memcpy(expected, "k=", 2);
+    expected[sizeof expected - 1] = '\0';
+    snprintf(json, sizeof json, "{\"__metadata__\":{\"\\u006b\":\"%s\"}}",
+             expected + 2);
+    CHECK_OK(read_file(json, 0, &seen, &err), &err);
+    CHECK_TEXT(seen.metadata, expected);
+}
+
 TEST(refuses_wrong_fields)
 {
     refuse_x("\"shape\":[1],\"data_offsets\":[0,4]", 4,
@@ -295,6 +323,12 @@ TEST(refuses_bad_names_and_metadata)
            "\":{}}",
            0, "name of 64 bytes, expected at most 63");
     refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate");
+    refuse("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0,
+           "duplicate name 'a'");
+    refuse("{\"x\":[NaN]}", 0, "tensor 'x': expected an object");
+    refuse("{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0],"
+           "\"y\":NaN}}",
+           0, "NaN and Infinity are no JSON at 56");
     refuse("{\"__metadata__\":[]}", 0, "__metadata__");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ 'a'");
 }
@@ -410,6 +444,8 @@ int main(void)
     RUN(accepts_edges);
     RUN(every_dtype_has_its_name_and_size);
     RUN(refuses_headers_that_are_no_object);
+    RUN(what_is_cut_off_is_no_json);
+    RUN(metadata_is_handed_on_whole);
     RUN(refuses_wrong_fields);
     RUN(refuses_wrong_numbers);
     RUN(refuses_holes_overlaps_and_wrong_ends);

@@ -1,0 +1,88 @@
+/*
+ * address.c - socket addresses from text and to text.
+ */
+#include "address.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* getaddrinfo takes none, signs, and what is too large modulo 65,536. */
+static bool is_port(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n <= 5 && !text[n] && strtol(text, NULL, 10) <= UINT16_MAX;
+}
+
+enum roped_status address_parse(const char *text, struct sockaddr_storage *out,
+                                socklen_t *bytes, struct roped_error *err)
+{
+    char host[128];
+    const char *colon = strrchr(text, ':');
+    struct addrinfo *found;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    if (!colon || length >= sizeof host)
+        return roped_fail(err, ROPED_INVALID,
+                          "listen is '%s', expected address:port", text);
+    if (!is_port(colon + 1))
+        return roped_fail(err, ROPED_INVALID,
+                          "listen is '%s', expected address:port with a port "
+                          "of 0 to 65535",
+                          text);
+    bool is_bracketed = length > 1 && text[0] == '[' && text[length - 1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)length - 2 * is_bracketed,
+             text + is_bracketed);
+    int code = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &found);
+    if (code != 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "listen is '%s', expected address:port: %s", text,
+                          gai_strerror(code));
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    *bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    return ROPED_OK;
+}
+
+bool address_is_loopback(const struct sockaddr *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct in6_addr *v6 =
+        &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    if (address->sa_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return address->sa_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(v6) ||
+            (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET));
+}
+
+void address_to_ask(struct sockaddr *address)
+{
+    struct sockaddr_in *v4 = (void *)address;
+    struct sockaddr_in6 *v6 = (void *)address;
+    if (address->sa_family == AF_INET && v4->sin_addr.s_addr == INADDR_ANY)
+        v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    else if (address->sa_family == AF_INET6 &&
+             IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
+        v6->sin6_addr = in6addr_loopback;
+}
+
+const char *address_text(const struct sockaddr *address,
+                         char out[ADDRESS_TEXT_BYTES])
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+    bool is_v6 = address->sa_family == AF_INET6;
+    char host[INET6_ADDRSTRLEN] = "";
+    inet_ntop(address->sa_family,
+              is_v6 ? (const void *)&v6->sin6_addr : &v4->sin_addr, host,
+              sizeof host);
+    snprintf(out, ADDRESS_TEXT_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", host,
+             ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
+    return out;
+}

@@ -1,0 +1,39 @@
+/*
+ * address.h - socket addresses as the settings write them, and what they mean:
+ * who can reach a daemon that listens there.
+ */
+#ifndef ROPED_ADDRESS_H
+#define ROPED_ADDRESS_H
+
+#include <roped/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+enum { ADDRESS_TEXT_BYTES = 64 };
+
+/*
+ * "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (the first of its
+ * addresses), or ":8000" for every address of the host. ROPED_INVALID quotes
+ * the text, which is the setting 'listen'.
+ */
+ROPED_MUST_CHECK enum roped_status address_parse(const char *text,
+                                                 struct sockaddr_storage *out,
+                                                 socklen_t *bytes,
+                                                 struct roped_error *err);
+
+/* Can it be reached from this host alone? 127.0.0.0/8, also as
+ * ::ffff:127.x.y.z, and ::1. */
+bool address_is_loopback(const struct sockaddr *address);
+
+/* Where a client on this host asks a daemon that listens at the address: the
+ * loopback of its family for 0.0.0.0 and ::, else there. */
+void address_to_ask(struct sockaddr *address);
+
+/* "127.0.0.1:8000" or "[::1]:8000", as in a Host header: without the scope of a
+ * link-local address. Returns out. */
+const char *address_text(const struct sockaddr *address,
+                         char out[ADDRESS_TEXT_BYTES]);
+
+#endif

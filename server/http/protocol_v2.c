@@ -1,0 +1,237 @@
+/*
+ * protocol_v2.c - KServe v2: JSON, and binary tensors behind it, each way.
+ */
+#include "http/call_regions.h"
+#include "http/request.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum {
+    OUT_ALIGNMENT = 64,
+    JSON_OUTPUT_ELEMENTS = 1 << 20,
+    LONG_ELEMENTS = 1 << 12 /* more values than this are written on a lane */
+};
+
+static const struct roped_op *find_op(struct request *request)
+{
+    const char *name = request->match.capture, *version = request->match.second;
+    bool has_version = version[0] && strcmp(version, "1") != 0;
+    struct model model;
+    if (!has_version && models_find(request->service->models, name, &model))
+        return model.op;
+    roped_fail(&request->error, ROPED_NOT_FOUND,
+               "Request for unknown model: '%s'%s%s is not found", name,
+               has_version ? " version " : "", has_version ? version : "");
+    return NULL;
+}
+
+/* A raw tensor without the header that says so is taken for JSON. */
+static enum roped_status hint_at_raw(struct request *request)
+{
+    struct roped_error *err = &request->error, was = *err;
+    const char *type = head_value(&request->head, HEADER_CONTENT_TYPE);
+    if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
+        strcasecmp(type, "application/octet-stream") != 0 ||
+        head_value(&request->head, HEADER_INFERENCE_LENGTH))
+        return was.status;
+    return roped_fail(err, was.status,
+                      "%.400s (a body without JSON needs "
+                      "'Inference-Header-Content-Length: 0')",
+                      was.text);
+}
+
+static enum roped_status decode(struct request *request)
+{
+    const struct body *body = &request->body;
+    const char *json = (const char *)body->block.start + body->at;
+    struct roped_call *call = &request->job.call;
+    struct kserve_request *v2 = &request->v2;
+    uint64_t binary_bytes = body->length - body->header_bytes;
+    unsigned char *binary = body->block.start + body->at + body->header_bytes;
+    if (body->is_raw)
+        return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
+    if (body->length == 0)
+        return roped_fail(&request->error, ROPED_INVALID,
+                          "failed to parse the request JSON buffer: it is "
+                          "empty at 0");
+    enum roped_status status =
+        kserve_read_request(call, json, body->header_bytes, binary,
+                            binary_bytes, v2, &request->error);
+    if (status)
+        return hint_at_raw(request);
+    if (v2->table[0])
+        status = call_use_table(request, v2->table);
+    return status ? status : call_take_regions(request, &v2->regions);
+}
+
+/* Values as JSON are text, many times the size of what they say. */
+static enum roped_status check_json_outputs(struct request *request)
+{
+    const struct roped_call *call = &request->job.call;
+    for (int i = 0; i < request->v2.n_outputs; i++) {
+        int port = request->v2.output[i].port;
+        int64_t n = roped_tensor_elements(&call->out[port]);
+        if (!request->v2.output[i].is_binary && call_sends(request, port) &&
+            n > JSON_OUTPUT_ELEMENTS)
+            return roped_fail(&request->error, ROPED_TOO_LARGE,
+                              "output '%s': %lld elements, expected at most "
+                              "%d as JSON: ask for it with binary_data",
+                              call->op->out[port].name, (long long)n,
+                              JSON_OUTPUT_ELEMENTS);
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status check(struct request *request)
+{
+    request->v2.kept = request->call.kept;
+    enum roped_status status =
+        kserve_check_outputs(&request->job.call, &request->v2, &request->error);
+    return status ? status : check_json_outputs(request);
+}
+
+static enum roped_status read_values(struct request *request)
+{
+    const struct body *body = &request->body;
+    if (request->v2.json_tensor_bytes == 0)
+        return ROPED_OK;
+    enum roped_status status = memory_take(
+        exec_memory(request->service->exec),
+        (size_t)request->v2.json_tensor_bytes, &request->json, &request->error);
+    if (status)
+        return status;
+    const char *json = (const char *)body->block.start + body->at;
+    return kserve_read_json_tensors(&request->job.call, json,
+                                    body->header_bytes, &request->v2,
+                                    request->json.start, &request->error);
+}
+
+static uint64_t align(uint64_t at)
+{
+    return (at + OUT_ALIGNMENT - 1) / OUT_ALIGNMENT * OUT_ALIGNMENT;
+}
+
+/* Outputs that the client did not ask for, or wants as text, are computed all
+ * the same: their places follow those of the answer. */
+static uint64_t place_others(struct request *request, uint64_t *offset,
+                             uint64_t at, bool is_binary)
+{
+    bool is_placed[ROPED_MAX_OUTPUTS] = {false};
+    for (int i = 0; i < request->v2.n_outputs && is_binary; i++)
+        is_placed[request->v2.output[i].port] = true;
+    for (int i = 0; i < request->job.call.n_out; i++) {
+        if (is_placed[i] || !call_sends(request, i))
+            continue;
+        offset[i] = align(at);
+        at =
+            offset[i] + (uint64_t)roped_tensor_bytes(&request->job.call.out[i]);
+    }
+    return at;
+}
+
+static enum roped_status write_header(struct request *request,
+                                      struct buffer *header, uint64_t *offset,
+                                      uint64_t *sent, uint64_t *all)
+{
+    bool is_binary = kserve_is_binary_answer(&request->v2);
+    enum roped_status status =
+        is_binary
+            ? kserve_write_response(header, &request->job.call, &request->v2,
+                                    offset, sent, &request->error)
+            : ROPED_OK; /* written when the values exist */
+    if (!status)
+        *all = place_others(request, offset, *sent, is_binary);
+    return status;
+}
+
+/* ----------------------------------------------------------------- answer */
+
+static struct reply reply_mixed(struct request *request, size_t json_bytes,
+                                const struct buffer *buffer)
+{
+    bool has_binary = buffer->bytes > json_bytes;
+    struct reply reply = reply_text(
+        request, 200,
+        has_binary ? "application/octet-stream" : "application/json", buffer);
+    if (has_binary && reply.code == 200)
+        reply.json_bytes = json_bytes;
+    return reply;
+}
+
+/* JSON values, with any binary outputs behind. */
+static struct reply write_json(struct request *request)
+{
+    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
+    const struct roped_call *call = &request->job.call;
+    struct buffer buffer;
+    reply_begin_text(request, &buffer);
+    if (kserve_write_response(&buffer, call, &request->v2, offset,
+                              &binary_bytes, &request->error))
+        return reply_status(request, &request->error);
+    size_t json_bytes = buffer.bytes;
+    for (int i = 0; i < request->v2.n_outputs; i++) {
+        const struct roped_tensor *out = &call->out[request->v2.output[i].port];
+        if (request->v2.output[i].is_binary &&
+            call_sends(request, request->v2.output[i].port))
+            buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
+    }
+    if (buffer.has_failed)
+        request->error.status = ROPED_NO_MEMORY;
+    return reply_mixed(request, json_bytes, &buffer);
+}
+
+/* An errand. */
+static enum roped_status write_on_lane(struct exec_job *job)
+{
+    struct request *request = job->owner;
+    request->pending = write_json(request);
+    return ROPED_OK;
+}
+
+static struct reply take_written(struct request *request)
+{
+    const struct exec_job *errand = &request->errand;
+    if (!errand->status)
+        return call_finish(request, request->pending);
+    request->error.status = errand->status;
+    return call_finish(request, reply_status(request, &errand->error));
+}
+
+/* Values that are written as text. */
+static int64_t n_text_values(const struct request *request)
+{
+    int64_t n = 0;
+    for (int i = 0; i < request->v2.n_outputs; i++)
+        if (!request->v2.output[i].is_binary &&
+            call_sends(request, request->v2.output[i].port))
+            n += roped_tensor_elements(
+                &request->job.call.out[request->v2.output[i].port]);
+    return n;
+}
+
+static struct reply answer(struct request *request)
+{
+    enum { TEXT_BYTES = 10 }; /* of a value */
+    const struct call *call = &request->call;
+    int64_t n = n_text_values(request);
+    if (n > LONG_ELEMENTS)
+        return request_errand(request, write_on_lane,
+                              (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
+                              take_written);
+    if (!kserve_is_binary_answer(&request->v2))
+        return call_finish(request, write_json(request));
+    bool has_binary = call->answer_bytes > call->answer_json_bytes;
+    struct reply reply = call_block(
+        request, has_binary ? "application/octet-stream" : "application/json");
+    reply.json_bytes = has_binary ? call->answer_json_bytes : 0;
+    return reply;
+}
+
+const struct protocol protocol_v2 = {.transport = METRICS_V2,
+                                     .find_op = find_op,
+                                     .decode = decode,
+                                     .check = check,
+                                     .read_values = read_values,
+                                     .write_header = write_header,
+                                     .answer = answer};

@@ -1,0 +1,33 @@
+/*
+ * shared.h - what all requests of one server share.
+ */
+#ifndef ROPED_HTTP_SHARED_H
+#define ROPED_HTTP_SHARED_H
+
+#include "config.h"
+#include "exec/executor.h"
+#include "http/origin.h"
+#include "http/peers.h"
+#include "metrics.h"
+#include "token.h"
+#include "wire/models.h"
+
+#include <stdatomic.h>
+
+struct service {
+    const struct config *config;
+    struct executor *exec;
+    struct metrics *metrics;
+    const struct models *models;
+    const char *version;
+    uint64_t start_time_seconds;
+    struct token token;
+    struct origin_rules origins;
+    struct peers peers;
+    bool closes_chunked;      /* what follows a chunked body is not read: the
+                                 library does not frame it strictly */
+    atomic_bool is_draining;  /* not ready, answers carry Connection: close */
+    atomic_bool is_quiescent; /* no new calls either */
+};
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * transport.h - between the HTTP library and requests: feeds each request what
+ * arrives, runs its jobs, sends its reply. The one place that answers.
+ */
+#ifndef ROPED_HTTP_TRANSPORT_H
+#define ROPED_HTTP_TRANSPORT_H
+
+#include "http/shared.h"
+
+#include <netinet/in.h>
+
+struct transport {
+    struct service *service;
+    struct MHD_Daemon *mhd;
+};
+
+/* Starts the threads that serve connections; stops them, and cuts what is still
+ * open. Stopping one that never started does nothing. */
+ROPED_MUST_CHECK enum roped_status transport_start(struct transport *transport,
+                                                   struct service *service,
+                                                   struct roped_error *err);
+void transport_stop(struct transport *transport);
+
+/* Serves a connection, whose descriptor it takes. */
+void transport_add(struct transport *transport, int fd,
+                   const struct sockaddr *address, socklen_t bytes);
+
+#endif

@@ -1,0 +1,639 @@
+/*
+ * json_reader.c - one pass over the bytes, recursive only in nesting, which is
+ * bounded.
+ */
+#include "wire/json_reader.h"
+
+#include "wire/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_NUMBER_BYTES = 63,
+    EXACT_DIGITS = 15, /* integers that a double holds without rounding */
+    FEW_NAMES = 16     /* up to here comparing all pairs beats sorting */
+};
+
+static bool refuse(struct json_reader *reader, const char *why)
+{
+    if (!reader->why)
+        reader->why = why;
+    return false;
+}
+
+static int peek(const struct json_reader *reader)
+{
+    return reader->at < reader->end ? *reader->at : -1;
+}
+
+static bool is_space(unsigned char c)
+{
+    return c <= ' ' && (c == ' ' || c == '\n' || c == '\t' || c == '\r');
+}
+
+static void skip_space(struct json_reader *reader)
+{
+    while (reader->at < reader->end && is_space(*reader->at))
+        reader->at++;
+}
+
+size_t json_offset(const struct json_reader *reader)
+{
+    return (size_t)(reader->at - reader->start);
+}
+
+void json_reader_init(struct json_reader *reader, const char *text,
+                      size_t bytes, int max_depth, struct json_string *names,
+                      size_t max_names)
+{
+    const unsigned char *start = (const unsigned char *)text;
+    *reader = (struct json_reader){.at = start,
+                                   .start = start,
+                                   .end = start + bytes,
+                                   .max_depth = max_depth,
+                                   .odd_number = JSON_NOWHERE,
+                                   .nan = JSON_NOWHERE,
+                                   .names = names,
+                                   .max_names = max_names};
+    skip_space(reader);
+}
+
+/* ---------------------------------------------------------------- strings */
+
+static unsigned hex_digit(unsigned c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : 16;
+}
+
+static bool scan_hex4(struct json_reader *reader, unsigned *out)
+{
+    *out = 0;
+    for (int i = 0; i < 4; i++, reader->at++) {
+        int c = peek(reader);
+        unsigned digit = c < 0 ? 16 : hex_digit((unsigned)c);
+        if (digit == 16)
+            return refuse(reader, "invalid \\u escape");
+        *out = *out * 16 + digit;
+    }
+    return true;
+}
+
+/* \uXXXX behind the 'u', a surrogate pair where it is one. */
+static bool scan_unicode(struct json_reader *reader, unsigned *code)
+{
+    unsigned low;
+    if (!scan_hex4(reader, code))
+        return false;
+    if (*code == 0)
+        return refuse(reader, "NUL in a string");
+    if (*code < 0xD800 || *code >= 0xE000)
+        return true;
+    if (*code >= 0xDC00 || reader->end - reader->at < 2 ||
+        reader->at[0] != '\\' || reader->at[1] != 'u')
+        return refuse(reader, "lone surrogate");
+    reader->at += 2;
+    if (!scan_hex4(reader, &low))
+        return false;
+    if (low < 0xDC00 || low >= 0xE000)
+        return refuse(reader, "lone surrogate");
+    *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
+    return true;
+}
+
+/* From the '\' on; code is the character that is meant. */
+static bool scan_escape(struct json_reader *reader, unsigned *code)
+{
+    static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    reader->at++;
+    int c = peek(reader);
+    const char *letter = c > 0 ? strchr(letters, c) : NULL;
+    if (!letter && c != 'u')
+        return refuse(reader, "invalid escape");
+    reader->at++;
+    if (!letter)
+        return scan_unicode(reader, code);
+    *code = (unsigned char)meant[letter - letters];
+    return true;
+}
+
+/* What stands in a string and is neither plain ASCII nor its end. */
+static bool scan_special(struct json_reader *reader, bool is_name)
+{
+    int c = peek(reader);
+    if (c < 0)
+        return refuse(reader, "unterminated string");
+    if (c < 0x20)
+        return refuse(reader, "control character in a string");
+    unsigned code = (unsigned)c;
+    size_t bytes =
+        utf8_sequence(reader->at, (size_t)(reader->end - reader->at));
+    if (bytes == 0)
+        return refuse(reader, "invalid UTF-8");
+    if (c != '\\')
+        reader->at += bytes;
+    else if (!scan_escape(reader, &code))
+        return false;
+    return !is_name || (code >= 0x20 && code != 0x7F) ||
+           refuse(reader, "control character in a name");
+}
+
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
+}
+
+static bool scan_string(struct json_reader *reader, bool is_name,
+                        struct json_string *out)
+{
+    const unsigned char *start = reader->at + 1;
+    const unsigned char *at = start;
+    bool has_escapes = false;
+    for (;; at = reader->at) {
+        while (at < reader->end && is_plain(*at))
+            at++;
+        reader->at = at;
+        int c = peek(reader);
+        if (c == '"')
+            break;
+        has_escapes |= c == '\\';
+        if (!scan_special(reader, is_name))
+            return false;
+    }
+    *out =
+        (struct json_string){start, (size_t)(reader->at - start), has_escapes};
+    reader->at++;
+    return true;
+}
+
+/* Goes through what a string means, byte by byte. */
+struct spelling {
+    struct json_reader rest;
+    char escaped[4];
+    long next, n; /* of escaped */
+};
+
+static struct spelling spell(const struct json_string *string)
+{
+    return (struct spelling){
+        .rest = {.at = string->at, .end = string->at + string->bytes}};
+}
+
+/* -1 at the end. */
+static int next_byte(struct spelling *spelling)
+{
+    unsigned code;
+    int c = peek(&spelling->rest);
+    if (spelling->next < spelling->n)
+        return (unsigned char)spelling->escaped[spelling->next++];
+    if (c != '\\' || !scan_escape(&spelling->rest, &code)) {
+        spelling->rest.at += c >= 0;
+        return c;
+    }
+    spelling->n = utf8_write(code, spelling->escaped) - spelling->escaped;
+    spelling->next = 1;
+    return (unsigned char)spelling->escaped[0];
+}
+
+size_t json_copy(const struct json_string *string, char *to, size_t room)
+{
+    size_t bytes = 0;
+    if (!string->has_escapes) {
+        bytes = string->bytes < room ? string->bytes : room - 1;
+        memcpy(to, string->at, bytes);
+        to[bytes] = '\0';
+        return string->bytes;
+    }
+    struct spelling spelling = spell(string);
+    for (int c; (c = next_byte(&spelling)) >= 0; bytes++)
+        if (bytes + 1 < room)
+            to[bytes] = (char)c;
+    to[bytes < room ? bytes : room - 1] = '\0';
+    return bytes;
+}
+
+bool json_equals(const struct json_string *string, const char *text)
+{
+    int c;
+    if (!string->has_escapes)
+        return *text == (string->bytes ? (char)*string->at : '\0') &&
+               strncmp(text, (const char *)string->at, string->bytes) == 0 &&
+               text[string->bytes] == '\0';
+    struct spelling spelling = spell(string);
+    while ((c = next_byte(&spelling)) == (unsigned char)*text && c >= 0)
+        text++;
+    return c < 0 && *text == '\0';
+}
+
+/* ---------------------------------------------------------------- numbers */
+
+static bool is_digit(int c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool scan_digits(struct json_reader *reader)
+{
+    const unsigned char *start = reader->at, *at = start;
+    while (at < reader->end && is_digit(*at))
+        at++;
+    reader->at = at;
+    return at > start || refuse(reader, "invalid number");
+}
+
+static bool scan_word(struct json_reader *reader, const char *word)
+{
+    size_t length = strlen(word);
+    if ((size_t)(reader->end - reader->at) < length ||
+        memcmp(reader->at, word, length) != 0)
+        return refuse(reader, "invalid value");
+    reader->at += length;
+    return true;
+}
+
+/* What clients spell NaN, Infinity and -Infinity; the sign is behind us. */
+static bool scan_nan(struct json_reader *reader, const unsigned char *start)
+{
+    if (reader->nan == JSON_NOWHERE)
+        reader->nan = (size_t)(start - reader->start);
+    return scan_word(reader, *start == 'N' ? "NaN" : "Infinity");
+}
+
+/* What may follow the digits of a whole number. */
+static bool scan_fraction(struct json_reader *reader)
+{
+    if (peek(reader) == '.') {
+        reader->at++;
+        if (!scan_digits(reader))
+            return false;
+    }
+    if (peek(reader) == 'e' || peek(reader) == 'E') {
+        reader->at++;
+        if (peek(reader) == '+' || peek(reader) == '-')
+            reader->at++;
+        return scan_digits(reader);
+    }
+    return true;
+}
+
+static bool scan_number(struct json_reader *reader)
+{
+    const unsigned char *start = reader->at;
+    reader->at += *start == '-';
+    const unsigned char *digits = reader->at;
+    if (peek(reader) == 'N' || peek(reader) == 'I')
+        return scan_nan(reader, start);
+    if (!scan_digits(reader))
+        return false;
+    if (*digits == '0' && reader->at - digits > 1) {
+        reader->at = digits + 1;
+        return refuse(reader, "number with a leading zero");
+    }
+    const unsigned char *whole = reader->at;
+    if (!scan_fraction(reader))
+        return false;
+    if ((digits > start || reader->at > whole) &&
+        reader->odd_number == JSON_NOWHERE)
+        reader->odd_number = (size_t)(start - reader->start);
+    return reader->at - start <= MAX_NUMBER_BYTES ||
+           refuse(reader, "number of over 63 characters");
+}
+
+/* Digits alone are a size or an offset, nearly always. */
+static double to_double(const unsigned char *at, size_t bytes)
+{
+    char copy[MAX_NUMBER_BYTES + 1];
+    uint64_t value = 0;
+    size_t i = 0;
+    for (; i < bytes && bytes <= EXACT_DIGITS && is_digit(at[i]); i++)
+        value = value * 10 + (uint64_t)(at[i] - '0');
+    if (i == bytes)
+        return (double)value;
+    memcpy(copy, at, bytes);
+    copy[bytes] = '\0';
+    return strtod(copy, NULL);
+}
+
+bool json_read_number(struct json_reader *reader, double *out)
+{
+    const unsigned char *start = reader->at;
+    if (json_kind(reader) != JSON_NUMBER || !scan_number(reader))
+        return false;
+    *out = to_double(start, (size_t)(reader->at - start));
+    return true;
+}
+
+bool json_read_size(struct json_reader *reader, uint64_t *out)
+{
+    const unsigned char *start = reader->at;
+    double value = -1;
+    if (json_read_number(reader, &value) && value >= 0 && value < 0x1p53) {
+        *out = (uint64_t)value;
+        if ((double)*out == value)
+            return true;
+    }
+    reader->at = start;
+    return false;
+}
+
+const char *json_nan(const struct json_reader *reader)
+{
+    if (json_kind(reader) != JSON_NUMBER)
+        return NULL;
+    bool is_negative = *reader->at == '-';
+    const unsigned char *at = reader->at + is_negative;
+    return at == reader->end ? NULL
+           : *at == 'N'      ? "NaN"
+           : *at != 'I'      ? NULL
+           : is_negative     ? "-Infinity"
+                             : "Infinity";
+}
+
+/* ------------------------------------------------------------------- names */
+
+static const char duplicate[] = "duplicate name";
+
+static bool note_name(struct json_reader *reader,
+                      const struct json_string *name)
+{
+    if (reader->n_names == reader->max_names)
+        return refuse(reader, "too many names in the objects that are open");
+    reader->names[reader->n_names++] = *name;
+    return true;
+}
+
+/* Before the names of an object stands where those of the outer one begin. */
+static bool mark_object(struct json_reader *reader)
+{
+    const struct json_string mark = {.bytes = reader->object};
+    reader->object = reader->n_names;
+    return note_name(reader, &mark);
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    const struct json_string *a = left, *b = right;
+    int c, d;
+    if (!a->has_escapes && !b->has_escapes) {
+        c = memcmp(a->at, b->at, a->bytes < b->bytes ? a->bytes : b->bytes);
+        return c ? c : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+    }
+    struct spelling x = spell(a), y = spell(b);
+    do {
+        c = next_byte(&x);
+        d = next_byte(&y);
+    } while (c == d && c >= 0);
+    return c - d;
+}
+
+/* Do two of n names say the same? Then the later one. Their order changes. */
+static const struct json_string *find_duplicate(struct json_string *name,
+                                                size_t n)
+{
+    if (n > FEW_NAMES)
+        qsort(name, n, sizeof *name, compare_names);
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = n > FEW_NAMES ? i - 1 : 0; j < i; j++)
+            if (compare_names(&name[j], &name[i]) == 0)
+                return name[i].at > name[j].at ? &name[i] : &name[j];
+    return NULL;
+}
+
+/* At the end of the innermost object. */
+static bool check_names(struct json_reader *reader)
+{
+    struct json_string *mark = &reader->names[reader->object];
+    size_t n = reader->n_names - reader->object - 1;
+    const struct json_string *found = find_duplicate(mark + 1, n);
+    reader->n_names = reader->object;
+    reader->object = mark->bytes;
+    if (!found)
+        return true;
+    reader->at = found->at - 1;
+    return refuse(reader, duplicate);
+}
+
+/* ----------------------------------------------------------------- values */
+
+static const unsigned char kind_of[256] = {
+    ['{'] = JSON_OBJECT, ['['] = JSON_ARRAY,  ['"'] = JSON_STRING,
+    ['t'] = JSON_TRUE,   ['f'] = JSON_FALSE,  ['n'] = JSON_NULL,
+    ['-'] = JSON_NUMBER, ['N'] = JSON_NUMBER, ['I'] = JSON_NUMBER,
+    ['0'] = JSON_NUMBER, ['1'] = JSON_NUMBER, ['2'] = JSON_NUMBER,
+    ['3'] = JSON_NUMBER, ['4'] = JSON_NUMBER, ['5'] = JSON_NUMBER,
+    ['6'] = JSON_NUMBER, ['7'] = JSON_NUMBER, ['8'] = JSON_NUMBER,
+    ['9'] = JSON_NUMBER};
+
+enum json_kind json_kind(const struct json_reader *reader)
+{
+    return reader->at && reader->at < reader->end
+               ? (enum json_kind)kind_of[*reader->at]
+               : JSON_NOTHING;
+}
+
+bool json_open(struct json_reader *reader)
+{
+    if (json_kind(reader) < JSON_ARRAY)
+        return false;
+    if (reader->depth == reader->max_depth)
+        return refuse(reader, reader->max_depth == JSON_V2_DEPTH
+                                  ? "JSON nesting depth exceeds maximum "
+                                    "allowed limit (100)"
+                                  : "nested over 16 deep");
+    if (reader->names && *reader->at == '{' && !mark_object(reader))
+        return false;
+    reader->depth++;
+    reader->at++;
+    reader->is_first = true;
+    return true;
+}
+
+/* Goes on to the next item, or behind the closing bracket. */
+static bool next(struct json_reader *reader, int close)
+{
+    bool is_first = reader->is_first;
+    reader->is_first = false;
+    skip_space(reader);
+    if (reader->why)
+        return false;
+    if (peek(reader) == close) {
+        reader->at++;
+        reader->depth--;
+        if (close == '}' && reader->names)
+            check_names(reader);
+        return false;
+    }
+    if (is_first)
+        return true;
+    if (peek(reader) != ',')
+        return refuse(reader, "expected ',' or a closing bracket");
+    reader->at++;
+    skip_space(reader);
+    return true;
+}
+
+bool json_next(struct json_reader *reader)
+{
+    return next(reader, ']');
+}
+
+bool json_next_name(struct json_reader *reader, struct json_string *name)
+{
+    if (!next(reader, '}'))
+        return false;
+    if (peek(reader) != '"')
+        return refuse(reader, "expected a name");
+    if (!scan_string(reader, true, name))
+        return false;
+    skip_space(reader);
+    if (peek(reader) != ':')
+        return refuse(reader, "expected ':'");
+    reader->at++;
+    skip_space(reader);
+    return !reader->names || note_name(reader, name);
+}
+
+bool json_skip(struct json_reader *reader)
+{
+    struct json_string string;
+    switch (json_kind(reader)) {
+    case JSON_OBJECT:
+        for (json_open(reader); json_next_name(reader, &string);)
+            if (!json_skip(reader))
+                return false;
+        return !reader->why;
+    case JSON_ARRAY:
+        for (json_open(reader); json_next(reader);)
+            if (!json_skip(reader))
+                return false;
+        return !reader->why;
+    case JSON_STRING:
+        return scan_string(reader, false, &string);
+    case JSON_NUMBER:
+        return scan_number(reader);
+    case JSON_TRUE:
+        return scan_word(reader, "true");
+    case JSON_FALSE:
+        return scan_word(reader, "false");
+    case JSON_NULL:
+        return scan_word(reader, "null");
+    case JSON_NOTHING:
+        break;
+    }
+    return refuse(reader,
+                  peek(reader) < 0 ? "unexpected end" : "invalid value");
+}
+
+bool json_read_string(struct json_reader *reader, struct json_string *out)
+{
+    return json_kind(reader) == JSON_STRING && scan_string(reader, false, out);
+}
+
+void json_find(struct json_reader *reader, const char *const *name, int n,
+               struct json_reader *member)
+{
+    struct json_string found;
+    for (int i = 0; i < n; i++) {
+        member[i] = *reader;
+        member[i].at = NULL;
+        member[i].names = NULL;
+    }
+    if (json_kind(reader) != JSON_OBJECT || !json_open(reader))
+        return;
+    while (json_next_name(reader, &found)) {
+        int i = 0;
+        while (i < n && !json_equals(&found, name[i]))
+            i++;
+        if (i < n)
+            member[i].at = reader->at;
+        json_skip(reader);
+    }
+}
+
+const char *json_describe(const struct json_reader *reader, char *text,
+                          size_t text_bytes)
+{
+    static const char *const words[] = {
+        [JSON_NOTHING] = "nothing", [JSON_NULL] = "null",
+        [JSON_FALSE] = "false",     [JSON_TRUE] = "true",
+        [JSON_NUMBER] = "a number", [JSON_STRING] = "a string",
+        [JSON_ARRAY] = "an array",  [JSON_OBJECT] = "an object"};
+    struct json_reader copy = *reader;
+    struct json_string string;
+    char start[33];
+    double number;
+    if (json_read_number(&copy, &number)) {
+        snprintf(text, text_bytes, "%.15g", number);
+    } else if (json_read_string(&copy, &string)) {
+        json_copy(&string, start, sizeof start);
+        snprintf(text, text_bytes, "'%s'", start);
+    } else {
+        snprintf(text, text_bytes, "%s", words[json_kind(reader)]);
+    }
+    return text;
+}
+
+/* --------------------------------------------------------------- all of it */
+
+/* reader->why and where, as a message. */
+static enum roped_status fail(const struct json_reader *reader,
+                              struct roped_error *err)
+{
+    struct json_reader copy = *reader;
+    struct json_string string;
+    char name[65];
+    size_t at = json_offset(reader);
+    if (reader->why != duplicate)
+        return roped_fail(err, ROPED_INVALID,
+                          "failed to parse the request JSON buffer: %s at %zu",
+                          reader->why, at);
+    scan_string(&copy, true, &string);
+    json_copy(&string, name, sizeof name);
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to parse the request JSON buffer: duplicate name "
+                      "'%s' at %zu",
+                      name, at);
+}
+
+enum roped_status json_check(struct json_reader *reader,
+                             struct roped_error *err)
+{
+    json_reader_init(reader, (const char *)reader->start,
+                     (size_t)(reader->end - reader->start), reader->max_depth,
+                     reader->names, reader->max_names);
+    const struct json_reader start = *reader;
+    if (reader->start == reader->end)
+        refuse(reader, "it is empty");
+    else if (json_skip(reader))
+        skip_space(reader);
+    if (!reader->why && reader->at != reader->end)
+        refuse(reader, "something follows the value");
+    if (reader->why)
+        return fail(reader, err);
+    reader->at = start.at;
+    return ROPED_OK;
+}
+
+enum roped_status json_end(struct json_reader *reader, enum roped_status status,
+                           struct roped_error *err)
+{
+    skip_space(reader);
+    if (!status && !reader->why && reader->at == reader->end)
+        return ROPED_OK;
+    enum roped_status check = json_check(reader, err);
+    return check ? check : status;
+}
+
+enum roped_status json_refuse_nan(const struct json_reader *reader,
+                                  struct roped_error *err)
+{
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to parse the request JSON buffer: NaN and "
+                      "Infinity are no JSON at %zu",
+                      reader->nan);
+}

@@ -1,0 +1,320 @@
+/*
+ * test_process.c - the daemon as a process among others: a log that nobody
+ * reads, signals, what it says when it starts open to all, and --healthcheck.
+ * Its standard error is a pipe of the test's, which the harness has no part in.
+ */
+#include "check.h"
+#include "http/harness.h"
+#include "http/service.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STUCK_SECONDS = 300 }; /* a test program that takes so long has failed */
+
+static struct server server; /* server.log is "": there is no such file */
+static int log_fd = -1;
+
+/* Starts roped with these flags; *out reads its standard error. */
+static pid_t spawn(const char *const *flags, int *out)
+{
+    enum { MAX_ARGUMENTS = 16 };
+    const char *program = getenv("ROPED_TEST_BIN");
+    const char *arguments[MAX_ARGUMENTS] = {program ? program
+                                                    : ROPED_TEST_DAEMON};
+    int ends[2], n = 1;
+    for (; *flags && n < MAX_ARGUMENTS - 1; flags++)
+        arguments[n++] = *flags;
+    CHECK_INT(pipe(ends), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+            _exit(126);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execv(arguments[0], (char *const *)(uintptr_t)arguments);
+        _exit(127);
+    }
+    close(ends[1]);
+    *out = ends[0];
+    return pid;
+}
+
+/* What it writes until it ends; returns its exit code. */
+static int read_to_end(pid_t pid, int fd, char *text, size_t size)
+{
+    int status = -1;
+    size_t bytes = 0;
+    for (ssize_t n; (n = read(fd, text + bytes, size - 1 - bytes)) > 0;)
+        bytes += (size_t)n;
+    text[bytes] = '\0';
+    close(fd);
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Waits for a line of the daemon's log with part in it. */
+static const char *await_line(const char *part)
+{
+    static char line[4096];
+    size_t n = 0;
+    char c;
+    while (read(log_fd, &c, 1) == 1) {
+        if (c != '\n' && n < sizeof line - 1) {
+            line[n++] = c;
+            continue;
+        }
+        line[n] = '\0';
+        if (strstr(line, part))
+            return line;
+        n = 0;
+    }
+    CHECK_FAIL("the log ended without '%s'", part);
+    return "";
+}
+
+/* A daemon on a free port of 127.0.0.1. */
+static void start(const char *key, const char *value)
+{
+    const char *flags[] = {"--listen", "127.0.0.1:0", "--backend", "cpu",
+                           key,        value,         NULL};
+    memset(&server, 0, sizeof server);
+    server.pid = spawn(flags, &log_fd);
+    const char *port = strstr(await_line("event=listening"), " port=");
+    server.port = port ? (int)strtol(port + 6, NULL, 10) : 0;
+    snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);
+}
+
+static void stop(void)
+{
+    CHECK(server_stop(&server));
+    close(log_fd);
+}
+
+/* The exit code of the daemon, which is ending; text: the rest of its log. */
+static int await_end(char *text, size_t size)
+{
+    return read_to_end(server.pid, log_fd, text, size);
+}
+
+/* -------------------------------------------------------------------- log */
+
+TEST(a_log_that_nobody_reads_stops_nobody)
+{
+    enum { N_REQUESTS = 2000 };
+    char rest[1 << 16];
+    int n_answered = 0;
+    start("--log_requests", "true");
+    for (int i = 0; i < N_REQUESTS; i++) {
+        struct answer answer = get(&server, "/v2/health/live");
+        n_answered += answer.code == 200;
+        answer_free(&answer);
+    }
+    CHECK_INT(n_answered, N_REQUESTS);
+    struct answer metrics = get(&server, "/metrics");
+    CHECK_INT(metrics.code, 200);
+    const char *value = strstr(metrics.body, "\nroped_log_dropped_total ");
+    CHECK(value && strtod(strchr(value, ' '), NULL) > 0);
+    answer_free(&metrics);
+    fcntl(log_fd, F_SETFL, O_NONBLOCK);
+    while (read(log_fd, rest, sizeof rest) > 0)
+        ;
+    fcntl(log_fd, F_SETFL, 0);
+    CHECK(server_is_alive(&server));
+    await_line("level=warn event=log_dropped lines=");
+    await_line("event=request");
+    stop();
+}
+
+/* ---------------------------------------------------------------- signals */
+
+static const struct {
+    int number;
+    const char *line;
+} ignored[] = {{SIGHUP, "event=signal name=HUP "},
+               {SIGUSR1, "event=signal name=USR1 "},
+               {SIGUSR2, "event=signal name=USR2 "},
+               {SIGALRM, "event=signal name=ALRM "}};
+enum { N_IGNORED = sizeof ignored / sizeof *ignored };
+
+TEST(signals_that_mean_nothing_are_noted)
+{
+    start("--lanes", "1");
+    for (int i = 0; i < N_IGNORED; i++) {
+        kill(server.pid, ignored[i].number);
+        await_line(ignored[i].line);
+        CHECK(server_is_alive(&server));
+    }
+    stop();
+}
+
+/* They neither cut the delay short nor start it again. */
+TEST(a_drain_goes_on_through_signals_that_mean_nothing)
+{
+    const struct timespec pause = {0, 20000000};
+    char text[1 << 16] = "";
+    int status = -1;
+    start("--drain_delay_seconds", "1");
+    double began = now_seconds();
+    kill(server.pid, SIGTERM);
+    await_line("event=signal name=TERM ");
+    for (int i = 0; i < N_IGNORED; i++) {
+        kill(server.pid, ignored[i].number);
+        await_line(ignored[i].line);
+    }
+    expect_code(get(&server, "/v2/health/live"), 200, "", "while draining");
+    while (waitpid(server.pid, &status, WNOHANG) == 0) {
+        kill(server.pid, SIGHUP);
+        nanosleep(&pause, NULL);
+    }
+    CHECK(now_seconds() - began >= 1);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    await_end(text, sizeof text);
+    CHECK_CONTAINS(text, "hurried=false");
+}
+
+TEST(a_second_stop_hurries_the_drain)
+{
+    char text[1 << 16];
+    start("--drain_delay_seconds", "600");
+    kill(server.pid, SIGTERM);
+    await_line("event=signal name=TERM ");
+    kill(server.pid, SIGINT);
+    CHECK_INT(await_end(text, sizeof text), 0);
+    CHECK_CONTAINS(text, "event=signal name=INT ");
+    CHECK_CONTAINS(text, "hurried=true");
+}
+
+/* ------------------------------------------------------------------- open */
+
+/* The log of a start that fails before anything listens: there is no device
+ * 63. */
+static const char *log_of_start(const char *listen, const char *token_file)
+{
+    static char text[1 << 16];
+    const char *flags[] = {"--listen",  listen,      "--bearer_token_file",
+                           token_file,  "--backend", "cpu",
+                           "--devices", "63",        NULL};
+    int fd;
+    pid_t pid = spawn(flags, &fd);
+    CHECK_INT(read_to_end(pid, fd, text, sizeof text), EXIT_FAILURE);
+    return text;
+}
+
+TEST(a_daemon_that_is_open_to_others_says_so)
+{
+    CHECK_CONTAINS(log_of_start("0.0.0.0:0", ""),
+                   "level=warn event=open message=\"anyone who reaches "
+                   "0.0.0.0:0 may use this daemon: set bearer_token_file, or "
+                   "listen on 127.0.0.1\"");
+    CHECK_CONTAINS(log_of_start("[::]:0", ""), "event=open");
+    CHECK_CONTAINS(log_of_start(":0", ""), "event=open");
+    CHECK(!strstr(log_of_start("127.0.0.1:0", ""), "event=open"));
+    CHECK(!strstr(log_of_start("[::1]:0", ""), "event=open"));
+    CHECK(!strstr(log_of_start("0.0.0.0:0", "/dev/null"), "event=open"));
+}
+
+/* ------------------------------------------------------------ healthcheck */
+
+static pid_t spawn_check(const char *host, int port, int *fd)
+{
+    char listen[64];
+    const char *flags[] = {"--healthcheck", "--listen", listen, NULL};
+    snprintf(listen, sizeof listen, "%s:%d", host, port);
+    return spawn(flags, fd);
+}
+
+/* Its exit code and what it says of a port of the host. */
+static void expect_check(const char *host, int port, int code, const char *part)
+{
+    char text[4096];
+    int fd;
+    pid_t pid = spawn_check(host, port, &fd);
+    int found = read_to_end(pid, fd, text, sizeof text);
+    if (found != code || !strstr(text, part))
+        CHECK_FAIL("--healthcheck of %s:%d ended with %d and '%s', expected %d "
+                   "and '%s'",
+                   host, port, found, text, code, part);
+}
+
+TEST(a_daemon_that_is_ready_is_healthy)
+{
+    start("--lanes", "1");
+    expect_check("127.0.0.1", server.port, 0, "");
+    expect_check("0.0.0.0", server.port, 0, "");
+    expect_check("localhost", server.port, 0, "");
+    stop();
+}
+
+/* A port of 127.0.0.1; nothing listens there yet. */
+static int open_port(int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_INT(bind(fd, (struct sockaddr *)&address, bytes), 0);
+    CHECK_INT(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* --healthcheck asks 0.0.0.0, and this is what it gets. */
+static void expect_answer(const char *answer, const char *part)
+{
+    char request[4096] = "", text[4096], expected[64];
+    size_t bytes = 0;
+    int port, said, listener = open_port(&port);
+    CHECK_INT(listen(listener, 1), 0);
+    pid_t pid = spawn_check("0.0.0.0", port, &said);
+    int fd = accept(listener, NULL, NULL);
+    while (!strstr(request, "\r\n\r\n")) {
+        ssize_t n = recv(fd, request + bytes, sizeof request - 1 - bytes, 0);
+        if (n <= 0)
+            break;
+        bytes += (size_t)n;
+    }
+    send(fd, answer, strlen(answer), MSG_NOSIGNAL);
+    close(fd);
+    close(listener);
+    CHECK_INT(read_to_end(pid, said, text, sizeof text), EXIT_FAILURE);
+    CHECK_CONTAINS(text, part);
+    snprintf(expected, sizeof expected, "127.0.0.1:%d", port);
+    CHECK_CONTAINS(text, expected);
+    snprintf(expected, sizeof expected, "\r\nHost: 127.0.0.1:%d\r\n", port);
+    CHECK_CONTAINS(request, expected);
+    CHECK_CONTAINS(request, "GET /v2/health/ready HTTP/1.1\r\n");
+}
+
+TEST(what_is_not_healthy_says_why)
+{
+    int port, fd = open_port(&port);
+    expect_check("127.0.0.1", port, EXIT_FAILURE, "Connection refused");
+    expect_check("0.0.0.0", port, EXIT_FAILURE, "cannot connect to 127.0.0.1:");
+    expect_check("[::]", port, EXIT_FAILURE, "[::1]:");
+    close(fd);
+    expect_answer("HTTP/1.1 503 Service Unavailable\r\n\r\n",
+                  "answered 503, expected 200");
+    expect_answer("", "closed the connection without an HTTP answer");
+    expect_answer("SSH-2.0-x\r\n", "without an HTTP answer");
+}
+
+int main(void)
+{
+    alarm(STUCK_SECONDS);
+    RUN(a_log_that_nobody_reads_stops_nobody);
+    RUN(signals_that_mean_nothing_are_noted);
+    RUN(a_drain_goes_on_through_signals_that_mean_nothing);
+    RUN(a_second_stop_hurries_the_drain);
+    RUN(a_daemon_that_is_open_to_others_says_so);
+    RUN(a_daemon_that_is_ready_is_healthy);
+    RUN(what_is_not_healthy_says_why);
+    return check_done();
+}

@@ -1,0 +1,115 @@
+/*
+ * test_address.c - addresses of the setting 'listen': to a socket's, and what
+ * that says of who can reach it.
+ */
+#include "address.h"
+#include "check.h"
+
+static struct roped_error err;
+static struct sockaddr_storage address;
+static socklen_t bytes;
+
+static struct sockaddr *parse(const char *text)
+{
+    memset(&address, 0, sizeof address);
+    if (address_parse(text, &address, &bytes, &err))
+        CHECK_FAIL("'%s': %s", text, err.text);
+    return (struct sockaddr *)&address;
+}
+
+static void expect(const char *text, const char *expected)
+{
+    char found[ADDRESS_TEXT_BYTES];
+    CHECK_TEXT(address_text(parse(text), found), expected);
+}
+
+static void expect_refusal(const char *text, const char *part)
+{
+    err.text[0] = '\0';
+    CHECK_INT(address_parse(text, &address, &bytes, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, part);
+    CHECK_CONTAINS(err.text, text);
+}
+
+TEST(addresses_are_read_and_written)
+{
+    expect("127.0.0.1:8000", "127.0.0.1:8000");
+    expect("0.0.0.0:0", "0.0.0.0:0");
+    expect("[::1]:8000", "[::1]:8000");
+    expect("[::]:65535", "[::]:65535");
+    expect("::1:80", "[::1]:80");
+    expect("[fe80::1%1]:80", "[fe80::1]:80");
+    CHECK_INT(parse("127.0.0.1:1")->sa_family, AF_INET);
+    CHECK_INT(parse("[::1]:1")->sa_family, AF_INET6);
+    CHECK(bytes > 16 && bytes <= sizeof address);
+}
+
+TEST(what_is_no_address_is_refused)
+{
+    char text[300];
+    expect_refusal("", "expected address:port");
+    expect_refusal("8000", "expected address:port");
+    expect_refusal("127.0.0.1", "expected address:port");
+    expect_refusal("[::1]", "port of 0 to 65535");
+    expect_refusal("300.0.0.1:80", "expected address:port: ");
+    expect_refusal("[127.0.0.1:80", "expected address:port: ");
+    expect_refusal("127.0.0.1:", "port of 0 to 65535");
+    expect_refusal("127.0.0.1:65536", "port of 0 to 65535");
+    expect_refusal("127.0.0.1:-1", "port of 0 to 65535");
+    expect_refusal("127.0.0.1:+1", "port of 0 to 65535");
+    expect_refusal("127.0.0.1: 1", "port of 0 to 65535");
+    expect_refusal("127.0.0.1:http", "port of 0 to 65535");
+    expect_refusal("127.0.0.1:4294967376", "port of 0 to 65535");
+    memset(text, 'a', sizeof text);
+    memcpy(text + 200, ":80", 4);
+    expect_refusal(text, "expected address:port");
+}
+
+TEST(loopback_is_this_host_alone)
+{
+    CHECK(address_is_loopback(parse("127.0.0.1:80")));
+    CHECK(address_is_loopback(parse("127.255.0.9:80")));
+    CHECK(address_is_loopback(parse("[::1]:80")));
+    CHECK(address_is_loopback(parse("[::ffff:127.0.0.2]:80")));
+    CHECK(!address_is_loopback(parse("0.0.0.0:80")));
+    CHECK(!address_is_loopback(parse("[::]:80")));
+    CHECK(!address_is_loopback(parse(":80")));
+    CHECK(!address_is_loopback(parse("126.255.255.255:80")));
+    CHECK(!address_is_loopback(parse("128.0.0.1:80")));
+    CHECK(!address_is_loopback(parse("1.0.0.127:80")));
+    CHECK(!address_is_loopback(parse("[::2]:80")));
+    CHECK(!address_is_loopback(parse("[::ffff:10.0.0.1]:80")));
+    CHECK(!address_is_loopback(parse("[fe80::1]:80")));
+    address.ss_family = AF_UNIX;
+    CHECK(!address_is_loopback((struct sockaddr *)&address));
+}
+
+static void expect_asked(const char *text, const char *expected)
+{
+    char found[ADDRESS_TEXT_BYTES];
+    struct sockaddr *asked = parse(text);
+    address_to_ask(asked);
+    CHECK_TEXT(address_text(asked, found), expected);
+}
+
+TEST(a_wildcard_is_asked_at_its_loopback)
+{
+    expect_asked("0.0.0.0:80", "127.0.0.1:80");
+    expect_asked("[::]:80", "[::1]:80");
+    expect_asked("127.0.0.2:80", "127.0.0.2:80");
+    expect_asked("192.0.2.1:80", "192.0.2.1:80");
+    expect_asked("[2001:db8::1]:80", "[2001:db8::1]:80");
+    struct sockaddr *asked =
+        parse(":80"); /* of the family that it listens on */
+    address_to_ask(asked);
+    CHECK(address_is_loopback(asked));
+}
+
+int main(void)
+{
+    RUN(addresses_are_read_and_written);
+    RUN(what_is_no_address_is_refused);
+    RUN(loopback_is_this_host_alone);
+    RUN(a_wildcard_is_asked_at_its_loopback);
+    return check_done();
+}
