@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------ bytes */
+/* ------------------------------------------------------------------- bytes */
 
 static void bytes_reserve(struct bytes *bytes, size_t n)
 {
@@ -69,7 +69,7 @@ bool bytes_contain(const void *data, size_t n, const char *part)
     return false;
 }
 
-/* --------------------------------------------------------------- requests */
+/* ---------------------------------------------------------------- requests */
 
 void request_ones(struct bytes *out, int rows, int h)
 {
@@ -90,7 +90,7 @@ void request_plain(struct bytes *out, const char *method, const char *target,
                  target, headers);
 }
 
-/* ---------------------------------------------------------------- answers */
+/* ----------------------------------------------------------------- answers */
 
 static enum found malformed(struct found_answer *out, const char *flaw)
 {
@@ -194,8 +194,9 @@ static enum found skip_repeated_head(const char *data, size_t n,
                                      struct found_answer *out)
 {
     size_t more = n - out->head_bytes;
-    if (more == 0 || memcmp(data, data + out->head_bytes,
-                            more < out->head_bytes ? more : out->head_bytes))
+    if (more == 0 ||
+        memcmp(data, data + out->head_bytes,
+               more < out->head_bytes ? more : out->head_bytes) != 0)
         return FOUND_WHOLE;
     if (more < out->head_bytes)
         return FOUND_PART;
@@ -355,7 +356,8 @@ bool daemon_has_key(const char *key)
              program ? program : ROPED_TEST_DAEMON);
     snprintf(dashed, sizeof dashed, "%s", key);
     for (char *c = dashed; *c; c++)
-        *c = *c == '_' ? '-' : *c;
+        if (*c == '_')
+            *c = '-';
     FILE *help = popen(text, "r");
     while (help && fgets(text, sizeof text, help))
         found |= strstr(text, key) || strstr(text, dashed);
@@ -385,7 +387,7 @@ bool process_is_gone(pid_t pid)
            info.si_pid == pid;
 }
 
-/* --------------------------------------------------------------- statistics */
+/* -------------------------------------------------------------- statistics */
 
 static int compare(const void *a, const void *b)
 {

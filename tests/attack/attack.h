@@ -21,7 +21,7 @@ enum { ATTACK_IS_SANITIZED = 1 };
 enum { ATTACK_IS_SANITIZED = 0 };
 #endif
 
-/* ------------------------------------------------------------------ bytes */
+/* ------------------------------------------------------------------- bytes */
 
 /* Bytes that grow, with a NUL behind the last; ends the test without memory. */
 struct bytes {
@@ -35,7 +35,7 @@ void bytes_format(struct bytes *bytes, const char *format, ...)
 void bytes_free(struct bytes *bytes);
 bool bytes_contain(const void *data, size_t n, const char *part);
 
-/* --------------------------------------------------------------- requests */
+/* ---------------------------------------------------------------- requests */
 
 /* POST /v1/rmsnorm of rows x h ones, headers and body. */
 void request_ones(struct bytes *out, int rows, int h);
@@ -44,7 +44,7 @@ void request_ones(struct bytes *out, int rows, int h);
 void request_plain(struct bytes *out, const char *method, const char *target,
                    const char *headers);
 
-/* ---------------------------------------------------------------- answers */
+/* ----------------------------------------------------------------- answers */
 
 enum found { FOUND_PART, FOUND_WHOLE, FOUND_MALFORMED };
 struct found_answer {
@@ -112,7 +112,7 @@ size_t process_memory(pid_t pid);
 /* The process has ended; it is left for server_stop to wait for. */
 bool process_is_gone(pid_t pid);
 
-/* --------------------------------------------------------------- statistics */
+/* -------------------------------------------------------------- statistics */
 
 /* Sorts values; the smallest of which a share p of all are not larger. */
 double percentile(double *values, size_t n, double p);

@@ -71,8 +71,7 @@ static atomic_uint n_answers[N_CODES];
 static atomic_int n_findings;
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ------------------------------------------------------------------ findings
- */
+/* ---------------------------------------------------------------- findings */
 
 static void print_escaped(const char *name, const struct bytes *bytes,
                           size_t most)
@@ -129,8 +128,7 @@ static void report(const struct connection *at, const char *what,
     pthread_mutex_unlock(&print_lock);
 }
 
-/* -------------------------------------------------------------------- answers
- */
+/* ----------------------------------------------------------------- answers */
 
 /* NULL, or what is wrong with an answer's body by its type. */
 static const char *flaw_of_body(const struct found_answer *answer)
@@ -172,8 +170,7 @@ static int index_of(const struct connection *at,
     return bytes_contain(at->plan.wire.start, at->sent, found) ? -1 : -2;
 }
 
-/* --------------------------------------------------------------- the verdicts
- */
+/* ------------------------------------------------------------ the verdicts */
 
 /* The i-th answer of a connection whose requests are valid. */
 static const char *flaw_of_valid(const struct connection *at, int i,
@@ -192,6 +189,21 @@ static const char *flaw_of_valid(const struct connection *at, int i,
     return flaw_of_body(answer);
 }
 
+/* May the connection end with the i-th answer? Errors may end one, and so may
+ * chunks, whose faults the server cannot all see. */
+static bool may_close(const struct connection *at, int i,
+                      const struct found_answer *answer)
+{
+    return answer->closes && (answer->code >= 400 || at->plan.is_chunked[i]);
+}
+
+/* What is left when bytes behind such an answer reset the connection. */
+static bool may_be_reset(const struct connection *at, int i)
+{
+    return at->is_reset && i > 0 && i < at->plan.n_requests &&
+           at->plan.is_chunked[i - 1];
+}
+
 /* Whole answers of a valid connection; *is_done: no more are due. NULL or a
  * flaw. */
 static const char *judge_valid(const struct connection *at, bool *is_done)
@@ -208,19 +220,19 @@ static const char *judge_valid(const struct connection *at, bool *is_done)
         if (found == FOUND_MALFORMED)
             return answer.flaw;
         if (found == FOUND_PART)
-            return at->is_ended ? "an answer broken off" : NULL;
+            return at->is_ended && !may_be_reset(at, i) ? "an answer broken off"
+                                                        : NULL;
         from += answer.head_bytes + answer.body_bytes;
         if (answer.code < 200)
             continue;
         const char *flaw = flaw_of_valid(at, i, &answer);
         if (flaw)
             return flaw;
-        i++;
-        /* errors may end a connection; what follows is not answered then */
-        *is_done =
-            i == at->plan.n_requests || (answer.closes && answer.code >= 400);
+        *is_done = may_close(at, i, &answer) || ++i == at->plan.n_requests;
     }
-    return at->is_ended && !*is_done ? "a request without an answer" : NULL;
+    return at->is_ended && !*is_done && !may_be_reset(at, i)
+               ? "a request without an answer"
+               : NULL;
 }
 
 /* Broken requests may have turned into HEAD, or out of it. */
@@ -277,8 +289,7 @@ static const char *judge(const struct connection *at, bool *is_done)
                              : judge_broken(at, is_done);
 }
 
-/* ---------------------------------------------------------------- connections
- */
+/* ------------------------------------------------------------- connections */
 
 static void finish(struct connection *at, bool resets)
 {
@@ -442,8 +453,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* ----------------------------------------------------------------- the program
- */
+/* ------------------------------------------------------------- the program */
 
 static void start(void)
 {

@@ -34,6 +34,7 @@ struct plan {
     int n_requests;
     int n_extra; /* answers more than that, which broken framing may cause */
     const struct kind *kind[PLAN_REQUESTS];
+    bool is_chunked[PLAN_REQUESTS];
     int n_cuts; /* places where it pauses, in order */
     size_t cut[PLAN_CUTS];
     double pause_seconds[PLAN_CUTS];

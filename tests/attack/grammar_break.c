@@ -91,7 +91,7 @@ void bytes_break(struct bytes *bytes, struct dice *dice)
     }
 }
 
-/* ------------------------------------------------------------- request line */
+/* ------------------------------------------------------------ request line */
 
 static void break_method(struct message *message, struct dice *dice)
 {
@@ -183,7 +183,7 @@ static void break_version(struct message *message, struct dice *dice)
     set_text(&message->version, version->text, version->n);
 }
 
-/* ------------------------------------------------------------------ headers */
+/* ----------------------------------------------------------------- headers */
 
 static void break_host(struct message *message, struct dice *dice)
 {
@@ -307,8 +307,7 @@ static void break_framing(struct message *message, struct dice *dice)
     bytes_add(&message->framing, line->text, line->n);
 }
 
-/* -------------------------------------------------------------------- bodies
- */
+/* ------------------------------------------------------------------ bodies */
 
 /* A chunk of its own before, or in the place of, the others. */
 static void break_chunks(struct message *message, struct dice *dice)
@@ -364,8 +363,7 @@ void message_break(struct message *message, struct dice *dice)
     (*PICK(dice, breaks))(message, dice);
 }
 
-/* ---------------------------------------------------------------- connections
- */
+/* ------------------------------------------------------------- connections */
 
 void plan_tag(char *out, size_t out_bytes, uint64_t number, int i)
 {
@@ -382,6 +380,7 @@ static void add_request(struct plan *plan, struct dice *dice, bool is_last)
     plan_tag(tag, sizeof tag, plan->number, i);
     plan->kind[i] =
         message_make(&message, dice, plan->is_valid ? "keep" : "play");
+    plan->is_chunked[i] = message.is_chunked;
     if (is_last && dice_chance(dice, 25))
         bytes_text(&message.headers, "Connection: close\r\n");
     if (!plan->is_valid)

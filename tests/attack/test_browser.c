@@ -60,7 +60,7 @@ static const char *const targets[][2] = {
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 
-/* --------------------------------------------------------------------- Host */
+/* -------------------------------------------------------------------- Host */
 
 TEST(names_of_others_are_421_on_every_route)
 {
@@ -124,8 +124,7 @@ TEST(with_a_token_any_host_passes)
     unlink(path);
 }
 
-/* -------------------------------------------------------------------- Origin
- */
+/* ------------------------------------------------------------------ Origin */
 
 TEST(pages_of_others_are_403)
 {

@@ -48,8 +48,7 @@ static void expect_no_loss(const char *name, struct load_child *child,
     load_free(child);
 }
 
-/* ------------------------------------------------------------ idle connections
- */
+/* -------------------------------------------------------- idle connections */
 
 static struct bytes live;
 
@@ -140,8 +139,7 @@ TEST(drain_with_a_delay_loses_nothing)
     drain("1");
 }
 
-/* --------------------------------------------------------------- the listener
- */
+/* ------------------------------------------------------------ the listener */
 
 /* A body that never ends keeps the daemon draining meanwhile. */
 TEST(new_clients_are_refused_while_it_drains)
@@ -173,8 +171,7 @@ TEST(new_clients_are_refused_while_it_drains)
     close(stuck);
 }
 
-/* ------------------------------------------------------------- behind a proxy
- */
+/* ---------------------------------------------------------- behind a proxy */
 
 /* A port that nobody listens on, most likely still so in a moment. */
 static int free_port(void)

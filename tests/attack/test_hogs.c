@@ -27,7 +27,7 @@ static atomic_bool is_over;
 
 enum appetite { NOTHING, SLOWLY, EVERYTHING };
 
-/* ----------------------------------------------------------------- the hogs */
+/* ---------------------------------------------------------------- the hogs */
 
 static const char request[] =
     "POST /v2/models/rmsnorm/infer HTTP/1.1\r\nHost: localhost\r\n"
@@ -81,7 +81,7 @@ static void *run_hogs(void *context)
     return NULL;
 }
 
-/* ------------------------------------------------------------------ figures */
+/* ----------------------------------------------------------------- figures */
 
 struct figures {
     double took[MAX_PROBES];
@@ -116,8 +116,7 @@ static void *watch_memory(void *context)
     return NULL;
 }
 
-/* --------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------- tests */
 
 /* Values of many digits each. */
 static void put_region(void)

@@ -80,7 +80,7 @@ TEST(every_request_is_answered)
         bytes_free(&request[i]);
 }
 
-/* --------------------------------------------------------- slow and refused */
+/* -------------------------------------------------------- slow and refused */
 
 enum { SLOW_BYTES = 16 << 20, SLOW_RATE = 4 << 20, SLOW_TICKS = 16 };
 

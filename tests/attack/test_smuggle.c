@@ -313,7 +313,7 @@ TEST(names_that_cannot_be_are_refused_with_a_reason)
     }
 }
 
-/* ------------------------------------------------------------- a full house */
+/* ------------------------------------------------------------ a full house */
 
 TEST(a_newcomer_takes_the_place_of_an_idle_connection)
 {

@@ -38,8 +38,7 @@ static int open_announced(int i, const char *expect)
     return open_raw(&server, head, (size_t)n);
 }
 
-/* ------------------------------------------------------- hostile connections
- */
+/* ----------------------------------------------------- hostile connections */
 
 struct hostile {
     int fd[N_HOSTILE];
@@ -127,8 +126,7 @@ TEST(drippers_and_bodies_that_stop_half_way_starve_nobody)
     starve("", true, "drip a byte in 100 ms, every other after 2 MiB");
 }
 
-/* ------------------------------------------------------------ the slowest rate
- */
+/* -------------------------------------------------------- the slowest rate */
 
 enum { N_SLOW = 8 };
 static const double cut_seconds = 4; /* grace of 1 s, and room for a look */
