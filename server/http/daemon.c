@@ -121,7 +121,9 @@ static enum roped_status start_parts(struct daemon *daemon, int *fd,
     if (!status)
         status = transport_start(&daemon->transport, service, err);
     if (!status)
-        status = peers_start(&service->peers, err);
+        status =
+            peers_start(&service->peers, (double)service->config->min_body_rate,
+                        service->config->body_grace_seconds, err);
     return status ? status
                   : acceptor_start(&daemon->acceptor, &daemon->transport, *fd,
                                    err);

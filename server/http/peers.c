@@ -5,6 +5,8 @@
 
 #include "http/clock.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -132,10 +134,46 @@ void peer_set_deadline(struct peer *peer, uint64_t deadline_ns)
 
 void peer_set_idle(struct peer *peer, bool is_idle)
 {
+    if (!peer)
+        return;
+    if (is_idle)
+        atomic_store_explicit(&peer->is_sending, false, memory_order_relaxed);
+    atomic_store_explicit(&peer->idle_since_ns, is_idle ? clock_after_ns(0) : 0,
+                          memory_order_relaxed);
+}
+
+void peer_set_sending(struct peer *peer)
+{
     if (peer)
-        atomic_store_explicit(&peer->idle_since_ns,
-                              is_idle ? clock_after_ns(0) : 0,
-                              memory_order_relaxed);
+        atomic_store_explicit(&peer->is_sending, true, memory_order_relaxed);
+}
+
+/* Bytes that the other side has acknowledged; UINT64_MAX: nobody knows. */
+static uint64_t acknowledged(const struct peer *peer)
+{
+    struct tcp_info info = {.tcpi_bytes_acked = UINT64_MAX};
+    socklen_t bytes = sizeof info;
+    if (getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return UINT64_MAX;
+    return info.tcpi_bytes_acked;
+}
+
+/* Under lock: is its answer read too slowly? */
+static bool is_slow(const struct peers *peers, struct peer *peer, uint64_t now)
+{
+    if (!atomic_load_explicit(&peer->is_sending, memory_order_relaxed)) {
+        peer->seen_ns = 0;
+        return false;
+    }
+    uint64_t acked = acknowledged(peer);
+    if (peer->seen_ns == 0) {
+        peer->seen_ns = now;
+        peer->seen_acked = acked;
+    }
+    double seconds =
+        (double)(now - peer->seen_ns) * 1e-9 - peers->grace_seconds;
+    return seconds > 0 &&
+           (double)(acked - peer->seen_acked) < seconds * peers->least_rate;
 }
 
 static void *reap(void *context)
@@ -150,7 +188,7 @@ static void *reap(void *context)
         for (struct peer *peer = peers->first; peer; peer = peer->next) {
             uint64_t deadline =
                 atomic_load_explicit(&peer->deadline_ns, memory_order_relaxed);
-            if (deadline != 0 && deadline < now)
+            if ((deadline != 0 && deadline < now) || is_slow(peers, peer, now))
                 cut(peer);
         }
         pthread_cond_timedwait(&peers->wake, &peers->lock, &until);
@@ -159,8 +197,11 @@ static void *reap(void *context)
     return NULL;
 }
 
-enum roped_status peers_start(struct peers *peers, struct roped_error *err)
+enum roped_status peers_start(struct peers *peers, double least_rate,
+                              double grace_seconds, struct roped_error *err)
 {
+    peers->least_rate = least_rate;
+    peers->grace_seconds = grace_seconds;
     peers->has_thread = pthread_create(&peers->thread, NULL, reap, peers) == 0;
     return peers->has_thread
                ? ROPED_OK

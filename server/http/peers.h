@@ -7,6 +7,9 @@
  * down those that have passed. Deadlines move without a lock, several times in
  * a request: one that passes while it is moved may or may not be kept.
  *
+ * How fast an answer is read only the kernel knows: the same thread asks how
+ * much of it was acknowledged.
+ *
  * LOCK. One mutex guards the list. Whoever shuts down a descriptor holds it,
  * and so does the removal of a connection before its descriptor is closed: a
  * descriptor is never shut down after its number was reused.
@@ -26,6 +29,9 @@ struct peer {
     int fd;
     _Atomic uint64_t deadline_ns;   /* 0: none */
     _Atomic uint64_t idle_since_ns; /* 0: a request is under way */
+    atomic_bool is_sending;         /* a large answer */
+    uint64_t seen_ns, seen_acked;   /* the thread's: when it first saw that,
+                                       and what was acknowledged then; 0: not */
     struct peer *previous, *next;
 };
 
@@ -33,7 +39,8 @@ struct peers {
     pthread_mutex_t lock; /* guards the lists */
     struct peer *first, *unused;
     int n;
-    pthread_cond_t wake; /* closing */
+    double least_rate, grace_seconds; /* of answers: bytes a second, after */
+    pthread_cond_t wake;              /* closing */
     bool is_closing, has_thread;
     pthread_t thread;
 };
@@ -41,8 +48,11 @@ struct peers {
 void peers_init(struct peers *peers);
 void peers_fini(struct peers *peers); /* the thread has been stopped */
 
-/* Starts and stops the thread that keeps the deadlines. */
+/* Starts and stops the thread that keeps the deadlines, and cuts connections
+ * that read a large answer at less than so many bytes a second. */
 ROPED_MUST_CHECK enum roped_status peers_start(struct peers *peers,
+                                               double least_rate,
+                                               double grace_seconds,
                                                struct roped_error *err);
 void peers_stop(struct peers *peers);
 
@@ -62,6 +72,9 @@ bool peers_are_busy(struct peers *peers);
 
 /* When the connection is cut; 0: not at all. peer NULL: nothing. */
 void peer_set_deadline(struct peer *peer, uint64_t deadline_ns);
+
+/* A large answer is being sent; until peer_set_idle. */
+void peer_set_sending(struct peer *peer);
 
 /* Between requests, or in one. */
 void peer_set_idle(struct peer *peer, bool is_idle);

@@ -27,6 +27,7 @@
 enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
+    UNBUFFERED_BYTES = 64 << 10,   /* longer answers wait for their reader */
     CHUNK_BYTES = 1 << 20,
     KEPT_EXCHANGES = 64 /* of each thread */
 };
@@ -174,6 +175,8 @@ static mhd_result send_reply(struct exchange *exchange,
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
                                            clock_after_ns(0), reply->bytes));
+    if (reply->bytes > UNBUFFERED_BYTES)
+        peer_set_sending(exchange->peer);
     mhd_result result = MHD_queue_response(exchange->connection,
                                            (unsigned)reply->code, response);
     MHD_destroy_response(response);

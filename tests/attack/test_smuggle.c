@@ -196,9 +196,10 @@ static void expect_end(const struct attack *attack, const struct exchange *all)
                    is_smuggled(all) ? ", the smuggled request's too" : "");
 }
 
+/* Or 413, for a length that no number holds. */
 static void expect_400(const struct attack *attack, const struct exchange *all)
 {
-    if (exchange_code(all) != 400)
+    if (exchange_code(all) != 400 && exchange_code(all) != 413)
         CHECK_FAIL("%s: answered %d, expected 400", attack->name,
                    exchange_code(all));
     expect_end(attack, all);
@@ -338,7 +339,9 @@ TEST(a_newcomer_takes_the_place_of_an_idle_connection)
 
 int main(void)
 {
-    server_start(&server, NULL);
+    /* a chunk that never ends is cut off soon */
+    const char *flags[] = {"--body_timeout_seconds", "2", NULL};
+    server_start(&server, flags);
     RUN(well_formed_requests_are_answered);
     RUN(what_could_be_framed_twice_is_400_and_closed);
     RUN(byte_by_byte_it_is_no_request_either);

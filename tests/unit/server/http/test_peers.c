@@ -55,7 +55,7 @@ TEST(a_deadline_that_has_passed_cuts_the_connection)
     struct pairs pairs;
     struct roped_error err;
     open_pairs(&pairs);
-    CHECK_INT(peers_start(&pairs.peers, &err), ROPED_OK);
+    CHECK_INT(peers_start(&pairs.peers, 0, 0, &err), ROPED_OK);
     peer_set_deadline(pairs.peer[1], clock_after_ns(0.01));
     peer_set_deadline(pairs.peer[2], clock_after_ns(3600));
     CHECK(is_cut(&pairs, 1, 10000));
