@@ -7,43 +7,90 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 /* ------------------------------------------------------------------ queues */
 
-void dispatch_init(struct waiting *waiting)
+/* A CPU moves some 32 bytes in a nanosecond, so the handicap is 64 times what
+ * the job takes: beside 64 clients with long jobs a short one is next. */
+enum { HANDICAP_NS_PER_BYTE = 2, MOST_HANDICAP_NS = 1000000000 };
+
+static uint64_t handicap_ns(const struct exec_job *job)
 {
-    waiting->first = NULL;
-    waiting->last = &waiting->first;
+    uint64_t most = MOST_HANDICAP_NS / HANDICAP_NS_PER_BYTE;
+    return (job->work_bytes < most ? job->work_bytes : most) *
+           HANDICAP_NS_PER_BYTE;
+}
+
+static struct waiting *waiting_for(struct executor *exec, int device)
+{
+    return device < 0 ? &exec->waiting : &exec->station[device].waiting;
+}
+
+static struct heap *heap_of(struct executor *exec, const struct exec_job *job)
+{
+    struct waiting *waiting = waiting_for(exec, job->device);
+    return job->is_long ? &waiting->longs : &waiting->shorts;
+}
+
+static struct exec_job *job_of(struct heap_node *waits)
+{
+    return (struct exec_job *)((char *)waits -
+                               offsetof(struct exec_job, waits));
 }
 
 /* Under lock, like all that follows. */
 void dispatch_push(struct executor *exec, struct exec_job *job)
 {
-    struct waiting *waiting =
-        job->device < 0 ? &exec->waiting : &exec->station[job->device].waiting;
-    *waiting->last = job;
-    waiting->last = &job->next;
+    heap_push(heap_of(exec, job), &job->waits,
+              job->accepted_ns + handicap_ns(job));
+    if (job->deadline_ns)
+        heap_push(&exec->expiring, &job->expires, job->deadline_ns);
     exec->n_queued++;
 }
 
-/* The job that has waited longest of those that this device may run. */
+void dispatch_remove(struct executor *exec, struct exec_job *job)
+{
+    heap_remove(heap_of(exec, job), &job->waits);
+    if (job->deadline_ns)
+        heap_remove(&exec->expiring, &job->expires);
+    exec->n_queued--;
+}
+
+static struct heap_node *first_of(struct heap_node *a, struct heap_node *b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    return b->key < a->key ? b : a;
+}
+
+struct exec_job *dispatch_next(struct executor *exec, int device)
+{
+    const struct waiting *waiting = waiting_for(exec, device);
+    struct heap_node *first =
+        first_of(waiting->shorts.first, waiting->longs.first);
+    return first ? job_of(first) : NULL;
+}
+
+/* May one more lane run a long job? */
+static bool has_long_lane(const struct station *station)
+{
+    return station->n_drivers == 1 || station->n_long < station->n_drivers - 1;
+}
+
+/* Takes the job that is next for an idle lane of this device. */
 static struct exec_job *pop(struct executor *exec, struct station *station)
 {
-    struct waiting *waiting = &exec->waiting;
-    const struct exec_job *own = station->waiting.first;
-    if (own &&
-        (!waiting->first || own->accepted_ns < waiting->first->accepted_ns))
-        waiting = &station->waiting;
-    struct exec_job *job = waiting->first;
-    if (!job)
+    const struct waiting *own = &station->waiting, *any = &exec->waiting;
+    struct heap_node *first = first_of(own->shorts.first, any->shorts.first);
+    if (has_long_lane(station))
+        first = first_of(first, first_of(own->longs.first, any->longs.first));
+    if (!first)
         return NULL;
-    waiting->first = job->next;
-    if (!waiting->first)
-        waiting->last = &waiting->first;
-    exec->n_queued--;
-    return job;
+    dispatch_remove(exec, job_of(first));
+    return job_of(first);
 }
 
 void dispatch_tell_idle(struct executor *exec)
@@ -60,12 +107,15 @@ static struct driver *idle_lane(struct station *station)
     return NULL;
 }
 
-struct driver *dispatch_choose(struct executor *exec, int device)
+struct driver *dispatch_choose(struct executor *exec,
+                               const struct exec_job *job)
 {
     struct driver *best = NULL;
     for (int i = 0; i < exec->n_stations; i++) {
         struct station *station = &exec->station[i];
-        if (device >= 0 && i != device)
+        if (job->device >= 0 && i != job->device)
+            continue;
+        if (job->is_long && !has_long_lane(station))
             continue;
         if (best && best->station->bytes <= station->bytes)
             continue;
@@ -80,8 +130,10 @@ void dispatch_occupy(struct driver *driver, const struct exec_job *job)
     uint64_t counted = staging_bytes(job);
     driver->state = LANE_BUSY;
     driver->bytes = job->bytes > counted ? job->bytes - counted : 0;
+    driver->has_long = job->is_long;
     driver->station->bytes += driver->bytes;
     driver->station->n_busy++;
+    driver->station->n_long += driver->has_long;
     driver->exec->n_busy++;
 }
 
@@ -112,6 +164,7 @@ static void vacate(struct driver *driver)
 {
     driver->station->bytes -= driver->bytes;
     driver->station->n_busy--;
+    driver->station->n_long -= driver->has_long;
     driver->exec->n_busy--;
     free_lane(driver);
     dispatch_tell_idle(driver->exec);
@@ -202,14 +255,17 @@ void *dispatch_thread(void *context)
     return NULL;
 }
 
-void dispatch_start(struct exec_job *job)
+void dispatch_start(const struct executor *exec, struct exec_job *job)
 {
+    uint64_t short_bytes = exec->options.inline_bytes;
     job->accepted_ns = lane_now_ns();
     job->next = NULL;
     job->status = ROPED_OK;
     job->bytes = places_bytes(job);
     if (job->bytes == UINT64_MAX)
         job->bytes = 0; /* nobody knows */
+    job->work_bytes = places_work(job, exec->api->is_host);
+    job->is_long = short_bytes > 0 && job->work_bytes > short_bytes;
     /* a stage is on the device of the call's regions, if it has any */
     job->device = job->stage ? job->stage->device->number : places_device(job);
     memset(&job->timing, 0, sizeof job->timing);

@@ -4,58 +4,57 @@
  */
 #include "exec/executor_internal.h"
 
-#include "exec/places.h"
-
 #include <assert.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 /* ---------------------------------------------------------------- expiring */
 
-/* Who must end now, and when that is next the case. */
-struct expiry {
-    uint64_t now_ns, next_ns; /* UINT64_MAX: never */
-    bool takes_all;
-    struct exec_job *first, **end;
-};
-
-/* Under lock: unlinks every job of one queue that must end now. */
-static void expire(struct executor *exec, struct waiting *waiting,
-                   struct expiry *expiry)
+static struct exec_job *first_to_expire(const struct executor *exec)
 {
-    struct exec_job **link = &waiting->first;
-    while (*link) {
-        struct exec_job *job = *link;
-        bool is_late = job->deadline_ns && job->deadline_ns <= expiry->now_ns;
-        if (!is_late && !expiry->takes_all && !atomic_load(&job->is_canceled)) {
-            if (job->deadline_ns && job->deadline_ns < expiry->next_ns)
-                expiry->next_ns = job->deadline_ns;
-            link = &job->next;
-            continue;
-        }
-        *link = job->next;
-        job->next = NULL;
-        *expiry->end = job;
-        expiry->end = &job->next;
-        exec->n_queued--;
-        exec->n_ending++;
-    }
-    waiting->last = link;
+    struct heap_node *node = exec->expiring.first;
+    return node ? (struct exec_job *)((char *)node -
+                                      offsetof(struct exec_job, expires))
+                : NULL;
 }
 
-/* Under lock: the same of all queues. */
-static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns,
-                                     bool takes_all, uint64_t *next_ns)
+/* Under lock: any job that waits. */
+static struct exec_job *any_waiting(struct executor *exec)
 {
-    struct expiry expiry = {now_ns, UINT64_MAX, takes_all, NULL, NULL};
-    expiry.end = &expiry.first;
-    expire(exec, &exec->waiting, &expiry);
-    for (int i = 0; i < exec->n_stations; i++)
-        expire(exec, &exec->station[i].waiting, &expiry);
-    *next_ns = expiry.next_ns;
-    return expiry.first;
+    struct exec_job *job = NULL;
+    for (int i = -1; i < exec->n_stations && !job; i++)
+        job = dispatch_next(exec, i);
+    return job;
+}
+
+/* Under lock: takes a job out of the queue, to be ended without a lane. */
+static void take_out(struct executor *exec, struct exec_job *job,
+                     struct exec_job **list)
+{
+    dispatch_remove(exec, job);
+    exec->n_ending++;
+    job->next = *list;
+    *list = job;
+}
+
+/* Under lock: takes out those whose deadline has passed, or all. */
+static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns)
+{
+    struct exec_job *list = NULL, *job;
+    while ((job = first_to_expire(exec)) && job->deadline_ns <= now_ns)
+        take_out(exec, job, &list);
+    return list;
+}
+
+static struct exec_job *take_all(struct executor *exec)
+{
+    struct exec_job *list = NULL, *job;
+    while ((job = any_waiting(exec)))
+        take_out(exec, job, &list);
+    return list;
 }
 
 /* Under lock, which it lets go for each done: ends jobs without a lane. */
@@ -87,15 +86,16 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
 static void *sweep_queue(void *context)
 {
     struct executor *exec = context;
-    uint64_t next_ns;
     pthread_mutex_lock(&exec->lock);
     while (!exec->is_closing) {
         uint64_t now = lane_now_ns();
-        struct exec_job *expired = take_expired(exec, now, false, &next_ns);
+        struct exec_job *expired = take_expired(exec, now);
         if (expired) {
             end_jobs(exec, expired, now);
             continue;
         }
+        const struct exec_job *first = first_to_expire(exec);
+        uint64_t next_ns = first ? first->deadline_ns : UINT64_MAX;
         exec->sweep_ns = next_ns;
         if (next_ns == UINT64_MAX) {
             pthread_cond_wait(&exec->sweep, &exec->lock);
@@ -120,7 +120,6 @@ static void init_sync(struct executor *exec)
     pthread_cond_init(&exec->idle, &monotonic);
     pthread_cond_init(&exec->sweep, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    dispatch_init(&exec->waiting);
 }
 
 /* Sets up what a station has without its device. */
@@ -143,7 +142,6 @@ static enum roped_status init_station(struct executor *exec, int number,
                         .stage_limit_bytes = stages,
                         .reclaim = dispatch_reclaim,
                         .reclaim_context = station};
-    dispatch_init(&station->waiting);
     station->driver = calloc((size_t)options->n_lanes, sizeof *station->driver);
     return station->driver
                ? ROPED_OK
@@ -268,14 +266,13 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
 {
     struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                              (long)(deadline_ns % 1000000000u)};
-    uint64_t next_ns;
     pthread_mutex_lock(&exec->lock);
     exec->is_draining = true;
     while (exec->n_queued > 0 || exec->n_busy > 0 || exec->n_ending > 0)
         if (pthread_cond_timedwait(&exec->idle, &exec->lock, &until) != 0)
             break;
     uint64_t now_ns = lane_now_ns();
-    end_jobs(exec, take_expired(exec, now_ns, true, &next_ns), now_ns);
+    end_jobs(exec, take_all(exec), now_ns);
     /* what runs on the device cannot be called back: it ends soon */
     while (exec->n_busy > 0 || exec->n_ending > 0)
         pthread_cond_wait(&exec->idle, &exec->lock);
@@ -328,13 +325,12 @@ void exec_close(struct executor *exec)
 
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
-    if (places_work(job, exec->api->is_host) > exec->options.inline_bytes)
+    dispatch_start(exec, job);
+    if (job->work_bytes > exec->options.inline_bytes)
         return false;
-    dispatch_start(job);
     pthread_mutex_lock(&exec->lock);
     bool is_draining = exec->is_draining && !job->is_continued;
-    struct driver *driver =
-        is_draining ? NULL : dispatch_choose(exec, job->device);
+    struct driver *driver = is_draining ? NULL : dispatch_choose(exec, job);
     if (driver)
         dispatch_occupy(driver, job);
     pthread_mutex_unlock(&exec->lock);
@@ -347,13 +343,12 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job)
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
-    dispatch_start(job);
+    dispatch_start(exec, job);
     pthread_mutex_lock(&exec->lock);
     bool is_draining = exec->is_draining && !job->is_continued;
     bool is_full =
         exec->n_queued >= exec->options.queue_depth && !job->is_continued;
-    struct driver *driver =
-        is_draining ? NULL : dispatch_choose(exec, job->device);
+    struct driver *driver = is_draining ? NULL : dispatch_choose(exec, job);
     bool is_refused = is_draining || (!driver && is_full);
     bool is_first_to_end = false;
     if (driver) {

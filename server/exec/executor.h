@@ -5,11 +5,20 @@
  * DESIGN. A lane is one queue of the backend (a CUDA stream), one device arena
  * that grows to the largest call it has seen, a small page-locked scratch, and
  * the thread that drives it. Every device has n_lanes of them. A job waits, in
- * one bounded first-in first-out order, for a lane; that plans it, uploads,
- * launches, downloads, waits, and calls done. Jobs are the caller's memory;
- * done runs exactly once per accepted job, on a lane's thread (or inside
- * exec_run_inline), also for deadline, cancel and shutdown, and after it the
- * executor never touches the job.
+ * a bounded queue, for a lane; that plans it, uploads, launches, downloads,
+ * waits, and calls done. Jobs are the caller's memory; done runs exactly once
+ * per accepted job, on a lane's thread (or inside exec_run_inline), also for
+ * deadline, cancel and shutdown, and after it the executor never touches the
+ * job.
+ *
+ * ORDER. Short jobs do not wait behind long ones. Each job has a handicap of
+ * 2 ns for each byte of its work (places_work), at most 1 s, and of those that
+ * wait the one with the least sum of its time of arrival and its handicap is
+ * next. So a job is overtaken only by jobs that came less than its handicap
+ * after it: no job waits for ever. And one lane of each device that has several
+ * never runs a long job, one whose work is more than inline_bytes: a short one
+ * finds it idle, or waits for short ones. Where inline_bytes is 0 all are
+ * alike, and every lane runs any.
  *
  * WHICH DEVICE. A job that uses regions in the memory of a device runs there.
  * Any other is not bound before it runs: it goes to the device that moves the
@@ -30,6 +39,7 @@
 #ifndef ROPED_EXEC_EXECUTOR_H
 #define ROPED_EXEC_EXECUTOR_H
 
+#include "exec/heap.h"
 #include "exec/memory.h"
 #include "exec/regions.h"
 #include "exec/tables.h"
@@ -128,8 +138,11 @@ struct exec_job {
 
     /* executor's own */
     uint64_t accepted_ns;
-    uint64_t bytes; /* places_bytes(), 0 of a task */
-    int device;     /* number of the one that it needs, or -1 */
+    uint64_t bytes;      /* places_bytes(), 0 of a task */
+    uint64_t work_bytes; /* places_work() */
+    bool is_long;        /* not for the lane that is kept for short ones */
+    int device;          /* number of the one that it needs, or -1 */
+    struct heap_node waits, expires;
     struct exec_job *next;
 
     /* set by the caller where work is EXEC_CALL, by roped_call_init first: the

@@ -29,11 +29,12 @@ struct driver {
     enum lane_state state;
     struct exec_job *job; /* for its thread to take */
     uint64_t bytes;       /* what the job that runs adds to its station's */
+    bool has_long;        /* is that a long one? */
 };
 
-/* Jobs that wait, the first come first. */
+/* Jobs that wait, by when they came and their handicap. */
 struct waiting {
-    struct exec_job *first, **last;
+    struct heap shorts, longs;
 };
 
 /* A device, its lanes, and the jobs that can run there only. */
@@ -45,7 +46,7 @@ struct station {
 
     /* guarded by lock */
     struct waiting waiting;
-    int n_busy;
+    int n_busy, n_long; /* lanes; of them: with a long job */
     uint64_t bytes;     /* of the jobs that run, and of bodies that arrive */
     struct stage *idle; /* stages without a body */
     int n_stages;
@@ -68,6 +69,7 @@ struct executor {
     pthread_cond_t sweep;   /* a job ends before sweep_ns, or closing */
     uint64_t sweep_ns;      /* when the sweeper looks at the queues again */
     struct waiting waiting; /* jobs that can run anywhere */
+    struct heap expiring;   /* all that wait and have a deadline */
     int n_queued, n_busy;
     int n_ending; /* jobs that left the queue without a lane, done under way */
     bool is_draining, is_closing;
@@ -75,12 +77,11 @@ struct executor {
 
 /* ---- dispatch.c */
 
-void dispatch_init(struct waiting *waiting);
-
 /* The one place that says where a job runs: see executor.h. NULL: nowhere yet.
  * Where a lane is idle no job waits that it could run: whoever frees a lane
- * gives it the next one. Under lock, as the next three. */
-struct driver *dispatch_choose(struct executor *exec, int device);
+ * gives it the next one. Under lock, as the next five. */
+struct driver *dispatch_choose(struct executor *exec,
+                               const struct exec_job *job);
 
 /* The lane has this job now; and its own thread runs it, once dispatch_wake has
  * been called, with the lock or without. */
@@ -88,8 +89,12 @@ void dispatch_occupy(struct driver *driver, const struct exec_job *job);
 void dispatch_hand(struct driver *driver, struct exec_job *job);
 void dispatch_wake(struct driver *driver);
 
-/* The job waits. */
+/* The job waits; and waits no longer. */
 void dispatch_push(struct executor *exec, struct exec_job *job);
+void dispatch_remove(struct executor *exec, struct exec_job *job);
+
+/* The job that waits for device, or any (-1), and is next; NULL: none. */
+struct exec_job *dispatch_next(struct executor *exec, int device);
 
 /* Tells who waits for the end of all work, if this is it. Under lock. */
 void dispatch_tell_idle(struct executor *exec);
@@ -104,7 +109,7 @@ void *dispatch_thread(void *driver);
 void dispatch_reclaim(void *station);
 
 /* Fills what the executor owns of a job. */
-void dispatch_start(struct exec_job *job);
+void dispatch_start(const struct executor *exec, struct exec_job *job);
 
 /* ---- staging.c */
 

@@ -161,11 +161,11 @@ void exec_stage_abandon(struct executor *exec, struct exec_job *job,
                                    .task = wait_for_copies,
                                    .done = give_all_back,
                                    .owner = stage};
-    dispatch_start(&stage->end);
+    dispatch_start(exec, &stage->end);
     stage->end.device = stage->device->number;
     pthread_mutex_lock(&exec->lock);
     /* past every bound, and also while draining: it was let in long ago */
-    struct driver *driver = dispatch_choose(exec, stage->end.device);
+    struct driver *driver = dispatch_choose(exec, &stage->end);
     if (driver)
         dispatch_hand(driver, &stage->end);
     else
