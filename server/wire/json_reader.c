@@ -538,19 +538,18 @@ void json_find(struct json_reader *reader, const char *const *name, int n,
                struct json_reader *member)
 {
     struct json_string found;
-    for (int i = 0; i < n; i++) {
-        member[i] = *reader;
-        member[i].at = NULL;
-        member[i].names = NULL;
-    }
+    for (int i = 0; i < n; i++)
+        member[i].at = NULL; /* which says all: copies take time */
     if (json_kind(reader) != JSON_OBJECT || !json_open(reader))
         return;
     while (json_next_name(reader, &found)) {
         int i = 0;
         while (i < n && !json_equals(&found, name[i]))
             i++;
-        if (i < n)
-            member[i].at = reader->at;
+        if (i < n) {
+            member[i] = *reader;
+            member[i].names = NULL;
+        }
         json_skip(reader);
     }
 }
