@@ -585,14 +585,14 @@ static enum roped_status fail(const struct json_reader *reader,
 {
     struct json_reader copy = *reader;
     struct json_string string;
-    char name[65];
+    char name[65] = "";
     size_t at = json_offset(reader);
     if (reader->why != duplicate)
         return roped_fail(err, ROPED_INVALID,
                           "failed to parse the request JSON buffer: %s at %zu",
                           reader->why, at);
-    scan_string(&copy, true, &string);
-    json_copy(&string, name, sizeof name);
+    if (scan_string(&copy, true, &string))
+        json_copy(&string, name, sizeof name);
     return roped_fail(err, ROPED_INVALID,
                       "failed to parse the request JSON buffer: duplicate name "
                       "'%s' at %zu",
