@@ -439,7 +439,7 @@ enum json_kind json_kind(const struct json_reader *reader)
 bool json_open(struct json_reader *reader)
 {
     if (json_kind(reader) < JSON_ARRAY)
-        return false;
+        return refuse(reader, "invalid value");
     if (reader->depth == reader->max_depth)
         return refuse(reader, reader->max_depth == JSON_V2_DEPTH
                                   ? "JSON nesting depth exceeds maximum "

@@ -503,6 +503,21 @@ TEST(items_and_members_come_in_order)
     CHECK_OK(json_end(&reader, ROPED_OK, &err), &err);
 }
 
+TEST(nothing_follows_what_cannot_be_entered)
+{
+    static const char text[] = "{\"a\":}}";
+    struct json_reader reader;
+    struct json_string name;
+    struct roped_error err;
+    json_reader_init(&reader, text, strlen(text), JSON_DEPTH, names, MAX_NAMES);
+    CHECK(json_open(&reader) && json_next_name(&reader, &name));
+    CHECK_INT(json_kind(&reader), JSON_NOTHING);
+    CHECK(!json_open(&reader) && !json_next_name(&reader, &name));
+    CHECK_INT(reader.depth, 1);
+    CHECK_INT(json_end(&reader, ROPED_OK, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, PREFIX "invalid value at 5");
+}
+
 TEST(members_are_found_by_exact_name)
 {
     static const char *const wanted[] = {"name", "list", "NAME"};
@@ -567,6 +582,7 @@ int main(void)
     RUN(strings_lose_their_escapes);
     RUN(a_copy_is_cut_where_room_ends);
     RUN(items_and_members_come_in_order);
+    RUN(nothing_follows_what_cannot_be_entered);
     RUN(members_are_found_by_exact_name);
     RUN(values_are_described_for_messages);
     return check_done();

@@ -403,7 +403,7 @@ TEST(members_may_come_in_any_order)
     CHECK_DOUBLE(values[1], 2, 0);
 }
 
-TEST(what_is_cut_off_is_no_json)
+TEST(what_is_missing_makes_it_no_json)
 {
     static const char json[] =
         "{\"id\":\"7\",\"parameters\":{\"theta\":1e3,\"mrope_section\":[1,1,0]}"
@@ -415,6 +415,12 @@ TEST(what_is_cut_off_is_no_json)
         start[n] = '\0';
         refuse(start, 16, "failed to parse the request JSON buffer: ");
     }
+    refuse("{\"parameters\":}}", 0, "JSON buffer: invalid value at 14");
+    refuse("{\"inputs\":]}", 0, "JSON buffer: invalid value at 10");
+    refuse("{\"outputs\":,\"id\":1}", 0, "JSON buffer: invalid value at 11");
+    refuse("{\"inputs\":[}]}", 0, "JSON buffer: invalid value at 11");
+    refuse("{\"inputs\":[{\"parameters\":}]}", 0,
+           "JSON buffer: invalid value at 25");
 }
 
 TEST(long_texts_are_no_parameters)
@@ -675,7 +681,7 @@ int main(void)
     RUN(phrases_about_json_values);
     RUN(nan_is_no_json);
     RUN(members_may_come_in_any_order);
-    RUN(what_is_cut_off_is_no_json);
+    RUN(what_is_missing_makes_it_no_json);
     RUN(long_texts_are_no_parameters);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
