@@ -304,16 +304,28 @@ static bool scan_number(struct json_reader *reader)
            refuse(reader, "number of over 63 characters");
 }
 
-/* Digits alone are a size or an offset, nearly always. */
+/* Few digits and a power of ten that are exact have an exact quotient, but for
+ * one rounding: what strtod finds too, in more time. */
 static double to_double(const unsigned char *at, size_t bytes)
 {
+    static const double powers[EXACT_DIGITS + 1] = {
+        1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+        1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     char copy[MAX_NUMBER_BYTES + 1];
+    const unsigned char *end = at + bytes, *digit = at + (*at == '-');
+    const unsigned char *point = NULL;
     uint64_t value = 0;
-    size_t i = 0;
-    for (; i < bytes && bytes <= EXACT_DIGITS && is_digit(at[i]); i++)
-        value = value * 10 + (uint64_t)(at[i] - '0');
-    if (i == bytes)
-        return (double)value;
+    if (end - digit <= EXACT_DIGITS)
+        for (; digit < end && (is_digit(*digit) || *digit == '.'); digit++) {
+            if (*digit == '.')
+                point = digit + 1;
+            else
+                value = value * 10 + (uint64_t)(*digit - '0');
+        }
+    if (digit == end) {
+        double exact = (double)value / powers[point ? end - point : 0];
+        return *at == '-' ? -exact : exact;
+    }
     memcpy(copy, at, bytes);
     copy[bytes] = '\0';
     return strtod(copy, NULL);
