@@ -210,8 +210,8 @@ TEST(who_does_not_read_an_answer_is_cut_off)
     size_t got = 0;
     server_start(&server, flags);
     expect_code(
-        ask(&server, "PUT", "/v1/regions/large?bytes=64m", NULL, 0, NULL), 201,
-        "large", "region");
+        ask(&server, "PUT", "/v1/regions/large?bytes=67108864", NULL, 0, NULL),
+        201, "large", "region");
     request_plain(&request, "GET", "/v1/regions/large", "");
     int fd = open_raw(&server, request.start, request.n);
     pause_seconds(cut_seconds);
