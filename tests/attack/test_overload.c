@@ -82,7 +82,7 @@ TEST(every_request_is_answered)
 
 /* -------------------------------------------------------- slow and refused */
 
-enum { SLOW_BYTES = 16 << 20, SLOW_RATE = 4 << 20, SLOW_TICKS = 20 };
+enum { SLOW_BYTES = 16 << 20, SLOW_RATE = 4 << 20, SLOW_TICKS = 16 };
 
 struct slow {
     const char *target;
@@ -91,7 +91,7 @@ struct slow {
     bool is_cut;
 };
 
-/* One piece of each body, twenty times a second. */
+/* One piece of each body, sixteen times a second. */
 static void send_slowly(struct slow *slow, int n)
 {
     char *piece = calloc(1, SLOW_RATE / SLOW_TICKS);
