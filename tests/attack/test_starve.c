@@ -200,8 +200,7 @@ TEST(a_slow_but_steady_body_is_served)
 }
 
 /* A region of 64 MiB, of which nothing is read for a while: what then comes is
- * what the sockets held. They hold some MiB, which count as sent, so the rate
- * is set high. */
+ * what the sockets held. At 64 MiB/s it should have been read in a second. */
 TEST(who_does_not_read_an_answer_is_cut_off)
 {
     enum { PIECE = 1 << 16, REGION_BYTES = 64 << 20 };
