@@ -264,7 +264,7 @@ static bool must_close(const struct request *request)
     const struct service *service = request->service;
     bool is_chunked = head_value(&request->head, HEADER_TRANSFER_ENCODING);
     return request->must_close || atomic_load(&service->is_draining) ||
-           (is_chunked && service->closes_chunked);
+           (is_chunked && service->is_lax);
 }
 
 void reply_headers(const struct request *request, const struct reply *reply,

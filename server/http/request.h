@@ -38,7 +38,6 @@ struct request {
 
     int refusal_code; /* 0: none; else the body is dropped, then it is sent */
     bool must_close;  /* where the next request starts cannot be known */
-    struct roped_error error;
 
     struct body body;
     struct memory_block json, values, out, text; /* of the call, the answer */
@@ -47,11 +46,12 @@ struct request {
     struct reply pending;  /* what an errand has made */
     struct call call;
 
-    /* of these a new request clears the first parts: see request_init */
+    /* of these a new request clears the first parts, or none: request_init */
     struct head head;
     struct exec_job job;    /* a call, or a transfer of a region */
     struct exec_job errand; /* long work that is none of these */
     struct kserve_request v2;
+    struct roped_error error;
     char scratch[REQUEST_TEXT_BYTES]; /* short answers, headers of long ones */
 };
 
