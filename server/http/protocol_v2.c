@@ -219,9 +219,9 @@ static struct reply answer(struct request *request)
     const struct call *call = &request->call;
     int64_t n = n_text_values(request);
     if (n > LONG_ELEMENTS)
-        return request_errand(request, write_on_lane,
-                              (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
-                              take_written);
+        return reply_errand(request, write_on_lane,
+                            (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
+                            take_written);
     if (!kserve_is_binary_answer(&request->v2))
         return call_finish(request, write_json(request));
     bool has_binary = call->answer_bytes > call->answer_json_bytes;

@@ -315,9 +315,9 @@ struct reply request_end(struct request *request)
     if (!is_long && !body_is_long(request))
         return conclude(request, handle(request));
     return conclude(request,
-                    request_errand(request, handle_on_lane,
-                                   is_long ? UINT64_MAX : body_work(request),
-                                   take_pending));
+                    reply_errand(request, handle_on_lane,
+                                 is_long ? UINT64_MAX : body_work(request),
+                                 take_pending));
 }
 
 struct reply request_resume(struct request *request)
@@ -339,16 +339,4 @@ uint64_t request_deadline_ns(const struct request *request)
     double asked = (double)request->call.timeout_us * 1e-6;
     seconds = asked > 0 && asked < seconds ? asked : seconds;
     return request->received_ns + (uint64_t)(seconds * 1e9);
-}
-
-struct reply request_errand(struct request *request,
-                            enum roped_status (*task)(struct exec_job *job),
-                            uint64_t bytes, reply_fn *then)
-{
-    struct exec_job *job = &request->errand;
-    memset(job, 0, offsetof(struct exec_job, call));
-    job->work = EXEC_TASK;
-    job->task = task;
-    job->task_bytes = bytes;
-    return reply_after(job, then);
 }
