@@ -143,7 +143,7 @@ static enum roped_status init_station(struct executor *exec, int number,
                         .reclaim = dispatch_reclaim,
                         .reclaim_context = station};
     size_t bytes = (size_t)options->n_lanes * sizeof *station->driver;
-    station->driver = aligned_alloc(LINE_BYTES, bytes);
+    station->driver = aligned_alloc(CACHE_LINE, bytes);
     if (!station->driver)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
     memset(station->driver, 0, bytes);
@@ -237,7 +237,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
                             struct executor **out, struct roped_error *err)
 {
     assert(options->n_lanes > 0);
-    struct executor *exec = aligned_alloc(LINE_BYTES, sizeof *exec);
+    struct executor *exec = aligned_alloc(CACHE_LINE, sizeof *exec);
     if (!exec)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
     memset(exec, 0, sizeof *exec);

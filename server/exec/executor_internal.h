@@ -6,6 +6,7 @@
 #ifndef ROPED_EXEC_EXECUTOR_INTERNAL_H
 #define ROPED_EXEC_EXECUTOR_INTERNAL_H
 
+#include "exec/caches.h" /* CACHE_LINE */
 #include "exec/device.h"
 #include "exec/executor.h"
 #include "exec/lane.h"
@@ -16,12 +17,11 @@
 enum { STAGES_SHARE = 4 };
 
 enum { LANE_IDLE, LANE_BUSY };
-enum { LINE_BYTES = 128 }; /* what processors fetch at once */
 
 /* A lane and its thread. Whoever makes it busy has it: that thread, or one that
  * runs a short job itself. */
 struct driver {
-    _Alignas(LINE_BYTES) atomic_int state;
+    _Alignas(CACHE_LINE) atomic_int state;
     atomic_uint_least64_t bytes; /* what the job that runs adds to those of its
                                     station */
     bool has_long;               /* is that a long one? */
@@ -69,7 +69,7 @@ struct executor {
     atomic_int n_queued, n_queued_short;
     atomic_bool is_draining;
 
-    _Alignas(LINE_BYTES) pthread_mutex_t lock; /* guards the following */
+    _Alignas(CACHE_LINE) pthread_mutex_t lock; /* guards the following */
     pthread_cond_t idle;    /* nothing waits and nothing runs */
     pthread_cond_t sweep;   /* a job ends before sweep_ns, or closing */
     uint64_t sweep_ns;      /* when the sweeper looks at the queues again */
