@@ -7,10 +7,8 @@
  * the pages of a fresh one costs more than copying the data.
  *
  * CACHES. Blocks of up to 256 KiB are rounded up to one of a few sizes, and
- * those given back stay in a cache, each thread in one that few others use:
- * the threads of a busy server take and give without writing to what others
- * read. A cache has a bound, and all are emptied before the pool is said to be
- * full. To the extents what is in a cache is taken.
+ * those given back stay in caches (caches.h). To the extents these are taken:
+ * all are emptied before the pool is said to be full.
  *
  * THREADS. One mutex guards what is taken, another each cache; nobody holds
  * two. None is held while the kernel makes or tears down a mapping: tearing
@@ -18,6 +16,7 @@
  */
 #include "exec/memory.h"
 
+#include "exec/caches.h"
 #include "exec/extents.h"
 
 #include <pthread.h>
@@ -33,13 +32,10 @@ enum {
     BULK_BYTES = 4 << 20,  /* blocks beyond leave room for smaller ones */
     LENT_SHARE = 4,        /* one part in so many may be lent */
     RESERVE_SHARE = 8,     /* one part in so many is not for bulk */
-    CACHES = 64,
-    CACHE_BYTES = 1 << 20, /* most that one keeps */
+    CACHE_BYTES = 1 << 20, /* most that a cache keeps */
     CACHE_SHARE = 256,     /* and of the pool one part in so many */
     CACHED_BYTES = 256 << 10,
-    CACHED_CLASSES = 25, /* extents_class of that, and one */
-    REFILL_BYTES = 64 << 10,
-    LINE_BYTES = 128 /* what processors fetch at once */
+    REFILL_BYTES = 64 << 10
 };
 
 /* Where a block may be. */
@@ -49,17 +45,6 @@ enum { IN_POOL = 1, MAPPED = 2, ANYWHERE = IN_POOL | MAPPED };
 struct mapping {
     void *start;
     size_t bytes;
-};
-
-/* A block in a cache, at its start. */
-struct cached {
-    struct cached *next;
-};
-
-struct cache {
-    _Alignas(LINE_BYTES) pthread_mutex_t lock; /* guards the following */
-    struct cached *first[CACHED_CLASSES];
-    atomic_size_t bytes; /* read without the lock too */
 };
 
 /* What a block is to be: bytes now, at most so many later. */
@@ -76,10 +61,9 @@ struct memory_pool {
     size_t range_bytes, budget_bytes;
     size_t reserve_bytes; /* at the start of range, not for bulk */
     struct grain *grain;  /* of the range */
-    size_t cache_bytes;   /* most that each cache keeps */
-    struct cache cache[CACHES];
+    struct caches caches;
 
-    _Alignas(LINE_BYTES) atomic_size_t lent_bytes;
+    _Alignas(CACHE_LINE) atomic_size_t lent_bytes;
     atomic_size_t lent_pool_bytes;
 
     pthread_mutex_t lock; /* guards the following */
@@ -133,7 +117,7 @@ enum roped_status memory_open(const struct roped_backend_api *api,
                               size_t budget_bytes, struct memory_pool **out,
                               struct roped_error *err)
 {
-    struct memory_pool *pool = aligned_alloc(LINE_BYTES, sizeof *pool);
+    struct memory_pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
     if (!pool)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the pool");
     memset(pool, 0, sizeof *pool);
@@ -141,7 +125,6 @@ enum roped_status memory_open(const struct roped_backend_api *api,
     pool->backend = backend;
     pool->range_bytes = pool_bytes / GRAIN_BYTES * GRAIN_BYTES;
     pool->reserve_bytes = reserve_of(pool->range_bytes);
-    pool->cache_bytes = least_of(CACHE_BYTES, pool->range_bytes / CACHE_SHARE);
     pool->budget_bytes = budget_bytes > pool_bytes ? budget_bytes : pool_bytes;
     enum roped_status status = open_range(pool, err);
     if (status) {
@@ -150,8 +133,8 @@ enum roped_status memory_open(const struct roped_backend_api *api,
         return status;
     }
     pthread_mutex_init(&pool->lock, NULL);
-    for (int i = 0; i < CACHES; i++)
-        pthread_mutex_init(&pool->cache[i].lock, NULL);
+    caches_init(&pool->caches, GRAIN_BYTES,
+                least_of(CACHE_BYTES, pool->range_bytes / CACHE_SHARE));
     *out = pool;
     return ROPED_OK;
 }
@@ -165,8 +148,7 @@ void memory_close(struct memory_pool *pool)
             munmap(pool->kept[i].start, pool->kept[i].bytes);
     pool->api->host_free(pool->backend, pool->range);
     pthread_mutex_destroy(&pool->lock);
-    for (int i = 0; i < CACHES; i++)
-        pthread_mutex_destroy(&pool->cache[i].lock);
+    caches_fini(&pool->caches);
     free(pool->grain);
     free(pool);
 }
@@ -215,11 +197,8 @@ static enum roped_status judge(const struct memory_pool *pool, size_t bytes,
  * another meanwhile may be seen in both. */
 static size_t pool_used_bytes(const struct memory_pool *pool)
 {
-    size_t cached = 0;
-    for (int i = 0; i < CACHES; i++)
-        cached +=
-            atomic_load_explicit(&pool->cache[i].bytes, memory_order_relaxed);
-    return pool->used_bytes - least_of(cached, pool->used_bytes);
+    return pool->used_bytes -
+           least_of(caches_bytes(&pool->caches), pool->used_bytes);
 }
 
 /* Under lock. */
@@ -305,61 +284,13 @@ static void give_range(struct memory_pool *pool, void *start)
 
 /* ------------------------------------------------------------------ caches */
 
-/* Few threads share a number while there are at most CACHES. */
-static struct cache *own_cache(struct memory_pool *pool)
-{
-    static atomic_uint n_threads;
-    static _Thread_local unsigned number;
-    if (number == 0)
-        number = 1 + atomic_fetch_add(&n_threads, 1);
-    return &pool->cache[number % CACHES];
-}
-
-static size_t class_bytes(int class)
-{
-    return (size_t)extents_class_size(class) * GRAIN_BYTES;
-}
-
 /* The class of blocks that are kept where these may be; or -1. */
 static int cached_class(const struct memory_pool *pool, size_t bytes,
                         size_t most)
 {
-    if (bytes > least_of(CACHED_BYTES, pool->cache_bytes) || is_bulk(most))
+    if (bytes > least_of(CACHED_BYTES, pool->caches.limit) || is_bulk(most))
         return -1;
     return extents_class((uint32_t)(bytes / GRAIN_BYTES));
-}
-
-/* Under the cache's lock. */
-static void count(struct cache *cache, size_t bytes)
-{
-    size_t now = atomic_load_explicit(&cache->bytes, memory_order_relaxed);
-    atomic_store_explicit(&cache->bytes, now + bytes, memory_order_relaxed);
-}
-
-/* Under the cache's lock: takes blocks of a class out until at most so many
- * bytes are left, and puts them on the list. */
-static void take_out(struct cache *cache, int class, size_t left,
-                     struct cached **list)
-{
-    while (cache->first[class] && atomic_load(&cache->bytes) > left) {
-        struct cached *block = cache->first[class];
-        cache->first[class] = block->next;
-        count(cache, -class_bytes(class));
-        block->next = *list;
-        *list = block;
-    }
-}
-
-static struct cached *take_cached(struct cache *cache, int class)
-{
-    pthread_mutex_lock(&cache->lock);
-    struct cached *block = cache->first[class];
-    if (block) {
-        cache->first[class] = block->next;
-        count(cache, -class_bytes(class));
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return block;
 }
 
 /* Under lock. */
@@ -372,36 +303,24 @@ static void give_list(struct memory_pool *pool, struct cached *list)
     }
 }
 
-/* Keeps a block, for which others may go. */
-static void give_cached(struct memory_pool *pool, struct cached *block,
+static void give_cached(struct memory_pool *pool, struct cached *list,
                         int class)
 {
-    struct cache *cache = own_cache(pool);
-    struct cached *list = NULL;
-    pthread_mutex_lock(&cache->lock);
-    block->next = cache->first[class];
-    cache->first[class] = block;
-    count(cache, class_bytes(class));
-    if (atomic_load(&cache->bytes) > pool->cache_bytes)
-        for (int i = 0; i < CACHED_CLASSES; i++)
-            take_out(cache, (class + i) % CACHED_CLASSES, pool->cache_bytes / 2,
-                     &list);
-    pthread_mutex_unlock(&cache->lock);
-    if (!list)
+    struct cached *gone = caches_give(&pool->caches, list, class);
+    if (!gone)
         return;
     pthread_mutex_lock(&pool->lock);
-    give_list(pool, list);
+    give_list(pool, gone);
     pthread_mutex_unlock(&pool->lock);
 }
 
 /* A block from the extents, and a few more of its size for the next. */
-static struct cached *refill(struct memory_pool *pool, struct cache *cache,
-                             int class)
+static struct cached *refill(struct memory_pool *pool, int class)
 {
-    size_t bytes = class_bytes(class);
+    size_t bytes = pool->caches.class_bytes[class];
     struct wish wish = {bytes, bytes, IN_POOL, 0};
     struct cached *list = NULL, *block;
-    size_t n = least_of(REFILL_BYTES, pool->cache_bytes / 2) / bytes;
+    size_t n = least_of(REFILL_BYTES, pool->caches.limit / 2) / bytes;
     pthread_mutex_lock(&pool->lock);
     struct cached *first = take_range(pool, &wish);
     for (; first && n > 1 && (block = take_range(pool, &wish)); n--) {
@@ -409,16 +328,8 @@ static struct cached *refill(struct memory_pool *pool, struct cache *cache,
         list = block;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (!list)
-        return first;
-    pthread_mutex_lock(&cache->lock);
-    while ((block = list)) {
-        list = block->next;
-        block->next = cache->first[class];
-        cache->first[class] = block;
-        count(cache, bytes);
-    }
-    pthread_mutex_unlock(&cache->lock);
+    if (list)
+        give_cached(pool, list, class);
     return first;
 }
 
@@ -426,17 +337,8 @@ static struct cached *refill(struct memory_pool *pool, struct cache *cache,
  * go. False: there was nothing. */
 static bool empty_caches(struct memory_pool *pool)
 {
-    struct cached *list = NULL;
     pthread_mutex_unlock(&pool->lock);
-    for (int i = 0; i < CACHES; i++) {
-        struct cache *cache = &pool->cache[i];
-        if (!atomic_load_explicit(&cache->bytes, memory_order_relaxed))
-            continue;
-        pthread_mutex_lock(&cache->lock);
-        for (int class = 0; class < CACHED_CLASSES; class ++)
-            take_out(cache, class, 0, &list);
-        pthread_mutex_unlock(&cache->lock);
-    }
+    struct cached *list = caches_empty(&pool->caches);
     pthread_mutex_lock(&pool->lock);
     give_list(pool, list);
     return list != NULL;
@@ -564,14 +466,13 @@ static bool take_small(struct memory_pool *pool, const struct wish *wish,
     int class = cached_class(pool, wish->bytes, wish->most);
     if (class < 0 || wish->room || !(wish->where & IN_POOL))
         return false;
-    struct cache *cache = own_cache(pool);
-    struct cached *block = take_cached(cache, class);
+    struct cached *block = caches_take(&pool->caches, class);
     if (!block)
-        block = refill(pool, cache, class);
+        block = refill(pool, class);
     if (!block)
         return false;
     *out = in_pool(block, wish);
-    out->bytes = class_bytes(class);
+    out->bytes = pool->caches.class_bytes[class];
     return true;
 }
 
@@ -622,10 +523,12 @@ static bool give_small(struct memory_pool *pool,
                        const struct memory_block *block)
 {
     int class = cached_class(pool, block->bytes, block->most);
-    if (class < 0 || class_bytes(class) != block->bytes ||
+    if (class < 0 || pool->caches.class_bytes[class] != block->bytes ||
         !is_in_pool(pool, block->start))
         return false;
-    give_cached(pool, (struct cached *)block->start, class);
+    struct cached *cached = (struct cached *)block->start;
+    cached->next = NULL;
+    give_cached(pool, cached, class);
     return true;
 }
 
