@@ -4,7 +4,6 @@
 #include "http/origin.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -42,7 +41,8 @@ static bool is_loopback(const char *host, size_t bytes)
     char text[INET6_ADDRSTRLEN];
     struct in_addr v4;
     struct in6_addr v6;
-    if (bytes == 9 && strncasecmp(host, "localhost", 9) == 0)
+    if (bytes == 9 && (memcmp(host, "127.0.0.1", 9) == 0 ||
+                       strncasecmp(host, "localhost", 9) == 0))
         return true;
     if (bytes >= sizeof text)
         return false;
@@ -53,13 +53,12 @@ static bool is_loopback(const char *host, size_t bytes)
     return inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* Letters, digits and what addresses and ports are made of. */
+/* Letters, digits and what addresses and ports are made of: -._~:[]% */
 static bool is_authority(const char *text)
 {
-    bool is_fine = true;
-    for (; *text; text++)
-        is_fine &= isalnum((unsigned char)*text) || strchr("-._~:[]%", *text);
-    return is_fine;
+    static const uint64_t authority[2] = {0x7ff602000000000u,
+                                          0x47fffffeaffffffeu};
+    return head_is_of(authority, text, strlen(text));
 }
 
 static enum roped_status check_host(const struct origin_rules *rules,

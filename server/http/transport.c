@@ -175,8 +175,7 @@ static mhd_result send_reply(struct exchange *exchange,
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
                                            clock_after_ns(0), reply->bytes));
-    if (reply->bytes > UNBUFFERED_BYTES)
-        peer_set_sending(exchange->peer);
+    peer_set_sending(exchange->peer);
     mhd_result result = MHD_queue_response(exchange->connection,
                                            (unsigned)reply->code, response);
     MHD_destroy_response(response);
@@ -553,6 +552,11 @@ void transport_stop(struct transport *transport)
     if (transport->mhd)
         MHD_stop_daemon(transport->mhd);
     transport->mhd = NULL;
+    /* of requests that were under way: they ended on this thread */
+    if (cache)
+        free_cache(cache);
+    cache = NULL;
+    (void)pthread_setspecific(cache_key, NULL);
 }
 
 void transport_add(struct transport *transport, int fd,

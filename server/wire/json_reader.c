@@ -148,6 +148,29 @@ static bool is_plain(unsigned char c)
     return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
 }
 
+/* The first byte that is not plain, eight at a time: the highest bit of a byte
+ * of odd is set for it, and wrongly only behind it. */
+static const unsigned char *skip_plain(const unsigned char *at,
+                                       const unsigned char *end)
+{
+    const uint64_t ones = UINT64_MAX / 255;
+    bool is_little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    while (is_little && end - at >= 8) {
+        uint64_t eight;
+        memcpy(&eight, at, 8);
+        uint64_t quote = eight ^ ones * '"', slash = eight ^ ones * '\\';
+        uint64_t odd = eight | (eight - ones * 0x20) | (eight + ones) |
+                       (quote - ones) | (slash - ones);
+        odd &= ones * 0x80;
+        if (odd)
+            return at + __builtin_ctzll(odd) / 8;
+        at += 8;
+    }
+    while (at < end && is_plain(*at))
+        at++;
+    return at;
+}
+
 static bool scan_string(struct json_reader *reader, bool is_name,
                         struct json_string *out)
 {
@@ -155,9 +178,7 @@ static bool scan_string(struct json_reader *reader, bool is_name,
     const unsigned char *at = start;
     bool has_escapes = false;
     for (;; at = reader->at) {
-        while (at < reader->end && is_plain(*at))
-            at++;
-        reader->at = at;
+        reader->at = at = skip_plain(at, reader->end);
         int c = peek(reader);
         if (c == '"')
             break;
@@ -340,10 +361,29 @@ bool json_read_number(struct json_reader *reader, double *out)
     return true;
 }
 
+/* Up to EXACT_DIGITS digits and nothing else, as nearly all sizes are. */
+static bool read_digits(struct json_reader *reader, uint64_t *out)
+{
+    const unsigned char *at = reader->at;
+    uint64_t value = 0;
+    while (at < reader->end && is_digit(*at) && at - reader->at < EXACT_DIGITS)
+        value = value * 10 + (uint64_t)(*at++ - '0');
+    bool has_more =
+        at == reader->end || is_digit(*at) || *at == '.' || (*at | 0x20) == 'e';
+    bool has_zero = at - reader->at > 1 && *reader->at == '0';
+    if (at == reader->at || has_more || has_zero)
+        return false;
+    reader->at = at;
+    *out = value;
+    return true;
+}
+
 bool json_read_size(struct json_reader *reader, uint64_t *out)
 {
     const unsigned char *start = reader->at;
     double value = -1;
+    if (read_digits(reader, out))
+        return true;
     if (json_read_number(reader, &value) && value >= 0 && value < 0x1p53) {
         *out = (uint64_t)value;
         if ((double)*out == value)
