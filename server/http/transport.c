@@ -27,7 +27,6 @@
 enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
-    UNBUFFERED_BYTES = 64 << 10,   /* longer answers wait for their reader */
     CHUNK_BYTES = 1 << 20,
     KEPT_EXCHANGES = 64 /* of each thread */
 };
@@ -549,8 +548,9 @@ enum roped_status transport_start(struct transport *transport,
 
 void transport_stop(struct transport *transport)
 {
-    if (transport->mhd)
-        MHD_stop_daemon(transport->mhd);
+    if (!transport->mhd)
+        return;
+    MHD_stop_daemon(transport->mhd);
     transport->mhd = NULL;
     /* of requests that were under way: they ended on this thread */
     if (cache)
