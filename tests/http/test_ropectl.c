@@ -101,7 +101,7 @@ TEST(wrong_usage_says_what_is_wrong)
     expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
     expect("status --server", 2, "option '--server': '', expected a value");
     expect("status --server http://127.0.0.1:1", 1,
-           "nothing answers at http://127.0.0.1:1");
+           "could not connect to http://127.0.0.1:1: Connection refused");
 }
 
 TEST(calls_use_regions)
