@@ -46,6 +46,8 @@ static bool hides_path(const char *target)
 /* Length of "http://host:port" at the start of a target; 0: it has none. */
 static size_t absolute_bytes(const char *target)
 {
+    if (*target == '/') /* as nearly all are */
+        return 0;
     size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
                     : strncasecmp(target, "https://", 8) == 0 ? 8
                                                               : 0;

@@ -4,6 +4,7 @@
 #include "http/origin.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -55,9 +56,10 @@ static bool is_loopback(const char *host, size_t bytes)
 /* Letters, digits and what addresses and ports are made of. */
 static bool is_authority(const char *text)
 {
-    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz"
-                                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                      "-._~:[]%")] == '\0';
+    bool is_fine = true;
+    for (; *text; text++)
+        is_fine &= isalnum((unsigned char)*text) || strchr("-._~:[]%", *text);
+    return is_fine;
 }
 
 static enum roped_status check_host(const struct origin_rules *rules,

@@ -308,7 +308,7 @@ static void read_head(struct exchange *exchange, const char *method,
     MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND,
                                 scan_parameter, head);
     scan.is_exact &= info && scan.end + 2 == method + info->header_size;
-    if (is_lax() && !scan.is_exact && !head->fault)
+    if (exchange->service->is_lax && !scan.is_exact && !head->fault)
         head->fault = "a line of the head is folded, does not end in CR LF, "
                       "or holds a NUL or more spaces than it may";
 }
@@ -519,7 +519,7 @@ enum roped_status transport_start(struct transport *transport,
          (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL}};
     transport->service = service;
-    service->closes_chunked = is_lax();
+    service->is_lax = is_lax();
     (void)pthread_once(&cache_once, make_cache_key);
     MHD_set_panic_func(panic, NULL);
     /* With an increment of all of it the library's buffer for a body grows with

@@ -107,7 +107,9 @@ static void collect_header(void *context, const char *name, const char *value)
 
 static void add_parameters(struct head *head, char *query)
 {
-    for (char *at = strtok(query, "&"); at; at = strtok(NULL, "&")) {
+    char *rest;
+    for (char *at = strtok_r(query, "&", &rest); at;
+         at = strtok_r(NULL, "&", &rest)) {
         char *value = strchr(at, '=');
         if (value)
             *value++ = '\0';
