@@ -8,30 +8,29 @@
 
 #include <string.h>
 
+/* The code of each status; the table below does not compile without one. */
+enum {
+    CODE_OK = 200,
+    CODE_INVALID = 400,
+    CODE_NOT_FOUND = 404,
+    CODE_TOO_LARGE = 413,
+    CODE_UNSUPPORTED = 501,
+    CODE_BUSY = 503,
+    CODE_NO_MEMORY = 503,
+    CODE_DEADLINE = 503,
+    CODE_CANCELED = 503,
+    CODE_DEVICE = 500,
+    CODE_INTERNAL = 500
+};
+
 int reply_code(enum roped_status status)
 {
-    switch (status) {
-    case ROPED_OK:
-        return 200;
-    case ROPED_INVALID:
-        return 400;
-    case ROPED_NOT_FOUND:
-        return 404;
-    case ROPED_TOO_LARGE:
-        return 413;
-    case ROPED_UNSUPPORTED:
-        return 501;
-    case ROPED_BUSY:
-    case ROPED_NO_MEMORY:
-    case ROPED_DEADLINE:
-    case ROPED_CANCELED:
-        return 503;
-    case ROPED_DEVICE:
-    case ROPED_INTERNAL:
-    case ROPED_STATUS_COUNT:
-        break;
-    }
-    return 500;
+    static const int codes[ROPED_STATUS_COUNT] = {
+#define X(id, token, meaning) [ROPED_##id] = CODE_##id,
+        ROPED_STATUS_MAP(X)
+#undef X
+    };
+    return codes[status];
 }
 
 struct reply reply_bytes(int code, const char *type, const void *data,
