@@ -34,8 +34,11 @@ struct histogram {
     atomic_uint_least64_t sum_ns;
 };
 
-static const char *const stage_names[METRICS_STAGES] = {
-    "receive", "queue", "plan", "h2d", "kernel", "d2h"};
+static const char *const phase_names[N_PHASES] = {
+#define BODY_PHASE(id, name, meaning)       #name,
+#define PHASE(id, name, statistic, meaning) #name,
+#include "phase.def"
+};
 static const char *const transport_names[METRICS_TRANSPORTS] = {"v1", "v2"};
 static const int http_codes[] = {200, 201, 400, 401, 404, 405, 408,
                                  411, 413, 415, 500, 501, 503};
@@ -44,11 +47,11 @@ enum { N_CODES = sizeof http_codes / sizeof *http_codes };
 struct op_metrics {
     atomic_uint_least64_t calls[ROPED_STATUS_COUNT][METRICS_TRANSPORTS];
     struct histogram duration;
-    struct histogram stage[METRICS_STAGES];
+    struct histogram phase[N_PHASES];
     atomic_uint_least64_t request_bytes, response_bytes;
     /* of successful calls, for the v2 statistics */
     atomic_uint_least64_t success_ns, fail_ns, last_ms;
-    atomic_uint_least64_t success_stage_ns[METRICS_STAGES];
+    atomic_uint_least64_t success_phase_ns[N_PHASES];
 };
 
 struct metrics {
@@ -105,9 +108,9 @@ void metrics_count_call(struct metrics *metrics,
         return;
     }
     add(&op->success_ns, call->total_ns);
-    for (int i = 0; i < METRICS_STAGES; i++) {
-        observe(&op->stage[i], call->stage_ns[i]);
-        add(&op->success_stage_ns[i], call->stage_ns[i]);
+    for (int i = 0; i < N_PHASES; i++) {
+        observe(&op->phase[i], call->phase_ns[i]);
+        add(&op->success_phase_ns[i], call->phase_ns[i]);
     }
     clock_gettime(CLOCK_REALTIME_COARSE, &now); /* milliseconds are told */
     atomic_store_explicit(&op->last_ms,
@@ -137,11 +140,9 @@ void metrics_statistics(struct metrics *metrics, int index,
     out->last_inference_ms = get(&op->last_ms);
     out->success_ns = get(&op->success_ns);
     out->fail_ns = get(&op->fail_ns);
-    out->queue_ns = get(&op->success_stage_ns[METRICS_QUEUE]);
-    out->compute_input_ns = get(&op->success_stage_ns[METRICS_PLAN]) +
-                            get(&op->success_stage_ns[METRICS_H2D]);
-    out->compute_infer_ns = get(&op->success_stage_ns[METRICS_KERNEL]);
-    out->compute_output_ns = get(&op->success_stage_ns[METRICS_D2H]);
+#define PHASE(id, name, statistic, meaning)                                    \
+    out->statistic += get(&op->success_phase_ns[PHASE_##id]);
+#include "phase.def"
 }
 
 /* ------------------------------------------------------------- exposition */
@@ -212,10 +213,10 @@ static void write_histograms(struct metrics *metrics, struct buffer *buffer)
     family(buffer, "roped_stage_duration_seconds", "histogram",
            "Stages of successful calls.");
     for (int op = 0; op < metrics->models->n; op++)
-        for (int i = 0; i < METRICS_STAGES; i++) {
+        for (int i = 0; i < N_PHASES; i++) {
             snprintf(labels, sizeof labels, "op=\"%s\",stage=\"%s\"",
-                     metrics->models->op[op]->name, stage_names[i]);
-            write_histogram(buffer, &metrics->op[op].stage[i],
+                     metrics->models->op[op]->name, phase_names[i]);
+            write_histogram(buffer, &metrics->op[op].phase[i],
                             "roped_stage_duration_seconds", labels);
         }
 }

@@ -319,6 +319,14 @@ uint64_t request_deadline_ns(const struct request *request)
     return request->received_ns + (uint64_t)(seconds * 1e9);
 }
 
+void request_phases(const struct request *request, uint64_t ns[N_PHASES])
+{
+    ns[PHASE_RECEIVE] = request->received_ns - request->first_byte_ns;
+#define PHASE(id, name, statistic, meaning)                                    \
+    ns[PHASE_##id] = request->job.timing.name##_ns;
+#include "phase.def"
+}
+
 struct reply request_errand(struct request *request,
                             enum roped_status (*task)(struct exec_job *job),
                             uint64_t bytes, reply_fn *then)

@@ -77,6 +77,9 @@ void request_job_ended(struct request *request, struct exec_job *job);
 /* Until when a job may wait for a lane. */
 uint64_t request_deadline_ns(const struct request *request);
 
+/* How long each phase of the request's call took. */
+void request_phases(const struct request *request, uint64_t ns[N_PHASES]);
+
 /* Sets up request->errand: task takes as long as moving so many bytes. */
 struct reply request_errand(struct request *request,
                             enum roped_status (*task)(struct exec_job *job),
