@@ -145,23 +145,189 @@ void metrics_statistics(struct metrics *metrics, int index,
 #include "phase.def"
 }
 
+/* ------------------------------------------------------------ the process */
+
+static double resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file) {
+        if (fscanf(file, "%*s %ld", &pages) != 1)
+            pages = 0;
+        fclose(file);
+    }
+    return (double)pages * (double)sysconf(_SC_PAGE_SIZE);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+static int count_open_files(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        n++;
+    if (folder)
+        closedir(folder);
+    return n > 3 ? n - 3 : 0; /* '.', '..' and the folder itself */
+}
+
+static rlim_t most_open_files(void)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+/* -------------------------------------------------------------- one scrape */
+
+enum label {
+    BY_NOTHING, /* ends the labels of a row */
+#define LABEL(id, name, n, text) id,
+#include "metric.def"
+    N_LABELS
+};
+
+enum { MOST_LABELS = 4 };
+
+/* What a scrape reads, and the series where it is. */
+struct scrape {
+    struct metrics *metrics;
+    const struct metrics_gauges *gauges;
+    struct exec_usage calls;
+    struct tables_usage tables;
+    struct regions_usage regions;
+    struct exec_device_usage device; /* the last one, of device_of */
+    struct roped_device_info info;   /* the last one, of info_of */
+    int at[N_LABELS];
+    char labels[1024]; /* of the series, with commas between */
+    char text[256];    /* of a label */
+};
+#define AT(label) s->at[label]
+
+static struct op_metrics *op_of(struct scrape *s)
+{
+    return &s->metrics->op[AT(BY_OP)];
+}
+
+static const struct exec_device_usage *device_of(struct scrape *s)
+{
+    exec_device_usage(s->gauges->exec, AT(BY_DEVICE), &s->device);
+    return &s->device;
+}
+
+static const struct roped_device_info *info_of(struct scrape *s, int device)
+{
+    exec_device_info(s->gauges->exec, device, &s->info);
+    return &s->info;
+}
+
+/* A label's value: backslash, quote and newline are escaped, and what is not
+ * printable ASCII is left out. */
+static const char *quoted(struct scrape *s, const char *text)
+{
+    size_t at = 0;
+    for (; *text && at + 3 <= sizeof s->text; text++) {
+        bool is_printable = *text >= 0x20 && *text < 0x7F;
+        if (*text == '"' || *text == '\\')
+            s->text[at++] = '\\';
+        if (is_printable)
+            s->text[at++] = *text;
+    }
+    s->text[at] = '\0';
+    return s->text;
+}
+
+static const char *integer(struct scrape *s, int value)
+{
+    snprintf(s->text, sizeof s->text, "%d", value);
+    return s->text;
+}
+
+static const char *code_text(struct scrape *s, int i)
+{
+    return i < N_CODES ? integer(s, http_codes[i]) : "other";
+}
+
+static const char *label_name(enum label label)
+{
+    static const char *const names[N_LABELS] = {
+#define LABEL(id, name, n, text) [id] = #name,
+#include "metric.def"
+    };
+    return names[label];
+}
+
+static int label_values(const struct scrape *s, enum label label)
+{
+    switch (label) {
+#define LABEL(id, name, n, text)                                               \
+    case id:                                                                   \
+        return n;
+#include "metric.def"
+    case BY_NOTHING:
+    case N_LABELS:
+        break;
+    }
+    return 0;
+}
+
+static const char *label_text(struct scrape *s, enum label label)
+{
+    switch (label) {
+#define LABEL(id, name, n, text)                                               \
+    case id:                                                                   \
+        return text;
+#include "metric.def"
+    case BY_NOTHING:
+    case N_LABELS:
+        break;
+    }
+    return "";
+}
+
 /* ------------------------------------------------------------- exposition */
 
-static void family(struct buffer *buffer, const char *name, const char *type,
-                   const char *help)
-{
-    buffer_printf(buffer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
-                  type);
-}
+#define VALUE(name, value)                                                     \
+    static double name##_value(struct scrape *s)                               \
+    {                                                                          \
+        (void)s;                                                               \
+        return (double)(value);                                                \
+    }
+#define METRIC(name, type, labels, value, help) VALUE(name, value)
+#define SERIES(name, suffix, labels, value)     VALUE(name##_##suffix, value)
+#define HISTOGRAM(name, labels, value, help)                                   \
+    static struct histogram *name##_value(struct scrape *s)                    \
+    {                                                                          \
+        return value;                                                          \
+    }
+#include "metric.def"
 
-static void gauge(struct buffer *buffer, const char *name, const char *type,
-                  const char *help, double value)
-{
-    family(buffer, name, type, help);
-    buffer_printf(buffer, "%s ", name);
-    buffer_double(buffer, value);
-    buffer_text(buffer, "\n");
-}
+static const struct row {
+    const char *name, *type, *help; /* help NULL: more of the row before */
+    enum label label[MOST_LABELS + 1];
+    double (*value)(struct scrape *s);
+    struct histogram *(*histogram)(struct scrape *s); /* instead of value */
+} rows[] = {
+#define LABELS(...)                                                            \
+    {                                                                          \
+        __VA_ARGS__                                                            \
+    }
+#define METRIC(name, type, labels, value, help)                                \
+    {#name, #type, help, labels, name##_value, NULL},
+#define SERIES(name, suffix, labels, value)                                    \
+    {#name, NULL, NULL, labels, name##_##suffix##_value, NULL},
+#define HISTOGRAM(name, labels, value, help)                                   \
+    {#name, "histogram", help, labels, NULL, name##_value},
+#include "metric.def"
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
 
 /* The count is the sum of the buckets as read, so no bucket exceeds it. */
 static void write_histogram(struct buffer *buffer, struct histogram *histogram,
@@ -182,328 +348,51 @@ static void write_histogram(struct buffer *buffer, struct histogram *histogram,
                   (unsigned long long)count);
 }
 
-static void write_calls(struct metrics *metrics, struct buffer *buffer)
+static void write_value(struct buffer *buffer, const char *name,
+                        const char *labels, double value)
 {
-    family(buffer, "roped_requests_total", "counter",
-           "Calls of an operator, by how they ended.");
-    for (int op = 0; op < metrics->models->n; op++)
-        for (int s = 0; s < ROPED_STATUS_COUNT; s++)
-            for (int t = 0; t < METRICS_TRANSPORTS; t++)
-                buffer_printf(
-                    buffer,
-                    "roped_requests_total{op=\"%s\",status=\"%s\",transport="
-                    "\"%s\"} %llu\n",
-                    metrics->models->op[op]->name,
-                    roped_status_token((enum roped_status)s),
-                    transport_names[t],
-                    (unsigned long long)get(&metrics->op[op].calls[s][t]));
+    buffer_text(buffer, name);
+    if (*labels)
+        buffer_printf(buffer, "{%s}", labels);
+    buffer_append(buffer, " ", 1);
+    if (value >= 0 && value <= 0x1p53 && value == (double)(uint64_t)value)
+        buffer_unsigned(buffer, (uint64_t)value);
+    else
+        buffer_double(buffer, value);
+    buffer_append(buffer, "\n", 1);
 }
 
-static void write_histograms(struct metrics *metrics, struct buffer *buffer)
+/* Every series of the row that has the first n labels in s->labels. */
+static void write_series(struct scrape *s, const struct row *row, int n,
+                         struct buffer *buffer)
 {
-    char labels[96];
-    family(buffer, "roped_request_duration_seconds", "histogram",
-           "From the headers of a call to its answer.");
-    for (int op = 0; op < metrics->models->n; op++) {
-        snprintf(labels, sizeof labels, "op=\"%s\"",
-                 metrics->models->op[op]->name);
-        write_histogram(buffer, &metrics->op[op].duration,
-                        "roped_request_duration_seconds", labels);
+    enum label label = row->label[n];
+    size_t end = strlen(s->labels);
+    if (label == BY_NOTHING && row->histogram)
+        write_histogram(buffer, row->histogram(s), row->name, s->labels);
+    else if (label == BY_NOTHING)
+        write_value(buffer, row->name, s->labels, row->value(s));
+    for (int i = 0; i < label_values(s, label); i++) {
+        AT(label) = i;
+        snprintf(s->labels + end, sizeof s->labels - end, "%s%s=\"%s\"",
+                 end ? "," : "", label_name(label), label_text(s, label));
+        write_series(s, row, n + 1, buffer);
     }
-    family(buffer, "roped_stage_duration_seconds", "histogram",
-           "Stages of successful calls.");
-    for (int op = 0; op < metrics->models->n; op++)
-        for (int i = 0; i < N_PHASES; i++) {
-            snprintf(labels, sizeof labels, "op=\"%s\",stage=\"%s\"",
-                     metrics->models->op[op]->name, phase_names[i]);
-            write_histogram(buffer, &metrics->op[op].phase[i],
-                            "roped_stage_duration_seconds", labels);
-        }
-}
-
-static void write_bytes(struct metrics *metrics, struct buffer *buffer)
-{
-    family(buffer, "roped_request_bytes_total", "counter",
-           "Bodies of calls received.");
-    for (int op = 0; op < metrics->models->n; op++)
-        buffer_printf(buffer, "roped_request_bytes_total{op=\"%s\"} %llu\n",
-                      metrics->models->op[op]->name,
-                      (unsigned long long)get(&metrics->op[op].request_bytes));
-    family(buffer, "roped_response_bytes_total", "counter",
-           "Bodies of answers to calls.");
-    for (int op = 0; op < metrics->models->n; op++)
-        buffer_printf(buffer, "roped_response_bytes_total{op=\"%s\"} %llu\n",
-                      metrics->models->op[op]->name,
-                      (unsigned long long)get(&metrics->op[op].response_bytes));
-    family(buffer, "roped_http_responses_total", "counter",
-           "HTTP answers of every route, by status code.");
-    for (int i = 0; i < N_CODES; i++)
-        buffer_printf(buffer, "roped_http_responses_total{code=\"%d\"} %llu\n",
-                      http_codes[i],
-                      (unsigned long long)get(&metrics->responses[i]));
-    buffer_printf(buffer, "roped_http_responses_total{code=\"other\"} %llu\n",
-                  (unsigned long long)get(&metrics->responses[N_CODES]));
-}
-
-static void write_regions(const struct metrics_gauges *gauges,
-                          struct buffer *buffer)
-{
-    struct regions_usage usage;
-    regions_usage(exec_regions(gauges->exec), &usage);
-    family(buffer, "roped_regions", "gauge",
-           "Named regions, by who owns their memory.");
-    for (int kind = 0; kind < REGION_KINDS; kind++)
-        buffer_printf(buffer, "roped_regions{kind=\"%s\"} %d\n",
-                      region_kind_name((enum region_kind)kind), usage.n[kind]);
-    family(buffer, "roped_region_bytes", "gauge",
-           "Memory of regions, that of forgotten ones still in use included.");
-    for (int kind = 0; kind < REGION_KINDS; kind++)
-        buffer_printf(buffer, "roped_region_bytes{kind=\"%s\"} %llu\n",
-                      region_kind_name((enum region_kind)kind),
-                      (unsigned long long)usage.bytes[kind]);
-    gauge(buffer, "roped_region_memory_bytes", "gauge",
-          "Most that resident regions may take together.",
-          (double)usage.budget_bytes);
-}
-
-static void write_executor(const struct metrics_gauges *gauges,
-                           struct buffer *buffer)
-{
-    struct exec_usage usage;
-    const struct memory_usage *memory = &gauges->memory;
-    struct tables_usage tables;
-    exec_usage(gauges->exec, &usage);
-    tables_usage(exec_tables(gauges->exec), &tables);
-    gauge(buffer, "roped_inflight_requests", "gauge",
-          "Calls waiting for a lane or running on one.",
-          usage.n_queued + usage.n_busy_lanes);
-    gauge(buffer, "roped_queue_depth", "gauge", "Calls waiting for a lane.",
-          usage.n_queued);
-    family(buffer, "roped_pool_bytes", "gauge",
-           "Host memory pool for bodies and answers.");
-    buffer_printf(
-        buffer,
-        "roped_pool_bytes{state=\"used\"} %llu\n"
-        "roped_pool_bytes{state=\"free\"} %llu\n",
-        (unsigned long long)memory->pool_used_bytes,
-        (unsigned long long)(memory->pool_bytes - memory->pool_used_bytes));
-    gauge(buffer, "roped_mapped_bytes", "gauge",
-          "Host memory of calls outside the pool.",
-          (double)memory->mapped_bytes);
-    gauge(buffer, "roped_lent_bytes", "gauge",
-          "Host memory of bodies that have begun to arrive, ahead of them.",
-          (double)memory->lent_bytes);
-    gauge(buffer, "roped_tables_named", "gauge", "Named rotary tables.",
-          tables.n_named);
-    gauge(buffer, "roped_tables_resident", "gauge",
-          "Rotary tables in device memory.", tables.n_resident);
-    gauge(buffer, "roped_tables_resident_bytes", "gauge",
-          "Device memory of rotary tables.", (double)tables.resident_bytes);
-    gauge(buffer, "roped_table_hits_total", "counter",
-          "Calls that found their rotary table resident.", (double)tables.hits);
-    gauge(buffer, "roped_table_builds_total", "counter", "Rotary tables built.",
-          (double)tables.builds);
-    gauge(buffer, "roped_table_evictions_total", "counter",
-          "Rotary tables evicted to make room.", (double)tables.evictions);
-}
-
-static double lanes_busy(const struct exec_device_usage *usage)
-{
-    return usage->n_busy_lanes;
-}
-
-static double lanes_idle(const struct exec_device_usage *usage)
-{
-    return usage->n_lanes - usage->n_busy_lanes;
-}
-
-static double arena_bytes(const struct exec_device_usage *usage)
-{
-    return (double)usage->arena_bytes;
-}
-
-static double region_bytes(const struct exec_device_usage *usage)
-{
-    return (double)usage->region_bytes;
-}
-
-static double jobs(const struct exec_device_usage *usage)
-{
-    return (double)usage->jobs;
-}
-
-static double busy_seconds(const struct exec_device_usage *usage)
-{
-    return usage->busy_seconds;
-}
-
-static double staged_bytes(const struct exec_device_usage *usage)
-{
-    return (double)usage->staged_bytes;
-}
-
-static double errors(const struct exec_device_usage *usage)
-{
-    return (double)usage->errors;
-}
-
-static double is_healthy(const struct exec_device_usage *usage)
-{
-    return usage->is_healthy;
-}
-
-/* One series per device and row; rows of one family stand together. */
-static const struct device_series {
-    const char *name, *type, *help; /* help NULL: of the row before */
-    const char *label;              /* besides device */
-    double (*value)(const struct exec_device_usage *usage);
-} device_series[] = {
-    {"roped_lanes", "gauge", "Lanes by device and state.", ",state=\"busy\"",
-     lanes_busy},
-    {"roped_lanes", "gauge", NULL, ",state=\"idle\"", lanes_idle},
-    {"roped_device_arena_bytes", "gauge",
-     "Device memory held for tensors of calls.", "", arena_bytes},
-    {"roped_device_region_bytes", "gauge", "Device memory of resident regions.",
-     "", region_bytes},
-    {"roped_device_jobs_total", "counter",
-     "Calls and transfers that a device has run.", "", jobs},
-    {"roped_device_busy_seconds_total", "counter",
-     "Time that lanes were busy, all lanes of a device together.", "",
-     busy_seconds},
-    {"roped_device_staged_bytes_total", "counter",
-     "Bytes of bodies that were uploaded while they arrived.", "",
-     staged_bytes},
-    {"roped_device_errors_total", "counter",
-     "Calls that failed in the device or its driver.", "", errors},
-    {"roped_device_healthy", "gauge",
-     "0 after an error that only a new process can clear.", "", is_healthy}};
-enum { N_DEVICE_SERIES = sizeof device_series / sizeof *device_series };
-
-static void write_devices(const struct metrics_gauges *gauges,
-                          struct buffer *buffer)
-{
-    struct exec_device_usage usage;
-    for (int i = 0; i < N_DEVICE_SERIES; i++) {
-        const struct device_series *row = &device_series[i];
-        if (row->help)
-            family(buffer, row->name, row->type, row->help);
-        for (int j = 0; j < exec_n_devices(gauges->exec); j++) {
-            exec_device_usage(gauges->exec, j, &usage);
-            buffer_printf(buffer, "%s{device=\"%d\"%s} ", row->name, j,
-                          row->label);
-            buffer_double(buffer, row->value(&usage));
-            buffer_text(buffer, "\n");
-        }
-    }
-}
-
-/* A label's value: backslash, quote and newline are escaped, and what is not
- * printable ASCII is left out. */
-static const char *quote_label(const char *text, char *out, size_t out_bytes)
-{
-    size_t at = 0;
-    for (; *text && at + 3 <= out_bytes; text++) {
-        bool is_printable = *text >= 0x20 && *text < 0x7F;
-        if (*text == '"' || *text == '\\')
-            out[at++] = '\\';
-        if (is_printable)
-            out[at++] = *text;
-    }
-    out[at] = '\0';
-    return out;
-}
-
-static void write_device_info(const struct metrics_gauges *gauges,
-                              struct buffer *buffer)
-{
-    struct roped_device_info device;
-    struct exec_device_usage usage;
-    char quoted[2 * sizeof device.name];
-    family(buffer, "roped_device_info", "gauge",
-           "What each device is; index is the driver's number; always 1.");
-    for (int i = 0; i < exec_n_devices(gauges->exec); i++) {
-        exec_device_info(gauges->exec, i, &device);
-        exec_device_usage(gauges->exec, i, &usage);
-        buffer_printf(buffer,
-                      "roped_device_info{device=\"%d\",index=\"%d\",name="
-                      "\"%s\",uuid=\"%s\"} 1\n",
-                      i, usage.index,
-                      quote_label(device.name, quoted, sizeof quoted),
-                      device.uuid);
-    }
-}
-
-static void write_build(const struct metrics_gauges *gauges,
-                        struct buffer *buffer)
-{
-    struct roped_device_info device;
-    char quoted[128];
-    exec_device_info(gauges->exec, 0, &device);
-    family(buffer, "roped_build_info", "gauge",
-           "Version, backend and first device; always 1.");
-    buffer_printf(buffer,
-                  "roped_build_info{version=\"%s\",backend=\"%s\",device="
-                  "\"%s\"} 1\n",
-                  gauges->version, exec_backend(gauges->exec)->name,
-                  quote_label(device.name, quoted, sizeof quoted));
-    gauge(buffer, "roped_connections", "gauge", "Open connections.",
-          gauges->n_connections);
-}
-
-static int count_open_files(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder))
-        n++;
-    if (folder)
-        closedir(folder);
-    return n > 3 ? n - 3 : 0; /* '.', '..' and the folder itself */
-}
-
-static void write_process(const struct metrics_gauges *gauges,
-                          struct buffer *buffer)
-{
-    struct rusage usage;
-    struct rlimit limit;
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file) {
-        if (fscanf(file, "%*s %ld", &pages) != 1)
-            pages = 0;
-        fclose(file);
-    }
-    gauge(buffer, "process_start_time_seconds", "gauge",
-          "Start of the process, Unix time.",
-          (double)gauges->start_time_seconds);
-    gauge(buffer, "process_resident_memory_bytes", "gauge",
-          "Resident memory of the process.",
-          (double)pages * (double)sysconf(_SC_PAGE_SIZE));
-    if (getrusage(RUSAGE_SELF, &usage) == 0)
-        gauge(buffer, "process_cpu_seconds_total", "counter",
-              "Processor time used, user and system.",
-              (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                  (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) *
-                      1e-6);
-    gauge(buffer, "process_open_fds", "gauge", "Open file descriptors.",
-          count_open_files());
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        gauge(buffer, "process_max_fds", "gauge",
-              "Most file descriptors allowed.", (double)limit.rlim_cur);
-    gauge(buffer, "roped_log_dropped_total", "counter",
-          "Log lines that standard error did not take.", (double)log_dropped());
+    s->labels[end] = '\0';
 }
 
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
                    struct buffer *buffer)
 {
-    write_build(gauges, buffer);
-    write_calls(metrics, buffer);
-    write_histograms(metrics, buffer);
-    write_bytes(metrics, buffer);
-    write_executor(gauges, buffer);
-    write_devices(gauges, buffer);
-    write_device_info(gauges, buffer);
-    write_regions(gauges, buffer);
-    write_process(gauges, buffer);
+    struct scrape scrape = {.metrics = metrics, .gauges = gauges};
+    exec_usage(gauges->exec, &scrape.calls);
+    tables_usage(exec_tables(gauges->exec), &scrape.tables);
+    regions_usage(exec_regions(gauges->exec), &scrape.regions);
+    for (int i = 0; i < N_ROWS; i++) {
+        const struct row *row = &rows[i];
+        if (row->help)
+            buffer_printf(buffer, "# HELP %s %s\n# TYPE %s %s\n", row->name,
+                          row->help, row->name, row->type);
+        write_series(&scrape, row, 0, buffer);
+    }
 }
