@@ -107,7 +107,7 @@ static void collect_header(void *context, const char *name, const char *value)
 
 static void add_parameters(struct head *head, char *query)
 {
-    for (char *at = strtok(query, "&"); at; at = strtok(NULL, "&")) {
+    for (char *at; (at = strsep(&query, "&"));) {
         char *value = strchr(at, '=');
         if (value)
             *value++ = '\0';
