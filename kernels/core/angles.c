@@ -41,22 +41,16 @@ int64_t roped_angles_pairs(const struct roped_angle_params *params,
     return rotary_dim / 2;
 }
 
-bool roped_angles_depend_on_position(const struct roped_angle_params *params)
-{
-    if (params->scaling == ROPED_SCALING_LONGROPE)
-        return params->longrope == ROPED_LONGROPE_AUTO;
-    return params->scaling == ROPED_SCALING_DYNAMIC && isnan(params->alpha);
-}
-
 /* -------------------------------------------------------------- variants */
 
 /* One resolution under way. */
 struct work {
     const struct roped_angle_params *params;
-    const float *ext; /* LongRoPE factors */
-    int64_t r;        /* rotary width */
-    int64_t d;        /* head width */
-    int64_t longest;  /* largest position + 1 */
+    const struct roped_longrope_factors *factors; /* given, or NULL */
+    const float *ext;                             /* the list of them in use */
+    int64_t r;                                    /* rotary width */
+    int64_t d;                                    /* head width */
+    int64_t longest;                              /* largest position + 1 */
     double theta;
     double factor;
     double original; /* original_max_position */
@@ -144,24 +138,17 @@ static double longrope(const struct work *work, int64_t i)
     return fl(work, 1 / fl(work, (double)work->ext[i] * p));
 }
 
-typedef double frequency_fn(const struct work *work, int64_t i);
+/* ---------------------------------------------------------------- set-up */
 
-static frequency_fn *const variants[] = {
-    [ROPED_SCALING_NONE] = plain,
-    [ROPED_SCALING_LINEAR] = linear,
-    [ROPED_SCALING_DYNAMIC] = plain, /* with another theta */
-    [ROPED_SCALING_NTK] = ntk,
-    [ROPED_SCALING_YARN] = yarn,
-    [ROPED_SCALING_LLAMA3] = llama3,
-    [ROPED_SCALING_LONGROPE] = longrope,
-    [ROPED_SCALING_PROPORTIONAL] = proportional,
+static const char *const scaling_names[ROPED_SCALING_COUNT] = {
+#define SCALING(id, name, ...) #name,
+#include <roped/scaling.def>
 };
 
-static const char *const scaling_names[] = {
-    "none", "linear", "dynamic",  "ntk",
-    "yarn", "llama3", "longrope", "proportional"};
-
-/* ---------------------------------------------------------------- set-up */
+const char roped_scaling_choices[] =
+#define SCALING(id, name, ...) "|" #name
+#include <roped/scaling.def>
+    ;
 
 static enum roped_status need(const struct roped_angle_params *params,
                               double value, const char *name,
@@ -206,33 +193,29 @@ static enum roped_status setup_dynamic(struct work *work,
     return ROPED_OK;
 }
 
+static bool dynamic_follows(const struct roped_angle_params *params)
+{
+    return isnan(params->alpha);
+}
+
 static enum roped_status setup_ntk(struct work *work, struct roped_error *err)
 {
-    enum roped_status status = need(work->params, work->factor, "factor", err);
-    if (!status && isnan(work->params->mixed_b))
+    (void)err;
+    if (isnan(work->params->mixed_b))
         work->theta *= work->factor;
-    return status;
+    return ROPED_OK;
 }
 
 static enum roped_status setup_llama3(struct work *work,
                                       struct roped_error *err)
 {
     const struct roped_angle_params *params = work->params;
-    enum roped_status status = need(params, params->factor, "factor", err);
-    if (!status)
-        status = need(params, params->low_freq_factor, "low_freq_factor", err);
-    if (!status)
-        status =
-            need(params, params->high_freq_factor, "high_freq_factor", err);
-    if (!status)
-        status = need(params, as_double(params->original_max_position),
-                      "original_max_position", err);
-    if (!status && params->low_freq_factor >= params->high_freq_factor)
-        status = roped_fail(err, ROPED_INVALID,
-                            "parameter 'low_freq_factor': %g, expected less "
-                            "than high_freq_factor = %g",
-                            params->low_freq_factor, params->high_freq_factor);
-    return status;
+    if (params->low_freq_factor < params->high_freq_factor)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter 'low_freq_factor': %g, expected less "
+                      "than high_freq_factor = %g",
+                      params->low_freq_factor, params->high_freq_factor);
 }
 
 /* The pair whose wavelength turns rotations times over the original length */
@@ -242,16 +225,19 @@ static double correction_dim(const struct work *work, double rotations)
            (2 * log(work->theta));
 }
 
+/* Of yarn and longrope, where it is not given. */
+static void derive_factor(struct work *work)
+{
+    int64_t max = work->params->max_position;
+    if (isnan(work->factor) && max != ROPED_UNSET_INT)
+        work->factor = (double)max / work->original;
+}
+
 static enum roped_status setup_yarn(struct work *work, struct roped_error *err)
 {
     const struct roped_angle_params *params = work->params;
-    enum roped_status status =
-        need(params, work->original, "original_max_position", err);
-    if (!status && isnan(work->factor) &&
-        params->max_position != ROPED_UNSET_INT)
-        work->factor = (double)params->max_position / work->original;
-    if (!status)
-        status = need(params, work->factor, "factor", err);
+    derive_factor(work);
+    enum roped_status status = need(params, work->factor, "factor", err);
     if (!status && work->theta == 1)
         status = roped_fail(err, ROPED_INVALID,
                             "parameter 'theta': 1, expected another value "
@@ -296,22 +282,22 @@ static enum roped_status check_factors(const char *name, const float *factors,
     return ROPED_OK;
 }
 
+static bool longrope_follows(const struct roped_angle_params *params)
+{
+    return params->longrope == ROPED_LONGROPE_AUTO;
+}
+
 static enum roped_status setup_longrope(struct work *work,
-                                        const struct roped_longrope_factors *f,
                                         struct roped_error *err)
 {
-    const struct roped_angle_params *params = work->params;
-    bool is_long = params->longrope == ROPED_LONGROPE_LONG;
+    const struct roped_longrope_factors *f = work->factors;
+    bool is_long = longrope_follows(work->params)
+                       ? (double)work->longest > work->original
+                       : work->params->longrope == ROPED_LONGROPE_LONG;
+    derive_factor(work);
     enum roped_status status =
-        need(params, work->original, "original_max_position", err);
-    if (status)
-        return status;
-    if (params->longrope == ROPED_LONGROPE_AUTO)
-        is_long = (double)work->longest > work->original;
-    if (isnan(work->factor) && params->max_position != ROPED_UNSET_INT)
-        work->factor = (double)params->max_position / work->original;
-    status = check_factors("short_factor", f ? f->short_factor : NULL,
-                           f ? f->count : 0, work->r / 2, err);
+        check_factors("short_factor", f ? f->short_factor : NULL,
+                      f ? f->count : 0, work->r / 2, err);
     if (!status)
         status = check_factors("long_factor", f ? f->long_factor : NULL,
                                f ? f->count : 0, work->r / 2, err);
@@ -326,18 +312,9 @@ static double yarn_magnitude(double s, double c)
     return s <= 1 ? 1 : 0.1 * c * log(s) + 1;
 }
 
-static double attention(const struct work *work)
+static double yarn_attention(const struct work *work)
 {
     const struct roped_angle_params *params = work->params;
-    bool is_yarn = params->scaling == ROPED_SCALING_YARN;
-    if (!is_yarn && params->scaling != ROPED_SCALING_LONGROPE)
-        return 1;
-    if (!isnan(params->attention_factor))
-        return params->attention_factor;
-    if (!is_yarn)
-        return isnan(work->factor) || work->factor <= 1
-                   ? 1
-                   : sqrt(1 + log(work->factor) / log(work->original));
     /* as Hugging Face does: both, and neither of them 0 */
     if (params->mscale > 0 && params->mscale_all_dim > 0)
         return yarn_magnitude(work->factor, params->mscale) /
@@ -345,29 +322,75 @@ static double attention(const struct work *work)
     return yarn_magnitude(work->factor, 1);
 }
 
-static enum roped_status setup(struct work *work,
-                               const struct roped_longrope_factors *factors,
+static double longrope_attention(const struct work *work)
+{
+    return isnan(work->factor) || work->factor <= 1
+               ? 1
+               : sqrt(1 + log(work->factor) / log(work->original));
+}
+
+/* --------------------------------------------------------------- the table */
+
+enum {
+    NEEDS_FACTOR = 1,
+    NEEDS_LOW = 2,
+    NEEDS_HIGH = 4,
+    NEEDS_ORIGINAL = 8,
+    NEEDS_LENGTH = 16 /* original_max_position, else max_position */
+};
+
+static const struct variant {
+    unsigned needs;
+    enum roped_status (*setup)(struct work *work, struct roped_error *err);
+    double (*frequency)(const struct work *work, int64_t i);
+    double (*attention)(const struct work *work);
+    bool (*follows)(const struct roped_angle_params *params);
+} variants[ROPED_SCALING_COUNT] = {
+#define SCALING(id, name, config_name, older_name, is_stretched, ...)          \
+    {__VA_ARGS__},
+#include <roped/scaling.def>
+};
+
+bool roped_angles_depend_on_position(const struct roped_angle_params *params)
+{
+    const struct variant *variant = &variants[params->scaling];
+    return variant->follows && variant->follows(params);
+}
+
+static enum roped_status check_needs(const struct work *work, unsigned needs,
+                                     struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    const struct {
+        unsigned need;
+        const char *name;
+        double value;
+    } keys[] = {{NEEDS_FACTOR, "factor", params->factor},
+                {NEEDS_LOW, "low_freq_factor", params->low_freq_factor},
+                {NEEDS_HIGH, "high_freq_factor", params->high_freq_factor},
+                {NEEDS_ORIGINAL, "original_max_position",
+                 as_double(params->original_max_position)},
+                {NEEDS_LENGTH, "original_max_position", work->original}};
+    enum roped_status status = ROPED_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+        if (needs & keys[i].need)
+            status = need(params, keys[i].value, keys[i].name, err);
+    return status;
+}
+
+static enum roped_status setup(struct work *work, const struct variant *variant,
                                struct roped_error *err)
 {
-    switch ((enum roped_scaling)work->params->scaling) {
-    case ROPED_SCALING_NONE:
-    case ROPED_SCALING_PROPORTIONAL:
-        return ROPED_OK;
-    case ROPED_SCALING_LINEAR:
-        return need(work->params, work->factor, "factor", err);
-    case ROPED_SCALING_DYNAMIC:
-        return setup_dynamic(work, err);
-    case ROPED_SCALING_NTK:
-        return setup_ntk(work, err);
-    case ROPED_SCALING_YARN:
-        return setup_yarn(work, err);
-    case ROPED_SCALING_LLAMA3:
-        return setup_llama3(work, err);
-    case ROPED_SCALING_LONGROPE:
-        return setup_longrope(work, factors, err);
-    }
-    return roped_fail(err, ROPED_INTERNAL, "unknown scaling %d",
-                      work->params->scaling);
+    enum roped_status status = check_needs(work, variant->needs, err);
+    return status || !variant->setup ? status : variant->setup(work, err);
+}
+
+static double attention(const struct work *work, const struct variant *variant)
+{
+    double given = work->params->attention_factor;
+    if (!variant->attention)
+        return 1;
+    return isnan(given) ? variant->attention(work) : given;
 }
 
 /* ---------------------------------------------------------------- resolve */
@@ -421,7 +444,9 @@ compute_frequencies(const struct roped_angle_params *params,
                     int64_t largest_position, void *storage,
                     struct roped_angles *out, struct roped_error *err)
 {
+    const struct variant *variant = &variants[params->scaling];
     struct work work = {.params = params,
+                        .factors = factors,
                         .r = rotary_dim,
                         .d = head_dim,
                         .longest = largest_position + 1,
@@ -431,16 +456,15 @@ compute_frequencies(const struct roped_angle_params *params,
                         .is_f32 = params->angle_precision == ROPED_ANGLE_F32};
     if (isnan(work.original))
         work.original = as_double(params->max_position);
-    enum roped_status status = setup(&work, factors, err);
+    enum roped_status status = setup(&work, variant, err);
     if (status)
         return status;
-    frequency_fn *frequency = variants[params->scaling];
-    out->attention_factor = (float)attention(&work);
+    out->attention_factor = (float)attention(&work, variant);
     for (int64_t i = 0; i < out->n_pairs; i++) {
         if (work.is_f32)
-            ((float *)storage)[i] = (float)frequency(&work, i);
+            ((float *)storage)[i] = (float)variant->frequency(&work, i);
         else
-            ((double *)storage)[i] = frequency(&work, i);
+            ((double *)storage)[i] = variant->frequency(&work, i);
     }
     return ROPED_OK;
 }

@@ -78,13 +78,11 @@ struct exec_options {
     uint64_t stage_chunk_bytes; /* in such pieces */
 };
 
-/* Nanoseconds of each stage of one job; 0 where a stage did not happen. */
+/* Nanoseconds of each phase of one job, as queue_ns; 0 where it did not
+ * happen. */
 struct exec_timing {
-    uint64_t queue_ns; /* accepted to taken by a lane */
-    uint64_t plan_ns;  /* value checks, frequencies, table */
-    uint64_t h2d_ns;
-    uint64_t kernel_ns;
-    uint64_t d2h_ns;
+#define PHASE(id, name, statistic, meaning) uint64_t name##_ns;
+#include "phase.def"
 };
 
 enum exec_work {

@@ -152,21 +152,14 @@ struct reply call_start(struct request *request)
 static void count(const struct request *request, enum roped_status status,
                   uint64_t response_bytes)
 {
-    const struct exec_timing *timing = &request->job.timing;
     struct metrics_call call = {
         .op = models_index(request->service->models, request->call.op),
         .status = status,
         .transport = request->call.protocol->transport,
         .total_ns = clock_now_ns() - request->started_ns,
         .request_bytes = request->body.received,
-        .response_bytes = response_bytes,
-        .stage_ns = {[METRICS_RECEIVE] =
-                         request->received_ns - request->first_byte_ns,
-                     [METRICS_QUEUE] = timing->queue_ns,
-                     [METRICS_PLAN] = timing->plan_ns,
-                     [METRICS_H2D] = timing->h2d_ns,
-                     [METRICS_KERNEL] = timing->kernel_ns,
-                     [METRICS_D2H] = timing->d2h_ns}};
+        .response_bytes = response_bytes};
+    request_phases(request, call.phase_ns);
     metrics_count_call(request->service->metrics, &call);
 }
 

@@ -8,30 +8,29 @@
 
 #include <string.h>
 
+/* The code of each status; the table below does not compile without one. */
+enum {
+    CODE_OK = 200,
+    CODE_INVALID = 400,
+    CODE_NOT_FOUND = 404,
+    CODE_TOO_LARGE = 413,
+    CODE_UNSUPPORTED = 501,
+    CODE_BUSY = 503,
+    CODE_NO_MEMORY = 503,
+    CODE_DEADLINE = 503,
+    CODE_CANCELED = 503,
+    CODE_DEVICE = 500,
+    CODE_INTERNAL = 500
+};
+
 int reply_code(enum roped_status status)
 {
-    switch (status) {
-    case ROPED_OK:
-        return 200;
-    case ROPED_INVALID:
-        return 400;
-    case ROPED_NOT_FOUND:
-        return 404;
-    case ROPED_TOO_LARGE:
-        return 413;
-    case ROPED_UNSUPPORTED:
-        return 501;
-    case ROPED_BUSY:
-    case ROPED_NO_MEMORY:
-    case ROPED_DEADLINE:
-    case ROPED_CANCELED:
-        return 503;
-    case ROPED_DEVICE:
-    case ROPED_INTERNAL:
-    case ROPED_STATUS_COUNT:
-        break;
-    }
-    return 500;
+    static const int codes[ROPED_STATUS_COUNT] = {
+#define X(id, token, meaning) [ROPED_##id] = CODE_##id,
+        ROPED_STATUS_MAP(X)
+#undef X
+    };
+    return codes[status];
 }
 
 struct reply reply_bytes(int code, const char *type, const void *data,
@@ -196,39 +195,37 @@ static char *write_ms(uint64_t ns, char *end)
     return end;
 }
 
-/* Stages of a call in milliseconds, as browsers and proxies show them. Digit
+/* Phases of a call in milliseconds, as browsers and proxies show them. Digit
  * by digit, from the last to the first: printf of six doubles is a microsecond
  * of a small call. */
 static void emit_timing(const struct request *request, reply_header_fn *emit,
                         void *context)
 {
     enum { NUMBER_BYTES = 22 }; /* 2^64 tenths of a microsecond */
-#define STAGE(name, ns)                                                        \
-    {                                                                          \
-        name ";dur=", sizeof name ";dur=" - 1, ns                              \
-    }
-    const struct exec_timing *t = &request->job.timing;
-    const struct {
-        const char *name;
-        size_t bytes;
-        uint64_t ns;
-    } stage[] = {
-        STAGE("receive", request->received_ns - request->first_byte_ns),
-        STAGE(", queue", t->queue_ns),
-        STAGE(", plan", t->plan_ns),
-        STAGE(", h2d", t->h2d_ns),
-        STAGE(", kernel", t->kernel_ns),
-        STAGE(", d2h", t->d2h_ns)};
-#undef STAGE
-    enum { N_STAGES = sizeof stage / sizeof *stage };
-    char text[N_STAGES * (sizeof ", receive;dur=" + NUMBER_BYTES)];
+#define LABEL(name) ", " #name ";dur="
+    static const char labels[] =
+#define BODY_PHASE(id, name, meaning)       LABEL(name)
+#define PHASE(id, name, statistic, meaning) LABEL(name)
+#include "phase.def"
+        ;
+    static const unsigned char label_bytes[N_PHASES] = {
+#define BODY_PHASE(id, name, meaning)       sizeof LABEL(name) - 1,
+#define PHASE(id, name, statistic, meaning) sizeof LABEL(name) - 1,
+#include "phase.def"
+    };
+#undef LABEL
+    char text[sizeof labels + N_PHASES * NUMBER_BYTES];
     char *at = text + sizeof text - 1;
+    const char *label = labels + sizeof labels - 1;
+    uint64_t ns[N_PHASES];
+    request_phases(request, ns);
     *at = '\0';
-    for (int i = N_STAGES - 1; i >= 0; i--) {
-        at = write_ms(stage[i].ns, at) - stage[i].bytes;
-        memcpy(at, stage[i].name, stage[i].bytes);
+    for (int i = N_PHASES - 1; i >= 0; i--) {
+        label -= label_bytes[i];
+        at = write_ms(ns[i], at) - label_bytes[i];
+        memcpy(at, label, label_bytes[i]);
     }
-    emit(context, "Server-Timing", at);
+    emit(context, "Server-Timing", at + sizeof ", " - 1);
 }
 
 static void emit_body(const struct reply *reply, reply_header_fn *emit,

@@ -47,31 +47,50 @@ static const struct cJSON *find(const struct cJSON *rope,
 
 /* ------------------------------------------------------------- parameters */
 
+static const struct {
+    const char *scaling, *name, *older_name;
+} types[ROPED_SCALING_COUNT] = {
+#define SCALING(id, name, config_name, older_name, ...)                        \
+    {#name, config_name, older_name},
+#include <roped/scaling.def>
+};
+
+/* "default, linear or dynamic" */
+static const char *list_types(char *out, size_t out_bytes)
+{
+    struct buffer buffer;
+    buffer_init_fixed(&buffer, out, out_bytes);
+    for (int i = 0; i < ROPED_SCALING_COUNT; i++) {
+        buffer_text(&buffer, i == 0                         ? ""
+                             : i + 1 == ROPED_SCALING_COUNT ? " or "
+                                                            : ", ");
+        buffer_text(&buffer, types[i].name);
+    }
+    return out;
+}
+
+static bool is_text(const struct cJSON *node, const char *text)
+{
+    return text && cJSON_IsString(node) && strcmp(node->valuestring, text) == 0;
+}
+
 static enum roped_status set_scaling(struct roped_call *call,
                                      const struct cJSON *rope,
                                      struct roped_error *err)
 {
-    static const struct {
-        const char *name, *scaling;
-    } types[] = {{"default", "none"},  {"mrope", "none"},
-                 {"linear", "linear"}, {"dynamic", "dynamic"},
-                 {"ntk", "ntk"},       {"yarn", "yarn"},
-                 {"llama3", "llama3"}, {"longrope", "longrope"},
-                 {"su", "longrope"},   {"proportional", "proportional"}};
-    char found[64];
+    char found[64], expected[256];
     const struct cJSON *type = given(rope, "rope_type");
     if (!type)
         type = given(rope, "type");
     if (!type)
         return ROPED_OK;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (cJSON_IsString(type) &&
-            strcmp(type->valuestring, types[i].name) == 0)
+    for (int i = 0; i < ROPED_SCALING_COUNT; i++)
+        if (is_text(type, types[i].name) || is_text(type, types[i].older_name))
             return roped_call_set_text(call, "scaling", types[i].scaling, err);
     return roped_fail(err, ROPED_INVALID,
-                      "rope_type %s is unknown, expected default, linear, "
-                      "dynamic, ntk, yarn, llama3, longrope or proportional",
-                      json_text(type, found, sizeof found));
+                      "rope_type %s is unknown, expected %s",
+                      json_text(type, found, sizeof found),
+                      list_types(expected, sizeof expected));
 }
 
 /* Changes what the angles are in some model's own code. */

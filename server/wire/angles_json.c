@@ -138,6 +138,11 @@ static enum roped_status read_plain(const struct cJSON *tree,
 /* The longest sequence that these parameters are meant for, or 0. */
 static int64_t reachable_rows(const struct roped_angle_params *params)
 {
+    static const bool is_stretched[ROPED_SCALING_COUNT] = {
+#define SCALING(id, name, config_name, older_name, is_stretched, ...)          \
+    is_stretched,
+#include <roped/scaling.def>
+    };
     int64_t original = params->original_max_position;
     int64_t longest = params->max_position;
     double stretched = 0;
@@ -145,9 +150,7 @@ static int64_t reachable_rows(const struct roped_angle_params *params)
         longest = 0;
     if (original == ROPED_UNSET_INT)
         original = longest;
-    if (params->scaling == ROPED_SCALING_LINEAR ||
-        params->scaling == ROPED_SCALING_DYNAMIC ||
-        params->scaling == ROPED_SCALING_YARN)
+    if (is_stretched[params->scaling])
         stretched = ceil((double)original * params->factor);
     if (stretched >= MAX_ROWS || longest >= MAX_ROWS)
         return MAX_ROWS;

@@ -26,17 +26,13 @@ extern "C" {
 
 /* Order of the choices of parameter 'scaling'. */
 enum roped_scaling {
-    ROPED_SCALING_NONE,
-    ROPED_SCALING_LINEAR,
-    ROPED_SCALING_DYNAMIC,
-    ROPED_SCALING_NTK,
-    ROPED_SCALING_YARN,
-    ROPED_SCALING_LLAMA3,
-    ROPED_SCALING_LONGROPE,
-    ROPED_SCALING_PROPORTIONAL
+#define SCALING(id, ...) ROPED_SCALING_##id,
+#include <roped/scaling.def>
+    ROPED_SCALING_COUNT
 };
-#define ROPED_SCALING_CHOICES                                                  \
-    "none|linear|dynamic|ntk|yarn|llama3|longrope|proportional"
+
+/* "|none|linear|...": the choices stand behind the first character. */
+extern ROPED_API const char roped_scaling_choices[];
 
 enum roped_longrope {
     ROPED_LONGROPE_AUTO,

@@ -77,8 +77,8 @@ static struct metrics_call one_call(uint64_t total_ns)
                                 .total_ns = total_ns,
                                 .request_bytes = 100,
                                 .response_bytes = 50};
-    for (int i = 0; i < METRICS_STAGES; i++)
-        call.stage_ns[i] = total_ns / 10;
+    for (int i = 0; i < N_PHASES; i++)
+        call.phase_ns[i] = total_ns / 10;
     return call;
 }
 

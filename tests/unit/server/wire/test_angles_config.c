@@ -296,7 +296,8 @@ TEST(nulls_and_zero_betas_are_defaults)
 TEST(refuses_types_by_name)
 {
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
-           "rope_type 'xdrope' is unknown");
+           "rope_type 'xdrope' is unknown, expected default, linear, dynamic, "
+           "ntk, yarn, llama3, longrope or proportional");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
            "rope_type 5 is unknown");
     refuse("{\"head_dim\":64,\"rope_scaling\":[]}",

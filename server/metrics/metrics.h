@@ -2,7 +2,7 @@
  * metrics.h - counters and histograms of the daemon, and their exposition.
  *
  * Fixed arrays of atomics, indexed by closed label sets (model, status,
- * transport, stage): counting is a few relaxed additions, no lock, no string.
+ * transport, phase): counting is a few relaxed additions, no lock, no string.
  * Gauges are read from their owners at scrape time through metrics_gauges.
  */
 #ifndef ROPED_METRICS_H
@@ -21,14 +21,11 @@ struct metrics;
 
 enum metrics_transport { METRICS_V1, METRICS_V2, METRICS_TRANSPORTS };
 
-enum metrics_stage {
-    METRICS_RECEIVE, /* first body byte to last */
-    METRICS_QUEUE,
-    METRICS_PLAN,
-    METRICS_H2D,
-    METRICS_KERNEL,
-    METRICS_D2H,
-    METRICS_STAGES
+enum phase {
+#define BODY_PHASE(id, name, meaning)       PHASE_##id,
+#define PHASE(id, name, statistic, meaning) PHASE_##id,
+#include "phase.def"
+    N_PHASES
 };
 
 /* One finished call, successful or not. */
@@ -37,7 +34,7 @@ struct metrics_call {
     enum roped_status status;
     enum metrics_transport transport;
     uint64_t total_ns; /* headers seen to answer queued */
-    uint64_t stage_ns[METRICS_STAGES];
+    uint64_t phase_ns[N_PHASES];
     uint64_t request_bytes, response_bytes;
 };
 
