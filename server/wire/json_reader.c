@@ -366,6 +366,8 @@ static bool read_digits(struct json_reader *reader, uint64_t *out)
 {
     const unsigned char *at = reader->at;
     uint64_t value = 0;
+    if (json_kind(reader) != JSON_NUMBER) /* or a member that is not there */
+        return false;
     while (at < reader->end && is_digit(*at) && at - reader->at < EXACT_DIGITS)
         value = value * 10 + (uint64_t)(*at++ - '0');
     bool has_more =

@@ -541,6 +541,20 @@ TEST(members_are_found_by_exact_name)
     CHECK_INT(json_kind(&member[2]), JSON_NOTHING);
 }
 
+TEST(a_member_that_is_not_there_has_no_value)
+{
+    static const char text[] = "{\"a\":1}";
+    const char *const wanted[] = {"b"};
+    struct json_reader reader, member;
+    double number;
+    uint64_t size;
+    json_reader_init(&reader, text, sizeof text - 1, 4, NULL, 0);
+    json_find(&reader, wanted, 1, &member);
+    CHECK(!json_read_size(&member, &size));
+    CHECK(!json_read_number(&member, &number));
+    CHECK_INT(json_kind(&member), JSON_NOTHING);
+}
+
 TEST(values_are_described_for_messages)
 {
     static const struct {
@@ -590,6 +604,7 @@ int main(void)
     RUN(items_and_members_come_in_order);
     RUN(nothing_follows_what_cannot_be_entered);
     RUN(members_are_found_by_exact_name);
+    RUN(a_member_that_is_not_there_has_no_value);
     RUN(values_are_described_for_messages);
     return check_done();
 }
