@@ -4,14 +4,119 @@
 #include "ropectl.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+/* ------------------------------------------------------------------- JSON */
+
+static cJSON *add_object(cJSON *array)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToArray(array, object);
+    return object;
+}
+
+static int print_ops_json(void)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON *operators = cJSON_AddArrayToObject(document, "operators");
+    for (int i = 0; i < roped_op_count(); i++) {
+        cJSON *op = add_object(operators);
+        cJSON_AddStringToObject(op, "name", roped_op_at(i)->name);
+        cJSON_AddStringToObject(op, "summary", roped_op_at(i)->summary);
+    }
+    return print_json(stdout, document);
+}
+
+static void add_port(cJSON *array, const struct roped_op *op,
+                     const struct roped_port *port)
+{
+    cJSON *object = add_object(array);
+    uint32_t set = roped_op_types(op, port);
+    cJSON_AddStringToObject(object, "name", port->name);
+    cJSON_AddStringToObject(object, "shape", port->shape);
+    cJSON *types = cJSON_AddArrayToObject(object, "dtypes");
+    for (int i = 1; i < ROPED_DTYPE_COUNT; i++)
+        if (set & ROPED_SET(i))
+            cJSON_AddItemToArray(types, cJSON_CreateString(roped_dtype_name(
+                                            (enum roped_dtype)i)));
+    cJSON_AddBoolToObject(object, "optional", port->flags & ROPED_OPTIONAL);
+    cJSON_AddBoolToObject(object, "updated", port->flags & ROPED_UPDATED);
+    cJSON_AddStringToObject(object, "doc", port->doc);
+}
+
+static void add_choices(cJSON *object, const struct roped_param *param)
+{
+    char text[32];
+    cJSON *choices = cJSON_AddArrayToObject(object, "choices");
+    for (int i = 0; i < roped_param_choices(param); i++)
+        cJSON_AddItemToArray(choices, cJSON_CreateString(roped_param_choice(
+                                          param, i, text, sizeof text)));
+    cJSON_AddStringToObject(
+        object, "default",
+        roped_param_choice(param, (int)param->init, text, sizeof text));
+}
+
+static void add_param(cJSON *array, const struct roped_param *param)
+{
+    static const char *const kinds[] = {
+        [ROPED_PARAM_FLOAT] = "float", [ROPED_PARAM_INT] = "int",
+        [ROPED_PARAM_BOOL] = "bool",   [ROPED_PARAM_CHOICE] = "choice",
+        [ROPED_PARAM_DTYPE] = "dtype", [ROPED_PARAM_INTS] = "ints"};
+    cJSON *object = add_object(array);
+    cJSON_AddStringToObject(object, "name", param->name);
+    cJSON_AddStringToObject(object, "kind", kinds[param->kind]);
+    if (param->choices)
+        add_choices(object, param);
+    else if (param->flags & ROPED_NO_DEFAULT || param->kind == ROPED_PARAM_INTS)
+        cJSON_AddNullToObject(object, "default");
+    else if (param->kind == ROPED_PARAM_BOOL)
+        cJSON_AddBoolToObject(object, "default", param->init != 0);
+    else
+        cJSON_AddNumberToObject(object, "default", param->init);
+    if (param->min != 0 || param->max != 0) {
+        cJSON_AddNumberToObject(
+            object,
+            param->flags & ROPED_ABOVE_MIN ? "exclusive_minimum" : "minimum",
+            param->min);
+        cJSON_AddNumberToObject(object, "maximum", param->max);
+    }
+    cJSON_AddStringToObject(object, "doc", param->doc);
+}
+
+static int print_op_json(const struct roped_op *op)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "name", op->name);
+    cJSON_AddStringToObject(document, "since", op->since);
+    cJSON_AddStringToObject(document, "summary", op->summary);
+    cJSON *forms = cJSON_AddArrayToObject(document, "forms");
+    for (int i = 0; i < ROPED_MAX_FORMS && op->form[i].name; i++) {
+        cJSON *form = add_object(forms);
+        cJSON_AddStringToObject(form, "name", op->form[i].name);
+        cJSON_AddStringToObject(form, "doc", op->form[i].doc);
+    }
+    cJSON *inputs = cJSON_AddArrayToObject(document, "inputs");
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        add_port(inputs, op, &op->in[i]);
+    cJSON *outputs = cJSON_AddArrayToObject(document, "outputs");
+    for (int i = 0; i < roped_op_outputs(op); i++)
+        add_port(outputs, op, &op->out[i]);
+    cJSON *params = cJSON_AddArrayToObject(document, "parameters");
+    for (int i = 0; i < roped_op_params(op); i++)
+        add_param(params, &op->param[i]);
+    if (op->rule_doc)
+        cJSON_AddStringToObject(document, "rule", op->rule_doc);
+    return print_json(stdout, document);
+}
+
+/* ------------------------------------------------------------------- text */
 
 int command_ops(const struct ropectl *ctl, int argc, char **argv)
 {
-    (void)ctl;
     if (argc != 1)
         return usage("ops", "no arguments, found '%s'", argv[1]);
+    if (ctl->is_json)
+        return print_ops_json();
     for (int i = 0; i < roped_op_count(); i++)
         printf("%-20s %s\n", roped_op_at(i)->name, roped_op_at(i)->summary);
     return EXIT_SUCCESS;
@@ -48,14 +153,8 @@ static void print_param(const struct roped_param *param)
     printf("\n      %s\n", param->doc);
 }
 
-int command_describe(const struct ropectl *ctl, int argc, char **argv)
+static int print_op(const struct roped_op *op)
 {
-    (void)ctl;
-    if (argc != 2)
-        return usage("describe", "%d operators, expected one", argc - 1);
-    const struct roped_op *op = find_op(argv[1]);
-    if (!op)
-        return EXIT_FAILURE;
     printf("%s (since %s): %s\n", op->name, op->since, op->summary);
     for (int i = 0; i < ROPED_MAX_FORMS && op->form[i].name; i++)
         printf("%s  %-8s %s\n", i ? "" : "\nforms (shapes by '|'):\n",
@@ -72,4 +171,14 @@ int command_describe(const struct ropectl *ctl, int argc, char **argv)
     if (op->rule_doc)
         printf("\nrule: %s\n", op->rule_doc);
     return EXIT_SUCCESS;
+}
+
+int command_describe(const struct ropectl *ctl, int argc, char **argv)
+{
+    if (argc != 2)
+        return usage("describe", "%d operators, expected one", argc - 1);
+    const struct roped_op *op = find_op(argv[1]);
+    if (!op)
+        return EXIT_USAGE;
+    return ctl->is_json ? print_op_json(op) : print_op(op);
 }

@@ -1,11 +1,28 @@
 /*
  * command_regions.c - regions: memory that stays on the server.
  */
-#include "query.h"
 #include "ropectl.h"
+#include "tensor_file.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Writes an answer that is a safetensors file of one tensor as .npy. */
+static bool write_as_npy(const char *file, void *answer, size_t bytes)
+{
+    struct roped_error err;
+    struct roped_client_tensor *tensors;
+    int n;
+    if (roped_client_read(answer, bytes, &tensors, &n, &err)) {
+        fail_text("cannot write '%s': the region is plain bytes, or no tensor: "
+                  "%s",
+                  file, err.text);
+        return false;
+    }
+    bool is_written = n == 1 && write_tensor(file, tensors);
+    free(tensors);
+    return is_written;
+}
 
 /* Writes what the server keeps there into a file. */
 static int get_region(const struct ropectl *ctl, const char *path,
@@ -22,53 +39,91 @@ static int get_region(const struct ropectl *ctl, const char *path,
     roped_client_close(client);
     if (status)
         return fail(&err);
-    bool is_written = write_output(file, answer, bytes);
+    bool is_written = is_npy_path(file)
+                          ? write_as_npy(file, answer, bytes)
+                          : write_output(file, "", 0, answer, bytes);
     free(answer);
-    return is_written ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (!is_written)
+        return EXIT_FAILURE;
+    if (ctl->is_json && strcmp(file, "-") != 0) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON_AddStringToObject(document, "file", file);
+        print_json(stdout, document);
+    }
+    return EXIT_SUCCESS;
 }
 
-/* A region of zeros, as large as the arguments "--name=value" say. */
-static int make_zeros(const struct ropectl *ctl, struct buffer *path, int argc,
+/* The file's own bytes, or its array as a tensor of the region's name. */
+static int put_region(const struct ropectl *ctl, const char *path,
+                      const char *name, const char *file)
+{
+    struct roped_error err;
+    struct tensor_file tensors;
+    void *body;
+    size_t bytes;
+    int code = EXIT_FAILURE;
+    if (!tensor_file_open(&tensors, file, NULL)) {
+        tensor_file_close(&tensors);
+        return EXIT_FAILURE;
+    }
+    if (!tensors.is_npy) {
+        code = print_answer(ctl, "PUT", path, tensors.bytes, tensors.n_bytes);
+    } else {
+        tensors.tensors->name = name;
+        if (roped_client_write(tensors.tensors, 1, &body, &bytes, &err)) {
+            fail(&err);
+        } else {
+            code = print_answer(ctl, "PUT", path, body, bytes);
+            free(body);
+        }
+    }
+    tensor_file_close(&tensors);
+    return code;
+}
+
+/* A region of zeros, as large as the arguments "--name value" say. */
+static int make_zeros(const struct ropectl *ctl, const char *path, int argc,
                       char **argv)
 {
-    struct buffer query;
-    int code = EXIT_SUCCESS;
-    buffer_init(&query);
-    for (int i = 3; i < argc && code == EXIT_SUCCESS; i++)
-        if (!query_add(&query, argv[i]))
-            code = usage("regions",
-                         "'%s', expected --bytes=N or --dtype=T --shape=N,N",
-                         argv[i]);
-    if (code == EXIT_SUCCESS) {
-        buffer_printf(path, "?%s", query.text ? query.text : "");
-        code = print_answer(ctl, "PUT", path->text, "", 0);
+    static const char expected[] = "expected --bytes N, or --dtype TYPE and "
+                                   "--shape N,N";
+    struct option option = {.value = NULL};
+    char *query = NULL, *whole;
+    for (int at = 3; at < argc; at++) {
+        if (!read_option(argc, argv, &at, &option) || !option.value) {
+            free(query);
+            return usage("regions", "'%s', %s", argv[at], expected);
+        }
+        query_add(&query, option.name, option.value);
     }
-    buffer_fini(&query);
+    if (!query)
+        return usage("regions", "no size, %s", expected);
+    if (asprintf(&whole, "%s?%s", path, query) < 0)
+        whole = NULL;
+    int code = print_answer(ctl, "PUT", must_have(whole), "", 0);
+    free(whole);
+    free(query);
     return code;
 }
 
 int command_regions(const struct ropectl *ctl, int argc, char **argv)
 {
-    struct buffer path;
     const char *verb = argc > 1 ? argv[1] : "list";
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, "GET", "/v1/regions", NULL, 0);
-    buffer_init(&path);
-    buffer_text(&path, "/v1/regions/");
-    if (argc > 2)
-        query_encode(&path, argv[2], NULL);
+    char *path = path_to("/v1/regions/", argc > 2 ? argv[2] : "");
     if (argc == 4 && strcmp(verb, "put") == 0)
-        code = put_file(ctl, path.text, argv[3]);
-    else if (argc >= 4 && strcmp(verb, "zeros") == 0)
-        code = make_zeros(ctl, &path, argc, argv);
+        code = put_region(ctl, path, argv[2], argv[3]);
+    else if (argc >= 3 && strcmp(verb, "zeros") == 0)
+        code = make_zeros(ctl, path, argc, argv);
     else if (argc == 4 && strcmp(verb, "get") == 0)
-        code = get_region(ctl, path.text, argv[3]);
+        code = get_region(ctl, path, argv[3]);
     else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, "DELETE", path.text, NULL, 0);
+        code = print_answer(ctl, "DELETE", path, NULL, 0);
     else
         code = usage("regions", "'%s' is no verb with %d arguments", verb,
                      argc > 2 ? argc - 2 : 0);
-    buffer_fini(&path);
+    free(path);
     return code;
 }

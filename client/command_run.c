@@ -1,60 +1,209 @@
 /*
- * command_run.c - run: one call, from a file to a file; cat: look into one.
+ * command_run.c - run: one call, from files to files; cat: look into one.
  */
 #include "progress.h"
-#include "query.h"
 #include "ropectl.h"
-#include "wire/safetensors.h"
-#include "wire/v1.h"
+#include "tensor_file.h"
 
-#include <roped/numeric.h>
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static double value_at(const struct roped_tensor *tensor, int64_t i)
+/* An argument "PATH" or "NAME=PATH", NAME being a tensor of the operator. */
+struct place {
+    char name[ROPED_NAME_BYTES]; /* "": none */
+    const char *path;
+};
+
+struct run {
+    const struct roped_op *op;
+    struct roped_call call; /* what is checked before anything is sent */
+    bool has_regions;       /* some input is in one */
+    bool has_table;
+    char *query;
+    int n_inputs, n_outputs;
+    struct place input[ROPED_MAX_INPUTS], output[ROPED_MAX_OUTPUTS];
+    struct tensor_file file[ROPED_MAX_INPUTS]; /* of each input */
+};
+
+/* --------------------------------------------------------------- arguments */
+
+/* NAME ends at the first '=', unless that is part of a path. */
+static void read_place(struct place *place, const char *argument)
 {
-    const unsigned char *at = (const unsigned char *)tensor->data +
-                              (size_t)i * roped_dtype_bytes(tensor->dtype);
-    float f;
-    uint16_t code;
-    int32_t i32;
-    int64_t i64;
-    switch (tensor->dtype) {
-    case ROPED_F32:
-        memcpy(&f, at, sizeof f);
-        return (double)f;
-    case ROPED_F16:
-    case ROPED_BF16:
-        memcpy(&code, at, sizeof code);
-        return (double)(tensor->dtype == ROPED_F16 ? roped_f16_to_float(code)
-                                                   : roped_bf16_to_float(code));
-    case ROPED_F8_E4M3:
-        return (double)roped_e4m3_to_float(*at);
-    case ROPED_F8_E5M2:
-        return (double)roped_e5m2_to_float(*at);
-    case ROPED_I32:
-        memcpy(&i32, at, sizeof i32);
-        return i32;
-    case ROPED_I64:
-        memcpy(&i64, at, sizeof i64);
-        return (double)i64;
-    default:
-        return *at;
-    }
+    size_t length = strcspn(argument, "=/.");
+    place->path = argument;
+    place->name[0] = '\0';
+    if (argument[length] != '=' || length >= sizeof place->name)
+        return;
+    snprintf(place->name, sizeof place->name, "%.*s", (int)length, argument);
+    place->path = argument + length + 1;
 }
 
-static void print_tensor(FILE *out, const char *name,
-                         const struct roped_tensor *tensor)
+static int unknown_tensor(const struct roped_op *op, const char *name,
+                          bool is_output)
 {
-    char shape[128];
-    int64_t n = roped_tensor_elements(tensor);
-    fprintf(out, "%-14s %-8s %-18s", name, roped_dtype_name(tensor->dtype),
-            roped_shape_text(tensor->dims, tensor->rank, shape, sizeof shape));
-    for (int64_t i = 0; i < n && i < 4; i++)
-        fprintf(out, " %.6g", value_at(tensor, i));
-    fputs(n > 4 ? " ...\n" : "\n", out);
+    char text[128];
+    struct nearest nearest = {.word = name};
+    int n = is_output ? roped_op_outputs(op) : roped_op_inputs(op);
+    for (int i = 0; i < n; i++)
+        nearest_offer(&nearest, is_output ? op->out[i].name : op->in[i].name);
+    return usage("run", "%s has no %s '%s'%s", op->name,
+                 is_output ? "output" : "input", name,
+                 nearest_text(&nearest, text, sizeof text));
+}
+
+static int add_output(struct run *run, const char *argument)
+{
+    struct place *place = &run->output[run->n_outputs];
+    if (!argument)
+        return usage("run", "'-o' has no file");
+    if (run->n_outputs == ROPED_MAX_OUTPUTS)
+        return usage("run", "over %d files for outputs", ROPED_MAX_OUTPUTS);
+    read_place(place, argument);
+    run->n_outputs++;
+    if (place->name[0] && roped_op_output(run->op, place->name) < 0)
+        return unknown_tensor(run->op, place->name, true);
+    return EXIT_SUCCESS;
+}
+
+static int add_input(struct run *run, const char *argument)
+{
+    struct place *place = &run->input[run->n_inputs];
+    if (run->n_inputs == ROPED_MAX_INPUTS)
+        return usage("run", "over %d files of inputs", ROPED_MAX_INPUTS);
+    read_place(place, argument);
+    run->n_inputs++;
+    if (place->name[0] && roped_op_input(run->op, place->name) < 0)
+        return unknown_tensor(run->op, place->name, false);
+    return EXIT_SUCCESS;
+}
+
+static int read_argument(struct run *run, int argc, char **argv, int *at)
+{
+    struct option option;
+    if (strcmp(argv[*at], "-o") == 0)
+        return add_output(run, *at + 1 < argc ? argv[++*at] : NULL);
+    if (read_option(argc, argv, at, &option)) {
+        run->has_regions |= strncmp(option.name, "from.", 5) == 0;
+        run->has_table |= strcmp(option.name, "table") == 0;
+        return add_parameter("run", &run->call, &option, &run->query);
+    }
+    if (argv[*at][0] == '-' && argv[*at][1])
+        return usage("run", "'%s', expected --NAME VALUE or -o FILE",
+                     argv[*at]);
+    return add_input(run, argv[*at]);
+}
+
+/* EXIT_SUCCESS, or the exit code after saying what is wrong. */
+static int read_arguments(struct run *run, int argc, char **argv)
+{
+    if (argc < 2 || argv[1][0] == '-')
+        return usage("run", "no operator: 'ropectl ops' lists them");
+    run->op = find_op(argv[1]);
+    if (!run->op)
+        return EXIT_USAGE;
+    roped_call_init(&run->call, run->op);
+    for (int at = 2; at < argc; at++) {
+        int code = read_argument(run, argc, argv, &at);
+        if (code)
+            return code;
+    }
+    if (run->n_inputs == 0 && !run->has_regions)
+        return usage("run", "no file with the inputs of %s", run->op->name);
+    return EXIT_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ inputs */
+
+/* Binds what a file has: false after saying what is wrong. */
+static bool bind_file(struct run *run, const struct place *place,
+                      const struct tensor_file *file)
+{
+    struct roped_error err;
+    for (int i = 0; i < file->n_tensors; i++)
+        if (roped_call_bind(&run->call, file->tensors[i].name,
+                            &file->tensors[i].tensor, &err)) {
+            fail_text("'%s': %s%s", place->path, err.text,
+                      file->is_npy && !place->name[0]
+                          ? "; NAME=FILE.npy says which input it is"
+                          : "");
+            return false;
+        }
+    return true;
+}
+
+/* Reads every file and checks all that can be checked without the server. */
+static bool read_inputs(struct run *run)
+{
+    struct roped_error err;
+    for (int i = 0; i < run->n_inputs; i++) {
+        const struct place *place = &run->input[i];
+        if (!tensor_file_open(&run->file[i], place->path,
+                              place->name[0] ? place->name : NULL) ||
+            !bind_file(run, place, &run->file[i]))
+            return false;
+    }
+    if (!run->has_regions && !run->has_table &&
+        roped_call_resolve(&run->call, &err)) {
+        fail(&err);
+        return false;
+    }
+    return true;
+}
+
+/* The body of the call, to be freed unless it is the only file's own. */
+static unsigned char *make_body(const struct run *run, size_t *bytes)
+{
+    struct roped_client_tensor tensor[ROPED_CLIENT_TENSORS];
+    struct roped_error err;
+    void *body;
+    int n = 0;
+    for (int i = 0; i < run->n_inputs; i++)
+        for (int j = 0; j < run->file[i].n_tensors; j++)
+            tensor[n++] = run->file[i].tensors[j]; /* each is bound: they fit */
+    if (!roped_client_write(tensor, n, &body, bytes, &err))
+        return body;
+    fail(&err);
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- outputs */
+
+static struct roped_client_tensor
+output_at(const struct roped_client_result *result, int i)
+{
+    return (struct roped_client_tensor){result->name[i], result->tensor[i]};
+}
+
+/* The output that this file gets alone, or -1 after saying what is wrong. */
+static int output_of(const struct place *place,
+                     const struct roped_client_result *result)
+{
+    for (int i = 0; i < result->n_tensors; i++)
+        if (strcmp(result->name[i], place->name) == 0)
+            return i;
+    if (!place->name[0] && result->n_tensors == 1)
+        return 0;
+    if (place->name[0])
+        fail_text("cannot write '%s': no '%s' came back", place->path,
+                  place->name);
+    else
+        fail_text("cannot write '%s': %d outputs, and .npy has one: say which "
+                  "with -o NAME=%s",
+                  place->path, result->n_tensors, place->path);
+    return -1;
+}
+
+static bool write_place(const struct place *place,
+                        const struct roped_client_result *result)
+{
+    if (!place->name[0] && !is_npy_path(place->path))
+        return write_output(place->path, "", 0, result->memory, result->bytes);
+    int i = output_of(place, result);
+    if (i < 0)
+        return false;
+    struct roped_client_tensor tensor = output_at(result, i);
+    return write_tensor(place->path, &tensor);
 }
 
 static void print_timing(FILE *out, const struct roped_client_timing *t)
@@ -66,66 +215,47 @@ static void print_timing(FILE *out, const struct roped_client_timing *t)
             t->kernel * 1e3, t->d2h * 1e3, t->wall * 1e3);
 }
 
-/* Would the server take it? Found out before anything is sent. */
-static enum roped_status check_locally(const struct roped_op *op,
-                                       unsigned char *body, size_t bytes,
-                                       struct roped_error *err)
-{
-    static struct roped_call call;
-    size_t header_bytes;
-    enum roped_status status =
-        safetensors_header_bytes(body, bytes, &header_bytes, err);
-    roped_call_init(&call, op);
-    return status ? status
-                  : v1_read_request(&call, body, header_bytes, bytes,
-                                    body + header_bytes, err);
-}
-
-struct run {
-    const char *op, *input, *output;
-    bool has_regions; /* some input is in one */
-    struct buffer query;
-};
-
-/* EXIT_SUCCESS, or the exit code after saying what is wrong. */
-static int read_arguments(struct run *run, int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
-            run->output = argv[++i];
-        else if (query_add(&run->query, argv[i]))
-            run->has_regions |= strncmp(argv[i], "--from.", 7) == 0;
-        else if (argv[i][0] == '-' && argv[i][1])
-            return usage("run", "'%s', expected --NAME=VALUE or -o FILE",
-                         argv[i]);
-        else if (!run->op)
-            run->op = argv[i];
-        else if (!run->input)
-            run->input = argv[i];
-        else
-            return usage("run", "'%s' beside '%s', expected one file", argv[i],
-                         run->input);
-    }
-    if (!run->op)
-        return usage("run", "no operator: 'ropectl ops' lists them");
-    if (!run->input && !run->has_regions)
-        return usage("run", "no file with the inputs of %s", run->op);
-    return EXIT_SUCCESS;
-}
-
-/* Where to say what came back: not into the file on standard output. */
+/* Where to say what came back: not into a file on standard output. */
 static FILE *report_of(const struct run *run)
 {
-    return run->output && strcmp(run->output, "-") == 0 ? stderr : stdout;
+    for (int i = 0; i < run->n_outputs; i++)
+        if (strcmp(run->output[i].path, "-") == 0)
+            return stderr;
+    return stdout;
 }
 
-static int call(const struct ropectl *ctl, struct run *run, const void *body,
-                size_t bytes)
+static void report(const struct ropectl *ctl, const struct run *run,
+                   const struct roped_client_result *result)
+{
+    FILE *out = report_of(run);
+    cJSON *document = ctl->is_json ? cJSON_CreateObject() : NULL;
+    cJSON *outputs =
+        document ? cJSON_AddArrayToObject(document, "outputs") : NULL;
+    for (int i = 0; i < result->n_tensors; i++) {
+        struct roped_client_tensor tensor = output_at(result, i);
+        if (document)
+            add_tensor_json(outputs, &tensor);
+        else
+            print_tensor(out, &tensor);
+    }
+    if (!document) {
+        print_timing(out, &result->timing);
+        return;
+    }
+    add_timing_json(document, "timing_ms", &result->timing, 1);
+    print_json(out, document);
+}
+
+/* -------------------------------------------------------------------- call */
+
+static int send_call(const struct ropectl *ctl, const struct run *run,
+                     const void *body, size_t bytes)
 {
     struct ropectl with_progress = *ctl;
     struct progress progress;
     struct roped_client_result result;
     struct roped_error err;
+    int code = EXIT_SUCCESS;
     with_progress.options.progress = progress_transfer;
     with_progress.options.progress_context = &progress;
     struct roped_client *client = connect_to(&with_progress);
@@ -133,71 +263,65 @@ static int call(const struct ropectl *ctl, struct run *run, const void *body,
         return EXIT_FAILURE;
     progress_start(&progress);
     enum roped_status status = roped_client_call_bytes(
-        client, run->op, run->query.text, body, bytes, &result, &err);
+        client, run->op->name, run->query, body, bytes, &result, &err);
     progress_end(&progress);
-    int code = EXIT_SUCCESS;
-    if (status) {
-        code = fail(&err);
-    } else {
-        for (int i = 0; i < result.n_tensors; i++)
-            print_tensor(report_of(run), result.name[i], &result.tensor[i]);
-        print_timing(report_of(run), &result.timing);
-        if (run->output &&
-            !write_output(run->output, result.memory, result.bytes))
-            code = EXIT_FAILURE;
-        roped_client_result_free(&result);
-    }
     roped_client_close(client);
+    if (status)
+        return fail(&err);
+    report(ctl, run, &result);
+    for (int i = 0; i < run->n_outputs && code == EXIT_SUCCESS; i++)
+        if (!write_place(&run->output[i], &result))
+            code = EXIT_FAILURE;
+    roped_client_result_free(&result);
+    return code;
+}
+
+/* Sends a single safetensors file as it is, any other inputs as a new one. */
+static int call_with_inputs(const struct ropectl *ctl, const struct run *run)
+{
+    bool is_as_it_is =
+        run->n_inputs == 1 && !run->file[0].is_npy && !run->input[0].name[0];
+    size_t bytes = run->file[0].n_bytes;
+    if (run->n_inputs == 0)
+        return send_call(ctl, run, "", 0);
+    unsigned char *body =
+        is_as_it_is ? run->file[0].bytes : make_body(run, &bytes);
+    int code = body ? send_call(ctl, run, body, bytes) : EXIT_FAILURE;
+    if (!is_as_it_is)
+        free(body);
     return code;
 }
 
 int command_run(const struct ropectl *ctl, int argc, char **argv)
 {
-    struct run run = {.op = NULL};
-    struct roped_error err;
-    size_t bytes = 0;
-    buffer_init(&run.query);
+    static struct run run;
     int code = read_arguments(&run, argc, argv);
-    const struct roped_op *op = code ? NULL : find_op(run.op);
-    unsigned char *body =
-        op && run.input ? read_input(run.input, &bytes) : NULL;
-    if (!code && (!op || (run.input && !body)))
-        code = EXIT_FAILURE;
-    if (!code && body && check_locally(op, body, bytes, &err))
-        code = fail(&err);
     if (!code)
-        code = call(ctl, &run, body ? (void *)body : "", bytes);
-    free(body);
-    buffer_fini(&run.query);
+        code = read_inputs(&run) ? call_with_inputs(ctl, &run) : EXIT_FAILURE;
+    for (int i = 0; i < run.n_inputs; i++)
+        tensor_file_close(&run.file[i]);
+    free(run.query);
     return code;
-}
-
-static enum roped_status print_entry(void *context,
-                                     const struct safetensors_entry *entry,
-                                     struct roped_error *err)
-{
-    struct roped_tensor tensor = entry->tensor;
-    (void)err;
-    tensor.data = (unsigned char *)context + entry->begin;
-    print_tensor(stdout, entry->name, &tensor);
-    return ROPED_OK;
 }
 
 int command_cat(const struct ropectl *ctl, int argc, char **argv)
 {
-    size_t bytes, header_bytes;
-    struct roped_error err;
-    (void)ctl;
-    if (argc != 2)
-        return usage("cat", "%d files, expected one", argc - 1);
-    unsigned char *body = read_input(argv[1], &bytes);
-    if (!body)
-        return EXIT_FAILURE;
-    enum roped_status status =
-        safetensors_header_bytes(body, bytes, &header_bytes, &err);
-    if (!status)
-        status = safetensors_read(body, header_bytes, bytes, print_entry, NULL,
-                                  body + header_bytes, &err);
-    free(body);
-    return status ? fail(&err) : EXIT_SUCCESS;
+    struct tensor_file file;
+    if (argc != 2 || (argv[1][0] == '-' && argv[1][1]))
+        return usage("cat", "%d arguments, expected one file", argc - 1);
+    bool is_open = tensor_file_open(&file, argv[1], NULL);
+    cJSON *document = ctl->is_json ? cJSON_CreateObject() : NULL;
+    cJSON *tensors =
+        document ? cJSON_AddArrayToObject(document, "tensors") : NULL;
+    for (int i = 0; i < file.n_tensors && is_open; i++)
+        if (document)
+            add_tensor_json(tensors, &file.tensors[i]);
+        else
+            print_tensor(stdout, &file.tensors[i]);
+    if (document && is_open)
+        print_json(stdout, document);
+    else
+        cJSON_Delete(document);
+    tensor_file_close(&file);
+    return is_open ? EXIT_SUCCESS : EXIT_FAILURE;
 }

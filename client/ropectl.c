@@ -4,7 +4,6 @@
  */
 #include "ropectl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,37 +16,51 @@ static const struct command commands[] = {
      "symbolic shapes (one per form), parameters with default, range and\n"
      "meaning, and the rule that shapes cannot say.\n"},
     {"run", command_run,
-     "OP [in.safetensors] [-o out.safetensors] [--NAME=VALUE ...]",
-     "call it, from a file to a file",
-     "Sends the tensors of a file and prints those that come back, and where\n"
-     "the time went. The file's tensors are checked before it is sent.\n"
+     "OP [[NAME=]FILE ...] [-o [NAME=]FILE ...] [--NAME VALUE ...]",
+     "call it, from files to files",
+     "Sends the tensors of files and prints those that come back, and where\n"
+     "the time went. The tensors are checked before they are sent.\n"
      "\n"
-     "  in.safetensors      the inputs, by name; '-': standard input. May be\n"
-     "                      left out where all inputs are in regions\n"
-     "  -o FILE             where the outputs go; '-': standard output\n"
-     "  --NAME=VALUE        a parameter of the operator (ropectl describe OP)\n"
-     "  --table=NAME        a rotary table of the server\n"
-     "  --from.INPUT=NAME[:OFFSET], --into.OUTPUT=NAME[:OFFSET]\n"
+     "  FILE                inputs: a safetensors file, whose tensors have\n"
+     "                      names, or a .npy file, called like its input\n"
+     "                      (x.npy); '-': standard input. Left out where all\n"
+     "                      inputs are in regions\n"
+     "  NAME=FILE           the only tensor of a file is this input\n"
+     "  -o FILE             where the outputs go: safetensors, or a .npy file\n"
+     "                      where one comes back; '-': standard output, and\n"
+     "                      the report goes to standard error\n"
+     "  -o NAME=FILE        this output alone; may stand more than once\n"
+     "  --NAME VALUE, --NAME=VALUE\n"
+     "                      a parameter of the operator (ropectl describe OP)\n"
+     "  --table NAME        a rotary table of the server\n"
+     "  --from.INPUT NAME[:OFFSET], --into.OUTPUT NAME[:OFFSET]\n"
      "                      this tensor stays in a region of the server\n"
-     "  --dtype.INPUT=TYPE, --shape.INPUT=DIM,DIM\n"
+     "  --dtype.INPUT TYPE, --shape.INPUT DIM,DIM\n"
      "                      what the region does not say of it\n"
-     "  --fp8=u8            name FP8 outputs U8, for readers without FP8\n"},
+     "  --fp8 u8            name FP8 outputs U8, for readers without FP8\n"
+     "\n"
+     ".npy files are little-endian and in C order; numpy has no BF16 and no\n"
+     "FP8: those go through safetensors files.\n"},
     {"bench", command_bench,
      "OP [SYMBOL=SIZE ...] [--dtype bf16] [--seconds 3] [--connections 1] "
-     "[--NAME=VALUE ...]",
-     "call it again and again with random tensors",
-     "Makes random tensors, calls without pause and prints latency, rate and\n"
-     "the stages inside the server.\n"
+     "[--NAME VALUE ...]",
+     "call it again and again with made-up tensors",
+     "Makes the operator's tensors, calls without pause and prints latency,\n"
+     "rate and the phases inside the server.\n"
      "\n"
-     "  SYMBOL=SIZE         a dimension, as in 'ropectl describe OP': n=512\n"
+     "  SYMBOL=SIZE         a dimension, as in 'ropectl describe OP': n=512;\n"
+     "                      several for '...rows': rows=8,128. An optional\n"
+     "                      input is sent where all its dimensions have a "
+     "size\n"
      "  --dtype bf16        f32, f16 or bf16\n"
      "  --seconds 3         how long\n"
      "  --connections 1     how many at a time, 1 to 256\n"
-     "  --NAME=VALUE        a parameter of the operator\n"},
+     "  --NAME VALUE        a parameter of the operator\n"},
     {"tables", command_tables,
      "[list | put NAME FILE | get NAME | delete NAME]",
      "rotary tables of the server",
-     "A table is a set of rope parameters under a name, for --table=NAME.\n"
+     "A table is a set of rope parameters under a name, for --table NAME.\n"
+     "Prints the server's answer, which is JSON.\n"
      "\n"
      "  list                all of them (what no verb means)\n"
      "  put NAME FILE       makes or replaces one: rope parameters as JSON, "
@@ -62,25 +75,27 @@ static const struct command commands[] = {
      "memory that stays on the server",
      "A region is memory of the device under a name: weights, caches, "
      "results.\n"
-     "'ropectl run' uses it with --from.INPUT=NAME and --into.OUTPUT=NAME.\n"
+     "'ropectl run' uses it with --from.INPUT NAME and --into.OUTPUT NAME.\n"
+     "Prints the server's answer, which is JSON.\n"
      "\n"
      "  list                all of them (what no verb means)\n"
      "  put NAME FILE       makes or replaces one: a safetensors file of one\n"
-     "                      tensor; '-': standard input\n"
-     "  zeros NAME --bytes=N\n"
-     "  zeros NAME --dtype=BF16 --shape=4096,8,128\n"
+     "                      tensor, or a .npy file; '-': standard input\n"
+     "  zeros NAME --bytes N\n"
+     "  zeros NAME --dtype BF16 --shape 4096,8,128\n"
      "                      makes or replaces one, and sends nothing\n"
      "  get NAME FILE       writes it: a safetensors file where it is a "
      "tensor,\n"
-     "                      else its bytes; '-': standard output\n"
+     "                      or .npy where FILE ends so, else its bytes; '-':\n"
+     "                      standard output\n"
      "  delete NAME         forgets it\n"},
     {"status", command_status, "", "is it ready, on what, what has it done",
      "Prints health, device, lanes, memory and the calls of every operator.\n"
      "Exit status 1 where the server is not ready.\n"},
-    {"cat", command_cat, "FILE.safetensors",
+    {"cat", command_cat, "FILE",
      "tensors of a file: names, shapes, first values",
-     "Prints name, type, shape and first values of each tensor. '-' is\n"
-     "standard input.\n"},
+     "Prints name, type, shape and first values of each tensor of a\n"
+     "safetensors or .npy file. '-' is standard input.\n"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -89,6 +104,7 @@ static const char options_help[] =
     "  --server URL       default $ROPED_URL, or http://127.0.0.1:8000\n"
     "  --token-file FILE  holds the bearer token, where the server wants one\n"
     "  --timeout SECONDS  of one request, default 300\n"
+    "  --output FORMAT    text, or json: one document on standard output\n"
     "exit status: 0 done, 1 failed, 2 wrong usage\n";
 
 const struct command *command_find(const char *name)
@@ -111,13 +127,13 @@ static void write_menu(FILE *out)
 
 static int unknown_command(const char *name)
 {
-    const char *nearest = "help";
+    char text[128];
+    struct nearest nearest = {.word = name};
+    nearest_offer(&nearest, "help");
     for (int i = 0; i < N_COMMANDS; i++)
-        if (word_distance(name, commands[i].name) <
-            word_distance(name, nearest))
-            nearest = commands[i].name;
-    fail_text("no command '%s'; the nearest is '%s', 'ropectl help' lists all",
-              name, nearest);
+        nearest_offer(&nearest, commands[i].name);
+    fail_text("no command '%s'%s ('ropectl help' lists all)", name,
+              nearest_text(&nearest, text, sizeof text));
     return EXIT_USAGE;
 }
 
@@ -131,58 +147,75 @@ static int write_page(const char *name)
     return EXIT_SUCCESS;
 }
 
-/*
- * Value of an option at argv[*at], as "--name value" or "--name=value", or
- * NULL where it is another argument. *at moves to the last word it took.
- */
-static const char *option_value(const char *name, int argc, char **argv,
-                                int *at)
-{
-    size_t bytes = strlen(name);
-    const char *argument = argv[*at];
-    if (strncmp(argument, name, bytes) != 0)
-        return NULL;
-    if (argument[bytes] == '=')
-        return argument + bytes + 1;
-    if (argument[bytes] != '\0')
-        return NULL;
-    return *at + 1 < argc ? argv[++*at] : "";
-}
-
 static bool set_timeout(struct ropectl *ctl, const char *text)
 {
     char *end;
     ctl->options.timeout_seconds = strtod(text, &end);
-    return end != text && *end == '\0' && ctl->options.timeout_seconds > 0;
+    return end != text && *end == '\0' && ctl->options.timeout_seconds > 0 &&
+           ctl->options.timeout_seconds <= 1e6;
 }
 
-/* Takes common options out of argv. False after saying what is wrong. */
-static bool take_options(struct ropectl *ctl, int *argc, char **argv)
+static bool set_output(struct ropectl *ctl, const char *text)
 {
+    ctl->is_json = strcmp(text, "json") == 0;
+    return ctl->is_json || strcmp(text, "text") == 0;
+}
+
+static bool set_server(struct ropectl *ctl, const char *text)
+{
+    ctl->options.url = text;
+    return text[0] != '\0';
+}
+
+static bool set_token_file(struct ropectl *ctl, const char *text)
+{
+    ctl->options.token_file = text;
+    return text[0] != '\0';
+}
+
+static const struct {
+    const char *name;
+    bool (*set)(struct ropectl *ctl, const char *text);
+    const char *expected;
+} options[] = {{"server", set_server, "a URL"},
+               {"token-file", set_token_file, "a file"},
+               {"timeout", set_timeout, "seconds above 0"},
+               {"output", set_output, "text or json"}};
+
+/* EXIT_SUCCESS, EXIT_USAGE after saying what is wrong, or -1 where it is no
+ * common option. */
+static int take_option(struct ropectl *ctl, const struct option *option)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (strcmp(option->name, options[i].name) != 0)
+            continue;
+        if (option->value && options[i].set(ctl, option->value))
+            return EXIT_SUCCESS;
+        fail_text("option '--%s': '%s', expected %s", option->name,
+                  option->value ? option->value : "", options[i].expected);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+/* Takes common options out of argv. */
+static int take_options(struct ropectl *ctl, int *argc, char **argv)
+{
+    struct option option;
     int n = 1;
     for (int at = 1; at < *argc; at++) {
-        char *argument = argv[at];
-        const char *server = option_value("--server", *argc, argv, &at);
-        const char *token =
-            server ? NULL : option_value("--token-file", *argc, argv, &at);
-        const char *timeout = server || token
-                                  ? NULL
-                                  : option_value("--timeout", *argc, argv, &at);
-        if (server)
-            ctl->options.url = server;
-        if (token)
-            ctl->options.token_file = token;
-        const char *value = server ? server : token ? token : timeout;
-        if ((value && !value[0]) || (timeout && !set_timeout(ctl, timeout))) {
-            fail_text("option '%s': '%s', expected %s", argument, value,
-                      timeout ? "seconds above 0" : "a value");
-            return false;
-        }
-        if (!value)
-            argv[n++] = argument;
+        int last = at, code = -1;
+        if (read_option(*argc, argv, &last, &option))
+            code = take_option(ctl, &option);
+        if (code == EXIT_USAGE)
+            return code;
+        if (code == EXIT_SUCCESS)
+            at = last;
+        else
+            argv[n++] = argv[at];
     }
     *argc = n;
-    return true;
+    return EXIT_SUCCESS;
 }
 
 static bool is_help(const char *argument)
@@ -190,10 +223,17 @@ static bool is_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
+/* Documents are small: where there is no memory for one, nothing goes on. */
+static void *json_memory(size_t bytes)
+{
+    return must_have(malloc(bytes));
+}
+
 int main(int argc, char **argv)
 {
     struct ropectl ctl = {.options = {.url = NULL}};
-    if (!take_options(&ctl, &argc, argv))
+    cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
+    if (take_options(&ctl, &argc, argv))
         return EXIT_USAGE;
     if (argc < 2) {
         write_menu(stderr);

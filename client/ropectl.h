@@ -6,11 +6,15 @@
 
 #include "roped_client.h"
 
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
 enum { EXIT_USAGE = 2 };
 
 /* Options that every command takes. */
 struct ropectl {
     struct roped_client_options options;
+    bool is_json; /* --output json */
 };
 
 /* argv[0] is the command's own name. Returns the exit code. */
@@ -29,6 +33,8 @@ struct command {
 /* The command of this name, or NULL. */
 const struct command *command_find(const char *name);
 
+/* ----------------------------------------------------------------- failing */
+
 /* Prints "ropectl: ..." and returns 1. */
 int fail(const struct roped_error *err);
 int fail_text(const char *format, ...) ROPED_PRINTF(1, 2);
@@ -37,29 +43,79 @@ int fail_text(const char *format, ...) ROPED_PRINTF(1, 2);
  * Returns EXIT_USAGE. */
 int usage(const char *command, const char *format, ...) ROPED_PRINTF(2, 3);
 
-/* The operator of this name, or NULL after saying which is nearest. */
-const struct roped_op *find_op(const char *name);
+/* memory, where it is not NULL; else ends the program with a line. For small
+ * things: tensors are said with their size. */
+void *must_have(void *memory);
 
 /*
- * How unlike two words are: letters to change, add or leave out. Words over
- * 63 letters count as 64 apart.
+ * Which of several words was meant: offer each, then ask. A word is near where
+ * at most a third of its letters, and one more, but not all, are changed, added
+ * or left out; nothing is suggested from farther away.
  */
-int word_distance(const char *a, const char *b);
+struct nearest {
+    const char *word;
+    char found[ROPED_NAME_BYTES]; /* the nearest so far, or "" */
+    int distance;
+};
+void nearest_offer(struct nearest *nearest, const char *known);
+
+/* "; did you mean 'rope'?" in text, or "" where nothing is near. */
+const char *nearest_text(const struct nearest *nearest, char *text,
+                         size_t text_bytes);
+
+/* The operator of this name, or NULL after saying which is near: EXIT_USAGE. */
+const struct roped_op *find_op(const char *name);
+
+/* --------------------------------------------------------------- arguments */
+
+struct option {
+    char name[80];     /* without dashes */
+    const char *value; /* NULL: there is none */
+};
+
+/*
+ * Reads "--name=value" or "--name value" at argv[*at], and moves *at to the
+ * last word that it took. False where argv[*at] does not start with "--".
+ */
+bool read_option(int argc, char **argv, int *at, struct option *out);
+
+/* Appends "name=value" to a query string, percent-encoded. *query starts as
+ * NULL and is to be freed. */
+void query_add(char **query, const char *name, const char *value);
+
+/* "/v1/tables/" and a name, percent-encoded; to be freed. */
+char *path_to(const char *folder, const char *name);
+
+/*
+ * Adds a parameter of a call to query: one of op's, which is checked by setting
+ * it in call, or one that every operator takes. EXIT_SUCCESS, or EXIT_USAGE
+ * after saying what is wrong.
+ */
+int add_parameter(const char *command, struct roped_call *call,
+                  const struct option *option, char **query);
+
+/* ------------------------------------------------------ files and requests */
 
 /* Reads a whole file ("-": standard input); NULL after saying why not. */
 unsigned char *read_input(const char *path, size_t *bytes);
 
-/* Writes a whole file ("-": standard output); false after saying why not. */
-bool write_output(const char *path, const void *data, size_t bytes);
+/* Writes a file ("-": standard output) from a head, which may be empty, and
+ * data; false after saying why not. */
+bool write_output(const char *path, const char *head, size_t head_bytes,
+                  const void *data, size_t bytes);
 
 /* Opens a client with these options; NULL after saying why not. */
 struct roped_client *connect_to(const struct ropectl *ctl);
 
-/* One request whose answer is printed as it comes. Returns the exit code. */
+/* One request whose answer, JSON, is printed as it comes. Exit code. */
 int print_answer(const struct ropectl *ctl, const char *method,
                  const char *path, const void *body, size_t bytes);
 
-/* PUT of a file ("-": standard input); prints the answer. Exit code. */
-int put_file(const struct ropectl *ctl, const char *path, const char *file);
+/* Prints a document and frees it. Returns the exit code. */
+int print_json(FILE *out, cJSON *document);
+
+/* The time of a call in milliseconds, a member of each phase. */
+void add_timing_json(cJSON *object, const char *name,
+                     const struct roped_client_timing *timing, double n_calls);
 
 #endif

@@ -1,15 +1,16 @@
 /*
  * support.c - what every command of ropectl needs: failing in one line,
- * guessing what was meant, files, a connection, a request.
+ * guessing what was meant, options, files, a connection, a request.
  */
 #include "ropectl.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* ----------------------------------------------------------------- failing */
 
 int fail(const struct roped_error *err)
 {
@@ -40,13 +41,21 @@ int usage(const char *command, const char *format, ...)
     return EXIT_USAGE;
 }
 
+void *must_have(void *memory)
+{
+    if (!memory)
+        exit(fail_text("no memory"));
+    return memory;
+}
+
 static int least(int a, int b, int c)
 {
     int smaller = a < b ? a : b;
     return smaller < c ? smaller : c;
 }
 
-int word_distance(const char *a, const char *b)
+/* Letters to change, add or leave out; words over 63 letters are 64 apart. */
+static int word_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
     int row[LONGEST + 1];
@@ -67,19 +76,135 @@ int word_distance(const char *a, const char *b)
     return row[n];
 }
 
+void nearest_offer(struct nearest *nearest, const char *known)
+{
+    int length = (int)strlen(nearest->word);
+    int distance = word_distance(nearest->word, known);
+    if (distance > (length + 3) / 3 || distance >= length ||
+        (nearest->found[0] && distance >= nearest->distance))
+        return;
+    snprintf(nearest->found, sizeof nearest->found, "%s", known);
+    nearest->distance = distance;
+}
+
+const char *nearest_text(const struct nearest *nearest, char *text,
+                         size_t text_bytes)
+{
+    text[0] = '\0';
+    if (nearest->found[0])
+        snprintf(text, text_bytes, "; did you mean '%s'?", nearest->found);
+    return text;
+}
+
 const struct roped_op *find_op(const char *name)
 {
-    const struct roped_op *op = roped_op_find(name), *nearest = roped_op_at(0);
-    if (op)
-        return op;
-    for (int i = 1; i < roped_op_count(); i++)
-        if (word_distance(name, roped_op_at(i)->name) <
-            word_distance(name, nearest->name))
-            nearest = roped_op_at(i);
-    fail_text("no operator '%s'; the nearest is '%s', 'ropectl ops' lists all",
-              name, nearest->name);
-    return NULL;
+    char text[128];
+    struct nearest nearest = {.word = name};
+    const struct roped_op *op = roped_op_find(name);
+    for (int i = 0; i < roped_op_count() && !op; i++)
+        nearest_offer(&nearest, roped_op_at(i)->name);
+    if (!op)
+        fail_text("no operator '%s'%s ('ropectl ops' lists all)", name,
+                  nearest_text(&nearest, text, sizeof text));
+    return op;
 }
+
+/* --------------------------------------------------------------- arguments */
+
+bool read_option(int argc, char **argv, int *at, struct option *out)
+{
+    const char *argument = argv[*at];
+    if (strncmp(argument, "--", 2) != 0 || !argument[2])
+        return false;
+    size_t length = strcspn(argument + 2, "=");
+    snprintf(out->name, sizeof out->name, "%.*s", (int)length, argument + 2);
+    out->value = NULL;
+    if (argument[2 + length] == '=')
+        out->value = argument + 2 + length + 1;
+    else if (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0)
+        out->value = argv[++*at];
+    return true;
+}
+
+/* Percent-encoded but for plain characters; to be freed. */
+static char *url_encode(const char *text)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    char *encoded = must_have(malloc(3 * strlen(text) + 1)), *to = encoded;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || strchr("-._,", c);
+        *to++ = is_plain ? (char)c : '%';
+        if (!is_plain) {
+            *to++ = hex[c >> 4];
+            *to++ = hex[c & 15];
+        }
+    }
+    *to = '\0';
+    return encoded;
+}
+
+void query_add(char **query, const char *name, const char *value)
+{
+    char *encoded_name = url_encode(name), *encoded = url_encode(value), *all;
+    if (asprintf(&all, "%s%s%s=%s", *query ? *query : "", *query ? "&" : "",
+                 encoded_name, encoded) < 0)
+        all = NULL;
+    free(encoded_name);
+    free(encoded);
+    free(*query);
+    *query = must_have(all);
+}
+
+char *path_to(const char *folder, const char *name)
+{
+    char *encoded = url_encode(name), *path;
+    if (asprintf(&path, "%s%s", folder, encoded) < 0)
+        path = NULL;
+    free(encoded);
+    return must_have(path);
+}
+
+/* Parameters of /v1 that no operator has of its own. */
+static bool is_common_parameter(const char *name)
+{
+    static const char *const names[] = {"table", "fp8"}, *const prefixes[] = {
+                                                             "from.", "into.",
+                                                             "dtype.",
+                                                             "shape."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+int add_parameter(const char *command, struct roped_call *call,
+                  const struct option *option, char **query)
+{
+    char text[128];
+    struct roped_error err;
+    const struct roped_op *op = call->op;
+    struct nearest nearest = {.word = option->name};
+    bool is_common = is_common_parameter(option->name);
+    for (int i = 0; i < roped_op_params(op); i++)
+        nearest_offer(&nearest, op->param[i].name);
+    if (!is_common && roped_op_param(op, option->name) < 0)
+        return usage(command, "%s has no parameter '%s'%s", op->name,
+                     option->name, nearest_text(&nearest, text, sizeof text));
+    if (!option->value)
+        return usage(command, "parameter '%s' has no value", option->name);
+    if (!is_common &&
+        roped_call_set_text(call, option->name, option->value, &err))
+        return usage(command, "%s", err.text);
+    query_add(query, option->name, option->value);
+    return EXIT_SUCCESS;
+}
+
+/* ------------------------------------------------------ files and requests */
 
 /* Bytes of a regular file and one more, so that its end is found without
  * growing; else a first guess. */
@@ -135,11 +260,13 @@ unsigned char *read_input(const char *path, size_t *bytes)
     return all;
 }
 
-bool write_output(const char *path, const void *data, size_t bytes)
+bool write_output(const char *path, const char *head, size_t head_bytes,
+                  const void *data, size_t bytes)
 {
     bool is_stdout = strcmp(path, "-") == 0;
     FILE *file = is_stdout ? stdout : fopen(path, "wbe");
-    bool is_written = file && fwrite(data, 1, bytes, file) == bytes;
+    bool is_written = file && fwrite(head, 1, head_bytes, file) == head_bytes &&
+                      fwrite(data, 1, bytes, file) == bytes;
     int why = errno;
     if (file && (is_stdout ? fflush(file) : fclose(file)) != 0 && is_written) {
         is_written = false;
@@ -178,13 +305,24 @@ int print_answer(const struct ropectl *ctl, const char *method,
     return EXIT_SUCCESS;
 }
 
-int put_file(const struct ropectl *ctl, const char *path, const char *file)
+int print_json(FILE *out, cJSON *document)
 {
-    size_t bytes;
-    unsigned char *body = read_input(file, &bytes);
-    if (!body)
-        return EXIT_FAILURE;
-    int code = print_answer(ctl, "PUT", path, body, bytes);
-    free(body);
-    return code;
+    char *text = must_have(cJSON_PrintUnformatted(document));
+    fprintf(out, "%s\n", text);
+    cJSON_free(text);
+    cJSON_Delete(document);
+    return EXIT_SUCCESS;
+}
+
+void add_timing_json(cJSON *object, const char *name,
+                     const struct roped_client_timing *timing, double n_calls)
+{
+    cJSON *phases = cJSON_AddObjectToObject(object, name);
+    cJSON_AddNumberToObject(phases, "receive", timing->receive * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "queue", timing->queue * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "plan", timing->plan * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "h2d", timing->h2d * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "kernel", timing->kernel * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "d2h", timing->d2h * 1e3 / n_calls);
+    cJSON_AddNumberToObject(phases, "wall", timing->wall * 1e3 / n_calls);
 }

@@ -31,7 +31,7 @@ struct device {
     void *reclaim_context;
     atomic_uint_least64_t arena_bytes; /* claimed, that of stages included */
     atomic_uint_least64_t stage_bytes; /* of these: of stages */
-    atomic_uint_least64_t jobs, errors, busy_ns;
+    atomic_uint_least64_t errors;
     atomic_uint_least64_t staged_bytes; /* uploaded while they arrived */
 };
 

@@ -41,14 +41,15 @@ static struct exec_job *job_of(struct heap_node *waits)
                                offsetof(struct exec_job, waits));
 }
 
-/* Under lock, like all that follows. */
-void dispatch_push(struct executor *exec, struct exec_job *job)
+/* Under lock. */
+static void push(struct executor *exec, struct exec_job *job)
 {
     heap_push(heap_of(exec, job), &job->waits,
               job->accepted_ns + handicap_ns(job));
     if (job->deadline_ns)
         heap_push(&exec->expiring, &job->expires, job->deadline_ns);
-    exec->n_queued++;
+    atomic_fetch_add(&exec->n_queued_short, !job->is_long);
+    atomic_fetch_add(&exec->n_queued, 1);
 }
 
 void dispatch_remove(struct executor *exec, struct exec_job *job)
@@ -56,7 +57,8 @@ void dispatch_remove(struct executor *exec, struct exec_job *job)
     heap_remove(heap_of(exec, job), &job->waits);
     if (job->deadline_ns)
         heap_remove(&exec->expiring, &job->expires);
-    exec->n_queued--;
+    atomic_fetch_sub(&exec->n_queued_short, !job->is_long);
+    atomic_fetch_sub(&exec->n_queued, 1);
 }
 
 static struct heap_node *first_of(struct heap_node *a, struct heap_node *b)
@@ -74,13 +76,13 @@ struct exec_job *dispatch_next(struct executor *exec, int device)
     return first ? job_of(first) : NULL;
 }
 
-/* May one more lane run a long job? */
+/* Under lock: may one more lane run a long job? */
 static bool has_long_lane(const struct station *station)
 {
     return station->n_drivers == 1 || station->n_long < station->n_drivers - 1;
 }
 
-/* Takes the job that is next for an idle lane of this device. */
+/* Under lock: takes the job that is next for a lane of this device. */
 static struct exec_job *pop(struct executor *exec, struct station *station)
 {
     const struct waiting *own = &station->waiting, *any = &exec->waiting;
@@ -93,51 +95,106 @@ static struct exec_job *pop(struct executor *exec, struct station *station)
     return job_of(first);
 }
 
-void dispatch_tell_idle(struct executor *exec)
+/* ----------------------------------------------------------- who has a lane */
+
+static bool is_idle(const struct driver *driver)
 {
-    if (exec->n_busy == 0 && exec->n_ending == 0 && exec->n_queued == 0)
-        pthread_cond_broadcast(&exec->idle);
+    return atomic_load(&driver->state) == LANE_IDLE;
 }
 
-static struct driver *idle_lane(struct station *station)
+static bool claim(struct driver *driver)
 {
-    for (int i = 0; i < station->n_drivers; i++)
-        if (station->driver[i].state == LANE_IDLE)
-            return &station->driver[i];
+    int idle = LANE_IDLE;
+    return is_idle(driver) &&
+           atomic_compare_exchange_strong(&driver->state, &idle, LANE_BUSY);
+}
+
+/* Each thread comes back to the lane that it had last, if that is idle: what it
+ * writes there is in its own cache then. */
+static struct driver *claim_lane(struct station *station)
+{
+    static atomic_int n_threads;
+    static _Thread_local int favourite = -1;
+    if (favourite < 0)
+        favourite = atomic_fetch_add(&n_threads, 1);
+    for (int i = 0; i < station->n_drivers; i++) {
+        int lane = (favourite + i) % station->n_drivers;
+        if (!claim(&station->driver[lane]))
+            continue;
+        favourite = lane;
+        return &station->driver[lane];
+    }
     return NULL;
 }
 
-struct driver *dispatch_choose(struct executor *exec,
-                               const struct exec_job *job)
+uint64_t dispatch_bytes(const struct station *station)
 {
-    struct driver *best = NULL;
+    uint64_t bytes = atomic_load(&station->arriving_bytes);
+    for (int i = 0; i < station->n_drivers; i++)
+        bytes += atomic_load_explicit(&station->driver[i].bytes,
+                                      memory_order_relaxed);
+    return bytes;
+}
+
+int dispatch_n_busy(const struct station *station)
+{
+    int n = 0;
+    for (int i = 0; i < station->n_drivers; i++)
+        n += atomic_load(&station->driver[i].state) == LANE_BUSY;
+    return n;
+}
+
+static bool has_lane_for(const struct station *station,
+                         const struct exec_job *job)
+{
+    if (job->device >= 0 && station->device.number != job->device)
+        return false;
+    if (job->is_long && !has_long_lane(station))
+        return false;
+    for (int i = 0; i < station->n_drivers; i++)
+        if (is_idle(&station->driver[i]))
+            return true;
+    return false;
+}
+
+static struct station *choose(struct executor *exec, const struct exec_job *job)
+{
+    struct station *best = NULL;
+    uint64_t least = 0;
     for (int i = 0; i < exec->n_stations; i++) {
         struct station *station = &exec->station[i];
-        if (job->device >= 0 && i != job->device)
+        if (!has_lane_for(station, job))
             continue;
-        if (job->is_long && !has_long_lane(station))
+        uint64_t bytes = exec->n_stations > 1 ? dispatch_bytes(station) : 0;
+        if (best && least <= bytes)
             continue;
-        if (best && best->station->bytes <= station->bytes)
-            continue;
-        struct driver *driver = idle_lane(station);
-        best = driver ? driver : best;
+        best = station;
+        least = bytes;
     }
     return best;
+}
+
+struct driver *dispatch_claim(struct executor *exec, const struct exec_job *job)
+{
+    struct driver *driver = NULL;
+    struct station *station;
+    while (!driver && (station = choose(exec, job)))
+        driver = claim_lane(station);
+    return driver;
 }
 
 void dispatch_occupy(struct driver *driver, const struct exec_job *job)
 {
     uint64_t counted = staging_bytes(job);
-    driver->state = LANE_BUSY;
-    driver->bytes = job->bytes > counted ? job->bytes - counted : 0;
+    uint64_t bytes = job->bytes > counted ? job->bytes - counted : 0;
+    atomic_store_explicit(&driver->bytes, bytes, memory_order_relaxed);
     driver->has_long = job->is_long;
-    driver->station->bytes += driver->bytes;
-    driver->station->n_busy++;
-    driver->station->n_long += driver->has_long;
-    driver->exec->n_busy++;
+    if (job->is_long) /* else there is no lock */
+        driver->station->n_long++;
 }
 
-void dispatch_hand(struct driver *driver, struct exec_job *job)
+/* Under lock. */
+static void hand(struct driver *driver, struct exec_job *job)
 {
     dispatch_occupy(driver, job);
     driver->job = job;
@@ -148,26 +205,87 @@ void dispatch_wake(struct driver *driver)
     pthread_cond_signal(&driver->wake);
 }
 
-/* A lane is free: it gets the next job, or idles. */
-static void free_lane(struct driver *driver)
+/* Under lock: a lane that is claimed gets the next job, or idles. */
+static bool give_next(struct driver *driver)
 {
     struct exec_job *job = pop(driver->exec, driver->station);
-    driver->state = LANE_IDLE;
-    if (!job)
-        return;
-    dispatch_hand(driver, job);
-    dispatch_wake(driver);
+    if (job)
+        hand(driver, job);
+    else
+        atomic_store(&driver->state, LANE_IDLE);
+    return job != NULL;
 }
 
-/* The job of this lane has ended. */
-static void vacate(struct driver *driver)
+/*
+ * A lane may become idle without the lock while a job is pushed. Who idles
+ * looks at n_queued after that, who pushes looks at the lanes after that: one
+ * of the two sees the other.
+ */
+bool dispatch_place(struct executor *exec, struct exec_job *job, bool may_wait,
+                    struct driver **wakes)
 {
-    driver->station->bytes -= driver->bytes;
-    driver->station->n_busy--;
+    struct driver *driver = dispatch_claim(exec, job);
+    *wakes = driver;
+    if (driver) {
+        hand(driver, job);
+        return true;
+    }
+    if (!may_wait)
+        return false;
+    push(exec, job);
+    driver = dispatch_claim(exec, job);
+    if (driver && give_next(driver))
+        *wakes = driver;
+    return true;
+}
+
+bool dispatch_is_idle(const struct executor *exec)
+{
+    if (exec->n_ending > 0 || atomic_load(&exec->n_queued) > 0)
+        return false;
+    for (int i = 0; i < exec->n_stations; i++)
+        if (dispatch_n_busy(&exec->station[i]) > 0)
+            return false;
+    return true;
+}
+
+/* Nobody waits for it but who drains. */
+void dispatch_tell_idle(struct executor *exec)
+{
+    if (atomic_load(&exec->is_draining) && dispatch_is_idle(exec))
+        pthread_cond_broadcast(&exec->idle);
+}
+
+/* Is there more to do for a lane that idles than to say so? The same holds of
+ * is_draining as of n_queued. */
+static bool is_awaited(const struct executor *exec)
+{
+    return atomic_load(&exec->n_queued) > 0 || atomic_load(&exec->is_draining);
+}
+
+static void release_locked(struct driver *driver)
+{
+    struct executor *exec = driver->exec;
+    pthread_mutex_lock(&exec->lock);
     driver->station->n_long -= driver->has_long;
-    driver->exec->n_busy--;
-    free_lane(driver);
-    dispatch_tell_idle(driver->exec);
+    driver->has_long = false;
+    if (give_next(driver))
+        dispatch_wake(driver);
+    dispatch_tell_idle(exec);
+    pthread_mutex_unlock(&exec->lock);
+}
+
+void dispatch_release(struct driver *driver)
+{
+    struct executor *exec = driver->exec;
+    atomic_store_explicit(&driver->bytes, 0, memory_order_relaxed);
+    if (driver->has_long || is_awaited(exec)) {
+        release_locked(driver);
+        return;
+    }
+    atomic_store(&driver->state, LANE_IDLE);
+    if (is_awaited(exec) && claim(driver))
+        release_locked(driver);
 }
 
 /* ------------------------------------------------------------------- lanes */
@@ -179,21 +297,13 @@ static void vacate(struct driver *driver)
 void dispatch_reclaim(void *context)
 {
     struct station *station = context;
-    struct executor *exec = station->exec;
     staging_free_idle(station);
     for (int i = 0; i < station->n_drivers; i++) {
         struct driver *driver = &station->driver[i];
-        pthread_mutex_lock(&exec->lock);
-        bool is_idle = driver->state == LANE_IDLE;
-        if (is_idle)
-            driver->state = LANE_BUSY;
-        pthread_mutex_unlock(&exec->lock);
-        if (!is_idle)
+        if (!claim(driver))
             continue;
         lane_release_arena(&driver->lane);
-        pthread_mutex_lock(&exec->lock);
-        free_lane(driver);
-        pthread_mutex_unlock(&exec->lock);
+        dispatch_release(driver);
     }
 }
 
@@ -205,9 +315,7 @@ void dispatch_run(struct driver *driver, struct exec_job *job)
     job->done(job); /* while it counts as busy: drain waits for it */
     if (lacked)
         staging_grow(driver->station, lacked);
-    pthread_mutex_lock(&driver->exec->lock);
-    vacate(driver);
-    pthread_mutex_unlock(&driver->exec->lock);
+    dispatch_release(driver);
 }
 
 /*

@@ -142,10 +142,12 @@ static enum roped_status init_station(struct executor *exec, int number,
                         .stage_limit_bytes = stages,
                         .reclaim = dispatch_reclaim,
                         .reclaim_context = station};
-    station->driver = calloc((size_t)options->n_lanes, sizeof *station->driver);
-    return station->driver
-               ? ROPED_OK
-               : roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
+    size_t bytes = (size_t)options->n_lanes * sizeof *station->driver;
+    station->driver = aligned_alloc(CACHE_LINE, bytes);
+    if (!station->driver)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
+    memset(station->driver, 0, bytes);
+    return ROPED_OK;
 }
 
 static enum roped_status
@@ -235,9 +237,10 @@ enum roped_status exec_open(const struct roped_backend_api *api,
                             struct executor **out, struct roped_error *err)
 {
     assert(options->n_lanes > 0);
-    struct executor *exec = calloc(1, sizeof *exec);
+    struct executor *exec = aligned_alloc(CACHE_LINE, sizeof *exec);
     if (!exec)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
+    memset(exec, 0, sizeof *exec);
     init_sync(exec);
     exec->options = *options;
     exec->api = api;
@@ -267,14 +270,14 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                              (long)(deadline_ns % 1000000000u)};
     pthread_mutex_lock(&exec->lock);
-    exec->is_draining = true;
-    while (exec->n_queued > 0 || exec->n_busy > 0 || exec->n_ending > 0)
+    atomic_store(&exec->is_draining, true);
+    while (!dispatch_is_idle(exec))
         if (pthread_cond_timedwait(&exec->idle, &exec->lock, &until) != 0)
             break;
     uint64_t now_ns = lane_now_ns();
     end_jobs(exec, take_all(exec), now_ns);
     /* what runs on the device cannot be called back: it ends soon */
-    while (exec->n_busy > 0 || exec->n_ending > 0)
+    while (!dispatch_is_idle(exec))
         pthread_cond_wait(&exec->idle, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
 }
@@ -323,62 +326,68 @@ void exec_close(struct executor *exec)
 
 /* ---------------------------------------------------------------- submit */
 
+/* Does a drain refuse this job? */
+static bool is_shut(const struct executor *exec, const struct exec_job *job)
+{
+    return atomic_load(&exec->is_draining) && !job->is_continued;
+}
+
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
     dispatch_start(exec, job);
-    if (job->work_bytes > exec->options.inline_bytes)
+    if (job->work_bytes > exec->options.inline_bytes ||
+        atomic_load_explicit(&exec->n_queued_short, memory_order_relaxed) > 0)
         return false;
-    pthread_mutex_lock(&exec->lock);
-    bool is_draining = exec->is_draining && !job->is_continued;
-    struct driver *driver = is_draining ? NULL : dispatch_choose(exec, job);
-    if (driver)
-        dispatch_occupy(driver, job);
-    pthread_mutex_unlock(&exec->lock);
+    struct driver *driver = dispatch_claim(exec, job);
     if (!driver)
         return false;
+    if (is_shut(exec, job)) { /* not before: a drain looks at the lanes next */
+        dispatch_release(driver);
+        return false;
+    }
+    dispatch_occupy(driver, job);
     dispatch_run(driver, job);
     return true;
+}
+
+/* Under lock: *wakes is a lane that got a job. */
+static enum roped_status admit(struct executor *exec, struct exec_job *job,
+                               struct driver **wakes, struct roped_error *err)
+{
+    int depth = exec->options.queue_depth;
+    bool may_wait = atomic_load(&exec->n_queued) < depth || job->is_continued;
+    *wakes = NULL;
+    if (is_shut(exec, job))
+        return roped_fail(err, ROPED_BUSY, "the server is shutting down");
+    if (dispatch_place(exec, job, may_wait, wakes))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BUSY,
+                      "Exceeds maximum queue size: %d calls wait", depth);
 }
 
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
+    struct driver *wakes;
     dispatch_start(exec, job);
     pthread_mutex_lock(&exec->lock);
-    bool is_draining = exec->is_draining && !job->is_continued;
-    bool is_full =
-        exec->n_queued >= exec->options.queue_depth && !job->is_continued;
-    struct driver *driver = is_draining ? NULL : dispatch_choose(exec, job);
-    bool is_refused = is_draining || (!driver && is_full);
-    bool is_first_to_end = false;
-    if (driver) {
-        dispatch_hand(driver, job);
-    } else if (!is_refused) {
-        dispatch_push(exec, job);
-        is_first_to_end = job->deadline_ns && job->deadline_ns < exec->sweep_ns;
-    }
+    enum roped_status status = admit(exec, job, &wakes, err);
+    const struct heap_node *first = exec->expiring.first;
+    bool ends_before_sweep = first && first->key < exec->sweep_ns;
     pthread_mutex_unlock(&exec->lock);
     /* not before: who is woken would run into the lock */
-    if (driver)
-        dispatch_wake(driver);
-    if (is_first_to_end)
+    if (wakes)
+        dispatch_wake(wakes);
+    if (ends_before_sweep)
         pthread_cond_signal(&exec->sweep);
-    if (!is_refused)
-        return ROPED_OK;
-    if (is_draining)
-        return roped_fail(err, ROPED_BUSY, "the server is shutting down");
-    return roped_fail(err, ROPED_BUSY,
-                      "Exceeds maximum queue size: %d calls wait",
-                      exec->options.queue_depth);
+    return status;
 }
 
 bool exec_has_room(struct executor *exec)
 {
-    pthread_mutex_lock(&exec->lock);
-    bool has_room =
-        !exec->is_draining && exec->n_queued < exec->options.queue_depth;
-    pthread_mutex_unlock(&exec->lock);
-    return has_room;
+    return !atomic_load(&exec->is_draining) &&
+           atomic_load_explicit(&exec->n_queued, memory_order_relaxed) <
+               exec->options.queue_depth;
 }
 
 bool exec_is_healthy(struct executor *exec)
@@ -414,13 +423,11 @@ const struct roped_backend_api *exec_backend(struct executor *exec)
 void exec_usage(struct executor *exec, struct exec_usage *out)
 {
     memset(out, 0, sizeof *out);
-    pthread_mutex_lock(&exec->lock);
-    out->n_busy_lanes = exec->n_busy;
-    out->n_queued = exec->n_queued;
-    pthread_mutex_unlock(&exec->lock);
+    out->n_queued = atomic_load(&exec->n_queued);
     for (int i = 0; i < exec->n_stations; i++) {
         struct device *device = &exec->station[i].device;
         out->n_lanes += exec->station[i].n_drivers;
+        out->n_busy_lanes += dispatch_n_busy(&exec->station[i]);
         out->device_arena_bytes += atomic_load(&device->arena_bytes);
         out->device_errors += atomic_load(&device->errors);
     }
@@ -442,9 +449,12 @@ void exec_device_usage(struct executor *exec, int number,
 {
     struct station *station = &exec->station[number];
     struct device *device = &station->device;
-    pthread_mutex_lock(&exec->lock);
-    out->n_busy_lanes = station->n_busy;
-    pthread_mutex_unlock(&exec->lock);
+    uint64_t jobs = 0, busy_ns = 0;
+    for (int i = 0; i < station->n_drivers; i++) {
+        jobs += atomic_load(&station->driver[i].lane.jobs);
+        busy_ns += atomic_load(&station->driver[i].lane.busy_ns);
+    }
+    out->n_busy_lanes = dispatch_n_busy(station);
     out->n_lanes = station->n_drivers;
     out->index = device->index;
     out->is_healthy = exec->api->is_healthy(device->backend);
@@ -452,10 +462,10 @@ void exec_device_usage(struct executor *exec, int number,
     out->arena_limit_bytes = device->device_bytes;
     out->region_bytes = regions_device_bytes(exec->regions, number);
     out->region_limit_bytes = exec->options.region_bytes;
-    out->jobs = atomic_load(&device->jobs);
+    out->jobs = jobs;
     out->errors = atomic_load(&device->errors);
     out->staged_bytes = atomic_load(&device->staged_bytes);
-    out->busy_seconds = (double)atomic_load(&device->busy_ns) * 1e-9;
+    out->busy_seconds = (double)busy_ns * 1e-9;
 }
 
 int exec_find_device(const struct executor *exec, uint64_t index)

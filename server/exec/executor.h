@@ -32,9 +32,11 @@
  * arrives (stage.h). That binds the call to the device early: staging.c chooses
  * it, by the same measure. A call without a stage is uploaded when it runs.
  *
- * LOCKS. One mutex guards the queues, the lanes' states, and who has which
- * stage. No lock is held while the device works, while memory of a device is
- * allocated or freed, or while done runs.
+ * LOCKS. Who has a lane is one atomic word in it: a short call that finds an
+ * idle lane runs there without a lock, and writes to nothing that the calls of
+ * other threads write to. One mutex guards the queues and what lanes get from
+ * them, and who has which stage. It is not held while the device works, while
+ * memory of a device is allocated or freed, or while done runs.
  */
 #ifndef ROPED_EXEC_EXECUTOR_H
 #define ROPED_EXEC_EXECUTOR_H

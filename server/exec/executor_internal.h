@@ -6,6 +6,7 @@
 #ifndef ROPED_EXEC_EXECUTOR_INTERNAL_H
 #define ROPED_EXEC_EXECUTOR_INTERNAL_H
 
+#include "exec/caches.h" /* CACHE_LINE */
 #include "exec/device.h"
 #include "exec/executor.h"
 #include "exec/lane.h"
@@ -15,21 +16,22 @@
 /* What stages may take of a device's memory for calls: one part in so many. */
 enum { STAGES_SHARE = 4 };
 
-enum lane_state { LANE_IDLE, LANE_BUSY };
+enum { LANE_IDLE, LANE_BUSY };
 
+/* A lane and its thread. Whoever makes it busy has it: that thread, or one that
+ * runs a short job itself. */
 struct driver {
+    _Alignas(CACHE_LINE) atomic_int state;
+    atomic_uint_least64_t bytes; /* what the job that runs adds to those of its
+                                    station */
+    bool has_long;               /* is that a long one? */
     struct executor *exec;
     struct station *station;
     struct lane lane;
     pthread_t thread;
     bool has_thread;
-    pthread_cond_t wake; /* it has a job, or closing */
-
-    /* guarded by lock */
-    enum lane_state state;
-    struct exec_job *job; /* for its thread to take */
-    uint64_t bytes;       /* what the job that runs adds to its station's */
-    bool has_long;        /* is that a long one? */
+    pthread_cond_t wake;  /* it has a job, or closing */
+    struct exec_job *job; /* for its thread to take; guarded by lock */
 };
 
 /* Jobs that wait, by when they came and their handicap. */
@@ -43,11 +45,11 @@ struct station {
     struct executor *exec;
     struct driver *driver; /* n_drivers of them */
     int n_drivers;
+    atomic_uint_least64_t arriving_bytes; /* of bodies with a stage */
 
     /* guarded by lock */
     struct waiting waiting;
-    int n_busy, n_long; /* lanes; of them: with a long job */
-    uint64_t bytes;     /* of the jobs that run, and of bodies that arrive */
+    int n_long;         /* lanes with a long job */
     struct stage *idle; /* stages without a body */
     int n_stages;
 };
@@ -63,43 +65,54 @@ struct executor {
     struct resident **resident; /* of each station, for the tables */
     pthread_t sweeper; /* ends jobs whose deadline passes while they wait */
     bool has_sweeper;
+    /* changed under lock */
+    atomic_int n_queued, n_queued_short;
+    atomic_bool is_draining;
 
-    pthread_mutex_t lock;   /* guards the following */
+    _Alignas(CACHE_LINE) pthread_mutex_t lock; /* guards the following */
     pthread_cond_t idle;    /* nothing waits and nothing runs */
     pthread_cond_t sweep;   /* a job ends before sweep_ns, or closing */
     uint64_t sweep_ns;      /* when the sweeper looks at the queues again */
     struct waiting waiting; /* jobs that can run anywhere */
     struct heap expiring;   /* all that wait and have a deadline */
-    int n_queued, n_busy;
     int n_ending; /* jobs that left the queue without a lane, done under way */
-    bool is_draining, is_closing;
+    bool is_closing;
 };
 
 /* ---- dispatch.c */
 
-/* The one place that says where a job runs: see executor.h. NULL: nowhere yet.
- * Where a lane is idle no job waits that it could run: whoever frees a lane
- * gives it the next one. Under lock, as the next five. */
-struct driver *dispatch_choose(struct executor *exec,
-                               const struct exec_job *job);
+/* The one place that says where a job runs: see executor.h. Makes a lane there
+ * busy; NULL: nowhere yet. Under lock if the job is long. */
+struct driver *dispatch_claim(struct executor *exec,
+                              const struct exec_job *job);
 
-/* The lane has this job now; and its own thread runs it, once dispatch_wake has
- * been called, with the lock or without. */
+/* What a device moves now, bodies on their way to it included. */
+uint64_t dispatch_bytes(const struct station *station);
+int dispatch_n_busy(const struct station *station);
+
+/* The claimed lane has this job now. Under lock if the job is long. */
 void dispatch_occupy(struct driver *driver, const struct exec_job *job);
-void dispatch_hand(struct driver *driver, struct exec_job *job);
+
+/* Gives a job to a lane, or has it wait if it may; false: neither. Under lock.
+ * Afterwards the caller wakes *wakes, if any, with the lock or without. */
+bool dispatch_place(struct executor *exec, struct exec_job *job, bool may_wait,
+                    struct driver **wakes);
 void dispatch_wake(struct driver *driver);
 
-/* The job waits; and waits no longer. */
-void dispatch_push(struct executor *exec, struct exec_job *job);
+/* Gives back a claimed lane that has no job: what waits runs there. */
+void dispatch_release(struct driver *driver);
+
+/* The job waits no longer. Under lock, like the next three. */
 void dispatch_remove(struct executor *exec, struct exec_job *job);
 
 /* The job that waits for device, or any (-1), and is next; NULL: none. */
 struct exec_job *dispatch_next(struct executor *exec, int device);
 
-/* Tells who waits for the end of all work, if this is it. Under lock. */
+/* Has all work ended? And tells who waits for that, if so. */
+bool dispatch_is_idle(const struct executor *exec);
 void dispatch_tell_idle(struct executor *exec);
 
-/* Runs a job on a lane that dispatch_occupy has taken, and frees that. */
+/* Runs a job on a lane that dispatch_occupy has got, and frees that. */
 void dispatch_run(struct driver *driver, struct exec_job *job);
 
 /* A lane's thread. */

@@ -26,12 +26,16 @@ static int class_of(uint32_t n)
     return 4 * log2 + (int)(quarter & 3);
 }
 
-/* The first class all of which are at least n. */
-static int class_above(uint32_t n)
+int extents_class(uint32_t n)
 {
     int log2 = log2_of(n);
     bool is_least = log2 < 2 || (n & ((1u << (log2 - 2)) - 1)) == 0;
     return class_of(n) + !is_least;
+}
+
+uint32_t extents_class_size(int class)
+{
+    return ((4u + (uint32_t) class % 4) << class / 4) / 4;
 }
 
 static bool is_free(const struct extents *extents, uint32_t start)
@@ -91,7 +95,7 @@ void extents_init(struct extents *extents, struct grain *grain, uint32_t n)
 
 static uint32_t find(const struct extents *extents, uint32_t n)
 {
-    int class = class_above(n), word = class / 64;
+    int class = extents_class(n), word = class / 64;
     uint64_t has = extents->has[word] >> class % 64 << class % 64;
     while (!has && ++word < EXTENT_CLASSES / 64)
         has = extents->has[word];

@@ -19,6 +19,11 @@ struct grain {
     uint32_t next, previous; /* free extents of its class */
 };
 
+/* Sizes of which there are four to each power of two: the first that is at
+ * least n, and how many grains it has. */
+int extents_class(uint32_t n);
+uint32_t extents_class_size(int class);
+
 /* Not thread-safe. */
 struct extents {
     struct grain *grain; /* n of them, not owned */

@@ -587,7 +587,7 @@ void lane_run(struct lane *lane, struct exec_job *job)
         atomic_fetch_add(&lane->device->errors, 1);
     if (lane->arena_bytes > lane->device->lane_bytes)
         lane_release_arena(lane);
-    atomic_fetch_add_explicit(&lane->device->jobs, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&lane->device->busy_ns, lane_now_ns() - now,
+    atomic_fetch_add_explicit(&lane->jobs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->busy_ns, lane_now_ns() - now,
                               memory_order_relaxed);
 }

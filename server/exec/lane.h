@@ -16,11 +16,12 @@ struct lane {
     uint64_t arena_bytes;
     void *scratch; /* host memory that the device reaches: aux */
     size_t scratch_bytes;
-    struct roped_call call;             /* the job's, with device pointers */
-    bool has_copies;                    /* this job's: marks were set */
-    struct stage *stage;                /* this job's, or NULL */
-    uint32_t staged_in, staged_out;     /* bit i: there, nothing to upload */
-    uint32_t resident_in, resident_out; /* bit i: already on the device */
+    struct roped_call call;              /* the job's, with device pointers */
+    bool has_copies;                     /* this job's: marks were set */
+    struct stage *stage;                 /* this job's, or NULL */
+    uint32_t staged_in, staged_out;      /* bit i: there, nothing to upload */
+    uint32_t resident_in, resident_out;  /* bit i: already on the device */
+    atomic_uint_least64_t jobs, busy_ns; /* ever */
 };
 
 ROPED_MUST_CHECK enum roped_status

@@ -6,12 +6,17 @@
  * the last few that were given back are kept, in budget, because faulting in
  * the pages of a fresh one costs more than copying the data.
  *
- * THREADS. One mutex guards what is taken. It is never held while the kernel
- * makes or tears down a mapping: tearing down a large one takes milliseconds.
- * What is lent is counted without it.
+ * CACHES. Blocks of up to 256 KiB are rounded up to one of a few sizes, and
+ * those given back stay in caches (caches.h). To the extents these are taken:
+ * all are emptied before the pool is said to be full.
+ *
+ * THREADS. One mutex guards what is taken, another each cache; nobody holds
+ * two. None is held while the kernel makes or tears down a mapping: tearing
+ * down a large one takes milliseconds. What is lent is counted without them.
  */
 #include "exec/memory.h"
 
+#include "exec/caches.h"
 #include "exec/extents.h"
 
 #include <pthread.h>
@@ -26,7 +31,11 @@ enum {
     LENT_BYTES = 64 << 10, /* blocks up to this are never lent */
     BULK_BYTES = 4 << 20,  /* blocks beyond leave room for smaller ones */
     LENT_SHARE = 4,        /* one part in so many may be lent */
-    RESERVE_SHARE = 8      /* one part in so many is not for bulk */
+    RESERVE_SHARE = 8,     /* one part in so many is not for bulk */
+    CACHE_BYTES = 1 << 20, /* most that a cache keeps */
+    CACHE_SHARE = 256,     /* and of the pool one part in so many */
+    CACHED_BYTES = 256 << 10,
+    REFILL_BYTES = 64 << 10
 };
 
 /* Where a block may be. */
@@ -52,17 +61,25 @@ struct memory_pool {
     size_t range_bytes, budget_bytes;
     size_t reserve_bytes; /* at the start of range, not for bulk */
     struct grain *grain;  /* of the range */
-    atomic_size_t lent_bytes, lent_pool_bytes;
+    struct caches caches;
+
+    _Alignas(CACHE_LINE) atomic_size_t lent_bytes;
+    atomic_size_t lent_pool_bytes;
 
     pthread_mutex_t lock; /* guards the following */
     struct extents reserve, rest;
-    size_t used_bytes;
+    size_t used_bytes;                  /* of range, caches included */
     size_t mapped_bytes;                /* own mappings, kept ones included */
     size_t bulk_bytes;                  /* of used and mapped blocks */
     struct mapping kept[KEPT_MAPPINGS]; /* oldest first, then empty ones */
 };
 
 /* ------------------------------------------------------------- life cycle */
+
+static size_t least_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 static size_t grains(size_t bytes)
 {
@@ -100,9 +117,10 @@ enum roped_status memory_open(const struct roped_backend_api *api,
                               size_t budget_bytes, struct memory_pool **out,
                               struct roped_error *err)
 {
-    struct memory_pool *pool = calloc(1, sizeof *pool);
+    struct memory_pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
     if (!pool)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the pool");
+    memset(pool, 0, sizeof *pool);
     pool->api = api;
     pool->backend = backend;
     pool->range_bytes = pool_bytes / GRAIN_BYTES * GRAIN_BYTES;
@@ -115,6 +133,8 @@ enum roped_status memory_open(const struct roped_backend_api *api,
         return status;
     }
     pthread_mutex_init(&pool->lock, NULL);
+    caches_init(&pool->caches, GRAIN_BYTES,
+                least_of(CACHE_BYTES, pool->range_bytes / CACHE_SHARE));
     *out = pool;
     return ROPED_OK;
 }
@@ -128,6 +148,7 @@ void memory_close(struct memory_pool *pool)
             munmap(pool->kept[i].start, pool->kept[i].bytes);
     pool->api->host_free(pool->backend, pool->range);
     pthread_mutex_destroy(&pool->lock);
+    caches_fini(&pool->caches);
     free(pool->grain);
     free(pool);
 }
@@ -172,6 +193,14 @@ static enum roped_status judge(const struct memory_pool *pool, size_t bytes,
                       bytes, most);
 }
 
+/* Under lock: bytes of the range in blocks. What moves from one cache to
+ * another meanwhile may be seen in both. */
+static size_t pool_used_bytes(const struct memory_pool *pool)
+{
+    return pool->used_bytes -
+           least_of(caches_bytes(&pool->caches), pool->used_bytes);
+}
+
 /* Under lock. */
 static enum roped_status refuse(const struct memory_pool *pool, size_t bytes,
                                 struct roped_error *err)
@@ -179,7 +208,7 @@ static enum roped_status refuse(const struct memory_pool *pool, size_t bytes,
     return roped_fail(err, ROPED_BUSY,
                       "host memory is in use: %zu bytes wanted, %zu of %zu "
                       "taken",
-                      bytes, pool->used_bytes + pool->mapped_bytes,
+                      bytes, pool_used_bytes(pool) + pool->mapped_bytes,
                       pool->budget_bytes);
 }
 
@@ -220,9 +249,8 @@ static struct extents *extents_at(struct memory_pool *pool, const void *start,
 }
 
 /* Under lock: bytes at the start of free ones of at least room; or NULL. */
-static unsigned char *take_from(struct memory_pool *pool,
-                                struct extents *extents, size_t bytes,
-                                size_t room)
+static void *take_from(struct memory_pool *pool, struct extents *extents,
+                       size_t bytes, size_t room)
 {
     size_t n = bytes / GRAIN_BYTES, n_room = room / GRAIN_BYTES;
     if (n_room > extents->n)
@@ -237,20 +265,83 @@ static unsigned char *take_from(struct memory_pool *pool,
 
 /* Under lock. Small blocks fill the reserve first: the rest is in one piece
  * for longer. */
-static bool take_range(struct memory_pool *pool, const struct wish *wish,
-                       struct memory_block *out)
+static void *take_range(struct memory_pool *pool, const struct wish *wish)
 {
-    unsigned char *start = NULL;
+    void *start = NULL;
     size_t room = larger_of(wish->room, wish->bytes);
     if (!is_bulk(wish->most))
         start = take_from(pool, &pool->reserve, wish->bytes, room);
-    if (!start)
-        start = take_from(pool, &pool->rest, wish->bytes, room);
-    if (!start)
-        return false;
-    *out = (struct memory_block){
-        .start = start, .bytes = wish->bytes, .is_pinned = true};
-    return true;
+    return start ? start : take_from(pool, &pool->rest, wish->bytes, room);
+}
+
+/* Under lock. */
+static void give_range(struct memory_pool *pool, void *start)
+{
+    uint32_t number;
+    struct extents *extents = extents_at(pool, start, &number);
+    pool->used_bytes -= (size_t)extents_give(extents, number) * GRAIN_BYTES;
+}
+
+/* ------------------------------------------------------------------ caches */
+
+/* The class of blocks that are kept where these may be; or -1. */
+static int cached_class(const struct memory_pool *pool, size_t bytes,
+                        size_t most)
+{
+    if (bytes > least_of(CACHED_BYTES, pool->caches.limit) || is_bulk(most))
+        return -1;
+    return extents_class((uint32_t)(bytes / GRAIN_BYTES));
+}
+
+/* Under lock. */
+static void give_list(struct memory_pool *pool, struct cached *list)
+{
+    while (list) {
+        struct cached *next = list->next;
+        give_range(pool, list);
+        list = next;
+    }
+}
+
+static void give_cached(struct memory_pool *pool, struct cached *list,
+                        int class)
+{
+    struct cached *gone = caches_give(&pool->caches, list, class);
+    if (!gone)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    give_list(pool, gone);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* A block from the extents, and a few more of its size for the next. */
+static struct cached *refill(struct memory_pool *pool, int class)
+{
+    size_t bytes = pool->caches.class_bytes[class];
+    struct wish wish = {bytes, bytes, IN_POOL, 0};
+    struct cached *list = NULL, *block;
+    size_t n = least_of(REFILL_BYTES, pool->caches.limit / 2) / bytes;
+    pthread_mutex_lock(&pool->lock);
+    struct cached *first = take_range(pool, &wish);
+    for (; first && n > 1 && (block = take_range(pool, &wish)); n--) {
+        block->next = list;
+        list = block;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (list)
+        give_cached(pool, list, class);
+    return first;
+}
+
+/* Gives what is in all caches back to the extents: under lock, which it lets
+ * go. False: there was nothing. */
+static bool empty_caches(struct memory_pool *pool)
+{
+    pthread_mutex_unlock(&pool->lock);
+    struct cached *list = caches_empty(&pool->caches);
+    pthread_mutex_lock(&pool->lock);
+    give_list(pool, list);
+    return list != NULL;
 }
 
 /* ---------------------------------------------------------------- mappings */
@@ -342,17 +433,47 @@ static void give_mapping(struct memory_pool *pool, struct mapping mapping)
 
 /* ----------------------------------------------------------- take and give */
 
-/* Under lock. */
+static struct memory_block in_pool(void *start, const struct wish *wish)
+{
+    return (struct memory_block){.start = start,
+                                 .bytes = wish->bytes,
+                                 .is_pinned = true,
+                                 .most = wish->most};
+}
+
+/* Under lock, which it may let go. */
 static enum roped_status take_somewhere(struct memory_pool *pool,
                                         const struct wish *wish,
                                         struct memory_block *out,
                                         struct roped_error *err)
 {
-    if (wish->where & IN_POOL && take_range(pool, wish, out))
+    void *start = wish->where & IN_POOL ? take_range(pool, wish) : NULL;
+    if (!start && wish->where & IN_POOL && empty_caches(pool))
+        start = take_range(pool, wish);
+    if (start)
+        *out = in_pool(start, wish);
+    if (start)
         return ROPED_OK;
     if (wish->where & MAPPED)
         return take_mapping(pool, wish->bytes, out, err);
     return refuse(pool, wish->bytes, err);
+}
+
+/* A small block, without the lock unless none is in the cache. */
+static bool take_small(struct memory_pool *pool, const struct wish *wish,
+                       struct memory_block *out)
+{
+    int class = cached_class(pool, wish->bytes, wish->most);
+    if (class < 0 || wish->room || !(wish->where & IN_POOL))
+        return false;
+    struct cached *block = caches_take(&pool->caches, class);
+    if (!block)
+        block = refill(pool, class);
+    if (!block)
+        return false;
+    *out = in_pool(block, wish);
+    out->bytes = pool->caches.class_bytes[class];
+    return true;
 }
 
 /* A new block for a block (or an empty one), which counts no longer as bulk
@@ -364,6 +485,8 @@ static enum roped_status take(struct memory_pool *pool, const struct wish *wish,
     size_t before = bulk_of(instead_of);
     size_t bulk = is_bulk(wish->most) ? wish->bytes : 0;
     enum roped_status status;
+    if (before == 0 && take_small(pool, wish, out))
+        return ROPED_OK;
     pthread_mutex_lock(&pool->lock);
     pool->bulk_bytes -= before;
     bool has_room = claim_bulk(pool, bulk);
@@ -395,21 +518,34 @@ enum roped_status memory_take(struct memory_pool *pool, size_t bytes,
     return status ? status : take(pool, &wish, &no_block, out, err);
 }
 
+/* One that has just the size of its class. */
+static bool give_small(struct memory_pool *pool,
+                       const struct memory_block *block)
+{
+    int class = cached_class(pool, block->bytes, block->most);
+    if (class < 0 || pool->caches.class_bytes[class] != block->bytes ||
+        !is_in_pool(pool, block->start))
+        return false;
+    struct cached *cached = (struct cached *)block->start;
+    cached->next = NULL;
+    give_cached(pool, cached, class);
+    return true;
+}
+
 void memory_give(struct memory_pool *pool, struct memory_block *block)
 {
-    uint32_t number;
     if (!block->start)
         return;
     memory_arrived(pool, block, SIZE_MAX);
-    pthread_mutex_lock(&pool->lock);
-    pool->bulk_bytes -= bulk_of(block);
-    if (is_in_pool(pool, block->start)) {
-        struct extents *extents = extents_at(pool, block->start, &number);
-        pool->used_bytes -= (size_t)extents_give(extents, number) * GRAIN_BYTES;
-    } else {
-        give_mapping(pool, (struct mapping){block->start, block->bytes});
+    if (!give_small(pool, block)) {
+        pthread_mutex_lock(&pool->lock);
+        pool->bulk_bytes -= bulk_of(block);
+        if (is_in_pool(pool, block->start))
+            give_range(pool, block->start);
+        else
+            give_mapping(pool, (struct mapping){block->start, block->bytes});
+        pthread_mutex_unlock(&pool->lock);
     }
-    pthread_mutex_unlock(&pool->lock);
     memset(block, 0, sizeof *block);
 }
 
@@ -549,7 +685,7 @@ static enum roped_status grow(struct memory_pool *pool,
 static bool grow_whole(struct memory_pool *pool, struct memory_block *block,
                        size_t used, size_t loan, const struct wish *part)
 {
-    int where = lend(pool, loan);
+    int where = loan ? lend(pool, loan) : ANYWHERE;
     struct wish whole = {part->most, part->most, where, 0};
     struct wish pooled = {part->bytes, part->most, IN_POOL, part->most};
     if (!where)
@@ -611,7 +747,7 @@ void memory_usage(struct memory_pool *pool, struct memory_usage *out)
 {
     pthread_mutex_lock(&pool->lock);
     out->pool_bytes = pool->range_bytes;
-    out->pool_used_bytes = pool->used_bytes;
+    out->pool_used_bytes = pool_used_bytes(pool);
     out->mapped_bytes = pool->mapped_bytes;
     out->budget_bytes = pool->budget_bytes;
     pthread_mutex_unlock(&pool->lock);

@@ -45,7 +45,7 @@ static void put_back(struct executor *exec, struct stage *stage)
 {
     struct station *station = station_of(exec, stage);
     pthread_mutex_lock(&exec->lock);
-    station->bytes -= stage->bytes;
+    atomic_fetch_sub(&station->arriving_bytes, stage->bytes);
     stage->next = station->idle;
     station->idle = stage;
     pthread_mutex_unlock(&exec->lock);
@@ -56,7 +56,7 @@ static struct station *least_busy(struct executor *exec, int device)
 {
     struct station *best = &exec->station[device < 0 ? 0 : device];
     for (int i = 0; i < exec->n_stations && device < 0; i++)
-        if (exec->station[i].bytes < best->bytes)
+        if (dispatch_bytes(&exec->station[i]) < dispatch_bytes(best))
             best = &exec->station[i];
     return best;
 }
@@ -68,7 +68,7 @@ static struct stage *take(struct station *station, uint64_t bytes)
     if (!stage)
         return NULL;
     unlist(station, stage);
-    station->bytes += bytes;
+    atomic_fetch_add(&station->arriving_bytes, bytes);
     return stage;
 }
 
@@ -85,7 +85,7 @@ static struct stage *take(struct station *station, uint64_t bytes)
  *
  * Where: on the device of the call's regions; else on the one that moves the
  * fewest bytes right now, bodies on their way to it included, by the same
- * measure as dispatch_choose. If that has no stage to spare the call gets none,
+ * measure as dispatch_claim. If that has no stage to spare the call gets none,
  * rather than one on a busier device: it is then free to run anywhere, and the
  * device where it runs makes a stage for the next.
  */
@@ -147,6 +147,7 @@ void exec_stage_abandon(struct executor *exec, struct exec_job *job,
                         struct memory_block *block)
 {
     struct stage *stage = job->stage;
+    struct driver *wakes;
     job->stage = NULL;
     if (!stage)
         return;
@@ -165,14 +166,10 @@ void exec_stage_abandon(struct executor *exec, struct exec_job *job,
     stage->end.device = stage->device->number;
     pthread_mutex_lock(&exec->lock);
     /* past every bound, and also while draining: it was let in long ago */
-    struct driver *driver = dispatch_choose(exec, &stage->end);
-    if (driver)
-        dispatch_hand(driver, &stage->end);
-    else
-        dispatch_push(exec, &stage->end);
+    (void)dispatch_place(exec, &stage->end, true, &wakes);
     pthread_mutex_unlock(&exec->lock);
-    if (driver)
-        dispatch_wake(driver);
+    if (wakes)
+        dispatch_wake(wakes);
 }
 
 /* ------------------------------------------------------------------- memory */

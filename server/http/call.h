@@ -12,8 +12,9 @@ struct call {
     const struct protocol *protocol; /* NULL: the request is no call */
     const struct roped_op *op;       /* NULL: none, or not known */
     bool has_fp8, fp8_as_u8;
-    uint32_t kept;    /* bit i: output i stays in a region */
-    size_t answer_at; /* in request->out */
+    uint32_t kept;       /* bit i: output i stays in a region */
+    uint64_t timeout_us; /* longest wait for a lane; 0: the server's */
+    size_t answer_at;    /* in request->out */
     size_t answer_bytes, answer_json_bytes;
 };
 

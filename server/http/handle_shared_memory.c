@@ -125,19 +125,16 @@ static enum roped_status read_system(struct request *request,
     return check_key(request, sent.key, info, err);
 }
 
-/* On a lane's thread: page-locking much memory takes its time. */
-static enum roped_status register_system(struct exec_job *job)
+static enum roped_status register_system(struct request *request)
 {
-    struct request *request = job->owner;
     struct region_info info = {.bytes = 0};
-    enum roped_status status = read_system(request, &info, &job->error);
+    struct roped_error *err = &request->error;
+    enum roped_status status = read_system(request, &info, err);
     if (!status)
-        status = regions_map(regions_of(request), &info, &request->region,
-                             &job->error);
-    if (!status)
-        status = regions_publish(regions_of(request), request->region, NULL,
-                                 &job->error);
-    return status;
+        status = regions_map(regions_of(request), &info, &request->region, err);
+    return status ? status
+                  : regions_publish(regions_of(request), request->region, NULL,
+                                    err);
 }
 
 /* "0, 1": the device_ids that clients may send. */
@@ -187,46 +184,37 @@ static enum roped_status read_cuda(struct request *request,
     return find_device(request, sent.device, info, err);
 }
 
-static enum roped_status register_cuda(struct exec_job *job)
+static enum roped_status register_cuda(struct request *request)
 {
-    struct request *request = job->owner;
     struct region_info info = {.bytes = 0};
-    enum roped_status status = read_cuda(request, &info, &job->error);
+    struct roped_error *err = &request->error;
+    enum roped_status status = read_cuda(request, &info, err);
     if (!status)
-        status = regions_import(regions_of(request), &info, &request->region,
-                                &job->error);
-    if (!status)
-        status = regions_publish(regions_of(request), request->region, NULL,
-                                 &job->error);
-    return status;
+        status =
+            regions_import(regions_of(request), &info, &request->region, err);
+    return status ? status
+                  : regions_publish(regions_of(request), request->region, NULL,
+                                    err);
 }
 
-static struct reply answer_register(struct request *request)
+static struct reply reply_registered(struct request *request,
+                                     enum roped_status status)
 {
-    if (request->job.status)
-        return reply_status(request, &request->job.error);
-    return reply_empty();
-}
-
-static struct reply run_register(struct request *request,
-                                 enum roped_status (*task)(struct exec_job *))
-{
-    if (!is_allowed(request))
-        return reply_disabled(request);
-    request->job.work = EXEC_TASK;
-    request->job.task = task;
-    request->job.task_bytes = UINT64_MAX; /* page-locking takes its time */
-    return reply_after(&request->job, answer_register);
+    return status ? reply_status(request, &request->error) : reply_empty();
 }
 
 struct reply handle_system_register(struct request *request)
 {
-    return run_register(request, register_system);
+    return is_allowed(request)
+               ? reply_registered(request, register_system(request))
+               : reply_disabled(request);
 }
 
 struct reply handle_cuda_register(struct request *request)
 {
-    return run_register(request, register_cuda);
+    return is_allowed(request)
+               ? reply_registered(request, register_cuda(request))
+               : reply_disabled(request);
 }
 
 /* ------------------------------------------------------------- unregister */

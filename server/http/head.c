@@ -3,7 +3,6 @@
  */
 #include "http/head.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -36,6 +35,8 @@ static const struct {
  * library does before it calls us: a segment would end early, or split. */
 static bool hides_path(const char *target)
 {
+    if (!strchr(target, '%')) /* as nearly all */
+        return false;
     for (const char *at = target; *at && *at != '?'; at++)
         if (*at == '%' &&
             (strncasecmp(at, "%2f", 3) == 0 || strncmp(at, "%00", 3) == 0))
@@ -46,6 +47,8 @@ static bool hides_path(const char *target)
 /* Length of "http://host:port" at the start of a target; 0: it has none. */
 static size_t absolute_bytes(const char *target)
 {
+    if (*target == '/') /* as nearly all are */
+        return 0;
     size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
                     : strncasecmp(target, "https://", 8) == 0 ? 8
                                                               : 0;
@@ -92,16 +95,23 @@ void head_set_path(struct head *head, const char *path)
 
 /* ---------------------------------------------------------------- headers */
 
+bool head_is_of(const uint64_t set[2], const char *text, size_t bytes)
+{
+    uint64_t is_in = 1;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        is_in &= c < 128 ? set[c / 64] >> c % 64 : 0;
+    }
+    return is_in;
+}
+
 /* The characters of a header name. Whitespace before the colon, or a line
  * folded into the name by the library, could hide a Content-Length. */
 static bool is_token(const char *name, size_t bytes)
 {
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < bytes; i++)
-        if (!isalnum((unsigned char)name[i]) &&
-            !memchr(others, name[i], sizeof others - 1))
-            return false;
-    return bytes > 0;
+    /* letters, digits and !#$%&'*+-.^_`|~ */
+    static const uint64_t token[2] = {0x3ff6cfa00000000u, 0x57ffffffc7fffffeu};
+    return bytes > 0 && head_is_of(token, name, bytes);
 }
 
 /* The name of a header that frames the body, and something behind it: a folded

@@ -83,6 +83,9 @@ ROPED_MUST_CHECK enum roped_status head_framing(const struct head *head,
                                                 struct framing *out,
                                                 struct roped_error *err);
 
+/* Is every byte one of a set of ASCII characters, a bit for each? */
+bool head_is_of(const uint64_t set[2], const char *text, size_t bytes);
+
 /* Digits alone, up to 2^63 - 1. */
 bool head_parse_length(const char *text, uint64_t *out);
 

@@ -41,7 +41,8 @@ static bool is_loopback(const char *host, size_t bytes)
     char text[INET6_ADDRSTRLEN];
     struct in_addr v4;
     struct in6_addr v6;
-    if (bytes == 9 && strncasecmp(host, "localhost", 9) == 0)
+    if (bytes == 9 && (memcmp(host, "127.0.0.1", 9) == 0 ||
+                       strncasecmp(host, "localhost", 9) == 0))
         return true;
     if (bytes >= sizeof text)
         return false;
@@ -52,12 +53,12 @@ static bool is_loopback(const char *host, size_t bytes)
     return inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* Letters, digits and what addresses and ports are made of. */
+/* Letters, digits and what addresses and ports are made of: -._~:[]% */
 static bool is_authority(const char *text)
 {
-    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz"
-                                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                      "-._~:[]%")] == '\0';
+    static const uint64_t authority[2] = {0x7ff602000000000u,
+                                          0x47fffffeaffffffeu};
+    return head_is_of(authority, text, strlen(text));
 }
 
 static enum roped_status check_host(const struct origin_rules *rules,

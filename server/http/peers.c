@@ -108,11 +108,15 @@ bool peers_evict(struct peers *peers)
     return oldest != NULL;
 }
 
-static bool is_busy(const struct peer *peer)
+static bool has_input(const struct peer *peer)
 {
     int bytes = 0;
-    return atomic_load(&peer->idle_since_ns) == 0 ||
-           (ioctl(peer->fd, FIONREAD, &bytes) == 0 && bytes > 0);
+    return ioctl(peer->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+static bool is_busy(const struct peer *peer)
+{
+    return atomic_load(&peer->idle_since_ns) == 0 || has_input(peer);
 }
 
 bool peers_are_busy(struct peers *peers)
@@ -158,6 +162,16 @@ static uint64_t acknowledged(const struct peer *peer)
     return info.tcpi_bytes_acked;
 }
 
+/* Under lock: has it been given long enough? */
+static bool is_late(const struct peer *peer, uint64_t now)
+{
+    uint64_t deadline =
+        atomic_load_explicit(&peer->deadline_ns, memory_order_relaxed);
+    return deadline != 0 && deadline < now &&
+           (atomic_load_explicit(&peer->is_sending, memory_order_relaxed) ||
+            !has_input(peer));
+}
+
 /* Under lock: is its answer read too slowly? */
 static bool is_slow(const struct peers *peers, struct peer *peer, uint64_t now)
 {
@@ -185,12 +199,9 @@ static void *reap(void *context)
         uint64_t next = now + REAP_INTERVAL_MS * 1000000ull;
         struct timespec until = {(time_t)(next / 1000000000u),
                                  (long)(next % 1000000000u)};
-        for (struct peer *peer = peers->first; peer; peer = peer->next) {
-            uint64_t deadline =
-                atomic_load_explicit(&peer->deadline_ns, memory_order_relaxed);
-            if ((deadline != 0 && deadline < now) || is_slow(peers, peer, now))
+        for (struct peer *peer = peers->first; peer; peer = peer->next)
+            if (is_late(peer, now) || is_slow(peers, peer, now))
                 cut(peer);
-        }
         pthread_cond_timedwait(&peers->wake, &peers->lock, &until);
     }
     pthread_mutex_unlock(&peers->lock);

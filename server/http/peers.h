@@ -29,7 +29,7 @@ struct peer {
     int fd;
     _Atomic uint64_t deadline_ns;   /* 0: none */
     _Atomic uint64_t idle_since_ns; /* 0: a request is under way */
-    atomic_bool is_sending;         /* a large answer */
+    atomic_bool is_sending;         /* its answer is on its way */
     uint64_t seen_ns, seen_acked;   /* the thread's: when it first saw that,
                                        and what was acknowledged then; 0: not */
     struct peer *previous, *next;
@@ -49,7 +49,9 @@ void peers_init(struct peers *peers);
 void peers_fini(struct peers *peers); /* the thread has been stopped */
 
 /* Starts and stops the thread that keeps the deadlines, and cuts connections
- * that read a large answer at less than so many bytes a second. */
+ * that read an answer at less than so many bytes a second. A deadline that has
+ * passed while what the client sent waits to be read is the daemon's own fault,
+ * and is put off. */
 ROPED_MUST_CHECK enum roped_status peers_start(struct peers *peers,
                                                double least_rate,
                                                double grace_seconds,
@@ -73,7 +75,7 @@ bool peers_are_busy(struct peers *peers);
 /* When the connection is cut; 0: not at all. peer NULL: nothing. */
 void peer_set_deadline(struct peer *peer, uint64_t deadline_ns);
 
-/* A large answer is being sent; until peer_set_idle. */
+/* The answer is on its way; until peer_set_idle. */
 void peer_set_sending(struct peer *peer);
 
 /* Between requests, or in one. */

@@ -4,6 +4,7 @@
 #include "http/call_regions.h"
 #include "http/request.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -18,6 +19,7 @@ static const struct roped_op *find_op(struct request *request)
     const char *name = request->match.capture, *version = request->match.second;
     bool has_version = version[0] && strcmp(version, "1") != 0;
     struct model model;
+    memset(&request->v2, 0, offsetof(struct kserve_request, regions));
     if (!has_version && models_find(request->service->models, name, &model))
         return model.op;
     roped_fail(&request->error, ROPED_NOT_FOUND,
@@ -60,6 +62,7 @@ static enum roped_status decode(struct request *request)
                             binary_bytes, v2, &request->error);
     if (status)
         return hint_at_raw(request);
+    request->call.timeout_us = v2->timeout_us;
     if (v2->table[0])
         status = call_use_table(request, v2->table);
     return status ? status : call_take_regions(request, &v2->regions);
@@ -216,9 +219,9 @@ static struct reply answer(struct request *request)
     const struct call *call = &request->call;
     int64_t n = n_text_values(request);
     if (n > LONG_ELEMENTS)
-        return request_errand(request, write_on_lane,
-                              (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
-                              take_written);
+        return reply_errand(request, write_on_lane,
+                            (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
+                            take_written);
     if (!kserve_is_binary_answer(&request->v2))
         return call_finish(request, write_json(request));
     bool has_binary = call->answer_bytes > call->answer_json_bytes;

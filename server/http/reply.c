@@ -50,6 +50,18 @@ struct reply reply_after(struct exec_job *job, reply_fn *then)
     return (struct reply){.job = job, .then = then};
 }
 
+struct reply reply_errand(struct request *request,
+                          enum roped_status (*task)(struct exec_job *job),
+                          uint64_t bytes, reply_fn *then)
+{
+    struct exec_job *job = &request->errand;
+    memset(job, 0, offsetof(struct exec_job, call));
+    job->work = EXEC_TASK;
+    job->task = task;
+    job->task_bytes = bytes;
+    return reply_after(job, then);
+}
+
 /* ------------------------------------------------------------------- text */
 
 /* buffer_grow_fn: from the request's own text to a block of the pool, which
@@ -163,8 +175,8 @@ struct reply reply_pack(struct request *request, const struct reply *reply)
     if (format_of(request, reply) == DEFLATE_NONE)
         return *reply;
     request->pending = *reply;
-    return request_errand(request, deflate_pending,
-                          reply->bytes * REQUEST_TEXT_WORK, take_packed);
+    return reply_errand(request, deflate_pending,
+                        reply->bytes * REQUEST_TEXT_WORK, take_packed);
 }
 
 /* ---------------------------------------------------------------- headers */
@@ -261,7 +273,7 @@ static bool must_close(const struct request *request)
     const struct service *service = request->service;
     bool is_chunked = head_value(&request->head, HEADER_TRANSFER_ENCODING);
     return request->must_close || atomic_load(&service->is_draining) ||
-           (is_chunked && service->closes_chunked);
+           (is_chunked && service->is_lax);
 }
 
 void reply_headers(const struct request *request, const struct reply *reply,

@@ -14,6 +14,7 @@
 #include <roped/status.h>
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct exec_job;
 struct request;
@@ -62,6 +63,12 @@ struct reply reply_json(struct request *request, const struct buffer *buffer);
 /* The job runs first, on this thread or on a lane; then `then` makes the reply,
  * on the connection's thread, however the job ended. */
 struct reply reply_after(struct exec_job *job, reply_fn *then);
+
+/* The same with request->errand: the task runs on a lane, and takes as long as
+ * moving so many bytes. */
+struct reply reply_errand(struct request *request,
+                          enum roped_status (*task)(struct exec_job *job),
+                          uint64_t bytes, reply_fn *then);
 
 /* The same bytes compressed, where the operator and the client want that and it
  * makes them fewer. Much of it takes its time: then a job comes first. */

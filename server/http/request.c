@@ -21,11 +21,11 @@ enum {
 
 void request_init(struct request *request, struct service *service)
 {
-    /* 3 of 26 KiB: the rest is written before it is read */
+    /* 2.5 of 26 KiB: the rest is written before it is read */
     memset(request, 0,
            offsetof(struct request, head) + offsetof(struct head, parameter));
     memset(&request->job, 0, offsetof(struct exec_job, call));
-    memset(&request->v2, 0, offsetof(struct kserve_request, regions));
+    request->error.text[0] = '\0';
     request->service = service;
     request->started_ns = clock_now_ns();
 }
@@ -253,12 +253,32 @@ static struct reply handle(struct request *request)
     return request->match.route->handler(request);
 }
 
-/* An errand: reading the body takes its time. */
+/* What a document becomes while it is read, many times its size, counts
+ * against the memory of requests. */
+static enum roped_status reserve_tree(struct request *request,
+                                      struct memory_block *block,
+                                      struct roped_error *err)
+{
+    enum { TREE_BYTES = 32 }; /* of a byte of text */
+    bool is_document = request->match.route->body == ROUTE_BODY_JSON;
+    *block = (struct memory_block){.bytes = 0};
+    return is_document
+               ? memory_take(exec_memory(request->service->exec),
+                             (size_t)request->body.received * TREE_BYTES, block,
+                             err)
+               : ROPED_OK;
+}
+
+/* An errand: the handler, or reading the body for it, takes its time. */
 static enum roped_status handle_on_lane(struct exec_job *job)
 {
     struct request *request = job->owner;
-    request->pending = handle(request);
-    return ROPED_OK;
+    struct memory_block tree;
+    enum roped_status status = reserve_tree(request, &tree, &job->error);
+    if (!status)
+        request->pending = handle(request);
+    memory_give(exec_memory(request->service->exec), &tree);
+    return status;
 }
 
 static struct reply take_pending(struct request *request)
@@ -291,11 +311,13 @@ struct reply request_end(struct request *request)
         return conclude(request, refusal(request));
     if (is_preflight(request))
         return conclude(request, reply_bytes(204, NULL, "", 0));
-    if (body_is_long(request))
-        return conclude(request,
-                        request_errand(request, handle_on_lane,
-                                       body_work(request), take_pending));
-    return conclude(request, handle(request));
+    bool is_long = request->match.route->is_long;
+    if (!is_long && !body_is_long(request))
+        return conclude(request, handle(request));
+    return conclude(request,
+                    reply_errand(request, handle_on_lane,
+                                 is_long ? UINT64_MAX : body_work(request),
+                                 take_pending));
 }
 
 struct reply request_resume(struct request *request)
@@ -314,7 +336,7 @@ void request_job_ended(struct request *request, struct exec_job *job)
 uint64_t request_deadline_ns(const struct request *request)
 {
     double seconds = request->service->config->queue_timeout_seconds;
-    double asked = (double)request->v2.timeout_us * 1e-6;
+    double asked = (double)request->call.timeout_us * 1e-6;
     seconds = asked > 0 && asked < seconds ? asked : seconds;
     return request->received_ns + (uint64_t)(seconds * 1e9);
 }
@@ -325,16 +347,4 @@ void request_phases(const struct request *request, uint64_t ns[N_PHASES])
 #define PHASE(id, name, statistic, meaning)                                    \
     ns[PHASE_##id] = request->job.timing.name##_ns;
 #include "phase.def"
-}
-
-struct reply request_errand(struct request *request,
-                            enum roped_status (*task)(struct exec_job *job),
-                            uint64_t bytes, reply_fn *then)
-{
-    struct exec_job *job = &request->errand;
-    memset(job, 0, offsetof(struct exec_job, call));
-    job->work = EXEC_TASK;
-    job->task = task;
-    job->task_bytes = bytes;
-    return reply_after(job, then);
 }

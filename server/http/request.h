@@ -38,7 +38,6 @@ struct request {
 
     int refusal_code; /* 0: none; else the body is dropped, then it is sent */
     bool must_close;  /* where the next request starts cannot be known */
-    struct roped_error error;
 
     struct body body;
     struct memory_block json, values, out, text; /* of the call, the answer */
@@ -47,11 +46,12 @@ struct request {
     struct reply pending;  /* what an errand has made */
     struct call call;
 
-    /* of these a new request clears the first parts: see request_init */
+    /* of these a new request clears the first parts, or none: request_init */
     struct head head;
     struct exec_job job;    /* a call, or a transfer of a region */
     struct exec_job errand; /* long work that is none of these */
     struct kserve_request v2;
+    struct roped_error error;
     char scratch[REQUEST_TEXT_BYTES]; /* short answers, headers of long ones */
 };
 
@@ -79,10 +79,5 @@ uint64_t request_deadline_ns(const struct request *request);
 
 /* How long each phase of the request's call took. */
 void request_phases(const struct request *request, uint64_t ns[N_PHASES]);
-
-/* Sets up request->errand: task takes as long as moving so many bytes. */
-struct reply request_errand(struct request *request,
-                            enum roped_status (*task)(struct exec_job *job),
-                            uint64_t bytes, reply_fn *then);
 
 #endif

@@ -28,6 +28,7 @@ struct route {
     bool is_open; /* needs no bearer token */
     reply_fn *handler;
     const struct protocol *protocol; /* of a call, else NULL */
+    bool is_long; /* frees or page-locks memory: its handler runs on a lane */
 };
 
 struct route_match {

@@ -24,8 +24,8 @@ struct service {
     struct token token;
     struct origin_rules origins;
     struct peers peers;
-    bool closes_chunked;      /* what follows a chunked body is not read: the
-                                 library does not frame it strictly */
+    bool is_lax; /* the library does not frame requests strictly: what follows
+                    a chunked body is not read */
     atomic_bool is_draining;  /* not ready, answers carry Connection: close */
     atomic_bool is_quiescent; /* no new calls either */
 };

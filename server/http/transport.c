@@ -27,7 +27,6 @@
 enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
-    UNBUFFERED_BYTES = 64 << 10,   /* longer answers wait for their reader */
     CHUNK_BYTES = 1 << 20,
     KEPT_EXCHANGES = 64 /* of each thread */
 };
@@ -175,8 +174,7 @@ static mhd_result send_reply(struct exchange *exchange,
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
                                            clock_after_ns(0), reply->bytes));
-    if (reply->bytes > UNBUFFERED_BYTES)
-        peer_set_sending(exchange->peer);
+    peer_set_sending(exchange->peer);
     mhd_result result = MHD_queue_response(exchange->connection,
                                            (unsigned)reply->code, response);
     MHD_destroy_response(response);
@@ -308,7 +306,7 @@ static void read_head(struct exchange *exchange, const char *method,
     MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND,
                                 scan_parameter, head);
     scan.is_exact &= info && scan.end + 2 == method + info->header_size;
-    if (is_lax() && !scan.is_exact && !head->fault)
+    if (exchange->service->is_lax && !scan.is_exact && !head->fault)
         head->fault = "a line of the head is folded, does not end in CR LF, "
                       "or holds a NUL or more spaces than it may";
 }
@@ -519,7 +517,7 @@ enum roped_status transport_start(struct transport *transport,
          (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL}};
     transport->service = service;
-    service->closes_chunked = is_lax();
+    service->is_lax = is_lax();
     (void)pthread_once(&cache_once, make_cache_key);
     MHD_set_panic_func(panic, NULL);
     /* With an increment of all of it the library's buffer for a body grows with
@@ -550,9 +548,15 @@ enum roped_status transport_start(struct transport *transport,
 
 void transport_stop(struct transport *transport)
 {
-    if (transport->mhd)
-        MHD_stop_daemon(transport->mhd);
+    if (!transport->mhd)
+        return;
+    MHD_stop_daemon(transport->mhd);
     transport->mhd = NULL;
+    /* of requests that were under way: they ended on this thread */
+    if (cache)
+        free_cache(cache);
+    cache = NULL;
+    (void)pthread_setspecific(cache_key, NULL);
 }
 
 void transport_add(struct transport *transport, int fd,

@@ -98,8 +98,9 @@ size_t json_offset(const struct json_reader *reader);
 
 /*
  * Enters the array or object that comes next, and goes through it: false at its
- * end, which is then behind the reader, and where something is wrong. Each item
- * or member that they stop at must be read or skipped.
+ * end, which is then behind the reader, and where something is wrong, such as
+ * nothing to enter: all of them are false from there on. Each item or member
+ * that they stop at must be read or skipped.
  */
 bool json_open(struct json_reader *reader);
 bool json_next(struct json_reader *reader);

@@ -19,6 +19,7 @@
 enum {
     PLACE_ALIGNMENT = 16, /* of JSON tensors in their memory */
     NAME_BYTES = 80,      /* of names for messages: longer than any known */
+    LIST_BYTES = 128,     /* of several names for messages */
     MAX_NAMES = 128       /* in JSON objects that are open at once */
 };
 
@@ -296,38 +297,45 @@ static enum roped_status read_inputs(struct reading *reading,
     return status;
 }
 
+/* "'q','k'": the inputs that are given, or else those that are missing; returns
+ * their number. */
+static int list_inputs(const struct roped_call *call, bool are_given,
+                       char text[LIST_BYTES])
+{
+    const struct roped_op *op = call->op;
+    size_t at = 0;
+    int n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        bool is_optional = op->in[i].flags & ROPED_OPTIONAL;
+        if (roped_tensor_given(&call->in[i]) != are_given ||
+            (!are_given && is_optional))
+            continue;
+        n++;
+        if (at < LIST_BYTES)
+            at += (size_t)snprintf(text + at, LIST_BYTES - at, "%s'%s'",
+                                   at ? "," : "", op->in[i].name);
+    }
+    return n;
+}
+
 /* The phrase that v2 clients know, with every name that is missing. */
 static enum roped_status check_required(const struct roped_call *call,
                                         struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    char got[128] = "", missing[128] = "", count[64];
-    size_t got_at = 0, missing_at = 0;
-    int n_got = 0, n_required = 0, n_missing = 0, n = roped_op_inputs(op);
-    for (int i = 0; i < n; i++) {
-        bool is_given = roped_tensor_given(&call->in[i]);
-        bool is_required = !(op->in[i].flags & ROPED_OPTIONAL);
-        n_required += is_required;
-        n_got += is_given;
-        if (is_given && got_at < sizeof got)
-            got_at +=
-                (size_t)snprintf(got + got_at, sizeof got - got_at, "%s'%s'",
-                                 got_at ? "," : "", op->in[i].name);
-        if (is_given || !is_required)
-            continue;
-        n_missing++;
-        if (missing_at < sizeof missing)
-            missing_at += (size_t)snprintf(
-                missing + missing_at, sizeof missing - missing_at, "%s'%s'",
-                missing_at ? "," : "", op->in[i].name);
-    }
-    if (n_missing == 0)
+    char got[LIST_BYTES], missing[LIST_BYTES], count[64];
+    int n = roped_op_inputs(op), n_required = 0;
+    if (list_inputs(call, false, missing) == 0)
         return ROPED_OK;
+    for (int i = 0; i < n; i++)
+        n_required += !(op->in[i].flags & ROPED_OPTIONAL);
     if (n_required == n)
         snprintf(count, sizeof count, "%d inputs", n);
     else
         snprintf(count, sizeof count, "number of inputs between %d and %d",
                  n_required, n);
+    int n_got = list_inputs(call, true, got);
     return roped_fail(err, ROPED_INVALID,
                       "expected %s but got %d inputs for model '%s'. Got "
                       "input(s) [%s], but missing required input(s) [%s]. "

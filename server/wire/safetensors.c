@@ -228,12 +228,12 @@ static enum roped_status refuse_span(const struct reading *reading,
                                      const struct span *span, uint64_t expected,
                                      struct roped_error *err)
 {
-    char name[ROPED_NAME_BYTES];
+    char name[ROPED_NAME_BYTES] = "";
     struct json_reader quote = reading->json;
     struct json_string string;
     quote.at = span->name - 1;
-    json_read_string(&quote, &string);
-    json_copy(&string, name, sizeof name);
+    if (json_read_string(&quote, &string))
+        json_copy(&string, name, sizeof name);
     return roped_fail(err, ROPED_INVALID,
                       "tensor '%s': data begins at %llu, expected %llu (no "
                       "holes, no overlaps)",

@@ -197,11 +197,14 @@ static bool may_close(const struct connection *at, int i,
     return answer->closes && (answer->code >= 400 || at->plan.is_chunked[i]);
 }
 
-/* What is left when bytes behind such an answer reset the connection. */
-static bool may_be_reset(const struct connection *at, int i)
+/* Bytes that stand behind chunks are not read then: they reset the connection,
+ * and with it what the client has not read of earlier answers. */
+static bool may_be_reset(const struct connection *at)
 {
-    return at->is_reset && i > 0 && i < at->plan.n_requests &&
-           at->plan.is_chunked[i - 1];
+    for (int i = 0; i < at->plan.n_requests - 1; i++)
+        if (at->plan.is_chunked[i])
+            return at->is_reset;
+    return false;
 }
 
 /* Whole answers of a valid connection; *is_done: no more are due. NULL or a
@@ -220,8 +223,8 @@ static const char *judge_valid(const struct connection *at, bool *is_done)
         if (found == FOUND_MALFORMED)
             return answer.flaw;
         if (found == FOUND_PART)
-            return at->is_ended && !may_be_reset(at, i) ? "an answer broken off"
-                                                        : NULL;
+            return at->is_ended && !may_be_reset(at) ? "an answer broken off"
+                                                     : NULL;
         from += answer.head_bytes + answer.body_bytes;
         if (answer.code < 200)
             continue;
@@ -230,7 +233,7 @@ static const char *judge_valid(const struct connection *at, bool *is_done)
             return flaw;
         *is_done = may_close(at, i, &answer) || ++i == at->plan.n_requests;
     }
-    return at->is_ended && !*is_done && !may_be_reset(at, i)
+    return at->is_ended && !*is_done && !may_be_reset(at)
                ? "a request without an answer"
                : NULL;
 }

@@ -6,6 +6,9 @@
 #include "http/harness.h"
 #include "http/service.h"
 
+#include <roped/op.h>
+
+#include <cjson/cJSON.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,24 +87,53 @@ TEST(every_command_has_a_page)
 
 TEST(wrong_usage_says_what_is_wrong)
 {
-    expect("help me", 2, "no command 'me'");
-    expect("regoins", 2, "no command 'regoins'; the nearest is 'regions'");
-    expect("describe rop", 1, "no operator 'rop'; the nearest is 'rope'");
+    expect("help me", 2, "no command 'me' (");
+    expect("regoins", 2, "no command 'regoins'; did you mean 'regions'?");
+    expect("describe rop", 2, "no operator 'rop'; did you mean 'rope'?");
+    expect("describe nosuch", 2, "no operator 'nosuch' (");
     expect("describe", 2, "usage: ropectl describe OP");
+    expect("ops all", 2, "no arguments, found 'all'");
+    expect("cat", 2, "0 arguments, expected one file");
     expect("run", 2, "no operator");
+    expect("run nosuch x", 2, "no operator 'nosuch' (");
     expect("run rmsnorm", 2, "no file with the inputs of rmsnorm");
-    expect("run rmsnorm x y", 2, "'y' beside 'x', expected one file");
-    expect("run rmsnorm -x y", 2, "'-x', expected --NAME=VALUE");
+    expect("run rmsnorm y=x.npy", 2, "rmsnorm has no input 'y'");
+    expect("run rmsnorm wieght=x.npy", 2, "did you mean 'weight'?");
+    expect("run rmsnorm x.npy -o x=y.npy", 2, "rmsnorm has no output 'x'");
+    expect("run rmsnorm x.npy -o", 2, "'-o' has no file");
+    expect("run rmsnorm -x y", 2, "'-x', expected --NAME VALUE");
+    expect("run rmsnorm x --esp 1", 2,
+           "rmsnorm has no parameter 'esp'; did you mean 'eps'?");
+    expect("run rmsnorm x --eps", 2, "parameter 'eps' has no value");
+    expect("run rmsnorm x --eps=-1", 2, "eps");
     expect("run rmsnorm none.safetensors", 1,
            "cannot read 'none.safetensors': No such file");
-    expect("bench rope --connections 0", 2, "'0' is not understood");
     expect("regions get x", 2, "'get' is no verb with 1 arguments");
-    expect("regions zeros x 4,64", 2, "'4,64', expected --bytes=N");
+    expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
+    expect("regions zeros x", 2, "no size, expected --bytes N");
     expect("tables forget", 2, "usage: ropectl tables [list");
     expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
-    expect("status --server", 2, "option '--server': '', expected a value");
+    expect("--output xml ops", 2, "'xml', expected text or json");
+    expect("status --server", 2, "option '--server': '', expected a URL");
     expect("status --server http://127.0.0.1:1", 1,
-           "nothing answers at http://127.0.0.1:1");
+           "could not connect to http://127.0.0.1:1: Connection refused");
+    expect("status --token-file none", 1,
+           "cannot read a token from 'none': No such file");
+}
+
+TEST(bench_refuses_what_it_does_not_know)
+{
+    expect("bench rmsnorm rws=100", 2,
+           "rmsnorm has no dimension 'rws'; did you mean 'rows'?");
+    expect("bench rmsnorm hq=100", 2, "rmsnorm has no dimension 'hq'");
+    expect("bench rmsnorm rows=0", 2, "'rows=0', expected rows=SIZE");
+    expect("bench rmsnorm h=4,4", 2, "'h=4,4', expected h=SIZE");
+    expect("bench rmsnorm rows", 2, "'rows', expected SYMBOL=SIZE");
+    expect("bench rope --connections 0", 2, "'0', expected 1 to 256");
+    expect("bench rope --dtype i32", 2, "'i32', expected f32, f16 or bf16");
+    expect("bench rope --thata 1", 2, "did you mean 'theta'?");
+    expect("bench rope n=4 hqd=64", 2, "head_dim");
+    expect("bench rope hq=4 hqd=64", 2, "no form of rope has all");
 }
 
 TEST(calls_use_regions)
@@ -144,7 +176,122 @@ TEST(tables_are_put_listed_and_forgotten)
     expect("tables delete llama", 0, "");
     expect("tables get llama", 1, "llama");
     expect("status", 0, "rmsnorm ");
-    expect("bench rmsnorm h=64 rows=4 --seconds 0.1", 0, "");
+}
+
+TEST(bench_makes_the_tensors_of_every_operator)
+{
+    static const char *const calls[] = {
+        "rmsnorm h=64 rows=4",
+        "rmsnorm h=64 rows=2,3 --dtype f32",
+        "add_rmsnorm h=64",
+        "rmsnorm_quantize --dynamic true",
+        "rope n=8 --theta 500000",
+        "rope half=64 n=2 --dtype=F16",
+        "rope bs=2 s=8 --layout bsd",
+        "qk_rmsnorm_rope",
+        "rope_append slots=16",
+        "rope_quantize",
+        "rope_quantize_append requests1=5 pages=4 pagesize=16",
+        "binary_backward o=4,8 a=8 b=4,8 --function mul"};
+    char arguments[256], output[4096];
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        snprintf(arguments, sizeof arguments, "bench %s --seconds 0.01",
+                 calls[i]);
+        if (ropectl(arguments, output, sizeof output) != 0)
+            CHECK_FAIL("ropectl %s: %s", arguments, output);
+    }
+    expect("bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json",
+           0, "\"operator\":\"rmsnorm\"");
+    expect("bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json",
+           0, "\"bytes_in\":256,"); /* header 128, x 96, weight 32 */
+}
+
+/* The whole standard output is one document; its part is there too. */
+static void expect_json(const char *arguments, const char *part)
+{
+    char command[512], output[65536];
+    const char *end = NULL;
+    snprintf(command, sizeof command, "%s --output json", arguments);
+    int code = ropectl(command, output, sizeof output);
+    cJSON *tree = cJSON_ParseWithOpts(output, &end, false);
+    if (code != 0 || !tree || strcmp(end, "\n") != 0 || !strstr(output, part))
+        CHECK_FAIL("ropectl %s: ended with %d and '%s', expected one document "
+                   "with '%s'",
+                   command, code, output, part);
+    cJSON_Delete(tree);
+}
+
+TEST(every_command_prints_json)
+{
+    write_constant("w.safetensors", "weight", 1, 5);
+    write_constant("x.safetensors", "x", 4, 3);
+    expect_json("ops", "{\"name\":\"rmsnorm\",\"summary\":\"");
+    for (int i = 0; i < roped_op_count(); i++) {
+        char arguments[96];
+        snprintf(arguments, sizeof arguments, "describe %s",
+                 roped_op_at(i)->name);
+        expect_json(arguments, roped_op_at(i)->summary);
+    }
+    expect_json("describe rmsnorm", "\"name\":\"eps\",\"kind\":\"float\"");
+    expect_json("run rmsnorm x.safetensors",
+                "{\"name\":\"y\",\"dtype\":\"F32\",\"shape\":[4,4]");
+    expect_json("cat w.safetensors", "\"first_values\":[5,5,5,5]");
+    expect_json("status", "\"ready\":true,\"build\":{\"version\":");
+    expect_json("tables", "\"tables\":[");
+    expect_json("regions", "\"regions\":[");
+    expect_json("regions put w w.safetensors", "\"dtype\":\"F32\"");
+    expect_json("regions get w out", "{\"file\":\"out\"}");
+    expect_json("regions delete w", "{}");
+}
+
+/* What numpy.save writes: 4 floats of a value, as 'shape' says. */
+static void write_npy(const char *name, const char *shape, float value)
+{
+    char file[128 + 4 * sizeof(float)];
+    float x[4] = {value, value, value, value};
+    memset(file, ' ', 128);
+    memcpy(file, "\x93NUMPY\1\0\x76\0", 10);
+    int n = snprintf(file + 10, 118,
+                     "{'descr': '<f4', 'fortran_order': False, "
+                     "'shape': %s, }",
+                     shape);
+    file[10 + n] = ' ';
+    file[127] = '\n';
+    memcpy(file + 128, x, sizeof x);
+    write_file(name, file, sizeof file);
+}
+
+TEST(npy_goes_in_and_comes_out)
+{
+    write_npy("x.npy", "(1, 4)", 3);
+    write_npy("weight.npy", "(4,)", 5);
+    write_npy("odd.npy", "(1, 4)", 2);
+    expect("cat x.npy", 0,
+           "x              F32      [1, 4]             3 3 3 3");
+    expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0, " 5 5 5 5");
+    expect("cat y.npy", 0,
+           "y              F32      [1, 4]             5 5 5 5");
+    expect("cat - < y.npy", 0, " 5 5 5 5");
+    expect("run rmsnorm x=odd.npy weight.npy --eps=0 -o y=out.npy -o out", 0,
+           " 5 5 5 5");
+    expect("cat out.npy", 0, "[1, 4]             5 5 5 5");
+    expect("cat out", 0, "y              F32      [1, 4]");
+    expect("run rmsnorm odd.npy", 1, "NAME=FILE.npy says which input it is");
+    expect("run rmsnorm x.npy x=odd.npy", 1, "'x'");
+    expect("run rmsnorm x.npy weight=x.npy", 1, "tensor 'weight'");
+    expect("run add_rmsnorm x.npy residual=odd.npy -o out.npy", 1,
+           "2 outputs, and .npy has one: say which with -o NAME=out.npy");
+    expect("regions put w weight.npy", 0, "\"dtype\":\"F32\",\"shape\":[4]");
+    expect("regions get w out.npy", 0, "");
+    expect("cat out.npy", 0, "out            F32      [4]");
+    expect("regions zeros raw --bytes 40", 0, "\"bytes\":40");
+    expect("regions get raw out.npy", 1, "the region is plain bytes");
+    expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
+    expect("regions get narrow out.npy", 1,
+           "tensor 'narrow' is BF16, and numpy has no such type");
+    expect("regions delete w", 0, "{}");
+    expect("regions delete raw", 0, "{}");
+    expect("regions delete narrow", 0, "{}");
 }
 
 int main(void)
@@ -156,12 +303,17 @@ int main(void)
     server_start(&server, NULL);
     RUN(every_command_has_a_page);
     RUN(wrong_usage_says_what_is_wrong);
+    RUN(bench_refuses_what_it_does_not_know);
     RUN(calls_use_regions);
     RUN(tables_are_put_listed_and_forgotten);
+    RUN(bench_makes_the_tensors_of_every_operator);
+    RUN(every_command_prints_json);
+    RUN(npy_goes_in_and_comes_out);
     if (!server_stop(&server))
         check_n_failed++;
-    static const char *const names[] = {"w.safetensors", "x.safetensors",
-                                        "y.safetensors", "out", "rope.json"};
+    static const char *const names[] = {
+        "w.safetensors", "x.safetensors", "y.safetensors", "out",   "rope.json",
+        "x.npy",         "weight.npy",    "odd.npy",       "y.npy", "out.npy"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);

@@ -1,5 +1,7 @@
-"""README.md: the examples of its section "Clients", run as they stand there but
-for the address of the server; its lists beside what the server says of itself."""
+"""The pages for users. Examples are run as they stand there, but for the address
+of the server: the call of README.md, and those of client/README.md. The lists of
+README.md are compared with what the server says of itself, and the flags and
+files that pages name must exist."""
 
 import os
 import re
@@ -13,13 +15,19 @@ import requests
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
 README = (ROOT / "README.md").read_text()
+ROOMS = ["client", "deploy", "kernels", "server", "tests"]
+PAGES = [ROOT / "README.md"] + [page for room in ROOMS for page in (ROOT / room).rglob("*.md")]
 
 
-def section(name):
-    return README.split(f"\n## {name}\n")[1].split("\n## ")[0]
+def section(name, text=README):
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
-BLOCKS = re.findall(r"```(python|sh|c)\n(.*?)```", section("Clients"), re.DOTALL)
+def blocks(text):
+    return re.findall(r"```(python|sh|c)\n(.*?)```", text, re.DOTALL)
+
+
+BLOCKS = blocks(section("Examples", (ROOT / "client/README.md").read_text()))
 
 
 def here(text, address):
@@ -52,10 +60,15 @@ def test_python(text, folder, address):
     run([sys.executable, "-c", here(text, address)], folder, address)
 
 
+def test_the_first_call(folder, address):
+    [(language, text)] = blocks(section("One call"))
+    assert language == "sh"
+    assert '"data":[0.8485281,' in run(["bash", "-euc", here(text, address)], folder, address)
+
+
 def test_curl(folder, address):
     text = next(text for language, text in BLOCKS if language == "sh")
-    answer = run(["bash", "-euc", here(text, address)], folder, address)
-    assert '"data":[0.8485281,1.1313708' in answer
+    run(["bash", "-euc", here(text, address)], folder, address)
     assert (folder / "y.f32").stat().st_size == 16384
 
 
@@ -106,14 +119,27 @@ def test_golden_files():
     assert f"{len(list((ROOT / 'tests/golden').glob('*.safetensors')))} golden files" in README
 
 
-def test_settings():
-    """Every flag and key that is named here is one of roped's or of ropectl's."""
+def test_flags():
+    """Every flag that a page names without another program is roped's or ropectl's."""
     known = set()
     for program in ["roped", "ropectl"]:
         text = subprocess.run([BUILD / "bin" / program, "--help"], capture_output=True, text=True, timeout=60).stdout
-        known.update(re.findall(r"--([\w-]+)", text))
-    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
-    named = re.findall(r"`(?:roped |ropectl )?--([a-z_-]+)", prose)
-    assert len(named) > 3
-    for name in named:
-        assert name in known or name.replace("-", "_") in known, name
+        known.update(name.replace("-", "_") for name in re.findall(r"--([\w-]+)", text))
+    named = {}
+    for page in PAGES:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for flag in re.findall(r"`(?:roped |ropectl )?--([\w-]+)", prose):
+            named[flag.replace("-", "_")] = page
+    assert len(named) > 8
+    assert {name: page for name, page in named.items() if name not in known} == {}
+
+
+def test_files():
+    """Every path that a page names is there, from the root or from the page."""
+    suffixes = "c|h|cu|cuh|def|py|sh|md|txt|conf"
+    missing = []
+    for page in PAGES:
+        for path in re.findall(rf"`((?:[\w.-]+/)+[\w.-]+\.(?:{suffixes}))`", page.read_text()):
+            if not any((base / path).exists() for base in [ROOT, page.parent]):
+                missing.append((page.relative_to(ROOT), path))
+    assert missing == []

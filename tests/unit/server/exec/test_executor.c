@@ -360,7 +360,7 @@ TEST(usage_and_times_are_those_of_the_work)
 
 /* ------------------------------------------------------------- many clients */
 
-enum { N_CLIENTS = 8, N_ROUNDS = 150 };
+enum { N_CLIENTS = 64, N_ROUNDS = 60 };
 
 struct client {
     pthread_t thread;
@@ -419,11 +419,14 @@ static void *run_client(void *context)
     return NULL;
 }
 
-TEST(many_clients_get_each_their_own_answer_once)
+static void check_many_clients(int n_lanes, uint64_t inline_bytes)
 {
     static struct client clients[N_CLIENTS];
+    struct exec_options options = work_options(n_lanes, N_CLIENTS / 2);
     int n_right = 0, n_all = 0;
-    open_exec(3, 4);
+    options.inline_bytes = inline_bytes;
+    exec = work_open(&options);
+    memset(clients, 0, sizeof clients);
     for (int i = 0; i < N_CLIENTS; i++) {
         clients[i].seed = (unsigned)i;
         pthread_create(&clients[i].thread, NULL, run_client, &clients[i]);
@@ -440,9 +443,17 @@ TEST(many_clients_get_each_their_own_answer_once)
     close_exec();
 }
 
+TEST(many_clients_get_each_their_own_answer_once)
+{
+    check_many_clients(3, 1 << 20);
+    check_many_clients(3, 4096); /* every second job is a long one */
+    check_many_clients(40, 1 << 20);
+    check_many_clients(1, 4096);
+}
+
 /* Drain races with clients that go on submitting: everything accepted has
  * ended when it returns. */
-static atomic_int n_accepted, n_ended;
+static atomic_int n_accepted, n_ended, turn;
 
 static void count_done(struct exec_job *job)
 {
@@ -459,6 +470,8 @@ static void *submit_until_refused(void *context)
         work_make(work, 2);
         work->job.done = count_done;
         atomic_fetch_add(&n_accepted, 1);
+        if (atomic_fetch_xor(&turn, 1) && exec_run_inline(exec, &work->job))
+            continue;
         if (exec_submit(exec, &work->job, &refusal)) {
             atomic_fetch_sub(&n_accepted, 1);
             if (strstr(refusal.text, "shutting down"))

@@ -313,7 +313,7 @@ TEST(large_blocks_leave_an_eighth_to_small_ones)
 
 /* ------------------------------------------------------------ many threads */
 
-enum { N_THREADS = 6, N_HELD = 8, N_STEPS = 2000 };
+enum { N_THREADS = 64, N_HELD = 8, N_STEPS = 400 };
 
 struct holder {
     struct memory_pool *pool;
@@ -392,9 +392,98 @@ static void *hold_blocks(void *context)
     return NULL;
 }
 
+/* Blocks that one thread takes and another gives back: each leaves its own in
+ * one of a few places and takes what it finds there. */
+enum { N_PLACES = 32 };
+
+static _Atomic(struct memory_block *) places[N_PLACES];
+static struct memory_block exchanged[N_THREADS][N_STEPS];
+
+static void give_found(struct holder *holder, struct memory_block *block)
+{
+    if (!block)
+        return;
+    holder->n_damaged += !has_stamp(block, (unsigned char)(block->bytes >> 12));
+    memory_give(holder->pool, block);
+}
+
+static void *exchange_blocks(void *context)
+{
+    struct holder *holder = context;
+    struct memory_block *block = exchanged[holder->seed];
+    struct roped_error refusal;
+    for (int i = 0; i < N_STEPS; i++, block++) {
+        size_t bytes = 1 + roll(holder) % (100 * KIB);
+        if (memory_take(holder->pool, bytes, block, &refusal)) {
+            holder->n_unexpected++;
+            continue;
+        }
+        holder->n_taken++;
+        stamp(block, (unsigned char)(block->bytes >> 12));
+        give_found(holder,
+                   atomic_exchange(&places[roll(holder) % N_PLACES], block));
+    }
+    return NULL;
+}
+
+TEST(threads_give_back_what_others_have_taken)
+{
+    struct memory_pool *pool = open_pool(32 * MIB, 32 * MIB);
+    struct holder holder[N_THREADS];
+    struct memory_usage usage;
+    struct memory_block whole;
+    memset(holder, 0, sizeof holder);
+    for (int i = 0; i < N_THREADS; i++) {
+        holder[i].pool = pool;
+        holder[i].seed = (unsigned)i;
+        pthread_create(&holder[i].thread, NULL, exchange_blocks, &holder[i]);
+    }
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(holder[i].thread, NULL);
+    for (int i = 0; i < N_PLACES; i++)
+        give_found(&holder[0], atomic_exchange(&places[i], NULL));
+    for (int i = 0; i < N_THREADS; i++) {
+        CHECK_INT(holder[i].n_damaged, 0);
+        CHECK_INT(holder[i].n_unexpected, 0);
+        CHECK_INT(holder[i].n_taken, N_STEPS);
+    }
+    memory_usage(pool, &usage);
+    CHECK_INT(usage.pool_used_bytes, 0);
+    CHECK_OK(memory_take(pool, 28 * MIB, &whole, &err), &err);
+    CHECK(whole.is_pinned);
+    memory_give(pool, &whole);
+    close_pool(pool);
+}
+
+/* What is kept for the next small block is no one's when another wants it. */
+TEST(caches_are_emptied_before_anything_is_refused)
+{
+    enum { N = 512 }; /* of 64 KiB: all of the pool */
+    struct memory_pool *pool = open_pool(32 * MIB, 32 * MIB);
+    static struct memory_block block[N];
+    struct memory_block other;
+    struct memory_usage usage;
+    for (int i = 0; i < N; i++)
+        CHECK_OK(memory_take(pool, 64 * KIB, &block[i], &err), &err);
+    CHECK_INT(memory_take(pool, 1, &other, &err), ROPED_BUSY);
+    CHECK_CONTAINS(err.text, "33554432 of 33554432 taken");
+    memory_give(pool, &block[0]);
+    /* from the cache, which has it in one piece */
+    CHECK_OK(memory_take(pool, 4 * KIB, &other, &err), &err);
+    CHECK_OK(memory_take(pool, 60 * KIB, &block[0], &err), &err);
+    memory_give(pool, &other);
+    for (int i = 0; i < N; i++)
+        memory_give(pool, &block[i]);
+    memory_usage(pool, &usage);
+    CHECK_INT(usage.pool_used_bytes, 0);
+    CHECK_OK(memory_take(pool, 28 * MIB, &other, &err), &err);
+    memory_give(pool, &other);
+    close_pool(pool);
+}
+
 TEST(threads_never_share_a_block_and_all_comes_back)
 {
-    struct memory_pool *pool = open_pool(1 << 20, 3 << 20);
+    struct memory_pool *pool = open_pool(16 * MIB, 48 * MIB);
     struct holder holder[N_THREADS];
     struct memory_block whole;
     memset(holder, 0, sizeof holder);
@@ -409,10 +498,10 @@ TEST(threads_never_share_a_block_and_all_comes_back)
         CHECK_INT(holder[i].n_unexpected, 0);
         CHECK(holder[i].n_taken > N_STEPS / 10);
     }
-    CHECK(mapped_bytes(pool) <= 2 << 20);
+    CHECK(mapped_bytes(pool) <= 32 * MIB);
     CHECK_INT(lent_bytes(pool), 0);
-    CHECK_OK(memory_take(pool, 1 << 20, &whole, &err), &err);
-    CHECK(whole.is_pinned); /* the pool is one free extent again */
+    CHECK_OK(memory_take(pool, 14 * MIB, &whole, &err), &err);
+    CHECK(whole.is_pinned); /* what is for bulk is one free extent again */
     memory_give(pool, &whole);
     close_pool(pool);
 }
@@ -429,6 +518,8 @@ int main(void)
     RUN(a_block_grows_and_keeps_what_is_in_it);
     RUN(a_body_that_can_never_fit_is_refused_at_once);
     RUN(large_blocks_leave_an_eighth_to_small_ones);
+    RUN(caches_are_emptied_before_anything_is_refused);
+    RUN(threads_give_back_what_others_have_taken);
     RUN(threads_never_share_a_block_and_all_comes_back);
     return check_done();
 }

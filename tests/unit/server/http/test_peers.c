@@ -64,6 +64,26 @@ TEST(a_deadline_that_has_passed_cuts_the_connection)
     close_pairs(&pairs);
 }
 
+TEST(a_deadline_waits_for_what_the_daemon_has_not_read)
+{
+    struct pairs pairs;
+    struct roped_error err;
+    char byte;
+    open_pairs(&pairs);
+    CHECK(send(pairs.theirs[0], "G", 1, 0) == 1);
+    CHECK(send(pairs.theirs[1], "G", 1, 0) == 1);
+    peer_set_sending(pairs.peer[1]); /* it does not read its answer */
+    for (int i = 0; i < N; i++)
+        peer_set_deadline(pairs.peer[i], 1);
+    CHECK_INT(peers_start(&pairs.peers, 0, 3600, &err), ROPED_OK);
+    CHECK(is_cut(&pairs, 1, 10000) && is_cut(&pairs, 2, 10000));
+    CHECK(!is_cut(&pairs, 0, 0));
+    CHECK(recv(pairs.ours[0], &byte, 1, 0) == 1);
+    CHECK(is_cut(&pairs, 0, 10000));
+    peers_stop(&pairs.peers);
+    close_pairs(&pairs);
+}
+
 TEST(the_connection_that_was_idle_longest_is_evicted)
 {
     struct pairs pairs;
@@ -96,6 +116,7 @@ TEST(busy_is_a_request_or_a_byte_of_one)
 int main(void)
 {
     RUN(a_deadline_that_has_passed_cuts_the_connection);
+    RUN(a_deadline_waits_for_what_the_daemon_has_not_read);
     RUN(the_connection_that_was_idle_longest_is_evicted);
     RUN(busy_is_a_request_or_a_byte_of_one);
     return check_done();

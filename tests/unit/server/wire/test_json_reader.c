@@ -289,26 +289,26 @@ TEST(bounds_the_names)
     CHECK(json_skip(&reader) && reader.at == reader.end);
 }
 
-TEST(a_wrong_text_is_refused_for_that_first)
+/* Ends a reading of this text that has failed at its first item. */
+static enum roped_status end_early(const char *text, struct roped_error *err)
 {
     struct json_reader reader;
+    uint64_t size;
+    json_reader_init(&reader, text, strlen(text), JSON_DEPTH, names, MAX_NAMES);
+    CHECK(json_open(&reader) && json_next(&reader));
+    CHECK(json_read_size(&reader, &size));
+    return json_end(&reader, roped_fail(err, ROPED_NOT_FOUND, "nothing"), err);
+}
+
+TEST(a_wrong_text_is_refused_for_that_first)
+{
+    static const char *const texts[] = {"[1],", "[1", "[1,", "[1,2}", "[1,01]"};
     struct roped_error err;
-    static const char *const texts[] = {"[1]", "[1,2]", "[1],", "[1", "[1,"};
-    for (int i = 0; i < 5; i++) {
-        uint64_t size;
-        json_reader_init(&reader, texts[i], strlen(texts[i]), JSON_DEPTH, names,
-                         MAX_NAMES);
-        CHECK(json_open(&reader) && json_next(&reader));
-        CHECK(json_read_size(&reader, &size));
-        if (i == 0) {
-            CHECK(!json_next(&reader));
-            CHECK_OK(json_end(&reader, ROPED_OK, &err), &err);
-            continue;
-        }
-        roped_fail(&err, ROPED_NOT_FOUND, "something else");
-        enum roped_status status = json_end(&reader, ROPED_NOT_FOUND, &err);
-        CHECK_INT(status, i == 1 ? ROPED_NOT_FOUND : ROPED_INVALID);
-        CHECK_CONTAINS(err.text, i == 1 ? "something else" : PREFIX);
+    CHECK_INT(end_early("[1,2]", &err), ROPED_NOT_FOUND);
+    CHECK_TEXT(err.text, "nothing");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        CHECK_INT(end_early(texts[i], &err), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, PREFIX);
     }
 }
 
@@ -403,7 +403,13 @@ TEST(numbers_are_the_nearest_doubles)
                  {"1234567890123456", 1234567890123456},
                  {"9007199254740993", 9007199254740992.0},
                  {"18446744073709551616", 0x1p64},
+                 {"-7.25", -7.25},
                  {"0.1", 0.1},
+                 {"0.0000000000001", 1e-13},
+                 {"12345678.123456", 12345678.123456},
+                 {"1234567.12345678", 1234567.12345678},
+                 {"99999999999999.9", 99999999999999.9},
+                 {"0.30000000000000004", 0.30000000000000004},
                  {"5e-324", 5e-324},
                  {"1e999", (double)INFINITY},
                  {"-1e999", -(double)INFINITY},
@@ -499,6 +505,23 @@ TEST(items_and_members_come_in_order)
     CHECK(json_next(&reader) && json_read_string(&reader, &name));
     CHECK(json_equals(&name, "c") && !json_next(&reader) && !reader.why);
     CHECK_INT(reader.depth, 0);
+    struct roped_error err;
+    CHECK_OK(json_end(&reader, ROPED_OK, &err), &err);
+}
+
+TEST(nothing_follows_what_cannot_be_entered)
+{
+    static const char text[] = "{\"a\":}}";
+    struct json_reader reader;
+    struct json_string name;
+    struct roped_error err;
+    json_reader_init(&reader, text, strlen(text), JSON_DEPTH, names, MAX_NAMES);
+    CHECK(json_open(&reader) && json_next_name(&reader, &name));
+    CHECK_INT(json_kind(&reader), JSON_NOTHING);
+    CHECK(!json_open(&reader) && !json_next_name(&reader, &name));
+    CHECK_INT(reader.depth, 1);
+    CHECK_INT(json_end(&reader, ROPED_OK, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, PREFIX "invalid value at 5");
 }
 
 TEST(members_are_found_by_exact_name)
@@ -565,6 +588,7 @@ int main(void)
     RUN(strings_lose_their_escapes);
     RUN(a_copy_is_cut_where_room_ends);
     RUN(items_and_members_come_in_order);
+    RUN(nothing_follows_what_cannot_be_entered);
     RUN(members_are_found_by_exact_name);
     RUN(values_are_described_for_messages);
     return check_done();

@@ -364,29 +364,13 @@ TEST(phrases_about_json_values)
            0, "value 0.5 at index 0, expected a number of type INT64");
 }
 
-/* This as the only value of input q, of type FP32. */
-static void refuse_value(const char *value, const char *why)
+TEST(nan_is_no_json)
 {
-    char json[256];
-    snprintf(json, sizeof json,
-             "{\"inputs\":[{\"data\":[[%s]],\"name\":\"q\",\"shape\":[1],"
-             "\"datatype\":\"FP32\"}]}",
-             value);
-    refuse(json, 0, why);
-}
-
-TEST(nan_and_infinity_are_to_be_sent_binary)
-{
-    refuse_value("NaN", "tensor 'q': value NaN at index 0, which is no JSON: "
-                        "send the tensor binary (binary_data_size)");
-    refuse_value("Infinity", "tensor 'q': value Infinity at index 0, which is");
-    refuse_value("-Infinity", "tensor 'q': value -Infinity at index 0");
-    refuse_value("1e999", "value inf at index 0, expected a number of type");
-    refuse_value("-1e999", "value -inf at index 0, expected a number of type");
-    refuse("{\"inputs\":[{\"name\":\"positions\",\"shape\":[2],\"datatype\":"
-           "\"INT64\",\"data\":[0,NaN]}]}",
-           0, "tensor 'positions': value NaN at index 1, which is no JSON");
-    /* wherever else */
+    refuse("{\"inputs\":[{\"data\":[[NaN]],\"name\":\"q\",\"shape\":[1],"
+           "\"datatype\":\"FP32\"}]}",
+           0,
+           "tensor 'q': value NaN at index 0, which is no JSON: send the "
+           "tensor binary (binary_data_size)");
     refuse_params("{\"theta\":NaN}", "parameter 'theta': nan");
     refuse("{\"inputs\":[" Q_BINARY "],\"x\":[NaN]}", 16,
            "failed to parse the request JSON buffer: NaN and Infinity are no "
@@ -419,7 +403,7 @@ TEST(members_may_come_in_any_order)
     CHECK_DOUBLE(values[1], 2, 0);
 }
 
-TEST(what_is_cut_off_is_no_json)
+TEST(what_is_missing_makes_it_no_json)
 {
     static const char json[] =
         "{\"id\":\"7\",\"parameters\":{\"theta\":1e3,\"mrope_section\":[1,1,0]}"
@@ -431,6 +415,12 @@ TEST(what_is_cut_off_is_no_json)
         start[n] = '\0';
         refuse(start, 16, "failed to parse the request JSON buffer: ");
     }
+    refuse("{\"parameters\":}}", 0, "JSON buffer: invalid value at 14");
+    refuse("{\"inputs\":]}", 0, "JSON buffer: invalid value at 10");
+    refuse("{\"outputs\":,\"id\":1}", 0, "JSON buffer: invalid value at 11");
+    refuse("{\"inputs\":[}]}", 0, "JSON buffer: invalid value at 11");
+    refuse("{\"inputs\":[{\"parameters\":}]}", 0,
+           "JSON buffer: invalid value at 25");
 }
 
 TEST(long_texts_are_no_parameters)
@@ -498,40 +488,6 @@ TEST(json_tensors_are_converted)
     memcpy(&position, call.in[roped_op_input(call.op, "positions")].data,
            sizeof position);
     CHECK_INT(position, -9007199254740991);
-    free(memory);
-}
-
-/* q ends in last, which is FLT_MAX or thereabouts. */
-static const char *both_ends(const char *last, char *json, size_t bytes)
-{
-    snprintf(json, bytes,
-             "{\"inputs\":[{\"name\":\"q\",\"shape\":[2,1,2],\"datatype\":"
-             "\"FP32\",\"data\":[1,2,3,%s]},{\"name\":\"positions\",\"shape\":"
-             "[2],\"datatype\":\"INT32\",\"data\":[-2147483648,2147483647]}]}",
-             last);
-    return json;
-}
-
-TEST(values_reach_both_ends)
-{
-    char json[512];
-    struct kserve_request request;
-    struct roped_call call;
-    struct roped_error err;
-    /* half a unit beyond FLT_MAX rounds to infinity */
-    refuse(both_ends("3.4028235677973366e38", json, sizeof json), 0,
-           "at index 3, expected a number of type FP32");
-    both_ends("3.4028235677973362e38", json, sizeof json);
-    CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
-    unsigned char *memory = malloc((size_t)request.json_tensor_bytes);
-    CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
-                                      memory, &err),
-             &err);
-    const int32_t *positions =
-        call.in[roped_op_input(call.op, "positions")].data;
-    CHECK_INT(positions[0], INT32_MIN);
-    CHECK_INT(positions[1], INT32_MAX);
-    CHECK(isfinite(((const float *)call.in[0].data)[3]));
     free(memory);
 }
 
@@ -618,33 +574,21 @@ TEST(json_answers_hold_the_values)
 
 TEST(json_answers_cannot_hold_nan)
 {
-    static const struct {
-        float value;
-        const char *name;
-    } cases[] = {{(float)NAN, "NaN"},
-                 {(float)INFINITY, "Infinity"},
-                 {-(float)INFINITY, "-Infinity"}};
+    float values[] = {1, 2, 3, (float)NAN};
+    uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
     struct kserve_request request;
     struct roped_call call;
+    struct roped_error err = {0};
+    struct buffer buffer;
     prepare(&call, "rope", "{\"inputs\":[" Q_JSON "]}", 0, &request);
-    for (int i = 0; i < 3; i++) {
-        float values[] = {1, 2, 3, cases[i].value};
-        uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
-        struct roped_error err = {0};
-        struct buffer buffer;
-        char why[128];
-        buffer_init(&buffer);
-        call.out[0].data = values;
-        CHECK_INT(kserve_write_response(&buffer, &call, &request, offset,
-                                        &bytes, &err),
-                  ROPED_INVALID);
-        snprintf(why, sizeof why,
-                 "output 'q': element 3 is %s, which JSON cannot say: ask for "
-                 "it with binary_data",
-                 cases[i].name);
-        CHECK_TEXT(err.text, why);
-        buffer_fini(&buffer);
-    }
+    call.out[0].data = values;
+    buffer_init(&buffer);
+    CHECK_INT(
+        kserve_write_response(&buffer, &call, &request, offset, &bytes, &err),
+        ROPED_INVALID);
+    CHECK_TEXT(err.text, "output 'q': element 3 is NaN, which JSON cannot say: "
+                         "ask for it with binary_data");
+    buffer_fini(&buffer);
 }
 
 #define QUANTIZE_INPUTS                                                        \
@@ -735,14 +679,13 @@ int main(void)
     RUN(phrases_about_missing_inputs);
     RUN(phrases_about_bytes);
     RUN(phrases_about_json_values);
-    RUN(nan_and_infinity_are_to_be_sent_binary);
+    RUN(nan_is_no_json);
     RUN(members_may_come_in_any_order);
-    RUN(what_is_cut_off_is_no_json);
+    RUN(what_is_missing_makes_it_no_json);
     RUN(long_texts_are_no_parameters);
     RUN(huge_json_shapes_ask_for_no_memory);
     RUN(phrases_about_outputs);
     RUN(json_tensors_are_converted);
-    RUN(values_reach_both_ends);
     RUN(binary_answers);
     RUN(outputs_come_in_the_order_asked_for);
     RUN(json_answers_hold_the_values);

@@ -199,7 +199,7 @@ TEST(refuses_headers_that_are_no_object)
     refuse("{\"x\":null}", 0, "tensor 'x': expected an object");
 }
 
-TEST(what_is_cut_off_is_no_json)
+TEST(what_is_missing_makes_it_no_json)
 {
     static const char json[] =
         "{\"__metadata__\":{\"a\":\"b\"},\"x\":{\"dtype\":\"F32\",\"y\":true,"
@@ -211,6 +211,9 @@ TEST(what_is_cut_off_is_no_json)
         start[n] = '\0';
         refuse(start, 8, "failed to parse the request JSON buffer: ");
     }
+    refuse("{\"x\":}}", 0, "JSON buffer: invalid value at 5");
+    refuse("{\"__metadata__\":}}", 0, "JSON buffer: invalid value at 16");
+    refuse("{\"x\":{\"shape\":}}}", 0, "JSON buffer: invalid value at 14");
 }
 
 TEST(metadata_is_handed_on_whole)
@@ -444,7 +447,7 @@ int main(void)
     RUN(accepts_edges);
     RUN(every_dtype_has_its_name_and_size);
     RUN(refuses_headers_that_are_no_object);
-    RUN(what_is_cut_off_is_no_json);
+    RUN(what_is_missing_makes_it_no_json);
     RUN(metadata_is_handed_on_whole);
     RUN(refuses_wrong_fields);
     RUN(refuses_wrong_numbers);

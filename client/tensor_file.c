@@ -1,0 +1,179 @@
+/*
+ * tensor_file.c - tensors from files, into files, and in a few words.
+ */
+#include "tensor_file.h"
+
+#include "npy.h"
+#include "ropectl.h"
+
+#include <roped/numeric.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_VALUES = 4 };
+
+bool is_npy_path(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
+}
+
+/* "x" of "folder/x.npy" */
+static void name_after(char name[ROPED_NAME_BYTES], const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    int length = (int)strlen(base) - (is_npy_path(path) ? 4 : 0);
+    snprintf(name, ROPED_NAME_BYTES, "%.*s", length, base);
+}
+
+static enum roped_status read_npy(struct tensor_file *file, const char *path,
+                                  struct roped_error *err)
+{
+    file->is_npy = true;
+    file->n_tensors = 1;
+    file->tensors = must_have(calloc(1, sizeof *file->tensors));
+    file->tensors->name = file->name;
+    name_after(file->name, path);
+    return npy_read(file->bytes, file->n_bytes, &file->tensors->tensor, err);
+}
+
+bool tensor_file_open(struct tensor_file *file, const char *path,
+                      const char *name)
+{
+    struct roped_error err;
+    memset(file, 0, sizeof *file);
+    file->bytes = read_input(path, &file->n_bytes);
+    if (!file->bytes)
+        return false;
+    enum roped_status status =
+        npy_is(file->bytes, file->n_bytes)
+            ? read_npy(file, path, &err)
+            : roped_client_read(file->bytes, file->n_bytes, &file->tensors,
+                                &file->n_tensors, &err);
+    if (!status && name && file->n_tensors != 1)
+        status =
+            roped_fail(&err, ROPED_INVALID, "%d tensors, expected one, '%s'",
+                       file->n_tensors, name);
+    if (status) {
+        fail_text("'%s': %s", path, err.text);
+        return false;
+    }
+    if (name)
+        file->tensors->name = name;
+    return true;
+}
+
+void tensor_file_close(struct tensor_file *file)
+{
+    free(file->tensors);
+    free(file->bytes);
+    memset(file, 0, sizeof *file);
+}
+
+static bool write_npy(const char *path,
+                      const struct roped_client_tensor *tensor)
+{
+    struct roped_error err;
+    char header[NPY_HEADER_BYTES];
+    size_t header_bytes;
+    if (npy_write_header(tensor->name, &tensor->tensor, header, &header_bytes,
+                         &err)) {
+        fail_text("cannot write '%s': %s", path, err.text);
+        return false;
+    }
+    return write_output(path, header, header_bytes, tensor->tensor.data,
+                        (size_t)roped_tensor_bytes(&tensor->tensor));
+}
+
+bool write_tensor(const char *path, const struct roped_client_tensor *tensor)
+{
+    struct roped_error err;
+    void *file;
+    size_t bytes;
+    if (is_npy_path(path))
+        return write_npy(path, tensor);
+    if (roped_client_write(tensor, 1, &file, &bytes, &err)) {
+        fail(&err);
+        return false;
+    }
+    bool is_written = write_output(path, "", 0, file, bytes);
+    free(file);
+    return is_written;
+}
+
+/* ------------------------------------------------------------- a few words */
+
+/* value of type C at 'at', which has no alignment */
+#define READ(C)                                                                \
+    do {                                                                       \
+        C value_;                                                              \
+        memcpy(&value_, at, sizeof value_);                                    \
+        return (double)value_;                                                 \
+    } while (0)
+
+static double value_at(const struct roped_tensor *tensor, int64_t i)
+{
+    const unsigned char *at = (const unsigned char *)tensor->data +
+                              (size_t)i * roped_dtype_bytes(tensor->dtype);
+    uint16_t code = 0;
+    memcpy(&code, at, roped_dtype_bytes(tensor->dtype) > 1 ? sizeof code : 1);
+    switch (tensor->dtype) {
+    case ROPED_F64:
+        READ(double);
+    case ROPED_F32:
+        READ(float);
+    case ROPED_F16:
+        return (double)roped_f16_to_float(code);
+    case ROPED_BF16:
+        return (double)roped_bf16_to_float(code);
+    case ROPED_F8_E4M3:
+        return (double)roped_e4m3_to_float(*at);
+    case ROPED_F8_E5M2:
+        return (double)roped_e5m2_to_float(*at);
+    case ROPED_I8:
+        READ(int8_t);
+    case ROPED_I16:
+        READ(int16_t);
+    case ROPED_U16:
+        READ(uint16_t);
+    case ROPED_I32:
+        READ(int32_t);
+    case ROPED_U32:
+        READ(uint32_t);
+    case ROPED_I64:
+        READ(int64_t);
+    case ROPED_U64:
+        READ(uint64_t);
+    default:
+        return *at;
+    }
+}
+
+void print_tensor(FILE *out, const struct roped_client_tensor *tensor)
+{
+    char shape[128];
+    const struct roped_tensor *t = &tensor->tensor;
+    int64_t n = roped_tensor_elements(t);
+    fprintf(out, "%-14s %-8s %-18s", tensor->name, roped_dtype_name(t->dtype),
+            roped_shape_text(t->dims, t->rank, shape, sizeof shape));
+    for (int64_t i = 0; i < n && i < FIRST_VALUES; i++)
+        fprintf(out, " %.6g", value_at(t, i));
+    fputs(n > FIRST_VALUES ? " ...\n" : "\n", out);
+}
+
+void add_tensor_json(cJSON *array, const struct roped_client_tensor *tensor)
+{
+    const struct roped_tensor *t = &tensor->tensor;
+    int64_t n = roped_tensor_elements(t);
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToArray(array, object);
+    cJSON_AddStringToObject(object, "name", tensor->name);
+    cJSON_AddStringToObject(object, "dtype", roped_dtype_name(t->dtype));
+    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
+    for (int i = 0; i < t->rank; i++)
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->dims[i]));
+    cJSON *first = cJSON_AddArrayToObject(object, "first_values");
+    for (int64_t i = 0; i < n && i < FIRST_VALUES; i++)
+        cJSON_AddItemToArray(first, cJSON_CreateNumber(value_at(t, i)));
+}

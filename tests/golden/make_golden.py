@@ -1,0 +1,539 @@
+#!/usr/bin/env python3
+"""Makes the golden files from PyTorch and Hugging Face transformers.
+
+    make_golden.py --check [DIR]   compare the files in DIR with what is computed
+    make_golden.py --out DIR       write them
+
+--check looks in this folder unless DIR is given. Versions: requirements.txt.
+
+Inputs are drawn from one generator, seeded once, through all cases in the
+order of `draw_cases`: what is drawn, and when, decides the bytes of every file
+after it, so new cases go to the end.
+
+Results are computed in float64 from the inputs and rounded once to float32,
+or to FP8. Angles are not: cos and sin are the float32 numbers that
+transformers gives its models, but for rope_longpos: float64 of the float32
+angle.
+
+Bytes are equal on x86-64 with AVX-512. With AVX2 PyTorch rounds one power of
+rope_dims_*_48 to its neighbour. Without either it also draws other normal
+numbers, in the last place: `--inputs DIR` reads inputs from the files in DIR
+instead, and only results are compared.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+
+import safetensors
+import safetensors.torch
+import torch
+import transformers
+from transformers import LlamaConfig
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
+
+HERE = pathlib.Path(__file__).parent
+SEED = 20261120
+EPS = 1e-6
+TOLERANCE = 1e-6  # of the largest magnitude in the row
+LARGE = 64_000  # bytes of rows; a file with more keeps the first few
+
+Tensors = dict[str, torch.Tensor]
+Metadata = dict[str, str]
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+STYLES = ("neox", "gptj")
+
+
+@dataclasses.dataclass
+class Case:
+    """One golden file: `kind` is its row of the table that --check prints."""
+
+    kind: str
+    name: str
+    metadata: Metadata
+    inputs: Tensors
+    trig_type: torch.dtype = torch.float32  # cos and sin of the float32 angle are computed in it
+
+
+# ------------------------------------------------------------------- inputs
+
+# name, head_dim, theta, max_position, one more than the largest position, scaling as in config.json
+SCALINGS = [
+    ("default", 128, 10000.0, 8192, 8192, {}),
+    ("llama3", 128, 500000.0, 131072, 8192, {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192}),
+    ("linear", 64, 10000.0, 16384, 8192, {"rope_type": "linear", "factor": 4.0}),
+    ("dynamic", 128, 10000.0, 4096, 8192, {"rope_type": "dynamic", "factor": 2.0}),
+    ("yarn", 128, 1000000.0, 131072, 8192, {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}),
+    ("yarn_dsv3", 64, 10000.0, 163840, 8192, {
+        "rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
+    ("longrope", 96, 10000.0, 131072, 16384, {
+        "rope_type": "longrope", "factor": 32.0, "original_max_position_embeddings": 4096,
+        "short_factor": [1.0 + 0.01 * i for i in range(48)],
+        "long_factor": [1.0 + 0.35 * i for i in range(48)]}),
+]  # fmt: skip
+
+# head_dim, rotary_dim
+WIDTHS = [
+    (32, 32), (48, 48), (80, 80), (96, 96), (112, 112), (192, 64), (256, 128), (128, 32),
+    (64, 48), (100, 40), (6, 2), (512, 512), (1024, 1024),
+]  # fmt: skip
+
+# type of x and of weight
+NORM_TYPES = {
+    "f32": ("f32", "f32"),
+    "f32_f16w": ("f32", "f16"),
+    "f16": ("f16", "f16"),
+    "bf16": ("bf16", "bf16"),
+}
+# hidden size, rows, types
+NORMS = [(h, 5, tuple(NORM_TYPES)) for h in (1, 7, 64, 128, 100, 1024, 3584, 4096)] + [
+    (h, 2, ("bf16",)) for h in (5120, 8192, 16384)
+]
+NORMS_OF_EVERY_KIND = (64, 3584, 4096)
+
+# name, query heads, key heads, rotary width, other width
+QUANTIZED = [
+    ("mla", 8, 1, 64, 512),
+    ("gqa", 8, 2, 64, 64),
+    ("mha", 4, 4, 64, 64),
+    ("full", 4, 2, 128, 0),
+]
+WITH_TABLE = "rope_quantize_gqa_e4m3_bf16_neox"
+
+# shapes of a and b
+BROADCASTS = [
+    ((2, 3, 4, 5), (2, 3, 4, 5)),
+    ((2, 3, 4, 5), (1, 1, 4, 5)),
+    ((2, 3, 4, 5), (2, 3, 4, 1)),
+    ((3, 5, 4), (1, 1, 1)),
+    ((2, 3, 4, 5), (1, 3, 1, 5)),
+    ((64, 96), (96,)),
+    ((96,), (64, 96)),
+    ((4, 1, 8), (1, 6, 8)),
+    ((1,), (7, 9)),
+    ((), (3,)),
+    ((33, 257), (33, 1)),
+    ((2, 2, 2, 2, 2, 2), (2, 1, 2, 1, 2, 1)),
+]
+FUNCTIONS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+
+generator = torch.Generator()
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=generator)
+
+
+def random_positions(end: int, n: int) -> torch.Tensor:
+    return torch.randint(0, end, (n,), generator=generator)
+
+
+def rope_metadata(
+    style: str, head_dim: int, rotary_dim: int, theta: float, scaling: dict
+) -> Metadata:
+    return {
+        "op": "rope",
+        "style": style,
+        "head_dim": str(head_dim),
+        "rotary_dim": str(rotary_dim),
+        "theta": str(theta),
+        "scaling": json.dumps(scaling),
+    }
+
+
+def draw_scalings() -> Iterator[Case]:
+    """Every scaling, with the cos and sin of transformers beside the positions."""
+    for scaling, width, theta, max_position, end, parameters in SCALINGS:
+        for dtype in TYPES:
+            positions = random_positions(end, 13)
+            positions[:3] = torch.tensor([0, 1, end - 1])
+            q = randn(13, 4, width).to(TYPES[dtype])
+            k = randn(13, 2, width).to(TYPES[dtype])
+            for style in STYLES:
+                metadata = rope_metadata(style, width, width, theta, parameters)
+                metadata["max_position"] = str(max_position)
+                metadata["source"] = f"transformers {transformers.__version__}"
+                index = positions if style == "neox" else positions.int()
+                inputs = {"positions": index, "q": q, "k": k}
+                yield Case(f"rope_{scaling}", f"rope_{scaling}_{dtype}_{style}", metadata, inputs)
+
+
+def draw_widths() -> Iterator[Case]:
+    for head_dim, rotary_dim in WIDTHS:
+        positions = random_positions(4096, 7)
+        for dtype in ("bf16", "f32"):
+            for style in STYLES:
+                q = randn(7, 3, head_dim).to(TYPES[dtype])
+                k = randn(7, 1, head_dim).to(TYPES[dtype])
+                metadata = rope_metadata(style, head_dim, rotary_dim, 10000.0, {})
+                name = f"rope_dims_{head_dim}_{rotary_dim}_{dtype}_{style}"
+                yield Case("rope_dims", name, metadata, {"positions": positions, "q": q, "k": k})
+
+
+def draw_ragged() -> Iterator[Case]:
+    inputs = {
+        "indptr": torch.tensor([0, 3, 3, 10, 17], dtype=torch.int32),
+        "offsets": torch.tensor([5, 100, 0, 4000], dtype=torch.int32),
+        "q": randn(17, 4, 128).bfloat16(),
+        "k": randn(17, 2, 128).bfloat16(),
+    }
+    metadata = rope_metadata("neox", 128, 128, 10000.0, {})
+    yield Case("rope_ragged", "rope_ragged_bf16", metadata, inputs)
+
+
+def draw_long_positions() -> Iterator[Case]:
+    positions = torch.tensor([131071, 1048575, 524288, 999983])
+    metadata = rope_metadata("neox", 128, 128, 500000.0, {})
+    metadata["max_position"] = "1048576"
+    inputs = {"positions": positions, "q": randn(4, 2, 128)}
+    yield Case("rope_longpos", "rope_longpos_f32", metadata, inputs, torch.float64)
+
+
+def draw_norms() -> Iterator[Case]:
+    for hidden, n_rows, types in NORMS:
+        for types_name in types:
+            x_type, weight_type = (TYPES[name] for name in NORM_TYPES[types_name])
+            inputs = {
+                "x": randn(n_rows, hidden).to(x_type) * 3,
+                "weight": randn(hidden).to(weight_type),
+            }
+            metadata = {"op": "rmsnorm", "eps": str(EPS)}
+            yield Case("rmsnorm", f"rmsnorm_{types_name}_{hidden}", metadata, inputs)
+            if hidden not in NORMS_OF_EVERY_KIND:
+                continue
+            gemma = {**metadata, "weight_bias": "1.0"}
+            yield Case("gemma_rmsnorm", f"gemma_rmsnorm_{types_name}_{hidden}", gemma, inputs)
+            inputs = {**inputs, "residual": randn(n_rows, hidden).to(x_type)}
+            add = {**metadata, "op": "add_rmsnorm"}
+            yield Case("add_rmsnorm", f"add_rmsnorm_{types_name}_{hidden}", add, inputs)
+
+
+def draw_quantized() -> Iterator[Case]:
+    for kind, n_q, n_k, rotary, other in QUANTIZED:
+        for output_dtype in FP8:
+            for style in STYLES:
+                positions = random_positions(4096, 9)
+                for dtype in ("bf16", "f16"):
+                    inputs = {"positions": positions}
+                    inputs["q_rope"] = randn(9, n_q, rotary).to(TYPES[dtype])
+                    inputs["k_rope"] = randn(9, n_k, rotary).to(TYPES[dtype])
+                    if other:
+                        inputs["q_nope"] = randn(9, n_q, other).to(TYPES[dtype]) * 40
+                        inputs["k_nope"] = randn(9, n_k, other).to(TYPES[dtype])
+                    metadata = {
+                        "op": "rope_quantize",
+                        "style": style,
+                        "rotary_dim": str(rotary),
+                        "theta": "10000.0",
+                        "output_dtype": output_dtype,
+                        "scale_q": "0.75",
+                        "scale_k": "3.0",
+                    }
+                    name = f"rope_quantize_{kind}_{output_dtype}_{dtype}_{style}"
+                    if name == WITH_TABLE:
+                        inputs["cos_sin_cache"] = torch.cat(
+                            cos_sin(metadata, torch.arange(4096)), dim=-1
+                        )
+                    yield Case(f"rope_quantize_{kind}", name, metadata, inputs)
+
+
+def draw_gradients() -> Iterator[Case]:
+    for function in FUNCTIONS:
+        for i, (a_shape, b_shape) in enumerate(BROADCASTS):
+            for dtype in ("f32", "bf16"):
+                a = randn(*a_shape).to(TYPES[dtype])
+                b = randn(*b_shape).to(TYPES[dtype])
+                if function == "div":
+                    b = b + 0.5 * torch.sign(b)  # away from zero
+                grad_output = randn(*torch.broadcast_shapes(a_shape, b_shape)).to(TYPES[dtype])
+                inputs = {"a": a, "b": b, "grad_output": grad_output}
+                metadata = {"op": "binary_backward", "function": function}
+                name = f"binary_backward_{function}_{i}_{dtype}"
+                yield Case(f"binary_backward_{function}", name, metadata, inputs)
+
+
+def draw_cases() -> list[Case]:
+    generator.manual_seed(SEED)
+    return [
+        *draw_scalings(),
+        *draw_widths(),
+        *draw_ragged(),
+        *draw_long_positions(),
+        *draw_norms(),
+        *draw_quantized(),
+        *draw_gradients(),
+    ]
+
+
+# ------------------------------------------------------------------ results
+
+
+def cos_sin(
+    metadata: Metadata, positions: torch.Tensor, trig_type: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """[tokens, rotary_dim / 2] each, attention factor included."""
+    width = int(metadata["rotary_dim"])
+    scaling = json.loads(metadata.get("scaling", "{}")) or {"rope_type": "default"}
+    config = LlamaConfig(
+        head_dim=width,
+        max_position_embeddings=int(metadata.get("max_position", 8192)),
+        rope_parameters={**scaling, "rope_theta": float(metadata["theta"])},
+    )
+    embedding = LlamaRotaryEmbedding(config)
+    if trig_type == torch.float64:
+        angle = (positions.float()[:, None] * embedding.inv_freq).double()
+        return angle.cos(), angle.sin()
+    cos, sin = embedding(torch.zeros(1), positions[None])
+    return cos[0, :, : width // 2], sin[0, :, : width // 2]
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, style: str) -> torch.Tensor:
+    """x [tokens, heads, width] in float64; what is beyond the rotary width stays."""
+    width = 2 * cos.shape[-1]
+    head, tail = x[..., :width].double(), x[..., width:].double()
+    cos, sin = cos.double(), sin.double()
+    if style == "gptj":
+        head = modeling_gptj.apply_rotary_pos_emb(head[None], sin[None], cos[None])[0]
+    else:
+        cos, sin = (torch.cat([part, part], dim=-1)[:, None] for part in (cos, sin))
+        head = head * cos + rotate_half(head) * sin
+    return torch.cat([head, tail], dim=-1)
+
+
+def positions_of(inputs: Tensors) -> torch.Tensor:
+    if "positions" in inputs:
+        return inputs["positions"].long()
+    starts, offsets = inputs["indptr"].long(), inputs["offsets"].long()
+    lengths = starts.diff()
+    return torch.arange(int(starts[-1])) + torch.repeat_interleave(offsets - starts[:-1], lengths)
+
+
+def rope(case: Case) -> Tensors:
+    cos, sin = cos_sin(case.metadata, positions_of(case.inputs), case.trig_type)
+    results = {"cos": cos, "sin": sin} if "source" in case.metadata else {}
+    for name in {"q", "k"} & case.inputs.keys():
+        results[f"{name}.expected"] = rotate(
+            case.inputs[name], cos, sin, case.metadata["style"]
+        ).float()
+    return results
+
+
+def rope_quantize(case: Case) -> Tensors:
+    cos, sin = cos_sin(case.metadata, positions_of(case.inputs))
+    fp8 = FP8[case.metadata["output_dtype"]]
+    largest = torch.finfo(fp8).max
+    results = {}
+    for name in {"q_rope", "k_rope", "q_nope", "k_nope"} & case.inputs.keys():
+        x = case.inputs[name].double()
+        if name.endswith("_rope"):
+            x = rotate(x, cos, sin, case.metadata["style"])
+        x = x * float(case.metadata[f"scale_{name[0]}"])
+        results[f"{name}.expected"] = x.clamp(-largest, largest).to(fp8)
+    return results
+
+
+def norm_input(case: Case) -> torch.Tensor:
+    """x, or the unrounded float32 sum of x and residual."""
+    x = case.inputs["x"].float()
+    return x + case.inputs["residual"].float() if "residual" in case.inputs else x
+
+
+def rmsnorm(case: Case) -> Tensors:
+    x = norm_input(case)
+    weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
+    eps = float(case.metadata["eps"])
+    y = torch.nn.functional.rms_norm(x.double(), weight.shape, weight, eps)
+    results = {"y.expected": y.float()}
+    if "residual" in case.inputs:
+        results["residual.expected"] = x.to(case.inputs["x"].dtype).float()
+    return results
+
+
+def binary_backward(case: Case) -> Tensors:
+    a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
+    FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
+    return {"grad_a.expected": a.grad.float(), "grad_b.expected": b.grad.float()}
+
+
+OPERATORS: dict[str, Callable[[Case], Tensors]] = {
+    "rope": rope,
+    "rope_quantize": rope_quantize,
+    "rmsnorm": rmsnorm,
+    "add_rmsnorm": rmsnorm,
+    "binary_backward": binary_backward,
+}
+N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}
+HAVE_NO_ROWS = ("weight", "cos_sin_cache", "indptr", "offsets")
+
+
+def make(case: Case) -> Tensors:
+    """All tensors of a file: inputs and results, large ones cut to their first rows."""
+    tensors = {**case.inputs, **OPERATORS[case.metadata["op"]](case)}
+    by_row = [name for name in tensors if name not in HAVE_NO_ROWS]
+    can_be_cut = case.metadata["op"] in N_ROWS_KEPT and "indptr" not in tensors
+    if can_be_cut and sum(tensors[name].nbytes for name in by_row) > LARGE:
+        for name in by_row:
+            tensors[name] = tensors[name][: N_ROWS_KEPT[case.metadata["op"]]]
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+# -------------------------------------------------------------------- files
+
+
+def path_of(folder: pathlib.Path, case: Case) -> pathlib.Path:
+    return folder / f"{case.name}.safetensors"
+
+
+def read(path: pathlib.Path) -> tuple[Metadata, Tensors]:
+    with safetensors.safe_open(path, "pt") as file:
+        return file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def has_equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    same_form = a.dtype == b.dtype and a.shape == b.shape
+    return same_form and torch.equal(
+        a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)
+    )
+
+
+def difference(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Of each element, as a share of the largest magnitude in its row."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return torch.tensor(float("inf"))
+    found, expected = torch.atleast_1d(found.double()), torch.atleast_1d(expected.double())
+    largest = expected.abs().amax(dim=-1, keepdim=True)
+    off = torch.where(found == expected, 0.0, (found - expected).abs() / largest)
+    return off.nan_to_num(nan=float("inf"))
+
+
+def allowed_difference(case: Case, name: str, made: Tensors) -> torch.Tensor | float:
+    """Of a float32 result: TOLERANCE, and what an angle is off when a power of theta is rounded
+    to its neighbour."""
+    if case.metadata["op"] != "rope":
+        return TOLERANCE
+    width, theta = int(case.metadata["rotary_dim"]), float(case.metadata["theta"])
+    frequency = theta ** -(torch.arange(0, width, 2).double() / width)
+    slack = positions_of(made)[:, None] * frequency * 2.0**-23
+    if name in ("cos", "sin"):
+        return TOLERANCE + slack
+    by_pair = case.metadata["style"] == "gptj"
+    slack = slack.repeat_interleave(2, dim=-1) if by_pair else torch.cat([slack, slack], dim=-1)
+    rest = int(case.metadata["head_dim"]) - width
+    return TOLERANCE + torch.nn.functional.pad(slack, (0, rest))[:, None]
+
+
+def compare(case: Case, path: pathlib.Path) -> tuple[bool, float, list[str]]:
+    """Whether the file has equal bytes, its largest difference, what is wrong with it."""
+    if not path.exists():
+        return False, float("inf"), ["is not there"]
+    metadata, stored = read(path)
+    made = make(case)
+    wrong = []
+    if {**metadata, "source": ""} != {**case.metadata, "source": ""}:
+        wrong.append(f"has metadata {metadata}, expected {case.metadata}")
+    if stored.keys() != made.keys():
+        return False, float("inf"), [*wrong, f"has {sorted(stored)}, expected {sorted(made)}"]
+    worst, n_equal = 0.0, 0
+    for name, tensor in made.items():
+        off, equal = difference(stored[name], tensor), has_equal_bytes(stored[name], tensor)
+        is_exact = name in case.inputs or tensor.dtype != torch.float32
+        if not equal and (is_exact or bool((off > allowed_difference(case, name, made)).any())):
+            wrong.append(f"{name} differs by {off.max():.3g} of its row's largest")
+        worst, n_equal = max(worst, float(off.max())), n_equal + equal
+    return n_equal == len(made) and metadata == case.metadata, worst, wrong
+
+
+def difference_to_module(case: Case) -> float:
+    """Between a norm here and that of transformers, which computes in float32."""
+    module = GemmaRMSNorm if "weight_bias" in case.metadata else LlamaRMSNorm
+    norm = module(case.inputs["weight"].numel(), float(case.metadata["eps"]))
+    norm.weight.data = case.inputs["weight"].float()
+    y = norm(norm_input(case)).detach()
+    return float(difference(y, rmsnorm(case)["y.expected"]).max())
+
+
+def check(cases: list[Case], folder: pathlib.Path) -> bool:
+    """Prints the table; false where something is beyond tolerance."""
+    rows: dict[str, list[tuple[bool, float]]] = collections.defaultdict(list)
+    wrong: list[str] = []
+    from_modules = 0.0
+    for case in cases:
+        path = path_of(folder, case)
+        equal, worst, faults = compare(case, path)
+        rows[case.kind].append((equal, worst))
+        wrong += [f"{path.name} {fault}" for fault in faults]
+        if case.kind.endswith("rmsnorm"):
+            off = difference_to_module(case)
+            from_modules = max(from_modules, off)
+            if off > TOLERANCE:
+                wrong.append(f"{path.name} is {off:.3g} from the norm of transformers")
+    known = {path_of(folder, case) for case in cases}
+    wrong += [
+        f"{path.name} is made by no case"
+        for path in sorted(set(folder.glob("*.safetensors")) - known)
+    ]
+    print(f"{'kind':<20} {'files':>5} {'equal bytes':>11} {'largest difference':>18}")
+    for kind, results in rows.items():
+        n_equal, worst = sum(equal for equal, _ in results), max(worst for _, worst in results)
+        print(f"{kind:<20} {len(results):>5} {n_equal:>11} {worst:>18.2g}")
+    print(f"LlamaRMSNorm and GemmaRMSNorm, in float32, differ by {from_modules:.2g}")
+    for line in wrong:
+        print(f"WRONG {line}")
+    return not wrong
+
+
+def write_file(path: pathlib.Path, metadata: Metadata, tensors: Tensors) -> None:
+    """As safetensors does, but with the metadata sorted: it writes them in random order."""
+    packed = safetensors.torch.save(tensors)
+    data = 8 + int.from_bytes(packed[:8], "little")
+    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(packed[8:data])}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + packed[data:])
+
+
+def write(cases: list[Case], folder: pathlib.Path) -> None:
+    """Leaves files alone that have these tensors and metadata."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        if not compare(case, path_of(folder, case))[0]:
+            write_file(path_of(folder, case), case.metadata, make(case))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Makes or checks the golden files.")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", nargs="?", const=HERE, type=pathlib.Path, metavar="DIR")
+    action.add_argument("--out", type=pathlib.Path, metavar="DIR")
+    parser.add_argument(
+        "--inputs", type=pathlib.Path, metavar="DIR", help="read inputs from the files there"
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    cases = draw_cases()
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {len(cases)} files")
+    if args.inputs:
+        for case in cases:
+            stored = read(path_of(args.inputs, case))[1]
+            case.inputs = {name: stored[name] for name in case.inputs}
+    if args.out:
+        write(cases, args.out)
+        return 0
+    return 0 if check(cases, args.check) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
