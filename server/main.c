@@ -64,33 +64,57 @@ static enum roped_status use_devices(struct target *target, int n_found,
     return ROPED_OK;
 }
 
+static const struct backend {
+    const char *name, *title;
+    const struct roped_backend_api *api; /* NULL: not in this build */
+} backends[] = {
+#define BACKEND(name, title)    {#name, title, &roped_backend_##name},
+#define NO_BACKEND(name, title) {#name, title, NULL},
+#include <roped/backends.def>
+};
+enum { N_BACKENDS = sizeof backends / sizeof *backends };
+
+static int count_devices(const struct backend *backend, struct roped_error *why)
+{
+    if (backend->api)
+        return backend->api->device_count(why);
+    snprintf(why->text, sizeof why->text, "built without the %s backend",
+             backend->title);
+    return 0;
+}
+
+/* 'auto' has come to the host, past every GPU. */
+static void fall_back(struct target *target, const char *why)
+{
+    char quoted[2 * ROPED_ERROR_BYTES];
+    log_line(LOG_INFO, "backend", "name=%s reason=\"no usable GPU: %s\"",
+             target->api->name, log_quote(why, quoted, sizeof quoted));
+    target->n_devices = 0; /* the list was one of GPUs */
+}
+
 static enum roped_status choose_backend(const struct config *config,
                                         struct target *target,
                                         struct roped_error *err)
 {
-    struct roped_error why = {.text = "built without the CUDA backend"};
+    struct roped_error why = {.text = ""};
+    bool is_auto = strcmp(config->backend, "auto") == 0;
     enum roped_status status =
         config_devices(config, target->device, &target->n_devices, err);
     if (status)
         return status;
-    target->api = &roped_backend_cpu;
-    if (strcmp(config->backend, "cpu") == 0)
-        return use_devices(target, target->api->device_count(NULL), err);
-#ifdef ROPED_HAS_CUDA
-    int n_found = roped_backend_cuda.device_count(&why);
-    if (n_found > 0) {
-        target->api = &roped_backend_cuda;
+    for (int i = 0; i < N_BACKENDS; i++) {
+        const struct backend *backend = &backends[i];
+        if (!is_auto && strcmp(config->backend, backend->name) != 0)
+            continue;
+        int n_found = count_devices(backend, &why);
+        if (n_found == 0)
+            continue;
+        target->api = backend->api;
+        if (is_auto && target->api->is_host)
+            fall_back(target, why.text);
         return use_devices(target, n_found, err);
     }
-#endif
-    if (strcmp(config->backend, "cuda") == 0)
-        return roped_fail(err, ROPED_DEVICE, "no usable GPU: %s", why.text);
-    char quoted[2 * ROPED_ERROR_BYTES];
-    log_line(LOG_INFO, "backend", "name=cpu reason=\"no usable GPU: %s\"",
-             log_quote(why.text, quoted, sizeof quoted));
-    /* the list was one of GPUs */
-    target->n_devices = 0;
-    return use_devices(target, target->api->device_count(NULL), err);
+    return roped_fail(err, ROPED_DEVICE, "no usable GPU: %s", why.text);
 }
 
 static enum roped_status open_executor(const struct config *config,

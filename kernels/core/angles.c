@@ -15,18 +15,6 @@
 
 #define PI 3.14159265358979323846
 
-void roped_angle_params_init(struct roped_angle_params *params)
-{
-    memset(params, 0, sizeof *params);
-    params->theta = 10000;
-    params->truncate = 1;
-    params->factor = params->low_freq_factor = params->high_freq_factor =
-        params->beta_fast = params->beta_slow = params->mscale =
-            params->mscale_all_dim = params->attention_factor = params->alpha =
-                params->mixed_b = ROPED_UNSET_FLOAT;
-    params->max_position = params->original_max_position = ROPED_UNSET_INT;
-}
-
 size_t roped_angles_frequency_bytes(int64_t n_pairs, int32_t precision)
 {
     return (size_t)n_pairs *
@@ -244,10 +232,8 @@ static enum roped_status setup_yarn(struct work *work, struct roped_error *err)
                             "with scaling yarn (it divides by its logarithm)");
     if (status)
         return status;
-    double fast = isnan(params->beta_fast) ? 32 : params->beta_fast;
-    double slow = isnan(params->beta_slow) ? 1 : params->beta_slow;
-    work->low = correction_dim(work, fast);
-    work->high = correction_dim(work, slow);
+    work->low = correction_dim(work, params->beta_fast);
+    work->high = correction_dim(work, params->beta_slow);
     if (params->truncate) {
         work->low = floor(work->low);
         work->high = ceil(work->high);

@@ -7,10 +7,8 @@
 #include <string.h>
 
 static const struct roped_backend_api *const backends[] = {
-    &roped_backend_cpu,
-#ifdef ROPED_HAS_CUDA
-    &roped_backend_cuda,
-#endif
+#define BACKEND(name, title) &roped_backend_##name,
+#include <roped/backends.def>
 };
 
 const char *roped_kernels_version(void)

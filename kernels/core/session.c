@@ -5,9 +5,6 @@
 #include <roped/session.h>
 
 #include <roped/library.h>
-#ifdef ROPED_HAS_CUDA
-#include <roped/cuda_stream.h>
-#endif
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,19 +31,14 @@ struct roped_work {
 static enum roped_status open_queue(struct roped_session *session, void *stream,
                                     struct roped_error *err)
 {
-    if (session->api->is_host && stream)
+    const struct roped_backend_api *api = session->api;
+    if (api->queue_wrap)
+        return api->queue_wrap(session->backend, stream, &session->queue, err);
+    if (stream)
         return roped_fail(err, ROPED_INVALID,
                           "stream: given, expected none on backend '%s'",
-                          session->api->name);
-    if (session->api->is_host)
-        return session->api->queue_open(session->backend, &session->queue, err);
-#ifdef ROPED_HAS_CUDA
-    return roped_cuda_queue_wrap(session->backend, stream, &session->queue,
-                                 err);
-#else
-    return roped_fail(err, ROPED_INTERNAL, "backend '%s' takes no stream",
-                      session->api->name);
-#endif
+                          api->name);
+    return api->queue_open(session->backend, &session->queue, err);
 }
 
 enum roped_status roped_session_open(const char *backend, int device,

@@ -9,8 +9,6 @@
  */
 #include "cuda/check.h"
 
-#include <roped/cuda_stream.h>
-
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -307,8 +305,8 @@ static enum roped_status queue_open(struct roped_backend *backend, struct roped_
     return new_queue(backend, NULL, true, out, err);
 }
 
-enum roped_status roped_cuda_queue_wrap(struct roped_backend *backend, void *stream,
-                                        struct roped_queue **out, struct roped_error *err)
+static enum roped_status queue_wrap(struct roped_backend *backend, void *stream,
+                                    struct roped_queue **out, struct roped_error *err)
 {
     return new_queue(backend, stream, false, out, err);
 }
@@ -479,6 +477,7 @@ const struct roped_backend_api roped_backend_cuda = {
     .foreign_close = roped_cuda_foreign_close,
     .queue_open = queue_open,
     .queue_close = queue_close,
+    .queue_wrap = queue_wrap,
     .upload = upload,
     .download = download,
     .clear = clear,

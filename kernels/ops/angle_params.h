@@ -20,8 +20,8 @@
     {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor; linear, dynamic, ntk, yarn, llama3, longrope"}, \
     {"low_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, low_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths above original/this are divided by factor"}, \
     {"high_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, high_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths below original/this are kept"}, \
-    {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn: rotations above which a frequency is kept (32)"}, \
-    {"beta_slow", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_slow), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn: rotations below which a frequency is divided by factor (1)"}, \
+    {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), ROPED_ABOVE_MIN, 32, 0, DBL_MAX, .doc = "yarn: rotations above which a frequency is kept"}, \
+    {"beta_slow", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_slow), ROPED_ABOVE_MIN, 1, 0, DBL_MAX, .doc = "yarn: rotations below which a frequency is divided by factor"}, \
     {"mscale", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: numerator of the attention factor, with mscale_all_dim"}, \
     {"mscale_all_dim", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale_all_dim), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: denominator of the attention factor, with mscale"}, \
     {"attention_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, attention_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn, longrope: multiplies cos and sin, instead of the derived one"}, \

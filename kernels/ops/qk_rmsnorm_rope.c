@@ -4,6 +4,7 @@
  */
 #include "ops/qk_rmsnorm_rope.h"
 
+#include "ops/norm.h"
 #include "ops/rope_heads.h"
 
 _Static_assert(offsetof(struct qk_rmsnorm_rope_params, rope) == 0,
@@ -67,9 +68,9 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     struct qk_rmsnorm_rope_plan *plan = (void *)call->plan;
     const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
     struct rotary_shape shape = shape_of(call);
-    plan->eps = (float)params->eps;
-    plan->weight_bias = (float)params->weight_bias;
-    plan->rounding = params->rounding;
+    plan->eps = (float)params->norm.eps;
+    plan->weight_bias = (float)params->norm.weight_bias;
+    plan->rounding = params->norm.rounding;
     plan->weight_dtype = (int32_t)call->in[QK_RMSNORM_ROPE_Q_WEIGHT].dtype;
     return rope_heads_plan(call, &shape, &plan->rope, err);
 }
@@ -102,9 +103,7 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     .params_bytes = sizeof(struct qk_rmsnorm_rope_params),
     .angles_offset = AT(rope.angles),
     .param = {
-        {"eps", ROPED_PARAM_FLOAT, AT(eps), 0, 1e-6, 0, FLT_MAX, .doc = "added to a head's mean square"},
-        {"weight_bias", ROPED_PARAM_FLOAT, AT(weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weights; 1 is the Gemma form"},
-        {"rounding", ROPED_PARAM_CHOICE, AT(rounding), .choices = "once|hf", .doc = "once: at the end; hf: also before the weight product, as Hugging Face Llama"},
+        NORM_PARAMS(AT(norm)),
         ROPE_HEADS_PARAMS,
     },
     .rule = rule,

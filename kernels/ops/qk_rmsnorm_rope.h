@@ -19,10 +19,7 @@ enum { QK_RMSNORM_ROPE_Q_OUT, QK_RMSNORM_ROPE_K_OUT };
 
 struct qk_rmsnorm_rope_params {
     struct rope_params rope;
-    double eps;
-    double weight_bias;
-    int32_t rounding; /* enum rmsnorm_rounding */
-    int32_t reserved;
+    struct rmsnorm_params norm; /* of every head */
 };
 
 struct qk_rmsnorm_rope_plan {

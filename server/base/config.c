@@ -23,6 +23,12 @@ struct row {
     const char *help;
 };
 
+static const char backend_choices[] = "auto"
+#define BACKEND(name, title)    "|" #name
+#define NO_BACKEND(name, title) BACKEND(name, title)
+#include <roped/backends.def>
+    ;
+
 /* clang-format off */
 static const struct row rows[] = {
 #define CONFIG_TEXT(id, init_, help_) {#id, TEXT, offsetof(struct config, id), .init_text = init_, .help = help_},

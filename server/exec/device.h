@@ -4,7 +4,7 @@
  *
  * A device has two numbers. Its number is its place among those of one
  * executor: what metrics, regions and clients call it. Its index is the
- * backend's own (CUDA's), which the same device may have under two numbers.
+ * backend's own, which the same device may have under two numbers.
  */
 #ifndef ROPED_EXEC_DEVICE_H
 #define ROPED_EXEC_DEVICE_H

@@ -2,7 +2,7 @@
  * executor.h - when and where a call runs: admission, a bounded queue, devices
  * and their lanes.
  *
- * DESIGN. A lane is one queue of the backend (a CUDA stream), one device arena
+ * DESIGN. A lane is one queue of the backend (a stream), one device arena
  * that grows to the largest call it has seen, a small page-locked scratch, and
  * the thread that drives it. Every device has n_lanes of them. A job waits, in
  * a bounded queue, for a lane; that plans it, uploads, launches, downloads,

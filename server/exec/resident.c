@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Rows beyond 2^24 have positions that float32 does not hold. */
-enum { MIN_ROWS = 4096, MAX_ROWS = 1 << 24 };
+enum { MIN_ROWS = 4096 };
 
 struct resident_table {
     struct roped_angles angles; /* frequency is owned */
@@ -91,12 +91,12 @@ static int64_t row_bytes(const struct roped_angles *angles)
 static int64_t rows_to_build(const struct resident *resident,
                              const struct roped_table_use *use)
 {
-    int64_t rows = MIN_ROWS, most = MAX_ROWS;
+    int64_t rows = MIN_ROWS, most = ROPED_TABLE_ROWS;
     uint64_t fitting =
         use->angles.n_pairs > 0
             ? resident->table_bytes / (uint64_t)row_bytes(&use->angles)
             : 0;
-    if (fitting < MAX_ROWS)
+    if (fitting < ROPED_TABLE_ROWS)
         most = (int64_t)fitting;
     if (use->rows > most)
         return 0;
@@ -221,7 +221,8 @@ static enum roped_status no_room(const struct roped_table_use *use,
                       "do not fit, expected at most %d rows and %llu bytes "
                       "(table_bytes)",
                       (long long)use->rows, (long long)row_bytes(&use->angles),
-                      MAX_ROWS, (unsigned long long)resident->table_bytes);
+                      ROPED_TABLE_ROWS,
+                      (unsigned long long)resident->table_bytes);
 }
 
 /* Under lock: lists a new table under construction, or returns NULL. */

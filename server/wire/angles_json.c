@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1 << 24 };
-
 /* Does the index-th parameter of rope describe angles? */
 static bool is_angle_param(const struct roped_op *op, int index)
 {
@@ -77,11 +75,12 @@ static enum roped_status read_rows(const struct cJSON *node,
 {
     char found[64];
     uint64_t rows;
-    if (!json_is_size(node, &rows) || rows == 0 || rows > MAX_ROWS)
+    if (!json_is_size(node, &rows) || rows == 0 || rows > ROPED_TABLE_ROWS)
         return roped_fail(err, ROPED_INVALID,
                           "parameter 'rows': %s, expected an integer of 1 to "
                           "%d",
-                          json_text(node, found, sizeof found), MAX_ROWS);
+                          json_text(node, found, sizeof found),
+                          ROPED_TABLE_ROWS);
     out->set.rows = (int64_t)rows;
     return ROPED_OK;
 }
@@ -152,8 +151,8 @@ static int64_t reachable_rows(const struct roped_angle_params *params)
         original = longest;
     if (is_stretched[params->scaling])
         stretched = ceil((double)original * params->factor);
-    if (stretched >= MAX_ROWS || longest >= MAX_ROWS)
-        return MAX_ROWS;
+    if (stretched >= ROPED_TABLE_ROWS || longest >= ROPED_TABLE_ROWS)
+        return ROPED_TABLE_ROWS;
     return stretched > (double)longest ? (int64_t)stretched : longest;
 }
 

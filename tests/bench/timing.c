@@ -4,10 +4,6 @@
 #include "bench/timing_internal.h"
 #include "cpu/pool.h"
 
-#ifdef ROPED_HAS_CUDA
-#include <roped/cuda_stream.h>
-#endif
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +28,8 @@ static void open_queue(struct timing *timing)
 #ifdef ROPED_HAS_CUDA
     if (timing->api == &roped_backend_cuda) {
         timing->stream = timing_cuda_stream_new();
-        if (roped_cuda_queue_wrap(timing->backend, timing->stream,
-                                  &timing->queue, &err))
+        if (timing->api->queue_wrap(timing->backend, timing->stream,
+                                    &timing->queue, &err))
             stop("stream", &err);
         return;
     }

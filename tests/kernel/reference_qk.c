@@ -22,18 +22,18 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
 {
     int64_t d = rows->heads.width;
     enum roped_dtype dtype = rows->heads.in->dtype;
-    bool is_hf = rows->params->rounding == RMSNORM_ROUND_HF;
+    bool is_hf = rows->params->norm.rounding == RMSNORM_ROUND_HF;
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < d; i++) {
         double x = reference_value(rows->heads.in, at + i);
         sum += x * x;
     }
-    double s = 1 / sqrt(sum / (double)d + rows->params->eps);
+    double s = 1 / sqrt(sum / (double)d + rows->params->norm.eps);
     for (int64_t i = 0; i < d; i++) {
         double weight = roped_tensor_given(rows->weight)
                             ? reference_value(rows->weight, i)
                             : 1;
-        double gain = rows->params->weight_bias + weight;
+        double gain = rows->params->norm.weight_bias + weight;
         double x = reference_value(rows->heads.in, at + i) * s;
         slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
         y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;

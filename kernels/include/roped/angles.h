@@ -65,7 +65,7 @@ struct roped_ints {
  */
 struct roped_angle_params {
     double theta;
-    double factor; /* unset: NaN, like every double below */
+    double factor; /* unset: NaN, like every double below that has no default */
     double low_freq_factor;
     double high_freq_factor;
     double beta_fast;
@@ -79,7 +79,7 @@ struct roped_angle_params {
     int64_t original_max_position; /* unset: ROPED_UNSET_INT */
     struct roped_ints mrope_section;
     int32_t scaling;         /* enum roped_scaling */
-    int32_t truncate;        /* bool, true */
+    int32_t truncate;        /* bool */
     int32_t longrope;        /* enum roped_longrope */
     int32_t angle_precision; /* enum roped_angle_precision */
     int32_t mrope_interleaved;

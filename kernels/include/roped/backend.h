@@ -1,7 +1,7 @@
 /*
  * backend.h - the whole boundary between those who schedule calls and the
- * device that computes them. Two backends implement it: roped_backend_cpu and
- * roped_backend_cuda. No CUDA type is visible here.
+ * device that computes them. The rows of backends.def implement it. No type of
+ * a device's own is visible here.
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
@@ -101,6 +101,19 @@ struct roped_backend_api {
                                     struct roped_error *err);
     void (*queue_close)(struct roped_queue *queue);
 
+    /*
+     * (optional) A queue over a stream of the caller's, for programs that use
+     * libroped_kernels in their own process: for CUDA a cudaStream_t of the
+     * backend's device, NULL the legacy default stream. It must outlive the
+     * queue; queue_close leaves it alone. launch enqueues and returns, also
+     * while the stream is being captured into a graph; the launches of a queue
+     * share its memory for partial results, so a graph must be replayed before
+     * the queue is closed and not beside other launches of it.
+     */
+    enum roped_status (*queue_wrap)(struct roped_backend *backend, void *stream,
+                                    struct roped_queue **out,
+                                    struct roped_error *err);
+
     /* Copies; host may be any memory, page-locked memory is faster. */
     enum roped_status (*upload)(struct roped_queue *queue, void *device,
                                 const void *host, size_t bytes,
@@ -153,8 +166,11 @@ typedef enum roped_status roped_launch_fn(const struct roped_call *call,
                                           struct roped_queue *queue,
                                           struct roped_error *err);
 
-ROPED_API extern const struct roped_backend_api roped_backend_cpu;
-ROPED_API extern const struct roped_backend_api roped_backend_cuda;
+/* roped_backend_cpu and so on; only those that are built in can be linked. */
+#define BACKEND(name, title)                                                   \
+    ROPED_API extern const struct roped_backend_api roped_backend_##name;
+#define NO_BACKEND(name, title) BACKEND(name, title)
+#include <roped/backends.def>
 
 #ifdef __cplusplus
 }

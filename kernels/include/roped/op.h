@@ -242,6 +242,8 @@ struct roped_table_use {
                                    2 * n_pairs], or NULL: compute on the fly */
 };
 
+enum { ROPED_TABLE_ROWS = 1 << 24 }; /* at most, of a table */
+
 /* A named set of angle parameters (a server table); outlives the call. */
 struct roped_angle_set {
     const char *name;

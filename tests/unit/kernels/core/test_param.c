@@ -26,15 +26,12 @@ static enum roped_status set(const char *name, const char *text)
 
 TEST(defaults_are_in_place)
 {
-    struct roped_angle_params angles;
-    roped_angle_params_init(&angles);
     roped_call_init(&call, roped_op_find("rope"));
     CHECK_DOUBLE(rope()->angles.theta, 10000, 0);
     CHECK(isnan(rope()->angles.factor));
     CHECK(rope()->angles.max_position == ROPED_UNSET_INT);
     CHECK_INT(rope()->angles.truncate, 1);
-    CHECK_INT(rope()->angles.truncate, angles.truncate);
-    CHECK_DOUBLE(angles.theta, rope()->angles.theta, 0);
+    CHECK_DOUBLE(rope()->angles.beta_fast, 32, 0);
 }
 
 TEST(text_is_parsed_strictly)

@@ -286,8 +286,8 @@ TEST(nulls_and_zero_betas_are_defaults)
                       sets);
     const struct roped_angle_params *params = &sets[0].set.params;
     CHECK_DOUBLE(params->theta, 10000, 0);
-    CHECK(isnan(params->beta_fast));
-    CHECK(isnan(params->beta_slow));
+    CHECK_DOUBLE(params->beta_fast, 32, 0);
+    CHECK_DOUBLE(params->beta_slow, 1, 0);
     CHECK(isnan(params->attention_factor));
     CHECK_INT(params->truncate, 1);
     free_sets(sets, n);
