@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Builds and runs every test: a fresh clone of the repository on Debian 12 or
+# Builds and runs the tests: a fresh clone of the repository on Debian 12 or
 # Ubuntu 22.04 or 24.04 is enough, as root or with sudo.
-#   tests/run.sh               everything: the tests, again under AddressSanitizer
-#                              with UBSan and under ThreadSanitizer, and lint
+#   tests/run.sh               the tests, once, and lint; says what it leaves out
+#   tests/run.sh --all         everything: also attacks on the daemon, clients
+#                              from PyPI, and the tests again under
+#                              AddressSanitizer with UBSan and ThreadSanitizer
 #   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
 #   ROPED_NO_INSTALL=1         do not install packages
 # With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
@@ -74,10 +76,22 @@ finish() {
     exit
 }
 
+is_all=
+if [ "${1:-}" = --all ]; then
+    is_all=1
+    shift
+fi
+
 choose_build
 step "build $build_dir" build "$build_dir" "$build_flags" || finish
 if [ $# -gt 0 ]; then
     step "tests of $build_dir" run_ctest "$build_dir" "$@"
+    finish
+fi
+if [ -z "$is_all" ]; then
+    step "tests of $build_dir" run_ctest "$build_dir" -LE "interop|attack"
+    step "lint" tests/lint.sh
+    echo "left out: clients from PyPI, attacks, sanitizers; tests/run.sh --all runs them"
     finish
 fi
 step "tests of $build_dir" run_ctest "$build_dir"
