@@ -12,8 +12,9 @@ cd "$(dirname "$0")/.."
 
 needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
     libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
-# libb64-0d: what perf_analyzer, a benchmark of tests/interop, links
-wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d)
+# libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
+# tests/attack restarts two daemons behind
+wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
