@@ -72,8 +72,8 @@ only() {
 }
 only "libmicrohttpd is private to server/http" \
     '#include <microhttpd' 'server/http/'
-only "cJSON is private to server/wire, and tests read with it" \
-    '#include <cjson' 'server/wire/|tests/'
+only "cJSON is private to server/wire and the client, and tests read with it" \
+    '#include <cjson' 'server/wire/|client/|tests/'
 only "libcurl is private to the client, and tests ask with it" \
     '#include <curl' 'client/|tests/http/|tests/bench/'
 only "the CUDA runtime is private to kernels/cuda, and tests drive it" \

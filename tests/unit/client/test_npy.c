@@ -2,7 +2,7 @@
  * test_npy.c - .npy files: those that numpy writes are read, what is written is
  * what numpy would write, and everything else is refused by name.
  */
-#include "../../../client/npy.h"
+#include "npy.h"
 
 #include "check.h"
 
