@@ -2,9 +2,8 @@
  * memory.c - blocks from one page-locked range, or mappings of their own.
  *
  * DESIGN. The range is cut into extents (extents.h); its first eighth is a
- * range apart, for small blocks. What does not fit gets a mapping of its own;
- * the last few that were given back are kept, in budget, because faulting in
- * the pages of a fresh one costs more than copying the data.
+ * range apart, for small blocks. What does not fit gets a mapping of its own
+ * (mappings.h).
  *
  * CACHES. Blocks of up to 256 KiB are rounded up to one of a few sizes, and
  * those given back stay in caches (caches.h). To the extents these are taken:
@@ -18,16 +17,15 @@
 
 #include "exec/caches.h"
 #include "exec/extents.h"
+#include "exec/mappings.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     GRAIN_BYTES = 4096,
-    KEPT_MAPPINGS = 4,
     LENT_BYTES = 64 << 10, /* blocks up to this are never lent */
     BULK_BYTES = 4 << 20,  /* blocks beyond leave room for smaller ones */
     LENT_SHARE = 4,        /* one part in so many may be lent */
@@ -40,12 +38,6 @@ enum {
 
 /* Where a block may be. */
 enum { IN_POOL = 1, MAPPED = 2, ANYWHERE = IN_POOL | MAPPED };
-
-/* A mapping that was given back and may serve the next large request. */
-struct mapping {
-    void *start;
-    size_t bytes;
-};
 
 /* What a block is to be: bytes now, at most so many later. */
 struct wish {
@@ -68,10 +60,9 @@ struct memory_pool {
 
     pthread_mutex_t lock; /* guards the following */
     struct extents reserve, rest;
-    size_t used_bytes;                  /* of range, caches included */
-    size_t mapped_bytes;                /* own mappings, kept ones included */
-    size_t bulk_bytes;                  /* of used and mapped blocks */
-    struct mapping kept[KEPT_MAPPINGS]; /* oldest first, then empty ones */
+    size_t used_bytes; /* of range, caches included */
+    size_t bulk_bytes; /* of used and mapped blocks */
+    struct mappings mappings;
 };
 
 /* ------------------------------------------------------------- life cycle */
@@ -133,6 +124,8 @@ enum roped_status memory_open(const struct roped_backend_api *api,
         return status;
     }
     pthread_mutex_init(&pool->lock, NULL);
+    mappings_init(&pool->mappings, &pool->lock,
+                  pool->budget_bytes - pool->range_bytes);
     caches_init(&pool->caches, GRAIN_BYTES,
                 least_of(CACHE_BYTES, pool->range_bytes / CACHE_SHARE));
     *out = pool;
@@ -143,9 +136,7 @@ void memory_close(struct memory_pool *pool)
 {
     if (!pool)
         return;
-    for (int i = 0; i < KEPT_MAPPINGS; i++)
-        if (pool->kept[i].start)
-            munmap(pool->kept[i].start, pool->kept[i].bytes);
+    mappings_fini(&pool->mappings);
     pool->api->host_free(pool->backend, pool->range);
     pthread_mutex_destroy(&pool->lock);
     caches_fini(&pool->caches);
@@ -154,11 +145,6 @@ void memory_close(struct memory_pool *pool)
 }
 
 /* ------------------------------------------------------------------ limits */
-
-static size_t mapped_limit(const struct memory_pool *pool)
-{
-    return pool->budget_bytes - pool->range_bytes;
-}
 
 static size_t bulk_limit(const struct memory_pool *pool)
 {
@@ -179,7 +165,7 @@ static size_t larger_of(size_t a, size_t b)
 static enum roped_status judge(const struct memory_pool *pool, size_t bytes,
                                struct roped_error *err)
 {
-    size_t mapped = mapped_limit(pool);
+    size_t mapped = pool->mappings.limit_bytes;
     if (is_bulk(bytes) && mapped > bulk_limit(pool))
         mapped = bulk_limit(pool);
     size_t most = larger_of(mapped, pool->range_bytes - pool->reserve_bytes);
@@ -208,7 +194,7 @@ static enum roped_status refuse(const struct memory_pool *pool, size_t bytes,
     return roped_fail(err, ROPED_BUSY,
                       "host memory is in use: %zu bytes wanted, %zu of %zu "
                       "taken",
-                      bytes, pool_used_bytes(pool) + pool->mapped_bytes,
+                      bytes, pool_used_bytes(pool) + pool->mappings.bytes,
                       pool->budget_bytes);
 }
 
@@ -346,89 +332,21 @@ static bool empty_caches(struct memory_pool *pool)
 
 /* ---------------------------------------------------------------- mappings */
 
-/* Under lock: takes the i-th kept mapping out of the list. */
-static struct mapping unkeep(struct memory_pool *pool, int i)
-{
-    struct mapping mapping = pool->kept[i];
-    for (; i + 1 < KEPT_MAPPINGS; i++)
-        pool->kept[i] = pool->kept[i + 1];
-    pool->kept[i] = (struct mapping){NULL, 0};
-    return mapping;
-}
-
-/* Under lock: a kept mapping that fits without wasting half of it. */
-static struct mapping take_kept(struct memory_pool *pool, size_t bytes)
-{
-    for (int i = 0; i < KEPT_MAPPINGS; i++) {
-        const struct mapping *kept = &pool->kept[i];
-        if (kept->start && kept->bytes >= bytes && kept->bytes / 2 <= bytes)
-            return unkeep(pool, i);
-    }
-    return (struct mapping){NULL, 0};
-}
-
-/* Unmaps. Under lock, which it lets go for as long as that takes: the bytes
- * count as taken until they are gone. */
-static void unmap(struct memory_pool *pool, struct mapping mapping)
-{
-    pthread_mutex_unlock(&pool->lock);
-    munmap(mapping.start, mapping.bytes);
-    pthread_mutex_lock(&pool->lock);
-    pool->mapped_bytes -= mapping.bytes;
-}
-
-/* Under lock: claims bytes of the budget, for which kept mappings may go. */
-static bool claim(struct memory_pool *pool, size_t bytes)
-{
-    size_t limit = mapped_limit(pool);
-    if (bytes > limit)
-        return false;
-    while (pool->mapped_bytes > limit - bytes && pool->kept[0].start)
-        unmap(pool, unkeep(pool, 0));
-    if (pool->mapped_bytes > limit - bytes)
-        return false;
-    pool->mapped_bytes += bytes;
-    return true;
-}
-
 /* Under lock, which it lets go while the kernel makes the mapping. */
 static enum roped_status take_mapping(struct memory_pool *pool, size_t bytes,
                                       struct memory_block *out,
                                       struct roped_error *err)
 {
-    struct mapping mapping = take_kept(pool, bytes);
-    if (!mapping.start) {
-        if (!claim(pool, bytes))
-            return refuse(pool, bytes, err);
-        pthread_mutex_unlock(&pool->lock);
-        void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        pthread_mutex_lock(&pool->lock);
-        if (start == MAP_FAILED) {
-            pool->mapped_bytes -= bytes;
-            return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu bytes",
-                              bytes);
-        }
-        mapping = (struct mapping){start, bytes};
-    }
+    struct mapping mapping;
+    bool is_refused;
+    if (!mappings_take(&pool->mappings, bytes, &mapping, &is_refused))
+        return is_refused ? roped_fail(err, ROPED_NO_MEMORY,
+                                       "no memory for %zu bytes", bytes)
+                          : refuse(pool, bytes, err);
     *out = (struct memory_block){.start = mapping.start,
                                  .bytes = mapping.bytes,
                                  .is_pinned = pool->api->is_host};
     return ROPED_OK;
-}
-
-/* Under lock: keeps a mapping, for which the oldest kept one may go. */
-static void give_mapping(struct memory_pool *pool, struct mapping mapping)
-{
-    int i = 0;
-    struct mapping oldest = {NULL, 0};
-    if (pool->kept[KEPT_MAPPINGS - 1].start)
-        oldest = unkeep(pool, 0);
-    while (pool->kept[i].start)
-        i++;
-    pool->kept[i] = mapping;
-    if (oldest.start)
-        unmap(pool, oldest);
 }
 
 /* ----------------------------------------------------------- take and give */
@@ -543,7 +461,8 @@ void memory_give(struct memory_pool *pool, struct memory_block *block)
         if (is_in_pool(pool, block->start))
             give_range(pool, block->start);
         else
-            give_mapping(pool, (struct mapping){block->start, block->bytes});
+            mappings_give(&pool->mappings,
+                          (struct mapping){block->start, block->bytes});
         pthread_mutex_unlock(&pool->lock);
     }
     memset(block, 0, sizeof *block);
@@ -604,17 +523,10 @@ void memory_arrived(struct memory_pool *pool, struct memory_block *block,
 static bool grow_mapping(struct memory_pool *pool, struct memory_block *block,
                          size_t bytes)
 {
-    size_t more = bytes - block->bytes;
-    if (!claim(pool, more))
+    struct mapping mapping = {block->start, block->bytes};
+    if (!mappings_grow(&pool->mappings, &mapping, bytes))
         return false;
-    pthread_mutex_unlock(&pool->lock);
-    void *start = mremap(block->start, block->bytes, bytes, MREMAP_MAYMOVE);
-    pthread_mutex_lock(&pool->lock);
-    if (start == MAP_FAILED) {
-        pool->mapped_bytes -= more;
-        return false;
-    }
-    block->start = start;
+    block->start = mapping.start;
     return true;
 }
 
@@ -748,7 +660,7 @@ void memory_usage(struct memory_pool *pool, struct memory_usage *out)
     pthread_mutex_lock(&pool->lock);
     out->pool_bytes = pool->range_bytes;
     out->pool_used_bytes = pool_used_bytes(pool);
-    out->mapped_bytes = pool->mapped_bytes;
+    out->mapped_bytes = pool->mappings.bytes;
     out->budget_bytes = pool->budget_bytes;
     pthread_mutex_unlock(&pool->lock);
     out->lent_bytes = atomic_load(&pool->lent_bytes);
