@@ -1,0 +1,221 @@
+/*
+ * fault.c - preloaded into the daemon by test_faults.c: counts calls of the
+ * allocator and of the system, and makes one of them fail.
+ *
+ * Loaded before anything else, so that the allocator's functions may use
+ * nothing that allocates. <sys/socket.h> stays out: its prototypes differ
+ * between feature sets, and what is here passes everything on as it is.
+ */
+#include "attack/fault.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* NOLINTBEGIN(readability-identifier-naming): glibc's */
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t n, size_t bytes);
+extern void *__libc_realloc(void *memory, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+/* NOLINTEND(readability-identifier-naming) */
+
+static struct fault_page here, *page = &here;
+static FILE *(*real_fopen)(const char *path, const char *mode);
+static int (*real_pthread_create)(pthread_t *thread, const pthread_attr_t *how,
+                                  void *(*run)(void *), void *context);
+
+__attribute__((constructor)) static void map_page(void)
+{
+    *(void **)&real_fopen = dlsym(RTLD_NEXT, "fopen");
+    *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
+    const char *path = getenv(FAULT_ENVIRONMENT);
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    void *mapped = (void *)syscall(SYS_mmap, NULL, sizeof *page,
+                                   PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L);
+    close(fd);
+    if (mapped != MAP_FAILED)
+        page = mapped;
+}
+
+/* Counts a call. True, with errno: it is the one that fails. */
+static bool must_fail(enum fault_call call)
+{
+    unsigned long n = atomic_fetch_add(&page->n_calls[call], 1) + 1;
+    if (n != atomic_load(&page->fail_at) ||
+        (int)call != atomic_load(&page->call))
+        return false;
+    atomic_fetch_add(&page->n_failed, 1);
+    errno = atomic_load(&page->error);
+    return true;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+void *malloc(size_t bytes)
+{
+    return must_fail(FAULT_malloc) ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t n, size_t bytes)
+{
+    return must_fail(FAULT_calloc) ? NULL : __libc_calloc(n, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    return must_fail(FAULT_realloc) ? NULL : __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return must_fail(FAULT_aligned) ? NULL : __libc_memalign(alignment, bytes);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    if (must_fail(FAULT_aligned))
+        return ENOMEM;
+    *memory = __libc_memalign(alignment, bytes);
+    return *memory ? 0 : ENOMEM;
+}
+
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
+           off_t offset)
+{
+    if ((flags & MAP_ANONYMOUS) && must_fail(FAULT_mmap))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+}
+
+void *mremap(void *memory, size_t bytes, size_t new_bytes, int flags, ...)
+{
+    if (must_fail(FAULT_mremap))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mremap, memory, bytes, new_bytes, flags, NULL);
+}
+
+/* ------------------------------------------------------- threads and files */
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *how,
+                   void *(*run)(void *), void *context)
+{
+    if (must_fail(FAULT_pthread_create))
+        return errno;
+    return real_pthread_create(thread, how, run, context);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    return must_fail(FAULT_fopen) ? NULL : real_fopen(path, mode);
+}
+
+/* ------------------------------------------------------------ system calls */
+
+/* NOLINTBEGIN(bugprone-macro-parentheses): types */
+#define PASS(call, n, ...)                                                     \
+    return must_fail(FAULT_##call) ? -1 : syscall(n, __VA_ARGS__)
+#define PASS_INT(call, n, ...)                                                 \
+    return must_fail(FAULT_##call) ? -1 : (int)syscall(n, __VA_ARGS__)
+/* NOLINTEND(bugprone-macro-parentheses) */
+
+int socket(int domain, int type, int protocol);
+int setsockopt(int fd, int level, int name, const void *value, unsigned bytes);
+int bind(int fd, const void *address, unsigned bytes);
+int listen(int fd, int backlog);
+int getsockname(int fd, void *address, unsigned *bytes);
+int accept4(int fd, void *address, unsigned *bytes, int flags);
+int eventfd(unsigned value, int flags);
+int epoll_create1(int flags);
+int epoll_ctl(int fd, int operation, int of, void *event);
+int epoll_wait(int fd, void *events, int n, int timeout_ms);
+int poll(void *fds, unsigned long n, int timeout_ms);
+ssize_t recv(int fd, void *to, size_t bytes, int flags);
+ssize_t send(int fd, const void *from, size_t bytes, int flags);
+ssize_t sendmsg(int fd, const void *message, int flags);
+ssize_t writev(int fd, const void *pieces, int n);
+
+int socket(int domain, int type, int protocol)
+{
+    PASS_INT(socket, SYS_socket, domain, type, protocol);
+}
+
+int setsockopt(int fd, int level, int name, const void *value, unsigned bytes)
+{
+    PASS_INT(setsockopt, SYS_setsockopt, fd, level, name, value, bytes);
+}
+
+int bind(int fd, const void *address, unsigned bytes)
+{
+    PASS_INT(bind, SYS_bind, fd, address, bytes);
+}
+
+int listen(int fd, int backlog)
+{
+    PASS_INT(listen, SYS_listen, fd, backlog);
+}
+
+int getsockname(int fd, void *address, unsigned *bytes)
+{
+    PASS_INT(getsockname, SYS_getsockname, fd, address, bytes);
+}
+
+int accept4(int fd, void *address, unsigned *bytes, int flags)
+{
+    PASS_INT(accept4, SYS_accept4, fd, address, bytes, flags);
+}
+
+int eventfd(unsigned value, int flags)
+{
+    PASS_INT(eventfd, SYS_eventfd2, value, flags);
+}
+
+int epoll_create1(int flags)
+{
+    PASS_INT(epoll_create1, SYS_epoll_create1, flags);
+}
+
+int epoll_ctl(int fd, int operation, int of, void *event)
+{
+    PASS_INT(epoll_ctl, SYS_epoll_ctl, fd, operation, of, event);
+}
+
+int epoll_wait(int fd, void *events, int n, int timeout_ms)
+{
+    PASS_INT(epoll_wait, SYS_epoll_pwait, fd, events, n, timeout_ms, NULL, 8L);
+}
+
+int poll(void *fds, unsigned long n, int timeout_ms)
+{
+    struct timespec limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    PASS_INT(poll, SYS_ppoll, fds, n, timeout_ms < 0 ? NULL : &limit, NULL, 8L);
+}
+
+ssize_t recv(int fd, void *to, size_t bytes, int flags)
+{
+    PASS(recv, SYS_recvfrom, fd, to, bytes, flags, NULL, NULL);
+}
+
+ssize_t send(int fd, const void *from, size_t bytes, int flags)
+{
+    PASS(send, SYS_sendto, fd, from, bytes, flags, NULL, 0L);
+}
+
+ssize_t sendmsg(int fd, const void *message, int flags)
+{
+    PASS(sendmsg, SYS_sendmsg, fd, message, flags);
+}
+
+ssize_t writev(int fd, const void *pieces, int n)
+{
+    PASS(writev, SYS_writev, fd, pieces, n);
+}
