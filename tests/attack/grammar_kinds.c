@@ -31,7 +31,7 @@ static const struct kind kinds[] = {
     {"GET",    "/v2/health/live",                NO_BODY,     200, 200, "true"},
     {"HEAD",   "/v2/health/ready",               NO_BODY,     200, 200, ""},
     {"GET",    "/v1",                            NO_BODY,     200, 200, "rmsnorm"},
-    {"GET",    "/v1/devices",                    NO_BODY,     200, 200, "cpu"},
+    {"GET",    "/v1/devices",                    NO_BODY,     200, 200, "backend"},
     {"GET",    "/v1/tables",                     NO_BODY,     200, 200, ""},
     {"GET",    "/v1/regions",                    NO_BODY,     200, 200, "in-keep"},
     {"GET",    "/v1/rope",                       NO_BODY,     200, 200, "rope"},
