@@ -576,14 +576,20 @@ enum roped_status roped_call_plan(struct roped_call *call,
     return op->plan(call, err);
 }
 
+/* Adds a tensor's bytes; INT64_MAX where the sum is more: each of them may be
+ * nearly that. */
+static int64_t add_bytes(int64_t bytes, const struct roped_tensor *tensor)
+{
+    int64_t more = roped_tensor_given(tensor) ? roped_tensor_bytes(tensor) : 0;
+    return more > INT64_MAX - bytes ? INT64_MAX : bytes + more;
+}
+
 int64_t roped_call_bytes(const struct roped_call *call)
 {
     int64_t bytes = 0;
     for (int i = 0; i < call->n_in; i++)
-        if (roped_tensor_given(&call->in[i]))
-            bytes += roped_tensor_bytes(&call->in[i]);
+        bytes = add_bytes(bytes, &call->in[i]);
     for (int i = 0; i < call->n_out; i++)
-        if (roped_tensor_given(&call->out[i]))
-            bytes += roped_tensor_bytes(&call->out[i]);
+        bytes = add_bytes(bytes, &call->out[i]);
     return bytes;
 }

@@ -486,12 +486,13 @@ static void log_mhd(void *context, const char *format, va_list arguments)
 static void panic(void *context, const char *file, unsigned line,
                   const char *reason)
 {
-    char quoted[300];
+    char text[200], quoted[300];
     (void)context;
     (void)file;
-    log_line(LOG_ERROR, "http",
-             "error=\"libmicrohttpd cannot go on: %s\" line=%u",
-             log_quote(reason ? reason : "", quoted, sizeof quoted), line);
+    snprintf(text, sizeof text, "%s", reason ? reason : "");
+    text[strcspn(text, "\n")] = '\0';
+    log_line(LOG_ERROR, "http", "error=\"libmicrohttpd failed: %s\" line=%u",
+             log_quote(text, quoted, sizeof quoted), line);
     _exit(EXIT_FAILURE);
 }
 

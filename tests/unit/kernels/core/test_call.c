@@ -214,6 +214,19 @@ TEST(sizes_of_empty_shapes_do_not_overflow)
     CHECK_INT(roped_call_dim(&call, "o"), 0);
 }
 
+TEST(bytes_of_a_call_are_at_most_2_to_the_63)
+{
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 1, INT64_MAX / 8, 0, 0), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_bytes(&call), INT64_MAX - 7);
+    start("add_rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 1, INT64_MAX / 8, 0, 0), &err);
+    CHECK_OK(bind("residual", ROPED_F32, 1, INT64_MAX / 8, 0, 0), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(roped_call_bytes(&call), INT64_MAX);
+}
+
 /* sizes and 'in' of a plan's dims, "3:ab 8:a" */
 static const char *plan_text(const char *a, const char *b, int rank,
                              const int64_t *dims)
@@ -272,6 +285,7 @@ int main(void)
     RUN(a_shape_that_nothing_states_is_named);
     RUN(a_stated_shape_agrees_with_its_tensor);
     RUN(sizes_of_empty_shapes_do_not_overflow);
+    RUN(bytes_of_a_call_are_at_most_2_to_the_63);
     RUN(broadcast_shapes_collapse);
     return check_done();
 }
