@@ -326,10 +326,16 @@ bool body_is_long(const struct request *request)
            (text > REQUEST_LONG_BYTES && !body->is_decoded);
 }
 
-const char *body_text(const struct request *request)
+unsigned char *body_bytes(const struct request *request, size_t from)
 {
     const struct body *body = &request->body;
-    return body->block.start ? (const char *)body->block.start + body->at : "";
+    return body->block.start ? body->block.start + body->at + from : NULL;
+}
+
+const char *body_text(const struct request *request)
+{
+    const unsigned char *bytes = body_bytes(request, 0);
+    return bytes ? (const char *)bytes : "";
 }
 
 uint64_t body_work(const struct request *request)
@@ -350,8 +356,7 @@ static bool store_inflated(void *context, const char *data, size_t bytes)
 }
 
 static enum roped_status inflate_block(struct request *request,
-                                       const struct memory_block *block,
-                                       uint64_t bytes)
+                                       const char *data, uint64_t bytes)
 {
     struct inflater *inflater;
     struct roped_error *err = &request->error;
@@ -362,8 +367,8 @@ static enum roped_status inflate_block(struct request *request,
     for (uint64_t at = 0; at < bytes && !status && !err->status;) {
         size_t n = bytes - at < INFLATE_BYTES ? (size_t)(bytes - at)
                                               : (size_t)INFLATE_BYTES;
-        status = inflater_feed(inflater, (const char *)block->start + at, n,
-                               store_inflated, request, err);
+        status =
+            inflater_feed(inflater, data + at, n, store_inflated, request, err);
         at += n;
     }
     status = status ? status : err->status;
@@ -378,8 +383,8 @@ static enum roped_status inflate_body(struct request *request)
 {
     struct body *body = &request->body;
     struct memory_block block = body->block;
+    const char *data = body_text(request);
     uint64_t bytes = body->received;
-    size_t skipped = body->at; /* it was stored there, like any other */
     body->block = (struct memory_block){.bytes = 0};
     body->received = 0;
     body->is_compressed = false;
@@ -388,9 +393,7 @@ static enum roped_status inflate_body(struct request *request)
         body->limit = body->inflated_limit;
         body->limit_name = "max_inflated_bytes";
     }
-    block.start += skipped;
-    enum roped_status status = inflate_block(request, &block, bytes);
-    block.start -= skipped;
+    enum roped_status status = inflate_block(request, data, bytes);
     memory_give(exec_memory(request->service->exec), &block);
     return status ? status : close_end(request);
 }

@@ -52,7 +52,9 @@ enum roped_status body_finish(struct request *request);
 bool body_is_long(const struct request *request);
 uint64_t body_work(const struct request *request);
 
-/* A document: body.received bytes of it. */
+/* The body from a place on; NULL where there is none. And a document:
+ * body.received bytes of it. */
+unsigned char *body_bytes(const struct request *request, size_t from);
 const char *body_text(const struct request *request);
 
 #endif

@@ -55,15 +55,15 @@ static enum roped_status read_parameter(struct request *request,
 static enum roped_status decode(struct request *request)
 {
     const struct body *body = &request->body;
-    unsigned char *header = body->block.start + body->at;
     struct region_refs regions;
     enum roped_status status = ROPED_OK;
     regions.n = 0;
     for (int i = 0; i < request->head.n_parameters && !status; i++)
         status = read_parameter(request, &request->head.parameter[i], &regions);
     if (!status && body->length > 0) /* else all is in regions */
-        status = v1_read_request(&request->job.call, header, body->header_bytes,
-                                 body->length, header + body->header_bytes,
+        status = v1_read_request(&request->job.call, body_bytes(request, 0),
+                                 body->header_bytes, body->length,
+                                 body_bytes(request, body->header_bytes),
                                  &request->error);
     if (!status)
         status = call_take_regions(request, &regions);

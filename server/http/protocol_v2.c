@@ -46,11 +46,11 @@ static enum roped_status hint_at_raw(struct request *request)
 static enum roped_status decode(struct request *request)
 {
     const struct body *body = &request->body;
-    const char *json = (const char *)body->block.start + body->at;
+    const char *json = body_text(request);
     struct roped_call *call = &request->job.call;
     struct kserve_request *v2 = &request->v2;
     uint64_t binary_bytes = body->length - body->header_bytes;
-    unsigned char *binary = body->block.start + body->at + body->header_bytes;
+    unsigned char *binary = body_bytes(request, body->header_bytes);
     if (body->is_raw)
         return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
     if (body->length == 0)
@@ -104,7 +104,7 @@ static enum roped_status read_values(struct request *request)
         (size_t)request->v2.json_tensor_bytes, &request->json, &request->error);
     if (status)
         return status;
-    const char *json = (const char *)body->block.start + body->at;
+    const char *json = body_text(request);
     return kserve_read_json_tensors(&request->job.call, json,
                                     body->header_bytes, &request->v2,
                                     request->json.start, &request->error);
