@@ -32,6 +32,7 @@ struct peer {
     atomic_bool is_sending;         /* its answer is on its way */
     uint64_t seen_ns, seen_acked;   /* the thread's: when it first saw that,
                                        and what was acknowledged then; 0: not */
+    void *exchange; /* transport.c's: the request under way, or NULL */
     struct peer *previous, *next;
 };
 

@@ -320,6 +320,15 @@ static struct peer *peer_of(struct MHD_Connection *connection)
     return info ? info->socket_context : NULL;
 }
 
+/* A request that the library has dropped without a word, as it does where it
+ * has no memory for an error of its own: it ends with its connection. */
+static void end_exchange(struct peer *peer)
+{
+    if (peer->exchange)
+        give_exchange(peer->exchange);
+    peer->exchange = NULL;
+}
+
 static void notify_connection(void *context, struct MHD_Connection *connection,
                               void **socket_context,
                               enum MHD_ConnectionNotificationCode code)
@@ -337,6 +346,7 @@ static void notify_connection(void *context, struct MHD_Connection *connection,
             peers_add(&service->peers, info->connect_fd,
                       clock_after_ns(service->config->header_timeout_seconds));
     } else if (*socket_context) {
+        end_exchange(*socket_context);
         peers_remove(&service->peers, *socket_context);
         *socket_context = NULL;
     }
@@ -356,6 +366,10 @@ static void *notify_uri(void *context, const char *uri,
     exchange->service = service;
     exchange->connection = connection;
     exchange->peer = peer_of(connection);
+    if (exchange->peer) {
+        end_exchange(exchange->peer);
+        exchange->peer->exchange = exchange;
+    }
     exchange->target = uri;
     exchange->target_bytes = strlen(uri);
     peer_set_idle(exchange->peer, false);
@@ -402,6 +416,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
                       clock_after_ns(config->idle_timeout_seconds +
                                      config->header_timeout_seconds));
     peer_set_idle(exchange->peer, true);
+    if (exchange->peer)
+        exchange->peer->exchange = NULL;
     give_exchange(exchange);
     *request_context = NULL;
 }
