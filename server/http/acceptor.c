@@ -12,15 +12,10 @@
 
 enum { PAUSE_MS = 2 }; /* where there is no room: until it looks again */
 
-/* Is there room for one more? If not, an idle connection goes for it, which
- * takes a moment. */
-static bool has_room(const struct acceptor *acceptor)
+static bool is_full(const struct acceptor *acceptor)
 {
     struct service *service = acceptor->transport->service;
-    if (peers_count(&service->peers) < service->config->max_connections)
-        return true;
-    (void)peers_evict(&service->peers);
-    return false;
+    return peers_count(&service->peers) >= service->config->max_connections;
 }
 
 static bool has_come(const struct acceptor *acceptor)
@@ -35,9 +30,11 @@ static bool take(struct acceptor *acceptor, bool *must_pause)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
-    *must_pause = has_come(acceptor) && !has_room(acceptor);
-    if (*must_pause)
+    *must_pause = is_full(acceptor) && has_come(acceptor);
+    if (*must_pause) { /* an idle one goes for it, which takes a moment */
+        (void)peers_evict(&acceptor->transport->service->peers);
         return false;
+    }
     int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&address, &bytes,
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {

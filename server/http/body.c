@@ -248,14 +248,12 @@ static enum roped_status decode(struct request *request)
     return request->call.op ? call_decode(request) : region_decode(request);
 }
 
-/* The rest of the body of a call may go on to the device as it arrives: where
- * it lies will not change any more. */
+/* The rest of the body of a call that can_decode may go on to the device as it
+ * arrives: where it lies will not change any more. */
 static void open_stage(struct request *request)
 {
     const struct body *body = &request->body;
-    bool is_whole = body->block.bytes >= body->at + body->length;
-    if (request->call.op && is_whole && body->block.is_pinned &&
-        !demo_is(request->call.op))
+    if (request->call.op && body->block.is_pinned && !demo_is(request->call.op))
         exec_stage_open(request->service->exec, &request->job,
                         body->block.start, body->at + body->header_bytes,
                         body->at + body->length);
@@ -405,8 +403,7 @@ enum roped_status body_finish(struct request *request)
         body->is_compressed ? inflate_body(request) : ROPED_OK;
     if (status || !has_header(request) || body->is_decoded)
         return status;
-    return body->header_bytes > 0 && body->received >= body->header_bytes
-               ? decode(request)
-           : body->is_raw ? decode(request)
-                          : ROPED_OK;
+    bool is_complete =
+        body->header_bytes > 0 && body->received >= body->header_bytes;
+    return is_complete || body->is_raw ? decode(request) : ROPED_OK;
 }

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { OUT_ALIGNMENT = 64 };
-
 enum roped_status call_begin(struct request *request)
 {
     const struct protocol *protocol = request->match.route->protocol;
@@ -70,7 +68,8 @@ static enum roped_status place_answer(struct request *request)
         request, &header, offset, &sent, &all);
     if (status)
         return status;
-    size_t pad = (OUT_ALIGNMENT - header.bytes % OUT_ALIGNMENT) % OUT_ALIGNMENT;
+    size_t pad =
+        (CALL_ALIGNMENT - header.bytes % CALL_ALIGNMENT) % CALL_ALIGNMENT;
     status = memory_take(exec_memory(request->service->exec),
                          pad + header.bytes + (size_t)all, &request->out,
                          &request->error);

@@ -8,6 +8,8 @@
 #include "http/protocol.h"
 #include "http/reply.h"
 
+enum { CALL_ALIGNMENT = 64 }; /* of outputs in the answer's block */
+
 struct call {
     const struct protocol *protocol; /* NULL: the request is no call */
     const struct roped_op *op;       /* NULL: none, or not known */

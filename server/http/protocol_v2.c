@@ -9,7 +9,6 @@
 #include <strings.h>
 
 enum {
-    OUT_ALIGNMENT = 64,
     JSON_OUTPUT_ELEMENTS = 1 << 20,
     LONG_ELEMENTS = 1 << 12 /* more values than this are written on a lane */
 };
@@ -112,7 +111,7 @@ static enum roped_status read_values(struct request *request)
 
 static uint64_t align(uint64_t at)
 {
-    return (at + OUT_ALIGNMENT - 1) / OUT_ALIGNMENT * OUT_ALIGNMENT;
+    return (at + CALL_ALIGNMENT - 1) / CALL_ALIGNMENT * CALL_ALIGNMENT;
 }
 
 /* Outputs that the client did not ask for, or wants as text, are computed all
