@@ -4,13 +4,20 @@
 #include "http/acceptor.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 2 }; /* where there is no room: until it looks again */
+enum {
+    PAUSE_MS = 2,  /* where there is no room: until it looks again */
+    LAST_MS = 50,  /* at the end: for handshakes under way */
+    PAUSES = 500,  /* at the end: for room, together a second */
+    FLAGS_AT = 13, /* the byte of a TCP header that holds its flags */
+};
 
 static bool is_full(const struct acceptor *acceptor)
 {
@@ -26,7 +33,7 @@ static bool has_come(const struct acceptor *acceptor)
 
 /* Takes one connection. False where none waits, or none can be taken now: then
  * *must_pause says that one still waits. */
-static bool take(struct acceptor *acceptor, bool *must_pause)
+static bool take(const struct acceptor *acceptor, bool *must_pause)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
@@ -47,6 +54,38 @@ static bool take(struct acceptor *acceptor, bool *must_pause)
     return true;
 }
 
+/* Closing a listening socket resets the connections in its backlog, and one
+ * may come between the last accept and close. So the kernel drops every SYN
+ * from here on: a client sends it again a second later, and is refused then. */
+static void let_nobody_in(const struct acceptor *acceptor)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_AT),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),          /* drop */
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX), /* keep all of it */
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof *code,
+                                 .filter = code};
+    /* without it clients that come in the last moment are reset */
+    (void)setsockopt(acceptor->listen_fd, SOL_SOCKET, SO_ATTACH_FILTER,
+                     &program, sizeof program);
+}
+
+/* Those whose handshake was under way: until none comes for LAST_MS. */
+static void take_the_last(const struct acceptor *acceptor)
+{
+    struct pollfd wait = {acceptor->listen_fd, POLLIN, 0};
+    bool must_pause = false;
+    let_nobody_in(acceptor);
+    for (int i = 0; i < PAUSES && poll(&wait, 1, LAST_MS) == 1; i++) {
+        while (take(acceptor, &must_pause))
+            ;
+        if (must_pause)
+            (void)poll(NULL, 0, PAUSE_MS);
+    }
+}
+
 static void *run(void *context)
 {
     struct acceptor *acceptor = context;
@@ -60,8 +99,10 @@ static void *run(void *context)
             (void)poll(wait, 2, -1);
         while (take(acceptor, &must_pause))
             ;
-        if (wait[0].revents)
+        if (wait[0].revents) {
+            take_the_last(acceptor);
             return NULL;
+        }
     }
 }
 

@@ -34,8 +34,9 @@ ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
                                                   int listen_fd,
                                                   struct roped_error *err);
 
-/* Takes what has come, and closes the listening socket: who comes later is
- * refused at once. Once or several times, also where it never started. */
+/* Takes what has come, and closes the listening socket: none that the kernel
+ * has let in is reset, and who comes later is refused. Takes 50 ms. Once or
+ * several times, also where it never started. */
 void acceptor_stop(struct acceptor *acceptor);
 
 #endif

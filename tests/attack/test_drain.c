@@ -166,7 +166,7 @@ TEST(new_clients_are_refused_while_it_drains)
     printf("new connections are refused %.2f s after SIGTERM, %s\n",
            refused_after, is_draining ? "while it drains" : "as it has ended");
     CHECK(is_refused && is_draining);
-    CHECK(refused_after < 1);
+    CHECK(refused_after < 1.5); /* a SYN is sent again after a second */
     expect_end(&server, since, 10);
     close(stuck);
 }
