@@ -13,6 +13,7 @@ void roped_call_init(struct roped_call *call, const struct roped_op *op)
     call->op = op;
     call->n_in = roped_op_inputs(op);
     call->n_out = roped_op_outputs(op);
+    call->n_params = roped_op_params(op);
     call->host_values = true;
     call_default_params(call);
 }
@@ -120,20 +121,20 @@ static enum roped_status choose_form(struct roped_call *call,
     int n_possible = 0;
     for (int form = 0; form < n_forms; form++)
         n_possible += is_possible[form] = form_is_asked_for(call, form);
-    int n_inputs = roped_op_inputs(op);
-    for (int i = 0; i < n_inputs && n_possible > 1; i++) {
+    for (int i = 0; i < call->n_in && n_possible > 1; i++) {
         struct roped_shape_pattern pattern;
         bool fits[ROPED_MAX_FORMS] = {false};
         int n_fits = 0;
         if (!roped_tensor_given(&call->in[i]) || !strchr(op->in[i].shape, '|'))
             continue;
         for (int form = 0; form < n_forms; form++) {
+            if (!is_possible[form])
+                continue;
             enum roped_status status =
                 roped_port_pattern(&op->in[i], form, &pattern, err);
             if (status)
                 return status;
-            fits[form] =
-                is_possible[form] && rank_fits(&pattern, call->in[i].rank);
+            fits[form] = rank_fits(&pattern, call->in[i].rank);
             n_fits += fits[form];
         }
         if (n_fits == 0)
@@ -152,7 +153,7 @@ static enum roped_status choose_form(struct roped_call *call,
 static int find_dim(const struct roped_call *call, const char *name)
 {
     for (int i = 0; i < call->n_dims; i++)
-        if (strcmp(call->dim[i].name, name) == 0)
+        if (call_is_name(call->dim[i].name, name))
             return i;
     return -1;
 }
@@ -273,9 +274,8 @@ static enum roped_status bind_shape_params(struct roped_call *call,
                                            struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
-    int n_params = roped_op_params(call->op);
-    for (int i = 0; i < n_params && !status; i++) {
-        const struct roped_param *param = &call->op->param[i];
+    const struct roped_param *param = call->op->param;
+    for (int i = 0; i < call->n_params && !status; i++, param++) {
         struct roped_tensor shape = {.dtype = ROPED_U8};
         struct roped_ints ints;
         int64_t n_elements, n_bytes;
@@ -325,7 +325,7 @@ static enum roped_status bind_type(struct roped_call *call, int input,
     const struct roped_op *op = call->op;
     enum roped_dtype found = call->in[input].dtype;
     int v = 0;
-    while (strcmp(op->type[v].name, op->in[input].type) != 0)
+    while (!call_is_name(op->type[v].name, op->in[input].type))
         v++;
     if (call->type[v] == ROPED_NO_DTYPE)
         call->type[v] = found;
@@ -340,15 +340,14 @@ static enum roped_status bind_type(struct roped_call *call, int input,
 static void bind_other_types(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
-    int n_params = roped_op_params(op);
     for (int v = 0; v < ROPED_MAX_TYPES; v++)
         call->type[v] = roped_dtype_only(op->type[v].set);
-    for (int i = 0; i < n_params; i++) {
+    for (int i = 0; i < call->n_params; i++) {
         int32_t dtype;
         int v = 0;
         if (op->param[i].kind != ROPED_PARAM_DTYPE)
             continue;
-        while (strcmp(op->type[v].name, op->param[i].type) != 0)
+        while (!call_is_name(op->type[v].name, op->param[i].type))
             v++;
         memcpy(&dtype, call->params + op->param[i].offset, sizeof dtype);
         call->type[v] = (enum roped_dtype)dtype;
@@ -377,7 +376,7 @@ static enum roped_status unbound_dim(const struct roped_call *call,
     const struct roped_op *op = call->op;
     const char *param = NULL, *input = "";
     struct roped_shape_pattern pattern;
-    for (int i = 0; i < roped_op_params(op); i++)
+    for (int i = 0; i < call->n_params; i++)
         if (op->param[i].shape && strcmp(op->param[i].shape, name) == 0)
             param = op->param[i].name;
     for (int i = roped_op_inputs(op) - 1; i >= 0; i--) {
@@ -459,7 +458,7 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     }
     if (status)
         return status;
-    while (strcmp(op->type[v].name, port->type) != 0)
+    while (!call_is_name(op->type[v].name, port->type))
         v++;
     tensor->dtype = call->type[v];
     return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);

@@ -2,7 +2,7 @@
  * op.c - the operator table: look-ups, shape patterns, and the self-check
  * that runs before any request is served.
  */
-#include <roped/op.h>
+#include "core/call_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ const struct roped_op *roped_op_at(int index)
 const struct roped_op *roped_op_find(const char *name)
 {
     for (int i = 0; i < ROPED_OP_COUNT; i++)
-        if (strcmp(table[i]->name, name) == 0)
+        if (call_is_name(table[i]->name, name))
             return table[i];
     return NULL;
 }
@@ -79,7 +79,7 @@ int roped_op_forms(const struct roped_op *op)
 int roped_op_input(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_INPUTS && op->in[i].name; i++)
-        if (strcmp(op->in[i].name, name) == 0)
+        if (call_is_name(op->in[i].name, name))
             return i;
     return -1;
 }
@@ -87,7 +87,7 @@ int roped_op_input(const struct roped_op *op, const char *name)
 int roped_op_output(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_OUTPUTS && op->out[i].name; i++)
-        if (strcmp(op->out[i].name, name) == 0)
+        if (call_is_name(op->out[i].name, name))
             return i;
     return -1;
 }
@@ -95,7 +95,7 @@ int roped_op_output(const struct roped_op *op, const char *name)
 int roped_op_param(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_PARAMS && op->param[i].name; i++)
-        if (strcmp(op->param[i].name, name) == 0)
+        if (call_is_name(op->param[i].name, name))
             return i;
     return -1;
 }
@@ -110,7 +110,7 @@ int roped_op_updates(const struct roped_op *op, int input)
 static int type_index(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++)
-        if (strcmp(op->type[i].name, name) == 0)
+        if (call_is_name(op->type[i].name, name))
             return i;
     return -1;
 }

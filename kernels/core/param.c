@@ -36,8 +36,7 @@ static enum roped_dtype choice_dtype(const struct roped_param *param, int index)
 void call_default_params(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
-    int n = roped_op_params(op);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < call->n_params; i++) {
         const struct roped_param *param = &op->param[i];
         bool is_unset = param->flags & ROPED_NO_DEFAULT;
         double number = is_unset ? ROPED_UNSET_FLOAT : param->init;

@@ -143,12 +143,13 @@ enum roped_status roped_cpu_rope(const struct roped_call *call,
                                  struct roped_error *err)
 {
     const struct rope_plan *plan = (const void *)call->plan;
+    int64_t bytes = roped_call_bytes(call);
     struct rope_loop loop = {
         cpu_angles_of(call, &plan->rotary, ROPE_POSITIONS, queue), plan, call,
-        cpu_is_large(queue, roped_call_bytes(call)),
+        cpu_is_large(queue, bytes),
         turns_of(plan, roped_dtype_bytes(call->in[ROPE_Q].dtype))};
     (void)err;
-    cpu_for(queue, roped_call_bytes(call),
+    cpu_for(queue, bytes,
             cpu_ceil_div(loop.turns.n_tokens, loop.turns.run) *
                 groups_of(&loop.turns),
             rotate_tokens, &loop);

@@ -134,7 +134,7 @@ static enum roped_status check_params(const struct roped_call *call,
                           has(call, shape, CACHE) ? "cos_sin_cache"
                           : has(call, shape, COS) ? "cos"
                                                   : "short_factor");
-    for (int i = 0; i < roped_op_params(op) && source; i++) {
+    for (int i = 0; i < call->n_params && source; i++) {
         size_t at = op->param[i].offset;
         bool is_angle =
             at >= first && at < first + sizeof(struct roped_angle_params);

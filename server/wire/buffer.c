@@ -68,11 +68,6 @@ void buffer_append(struct buffer *buffer, const char *text, size_t bytes)
     buffer->text[buffer->bytes] = '\0';
 }
 
-void buffer_text(struct buffer *buffer, const char *text)
-{
-    buffer_append(buffer, text, strlen(text));
-}
-
 void buffer_printf(struct buffer *buffer, const char *format, ...)
 {
     char small[512];

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct buffer;
 
@@ -35,7 +36,12 @@ void buffer_init_grow(struct buffer *buffer, char *memory, size_t capacity,
 void buffer_fini(struct buffer *buffer);
 
 void buffer_append(struct buffer *buffer, const char *text, size_t bytes);
-void buffer_text(struct buffer *buffer, const char *text);
+
+static inline void buffer_text(struct buffer *buffer, const char *text)
+{
+    buffer_append(buffer, text, strlen(text)); /* of a constant, mostly */
+}
+
 void buffer_printf(struct buffer *buffer, const char *format, ...)
     ROPED_PRINTF(2, 3);
 

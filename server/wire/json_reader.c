@@ -34,10 +34,17 @@ static bool is_space(unsigned char c)
     return c <= ' ' && (c == ' ' || c == '\n' || c == '\t' || c == '\r');
 }
 
+static const unsigned char *behind_space(const unsigned char *at,
+                                         const unsigned char *end)
+{
+    while (at < end && is_space(*at))
+        at++;
+    return at;
+}
+
 static void skip_space(struct json_reader *reader)
 {
-    while (reader->at < reader->end && is_space(*reader->at))
-        reader->at++;
+    reader->at = behind_space(reader->at, reader->end);
 }
 
 size_t json_offset(const struct json_reader *reader)
@@ -171,24 +178,34 @@ static const unsigned char *skip_plain(const unsigned char *at,
     return at;
 }
 
+/* The rest of a string, from what is not plain at at on. */
+__attribute__((noinline)) static bool scan_rest(struct json_reader *reader,
+                                                bool is_name,
+                                                const unsigned char *at,
+                                                struct json_string *out)
+{
+    const unsigned char *end = reader->end;
+    while (at == end || *at != '"') {
+        reader->at = at;
+        out->has_escapes |= at < end && *at == '\\';
+        if (!scan_special(reader, is_name))
+            return false;
+        at = skip_plain(reader->at, end);
+    }
+    out->bytes = (size_t)(at - out->at);
+    reader->at = at + 1;
+    return true;
+}
+
 static bool scan_string(struct json_reader *reader, bool is_name,
                         struct json_string *out)
 {
     const unsigned char *start = reader->at + 1;
-    const unsigned char *at = start;
-    bool has_escapes = false;
-    for (;; at = reader->at) {
-        reader->at = at = skip_plain(at, reader->end);
-        int c = peek(reader);
-        if (c == '"')
-            break;
-        has_escapes |= c == '\\';
-        if (!scan_special(reader, is_name))
-            return false;
-    }
-    *out =
-        (struct json_string){start, (size_t)(reader->at - start), has_escapes};
-    reader->at++;
+    const unsigned char *at = skip_plain(start, reader->end);
+    *out = (struct json_string){.at = start, .bytes = (size_t)(at - start)};
+    if (at == reader->end || *at != '"')
+        return scan_rest(reader, is_name, at, out);
+    reader->at = at + 1;
     return true;
 }
 
@@ -238,13 +255,9 @@ size_t json_copy(const struct json_string *string, char *to, size_t room)
     return bytes;
 }
 
-bool json_equals(const struct json_string *string, const char *text)
+bool json_equals_spelled(const struct json_string *string, const char *text)
 {
     int c;
-    if (!string->has_escapes)
-        return *text == (string->bytes ? (char)*string->at : '\0') &&
-               strncmp(text, (const char *)string->at, string->bytes) == 0 &&
-               text[string->bytes] == '\0';
     struct spelling spelling = spell(string);
     while ((c = next_byte(&spelling)) == (unsigned char)*text && c >= 0)
         text++;
@@ -364,16 +377,17 @@ bool json_read_number(struct json_reader *reader, double *out)
 /* Up to EXACT_DIGITS digits and nothing else, as nearly all sizes are. */
 static bool read_digits(struct json_reader *reader, uint64_t *out)
 {
-    const unsigned char *at = reader->at;
+    const unsigned char *start = reader->at, *at = start, *end = reader->end;
     uint64_t value = 0;
-    if (json_kind(reader) != JSON_NUMBER) /* or a member that is not there */
+    if (!start) /* a member that is not there */
         return false;
-    while (at < reader->end && is_digit(*at) && at - reader->at < EXACT_DIGITS)
-        value = value * 10 + (uint64_t)(*at++ - '0');
+    if (end - at > EXACT_DIGITS)
+        end = at + EXACT_DIGITS;
+    for (unsigned digit; at < end && (digit = *at - (unsigned)'0') < 10; at++)
+        value = value * 10 + digit;
     bool has_more =
         at == reader->end || is_digit(*at) || *at == '.' || (*at | 0x20) == 'e';
-    bool has_zero = at - reader->at > 1 && *reader->at == '0';
-    if (at == reader->at || has_more || has_zero)
+    if (at == start || has_more || (*start == '0' && at > start + 1))
         return false;
     reader->at = at;
     *out = value;
@@ -445,6 +459,15 @@ static int compare_names(const void *left, const void *right)
     return c - d;
 }
 
+static bool is_same_name(const struct json_string *a,
+                         const struct json_string *b)
+{
+    bool is_plain_pair = !a->has_escapes && !b->has_escapes;
+    if (is_plain_pair && (a->bytes != b->bytes || *a->at != *b->at))
+        return false; /* as nearly all pairs */
+    return compare_names(a, b) == 0;
+}
+
 /* Do two of n names say the same? Then the later one. Their order changes. */
 static const struct json_string *find_duplicate(struct json_string *name,
                                                 size_t n)
@@ -453,13 +476,13 @@ static const struct json_string *find_duplicate(struct json_string *name,
         qsort(name, n, sizeof *name, compare_names);
     for (size_t i = 1; i < n; i++)
         for (size_t j = n > FEW_NAMES ? i - 1 : 0; j < i; j++)
-            if (compare_names(&name[j], &name[i]) == 0)
+            if (is_same_name(&name[j], &name[i]))
                 return name[i].at > name[j].at ? &name[i] : &name[j];
     return NULL;
 }
 
 /* At the end of the innermost object. */
-static bool check_names(struct json_reader *reader)
+__attribute__((noinline)) static bool check_names(struct json_reader *reader)
 {
     struct json_string *mark = &reader->names[reader->object];
     size_t n = reader->n_names - reader->object - 1;
@@ -510,12 +533,15 @@ bool json_open(struct json_reader *reader)
 /* Goes on to the next item, or behind the closing bracket. */
 static bool next(struct json_reader *reader, int close)
 {
+    const unsigned char *end = reader->end;
+    const unsigned char *at = behind_space(reader->at, end);
+    int c = at < end ? *at : -1;
     bool is_first = reader->is_first;
     reader->is_first = false;
-    skip_space(reader);
+    reader->at = at;
     if (reader->why)
         return false;
-    if (peek(reader) == close) {
+    if (c == close) {
         reader->at++;
         reader->depth--;
         if (close == '}' && reader->names)
@@ -524,10 +550,9 @@ static bool next(struct json_reader *reader, int close)
     }
     if (is_first)
         return true;
-    if (peek(reader) != ',')
+    if (c != ',')
         return refuse(reader, "expected ',' or a closing bracket");
-    reader->at++;
-    skip_space(reader);
+    reader->at = behind_space(at + 1, end);
     return true;
 }
 
@@ -547,8 +572,7 @@ bool json_next_name(struct json_reader *reader, struct json_string *name)
     skip_space(reader);
     if (peek(reader) != ':')
         return refuse(reader, "expected ':'");
-    reader->at++;
-    skip_space(reader);
+    reader->at = behind_space(reader->at + 1, reader->end);
     return !reader->names || note_name(reader, name);
 }
 

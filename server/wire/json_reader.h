@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define JSON_NOWHERE SIZE_MAX
 
@@ -132,7 +133,16 @@ const char *json_nan(const struct json_reader *reader);
 /* Without its escapes: as much as fits, NUL-terminated; returns the bytes of
  * all of it, as snprintf does. */
 size_t json_copy(const struct json_string *string, char *to, size_t room);
-bool json_equals(const struct json_string *string, const char *text);
+bool json_equals_spelled(const struct json_string *string, const char *text);
+
+static inline bool json_equals(const struct json_string *string,
+                               const char *text)
+{
+    size_t bytes = strlen(text); /* of a constant, mostly */
+    return string->has_escapes
+               ? json_equals_spelled(string, text)
+               : string->bytes == bytes && memcmp(string->at, text, bytes) == 0;
+}
 
 /* What comes next, for messages: "-3", "'abc'", "an array". Returns text. */
 const char *json_describe(const struct json_reader *reader, char *text,

@@ -139,32 +139,27 @@ static enum roped_status read_fields(struct json_reader *json,
                                      struct safetensors_entry *entry,
                                      struct roped_error *err)
 {
-    static const struct {
-        const char *name;
-        read_fn *read;
-    } fields[] = {{"dtype", read_dtype},
-                  {"shape", read_shape},
-                  {"data_offsets", read_offsets}};
-    enum { N_FIELDS = sizeof fields / sizeof *fields };
+    static read_fn *const read[] = {read_dtype, read_shape, read_offsets};
+    enum { DTYPE, SHAPE, OFFSETS, N_FIELDS };
     struct json_string name;
     bool has[N_FIELDS] = {false};
     enum roped_status status = ROPED_OK;
     json_open(json);
     while (!status && json_next_name(json, &name)) {
-        int i = 0;
-        while (i < N_FIELDS && !json_equals(&name, fields[i].name))
-            i++;
+        int i = json_equals(&name, "dtype")          ? DTYPE
+                : json_equals(&name, "shape")        ? SHAPE
+                : json_equals(&name, "data_offsets") ? OFFSETS
+                                                     : N_FIELDS;
         if (i == N_FIELDS) {
             json_skip(json);
             continue;
         }
         has[i] = true;
-        status = fields[i].read(json, entry, err);
+        status = read[i](json, entry, err);
     }
     for (int i = 0; i < N_FIELDS && !status; i++)
         if (!has[i])
-            status =
-                fields[i].read(&(struct json_reader){.at = NULL}, entry, err);
+            status = read[i](&(struct json_reader){.at = NULL}, entry, err);
     return status;
 }
 

@@ -256,7 +256,7 @@ struct roped_angle_set {
 
 struct roped_call {
     const struct roped_op *op;
-    int n_in, n_out; /* ports of op */
+    int n_in, n_out, n_params; /* of op */
 
     /* as bound by the client; outputs' shapes by resolve. data: host memory
      * until a backend's caller replaces it by what the device can reach */
