@@ -153,7 +153,7 @@ static enum roped_status make_room(struct request *request, size_t bytes)
         return ROPED_OK;
     if (body->is_open_ended)
         most = most < 2 * body->block.bytes ? 2 * body->block.bytes : most;
-    else if (whole <= WHOLE_BYTES || used >= FIRST_BYTES)
+    else if (whole <= WHOLE_BYTES || least >= FIRST_BYTES)
         most = whole;
     return memory_extend(exec_memory(request->service->exec), &body->block,
                          body->received > 0 ? used : 0, least,
