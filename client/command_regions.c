@@ -122,7 +122,7 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
     else if (argc == 3 && strcmp(verb, "delete") == 0)
         code = print_answer(ctl, "DELETE", path, NULL, 0);
     else
-        code = usage("regions", "'%s' is no verb with %d arguments", verb,
+        code = usage("regions", "unknown verb '%s' with %d arguments", verb,
                      argc > 2 ? argc - 2 : 0);
     free(path);
     return code;

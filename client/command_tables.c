@@ -32,7 +32,7 @@ int command_tables(const struct ropectl *ctl, int argc, char **argv)
     else if (argc == 4 && strcmp(verb, "put") == 0)
         code = put_table(ctl, path, argv[3]);
     else
-        code = usage("tables", "'%s' is no verb with %d arguments", verb,
+        code = usage("tables", "unknown verb '%s' with %d arguments", verb,
                      argc > 2 ? argc - 2 : 0);
     free(path);
     return code;

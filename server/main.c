@@ -52,8 +52,8 @@ static enum roped_status use_devices(struct target *target, int n_found,
     for (int i = 0; i < target->n_devices; i++)
         if (target->device[i] >= n_found)
             return roped_fail(err, ROPED_INVALID,
-                              "device is %d, but there are %d (backend %s)",
-                              target->device[i], n_found, target->api->name);
+                              "device %d does not exist: backend %s has %d",
+                              target->device[i], target->api->name, n_found);
     if (target->n_devices > 0)
         return ROPED_OK;
     while (target->n_devices < n_found &&

@@ -32,8 +32,7 @@ struct rope_quantize_params {
     struct roped_angle_params angles;
     double scale_q;
     double scale_k;
-    int64_t
-        head_dim; /* 0, or r: operators.md gives it the parameters of rope */
+    int64_t head_dim;   /* 0, or r: as rope has it */
     int64_t rotary_dim; /* 0: the width of q_rope */
     int64_t rotary_offset;
     int64_t offset;

@@ -51,7 +51,8 @@ static enum roped_status check_size(const struct client_memory *memory,
 {
     struct stat found;
     if (fstat(memory->fd, &found) != 0 || !S_ISREG(found.st_mode))
-        return invalid_arguments(name, "the key is no shared memory", err);
+        return invalid_arguments(name, "the key does not name shared memory",
+                                 err);
     if ((uint64_t)found.st_size >= memory->file_bytes)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
@@ -83,8 +84,8 @@ static enum roped_status map(struct client_memory *memory, const char *name,
     if (memory->guard >= 0)
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,
-                      "failed to register shared memory region '%s': there are "
-                      "%d, expected fewer; unregister one",
+                      "failed to register shared memory region '%s': %d are "
+                      "registered, the most there may be; unregister one",
                       name, GUARD_MAX);
 }
 

@@ -428,8 +428,8 @@ enum roped_status memory_take(struct memory_pool *pool, size_t bytes,
 {
     memset(out, 0, sizeof *out);
     if (bytes > SIZE_MAX - GRAIN_BYTES)
-        return roped_fail(err, ROPED_TOO_LARGE, "%zu bytes in one block",
-                          bytes);
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "cannot allocate %zu bytes in one block", bytes);
     size_t wanted = grains(bytes ? bytes : 1);
     struct wish wish = {wanted, wanted, ANYWHERE, 0};
     enum roped_status status = judge(pool, wanted, err);
@@ -635,7 +635,8 @@ enum roped_status memory_extend(struct memory_pool *pool,
     if (block->start && block->bytes >= least)
         return ROPED_OK;
     if (larger_of(least, most) > SIZE_MAX / 2)
-        return roped_fail(err, ROPED_TOO_LARGE, "%zu bytes in one block",
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "cannot allocate %zu bytes in one block",
                           larger_of(least, most));
     least = grains(least ? least : 1);
     most = most ? larger_of(grains(most), least) : 0;

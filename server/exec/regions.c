@@ -350,7 +350,7 @@ static enum roped_status check_publish(const struct regions *regions,
     if (old || count_listed(regions) < MAX_REGIONS)
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,
-                      "region '%s': there are %d regions, expected fewer; "
+                      "region '%s': %d regions exist, the most there may be; "
                       "DELETE one",
                       name, MAX_REGIONS);
 }

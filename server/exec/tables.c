@@ -133,17 +133,18 @@ enum roped_status tables_put(struct tables *tables,
         return ROPED_OK;
     free_entry(entry);
     return roped_fail(err, ROPED_BUSY,
-                      "table '%.64s': there are %d named tables, expected "
-                      "fewer; DELETE one",
+                      "table '%.64s': %d tables exist, the most there may "
+                      "be; DELETE one",
                       set->name, MAX_NAMED);
 }
 
 static enum roped_status no_table(const char *name, struct roped_error *err)
 {
-    return roped_fail(err, ROPED_NOT_FOUND,
-                      "table '%.64s' is not known; PUT /v1/tables/%.64s makes "
-                      "it",
-                      name, name);
+    return roped_fail(
+        err, ROPED_NOT_FOUND,
+        "table '%.64s' does not exist; PUT /v1/tables/%.64s makes "
+        "it",
+        name, name);
 }
 
 enum roped_status tables_delete(struct tables *tables, const char *name,

@@ -114,14 +114,14 @@ enum roped_status acceptor_start(struct acceptor *acceptor,
         (struct acceptor){.transport = transport, .listen_fd = listen_fd};
     acceptor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (acceptor->stop_fd < 0)
-        return roped_fail(err, ROPED_INTERNAL, "no eventfd: %s",
+        return roped_fail(err, ROPED_INTERNAL, "cannot create an eventfd: %s",
                           strerror(errno));
     acceptor->has_thread =
         pthread_create(&acceptor->thread, NULL, run, acceptor) == 0;
     if (acceptor->has_thread)
         return ROPED_OK;
     close(acceptor->stop_fd);
-    return roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
+    return roped_fail(err, ROPED_NO_MEMORY, "cannot start the thread that accepts connections");
 }
 
 void acceptor_stop(struct acceptor *acceptor)

@@ -287,7 +287,8 @@ static enum roped_status prepare_get(struct request *request)
     const struct region_info *info = region_info(request->region);
     if (info->kind != REGION_RESIDENT)
         return roped_fail(&request->error, ROPED_INVALID,
-                          "region '%s' is memory of a client, which has it",
+                          "region '%s' is memory of a client, expected a "
+                          "region made by PUT",
                           info->name);
     status = write_header(request, info, &header);
     if (!status)

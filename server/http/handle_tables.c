@@ -48,7 +48,7 @@ struct reply handle_table_get(struct request *request)
     if (listing.n > 0)
         return reply_json(request, &buffer);
     struct roped_error err;
-    roped_fail(&err, ROPED_NOT_FOUND, "table '%s' is not known",
+    roped_fail(&err, ROPED_NOT_FOUND, "table '%s' does not exist",
                request->match.capture);
     return reply_status(request, &err);
 }

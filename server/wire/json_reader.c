@@ -711,6 +711,6 @@ enum roped_status json_refuse_nan(const struct json_reader *reader,
 {
     return roped_fail(err, ROPED_INVALID,
                       "failed to parse the request JSON buffer: NaN and "
-                      "Infinity are no JSON at %zu",
+                      "Infinity are not valid JSON at %zu",
                       reader->nan);
 }

@@ -5,8 +5,8 @@
  *
  * Request parameters are the operator's, but for binary_data_output, table and
  * timeout, which end up in struct kserve_request; priority, which is accepted
- * and ignored: calls run in the order they came; and sequence_* and triton_*,
- * which are refused.
+ * and ignored: short calls run first; and sequence_* and triton_*, which are
+ * refused.
  */
 #ifndef ROPED_WIRE_KSERVE_H
 #define ROPED_WIRE_KSERVE_H

@@ -84,7 +84,7 @@ static enum roped_status read_value(struct reading *reading,
                           reading->name, (long long)reading->n_elements);
     if (json_nan(json))
         return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': value %s at index %lld, which is no "
+                          "tensor '%s': value %s at index %lld is not valid "
                           "JSON: send the tensor binary (binary_data_size)",
                           reading->name, json_nan(json), (long long)reading->n);
     if (at)

@@ -85,7 +85,7 @@ static enum roped_status read_log_setting(const struct cJSON *node,
         return cJSON_IsString(node) && node->valuestring[0] == '\0'
                    ? ROPED_OK
                    : refuse_value(node, "'': lines go to standard error", err);
-    return roped_fail(err, ROPED_INVALID, "setting '%.64s' is not known",
+    return roped_fail(err, ROPED_INVALID, "unknown setting '%.64s'",
                       node->string);
 }
 

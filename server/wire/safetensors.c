@@ -286,14 +286,15 @@ static enum roped_status read_metadata(struct reading *reading,
         return ROPED_OK;
     }
     if (json_kind(json) != JSON_OBJECT)
-        return roped_fail(err, ROPED_INVALID,
-                          "safetensors: __metadata__ is no object of strings");
+        return roped_fail(
+            err, ROPED_INVALID,
+            "safetensors: __metadata__ is not an object of strings");
     json_open(json);
     while (!status && json_next_name(json, &name)) {
         if (!json_read_string(json, &value)) {
             json_copy(&name, start, sizeof start);
             return roped_fail(err, ROPED_INVALID,
-                              "safetensors: __metadata__ '%s' is no string",
+                              "safetensors: __metadata__ '%s' is not a string",
                               start);
         }
         if (reading->metadata)

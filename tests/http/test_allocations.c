@@ -1,7 +1,7 @@
 /*
- * test_allocations.c - the hot path takes tensors from the pool and the tree
- * of its JSON from a block of its thread: after warm-up, a call allocates what
- * the HTTP library's answer needs and nothing else, whatever its size.
+ * test_allocations.c - the hot path takes tensors from the pool and reads its
+ * JSON where it lies: after warm-up, a call allocates what the HTTP library's
+ * answer needs and nothing else, whatever its size.
  */
 #include "check.h"
 #include "http/count_malloc.h"

@@ -108,7 +108,7 @@ TEST(wrong_usage_says_what_is_wrong)
     expect("run rmsnorm x --eps=-1", 2, "eps");
     expect("run rmsnorm none.safetensors", 1,
            "cannot read 'none.safetensors': No such file");
-    expect("regions get x", 2, "'get' is no verb with 1 arguments");
+    expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
     expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
     expect("regions zeros x", 2, "no size, expected --bytes N");
     expect("tables forget", 2, "usage: ropectl tables [list");

@@ -12,7 +12,7 @@
 /* The value of element i of a float tensor of any type, FP8 included. */
 double reference_value(const struct roped_tensor *tensor, int64_t i);
 
-/* How far a result may be from the exact value (operators.md 4). */
+/* How far a result may be from the exact value. */
 struct reference_judge {
     int64_t n_wrong; /* elements outside the tolerance */
     int64_t n_checked;

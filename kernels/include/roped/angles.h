@@ -59,7 +59,7 @@ struct roped_ints {
 #define ROPED_UNSET_FLOAT __builtin_nan("")
 
 /*
- * The angle parameters of operators.md, shared by every rotary operator:
+ * The angle parameters that every rotary operator shares:
  * embedded in its parameter struct as member 'angles'. Types are those of
  * roped/op.h: double, int64_t, int32_t for bool and choice.
  */

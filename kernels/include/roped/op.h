@@ -5,7 +5,7 @@
  * with symbolic shapes and type variables, forms, typed parameters, rules.
  * Request checks, v2 metadata, OpenAPI, help, metric labels, negative tests
  * and bench rows derive from it. What runs on a device is not in here: each
- * backend has its own array of launch functions, made from ops/ops.def.
+ * backend has its own array of launch functions, made from ops.def.
  *
  * A call goes through four steps:
  *     roped_call_init      names the operator
@@ -158,7 +158,7 @@ struct roped_op {
 
 #define ROPED_NO_ANGLES SIZE_MAX
 
-/* Every operator, in the order of ops/ops.def. */
+/* Every operator, in the order of ops.def. */
 enum roped_op_id {
 #define ROPED_OP(id) ROPED_OP_ID_##id,
 #include <roped/ops.def>

@@ -132,7 +132,7 @@ TEST(a_fifo_is_no_shared_memory)
     if (mkfifo(path, 0600) != 0)
         return; /* no /dev/shm: shm_open is elsewhere */
     CHECK_INT(open_at(0, 1, &memory), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "no shared memory");
+    CHECK_CONTAINS(err.text, "does not name shared memory");
     unlink(path);
 }
 
@@ -179,7 +179,7 @@ TEST(there_is_a_most_of_guards)
     for (int i = 0; i < GUARD_MAX; i++)
         CHECK_OK(open_at(0, 1, &all[i]), &err);
     CHECK_INT(open_at(0, 1, &one_more), ROPED_BUSY);
-    CHECK_CONTAINS(err.text, "there are 256");
+    CHECK_CONTAINS(err.text, "256 are registered");
     client_memory_close(&fake_api, NULL, &all[7]);
     CHECK_OK(open_at(0, 1, &all[7]), &err);
     for (int i = 0; i < GUARD_MAX; i++)

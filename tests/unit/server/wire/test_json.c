@@ -33,8 +33,8 @@ TEST(what_cjson_alone_would_take_is_refused)
     refuse("[\"\x01\"]", "control character in a string at 2");
     refuse("{} {}", "something follows the value at 3");
     refuse("[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]", "nested over 16 deep at 16");
-    refuse("[NaN]", "NaN and Infinity are no JSON at 1");
-    refuse("[-Infinity]", "NaN and Infinity are no JSON at 1");
+    refuse("[NaN]", "NaN and Infinity are not valid JSON at 1");
+    refuse("[-Infinity]", "NaN and Infinity are not valid JSON at 1");
 }
 
 TEST(sizes_are_integers_to_2_53)

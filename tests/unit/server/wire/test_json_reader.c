@@ -141,8 +141,9 @@ TEST(nan_is_noted)
         CHECK_INT(reader.nan, cases[i].at);
         if (cases[i].at == JSON_NOWHERE)
             continue;
-        char why[96];
-        snprintf(why, sizeof why, PREFIX "NaN and Infinity are no JSON at %zu",
+        char why[112];
+        snprintf(why, sizeof why,
+                 PREFIX "NaN and Infinity are not valid JSON at %zu",
                  cases[i].at);
         CHECK_INT(json_refuse_nan(&reader, &err), ROPED_INVALID);
         CHECK_TEXT(err.text, why);

@@ -369,16 +369,16 @@ TEST(nan_is_no_json)
     refuse("{\"inputs\":[{\"data\":[[NaN]],\"name\":\"q\",\"shape\":[1],"
            "\"datatype\":\"FP32\"}]}",
            0,
-           "tensor 'q': value NaN at index 0, which is no JSON: send the "
+           "tensor 'q': value NaN at index 0 is not valid JSON: send the "
            "tensor binary (binary_data_size)");
     refuse_params("{\"theta\":NaN}", "parameter 'theta': nan");
     refuse("{\"inputs\":[" Q_BINARY "],\"x\":[NaN]}", 16,
-           "failed to parse the request JSON buffer: NaN and Infinity are no "
-           "JSON at ");
+           "failed to parse the request JSON buffer: NaN and Infinity are not "
+           "valid JSON at ");
     refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[2,1,4],\"datatype\":"
            "\"BF16\",\"y\":-Infinity,\"parameters\":{\"binary_data_size\":16}}"
            "]}",
-           16, "NaN and Infinity are no JSON at ");
+           16, "NaN and Infinity are not valid JSON at ");
 }
 
 TEST(members_may_come_in_any_order)

@@ -81,10 +81,10 @@ TEST(arrays_may_be_nested_or_flat)
 TEST(nan_and_infinity_are_to_be_sent_binary)
 {
     refuse(ROPED_F32, 2, "[0,NaN]",
-           "tensor 'x': value NaN at index 1, which is no JSON: send the "
+           "tensor 'x': value NaN at index 1 is not valid JSON: send the "
            "tensor binary (binary_data_size)");
     refuse(ROPED_F64, 1, "[[Infinity]]", "tensor 'x': value Infinity at index");
-    refuse(ROPED_I64, 1, "[-Infinity]", "value -Infinity at index 0, which is");
+    refuse(ROPED_I64, 1, "[-Infinity]", "value -Infinity at index 0 is not valid JSON");
     refuse(ROPED_F32, 1, "[1e999]", "value inf at index 0, expected a number");
     refuse(ROPED_F64, 1, "[-1e999]",
            "value -inf at index 0, expected a number");

@@ -57,7 +57,7 @@ TEST(log_settings_that_cannot_be)
     refuse_log(KSERVE_LOG_INFO, "{\"log_format\":\"ISO8601\"}", "'default'");
     refuse_log(KSERVE_LOG_INFO, "{\"log_file\":\"/tmp/x\"}", "standard error");
     refuse_log(KSERVE_LOG_INFO, "{\"log_level\":1}",
-               "'log_level' is not known");
+               "unknown setting 'log_level'");
     refuse_log(KSERVE_LOG_INFO, "[]", "expected an object");
     refuse_log(KSERVE_LOG_INFO, "{", "failed to parse the request JSON buffer");
 }

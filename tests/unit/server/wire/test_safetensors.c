@@ -331,7 +331,7 @@ TEST(refuses_bad_names_and_metadata)
     refuse("{\"x\":[NaN]}", 0, "tensor 'x': expected an object");
     refuse("{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0],"
            "\"y\":NaN}}",
-           0, "NaN and Infinity are no JSON at 56");
+           0, "NaN and Infinity are not valid JSON at 56");
     refuse("{\"__metadata__\":[]}", 0, "__metadata__");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ 'a'");
 }
