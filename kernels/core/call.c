@@ -3,6 +3,7 @@
  * and types when bound, forms and shapes when resolved, values when planned.
  */
 #include "core/call_internal.h"
+#include "core/name.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,13 @@ roped_call_angles(const struct roped_call *call)
     if (call->angle_set)
         return &call->angle_set->params;
     return (const void *)(call->params + call->op->angles_offset);
+}
+
+void roped_angle_params_init(struct roped_angle_params *params)
+{
+    struct roped_call call; /* every rotary operator has the same rows */
+    roped_call_init(&call, roped_op_find("rope"));
+    *params = *roped_call_angles(&call);
 }
 
 static enum roped_status unknown_tensor(const struct roped_call *call,
@@ -153,7 +161,7 @@ static enum roped_status choose_form(struct roped_call *call,
 static int find_dim(const struct roped_call *call, const char *name)
 {
     for (int i = 0; i < call->n_dims; i++)
-        if (call_is_name(call->dim[i].name, name))
+        if (name_is(call->dim[i].name, name))
             return i;
     return -1;
 }
@@ -325,7 +333,7 @@ static enum roped_status bind_type(struct roped_call *call, int input,
     const struct roped_op *op = call->op;
     enum roped_dtype found = call->in[input].dtype;
     int v = 0;
-    while (!call_is_name(op->type[v].name, op->in[input].type))
+    while (!name_is(op->type[v].name, op->in[input].type))
         v++;
     if (call->type[v] == ROPED_NO_DTYPE)
         call->type[v] = found;
@@ -347,7 +355,7 @@ static void bind_other_types(struct roped_call *call)
         int v = 0;
         if (op->param[i].kind != ROPED_PARAM_DTYPE)
             continue;
-        while (!call_is_name(op->type[v].name, op->param[i].type))
+        while (!name_is(op->type[v].name, op->param[i].type))
             v++;
         memcpy(&dtype, call->params + op->param[i].offset, sizeof dtype);
         call->type[v] = (enum roped_dtype)dtype;
@@ -458,7 +466,7 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     }
     if (status)
         return status;
-    while (!call_is_name(op->type[v].name, port->type))
+    while (!name_is(op->type[v].name, port->type))
         v++;
     tensor->dtype = call->type[v];
     return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);

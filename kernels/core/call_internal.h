@@ -27,12 +27,6 @@ static inline int64_t call_index_at(const struct roped_tensor *tensor,
 int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
                           int64_t *largest);
 
-/* Are names of a descriptor the same? Most differ in their first letter. */
-static inline bool call_is_name(const char *a, const char *b)
-{
-    return *a == *b && strcmp(a, b) == 0;
-}
-
 /* Writes every parameter's default into call->params. */
 void call_default_params(struct roped_call *call);
 

@@ -2,7 +2,9 @@
  * op.c - the operator table: look-ups, shape patterns, and the self-check
  * that runs before any request is served.
  */
-#include "core/call_internal.h"
+#include <roped/op.h>
+
+#include "core/name.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +33,7 @@ const struct roped_op *roped_op_at(int index)
 const struct roped_op *roped_op_find(const char *name)
 {
     for (int i = 0; i < ROPED_OP_COUNT; i++)
-        if (call_is_name(table[i]->name, name))
+        if (name_is(table[i]->name, name))
             return table[i];
     return NULL;
 }
@@ -79,7 +81,7 @@ int roped_op_forms(const struct roped_op *op)
 int roped_op_input(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_INPUTS && op->in[i].name; i++)
-        if (call_is_name(op->in[i].name, name))
+        if (name_is(op->in[i].name, name))
             return i;
     return -1;
 }
@@ -87,7 +89,7 @@ int roped_op_input(const struct roped_op *op, const char *name)
 int roped_op_output(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_OUTPUTS && op->out[i].name; i++)
-        if (call_is_name(op->out[i].name, name))
+        if (name_is(op->out[i].name, name))
             return i;
     return -1;
 }
@@ -95,7 +97,7 @@ int roped_op_output(const struct roped_op *op, const char *name)
 int roped_op_param(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_PARAMS && op->param[i].name; i++)
-        if (call_is_name(op->param[i].name, name))
+        if (name_is(op->param[i].name, name))
             return i;
     return -1;
 }
@@ -110,7 +112,7 @@ int roped_op_updates(const struct roped_op *op, int input)
 static int type_index(const struct roped_op *op, const char *name)
 {
     for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++)
-        if (call_is_name(op->type[i].name, name))
+        if (name_is(op->type[i].name, name))
             return i;
     return -1;
 }

@@ -62,13 +62,6 @@ void call_default_params(struct roped_call *call)
     }
 }
 
-void roped_angle_params_init(struct roped_angle_params *params)
-{
-    struct roped_call call; /* every rotary operator has the same rows */
-    roped_call_init(&call, roped_op_find("rope"));
-    *params = *roped_call_angles(&call);
-}
-
 static bool is_in_range(const struct roped_param *param, double value)
 {
     if (param->min == 0 && param->max == 0)

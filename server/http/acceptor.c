@@ -121,7 +121,8 @@ enum roped_status acceptor_start(struct acceptor *acceptor,
     if (acceptor->has_thread)
         return ROPED_OK;
     close(acceptor->stop_fd);
-    return roped_fail(err, ROPED_NO_MEMORY, "cannot start the thread that accepts connections");
+    return roped_fail(err, ROPED_NO_MEMORY,
+                      "cannot start the thread that accepts connections");
 }
 
 void acceptor_stop(struct acceptor *acceptor)

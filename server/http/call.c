@@ -158,7 +158,7 @@ static void count(const struct request *request, enum roped_status status,
         .total_ns = clock_now_ns() - request->started_ns,
         .request_bytes = request->body.received,
         .response_bytes = response_bytes};
-    request_phases(request, call.phase_ns);
+    reply_phases(request, call.phase_ns);
     metrics_count_call(request->service->metrics, &call);
 }
 

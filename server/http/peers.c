@@ -216,7 +216,9 @@ enum roped_status peers_start(struct peers *peers, double least_rate,
     peers->has_thread = pthread_create(&peers->thread, NULL, reap, peers) == 0;
     return peers->has_thread
                ? ROPED_OK
-               : roped_fail(err, ROPED_NO_MEMORY, "cannot start the thread that ends slow connections");
+               : roped_fail(
+                     err, ROPED_NO_MEMORY,
+                     "cannot start the thread that ends slow connections");
 }
 
 void peers_stop(struct peers *peers)

@@ -181,6 +181,14 @@ struct reply reply_pack(struct request *request, const struct reply *reply)
 
 /* ---------------------------------------------------------------- headers */
 
+void reply_phases(const struct request *request, uint64_t ns[N_PHASES])
+{
+    ns[PHASE_RECEIVE] = request->received_ns - request->first_byte_ns;
+#define PHASE(id, name, statistic, meaning)                                    \
+    ns[PHASE_##id] = request->job.timing.name##_ns;
+#include "phase.def"
+}
+
 /* Nanoseconds as milliseconds, "0.0123", in front of end; returns its start. */
 static char *write_ms(uint64_t ns, char *end)
 {
@@ -218,7 +226,7 @@ static void emit_timing(const struct request *request, reply_header_fn *emit,
     char *at = text + sizeof text - 1;
     const char *label = labels + sizeof labels - 1;
     uint64_t ns[N_PHASES];
-    request_phases(request, ns);
+    reply_phases(request, ns);
     *at = '\0';
     for (int i = N_PHASES - 1; i >= 0; i--) {
         label -= label_bytes[i];

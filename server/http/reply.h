@@ -9,6 +9,7 @@
 #ifndef ROPED_HTTP_REPLY_H
 #define ROPED_HTTP_REPLY_H
 
+#include "metrics.h"
 #include "wire/buffer.h"
 
 #include <roped/status.h>
@@ -73,6 +74,9 @@ struct reply reply_errand(struct request *request,
 /* The same bytes compressed, where the operator and the client want that and it
  * makes them fewer. Much of it takes its time: then a job comes first. */
 struct reply reply_pack(struct request *request, const struct reply *reply);
+
+/* How long each phase of a request's call took. */
+void reply_phases(const struct request *request, uint64_t ns[N_PHASES]);
 
 /* Headers of a reply besides those of its body: each is handed to emit. */
 typedef void reply_header_fn(void *context, const char *name,

@@ -340,11 +340,3 @@ uint64_t request_deadline_ns(const struct request *request)
     seconds = asked > 0 && asked < seconds ? asked : seconds;
     return request->received_ns + (uint64_t)(seconds * 1e9);
 }
-
-void request_phases(const struct request *request, uint64_t ns[N_PHASES])
-{
-    ns[PHASE_RECEIVE] = request->received_ns - request->first_byte_ns;
-#define PHASE(id, name, statistic, meaning)                                    \
-    ns[PHASE_##id] = request->job.timing.name##_ns;
-#include "phase.def"
-}

@@ -77,7 +77,4 @@ void request_job_ended(struct request *request, struct exec_job *job);
 /* Until when a job may wait for a lane. */
 uint64_t request_deadline_ns(const struct request *request);
 
-/* How long each phase of the request's call took. */
-void request_phases(const struct request *request, uint64_t ns[N_PHASES]);
-
 #endif
