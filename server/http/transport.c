@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
     CHUNK_BYTES = 1 << 20,
-    KEPT_EXCHANGES = 64 /* of each thread */
+    KEPT_EXCHANGES = 64, /* of each thread */
+    MOST_THREADS = 32    /* by default */
 };
 
 /* Clients that read Content-Length into an int end there and then when it is
@@ -516,10 +518,12 @@ static void panic(void *context, const char *file, unsigned line,
 
 static unsigned n_threads(const struct config *config)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t ours;
     if (config->http_threads > 0)
         return (unsigned)config->http_threads;
-    return cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
+    int cores =
+        sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
+    return cores > MOST_THREADS ? MOST_THREADS : (unsigned)cores;
 }
 
 enum roped_status transport_start(struct transport *transport,
