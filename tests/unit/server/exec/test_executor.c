@@ -344,7 +344,7 @@ TEST(usage_and_times_are_those_of_the_work)
     exec_usage(exec, &usage);
     CHECK_INT(usage.n_lanes, 1);
     CHECK_INT(usage.n_busy_lanes, 1);
-    CHECK_INT(usage.n_queued, 1);
+    CHECK_INT(usage.n_waiting, 1);
     CHECK(usage.device_arena_bytes > 0);
     pause_ms(20);
     fake_let_go();
