@@ -215,6 +215,7 @@ TEST(chunks_go_as_they_are_complete_and_nothing_goes_twice)
     CHECK_INT(run(&a), ROPED_OK);
     CHECK(is_right(&a));
     CHECK(a.job.inbox == NULL);
+    CHECK_INT(a.job.placement.port[0].where, IN_INBOX);
     CHECK_INT(atomic_load(&queued_n_uploads), 3);
     CHECK_INT(atomic_load(&queued_uploaded_bytes), 10 * ROW);
     CHECK_INT(early(0), 10 * ROW);

@@ -3,6 +3,7 @@
  * is not copied, what is read once, and inputs that are updated in place.
  */
 #include "check.h"
+#include "exec/inbox.h"
 #include "unit/server/exec/work.h"
 
 enum { ROW = HIDDEN * (int)sizeof(float), ROWS = 4 };
@@ -178,6 +179,10 @@ TEST(tensors_in_regions_are_not_copied)
         atomic_store(&fake_n_copies, 0);
         CHECK_INT(run(&work), ROPED_OK);
         CHECK_INT(atomic_load(&fake_n_copies), cases[i].n_copies);
+        CHECK_INT(work.job.placement.port[0].where,
+                  cases[i].has_in ? IN_REGION : IN_ARENA);
+        CHECK_INT(work.job.placement.port[1].where,
+                  cases[i].has_out ? IN_REGION : IN_ARENA);
         if (cases[i].has_out)
             read_out(region, ROWS * ROW);
         CHECK(work_is_right(&work));
@@ -322,6 +327,7 @@ TEST(index_values_are_checked_and_used_as_they_were_read)
         CHECK(rotation.out[HEAD_DIM + i] != rotation.q[HEAD_DIM + i] ||
               rotation.q[HEAD_DIM + i] == 0);
     }
+    CHECK_INT(rotation.work.job.placement.port[1].where, IN_ARENA);
     memcpy(region_data(positions), bad, sizeof bad);
     make_rotation(&rotation, positions);
     atomic_store(&fake_n_launches, 0);
@@ -469,6 +475,7 @@ TEST(a_cache_on_the_wire_comes_back_whole)
     CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     CHECK_INT(run(&a.work), ROPED_OK);
     CHECK_INT(atomic_load(&fake_n_copies), 4); /* two in, two out */
+    CHECK_INT(a.work.job.placement.port[0].where, IN_OUTPUT);
     CHECK(is_appended(&a, a.updated));
     CHECK(a.cache[1] == 1); /* the client's is as it was */
     work_close(exec);
@@ -506,6 +513,46 @@ TEST(a_cache_goes_from_the_wire_into_a_region)
     CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     CHECK_INT(run(&a.work), ROPED_OK);
     CHECK(is_appended(&a, (float *)(void *)region_data(region)));
+    give(region);
+    work_close(exec);
+}
+
+/* Where the cache and its output are, and that they are at one address. */
+static void expect_cache(struct appending *a, enum where in, enum where out)
+{
+    static _Alignas(16) unsigned char arena[2 * sizeof a->cache];
+    const struct device device = {.api = &fake_api};
+    struct exec_job *job = &a->work.job;
+    const struct placed *cache = &job->placement.port[0];
+    CHECK_OK(placement_check(job, exec_regions(exec), &err), &err);
+    placement_settle(job, &device, 0);
+    CHECK_INT(cache->where, in);
+    CHECK_INT(cache->pair->where, out);
+    placement_enter(job, arena);
+    CHECK(job->call.in[0].data == job->call.out[1].data);
+    CHECK_INT(cache->is_copied, in == IN_OUTPUT);
+    CHECK_INT(cache->pair->is_copied, out != IN_REGION);
+    placement_leave(job);
+    CHECK(job->call.in[0].data == a->cache);
+}
+
+TEST(a_cache_that_has_arrived_takes_its_output_along)
+{
+    static struct appending a;
+    static _Alignas(16) unsigned char memory[sizeof a.cache + 1];
+    struct inbox inbox = {.host = (unsigned char *)a.cache,
+                          .memory = memory,
+                          .sent = sizeof a.cache};
+    open_executor();
+    struct region *region = make_region("kv", sizeof a.cache);
+    make_appending(&a);
+    a.work.job.inbox = &inbox;
+    expect_cache(&a, IN_INBOX, IN_INBOX);
+    inbox.memory++; /* no float starts there */
+    expect_cache(&a, IN_OUTPUT, IN_ARENA);
+    inbox.memory--;
+    a.work.job.out[1] = (struct exec_place){region, 0};
+    expect_cache(&a, IN_OUTPUT, IN_REGION);
     give(region);
     work_close(exec);
 }
@@ -608,6 +655,7 @@ int main(void)
     RUN(a_cache_on_the_wire_comes_back_whole);
     RUN(a_cache_in_a_region_is_updated_there);
     RUN(a_cache_goes_from_the_wire_into_a_region);
+    RUN(a_cache_that_has_arrived_takes_its_output_along);
     RUN(small_caches_on_the_wire_are_not_changed_where_they_are);
     RUN(a_cache_cannot_be_updated_somewhere_else);
     RUN(bytes_move_between_host_and_region);
