@@ -120,7 +120,7 @@ static void init_sync(struct executor *exec)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Sets up what a device has before its backend's is open. */
+/* Sets up what a device has before its backend is open. */
 static enum roped_status init_device(struct executor *exec, int number,
                                      int index, struct roped_error *err)
 {

@@ -4,12 +4,12 @@
  *
  * DESIGN. A device is one GPU, or the CPU. It has n_lanes lanes: each is one
  * queue of the backend (a stream), one arena in the device's memory that grows
- * to the largest call it has seen, a small page-locked scratch, and a thread. A
- * job waits, among at most queue_depth, for a lane; that plans it, says where
- * its tensors are (placement.h), uploads, launches, downloads, waits, and calls
- * done. Jobs are the caller's memory; done runs exactly once per accepted job,
- * on a lane's thread (or inside exec_run_inline), also for deadline, cancel and
- * shutdown, and after it the executor never touches the job.
+ * to the largest call it has seen, a small page-locked scratch, and a thread.
+ * Jobs wait for a lane, at most queue_depth of them. The lane plans a job, says
+ * where its tensors are (placement.h), uploads, launches, downloads, waits, and
+ * calls done. Jobs are the caller's memory; done runs exactly once per accepted
+ * job, on a lane's thread (or inside exec_run_inline), also for deadline,
+ * cancel and shutdown, and after it the executor never touches the job.
  *
  * ORDER. Short jobs do not wait behind long ones. Each job has a handicap of
  * 2 ns for each byte of its work (placement_measure), at most 1 s, and of those
