@@ -48,18 +48,18 @@ void device_release(struct device *device, uint64_t bytes)
     atomic_fetch_sub(&device->arena_bytes, bytes);
 }
 
-bool device_claim_stage(struct device *device, uint64_t bytes)
+bool device_claim_inbox(struct device *device, uint64_t bytes)
 {
-    if (!claim(&device->stage_bytes, device->stage_limit_bytes, bytes))
+    if (!claim(&device->inbox_bytes, device->inbox_limit_bytes, bytes))
         return false;
     if (device_claim(device, bytes))
         return true;
-    atomic_fetch_sub(&device->stage_bytes, bytes);
+    atomic_fetch_sub(&device->inbox_bytes, bytes);
     return false;
 }
 
-void device_release_stage(struct device *device, uint64_t bytes)
+void device_release_inbox(struct device *device, uint64_t bytes)
 {
-    atomic_fetch_sub(&device->stage_bytes, bytes);
+    atomic_fetch_sub(&device->inbox_bytes, bytes);
     device_release(device, bytes);
 }

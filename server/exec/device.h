@@ -1,6 +1,7 @@
 /*
- * device.h - one open device of the executor: its backend, its resident
- * rotary tables, and the budget of device memory that its lanes share.
+ * device.h - one GPU, or the CPU: its backend, its resident rotary tables, the
+ * budget of its memory, its lanes (lane.h), its inboxes (inbox.h), and the jobs
+ * that can run there only.
  *
  * A device has two numbers. Its number is its place among those of one
  * executor: what metrics, regions and clients call it. Its index is the
@@ -9,6 +10,7 @@
 #ifndef ROPED_EXEC_DEVICE_H
 #define ROPED_EXEC_DEVICE_H
 
+#include "exec/heap.h"
 #include "exec/resident.h"
 
 #include <roped/backend.h>
@@ -17,22 +19,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Jobs that wait, by when they came and their handicap (executor.h). */
+struct waiting {
+    struct heap shorts, longs;
+};
+
 struct device {
     const struct roped_backend_api *api;
     struct roped_backend *backend;
+    struct executor *exec;
     int number, index;
     struct resident *resident;
-    uint64_t device_bytes;      /* arenas of all lanes together */
+    struct lane *lane; /* n_lanes of them */
+    int n_lanes;
+    uint64_t device_bytes;      /* arenas and inboxes together */
+    uint64_t inbox_limit_bytes; /* of these: most that inboxes take */
     uint64_t lane_bytes;        /* what a lane keeps of them after a job */
     uint64_t mapped_bytes;      /* smaller jobs use host memory in place */
-    uint64_t stage_limit_bytes; /* of device_bytes: most that stages take */
-    /* Frees the arenas of lanes that are idle. */
-    void (*reclaim)(void *context);
-    void *reclaim_context;
-    atomic_uint_least64_t arena_bytes; /* claimed, that of stages included */
-    atomic_uint_least64_t stage_bytes; /* of these: of stages */
+    atomic_uint_least64_t arena_bytes; /* claimed, that of inboxes included */
+    atomic_uint_least64_t inbox_bytes; /* of these: of inboxes */
+    atomic_uint_least64_t arriving_bytes; /* of bodies with an inbox */
+    atomic_uint_least64_t early_bytes;    /* uploaded while they arrived */
     atomic_uint_least64_t errors;
-    atomic_uint_least64_t staged_bytes; /* uploaded while they arrived */
+
+    /* guarded by the executor's lock */
+    struct waiting waiting;
+    int n_long;         /* lanes with a long job */
+    struct inbox *idle; /* inboxes without a body */
+    int n_inboxes;
 };
 
 /* Opens the backend's device and its tables; the other members are the
@@ -50,8 +64,8 @@ void device_close(struct device *device);
 bool device_claim(struct device *device, uint64_t bytes);
 void device_release(struct device *device, uint64_t bytes);
 
-/* The same for a stage, which must fit stage_limit_bytes too. */
-bool device_claim_stage(struct device *device, uint64_t bytes);
-void device_release_stage(struct device *device, uint64_t bytes);
+/* The same for an inbox, which must fit inbox_limit_bytes too. */
+bool device_claim_inbox(struct device *device, uint64_t bytes);
+void device_release_inbox(struct device *device, uint64_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * dispatch.c - which lane runs which job, and the threads of the lanes.
  */
-#include "exec/executor_internal.h"
+#include "exec/dispatch.h"
 
-#include "exec/places.h"
+#include "exec/inbox.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* ------------------------------------------------------------------ queues */
+/* ----------------------------------------------------------- jobs that wait */
 
 /* A CPU moves some 32 bytes in a nanosecond, so the handicap is 64 times what
  * the job takes: beside 64 clients with long jobs a short one is next. */
@@ -26,7 +26,7 @@ static uint64_t handicap_ns(const struct exec_job *job)
 
 static struct waiting *waiting_for(struct executor *exec, int device)
 {
-    return device < 0 ? &exec->waiting : &exec->station[device].waiting;
+    return device < 0 ? &exec->waiting : &exec->device[device].waiting;
 }
 
 static struct heap *heap_of(struct executor *exec, const struct exec_job *job)
@@ -48,8 +48,8 @@ static void push(struct executor *exec, struct exec_job *job)
               job->accepted_ns + handicap_ns(job));
     if (job->deadline_ns)
         heap_push(&exec->expiring, &job->expires, job->deadline_ns);
-    atomic_fetch_add(&exec->n_queued_short, !job->is_long);
-    atomic_fetch_add(&exec->n_queued, 1);
+    atomic_fetch_add(&exec->n_waiting_short, !job->is_long);
+    atomic_fetch_add(&exec->n_waiting, 1);
 }
 
 void dispatch_remove(struct executor *exec, struct exec_job *job)
@@ -57,8 +57,8 @@ void dispatch_remove(struct executor *exec, struct exec_job *job)
     heap_remove(heap_of(exec, job), &job->waits);
     if (job->deadline_ns)
         heap_remove(&exec->expiring, &job->expires);
-    atomic_fetch_sub(&exec->n_queued_short, !job->is_long);
-    atomic_fetch_sub(&exec->n_queued, 1);
+    atomic_fetch_sub(&exec->n_waiting_short, !job->is_long);
+    atomic_fetch_sub(&exec->n_waiting, 1);
 }
 
 static struct heap_node *first_of(struct heap_node *a, struct heap_node *b)
@@ -77,17 +77,17 @@ struct exec_job *dispatch_next(struct executor *exec, int device)
 }
 
 /* Under lock: may one more lane run a long job? */
-static bool has_long_lane(const struct station *station)
+static bool has_long_lane(const struct device *device)
 {
-    return station->n_drivers == 1 || station->n_long < station->n_drivers - 1;
+    return device->n_lanes == 1 || device->n_long < device->n_lanes - 1;
 }
 
 /* Under lock: takes the job that is next for a lane of this device. */
-static struct exec_job *pop(struct executor *exec, struct station *station)
+static struct exec_job *pop(struct executor *exec, struct device *device)
 {
-    const struct waiting *own = &station->waiting, *any = &exec->waiting;
+    const struct waiting *own = &device->waiting, *any = &exec->waiting;
     struct heap_node *first = first_of(own->shorts.first, any->shorts.first);
-    if (has_long_lane(station))
+    if (has_long_lane(device))
         first = first_of(first, first_of(own->longs.first, any->longs.first));
     if (!first)
         return NULL;
@@ -97,154 +97,155 @@ static struct exec_job *pop(struct executor *exec, struct station *station)
 
 /* ----------------------------------------------------------- who has a lane */
 
-static bool is_idle(const struct driver *driver)
+static bool is_idle(const struct lane *lane)
 {
-    return atomic_load(&driver->state) == LANE_IDLE;
+    return atomic_load(&lane->state) == LANE_IDLE;
 }
 
-static bool claim(struct driver *driver)
+static bool claim(struct lane *lane)
 {
     int idle = LANE_IDLE;
-    return is_idle(driver) &&
-           atomic_compare_exchange_strong(&driver->state, &idle, LANE_BUSY);
+    return is_idle(lane) &&
+           atomic_compare_exchange_strong(&lane->state, &idle, LANE_BUSY);
 }
 
 /* Each thread comes back to the lane that it had last, if that is idle: what it
  * writes there is in its own cache then. */
-static struct driver *claim_lane(struct station *station)
+static struct lane *claim_lane(struct device *device)
 {
     static atomic_int n_threads;
     static _Thread_local int favourite = -1;
     if (favourite < 0)
         favourite = atomic_fetch_add(&n_threads, 1);
-    for (int i = 0; i < station->n_drivers; i++) {
-        int lane = (favourite + i) % station->n_drivers;
-        if (!claim(&station->driver[lane]))
+    for (int i = 0; i < device->n_lanes; i++) {
+        int lane = (favourite + i) % device->n_lanes;
+        if (!claim(&device->lane[lane]))
             continue;
         favourite = lane;
-        return &station->driver[lane];
+        return &device->lane[lane];
     }
     return NULL;
 }
 
-uint64_t dispatch_bytes(const struct station *station)
+uint64_t dispatch_bytes(const struct device *device)
 {
-    uint64_t bytes = atomic_load(&station->arriving_bytes);
-    for (int i = 0; i < station->n_drivers; i++)
-        bytes += atomic_load_explicit(&station->driver[i].bytes,
-                                      memory_order_relaxed);
+    uint64_t bytes = atomic_load(&device->arriving_bytes);
+    for (int i = 0; i < device->n_lanes; i++)
+        bytes +=
+            atomic_load_explicit(&device->lane[i].bytes, memory_order_relaxed);
     return bytes;
 }
 
-int dispatch_n_busy(const struct station *station)
+int dispatch_n_busy(const struct device *device)
 {
     int n = 0;
-    for (int i = 0; i < station->n_drivers; i++)
-        n += atomic_load(&station->driver[i].state) == LANE_BUSY;
+    for (int i = 0; i < device->n_lanes; i++)
+        n += atomic_load(&device->lane[i].state) == LANE_BUSY;
     return n;
 }
 
-static bool has_lane_for(const struct station *station,
+static bool has_lane_for(const struct device *device,
                          const struct exec_job *job)
 {
-    if (job->device >= 0 && station->device.number != job->device)
+    if (job->device >= 0 && device->number != job->device)
         return false;
-    if (job->is_long && !has_long_lane(station))
+    if (job->is_long && !has_long_lane(device))
         return false;
-    for (int i = 0; i < station->n_drivers; i++)
-        if (is_idle(&station->driver[i]))
+    for (int i = 0; i < device->n_lanes; i++)
+        if (is_idle(&device->lane[i]))
             return true;
     return false;
 }
 
-static struct station *choose(struct executor *exec, const struct exec_job *job)
+static struct device *choose(struct executor *exec, const struct exec_job *job)
 {
-    struct station *best = NULL;
+    struct device *best = NULL;
     uint64_t least = 0;
-    for (int i = 0; i < exec->n_stations; i++) {
-        struct station *station = &exec->station[i];
-        if (!has_lane_for(station, job))
+    for (int i = 0; i < exec->n_devices; i++) {
+        struct device *device = &exec->device[i];
+        if (!has_lane_for(device, job))
             continue;
-        uint64_t bytes = exec->n_stations > 1 ? dispatch_bytes(station) : 0;
+        uint64_t bytes = exec->n_devices > 1 ? dispatch_bytes(device) : 0;
         if (best && least <= bytes)
             continue;
-        best = station;
+        best = device;
         least = bytes;
     }
     return best;
 }
 
-struct driver *dispatch_claim(struct executor *exec, const struct exec_job *job)
+struct lane *dispatch_claim(struct executor *exec, const struct exec_job *job)
 {
-    struct driver *driver = NULL;
-    struct station *station;
-    while (!driver && (station = choose(exec, job)))
-        driver = claim_lane(station);
-    return driver;
+    struct lane *lane = NULL;
+    struct device *device;
+    while (!lane && (device = choose(exec, job)))
+        lane = claim_lane(device);
+    return lane;
 }
 
-void dispatch_occupy(struct driver *driver, const struct exec_job *job)
+void dispatch_occupy(struct lane *lane, const struct exec_job *job)
 {
-    uint64_t counted = staging_bytes(job);
+    /* its device counts these already, as a body that arrives */
+    uint64_t counted = job->inbox ? job->inbox->bytes : 0;
     uint64_t bytes = job->bytes > counted ? job->bytes - counted : 0;
-    atomic_store_explicit(&driver->bytes, bytes, memory_order_relaxed);
-    driver->has_long = job->is_long;
+    atomic_store_explicit(&lane->bytes, bytes, memory_order_relaxed);
+    lane->has_long = job->is_long;
     if (job->is_long) /* else there is no lock */
-        driver->station->n_long++;
+        lane->device->n_long++;
 }
 
 /* Under lock. */
-static void hand(struct driver *driver, struct exec_job *job)
+static void hand(struct lane *lane, struct exec_job *job)
 {
-    dispatch_occupy(driver, job);
-    driver->job = job;
+    dispatch_occupy(lane, job);
+    lane->job = job;
 }
 
-void dispatch_wake(struct driver *driver)
+void dispatch_wake(struct lane *lane)
 {
-    pthread_cond_signal(&driver->wake);
+    pthread_cond_signal(&lane->wake);
 }
 
 /* Under lock: a lane that is claimed gets the next job, or idles. */
-static bool give_next(struct driver *driver)
+static bool give_next(struct lane *lane)
 {
-    struct exec_job *job = pop(driver->exec, driver->station);
+    struct exec_job *job = pop(lane->device->exec, lane->device);
     if (job)
-        hand(driver, job);
+        hand(lane, job);
     else
-        atomic_store(&driver->state, LANE_IDLE);
+        atomic_store(&lane->state, LANE_IDLE);
     return job != NULL;
 }
 
 /*
  * A lane may become idle without the lock while a job is pushed. Who idles
- * looks at n_queued after that, who pushes looks at the lanes after that: one
+ * looks at n_waiting after that, who pushes looks at the lanes after that: one
  * of the two sees the other.
  */
 bool dispatch_place(struct executor *exec, struct exec_job *job, bool may_wait,
-                    struct driver **wakes)
+                    struct lane **wakes)
 {
-    struct driver *driver = dispatch_claim(exec, job);
-    *wakes = driver;
-    if (driver) {
-        hand(driver, job);
+    struct lane *lane = dispatch_claim(exec, job);
+    *wakes = lane;
+    if (lane) {
+        hand(lane, job);
         return true;
     }
     if (!may_wait)
         return false;
     push(exec, job);
-    driver = dispatch_claim(exec, job);
-    if (driver && give_next(driver))
-        *wakes = driver;
+    lane = dispatch_claim(exec, job);
+    if (lane && give_next(lane))
+        *wakes = lane;
     return true;
 }
 
 bool dispatch_is_idle(const struct executor *exec)
 {
-    if (exec->n_ending > 0 || atomic_load(&exec->n_queued) > 0)
+    if (exec->n_ending > 0 || atomic_load(&exec->n_waiting) > 0)
         return false;
-    for (int i = 0; i < exec->n_stations; i++)
-        if (dispatch_n_busy(&exec->station[i]) > 0)
+    for (int i = 0; i < exec->n_devices; i++)
+        if (dispatch_n_busy(&exec->device[i]) > 0)
             return false;
     return true;
 }
@@ -257,65 +258,73 @@ void dispatch_tell_idle(struct executor *exec)
 }
 
 /* Is there more to do for a lane that idles than to say so? The same holds of
- * is_draining as of n_queued. */
+ * is_draining as of n_waiting. */
 static bool is_awaited(const struct executor *exec)
 {
-    return atomic_load(&exec->n_queued) > 0 || atomic_load(&exec->is_draining);
+    return atomic_load(&exec->n_waiting) > 0 || atomic_load(&exec->is_draining);
 }
 
-static void release_locked(struct driver *driver)
+static void release_locked(struct lane *lane)
 {
-    struct executor *exec = driver->exec;
+    struct executor *exec = lane->device->exec;
     pthread_mutex_lock(&exec->lock);
-    driver->station->n_long -= driver->has_long;
-    driver->has_long = false;
-    if (give_next(driver))
-        dispatch_wake(driver);
+    lane->device->n_long -= lane->has_long;
+    lane->has_long = false;
+    if (give_next(lane))
+        dispatch_wake(lane);
     dispatch_tell_idle(exec);
     pthread_mutex_unlock(&exec->lock);
 }
 
-void dispatch_release(struct driver *driver)
+void dispatch_release(struct lane *lane)
 {
-    struct executor *exec = driver->exec;
-    atomic_store_explicit(&driver->bytes, 0, memory_order_relaxed);
-    if (driver->has_long || is_awaited(exec)) {
-        release_locked(driver);
+    struct executor *exec = lane->device->exec;
+    atomic_store_explicit(&lane->bytes, 0, memory_order_relaxed);
+    if (lane->has_long || is_awaited(exec)) {
+        release_locked(lane);
         return;
     }
-    atomic_store(&driver->state, LANE_IDLE);
-    if (is_awaited(exec) && claim(driver))
-        release_locked(driver);
+    atomic_store(&lane->state, LANE_IDLE);
+    if (is_awaited(exec) && claim(lane))
+        release_locked(lane);
 }
 
 /* ------------------------------------------------------------------- lanes */
 
-/*
- * For a lane that finds the device memory of all lanes claimed: frees what
- * idle ones keep. Nobody else can take such a lane meanwhile.
- */
-void dispatch_reclaim(void *context)
+/* Nobody else can take a lane meanwhile. */
+void dispatch_reclaim(struct device *device)
 {
-    struct station *station = context;
-    staging_free_idle(station);
-    for (int i = 0; i < station->n_drivers; i++) {
-        struct driver *driver = &station->driver[i];
-        if (!claim(driver))
+    inboxes_free_idle(device);
+    for (int i = 0; i < device->n_lanes; i++) {
+        struct lane *lane = &device->lane[i];
+        if (!claim(lane))
             continue;
-        lane_release_arena(&driver->lane);
-        dispatch_release(driver);
+        lane_release_arena(lane);
+        dispatch_release(lane);
     }
 }
 
-void dispatch_run(struct driver *driver, struct exec_job *job)
+enum roped_status dispatch_check(struct exec_job *job, uint64_t now_ns)
 {
-    uint64_t lacked = job->stage_lacked;
-    lane_run(&driver->lane, job);
-    staging_finish(driver->exec, job);
+    job->timing.queue_ns = now_ns - job->accepted_ns;
+    if (atomic_load(&job->is_canceled))
+        return roped_fail(&job->error, ROPED_CANCELED, "the client went away");
+    if (job->deadline_ns && job->deadline_ns <= now_ns)
+        return roped_fail(&job->error, ROPED_DEADLINE,
+                          "the call waited %.3f s for a lane",
+                          (double)job->timing.queue_ns * 1e-9);
+    return ROPED_OK;
+}
+
+void dispatch_run(struct lane *lane, struct exec_job *job)
+{
+    uint64_t lacked = job->inbox_lacked;
+    lane_run(lane, job);
+    inboxes_finish(job);
     job->done(job); /* while it counts as busy: drain waits for it */
     if (lacked)
-        staging_grow(driver->station, lacked);
-    dispatch_release(driver);
+        inboxes_grow(lane->device, lacked);
+    dispatch_release(lane);
 }
 
 /*
@@ -343,20 +352,20 @@ static void yield_to_wakers(void)
 
 void *dispatch_thread(void *context)
 {
-    struct driver *driver = context;
-    struct executor *exec = driver->exec;
+    struct lane *lane = context;
+    struct executor *exec = lane->device->exec;
     yield_to_wakers();
     nap_exactly();
     pthread_mutex_lock(&exec->lock);
     for (;;) {
-        while (!exec->is_closing && !driver->job)
-            pthread_cond_wait(&driver->wake, &exec->lock);
-        struct exec_job *job = driver->job;
+        while (!exec->is_closing && !lane->job)
+            pthread_cond_wait(&lane->wake, &exec->lock);
+        struct exec_job *job = lane->job;
         if (!job)
             break;
-        driver->job = NULL;
+        lane->job = NULL;
         pthread_mutex_unlock(&exec->lock);
-        dispatch_run(driver, job);
+        dispatch_run(lane, job);
         pthread_mutex_lock(&exec->lock);
     }
     pthread_mutex_unlock(&exec->lock);
@@ -369,12 +378,11 @@ void dispatch_start(const struct executor *exec, struct exec_job *job)
     job->accepted_ns = lane_now_ns();
     job->next = NULL;
     job->status = ROPED_OK;
-    job->bytes = places_bytes(job);
+    placement_measure(job, exec->api->is_host);
     if (job->bytes == UINT64_MAX)
         job->bytes = 0; /* nobody knows */
-    job->work_bytes = places_work(job, exec->api->is_host);
     job->is_long = short_bytes > 0 && job->work_bytes > short_bytes;
-    /* a stage is on the device of the call's regions, if it has any */
-    job->device = job->stage ? job->stage->device->number : places_device(job);
+    if (job->inbox) /* on the device of the call's regions, if it has any */
+        job->device = job->inbox->device->number;
     memset(&job->timing, 0, sizeof job->timing);
 }

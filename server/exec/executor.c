@@ -1,8 +1,10 @@
 /*
- * executor.c - the queue of jobs, and the threads that drive the lanes. See
+ * executor.c - its life, admission, and jobs that end without a lane. See
  * executor.h for the design and executor's one lock.
  */
-#include "exec/executor_internal.h"
+#include "exec/dispatch.h"
+
+#include "exec/inbox.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -10,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+/* What inboxes may take of a device's memory for calls: one part in so many. */
+enum { INBOXES_SHARE = 4 };
 
 /* ---------------------------------------------------------------- expiring */
 
@@ -25,12 +30,12 @@ static struct exec_job *first_to_expire(const struct executor *exec)
 static struct exec_job *any_waiting(struct executor *exec)
 {
     struct exec_job *job = NULL;
-    for (int i = -1; i < exec->n_stations && !job; i++)
+    for (int i = -1; i < exec->n_devices && !job; i++)
         job = dispatch_next(exec, i);
     return job;
 }
 
-/* Under lock: takes a job out of the queue, to be ended without a lane. */
+/* Under lock: a job waits no longer, to be ended without a lane. */
 static void take_out(struct executor *exec, struct exec_job *job,
                      struct exec_job **list)
 {
@@ -65,15 +70,8 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
         struct exec_job *job = jobs;
         jobs = job->next;
         pthread_mutex_unlock(&exec->lock);
-        job->timing.queue_ns = now_ns - job->accepted_ns;
-        if (atomic_load(&job->is_canceled))
-            job->status =
-                roped_fail(&job->error, ROPED_CANCELED, "the client went away");
-        else if (job->deadline_ns && job->deadline_ns <= now_ns)
-            job->status = roped_fail(&job->error, ROPED_DEADLINE,
-                                     "the call waited %.3f s for a lane",
-                                     (double)job->timing.queue_ns * 1e-9);
-        else
+        job->status = dispatch_check(job, now_ns);
+        if (!job->status)
             job->status = roped_fail(&job->error, ROPED_CANCELED,
                                      "the server is shutting down");
         job->done(job);
@@ -83,7 +81,7 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
     dispatch_tell_idle(exec);
 }
 
-static void *sweep_queue(void *context)
+static void *sweep(void *context)
 {
     struct executor *exec = context;
     pthread_mutex_lock(&exec->lock);
@@ -122,54 +120,51 @@ static void init_sync(struct executor *exec)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Sets up what a station has without its device. */
-static enum roped_status init_station(struct executor *exec, int number,
-                                      int index, struct roped_error *err)
+/* Sets up what a device has before its backend is open. */
+static enum roped_status init_device(struct executor *exec, int number,
+                                     int index, struct roped_error *err)
 {
-    struct station *station = &exec->station[number];
+    struct device *device = &exec->device[number];
     const struct exec_options *options = &exec->options;
-    bool has_stages = options->stage_bytes > 0 && !exec->api->is_host;
-    uint64_t stages = has_stages ? options->device_bytes / STAGES_SHARE : 0;
-    station->exec = exec;
-    station->device =
-        (struct device){.api = exec->api,
-                        .number = number,
-                        .index = index,
-                        .device_bytes = options->device_bytes,
-                        .lane_bytes = (options->device_bytes - stages) /
-                                      (uint64_t)options->n_lanes,
-                        .mapped_bytes = options->mapped_bytes,
-                        .stage_limit_bytes = stages,
-                        .reclaim = dispatch_reclaim,
-                        .reclaim_context = station};
-    size_t bytes = (size_t)options->n_lanes * sizeof *station->driver;
-    station->driver = aligned_alloc(CACHE_LINE, bytes);
-    if (!station->driver)
+    bool has_inboxes = options->stage_bytes > 0 && !exec->api->is_host;
+    uint64_t inboxes = has_inboxes ? options->device_bytes / INBOXES_SHARE : 0;
+    *device = (struct device){.api = exec->api,
+                              .exec = exec,
+                              .number = number,
+                              .index = index,
+                              .device_bytes = options->device_bytes,
+                              .lane_bytes = (options->device_bytes - inboxes) /
+                                            (uint64_t)options->n_lanes,
+                              .mapped_bytes = options->mapped_bytes,
+                              .inbox_limit_bytes = inboxes};
+    size_t bytes = (size_t)options->n_lanes * sizeof *device->lane;
+    device->lane = aligned_alloc(CACHE_LINE, bytes);
+    if (!device->lane)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the lanes");
-    memset(station->driver, 0, bytes);
+    memset(device->lane, 0, bytes);
     return ROPED_OK;
 }
 
 static enum roped_status
-open_stations(struct executor *exec,
-              const struct roped_backend_options *backend_options,
-              struct roped_error *err)
+open_devices(struct executor *exec,
+             const struct roped_backend_options *backend_options,
+             struct roped_error *err)
 {
     const struct exec_options *options = &exec->options;
     int n = options->devices ? options->n_devices : 1;
-    exec->station = calloc((size_t)n, sizeof *exec->station);
+    exec->device = calloc((size_t)n, sizeof *exec->device);
     exec->resident = calloc((size_t)n, sizeof(struct resident *));
     enum roped_status status =
-        exec->station && exec->resident
+        exec->device && exec->resident
             ? ROPED_OK
             : roped_fail(err, ROPED_NO_MEMORY, "no memory for the devices");
     for (int i = 0; i < n && !status; i++) {
-        struct device *device = &exec->station[i].device;
-        exec->n_stations = i + 1;
-        status = init_station(exec, i,
-                              options->devices ? options->devices[i]
-                                               : backend_options->device,
-                              err);
+        struct device *device = &exec->device[i];
+        exec->n_devices = i + 1;
+        status = init_device(exec, i,
+                             options->devices ? options->devices[i]
+                                              : backend_options->device,
+                             err);
         if (!status)
             status = device_open(device, backend_options,
                                  options->table_budget_bytes,
@@ -182,12 +177,12 @@ open_stations(struct executor *exec,
 static enum roped_status open_regions(struct executor *exec,
                                       struct roped_error *err)
 {
-    size_t n = (size_t)exec->n_stations;
+    size_t n = (size_t)exec->n_devices;
     struct roped_backend **backends = calloc(n, sizeof(struct roped_backend *));
     if (!backends)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
     for (size_t i = 0; i < n; i++)
-        backends[i] = exec->station[i].device.backend;
+        backends[i] = exec->device[i].backend;
     enum roped_status status =
         regions_open(exec->api, backends, (int)n, exec->options.region_bytes,
                      &exec->regions, err);
@@ -195,37 +190,32 @@ static enum roped_status open_regions(struct executor *exec,
     return status;
 }
 
-static enum roped_status start_lane(struct station *station,
+static enum roped_status start_lane(struct device *device,
                                     struct roped_error *err)
 {
-    struct driver *driver = &station->driver[station->n_drivers];
-    driver->exec = station->exec;
-    driver->station = station;
-    pthread_cond_init(&driver->wake, NULL);
-    station->n_drivers++;
-    enum roped_status status = lane_init(&driver->lane, &station->device, err);
+    struct lane *lane = &device->lane[device->n_lanes++];
+    enum roped_status status = lane_init(lane, device, err);
     if (status)
         return status;
-    driver->has_thread =
-        pthread_create(&driver->thread, NULL, dispatch_thread, driver) == 0;
-    return driver->has_thread
+    lane->has_thread =
+        pthread_create(&lane->thread, NULL, dispatch_thread, lane) == 0;
+    return lane->has_thread
                ? ROPED_OK
                : roped_fail(err, ROPED_NO_MEMORY,
                             "cannot start the thread of lane %d of device %d",
-                            station->n_drivers - 1, station->device.number);
+                            device->n_lanes - 1, device->number);
 }
 
 static enum roped_status start_threads(struct executor *exec,
                                        struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < exec->n_stations; i++)
+    for (int i = 0; i < exec->n_devices; i++)
         for (int j = 0; j < exec->options.n_lanes && !status; j++)
-            status = start_lane(&exec->station[i], err);
+            status = start_lane(&exec->device[i], err);
     if (status)
         return status;
-    exec->has_sweeper =
-        pthread_create(&exec->sweeper, NULL, sweep_queue, exec) == 0;
+    exec->has_sweeper = pthread_create(&exec->sweeper, NULL, sweep, exec) == 0;
     if (!exec->has_sweeper)
         return roped_fail(err, ROPED_NO_MEMORY, "cannot start a thread");
     return ROPED_OK;
@@ -244,15 +234,14 @@ enum roped_status exec_open(const struct roped_backend_api *api,
     init_sync(exec);
     exec->options = *options;
     exec->api = api;
-    enum roped_status status = open_stations(exec, backend_options, err);
+    enum roped_status status = open_devices(exec, backend_options, err);
     /* page-locked once: portable, so that every device reaches it */
     if (!status)
-        status = memory_open(api, exec->station[0].device.backend,
-                             options->pool_bytes, options->host_bytes,
-                             &exec->memory, err);
+        status = memory_open(api, exec->device[0].backend, options->pool_bytes,
+                             options->host_bytes, &exec->memory, err);
     if (!status)
         status =
-            tables_open(exec->resident, exec->n_stations, &exec->tables, err);
+            tables_open(exec->resident, exec->n_devices, &exec->tables, err);
     if (!status)
         status = open_regions(exec, err);
     if (!status)
@@ -282,16 +271,15 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     pthread_mutex_unlock(&exec->lock);
 }
 
-static void stop_lanes(struct station *station)
+static void stop_lanes(struct device *device)
 {
-    for (int i = 0; i < station->n_drivers; i++) {
-        struct driver *driver = &station->driver[i];
-        if (driver->has_thread)
-            pthread_join(driver->thread, NULL);
-        lane_fini(&driver->lane);
-        pthread_cond_destroy(&driver->wake);
+    for (int i = 0; i < device->n_lanes; i++) {
+        struct lane *lane = &device->lane[i];
+        if (lane->has_thread)
+            pthread_join(lane->thread, NULL);
+        lane_fini(lane);
     }
-    staging_free_idle(station);
+    inboxes_free_idle(device);
 }
 
 void exec_close(struct executor *exec)
@@ -300,27 +288,27 @@ void exec_close(struct executor *exec)
         return;
     pthread_mutex_lock(&exec->lock);
     exec->is_closing = true;
-    for (int i = 0; i < exec->n_stations; i++)
-        for (int j = 0; j < exec->station[i].n_drivers; j++)
-            pthread_cond_signal(&exec->station[i].driver[j].wake);
+    for (int i = 0; i < exec->n_devices; i++)
+        for (int j = 0; j < exec->device[i].n_lanes; j++)
+            pthread_cond_signal(&exec->device[i].lane[j].wake);
     pthread_cond_broadcast(&exec->sweep);
     pthread_mutex_unlock(&exec->lock);
-    for (int i = 0; i < exec->n_stations; i++)
-        stop_lanes(&exec->station[i]);
+    for (int i = 0; i < exec->n_devices; i++)
+        stop_lanes(&exec->device[i]);
     if (exec->has_sweeper)
         pthread_join(exec->sweeper, NULL);
     regions_close(exec->regions);
     tables_close(exec->tables);
     memory_close(exec->memory);
-    for (int i = 0; i < exec->n_stations; i++) {
-        device_close(&exec->station[i].device);
-        free(exec->station[i].driver);
+    for (int i = 0; i < exec->n_devices; i++) {
+        device_close(&exec->device[i]);
+        free(exec->device[i].lane);
     }
     pthread_cond_destroy(&exec->idle);
     pthread_cond_destroy(&exec->sweep);
     pthread_mutex_destroy(&exec->lock);
     free(exec->resident);
-    free(exec->station);
+    free(exec->device);
     free(exec);
 }
 
@@ -336,26 +324,26 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job)
 {
     dispatch_start(exec, job);
     if (job->work_bytes > exec->options.inline_bytes ||
-        atomic_load_explicit(&exec->n_queued_short, memory_order_relaxed) > 0)
+        atomic_load_explicit(&exec->n_waiting_short, memory_order_relaxed) > 0)
         return false;
-    struct driver *driver = dispatch_claim(exec, job);
-    if (!driver)
+    struct lane *lane = dispatch_claim(exec, job);
+    if (!lane)
         return false;
     if (is_shut(exec, job)) { /* not before: a drain looks at the lanes next */
-        dispatch_release(driver);
+        dispatch_release(lane);
         return false;
     }
-    dispatch_occupy(driver, job);
-    dispatch_run(driver, job);
+    dispatch_occupy(lane, job);
+    dispatch_run(lane, job);
     return true;
 }
 
 /* Under lock: *wakes is a lane that got a job. */
 static enum roped_status admit(struct executor *exec, struct exec_job *job,
-                               struct driver **wakes, struct roped_error *err)
+                               struct lane **wakes, struct roped_error *err)
 {
     int depth = exec->options.queue_depth;
-    bool may_wait = atomic_load(&exec->n_queued) < depth || job->is_continued;
+    bool may_wait = atomic_load(&exec->n_waiting) < depth || job->is_continued;
     *wakes = NULL;
     if (is_shut(exec, job))
         return roped_fail(err, ROPED_BUSY, "the server is shutting down");
@@ -368,7 +356,7 @@ static enum roped_status admit(struct executor *exec, struct exec_job *job,
 enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
                               struct roped_error *err)
 {
-    struct driver *wakes;
+    struct lane *wakes;
     dispatch_start(exec, job);
     pthread_mutex_lock(&exec->lock);
     enum roped_status status = admit(exec, job, &wakes, err);
@@ -386,15 +374,15 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
 bool exec_has_room(struct executor *exec)
 {
     return !atomic_load(&exec->is_draining) &&
-           atomic_load_explicit(&exec->n_queued, memory_order_relaxed) <
+           atomic_load_explicit(&exec->n_waiting, memory_order_relaxed) <
                exec->options.queue_depth;
 }
 
 bool exec_is_healthy(struct executor *exec)
 {
     bool is_healthy = true;
-    for (int i = 0; i < exec->n_stations; i++)
-        is_healthy &= exec->api->is_healthy(exec->station[i].device.backend);
+    for (int i = 0; i < exec->n_devices; i++)
+        is_healthy &= exec->api->is_healthy(exec->device[i].backend);
     return is_healthy;
 }
 
@@ -423,11 +411,11 @@ const struct roped_backend_api *exec_backend(struct executor *exec)
 void exec_usage(struct executor *exec, struct exec_usage *out)
 {
     memset(out, 0, sizeof *out);
-    out->n_queued = atomic_load(&exec->n_queued);
-    for (int i = 0; i < exec->n_stations; i++) {
-        struct device *device = &exec->station[i].device;
-        out->n_lanes += exec->station[i].n_drivers;
-        out->n_busy_lanes += dispatch_n_busy(&exec->station[i]);
+    out->n_waiting = atomic_load(&exec->n_waiting);
+    for (int i = 0; i < exec->n_devices; i++) {
+        struct device *device = &exec->device[i];
+        out->n_lanes += device->n_lanes;
+        out->n_busy_lanes += dispatch_n_busy(device);
         out->device_arena_bytes += atomic_load(&device->arena_bytes);
         out->device_errors += atomic_load(&device->errors);
     }
@@ -435,27 +423,26 @@ void exec_usage(struct executor *exec, struct exec_usage *out)
 
 int exec_n_devices(const struct executor *exec)
 {
-    return exec->n_stations;
+    return exec->n_devices;
 }
 
 void exec_device_info(struct executor *exec, int number,
                       struct roped_device_info *out)
 {
-    exec->api->info(exec->station[number].device.backend, out);
+    exec->api->info(exec->device[number].backend, out);
 }
 
 void exec_device_usage(struct executor *exec, int number,
                        struct exec_device_usage *out)
 {
-    struct station *station = &exec->station[number];
-    struct device *device = &station->device;
+    struct device *device = &exec->device[number];
     uint64_t jobs = 0, busy_ns = 0;
-    for (int i = 0; i < station->n_drivers; i++) {
-        jobs += atomic_load(&station->driver[i].lane.jobs);
-        busy_ns += atomic_load(&station->driver[i].lane.busy_ns);
+    for (int i = 0; i < device->n_lanes; i++) {
+        jobs += atomic_load(&device->lane[i].jobs);
+        busy_ns += atomic_load(&device->lane[i].busy_ns);
     }
-    out->n_busy_lanes = dispatch_n_busy(station);
-    out->n_lanes = station->n_drivers;
+    out->n_busy_lanes = dispatch_n_busy(device);
+    out->n_lanes = device->n_lanes;
     out->index = device->index;
     out->is_healthy = exec->api->is_healthy(device->backend);
     out->arena_bytes = atomic_load(&device->arena_bytes);
@@ -464,14 +451,14 @@ void exec_device_usage(struct executor *exec, int number,
     out->region_limit_bytes = exec->options.region_bytes;
     out->jobs = jobs;
     out->errors = atomic_load(&device->errors);
-    out->staged_bytes = atomic_load(&device->staged_bytes);
+    out->early_bytes = atomic_load(&device->early_bytes);
     out->busy_seconds = (double)busy_ns * 1e-9;
 }
 
 int exec_find_device(const struct executor *exec, uint64_t index)
 {
-    for (int i = 0; i < exec->n_stations; i++)
-        if ((uint64_t)exec->station[i].device.index == index)
+    for (int i = 0; i < exec->n_devices; i++)
+        if ((uint64_t)exec->device[i].index == index)
             return i;
     return -1;
 }

@@ -1,29 +1,42 @@
 /*
- * lane.h - one lane: a queue of the backend, memory on the device for one
- * call, and the steps that take a job from host memory to host memory.
+ * lane.h - one lane of a device: a queue of the backend (a stream), device
+ * memory for one call, a thread, and the steps that take a job from host memory
+ * to host memory.
+ *
+ * Whoever makes a lane busy has it: its thread, or one that runs a short job
+ * itself.
  */
 #ifndef ROPED_EXEC_LANE_H
 #define ROPED_EXEC_LANE_H
 
+#include "exec/caches.h" /* CACHE_LINE */
 #include "exec/device.h"
 #include "exec/executor.h"
-#include "exec/stage.h"
+
+#include <pthread.h>
+
+enum lane_state { LANE_IDLE, LANE_BUSY };
 
 struct lane {
+    _Alignas(CACHE_LINE) atomic_int state; /* enum lane_state */
+    atomic_uint_least64_t bytes; /* what the job that runs adds to those of the
+                                    device */
+    bool has_long;               /* is that a long one? */
     struct device *device;
-    struct roped_queue *queue;
-    unsigned char *arena; /* device memory */
+    struct roped_queue *queue; /* that of the job's inbox meanwhile */
+    unsigned char *arena;      /* device memory */
     uint64_t arena_bytes;
     void *scratch; /* host memory that the device reaches: aux */
     size_t scratch_bytes;
-    struct roped_call call;              /* the job's, with device pointers */
-    bool has_copies;                     /* this job's: marks were set */
-    struct stage *stage;                 /* this job's, or NULL */
-    uint32_t staged_in, staged_out;      /* bit i: there, nothing to upload */
-    uint32_t resident_in, resident_out;  /* bit i: already on the device */
     atomic_uint_least64_t jobs, busy_ns; /* ever */
+
+    pthread_t thread;
+    bool has_thread;
+    pthread_cond_t wake;  /* it has a job, or closing */
+    struct exec_job *job; /* for its thread to take; guarded by lock */
 };
 
+/* A lane without a thread. Also of one that is half open: lane_fini. */
 ROPED_MUST_CHECK enum roped_status
 lane_init(struct lane *lane, struct device *device, struct roped_error *err);
 void lane_fini(struct lane *lane);

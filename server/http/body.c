@@ -250,11 +250,11 @@ static enum roped_status decode(struct request *request)
 
 /* The rest of the body of a call that can_decode may go on to the device as it
  * arrives: where it lies will not change any more. */
-static void open_stage(struct request *request)
+static void open_inbox(struct request *request)
 {
     const struct body *body = &request->body;
     if (request->call.op && body->block.is_pinned && !demo_is(request->call.op))
-        exec_stage_open(request->service->exec, &request->job,
+        exec_inbox_open(request->service->exec, &request->job,
                         body->block.start, body->at + body->header_bytes,
                         body->at + body->length);
 }
@@ -282,10 +282,10 @@ enum roped_status body_receive(struct request *request, const char *data,
     if (can_decode(request)) {
         status = decode(request);
         if (!status)
-            open_stage(request);
+            open_inbox(request);
     }
     if (!status)
-        exec_stage_advance(&request->job, body->at + body->received);
+        exec_inbox_advance(&request->job, body->at + body->received);
     return status;
 }
 

@@ -3,7 +3,7 @@
  */
 #include "http/call.h"
 
-#include "exec/places.h"
+#include "exec/placement.h"
 #include "http/call_regions.h"
 #include "http/clock.h"
 #include "http/request.h"
@@ -90,7 +90,7 @@ static enum roped_status place_answer(struct request *request)
 /* Index values in regions are read out when the job runs, into this. */
 static enum roped_status take_values(struct request *request)
 {
-    uint64_t bytes = places_value_bytes(&request->job);
+    uint64_t bytes = request->job.placement.value_bytes;
     if (bytes == 0)
         return ROPED_OK;
     enum roped_status status =

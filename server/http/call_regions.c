@@ -3,7 +3,7 @@
  */
 #include "http/call_regions.h"
 
-#include "exec/places.h"
+#include "exec/placement.h"
 #include "http/request.h"
 
 static const char *tensor_name(const struct request *request,
@@ -95,8 +95,8 @@ enum roped_status call_bind_regions(struct request *request,
 
 enum roped_status call_check_regions(struct request *request)
 {
-    return places_check(&request->job, exec_regions(request->service->exec),
-                        &request->error);
+    return placement_check(&request->job, exec_regions(request->service->exec),
+                           &request->error);
 }
 
 uint32_t call_kept_outputs(const struct request *request)

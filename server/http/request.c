@@ -21,10 +21,10 @@ enum {
 
 void request_init(struct request *request, struct service *service)
 {
-    /* 2.5 of 26 KiB: the rest is written before it is read */
+    /* 2.5 of 28 KiB: the rest is written before it is read */
     memset(request, 0,
            offsetof(struct request, head) + offsetof(struct head, parameter));
-    memset(&request->job, 0, offsetof(struct exec_job, call));
+    exec_job_init(&request->job);
     request->error.text[0] = '\0';
     request->service = service;
     request->started_ns = clock_now_ns();
@@ -39,7 +39,7 @@ static void release_blocks(struct request *request, const void *keep)
                                      &request->text};
     const unsigned char *kept = keep;
     struct memory_pool *pool = exec_memory(request->service->exec);
-    exec_stage_abandon(request->service->exec, &request->job,
+    exec_inbox_abandon(request->service->exec, &request->job,
                        &request->body.block);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         bool is_kept = kept && blocks[i]->start && kept >= blocks[i]->start &&

@@ -234,7 +234,7 @@ static void take_turns(struct turn *turn, int n_turns, double seconds)
     for (int i = 0; i < n_turns; i++) {
         turn[i].fd = open_connection(turn[i].port);
         turn[i].sample = must(malloc(MAX_SAMPLES * sizeof(double)));
-        for (int j = 0; j < 5; j++) /* tables, arenas and stages are made */
+        for (int j = 0; j < 5; j++) /* tables, arenas and inboxes are made */
             exchange(turn[i].fd, &turn[i].message, buffer);
     }
     double end = now_seconds() + seconds * n_turns;

@@ -54,7 +54,7 @@ static bool is_same(const struct answer *a, const struct answer *b)
            memcmp(a->body, b->body, a->bytes) == 0;
 }
 
-/* The device makes a stage right after a call that had none. */
+/* The device makes an inbox right after a call that had none. */
 static void warm(const void *body, size_t bytes)
 {
     for (int i = 0; i < 50 && metric(&server, staged_name) == 0; i++) {

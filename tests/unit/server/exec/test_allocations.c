@@ -65,32 +65,32 @@ static void make_rotation(void)
     call->out[0].data = work.y;
 }
 
-static int n_staged;
+static int n_with_inbox;
 
 /* A body that is uploaded while it arrives, and one whose client goes away and
  * leaves its block to the executor. */
-static void run_staged(struct memory_block *block)
+static void run_with_inbox(struct memory_block *block)
 {
     struct exec_usage usage;
     for (int i = 0; i < 2; i++) {
         work_make(&work, MAX_ROWS);
         memcpy(block->start, work.x, sizeof work.x);
         work.job.call.in[0].data = block->start;
-        exec_stage_open(exec, &work.job, block->start, 0, sizeof work.x);
-        n_staged += work.job.stage != NULL;
-        exec_stage_advance(&work.job, i ? 3000 : sizeof work.x);
+        exec_inbox_open(exec, &work.job, block->start, 0, sizeof work.x);
+        n_with_inbox += work.job.inbox != NULL;
+        exec_inbox_advance(&work.job, i ? 3000 : sizeof work.x);
         if (i == 0) {
             CHECK_OK(exec_submit(exec, &work.job, &err), &err);
             CHECK(work_wait(&work));
             CHECK(work_is_right(&work));
         } else {
-            exec_stage_abandon(exec, &work.job, block);
+            exec_inbox_abandon(exec, &work.job, block);
         }
         do { /* what it had is there for the next */
             exec_usage(exec, &usage);
         } while (usage.n_busy_lanes > 0);
     }
-    memory_give(exec_memory(exec), block); /* where there was no stage */
+    memory_give(exec_memory(exec), block); /* where there was no inbox */
 }
 
 /* One job of each kind, on a lane and inline, on pool memory and mapped. */
@@ -111,7 +111,7 @@ static void run_jobs(void)
         CHECK(work_wait(&work));
         CHECK_OK(work.job.status, &work.job.error);
     }
-    run_staged(&pooled);
+    run_with_inbox(&pooled);
     CHECK(pooled.start == NULL);
     memory_give(exec_memory(exec), &mapped);
 }
@@ -130,7 +130,7 @@ TEST(a_job_allocates_nothing_after_warm_up)
     for (int i = 0; i < 100; i++)
         run_jobs();
     CHECK_INT(atomic_load(&n_allocations) - before, 0);
-    CHECK_INT(n_staged, 2 * 103 - 1); /* the first finds none */
+    CHECK_INT(n_with_inbox, 2 * 103 - 1); /* the first finds none */
     work_close(exec);
 }
 

@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "exec/guard.h"
-#include "exec/places.h"
+#include "exec/placement.h"
 #include "unit/server/exec/work.h"
 
 #include <fcntl.h>
@@ -229,7 +229,7 @@ static struct region *map_region(uint64_t offset, uint64_t bytes)
 
 static enum roped_status run(void)
 {
-    CHECK_OK(places_check(&work.job, exec_regions(exec), &err), &err);
+    CHECK_OK(placement_check(&work.job, exec_regions(exec), &err), &err);
     CHECK_OK(exec_submit(exec, &work.job, &err), &err);
     CHECK(work_wait(&work));
     return work.job.status;

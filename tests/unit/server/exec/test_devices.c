@@ -3,7 +3,7 @@
  * what each has of its own, and what they share.
  */
 #include "check.h"
-#include "exec/places.h"
+#include "exec/placement.h"
 #include "unit/server/exec/work.h"
 
 #include <pthread.h>
@@ -87,7 +87,7 @@ TEST(every_device_has_lanes_of_its_own)
     exec_usage(exec, &usage);
     CHECK_INT(usage.n_lanes, 3);
     CHECK_INT(usage.n_busy_lanes, 3);
-    CHECK_INT(usage.n_queued, 1);
+    CHECK_INT(usage.n_waiting, 1);
     for (int i = 0; i < 3; i++)
         CHECK_INT(n_busy(i), 1);
     fake_let_go();
@@ -159,8 +159,10 @@ TEST(a_job_runs_where_its_region_is)
     for (int i = 0; i < 3; i++) {
         work_make(&bound[i], 8);
         bound[i].job.out[0] = (struct exec_place){y, 0};
-        CHECK_OK(places_check(&bound[i].job, exec_regions(exec), &err), &err);
-        CHECK_INT(places_device(&bound[i].job), 1);
+        CHECK_OK(placement_check(&bound[i].job, exec_regions(exec), &err),
+                 &err);
+        placement_measure(&bound[i].job, false);
+        CHECK_INT(bound[i].job.device, 1);
     }
     CHECK(exec_run_inline(exec, &bound[0].job));
     CHECK_INT(n_jobs(0), 0);
@@ -220,7 +222,8 @@ TEST(regions_of_two_devices_in_one_call_are_refused)
     work_make(&work, 8);
     work.job.in[0] = (struct exec_place){x, 0};
     work.job.out[0] = (struct exec_place){y, 0};
-    CHECK_INT(places_check(&work.job, exec_regions(exec), &err), ROPED_INVALID);
+    CHECK_INT(placement_check(&work.job, exec_regions(exec), &err),
+              ROPED_INVALID);
     CHECK_CONTAINS(err.text, "region 'here' of device 0");
     CHECK_CONTAINS(err.text, "region 'there' of device 1");
     CHECK_CONTAINS(err.text, "expected one device");

@@ -179,7 +179,8 @@ TEST(drain_finishes_what_runs_and_cancels_what_waits_too_long)
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
 
-/* The n-th thing that the device is asked for fails, for every n. */
+/* The n-th thing that the device is asked for fails, for every n. No pointer of
+ * the device is left in the call. */
 TEST(every_failure_of_the_device_ends_one_job_alone)
 {
     static struct work work;
@@ -191,6 +192,8 @@ TEST(every_failure_of_the_device_ends_one_job_alone)
         CHECK_OK(exec_submit(exec, &work.job, &err), &err);
         CHECK(work_wait(&work));
         n_failures += work.job.status != ROPED_OK;
+        CHECK(work.job.call.in[0].data == work.x);
+        CHECK(work.job.call.out[0].data == work.y);
         if (work.job.status)
             CHECK_CONTAINS(work.job.error.text, "fake device");
         atomic_store(&fake_fail_at, 0);
@@ -344,7 +347,7 @@ TEST(usage_and_times_are_those_of_the_work)
     exec_usage(exec, &usage);
     CHECK_INT(usage.n_lanes, 1);
     CHECK_INT(usage.n_busy_lanes, 1);
-    CHECK_INT(usage.n_queued, 1);
+    CHECK_INT(usage.n_waiting, 1);
     CHECK(usage.device_arena_bytes > 0);
     pause_ms(20);
     fake_let_go();

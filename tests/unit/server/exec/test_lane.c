@@ -147,6 +147,8 @@ TEST(page_locked_memory_is_used_in_place_up_to_a_size)
         atomic_store(&fake_n_copies, 0);
         CHECK_INT(run(exec, &work), ROPED_OK);
         CHECK_INT(atomic_load(&fake_n_copies), cases[i].n_copies);
+        CHECK_INT(work.job.placement.port[0].where,
+                  cases[i].n_copies ? IN_ARENA : IN_HOST);
         read_block(&work);
         CHECK(work_is_right(&work));
     }

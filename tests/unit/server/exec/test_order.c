@@ -137,11 +137,11 @@ static void wait_tasks(int n)
         CHECK(work_wait(&tasks[i]));
 }
 
-static int n_queued(void)
+static int n_waiting(void)
 {
     struct exec_usage usage;
     exec_usage(exec, &usage);
-    return usage.n_queued;
+    return usage.n_waiting;
 }
 
 /* One lane, busy: these wait for it. */
@@ -207,12 +207,12 @@ TEST(one_lane_is_kept_for_short_jobs)
     for (int i = 0; i < 4; i++)
         submit(held_task(i, LONG_BYTES));
     CHECK(wait_running(2));
-    CHECK_INT(n_queued(), 2);
+    CHECK_INT(n_waiting(), 2);
     CHECK(exec_run_inline(exec, task(4, SHORT_BYTES)));
     submit(task(5, SHORT_BYTES));
     CHECK(work_wait(&tasks[5]));
     CHECK_INT(atomic_load(&n_run), 4);
-    CHECK_INT(n_queued(), 2);
+    CHECK_INT(n_waiting(), 2);
     atomic_store(&is_held, false);
     wait_tasks(4);
     work_close(exec);
@@ -228,7 +228,7 @@ TEST(short_jobs_on_every_lane_leave_it_to_long_ones)
     CHECK(wait_running(2));
     submit(task(2, LONG_BYTES));
     submit(task(3, LONG_BYTES));
-    CHECK_INT(n_queued(), 2);
+    CHECK_INT(n_waiting(), 2);
     atomic_store(&is_held, false);
     wait_tasks(4);
     work_close(exec);
@@ -241,7 +241,7 @@ static void check_all_lanes_run_long(int n_lanes, uint64_t inline_bytes)
     for (int i = 0; i < n_lanes; i++)
         submit(held_task(i, LONG_BYTES));
     CHECK(wait_running(n_lanes));
-    CHECK_INT(n_queued(), 0);
+    CHECK_INT(n_waiting(), 0);
     atomic_store(&is_held, false);
     wait_tasks(n_lanes);
     work_close(exec);
@@ -266,7 +266,7 @@ TEST(deadlines_hold_for_jobs_that_wait_for_a_long_lane)
     submit(task(2, LONG_BYTES));
     CHECK(work_wait(&tasks[1]));
     CHECK_INT(tasks[1].job.status, ROPED_DEADLINE);
-    CHECK_INT(n_queued(), 1);
+    CHECK_INT(n_waiting(), 1);
     atomic_store(&is_held, false);
     wait_tasks(3);
     CHECK_INT(tasks[2].job.status, ROPED_OK);
@@ -288,7 +288,7 @@ static void check_drain(bool is_patient)
     for (int i = 0; i < 6; i++)
         submit(held_task(i, i % 2 ? LONG_BYTES : UINT64_MAX));
     CHECK(wait_running(1));
-    CHECK_INT(n_queued(), 5);
+    CHECK_INT(n_waiting(), 5);
     atomic_store(&is_held, !is_patient);
     pthread_create(&thread, NULL, let_go_after_last, &tasks[5]);
     exec_drain(exec, after_ms(is_patient ? 20000 : 10));

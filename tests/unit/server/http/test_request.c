@@ -48,7 +48,7 @@ static void close_service(struct service *service)
     struct memory_usage usage;
     struct exec_usage exec;
     exec_usage(service->exec, &exec);
-    CHECK_INT(exec.n_queued, 0);
+    CHECK_INT(exec.n_waiting, 0);
     exec_drain(service->exec, UINT64_MAX);
     memory_usage(exec_memory(service->exec), &usage);
     CHECK_INT(usage.pool_used_bytes, 0);

@@ -1,10 +1,10 @@
 /*
- * test_stage.c - bodies that are uploaded while they arrive, on a device whose
+ * test_inbox.c - bodies that are uploaded while they arrive, on a device whose
  * copies take their time: every way in which such a body can end leaves right
  * answers, and all memory free.
  */
 #include "check.h"
-#include "exec/stage.h"
+#include "exec/inbox.h"
 #include "unit/server/exec/queued_backend.h"
 #include "unit/server/exec/work.h"
 
@@ -15,7 +15,7 @@
 enum {
     FIRST = 64, /* where tensors start in a body */
     ROW = HIDDEN * (int)sizeof(float),
-    STAGE = 1024, /* larger bodies are staged */
+    SMALL = 1024, /* larger bodies go through an inbox */
     CHUNK = 1000, /* on purpose no power of two */
     MOST_ROWS = 2048
 };
@@ -33,11 +33,11 @@ static struct executor *exec;
 
 /* ----------------------------------------------------------------- set up */
 
-static struct exec_options stage_options(int n_lanes)
+static struct exec_options inbox_options(int n_lanes)
 {
     struct exec_options options = work_options(n_lanes, 64);
     options.pool_bytes = options.host_bytes = 4 << 20;
-    options.stage_bytes = STAGE;
+    options.stage_bytes = SMALL;
     options.stage_chunk_bytes = CHUNK;
     return options;
 }
@@ -47,14 +47,14 @@ static void open_with(const struct exec_options *options)
     struct roped_backend_options backend = {.n_threads = 1};
     queued_reset();
     if (exec_open(&queued_api, &backend, options, &exec, &err)) {
-        fprintf(stderr, "test_stage: %s\n", err.text);
+        fprintf(stderr, "test_inbox: %s\n", err.text);
         exit(EXIT_FAILURE);
     }
 }
 
-static void open_stages(int n_lanes)
+static void open_inboxes(int n_lanes)
 {
-    struct exec_options options = stage_options(n_lanes);
+    struct exec_options options = inbox_options(n_lanes);
     open_with(&options);
 }
 
@@ -65,17 +65,17 @@ static uint64_t pool_used(void)
     return usage.pool_used_bytes;
 }
 
-/* Lanes are idle, and so nothing of a stage is under way. */
+/* Lanes are idle, and so nothing of an inbox is under way. */
 static void wait_idle(void)
 {
     struct exec_usage usage;
     do {
         pause_ms(1);
         exec_usage(exec, &usage);
-    } while (usage.n_busy_lanes > 0 || usage.n_queued > 0);
+    } while (usage.n_busy_lanes > 0 || usage.n_waiting > 0);
 }
 
-static void close_stages(void)
+static void close_inboxes(void)
 {
     exec_drain(exec, after_ms(20000));
     CHECK_INT(pool_used(), 0);
@@ -120,7 +120,7 @@ static uint64_t body_end(const struct arrival *a)
 
 static void begin(struct arrival *a)
 {
-    exec_stage_open(exec, &a->job, a->block.start, FIRST, body_end(a));
+    exec_inbox_open(exec, &a->job, a->block.start, FIRST, body_end(a));
 }
 
 /* The body arrives from one place to another, piece by piece. */
@@ -135,7 +135,7 @@ static void arrive(struct arrival *a, uint64_t from, uint64_t to,
             memcpy(a->block.start + at,
                    (char *)&value + (at - FIRST) % sizeof value, 1);
         }
-        exec_stage_advance(&a->job, end);
+        exec_inbox_advance(&a->job, end);
         from = end;
     }
 }
@@ -149,7 +149,7 @@ static void await_done(struct arrival *a)
 /* What request_free does. */
 static void let_go(struct arrival *a)
 {
-    exec_stage_abandon(exec, &a->job, &a->block);
+    exec_inbox_abandon(exec, &a->job, &a->block);
     memory_give(exec_memory(exec), &a->block);
     memory_give(exec_memory(exec), &a->out);
 }
@@ -184,11 +184,11 @@ static void call(int rows, uint64_t piece)
     wait_idle();
 }
 
-static uint64_t staged(int device)
+static uint64_t early(int device)
 {
     struct exec_device_usage usage;
     exec_device_usage(exec, device, &usage);
-    return usage.staged_bytes;
+    return usage.early_bytes;
 }
 
 /* --------------------------------------------------------------- the chunks */
@@ -196,12 +196,12 @@ static uint64_t staged(int device)
 TEST(chunks_go_as_they_are_complete_and_nothing_goes_twice)
 {
     struct arrival a;
-    open_stages(1);
-    call(10, 100); /* finds no stage, and leaves one */
-    CHECK_INT(staged(0), 0);
+    open_inboxes(1);
+    call(10, 100); /* finds no inbox, and leaves one */
+    CHECK_INT(early(0), 0);
     make(&a, 10); /* 2,560 bytes: three chunks */
     begin(&a);
-    CHECK(a.job.stage != NULL);
+    CHECK(a.job.inbox != NULL);
     atomic_store(&queued_n_uploads, 0);
     atomic_store(&queued_uploaded_bytes, 0);
     arrive(&a, FIRST, FIRST + CHUNK - 1, 100);
@@ -214,58 +214,59 @@ TEST(chunks_go_as_they_are_complete_and_nothing_goes_twice)
     CHECK_INT(atomic_load(&queued_n_uploads), 3);
     CHECK_INT(run(&a), ROPED_OK);
     CHECK(is_right(&a));
-    CHECK(a.job.stage == NULL);
+    CHECK(a.job.inbox == NULL);
+    CHECK_INT(a.job.placement.port[0].where, IN_INBOX);
     CHECK_INT(atomic_load(&queued_n_uploads), 3);
     CHECK_INT(atomic_load(&queued_uploaded_bytes), 10 * ROW);
-    CHECK_INT(staged(0), 10 * ROW);
+    CHECK_INT(early(0), 10 * ROW);
     CHECK(a.job.timing.h2d_ns > 0); /* of the last chunk */
     let_go(&a);
-    close_stages();
+    close_inboxes();
 }
 
 TEST(bodies_of_any_size_in_pieces_of_any_size)
 {
     static const uint64_t pieces[] = {1,     7,         CHUNK - 1,
                                       CHUNK, CHUNK + 1, 1u << 30};
-    open_stages(2);
+    open_inboxes(2);
     call(64, 4096);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
         for (int rows = 1; rows <= 64; rows += 7)
             call(rows, pieces[i]);
-    CHECK(staged(0) > 0);
-    close_stages();
+    CHECK(early(0) > 0);
+    close_inboxes();
 }
 
-TEST(only_large_bodies_on_a_device_are_staged)
+TEST(only_large_bodies_on_a_device_have_an_inbox)
 {
     struct arrival a;
-    struct exec_options options = stage_options(1);
+    struct exec_options options = inbox_options(1);
     open_with(&options);
-    call(STAGE / ROW + 1, 100);
-    make(&a, STAGE / ROW);
+    call(SMALL / ROW + 1, 100);
+    make(&a, SMALL / ROW);
     begin(&a);
-    CHECK(a.job.stage == NULL); /* STAGE bytes are not more than STAGE */
+    CHECK(a.job.inbox == NULL); /* SMALL bytes are not more than SMALL */
     let_go(&a);
-    make(&a, STAGE / ROW + 1);
+    make(&a, SMALL / ROW + 1);
     begin(&a);
-    CHECK(a.job.stage != NULL);
+    CHECK(a.job.inbox != NULL);
     let_go(&a);
-    close_stages();
+    close_inboxes();
     options.stage_bytes = 0;
     open_with(&options);
     call(64, 100);
     call(64, 100);
-    CHECK_INT(staged(0), 0);
-    close_stages();
+    CHECK_INT(early(0), 0);
+    close_inboxes();
     /* on the host there is nothing to upload */
     struct roped_backend_options backend = {.n_threads = 1};
-    options.stage_bytes = STAGE;
+    options.stage_bytes = SMALL;
     CHECK_OK(exec_open(&roped_backend_cpu, &backend, &options, &exec, &err),
              &err);
     call(64, 100);
     call(64, 100);
-    CHECK_INT(staged(0), 0);
-    close_stages();
+    CHECK_INT(early(0), 0);
+    close_inboxes();
 }
 
 /* ------------------------------------------------------------- its endings */
@@ -273,7 +274,7 @@ TEST(only_large_bodies_on_a_device_are_staged)
 TEST(a_client_that_goes_away_leaves_its_block_until_the_copies_end)
 {
     struct arrival a;
-    open_stages(1);
+    open_inboxes(1);
     call(64, 100);
     make(&a, 64);
     begin(&a);
@@ -282,7 +283,7 @@ TEST(a_client_that_goes_away_leaves_its_block_until_the_copies_end)
     for (int round = 0; round < 5; round++) {
         make(&a, 64);
         begin(&a);
-        CHECK(a.job.stage != NULL); /* the one stage has come back */
+        CHECK(a.job.inbox != NULL); /* the one inbox has come back */
         atomic_store(&queued_is_held, true);
         arrive(&a, FIRST, FIRST + 5 * CHUNK, 512);
         let_go(&a);
@@ -294,19 +295,19 @@ TEST(a_client_that_goes_away_leaves_its_block_until_the_copies_end)
         CHECK_INT(pool_used(), 0);
     }
     call(64, 100);
-    close_stages();
+    close_inboxes();
 }
 
 /* The lane ends them without running them, and waits for their copies. */
 TEST(canceled_and_late_calls_wait_for_their_copies)
 {
     struct arrival a;
-    open_stages(1);
+    open_inboxes(1);
     call(64, 100);
     for (int round = 0; round < 20; round++) {
         make(&a, 64);
         begin(&a);
-        CHECK(a.job.stage != NULL);
+        CHECK(a.job.inbox != NULL);
         arrive(&a, FIRST, body_end(&a), 4096);
         atomic_store(&a.job.is_canceled, round % 2 == 0);
         a.job.deadline_ns = round % 2 ? 1 : 0;
@@ -317,21 +318,21 @@ TEST(canceled_and_late_calls_wait_for_their_copies)
         wait_idle();
     }
     call(64, 100);
-    close_stages();
+    close_inboxes();
 }
 
-TEST(a_call_that_expires_in_the_queue_still_has_its_stage)
+TEST(a_call_that_expires_in_the_queue_still_has_its_inbox)
 {
     struct arrival first, late;
-    open_stages(1);
+    open_inboxes(1);
     call(64, 100);
     call(32, 100);
     make(&first, 64);
     begin(&first);
-    CHECK(first.job.stage != NULL);
-    make(&late, 64); /* makes do without: the stage is in use */
+    CHECK(first.job.inbox != NULL);
+    make(&late, 64); /* makes do without: the inbox is in use */
     begin(&late);
-    CHECK(late.job.stage == NULL);
+    CHECK(late.job.inbox == NULL);
     arrive(&first, FIRST, body_end(&first), 4096);
     atomic_store(&queued_is_held, true);
     arrive(&late, FIRST, body_end(&late), 4096);
@@ -340,7 +341,7 @@ TEST(a_call_that_expires_in_the_queue_still_has_its_stage)
     CHECK_OK(exec_submit(exec, &first.job, &err), &err);
     await_done(&first);
     CHECK_INT(first.job.status, ROPED_DEADLINE);
-    CHECK(first.job.stage != NULL);
+    CHECK(first.job.inbox != NULL);
     let_go(&first); /* its wait is behind the other call */
     CHECK(!atomic_load(&late.is_done));
     atomic_store(&queued_is_held, false);
@@ -348,7 +349,7 @@ TEST(a_call_that_expires_in_the_queue_still_has_its_stage)
     CHECK(is_right(&late));
     let_go(&late);
     wait_idle();
-    close_stages();
+    close_inboxes();
 }
 
 static void *release_soon(void *context)
@@ -364,7 +365,7 @@ static void *release_soon(void *context)
 TEST(drain_and_close_wait_for_abandoned_bodies)
 {
     struct arrival a[3];
-    struct exec_options options = stage_options(1);
+    struct exec_options options = inbox_options(1);
     pthread_t thread;
     options.queue_depth = 1;
     for (int deadline_ms = 0; deadline_ms <= 20000; deadline_ms += 20000) {
@@ -380,7 +381,7 @@ TEST(drain_and_close_wait_for_abandoned_bodies)
         wait_idle();
         make(&a[1], 64);
         begin(&a[1]);
-        CHECK(a[0].job.stage && a[1].job.stage);
+        CHECK(a[0].job.inbox && a[1].job.inbox);
         atomic_store(&queued_is_held, true);
         for (int i = 0; i < 2; i++) { /* one waits on the lane, one for it */
             arrive(&a[i], FIRST, FIRST + 3 * CHUNK, 4096);
@@ -396,7 +397,7 @@ TEST(drain_and_close_wait_for_abandoned_bodies)
         make(&a[2], 64);
         CHECK_INT(exec_submit(exec, &a[2].job, &err), ROPED_BUSY);
         let_go(&a[2]);
-        close_stages();
+        close_inboxes();
     }
     /* let go after the drain, as connections are that the daemon cuts */
     open_with(&options);
@@ -415,7 +416,7 @@ TEST(drain_and_close_wait_for_abandoned_bodies)
 TEST(a_chunk_that_cannot_start_costs_only_time)
 {
     struct arrival a;
-    open_stages(1);
+    open_inboxes(1);
     call(64, 100);
     for (int at = 1; at <= 5; at++) {
         make(&a, 16); /* five chunks */
@@ -426,16 +427,16 @@ TEST(a_chunk_that_cannot_start_costs_only_time)
         CHECK(is_right(&a));
         let_go(&a);
         wait_idle();
-        CHECK_INT(staged(0), (at * (at - 1) / 2) * CHUNK); /* of those before */
+        CHECK_INT(early(0), (at * (at - 1) / 2) * CHUNK); /* of those before */
     }
-    close_stages();
+    close_inboxes();
 }
 
 TEST(a_copy_that_fails_on_the_device_fails_its_call_alone)
 {
     struct exec_usage usage;
     struct arrival a;
-    open_stages(1);
+    open_inboxes(1);
     call(64, 100);
     atomic_store(&queued_fails_late, true);
     for (int round = 0; round < 4; round++) {
@@ -459,27 +460,27 @@ TEST(a_copy_that_fails_on_the_device_fails_its_call_alone)
     let_go(&a);
     wait_idle();
     call(16, 512);
-    close_stages();
+    close_inboxes();
 }
 
 TEST(without_room_a_body_is_uploaded_when_its_call_runs)
 {
-    struct exec_options options = stage_options(1);
+    struct exec_options options = inbox_options(1);
     struct arrival a;
-    options.device_bytes = 1 << 20; /* a quarter of it for stages */
+    options.device_bytes = 1 << 20; /* a quarter of it for inboxes */
     open_with(&options);
     make(&a, 1100); /* 281,600 bytes: never fits */
     begin(&a);
-    CHECK(a.job.stage == NULL);
-    CHECK_INT(a.job.stage_lacked, 0);
+    CHECK(a.job.inbox == NULL);
+    CHECK_INT(a.job.inbox_lacked, 0);
     let_go(&a);
     call(1100, 1 << 16);
     call(200, 1 << 16);
-    int n_live = atomic_load(&queued_n_live); /* with one stage */
-    CHECK_INT(staged(0), 0);
+    int n_live = atomic_load(&queued_n_live); /* with one inbox */
+    CHECK_INT(early(0), 0);
     call(1100, 1 << 16);
     call(200, 1 << 16);
-    CHECK_INT(staged(0), 200 * ROW); /* the large ones have left it alone */
+    CHECK_INT(early(0), 200 * ROW); /* the large ones have left it alone */
     CHECK_INT(atomic_load(&queued_n_live), n_live);
     /* a device that has nothing left, whatever the budget says */
     atomic_store(&queued_device_bytes, 1 << 16);
@@ -488,26 +489,26 @@ TEST(without_room_a_body_is_uploaded_when_its_call_runs)
     atomic_store(&queued_device_bytes, 0);
     call(900, 1 << 16);
     call(900, 1 << 16);
-    CHECK_INT(staged(0), 1100 * ROW);
-    close_stages();
+    CHECK_INT(early(0), 1100 * ROW);
+    close_inboxes();
 }
 
-TEST(lanes_take_the_memory_of_idle_stages)
+TEST(lanes_take_the_memory_of_idle_inboxes)
 {
     struct exec_device_usage usage;
-    struct exec_options options = stage_options(1);
+    struct exec_options options = inbox_options(1);
     options.device_bytes = 1 << 20;
     open_with(&options);
-    call(900, 1 << 16); /* leaves 230,400 bytes of stage */
+    call(900, 1 << 16); /* leaves 230,400 bytes of inbox */
     exec_device_usage(exec, 0, &usage);
-    CHECK_INT(usage.arena_bytes, (3 << 18) + stage_capacity(64 + 900 * ROW));
+    CHECK_INT(usage.arena_bytes, (3 << 18) + inbox_capacity(64 + 900 * ROW));
     call(1900, 1 << 16); /* wants 972,800 bytes */
     exec_device_usage(exec, 0, &usage);
     CHECK_INT(usage.arena_bytes, 0); /* too large to be kept, too */
     call(900, 1 << 16);
     call(900, 1 << 16);
-    CHECK_INT(staged(0), 900 * ROW);
-    close_stages();
+    CHECK_INT(early(0), 900 * ROW);
+    close_inboxes();
 }
 
 /* ----------------------------------------------------------------- devices */
@@ -515,7 +516,7 @@ TEST(lanes_take_the_memory_of_idle_stages)
 static void open_two(void)
 {
     static const int indices[2] = {0, 1};
-    struct exec_options options = stage_options(1);
+    struct exec_options options = inbox_options(1);
     options.devices = indices;
     options.n_devices = 2;
     open_with(&options);
@@ -530,15 +531,15 @@ static struct region *make_region(int device)
 }
 
 /* Its output goes into the region. */
-static void call_into(struct region *region, bool is_staged)
+static void call_into(struct region *region, bool has_inbox)
 {
     struct arrival a;
     int device = region_info(region)->device;
     make(&a, 64);
     a.job.out[0] = (struct exec_place){region, 0};
     begin(&a);
-    CHECK((a.job.stage != NULL) == is_staged);
-    CHECK(!a.job.stage || a.job.stage->device->number == device);
+    CHECK((a.job.inbox != NULL) == has_inbox);
+    CHECK(!a.job.inbox || a.job.inbox->device->number == device);
     arrive(&a, FIRST, body_end(&a), 512);
     CHECK_INT(run(&a), ROPED_OK);
     wait_idle();
@@ -554,12 +555,12 @@ TEST(a_body_goes_to_the_device_of_its_regions)
     for (int device = 1; device >= 0; device--) {
         call_into(region[device], false); /* the other's is of no use */
         call_into(region[device], true);
-        CHECK_INT(staged(device), 64 * ROW);
-        CHECK_INT(staged(1 - device), device == 1 ? 0 : 64 * ROW);
+        CHECK_INT(early(device), 64 * ROW);
+        CHECK_INT(early(1 - device), device == 1 ? 0 : 64 * ROW);
     }
     regions_give(exec_regions(exec), region[0]);
     regions_give(exec_regions(exec), region[1]);
-    close_stages();
+    close_inboxes();
 }
 
 TEST(bodies_that_arrive_together_go_to_different_devices)
@@ -567,16 +568,16 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
     struct arrival a[3];
     open_two();
     struct region *region[2] = {make_region(0), make_region(1)};
-    call_into(region[0], false); /* so that each has a stage */
+    call_into(region[0], false); /* so that each has an inbox */
     call_into(region[1], false);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 3; i++) {
             make(&a[i], 64);
             begin(&a[i]);
         }
-        CHECK(a[0].job.stage && a[0].job.stage->device->number == 0);
-        CHECK(a[1].job.stage && a[1].job.stage->device->number == 1);
-        CHECK(a[2].job.stage == NULL);
+        CHECK(a[0].job.inbox && a[0].job.inbox->device->number == 0);
+        CHECK(a[1].job.inbox && a[1].job.inbox->device->number == 1);
+        CHECK(a[2].job.inbox == NULL);
         for (int i = 0; i < 3; i++)
             arrive(&a[i], FIRST, body_end(&a[i]), 512);
         CHECK_INT(run(&a[1]), ROPED_OK);
@@ -588,7 +589,7 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
     for (int round = 0; round < 6; round++) { /* what is gone counts no more */
         make(&a[0], 64);
         begin(&a[0]);
-        CHECK(a[0].job.stage && a[0].job.stage->device->number == 0);
+        CHECK(a[0].job.inbox && a[0].job.inbox->device->number == 0);
         if (round % 3 > 0)
             arrive(&a[0], FIRST, body_end(&a[0]), 512);
         if (round % 3 > 1)
@@ -598,7 +599,7 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
     }
     regions_give(exec_regions(exec), region[0]);
     regions_give(exec_regions(exec), region[1]);
-    close_stages();
+    close_inboxes();
 }
 
 /* -------------------------------------------------------------------- load */
@@ -651,7 +652,7 @@ TEST(many_bodies_at_once_get_each_their_own_answer)
     static struct client clients[N_CLIENTS];
     static const int indices[2] = {0, 1};
     int n_answers = 0;
-    struct exec_options options = stage_options(2);
+    struct exec_options options = inbox_options(2);
     options.devices = indices;
     options.n_devices = 2;
     open_with(&options);
@@ -665,23 +666,23 @@ TEST(many_bodies_at_once_get_each_their_own_answer)
         n_answers += clients[i].n_answers;
     }
     CHECK(n_answers > N_CLIENTS * check_cases(N_ROUNDS) / 2);
-    CHECK(staged(0) > 0 && staged(1) > 0);
-    close_stages();
+    CHECK(early(0) > 0 && early(1) > 0);
+    close_inboxes();
 }
 
 int main(void)
 {
     RUN(chunks_go_as_they_are_complete_and_nothing_goes_twice);
     RUN(bodies_of_any_size_in_pieces_of_any_size);
-    RUN(only_large_bodies_on_a_device_are_staged);
+    RUN(only_large_bodies_on_a_device_have_an_inbox);
     RUN(a_client_that_goes_away_leaves_its_block_until_the_copies_end);
     RUN(canceled_and_late_calls_wait_for_their_copies);
-    RUN(a_call_that_expires_in_the_queue_still_has_its_stage);
+    RUN(a_call_that_expires_in_the_queue_still_has_its_inbox);
     RUN(drain_and_close_wait_for_abandoned_bodies);
     RUN(a_chunk_that_cannot_start_costs_only_time);
     RUN(a_copy_that_fails_on_the_device_fails_its_call_alone);
     RUN(without_room_a_body_is_uploaded_when_its_call_runs);
-    RUN(lanes_take_the_memory_of_idle_stages);
+    RUN(lanes_take_the_memory_of_idle_inboxes);
     RUN(a_body_goes_to_the_device_of_its_regions);
     RUN(bodies_that_arrive_together_go_to_different_devices);
     RUN(many_bodies_at_once_get_each_their_own_answer);

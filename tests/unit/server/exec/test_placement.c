@@ -1,10 +1,9 @@
 /*
- * test_places.c - jobs whose tensors are in regions: what is refused, what is
- * not copied, what is read once, and inputs that are updated in place.
+ * test_placement.c - jobs whose tensors are in regions: what is refused, what
+ * is not copied, what is read once, and inputs that are updated in place.
  */
-#include "exec/places.h"
-
 #include "check.h"
+#include "exec/inbox.h"
 #include "unit/server/exec/work.h"
 
 enum { ROW = HIDDEN * (int)sizeof(float), ROWS = 4 };
@@ -47,7 +46,13 @@ static void read_out(struct region *region, uint64_t offset)
 
 static enum roped_status check(void)
 {
-    return places_check(&work.job, exec_regions(exec), &err);
+    return placement_check(&work.job, exec_regions(exec), &err);
+}
+
+static uint64_t work_of(struct exec_job *job, bool is_host)
+{
+    placement_measure(job, is_host);
+    return job->work_bytes;
 }
 
 static enum roped_status run(struct work *any)
@@ -174,6 +179,10 @@ TEST(tensors_in_regions_are_not_copied)
         atomic_store(&fake_n_copies, 0);
         CHECK_INT(run(&work), ROPED_OK);
         CHECK_INT(atomic_load(&fake_n_copies), cases[i].n_copies);
+        CHECK_INT(work.job.placement.port[0].where,
+                  cases[i].has_in ? IN_REGION : IN_ARENA);
+        CHECK_INT(work.job.placement.port[1].where,
+                  cases[i].has_out ? IN_REGION : IN_ARENA);
         if (cases[i].has_out)
             read_out(region, ROWS * ROW);
         CHECK(work_is_right(&work));
@@ -309,7 +318,8 @@ TEST(index_values_are_checked_and_used_as_they_were_read)
     positions = make_region("p", sizeof good);
     memcpy(region_data(positions), good, sizeof good);
     make_rotation(&rotation, positions);
-    CHECK_INT(places_value_bytes(&rotation.work.job), 64);
+    placement_make(&rotation.work.job);
+    CHECK_INT(rotation.work.job.placement.value_bytes, 64);
     fake_kernel = change_and_launch;
     CHECK_INT(run(&rotation.work), ROPED_OK);
     for (int i = 0; i < HEAD_DIM; i++) { /* position 0 changes nothing */
@@ -317,6 +327,7 @@ TEST(index_values_are_checked_and_used_as_they_were_read)
         CHECK(rotation.out[HEAD_DIM + i] != rotation.q[HEAD_DIM + i] ||
               rotation.q[HEAD_DIM + i] == 0);
     }
+    CHECK_INT(rotation.work.job.placement.port[1].where, IN_ARENA);
     memcpy(region_data(positions), bad, sizeof bad);
     make_rotation(&rotation, positions);
     atomic_store(&fake_n_launches, 0);
@@ -413,14 +424,14 @@ TEST(a_cache_on_a_device_is_no_work)
     struct region *region = make_region("kv", sizeof a.cache + 2048 * row);
     make_appending(&a);
     a.work.job.in[0] = (struct exec_place){region, 0};
-    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
-    CHECK_INT(places_work(&a.work.job, true), 2 * row);
-    CHECK_INT(places_work(&a.work.job, false), 2 * row);
+    CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_INT(work_of(&a.work.job, true), 2 * row);
+    CHECK_INT(work_of(&a.work.job, false), 2 * row);
     give(a.work.job.out[1].region); /* the output's own reference */
     work_make(&work, 2 * ROWS);     /* x on the device, y in the answer */
     work.job.in[0] = (struct exec_place){region, 0};
-    CHECK_INT(places_work(&work.job, true), 2 * 2 * ROWS * row);
-    CHECK_INT(places_work(&work.job, false),
+    CHECK_INT(work_of(&work.job, true), 2 * 2 * ROWS * row);
+    CHECK_INT(work_of(&work.job, false),
               2 * ROWS * row + (2 * ROWS * row + 127) / 128);
     give(region);
     work_close(exec);
@@ -433,11 +444,11 @@ TEST(the_bound_for_inline_calls_is_one_of_time)
     struct exec_options options = work_options(1, 8);
     work_make(&work, ROWS);
     uint64_t bytes = (uint64_t)roped_call_bytes(&work.job.call);
-    CHECK_INT(places_work(&work.job, true), bytes);
-    CHECK_INT(places_work(&work.job, false), bytes);
+    CHECK_INT(work_of(&work.job, true), bytes);
+    CHECK_INT(work_of(&work.job, false), bytes);
     work.job.is_pinned = true;
-    CHECK_INT(places_work(&work.job, true), bytes);
-    CHECK_INT(places_work(&work.job, false), bytes / 2);
+    CHECK_INT(work_of(&work.job, true), bytes);
+    CHECK_INT(work_of(&work.job, false), bytes / 2);
     for (int is_larger = 0; is_larger < 2; is_larger++) {
         options.inline_bytes = bytes / 2 - (uint64_t)is_larger;
         exec = work_open(&options);
@@ -461,9 +472,10 @@ TEST(a_cache_on_the_wire_comes_back_whole)
     CHECK_OK(roped_op_check(&append, &err), &err);
     open_executor();
     make_appending(&a);
-    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     CHECK_INT(run(&a.work), ROPED_OK);
     CHECK_INT(atomic_load(&fake_n_copies), 4); /* two in, two out */
+    CHECK_INT(a.work.job.placement.port[0].where, IN_OUTPUT);
     CHECK(is_appended(&a, a.updated));
     CHECK(a.cache[1] == 1); /* the client's is as it was */
     work_close(exec);
@@ -477,10 +489,11 @@ TEST(a_cache_in_a_region_is_updated_there)
     make_appending(&a);
     memcpy(region_data(region) + 64, a.cache, sizeof a.cache);
     a.work.job.in[0] = (struct exec_place){region, 64};
-    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     CHECK(a.work.job.out[1].region == region);
     CHECK_INT(a.work.job.out[1].offset, 64);
-    CHECK_INT(places_bytes(&a.work.job), 2 * HIDDEN * sizeof(float));
+    placement_measure(&a.work.job, true);
+    CHECK_INT(a.work.job.bytes, 2 * HIDDEN * sizeof(float));
     CHECK_INT(run(&a.work), ROPED_OK);
     CHECK_INT(atomic_load(&fake_n_copies), 2); /* the row and its double */
     CHECK(is_appended(&a, (float *)(void *)(region_data(region) + 64)));
@@ -497,9 +510,49 @@ TEST(a_cache_goes_from_the_wire_into_a_region)
     make_appending(&a);
     memset(region_data(region), 0, sizeof a.cache);
     a.work.job.out[1] = (struct exec_place){region, 0};
-    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     CHECK_INT(run(&a.work), ROPED_OK);
     CHECK(is_appended(&a, (float *)(void *)region_data(region)));
+    give(region);
+    work_close(exec);
+}
+
+/* Where the cache and its output are, and that they are at one address. */
+static void expect_cache(struct appending *a, enum where in, enum where out)
+{
+    static _Alignas(16) unsigned char arena[2 * sizeof a->cache];
+    const struct device device = {.api = &fake_api};
+    struct exec_job *job = &a->work.job;
+    const struct placed *cache = &job->placement.port[0];
+    CHECK_OK(placement_check(job, exec_regions(exec), &err), &err);
+    placement_settle(job, &device, 0);
+    CHECK_INT(cache->where, in);
+    CHECK_INT(cache->pair->where, out);
+    placement_enter(job, arena);
+    CHECK(job->call.in[0].data == job->call.out[1].data);
+    CHECK_INT(cache->is_copied, in == IN_OUTPUT);
+    CHECK_INT(cache->pair->is_copied, out != IN_REGION);
+    placement_leave(job);
+    CHECK(job->call.in[0].data == a->cache);
+}
+
+TEST(a_cache_that_has_arrived_takes_its_output_along)
+{
+    static struct appending a;
+    static _Alignas(16) unsigned char memory[sizeof a.cache + 1];
+    struct inbox inbox = {.host = (unsigned char *)a.cache,
+                          .memory = memory,
+                          .sent = sizeof a.cache};
+    open_executor();
+    struct region *region = make_region("kv", sizeof a.cache);
+    make_appending(&a);
+    a.work.job.inbox = &inbox;
+    expect_cache(&a, IN_INBOX, IN_INBOX);
+    inbox.memory++; /* no float starts there */
+    expect_cache(&a, IN_OUTPUT, IN_ARENA);
+    inbox.memory--;
+    a.work.job.out[1] = (struct exec_place){region, 0};
+    expect_cache(&a, IN_OUTPUT, IN_REGION);
     give(region);
     work_close(exec);
 }
@@ -526,15 +579,15 @@ TEST(a_cache_cannot_be_updated_somewhere_else)
     make_appending(&a);
     a.work.job.in[0] = (struct exec_place){region, 0};
     a.work.job.out[1] = (struct exec_place){region, sizeof a.cache};
-    CHECK_INT(places_check(&a.work.job, exec_regions(exec), &err),
+    CHECK_INT(placement_check(&a.work.job, exec_regions(exec), &err),
               ROPED_INVALID);
     CHECK_TEXT(err.text,
                "tensor 'cache': updated at offset 0 of region 'kv', expected "
                "its output there and not at offset 768 of region 'kv'");
     a.work.job.out[1].offset = 0; /* said twice is fine */
-    CHECK_OK(places_check(&a.work.job, exec_regions(exec), &err), &err);
+    CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
     a.work.job.in[1] = (struct exec_place){region, 256};
-    CHECK_INT(places_check(&a.work.job, exec_regions(exec), &err),
+    CHECK_INT(placement_check(&a.work.job, exec_regions(exec), &err),
               ROPED_INVALID);
     CHECK_CONTAINS(err.text, "output 'cache'");
     CHECK_CONTAINS(err.text, "overlap input 'row'");
@@ -602,6 +655,7 @@ int main(void)
     RUN(a_cache_on_the_wire_comes_back_whole);
     RUN(a_cache_in_a_region_is_updated_there);
     RUN(a_cache_goes_from_the_wire_into_a_region);
+    RUN(a_cache_that_has_arrived_takes_its_output_along);
     RUN(small_caches_on_the_wire_are_not_changed_where_they_are);
     RUN(a_cache_cannot_be_updated_somewhere_else);
     RUN(bytes_move_between_host_and_region);
