@@ -55,7 +55,7 @@ struct reply reply_errand(struct request *request,
                           uint64_t bytes, reply_fn *then)
 {
     struct exec_job *job = &request->errand;
-    memset(job, 0, offsetof(struct exec_job, call));
+    exec_job_init(job);
     job->work = EXEC_TASK;
     job->task = task;
     job->task_bytes = bytes;
