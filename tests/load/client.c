@@ -141,24 +141,26 @@ size_t client_read_head(const char *text, size_t bytes,
 
 /* -------------------------------------------------------------- exchanges */
 
-ssize_t request_send(int fd, const struct http_request *request, size_t sent)
+ssize_t request_send(int fd, const struct http_request *request, size_t sent,
+                     size_t most)
 {
     struct iovec part[2];
     struct msghdr message = {.msg_iov = part};
     size_t head = request->head_bytes, at = sent > head ? sent - head : 0;
+    size_t left = request->body_bytes - at;
     if (sent < head)
         part[message.msg_iovlen++] = (struct iovec){
             (char *)(uintptr_t)request->head + sent, head - sent};
-    if (at < request->body_bytes)
+    if (left > 0)
         part[message.msg_iovlen++] = (struct iovec){
-            (char *)(uintptr_t)request->body + at, request->body_bytes - at};
+            (char *)(uintptr_t)request->body + at, left < most ? left : most};
     return sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
 static bool send_all(int fd, const struct http_request *request)
 {
     for (size_t at = 0; at < request->head_bytes + request->body_bytes;) {
-        ssize_t n = request_send(fd, request, at);
+        ssize_t n = request_send(fd, request, at, SIZE_MAX);
         if (n <= 0)
             return false;
         at += (size_t)n;

@@ -55,9 +55,11 @@ struct http_request request_make(const char *method, const char *path,
 /* Frees a body that was allocated for it. */
 void request_free(struct http_request *request);
 
-/* Sends what is behind so many bytes of a request, as far as it goes at once:
- * how much that was, or -1 with errno. */
-ssize_t request_send(int fd, const struct http_request *request, size_t sent);
+/* Sends what is behind so many bytes of a request, its head and at most so much
+ * of its body, as far as it goes at once: how much that was, or -1 with errno.
+ */
+ssize_t request_send(int fd, const struct http_request *request, size_t sent,
+                     size_t most);
 
 /* Connects to a port of 127.0.0.1; -1 with errno: that failed. */
 int client_connect(int port);

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 2048, BATCH = 64, TURN_MS = 100 };
+enum { HEAD_BYTES = 2048, SEND_PIECE = 256 << 10, BATCH = 64, TURN_MS = 100 };
 
 struct client {
     int fd; /* -1: none */
@@ -50,6 +50,12 @@ static void watch(const struct loop *loop, struct client *client,
         epoll_ctl(loop->epoll, client->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
                   client->fd, &event);
     client->events = events;
+}
+
+static bool is_sent(const struct client *client)
+{
+    const struct http_request *request = client->request;
+    return client->sent == request->head_bytes + request->body_bytes;
 }
 
 static void drop_connection(struct client *client)
@@ -97,23 +103,17 @@ static bool open_connection(const struct loop *loop, struct client *client)
     return true;
 }
 
-/* Sends what the socket takes; false: the request is lost. */
+/* Sends a piece, for others have their turn; false: the request is lost. */
 static bool transmit(const struct loop *loop, struct client *client)
 {
     const struct http_request *request = client->request;
-    while (client->sent < request->head_bytes + request->body_bytes) {
-        ssize_t n = request_send(client->fd, request, client->sent);
-        if (n < 0 && errno == EAGAIN) {
-            watch(loop, client, EPOLLOUT);
-            return true;
-        }
-        if (n <= 0) {
-            lose(loop, client, "cut off while it sent:", strerror(errno));
-            return false;
-        }
-        client->sent += (size_t)n;
+    ssize_t n = request_send(client->fd, request, client->sent, SEND_PIECE);
+    if (n <= 0 && errno != EAGAIN) {
+        lose(loop, client, "cut off while it sent:", strerror(errno));
+        return false;
     }
-    watch(loop, client, EPOLLIN);
+    client->sent += n > 0 ? (size_t)n : 0;
+    watch(loop, client, is_sent(client) ? EPOLLIN : EPOLLOUT);
     return true;
 }
 
@@ -215,8 +215,7 @@ static void receive(struct loop *loop, struct client *client)
 
 static void turn(struct loop *loop, struct client *client)
 {
-    const struct http_request *request = client->request;
-    if (client->sent == request->head_bytes + request->body_bytes)
+    if (is_sent(client))
         receive(loop, client);
     else if (!transmit(loop, client))
         begin(loop, client);
