@@ -27,31 +27,39 @@ struct bench {
     void *body;
     size_t bytes;
     double end_seconds;
-    atomic_int n_failed;
+    atomic_bool has_failed;
+    atomic_int n_calls; /* measured */
+    double *sample;     /* wall seconds of the first MAX_SAMPLES of them */
 };
 
-/* One connection's measurements. */
+/* One connection. */
 struct worker {
     struct bench *bench;
     pthread_t thread;
-    double *sample; /* wall seconds of each call */
-    int n;
     size_t answer_bytes;
     struct roped_client_timing sum;
-    bool has_failed;
+    enum roped_status status;
     struct roped_error error;
 };
 
 static void add_timing(struct roped_client_timing *sum,
-                       const struct roped_client_timing *t)
+                       const struct roped_client_timing *timing)
 {
-    sum->receive += t->receive;
-    sum->queue += t->queue;
-    sum->plan += t->plan;
-    sum->h2d += t->h2d;
-    sum->kernel += t->kernel;
-    sum->d2h += t->d2h;
-    sum->wall += t->wall;
+#define PHASE(id, name, ...) sum->name += timing->name;
+#define BODY_PHASE(...)      PHASE(__VA_ARGS__)
+#include "phase.def"
+    sum->wall += timing->wall;
+}
+
+static void add_call(struct worker *worker,
+                     const struct roped_client_result *result)
+{
+    struct bench *bench = worker->bench;
+    int i = atomic_fetch_add(&bench->n_calls, 1);
+    if (i < MAX_SAMPLES)
+        bench->sample[i] = result->timing.wall;
+    add_timing(&worker->sum, &result->timing);
+    worker->answer_bytes = result->bytes;
 }
 
 static void *work(void *context)
@@ -59,29 +67,24 @@ static void *work(void *context)
     struct worker *worker = context;
     struct bench *bench = worker->bench;
     struct roped_client_result result;
-    struct roped_client *client;
-    if (roped_client_open(&bench->ctl->options, &client, &worker->error)) {
-        worker->has_failed = true;
-        atomic_fetch_add(&bench->n_failed, 1);
-        return NULL;
-    }
-    for (int i = -3; progress_now_seconds() < bench->end_seconds || i < 1;
-         i++) {
-        if (roped_client_call_bytes(client, bench->op->name, bench->query,
-                                    bench->body, bench->bytes, &result,
-                                    &worker->error)) {
-            worker->has_failed = true;
-            atomic_fetch_add(&bench->n_failed, 1);
+    struct roped_client *client = NULL;
+    worker->status =
+        roped_client_open(&bench->ctl->options, &client, &worker->error);
+    for (int i = -3; !worker->status; i++) { /* the first three warm up */
+        if (i > 0 && progress_now_seconds() >= bench->end_seconds)
             break;
-        }
-        if (i >= 0 && worker->n < MAX_SAMPLES) { /* the first three warm up */
-            worker->sample[worker->n++] = result.timing.wall;
-            add_timing(&worker->sum, &result.timing);
-            worker->answer_bytes = result.bytes;
-        }
+        worker->status = roped_client_call_bytes(
+            client, bench->op->name, bench->query, bench->body, bench->bytes,
+            &result, &worker->error);
+        if (worker->status)
+            break;
+        if (i >= 0)
+            add_call(worker, &result);
         roped_client_result_free(&result);
     }
     roped_client_close(client);
+    if (worker->status)
+        atomic_store(&bench->has_failed, true);
     return NULL;
 }
 
@@ -91,9 +94,9 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What all connections together saw; n calls. */
+/* What all connections together saw. */
 struct summary {
-    int n;
+    int n;                /* calls */
     double p50, p90, p99; /* seconds */
     double calls_per_second, bytes_per_second;
     size_t answer_bytes;
@@ -120,35 +123,28 @@ static void report_json(const struct bench *bench, const struct summary *s)
 
 static void report_text(const struct bench *bench, const struct summary *s)
 {
-    const struct roped_client_timing *sum = &s->sum;
     printf("%d calls, %d connections, %zu bytes in, %zu out\n", s->n,
            bench->n_connections, bench->bytes, s->answer_bytes);
     printf("latency   p50 %.4f, p90 %.4f, p99 %.4f ms\n", s->p50 * 1e3,
            s->p90 * 1e3, s->p99 * 1e3);
     printf("rate      %.0f calls/s, %.3f GB/s both ways\n", s->calls_per_second,
            s->bytes_per_second * 1e-9);
-    printf("phases    receive %.4f, queue %.4f, plan %.4f, h2d %.4f, kernel "
-           "%.4f, d2h %.4f ms (means)\n",
-           sum->receive / s->n * 1e3, sum->queue / s->n * 1e3,
-           sum->plan / s->n * 1e3, sum->h2d / s->n * 1e3,
-           sum->kernel / s->n * 1e3, sum->d2h / s->n * 1e3);
+    printf("phases    ");
+    print_phases(stdout, &s->sum, s->n, 4);
+    printf(" ms (means)\n");
 }
 
-static int report(const struct bench *bench, const struct worker *workers)
+static void report(struct bench *bench, const struct worker *workers)
 {
-    struct summary s = {.answer_bytes = workers[0].answer_bytes};
-    double *all = malloc(sizeof *all * MAX_SAMPLES);
-    if (!all)
-        return fail_text("no memory for %d samples", MAX_SAMPLES);
-    for (int i = 0; i < bench->n_connections; i++) {
-        for (int j = 0; j < workers[i].n && s.n < MAX_SAMPLES; j++)
-            all[s.n++] = workers[i].sample[j];
+    struct summary s = {.n = atomic_load(&bench->n_calls),
+                        .answer_bytes = workers[0].answer_bytes};
+    size_t n = (size_t)(s.n < MAX_SAMPLES ? s.n : MAX_SAMPLES);
+    for (int i = 0; i < bench->n_connections; i++)
         add_timing(&s.sum, &workers[i].sum);
-    }
-    qsort(all, (size_t)s.n, sizeof *all, compare);
-    s.p50 = all[s.n / 2];
-    s.p90 = all[s.n * 9 / 10];
-    s.p99 = all[s.n * 99 / 100];
+    qsort(bench->sample, n, sizeof *bench->sample, compare);
+    s.p50 = bench->sample[n / 2];
+    s.p90 = bench->sample[n * 9 / 10];
+    s.p99 = bench->sample[n * 99 / 100];
     s.calls_per_second = s.n / (s.sum.wall / bench->n_connections);
     s.bytes_per_second =
         s.calls_per_second * (double)(bench->bytes + s.answer_bytes);
@@ -156,28 +152,6 @@ static int report(const struct bench *bench, const struct worker *workers)
         report_json(bench, &s);
     else
         report_text(bench, &s);
-    free(all);
-    return EXIT_SUCCESS;
-}
-
-/* Starts a thread for each connection: how many were. */
-static int start_workers(struct bench *bench, struct worker *workers)
-{
-    for (int i = 0; i < bench->n_connections; i++) {
-        struct worker *worker = &workers[i];
-        worker->bench = bench;
-        worker->sample = malloc(sizeof(double) * MAX_SAMPLES);
-        if (!worker->sample ||
-            pthread_create(&worker->thread, NULL, work, worker)) {
-            free(worker->sample);
-            fail_text("cannot start connection %d of %d: no memory or no "
-                      "thread",
-                      i + 1, bench->n_connections);
-            atomic_fetch_add(&bench->n_failed, 1);
-            return i;
-        }
-    }
-    return bench->n_connections;
 }
 
 static void wait_for_end(struct bench *bench)
@@ -186,7 +160,7 @@ static void wait_for_end(struct bench *bench)
     double left;
     progress_start(&progress);
     while ((left = bench->end_seconds - progress_now_seconds()) > 0 &&
-           atomic_load(&bench->n_failed) == 0) {
+           !atomic_load(&bench->has_failed)) {
         nanosleep(&(struct timespec){0, 50000000}, NULL);
         progress_show(&progress, "measuring", bench->seconds - left,
                       bench->seconds);
@@ -194,24 +168,33 @@ static void wait_for_end(struct bench *bench)
     progress_end(&progress);
 }
 
+/* A thread for each connection. */
 static int run_workers(struct bench *bench)
 {
+    int n = 0, code = EXIT_SUCCESS;
     struct worker *workers =
         must_have(calloc((size_t)bench->n_connections, sizeof *workers));
+    bench->sample = must_have(malloc(MAX_SAMPLES * sizeof *bench->sample));
     bench->end_seconds = progress_now_seconds() + bench->seconds;
-    int n_started = start_workers(bench, workers), code = EXIT_SUCCESS;
+    while (n < bench->n_connections && !code) {
+        workers[n].bench = bench;
+        if (!pthread_create(&workers[n].thread, NULL, work, &workers[n])) {
+            n++;
+            continue;
+        }
+        code = fail_text("cannot start connection %d of %d: no thread", n + 1,
+                         bench->n_connections);
+        atomic_store(&bench->has_failed, true);
+    }
     wait_for_end(bench);
-    for (int i = 0; i < n_started; i++)
+    for (int i = 0; i < n; i++) {
         pthread_join(workers[i].thread, NULL);
-    if (n_started < bench->n_connections)
-        code = EXIT_FAILURE;
-    for (int i = 0; i < n_started && code == EXIT_SUCCESS; i++)
-        if (workers[i].has_failed)
+        if (workers[i].status && !code)
             code = fail(&workers[i].error);
-    if (code == EXIT_SUCCESS)
-        code = report(bench, workers);
-    for (int i = 0; i < n_started; i++)
-        free(workers[i].sample);
+    }
+    if (!code)
+        report(bench, workers);
+    free(bench->sample);
     free(workers);
     return code;
 }

@@ -206,15 +206,6 @@ static bool write_place(const struct place *place,
     return write_tensor(place->path, &tensor);
 }
 
-static void print_timing(FILE *out, const struct roped_client_timing *t)
-{
-    fprintf(out,
-            "receive %.3f, queue %.3f, plan %.3f, h2d %.3f, kernel %.3f, d2h "
-            "%.3f; wall %.3f ms\n",
-            t->receive * 1e3, t->queue * 1e3, t->plan * 1e3, t->h2d * 1e3,
-            t->kernel * 1e3, t->d2h * 1e3, t->wall * 1e3);
-}
-
 /* Where to say what came back: not into a file on standard output. */
 static FILE *report_of(const struct run *run)
 {
@@ -239,7 +230,8 @@ static void report(const struct ropectl *ctl, const struct run *run,
             print_tensor(out, &tensor);
     }
     if (!document) {
-        print_timing(out, &result->timing);
+        print_phases(out, &result->timing, 1, 3);
+        fprintf(out, "; wall %.3f ms\n", result->timing.wall * 1e3);
         return;
     }
     add_timing_json(document, "timing_ms", &result->timing, 1);

@@ -114,7 +114,11 @@ int print_answer(const struct ropectl *ctl, const char *method,
 /* Prints a document and frees it. Returns the exit code. */
 int print_json(FILE *out, cJSON *document);
 
-/* The time of a call in milliseconds, a member of each phase. */
+/* "receive 0.012, queue ...": the phases of one of n_calls in milliseconds. */
+void print_phases(FILE *out, const struct roped_client_timing *timing,
+                  double n_calls, int digits);
+
+/* The same as an object with a member for each phase, and wall. */
 void add_timing_json(cJSON *object, const char *name,
                      const struct roped_client_timing *timing, double n_calls);
 

@@ -218,13 +218,19 @@ static size_t on_body(char *data, size_t size, size_t n, void *context)
     return bytes;
 }
 
-/* Seconds of "receive;dur=0.012, queue;dur=...", which has milliseconds. */
+/* Seconds of a phase in "receive;dur=0.012, queue;dur=...", which has
+ * milliseconds; name has ";dur=" behind it. */
 static double phase_seconds(const char *text, const char *name)
 {
-    char key[24];
-    snprintf(key, sizeof key, "%s;dur=", name);
-    const char *at = strstr(text, key);
-    return at ? strtod(at + strlen(key), NULL) * 1e-3 : 0;
+    const char *at = strstr(text, name);
+    return at ? strtod(at + strlen(name), NULL) * 1e-3 : 0;
+}
+
+static void read_phases(struct roped_client_timing *timing, const char *line)
+{
+#define PHASE(id, name, ...) timing->name = phase_seconds(line, #name ";dur=");
+#define BODY_PHASE(...)      PHASE(__VA_ARGS__)
+#include "phase.def"
 }
 
 static size_t on_header(char *data, size_t size, size_t n, void *context)
@@ -233,14 +239,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
     char line[512];
     snprintf(line, sizeof line, "%.*s", (int)(size * n), data);
     if (strncasecmp(line, "Server-Timing:", 14) == 0)
-        in->timing =
-            (struct roped_client_timing){phase_seconds(line, "receive"),
-                                         phase_seconds(line, "queue"),
-                                         phase_seconds(line, "plan"),
-                                         phase_seconds(line, "h2d"),
-                                         phase_seconds(line, "kernel"),
-                                         phase_seconds(line, "d2h"),
-                                         0};
+        read_phases(&in->timing, line);
     return size * n;
 }
 

@@ -314,15 +314,24 @@ int print_json(FILE *out, cJSON *document)
     return EXIT_SUCCESS;
 }
 
+void print_phases(FILE *out, const struct roped_client_timing *timing,
+                  double n_calls, int digits)
+{
+    int n = 0;
+#define PHASE(id, name, ...)                                                   \
+    fprintf(out, "%s%s %.*f", n++ ? ", " : "", #name, digits,                  \
+            timing->name * 1e3 / n_calls);
+#define BODY_PHASE(...) PHASE(__VA_ARGS__)
+#include "phase.def"
+}
+
 void add_timing_json(cJSON *object, const char *name,
                      const struct roped_client_timing *timing, double n_calls)
 {
     cJSON *phases = cJSON_AddObjectToObject(object, name);
-    cJSON_AddNumberToObject(phases, "receive", timing->receive * 1e3 / n_calls);
-    cJSON_AddNumberToObject(phases, "queue", timing->queue * 1e3 / n_calls);
-    cJSON_AddNumberToObject(phases, "plan", timing->plan * 1e3 / n_calls);
-    cJSON_AddNumberToObject(phases, "h2d", timing->h2d * 1e3 / n_calls);
-    cJSON_AddNumberToObject(phases, "kernel", timing->kernel * 1e3 / n_calls);
-    cJSON_AddNumberToObject(phases, "d2h", timing->d2h * 1e3 / n_calls);
+#define PHASE(id, name, ...)                                                   \
+    cJSON_AddNumberToObject(phases, #name, timing->name * 1e3 / n_calls);
+#define BODY_PHASE(...) PHASE(__VA_ARGS__)
+#include "phase.def"
     cJSON_AddNumberToObject(phases, "wall", timing->wall * 1e3 / n_calls);
 }

@@ -71,16 +71,19 @@ bool bytes_contain(const void *data, size_t n, const char *part)
 
 /* ---------------------------------------------------------------- requests */
 
-void request_ones(struct bytes *out, int rows, int h)
+struct http_request post_ones(int rows, int h)
 {
     size_t n;
     unsigned char *body = ones(rows, h, &n);
-    bytes_format(out,
-                 "POST /v1/rmsnorm?eps=0 HTTP/1.1\r\nHost: localhost\r\n"
-                 "Content-Length: %zu\r\n\r\n",
-                 n);
-    bytes_add(out, body, n);
-    free(body);
+    return request_make("POST", "/v1/rmsnorm?eps=0", "", body, n);
+}
+
+void request_ones(struct bytes *out, int rows, int h)
+{
+    struct http_request request = post_ones(rows, h);
+    bytes_add(out, request.head, request.head_bytes);
+    bytes_add(out, request.body, request.body_bytes);
+    request_free(&request);
 }
 
 void request_plain(struct bytes *out, const char *method, const char *target,
@@ -236,23 +239,6 @@ enum found find_answer(const char *data, size_t n, bool is_head,
 
 /* ------------------------------------------------------------- connections */
 
-int attack_connect(int port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-        return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
 bool attack_send(int fd, const void *data, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -314,7 +300,7 @@ struct exchange exchange(int port, const void *data, size_t n_bytes,
                          int n_answers, double seconds)
 {
     struct exchange none = {0};
-    int fd = attack_connect(port);
+    int fd = client_connect(port);
     if (fd < 0)
         return none;
     attack_send(fd, data, n_bytes);
@@ -387,29 +373,7 @@ bool process_is_gone(pid_t pid)
            info.si_pid == pid;
 }
 
-/* -------------------------------------------------------------- statistics */
-
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-double percentile(double *values, size_t n, double p)
-{
-    if (n == 0)
-        return 0;
-    qsort(values, n, sizeof *values, compare);
-    size_t at = (size_t)ceil(p * (double)n);
-    return values[at ? at - 1 : 0];
-}
-
-void pause_seconds(double seconds)
-{
-    struct timespec time = {(time_t)seconds,
-                            (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&time, NULL);
-}
+/* --------------------------------------------------------------- arguments */
 
 double argument(int argc, char **argv, const char *name, double otherwise)
 {

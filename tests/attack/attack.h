@@ -7,6 +7,7 @@
 #define ROPED_TESTS_ATTACK_ATTACK_H
 
 #include "http/harness.h"
+#include "load/load.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -37,7 +38,10 @@ bool bytes_contain(const void *data, size_t n, const char *part);
 
 /* ---------------------------------------------------------------- requests */
 
-/* POST /v1/rmsnorm of rows x h ones, headers and body. */
+/* POST /v1/rmsnorm of rows x h ones; request_free frees its body. */
+struct http_request post_ones(int rows, int h);
+
+/* The same, headers and body. */
 void request_ones(struct bytes *out, int rows, int h);
 
 /* A request without a body; headers: whole lines, or "". */
@@ -68,9 +72,6 @@ bool found_header(const struct found_answer *answer, const char *name,
                   char *value, size_t value_bytes);
 
 /* ------------------------------------------------------------- connections */
-
-/* Connects to 127.0.0.1; -1 with errno. */
-int attack_connect(int port);
 
 /* Sends as far as the server takes it; false where it did not take all. */
 bool attack_send(int fd, const void *data, size_t n);
@@ -112,12 +113,7 @@ size_t process_memory(pid_t pid);
 /* The process has ended; it is left for server_stop to wait for. */
 bool process_is_gone(pid_t pid);
 
-/* -------------------------------------------------------------- statistics */
-
-/* Sorts values; the smallest of which a share p of all are not larger. */
-double percentile(double *values, size_t n, double p);
-
-void pause_seconds(double seconds);
+/* --------------------------------------------------------------- arguments */
 
 /* The number behind --name among the arguments, or the default. */
 double argument(int argc, char **argv, const char *name, double otherwise);

@@ -308,7 +308,7 @@ static void finish(struct connection *at, bool resets)
 static bool begin(struct connection *at, uint64_t number)
 {
     memset(at, 0, sizeof *at);
-    at->fd = attack_connect(server.port);
+    at->fd = client_connect(server.port);
     if (at->fd < 0)
         return false;
     fcntl(at->fd, F_SETFL, O_NONBLOCK);

@@ -4,13 +4,11 @@
  * clients are refused instead of waiting; and two daemons behind HAProxy are
  * restarted in turn without a loss.
  */
-#include "attack/load.h"
+#include "attack/attack.h"
 #include "check.h"
 #include "http/service.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -20,7 +18,7 @@
 #define HAPROXY "/usr/sbin/haproxy"
 
 enum { N_CLIENTS = 16, N_IDLE = 20, N_KINDS = 3 };
-static struct bytes request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
+static struct http_request request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
 
 static struct load_child start_clients(int port, int n, double seconds,
                                        bool ends_refused)
@@ -56,12 +54,30 @@ static struct bytes live;
 static void open_idle(const struct server *server, int *fd)
 {
     for (int i = 0; i < N_IDLE; i++) {
-        fd[i] = attack_connect(server->port);
+        fd[i] = client_connect(server->port);
         attack_send(fd[i], live.start, live.n);
         struct exchange all = exchange_read(fd[i], 1, 5);
         CHECK_INT(exchange_code(&all), 200);
         exchange_free(&all);
     }
+}
+
+/* Asks again where the answer does not say that the connection closes: the
+ * daemon had not seen the signal yet. True where it does in the end. */
+static bool ask_until_told(int fd, bool *is_answered)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        if (tries > 0)
+            attack_send(fd, live.start, live.n);
+        struct exchange all = exchange_read(fd, 1, 5);
+        bool is_told = exchange_code(&all) == 200 && all.answer[0].closes;
+        *is_answered = exchange_code(&all) == 200;
+        exchange_free(&all);
+        if (is_told || !*is_answered)
+            return is_told;
+        pause_seconds(1e-3);
+    }
+    return false;
 }
 
 /* On the i-th, i + 1 ms after the signal. */
@@ -74,15 +90,13 @@ static void ask_idle(const int *fd, double since)
         attack_send(fd[i], live.start, live.n);
     }
     for (int i = 0; i < N_IDLE; i++) {
-        struct exchange all = exchange_read(fd[i], 1, 5);
-        bool is_answered = exchange_code(&all) == 200;
+        bool is_answered;
+        n_told += ask_until_told(fd[i], &is_answered);
         n_answered += is_answered;
-        n_told += is_answered && all.answer[0].closes;
-        exchange_free(&all);
         close(fd[i]);
     }
     printf("%d idle connections asked 1 to %d ms after SIGTERM: %d answered, "
-           "%d with Connection: close\n",
+           "%d told to close\n",
            N_IDLE, N_IDLE, n_answered, n_told);
     CHECK_INT(n_answered, N_IDLE);
     CHECK_INT(n_told, N_IDLE);
@@ -155,7 +169,7 @@ TEST(new_clients_are_refused_while_it_drains)
     double since = now_seconds(), refused_after = 0;
     kill(server.pid, SIGTERM);
     while (!is_refused && !process_is_gone(server.pid)) {
-        int fd = attack_connect(server.port);
+        int fd = client_connect(server.port);
         is_refused = fd < 0 && errno == ECONNREFUSED;
         if (fd >= 0)
             close(fd);
@@ -172,20 +186,6 @@ TEST(new_clients_are_refused_while_it_drains)
 }
 
 /* ---------------------------------------------------------- behind a proxy */
-
-/* A port that nobody listens on, most likely still so in a moment. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t n = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&address, n) ||
-        getsockname(fd, (struct sockaddr *)&address, &n))
-        CHECK_FAIL("no free port: %s", strerror(errno));
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 static void write_config(const char *path, int port,
                          const struct server *server)
@@ -294,7 +294,7 @@ int main(void)
 {
     static const int rows[N_KINDS] = {1, 64, 1024};
     for (int i = 0; i < N_KINDS; i++)
-        request_ones(&request[i], rows[i], 256);
+        request[i] = post_ones(rows[i], 256);
     request_plain(&live, "GET", "/v2/health/live", "");
     RUN(idle_connections_are_answered_just_after_sigterm);
     RUN(drain_under_load_loses_nothing);

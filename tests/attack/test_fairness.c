@@ -5,7 +5,7 @@
  *   --seconds N   how long (10)
  *   --large N     how many large clients (64)
  */
-#include "attack/load.h"
+#include "attack/attack.h"
 
 #include "check.h"
 #include "http/service.h"
@@ -17,7 +17,8 @@ static const double between_seconds = 2e-3; /* calls of the small client */
 static double seconds;
 static int n_large;
 
-static struct load_child start_clients(int port, int n, const struct bytes *one,
+static struct load_child start_clients(int port, int n,
+                                       const struct http_request *one,
                                        double for_seconds, double pause)
 {
     struct load load = {.port = port,
@@ -31,8 +32,9 @@ static struct load_child start_clients(int port, int n, const struct bytes *one,
 }
 
 /* p99 of the small client in milliseconds, in one round beside the others. */
-static double measure(const struct server *server, const struct bytes *small,
-                      const struct bytes *large)
+static double measure(const struct server *server,
+                      const struct http_request *small,
+                      const struct http_request *large)
 {
     struct load_child many =
         start_clients(server->port, n_large, large, seconds + 1, 0);
@@ -47,7 +49,7 @@ static double measure(const struct server *server, const struct bytes *small,
     CHECK(many.result->n_ok > 0);
     CHECK(result->n_ok > 0);
     CHECK_INT(result->n_lost + result->n_wrong, 0);
-    double p99_ms = percentile(result->sample, result->n_samples, 0.99) * 1e3;
+    double p99_ms = stats_quantile(&result->latency, 0.99) * 1e3;
     load_free(&beside);
     load_free(&many);
     return p99_ms;
@@ -57,12 +59,11 @@ static double measure(const struct server *server, const struct bytes *small,
 TEST(a_small_client_beside_large_ones_waits_10_ms_at_most)
 {
     enum { ROUNDS = 3 };
-    struct bytes small = {0}, large = {0};
+    struct http_request small = post_ones(SMALL_ROWS, ROW);
+    struct http_request large = post_ones(LARGE_ROWS, ROW);
     struct server server;
     double least_ms = INFINITY;
     server_start(&server, NULL);
-    request_ones(&small, SMALL_ROWS, ROW);
-    request_ones(&large, LARGE_ROWS, ROW);
     struct load_child alone =
         start_clients(server.port, 1, &small, 1, between_seconds);
     load_wait(&alone);
@@ -73,8 +74,8 @@ TEST(a_small_client_beside_large_ones_waits_10_ms_at_most)
     if (least_ms > most_ms && !ATTACK_IS_SANITIZED)
         CHECK_FAIL("p99 of the small client is %.2f ms, expected at most %g",
                    least_ms, most_ms);
-    bytes_free(&small);
-    bytes_free(&large);
+    request_free(&small);
+    request_free(&large);
     CHECK(server_stop(&server));
 }
 

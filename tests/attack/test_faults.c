@@ -279,7 +279,7 @@ static struct exchange send_request(int port, const struct request *request)
 {
     struct timeval limit = {(time_t)patience_seconds, 0};
     struct exchange all = {0};
-    int fd = attack_connect(port);
+    int fd = client_connect(port);
     if (fd < 0) { /* the daemon has ended */
         all.is_closed = true;
         return all;
@@ -532,7 +532,7 @@ static void try_end(const struct fault *fault, unsigned long n,
                     struct tally *tally)
 {
     start_server();
-    int fd = attack_connect(server.port);
+    int fd = client_connect(server.port);
     arm(fault, n);
     kill(server.pid, SIGTERM);
     int code = await_end(server.pid);
@@ -549,7 +549,7 @@ TEST(a_fault_in_the_end_does_not_keep_it)
     unsigned long before[N_FAULT_CALLS], counts[N_FAULT_CALLS];
     snprintf(trying, sizeof trying, "end without a fault");
     start_server();
-    int fd = attack_connect(server.port);
+    int fd = client_connect(server.port);
     read_counts(before);
     stop(server.pid);
     read_counts(counts);

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { N_HOGS = 128, ROWS = 1000, ROW = 1000, MAX_PROBES = 4096 };
+enum { N_HOGS = 128, ROWS = 1000, ROW = 1000 };
 static const double most_ms = 50; /* p99 of health */
 static const double probe_seconds = 20e-3;
 static const size_t host_bytes = 256u << 20, beside_bytes = 64u << 20;
@@ -93,8 +93,8 @@ static void *run_hogs(void *context)
 /* ----------------------------------------------------------------- figures */
 
 struct figures {
-    double took[MAX_PROBES];
-    size_t n_probes, n_missed, most_memory, allowed;
+    struct samples took;
+    size_t n_missed, most_memory, allowed;
 };
 
 /* Health over one connection, asked every 20 ms; one that does not answer in
@@ -102,12 +102,12 @@ struct figures {
 static void probe(struct figures *figures)
 {
     double start = now_seconds();
-    while (now_seconds() - start < seconds && figures->n_probes < MAX_PROBES) {
+    while (now_seconds() - start < seconds) {
         double before = now_seconds();
         figures->n_missed +=
             attack_get(server.port, "/v2/health/live", 10) != 200;
         double took = now_seconds() - before;
-        figures->took[figures->n_probes++] = took;
+        stats_add(&figures->took, took);
         if (took < probe_seconds)
             pause_seconds(probe_seconds - took);
     }
@@ -160,13 +160,12 @@ static void expect_values(void)
 static void judge(struct figures *figures, const struct hogs *hogs,
                   const char *name)
 {
-    double p99_ms = percentile(figures->took, figures->n_probes, 0.99) * 1e3;
+    double p99_ms = stats_quantile(&figures->took, 0.99) * 1e3;
     printf("%s: health p50 %.1f p99 %.1f max %.0f ms of %zu, %zu unanswered; "
            "most memory %.0f MiB; hogs read %.0f MB, %lld answers\n",
-           name, percentile(figures->took, figures->n_probes, 0.5) * 1e3,
-           p99_ms, percentile(figures->took, figures->n_probes, 1) * 1e3,
-           figures->n_probes, figures->n_missed,
-           (double)figures->most_memory / (1 << 20),
+           name, stats_quantile(&figures->took, 0.5) * 1e3, p99_ms,
+           stats_quantile(&figures->took, 1) * 1e3, figures->took.n,
+           figures->n_missed, (double)figures->most_memory / (1 << 20),
            (double)hogs->n_bytes / 1e6, (long long)hogs->n_answers);
     fflush(stdout);
     CHECK_INT(figures->n_missed, 0);
@@ -184,10 +183,9 @@ static void judge(struct figures *figures, const struct hogs *hogs,
 static void beside_hogs(enum appetite appetite, const char *name)
 {
     const char *flags[] = {"--host_bytes", "256m", "--pool_bytes", "64m", NULL};
-    static struct figures figures;
+    struct figures figures = {.n_missed = 0};
     struct hogs hogs = {.appetite = appetite};
     pthread_t thread, watcher;
-    memset(&figures, 0, sizeof figures);
     server_start(&server, flags);
     figures.allowed = host_bytes + beside_bytes;
     const char *backend = getenv("ROPED_TEST_BACKEND");
@@ -205,6 +203,7 @@ static void beside_hogs(enum appetite appetite, const char *name)
     pthread_join(thread, NULL);
     pthread_join(watcher, NULL);
     judge(&figures, &hogs, name);
+    stats_free(&figures.took);
     CHECK(server_is_alive(&server));
     CHECK(server_stop(&server));
 }

@@ -7,7 +7,7 @@
  *   --clients N   how many (256)
  *   --bytes N     bodies of this size alone (1 KiB, 1 MiB and 4 MiB in turn)
  */
-#include "attack/load.h"
+#include "attack/attack.h"
 #include "check.h"
 #include "http/service.h"
 
@@ -18,13 +18,13 @@ static int n_clients, only_bytes;
 
 enum { N_SIZES = 3, ROW = 256 };
 
-static int add_requests(struct bytes *request)
+static int make_requests(struct http_request *request)
 {
     static const int sizes[N_SIZES] = {1 << 10, 1 << 20, 4 << 20};
     int n = only_bytes ? 1 : N_SIZES;
     for (int i = 0; i < n; i++)
-        request_ones(&request[i],
-                     (only_bytes ? only_bytes : sizes[i]) / 4 / ROW, ROW);
+        request[i] =
+            post_ones((only_bytes ? only_bytes : sizes[i]) / 4 / ROW, ROW);
     return n;
 }
 
@@ -49,7 +49,7 @@ static int watch_pages(const struct server *server, double until, int *n_asked,
 TEST(every_request_is_answered)
 {
     const char *flags[] = {"--host_bytes", "512m", NULL};
-    struct bytes request[N_SIZES] = {{0}};
+    struct http_request request[N_SIZES];
     struct server server;
     double slowest = 0;
     int n_asked;
@@ -59,7 +59,7 @@ TEST(every_request_is_answered)
                         .seconds = seconds,
                         .patience_seconds = 30,
                         .request = request,
-                        .n_requests = add_requests(request)};
+                        .n_requests = make_requests(request)};
     struct load_child child = load_start(&load);
     int n_missed =
         watch_pages(&server, now_seconds() + seconds, &n_asked, &slowest);
@@ -77,7 +77,7 @@ TEST(every_request_is_answered)
     load_free(&child);
     CHECK(server_stop(&server));
     for (int i = 0; i < load.n_requests; i++)
-        bytes_free(&request[i]);
+        request_free(&request[i]);
 }
 
 /* -------------------------------------------------------- slow and refused */
@@ -121,7 +121,7 @@ TEST(a_slow_sender_sees_why_it_is_refused)
                          "POST %s HTTP/1.1\r\nHost: localhost\r\n"
                          "Content-Length: %d\r\n\r\n",
                          slow[i].target, SLOW_BYTES);
-        slow[i].fd = attack_connect(server.port);
+        slow[i].fd = client_connect(server.port);
         attack_send(slow[i].fd, head, (size_t)n);
     }
     send_slowly(slow, N_SLOW);

@@ -149,7 +149,7 @@ static bool is_smuggled(const struct exchange *all)
 /* Sent whole, or byte by byte, where a server may look less far ahead. */
 static int start(const struct attack *attack, bool is_dripped)
 {
-    int fd = attack_connect(server.port);
+    int fd = client_connect(server.port);
     for (size_t i = 0; is_dripped && i < attack->n_bytes; i++)
         if (!attack_send(fd, attack->bytes + i, 1))
             break;
@@ -325,7 +325,7 @@ TEST(a_newcomer_takes_the_place_of_an_idle_connection)
     int fd[N_IDLE];
     server_start(&small, flags);
     for (int i = 0; i < N_IDLE; i++) {
-        fd[i] = attack_connect(small.port);
+        fd[i] = client_connect(small.port);
         attack_send(fd[i], LIVE HOST "\r\n", sizeof(LIVE HOST "\r\n") - 1);
         struct exchange all = exchange_read(fd[i], 1, 1);
         CHECK_INT(exchange_code(&all), 200);

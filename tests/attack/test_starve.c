@@ -183,7 +183,7 @@ TEST(a_slow_but_steady_body_is_served)
     struct bytes request = {0};
     server_start(&server, flags);
     request_ones(&request, 256, 256);
-    int fd = attack_connect(server.port);
+    int fd = client_connect(server.port);
     size_t sent = 0;
     for (int i = 1; i <= TICKS; i++) {
         size_t until = request.n * (size_t)i / TICKS;

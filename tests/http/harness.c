@@ -3,13 +3,12 @@
  */
 #include "http/harness.h"
 
+#include "load/client.h"
 #include "wire/safetensors.h"
 
-#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,19 +18,12 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static void die(const char *what)
 {
     fprintf(stderr, "harness: %s: %s\n", what, strerror(errno));
     exit(EXIT_FAILURE);
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
 }
 
 /* ----------------------------------------------------------------- server */
@@ -120,7 +112,7 @@ static void await_port(struct server *server, const char *port_file)
             fprintf(stderr, "harness: the daemon ended with %d\n", status);
             exit(EXIT_FAILURE);
         }
-        pause_ms(10);
+        pause_seconds(0.01);
     }
     print_log(server);
     fprintf(stderr, "harness: the daemon did not start in a minute\n");
@@ -157,7 +149,7 @@ bool server_stop(struct server *server)
             break;
         if (i == 5999)
             kill(server->pid, SIGKILL);
-        pause_ms(10);
+        pause_seconds(0.01);
     }
     bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
                     !log_says(server, "Sanitizer") &&
@@ -298,11 +290,8 @@ struct answer ask(const struct server *server, const char *method,
 
 int open_raw(const struct server *server, const void *bytes, size_t n_bytes)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)server->port),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
+    int fd = client_connect(server->port);
+    if (fd < 0)
         die("connect");
     /* a server that refuses may close while we send: read all the same */
     for (size_t at = 0; at < n_bytes;) {

@@ -6,17 +6,10 @@
 #define ROPED_TESTS_HTTP_SERVICE_H
 
 #include "check.h"
+#include "clock.h"
 #include "http/harness.h"
 
 #include <math.h>
-#include <time.h>
-
-static inline double now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static inline struct answer get(const struct server *server, const char *path)
 {
@@ -94,7 +87,7 @@ static inline void expect_metric(const struct server *server, const char *name,
                                  double expected)
 {
     for (int i = 0; i < 500 && metric(server, name) != expected; i++)
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
+        pause_seconds(0.01);
     CHECK_DOUBLE(metric(server, name), expected, 0);
 }
 

@@ -29,13 +29,6 @@ static void start(const char *const *flags)
     server_start(&server, flags);
 }
 
-static void pause_seconds(double seconds)
-{
-    struct timespec time = {(time_t)seconds,
-                            (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&time, NULL);
-}
-
 static void run_clients(void *(*run)(void *))
 {
     pthread_t thread[N_CLIENTS];

@@ -1,281 +1,275 @@
 /*
- * test_rmsnorm_sweep.c - rmsnorm on one backend (argument: cpu or cuda)
- * against float64: every type pair, odd and wide rows, no rows, misaligned
- * memory, special values; and the same bits however many rows came along.
+ * test_rmsnorm_sweep.c - rmsnorm and add_rmsnorm on one backend (argument: cpu
+ * or cuda) against float64: every type pair, odd and wide rows, no rows,
+ * misaligned memory, results in place of the inputs, special values; that
+ * add_rmsnorm takes the norm of the sum before its rounding; and the same bits
+ * however many rows came along.
  */
 #include "check.h"
-#include "kernel/random.h"
+#include "kernel/norm_case.h"
 #include "kernel/reference.h"
-#include "kernel/runner.h"
+#include "kernel/rotary_case.h"
 
+#include "ops/add_rmsnorm.h"
 #include "ops/rmsnorm.h"
+
+#include <roped/numeric.h>
 
 #include <math.h>
 
 static struct runner runner;
-static struct random_source source = {7};
+static struct random_source source = {29};
 
-static void make(struct roped_tensor *tensor, enum roped_dtype dtype, int rank,
-                 const int64_t *dims, double scale, bool specials)
-{
-    *tensor = (struct roped_tensor){.dtype = dtype, .rank = rank};
-    for (int i = 0; i < rank; i++)
-        tensor->dims[i] = dims[i];
-    tensor->data = runner_alloc((size_t)roped_tensor_bytes(tensor));
-    random_fill(&source, tensor, scale, specials);
-}
-
-struct norm_case {
-    enum roped_dtype x, weight; /* weight ROPED_NO_DTYPE: absent */
-    int64_t rows, hidden;
-    double scale;
-    bool is_hf, is_gemma;
-    struct runner_options options;
-};
-
-static void bind_case(struct roped_call *call, const struct norm_case *c,
-                      const struct roped_tensor *x,
-                      const struct roped_tensor *weight)
-{
-    struct roped_error err;
-    roped_call_init(call, roped_op_find("rmsnorm"));
-    CHECK_OK(roped_call_bind(call, "x", x, &err), &err);
-    if (c->weight)
-        CHECK_OK(roped_call_bind(call, "weight", weight, &err), &err);
-    if (c->is_hf)
-        CHECK_OK(roped_call_set_text(call, "rounding", "hf", &err), &err);
-    if (c->is_gemma)
-        CHECK_OK(roped_call_set_text(call, "weight_bias", "1", &err), &err);
-    CHECK_OK(roped_call_resolve(call, &err), &err);
-}
+/* Of the terms of its sum the first is 'x', or all that there is. */
+static const struct {
+    const char *name;
+    int n_terms, n_outputs, y;
+} ops[] = {{"rmsnorm", 1, 1, RMSNORM_Y}, {"add_rmsnorm", 2, 2, ADD_RMSNORM_Y}};
+enum { RMSNORM, ADD_RMSNORM, N_OPS };
 
 static void run_case(const struct norm_case *c)
 {
-    static struct roped_call call;
-    struct roped_error err;
-    struct reference_judge judge = {0};
-    struct roped_tensor x, weight = {.data = NULL};
-    make(&x, c->x, 2, (int64_t[]){c->rows, c->hidden}, c->scale, true);
-    if (c->weight)
-        make(&weight, c->weight, 1, &c->hidden, 1, false);
-    bind_case(&call, c, &x, &weight);
-    CHECK_OK(runner_run(&runner, &call, &c->options, &err), &err);
-    if (!check_failures)
-        reference_judge(&call, &judge);
-    if (judge.n_wrong || check_failures)
-        CHECK_FAIL("x %s weight %s [%lld, %lld] scale %g hf %d gemma %d "
-                   "misaligned %d in place %d: %lld of %lld wrong: %s",
-                   roped_dtype_name(c->x), roped_dtype_name(c->weight),
-                   (long long)c->rows, (long long)c->hidden, c->scale, c->is_hf,
-                   c->is_gemma, c->options.misalign_elements,
-                   c->options.in_place, (long long)judge.n_wrong,
-                   (long long)judge.n_checked, judge.first);
-    runner_free_outputs(&call);
-    free(x.data);
-    free(weight.data);
+    char text[512];
+    if (check_cases(10) < 10 && !random_once_in(&source, 5))
+        return;
+    if (!norm_case_passes(&runner, &source, c, text, sizeof text))
+        CHECK_FAIL("%s", text);
 }
 
-static const enum roped_dtype type_pairs[][2] = {
-    {ROPED_F32, ROPED_F32},      {ROPED_F16, ROPED_F16},
-    {ROPED_BF16, ROPED_BF16},    {ROPED_F32, ROPED_F16},
-    {ROPED_F32, ROPED_BF16},     {ROPED_F16, ROPED_F32},
-    {ROPED_BF16, ROPED_F32},     {ROPED_F32, ROPED_NO_DTYPE},
-    {ROPED_F16, ROPED_NO_DTYPE}, {ROPED_BF16, ROPED_NO_DTYPE},
-};
+/* rounding and weight_bias, now and then. */
+static const char *random_params(void)
+{
+    static const char *const params[] = {NULL, "eps=0.00001", "weight_bias=1",
+                                         "rounding=hf",
+                                         "rounding=hf&weight_bias=1"};
+    return params[random_int(&source, 0, 4)];
+}
 
 TEST(every_type_and_width_is_within_tolerance)
 {
     static const int64_t widths[] = {
-        1,    2,    3,    7,    8,    31,   64,    100,   111,  127,
-        128,  256,  320,  500,  512,  769,  1024,  1536,  2048, 2056,
-        3072, 3584, 4096, 5120, 5125, 8192, 11008, 16384, 16392};
+        1,    2,    3,    7,    8,    31,    64,    100,   111,  127,  128,
+        256,  320,  500,  512,  769,  1024,  1536,  2048,  2056, 3072, 3584,
+        4096, 5120, 5125, 8192, 8200, 11008, 16384, 16392, 32768};
     static const int64_t rows[] = {1, 2, 3, 5, 17, 130};
-    for (unsigned t = 0; t < sizeof type_pairs / sizeof *type_pairs; t++)
-        for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
-            for (int misalign = 0; misalign < 2; misalign++) {
-                struct norm_case c = {
-                    .x = type_pairs[t][0],
-                    .weight = type_pairs[t][1],
-                    .rows = random_pick(&source, rows, 6),
-                    .hidden = widths[i],
-                    .scale = random_once_in(&source, 2) ? 1 : 30,
-                    .is_hf = random_once_in(&source, 4),
-                    .is_gemma = random_once_in(&source, 4),
-                    .options = {.misalign_elements = misalign,
-                                .in_place = random_once_in(&source, 4)}};
-                if (c.hidden > 4096 && c.rows > 17)
-                    c.rows = 17;
+    for (int o = 0; o < N_OPS; o++)
+        for (int t = 0; t < NORM_TYPE_PAIRS; t++)
+            for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
+                for (int misalign = 0; misalign < 2; misalign++) {
+                    struct norm_case c = {
+                        .op = ops[o].name,
+                        .x = norm_type_pairs[t][0],
+                        .weight = norm_type_pairs[t][1],
+                        .rows = random_pick(&source, rows, 6),
+                        .hidden = widths[i],
+                        .scale = random_once_in(&source, 2) ? 1 : 30,
+                        .params = random_params(),
+                        .options = {.misalign_elements = misalign,
+                                    .in_place = random_once_in(&source, 2)}};
+                    if (c.hidden > 2048 && c.rows > 5)
+                        c.rows = 5;
+                    run_case(&c);
+                }
+}
+
+/* Very wide rows; and so many that a group takes several, in turn and in
+ * place; and none. */
+TEST(extreme_shapes_are_within_tolerance)
+{
+    static const int64_t shapes[][2] = {
+        {40000, 1},  {3001, 2},   {70001, 8},  {30011, 64},  {9001, 128},
+        {3001, 192}, {9001, 256}, {5003, 320}, {4301, 1032}, {1100, 1536},
+        {130, 4096}, {17, 8192},  {17, 16392}, {3, 32768},   {3, 65536},
+        {3, 65544},  {3, 131072}, {3, 262147}, {0, 64}};
+    for (int o = 0; o < N_OPS; o++)
+        for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
+            for (int t = 0; t < 3; t++) {
+                struct norm_case c = {.op = ops[o].name,
+                                      .x = norm_type_pairs[t][0],
+                                      .weight = norm_type_pairs[t][1],
+                                      .rows = shapes[i][0],
+                                      .hidden = shapes[i][1],
+                                      .scale = 1,
+                                      .options = {.in_place = t == i % 3}};
                 run_case(&c);
             }
 }
 
-TEST(very_wide_rows_are_within_tolerance)
+static void run(struct roped_call *call, const struct runner_options *options)
 {
-    static const int64_t widths[] = {32768, 65536, 65544, 131072, 262147};
-    for (unsigned i = 0; i < 5; i++)
-        for (unsigned t = 0; t < 3; t++) {
-            struct norm_case c = {.x = type_pairs[t][0],
-                                  .weight = type_pairs[t][1],
-                                  .rows = 3,
-                                  .hidden = widths[i],
-                                  .scale = 1};
-            run_case(&c);
-        }
+    struct roped_error err;
+    CHECK_OK(runner_run(&runner, call, options, &err), &err);
 }
 
-TEST(many_narrow_rows_are_within_tolerance)
+static void free_call(struct roped_call *call)
 {
-    static const int64_t widths[] = {1, 2, 8, 64, 128, 192, 256};
-    for (unsigned i = 0; i < 7; i++)
-        for (unsigned t = 0; t < 3; t++) {
-            struct norm_case c = {.x = type_pairs[t][0],
-                                  .weight = type_pairs[t][1],
-                                  .rows = 3001,
-                                  .hidden = widths[i],
-                                  .scale = 1};
-            run_case(&c);
-        }
+    runner_free_outputs(call);
+    case_free(call);
 }
 
-TEST(no_rows_are_an_empty_answer)
+/*
+ * A norm of the rounded sum would pass the tolerance of one unit, but then
+ * every fifth result differs from the correctly rounded one. Of float32's own
+ * errors one in thousands does.
+ */
+TEST(the_sum_is_normalised_before_it_is_rounded)
 {
-    for (unsigned t = 0; t < 3; t++) {
-        struct norm_case c = {.x = type_pairs[t][0],
-                              .weight = type_pairs[t][1],
-                              .rows = 0,
-                              .hidden = 64,
+    for (int t = 1; t < 3; t++) {
+        static struct roped_call call;
+        struct norm_case c = {.op = "add_rmsnorm",
+                              .x = norm_type_pairs[t][0],
+                              .rows = 16,
+                              .hidden = 4096,
                               .scale = 1};
-        run_case(&c);
+        norm_case_build(&call, &source, &c);
+        run(&call, &c.options);
+        const struct roped_tensor *y = &call.out[ADD_RMSNORM_Y];
+        int64_t n_off = 0, n = c.rows * c.hidden;
+        for (int64_t row = 0; row < c.rows && y->data; row++) {
+            double z[4096], sum = 0;
+            for (int j = 0; j < 4096; j++) {
+                z[j] = reference_value(&call.in[0], row * 4096 + j) +
+                       reference_value(&call.in[1], row * 4096 + j);
+                sum += z[j] * z[j];
+            }
+            for (int j = 0; j < 4096; j++) {
+                float exact = (float)(z[j] / sqrt(sum / 4096 + 1e-6));
+                uint16_t code = t == 1 ? roped_float_to_f16(exact)
+                                       : roped_float_to_bf16(exact);
+                n_off += ((uint16_t *)y->data)[row * 4096 + j] != code;
+            }
+        }
+        if (n_off * 100 > n)
+            CHECK_FAIL("%s: %lld of %lld are not the nearest",
+                       roped_dtype_name(c.x), (long long)n_off, (long long)n);
+        free_call(&call);
     }
 }
 
-/* Runs rows [first, first + n) of x and returns the result. */
-static unsigned char *norm_rows(const struct norm_case *c,
-                                const struct roped_tensor *x,
-                                const struct roped_tensor *weight,
-                                int64_t first, int64_t n)
+/* Outputs of part are those of all from a row on. */
+static void expect_rows(const struct roped_call *all,
+                        const struct roped_call *part, int n_outputs,
+                        int64_t first)
 {
-    static struct roped_call call;
-    struct roped_error err;
-    struct roped_tensor part = *x;
-    part.dims[0] = n;
-    part.data = (unsigned char *)x->data +
-                (size_t)(first * x->dims[1]) * roped_dtype_bytes(x->dtype);
-    bind_case(&call, c, &part, weight);
-    CHECK_OK(runner_run(&runner, &call, &c->options, &err), &err);
-    unsigned char *result = call.out[RMSNORM_Y].data;
-    call.out[RMSNORM_Y].data = NULL;
-    runner_free_outputs(&call);
-    return result;
+    for (int out = 0; out < n_outputs && !check_failures; out++) {
+        const struct roped_tensor *tensor = &part->out[out];
+        size_t bytes = (size_t)roped_tensor_bytes(tensor);
+        size_t before = bytes / (size_t)tensor->dims[0] * (size_t)first;
+        CHECK(memcmp((char *)all->out[out].data + before, tensor->data,
+                     bytes) == 0);
+    }
 }
 
+/* Nor on what ran before, or where the memory is. */
 TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
 {
     static const int64_t widths[] = {64, 128, 1000, 4096, 16384, 40000};
-    for (unsigned i = 0; i < 6; i++)
-        for (unsigned t = 0; t < 3; t++) {
-            struct norm_case c = {.x = type_pairs[t][0],
-                                  .weight = type_pairs[t][1],
-                                  .rows = 259,
-                                  .hidden = widths[i]};
-            struct roped_tensor x, weight;
-            make(&x, c.x, 2, (int64_t[]){c.rows, c.hidden}, 3, false);
-            make(&weight, c.weight, 1, &c.hidden, 1, false);
-            size_t row_bytes = (size_t)c.hidden * roped_dtype_bytes(c.x);
-            unsigned char *all = norm_rows(&c, &x, &weight, 0, c.rows);
-            unsigned char *again = norm_rows(&c, &x, &weight, 0, c.rows);
-            unsigned char *one = norm_rows(&c, &x, &weight, 200, 1);
-            if (all && again && one) {
-                CHECK(memcmp(all, again, row_bytes * (size_t)c.rows) == 0);
-                CHECK(memcmp(all + 200 * row_bytes, one, row_bytes) == 0);
+    for (int o = 0; o < N_OPS; o++)
+        for (int i = 0; i < 6; i++)
+            for (int t = 0; t < 3; t++) {
+                static struct roped_call all, part;
+                struct norm_case c = {.op = ops[o].name,
+                                      .x = norm_type_pairs[t][0],
+                                      .weight = norm_type_pairs[t][1],
+                                      .rows = 259,
+                                      .hidden = widths[i],
+                                      .scale = 3};
+                norm_case_build(&all, &source, &c);
+                run(&all, &c.options);
+                for (int again = 0; again < 3; again++) {
+                    int64_t first = again < 2 ? 200 : 0;
+                    struct runner_options options = {.misalign_elements =
+                                                         again == 1};
+                    norm_case_rows(&part, &all, &c, first,
+                                   again < 2 ? 1 : c.rows);
+                    run(&part, &options);
+                    expect_rows(&all, &part, ops[o].n_outputs, first);
+                    runner_free_outputs(&part);
+                }
+                free_call(&all);
             }
-            free(all);
-            free(again);
-            free(one);
-            free(x.data);
-            free(weight.data);
-        }
 }
 
 /* Whoever shares out one row must not read what another has replaced. */
 TEST(one_row_in_its_own_place_has_the_same_bits)
 {
     static const int64_t widths[] = {1024, 2048, 4096, 8192, 16384, 32768};
-    for (unsigned i = 0; i < 6; i++)
-        for (unsigned t = 0; t < 3; t++) {
-            struct norm_case c = {.x = type_pairs[t][0],
-                                  .weight = type_pairs[t][1],
-                                  .rows = 1,
-                                  .hidden = widths[i]};
-            struct norm_case in_place = c;
-            struct roped_tensor x, weight;
-            size_t row_bytes = (size_t)c.hidden * roped_dtype_bytes(c.x);
-            in_place.options.in_place = true;
-            make(&x, c.x, 2, (int64_t[]){1, c.hidden}, 3, false);
-            make(&weight, c.weight, 1, &c.hidden, 1, false);
-            unsigned char *apart = norm_rows(&c, &x, &weight, 0, 1);
-            for (int again = 0; again < 8; again++) {
-                unsigned char *same = norm_rows(&in_place, &x, &weight, 0, 1);
-                CHECK(apart && same && memcmp(apart, same, row_bytes) == 0);
-                free(same);
+    for (int o = 0; o < N_OPS; o++)
+        for (int i = 0; i < 6; i++)
+            for (int t = 0; t < 3; t++) {
+                static struct roped_call apart, same;
+                struct runner_options in_place = {.in_place = true};
+                struct norm_case c = {.op = ops[o].name,
+                                      .x = norm_type_pairs[t][0],
+                                      .weight = norm_type_pairs[t][1],
+                                      .rows = 1,
+                                      .hidden = widths[i],
+                                      .scale = 3};
+                norm_case_build(&apart, &source, &c);
+                run(&apart, &c.options);
+                for (int again = 0; again < 8 && !check_failures; again++) {
+                    norm_case_rows(&same, &apart, &c, 0, 1);
+                    run(&same, &in_place);
+                    expect_rows(&apart, &same, ops[o].n_outputs, 0);
+                    runner_free_outputs(&same);
+                }
+                free_call(&apart);
             }
-            free(apart);
-            free(x.data);
-            free(weight.data);
-        }
 }
 
 TEST(non_finite_values_make_their_row_nan_and_no_other)
 {
-    struct norm_case c = {
-        .x = ROPED_F32, .weight = ROPED_F32, .rows = 3, .hidden = 200};
-    struct roped_tensor x, weight;
-    make(&x, c.x, 2, (int64_t[]){3, 200}, 1, false);
-    make(&weight, c.weight, 1, &c.hidden, 1, false);
-    ((float *)x.data)[200 + 17] = NAN;
-    float *y = (float *)norm_rows(&c, &x, &weight, 0, 3);
-    if (y) {
-        CHECK(isfinite(y[0]) && isfinite(y[199]));
-        CHECK(isnan(y[200]) && isnan(y[399]));
-        CHECK(isfinite(y[400]) && isfinite(y[599]));
+    for (int o = 0; o < N_OPS; o++) {
+        static struct roped_call call;
+        struct norm_case c = {.op = ops[o].name,
+                              .x = ROPED_F32,
+                              .weight = ROPED_F32,
+                              .rows = 3,
+                              .hidden = 200,
+                              .scale = 1};
+        norm_case_build(&call, &source, &c);
+        ((float *)call.in[0].data)[200 + 17] = NAN;
+        run(&call, &c.options);
+        const float *y = call.out[ops[o].y].data;
+        for (int j = 0; y && j < 600; j++)
+            CHECK(j / 200 == 1 ? isnan(y[j]) : isfinite(y[j]));
+        free_call(&call);
     }
-    free(y);
-    free(x.data);
-    free(weight.data);
 }
 
-/* Squares beyond float32's range, both ways, still normalise. */
-TEST(values_whose_squares_leave_float32_normalise)
+/* Values whose squares leave float32, both ways, still normalise; one that
+ * leaves it itself, or a sum, turns its row NaN. */
+TEST(extreme_values_normalise_or_turn_their_row_nan)
 {
-    static const float values[] = {3e38f, 1e-30f};
+    static const float values[N_OPS][3] = {{3e38f, 1e-30f, INFINITY},
+                                           {1.5e38f, 0.5e-30f, 3e38f}};
     static const int64_t widths[] = {64, 1000, 4096, 40000};
-    for (int v = 0; v < 2; v++)
-        for (int i = 0; i < 4; i++) {
-            static struct roped_call call;
-            struct roped_error err;
-            struct runner_options options = {0};
-            struct roped_tensor x = {
-                .dtype = ROPED_F32, .rank = 2, .dims = {2, widths[i]}};
-            float *memory = runner_alloc((size_t)roped_tensor_bytes(&x));
-            for (int64_t j = 0; j < 2 * widths[i]; j++)
-                memory[j] = j % 3 ? values[v] : -values[v];
-            x.data = memory;
-            roped_call_init(&call, roped_op_find("rmsnorm"));
-            CHECK_OK(roped_call_bind(&call, "x", &x, &err), &err);
-            CHECK_OK(roped_call_set_text(&call, "eps", "0", &err), &err);
-            CHECK_OK(roped_call_resolve(&call, &err), &err);
-            CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
-            const float *y = call.out[RMSNORM_Y].data;
-            for (int64_t j = 0; y && j < 2 * widths[i]; j++)
-                if (!(fabsf(y[j] - (j % 3 ? 1.0f : -1.0f)) < 1e-5f)) {
-                    CHECK_FAIL("%g, width %lld: y[%lld] is %g",
-                               (double)values[v], (long long)widths[i],
-                               (long long)j, (double)y[j]);
-                    break;
-                }
-            runner_free_outputs(&call);
-            free(memory);
-        }
+    for (int k = 0; k < N_OPS * 3 * 4; k++) {
+        static struct roped_call call;
+        int o = k / 12, v = k / 4 % 3;
+        float value = values[o][v];
+        struct norm_case c = {.op = ops[o].name,
+                              .x = ROPED_F32,
+                              .rows = 2,
+                              .hidden = widths[k % 4],
+                              .params = "eps=0",
+                              .options = {.in_place = true}};
+        int64_t n = c.rows * c.hidden;
+        norm_case_build(&call, &source, &c);
+        for (int64_t j = 0; j < ops[o].n_terms * n; j++)
+            ((float *)call.in[j / n].data)[j % n] = j % n % 3 ? value : -value;
+        run(&call, &c.options);
+        const float *y = call.out[ops[o].y].data;
+        for (int64_t j = 0; y && j < n; j++)
+            if (v == 2 ? !isnan(y[j])
+                       : !(fabsf(y[j] - (j % 3 ? 1.0f : -1.0f)) < 1e-5f)) {
+                CHECK_FAIL("%s of %g, width %lld: y[%lld] is %g", c.op,
+                           (double)value, (long long)c.hidden, (long long)j,
+                           (double)y[j]);
+                break;
+            }
+        free_call(&call);
+    }
 }
 
 int main(int argc, char **argv)
@@ -283,13 +277,12 @@ int main(int argc, char **argv)
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
     RUN(every_type_and_width_is_within_tolerance);
-    RUN(very_wide_rows_are_within_tolerance);
-    RUN(many_narrow_rows_are_within_tolerance);
-    RUN(no_rows_are_an_empty_answer);
+    RUN(extreme_shapes_are_within_tolerance);
+    RUN(the_sum_is_normalised_before_it_is_rounded);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
     RUN(one_row_in_its_own_place_has_the_same_bits);
     RUN(non_finite_values_make_their_row_nan_and_no_other);
-    RUN(values_whose_squares_leave_float32_normalise);
+    RUN(extreme_values_normalise_or_turn_their_row_nan);
     runner_close(&runner);
     return check_done();
 }

@@ -13,8 +13,9 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 struct bench {
     const char *binary, *backend;
-    const char *before; /* another daemon to compare with, or NULL */
-    bool is_quick;
+    const char *before;  /* another daemon to compare with, or NULL */
+    const char *devices; /* several, of section_scale, or NULL */
+    bool is_quick, is_strict;
     uint64_t most_bytes; /* larger bodies are left out */
     struct duel_plan plan;
     struct report report;
@@ -47,6 +48,12 @@ void section_cost(struct bench *bench);
 /* Idle and dripping clients, big bodies beside small ones, refusals. */
 void section_crowd(struct bench *bench);
 
+/* 64 MiB that are uploaded while they arrive, beside a daemon that waits. */
+void section_stage(struct bench *bench);
+
+/* Calls on several devices (--devices), beside a daemon with one of them. */
+void section_scale(struct bench *bench);
+
 /* Is there memory for bodies of this size, and are they wanted? Says why not
  * on a line. copies: of a body, in all processes together. */
 bool bench_has_room(const struct bench *bench, uint64_t bytes, int copies);
@@ -54,9 +61,14 @@ bool bench_has_room(const struct bench *bench, uint64_t bytes, int copies);
 /* "64 MiB" */
 const char *bench_size_text(uint64_t bytes, char text[32]);
 
+/* One request to set something up; the run ends where it is refused. Its answer
+ * is put into the room (NULL: none). */
+void bench_must(const struct server *server, const char *method,
+                const char *path, const char *body, char *into, size_t room);
+
 /* Fills in times, rate, stages and what went wrong of a contender at c = 1 or
- * under load, and reports the row. bytes: both ways. */
+ * under load, and reports the row. Bytes are those of its request, twice. */
 void bench_report(struct bench *bench, struct row *row,
-                  struct contender *contender, double bytes);
+                  struct contender *contender);
 
 #endif

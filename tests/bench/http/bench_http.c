@@ -3,9 +3,11 @@
  * in the same run, with goals. Everything is on 127.0.0.1.
  *
  *     bench_http [--binary roped] [--backend cpu|cuda] [--quick]
- *                [--before OTHER_ROPED]
- *                [--section echo|calls|regions|small|cost|crowd]
+ *                [--before OTHER_ROPED] [--devices 0,1] [--strict]
+ *                [--section echo|calls|regions|small|cost|crowd|stage|scale]
  *                [--max-bytes N] [--runs N] [--seconds S] [--json FILE]
+ *
+ * --strict: a goal that is missed is a failure.
  *     bench_http raw-server       the reference server alone, see raw_server.h
  */
 #include "bench/http/bench.h"
@@ -23,7 +25,8 @@ static const struct {
     void (*run)(struct bench *bench);
 } sections[] = {{"echo", section_echo},       {"calls", section_calls},
                 {"regions", section_regions}, {"small", section_small},
-                {"cost", section_cost},       {"crowd", section_crowd}};
+                {"cost", section_cost},       {"crowd", section_crowd},
+                {"stage", section_stage},     {"scale", section_scale}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 const struct body_load bench_loads[N_BODY_LOADS] = {
@@ -48,8 +51,9 @@ static void usage(void)
         stderr,
         "usage: bench_http [--binary roped] [--backend cpu|cuda] "
         "[--quick]\n"
-        "                  [--before OTHER_ROPED]\n"
-        "                  [--section echo|calls|regions|small|cost|crowd]\n"
+        "                  [--before OTHER_ROPED] [--devices 0,1] [--strict]\n"
+        "                  [--section echo|calls|regions|small|cost|crowd|"
+        "stage|scale]\n"
         "                  [--max-bytes N] [--runs N] [--seconds S] "
         "[--json FILE]\n"
         "       bench_http raw-server\n");
@@ -96,8 +100,9 @@ bool bench_has_room(const struct bench *bench, uint64_t bytes, int copies)
 }
 
 void bench_report(struct bench *bench, struct row *row,
-                  struct contender *contender, double bytes)
+                  struct contender *contender)
 {
+    double bytes = 2.0 * (double)contender->request.body_bytes;
     row->p50_us = stats_quantile(&contender->calls, 0.5) * 1e6;
     row->p99_us = stats_quantile(&contender->calls, 0.99) * 1e6;
     row->p999_us = stats_quantile(&contender->calls, 0.999) * 1e6;
@@ -113,6 +118,23 @@ void bench_report(struct bench *bench, struct row *row,
                  (unsigned long long)contender->n_failed);
     }
     report_row(&bench->report, row);
+}
+
+void bench_must(const struct server *server, const char *method,
+                const char *path, const char *body, char *into, size_t room)
+{
+    struct http_request request =
+        request_make(method, path, "", body, body ? strlen(body) : 0);
+    struct http_answer answer = {0};
+    int fd = client_open(server->port);
+    if (fd < 0 ||
+        !client_exchange(fd, &request, (unsigned char *)into, room, &answer) ||
+        answer.code / 100 != 2) {
+        fprintf(stderr, "bench_http: %s %s was answered with %d\n", method,
+                path, answer.code);
+        exit(EXIT_FAILURE);
+    }
+    close(fd);
 }
 
 /* Beside this program, where builds put it. */
@@ -137,8 +159,9 @@ static void read_options(struct bench *bench, struct options *options, int argc,
                          char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0) {
-            bench->is_quick = true;
+        bool is_quick = strcmp(argv[i], "--quick") == 0;
+        if (is_quick || strcmp(argv[i], "--strict") == 0) {
+            *(is_quick ? &bench->is_quick : &bench->is_strict) = true;
             continue;
         }
         if (i + 1 >= argc)
@@ -148,6 +171,8 @@ static void read_options(struct bench *bench, struct options *options, int argc,
             bench->binary = value;
         else if (strcmp(name, "--before") == 0)
             bench->before = value;
+        else if (strcmp(name, "--devices") == 0)
+            bench->devices = value;
         else if (strcmp(name, "--backend") == 0)
             bench->backend = value;
         else if (strcmp(name, "--section") == 0)
@@ -211,6 +236,8 @@ int main(int argc, char **argv)
     report_end(&bench.report);
     if (bench.report.json)
         fclose(bench.report.json);
+    if (bench.is_strict && bench.report.n_must < bench.report.n_goals)
+        return EXIT_FAILURE;
     if (bench.n_failed == 0)
         return EXIT_SUCCESS;
     fprintf(stderr, "bench_http: %d rows with requests that failed\n",

@@ -33,34 +33,33 @@ static void fill(unsigned char *to, size_t bytes)
     }
 }
 
-void call_get(struct call *call, const char *path)
+struct http_request call_live(size_t unused)
 {
-    call->memory = NULL;
-    request_make(&call->request, "GET", path, "", NULL, 0);
+    (void)unused;
+    return request_make("GET", "/v2/health/live", "", NULL, 0);
 }
 
-static void post_filled(struct call *call, const char *path,
-                        const char *headers, size_t bytes)
+static struct http_request post_filled(const char *path, const char *headers,
+                                       size_t bytes)
 {
-    call->memory = take(bytes);
-    fill(call->memory, bytes);
-    request_make(&call->request, "POST", path, headers, call->memory, bytes);
+    void *body = take(bytes);
+    fill(body, bytes);
+    return request_make("POST", path, headers, body, bytes);
 }
 
-void call_plain(struct call *call, size_t bytes)
+struct http_request call_plain(size_t bytes)
 {
-    post_filled(call, "/", "", bytes);
+    return post_filled("/", "", bytes);
 }
 
-void call_echo(struct call *call, size_t bytes)
+struct http_request call_echo(size_t bytes)
 {
-    post_filled(call, "/v2/models/identity_fp32/infer",
-                "Inference-Header-Content-Length: 0\r\n", bytes);
+    return post_filled(CALL_ECHO_PATH, CALL_ECHO_HEADER "\r\n", bytes);
 }
 
 /* A safetensors file of n tensors, those of type I32 counting up. */
-static void post_tensors(struct call *call, const char *path,
-                         struct safetensors_output *tensors, int n)
+static struct http_request
+post_tensors(const char *path, struct safetensors_output *tensors, int n)
 {
     struct roped_error err;
     struct buffer header;
@@ -82,13 +81,12 @@ static void post_tensors(struct call *call, const char *path,
              j++)
             memcpy(to + (size_t)j * sizeof j, &(int32_t){j % 4096}, sizeof j);
     }
-    call->memory = body;
-    request_make(&call->request, "POST", path, "", body,
-                 header.bytes + data_bytes);
+    size_t bytes = header.bytes + data_bytes;
     buffer_fini(&header);
+    return request_make("POST", path, "", body, bytes);
 }
 
-void call_rmsnorm(struct call *call, size_t bytes)
+struct http_request call_rmsnorm(size_t bytes)
 {
     int64_t width = bytes < 2 * WIDE ? (int64_t)bytes / 2 : WIDE;
     struct roped_tensor x = {
@@ -96,41 +94,36 @@ void call_rmsnorm(struct call *call, size_t bytes)
         .rank = 2,
         .dims = {(int64_t)(bytes / ((size_t)width * 2)), width}};
     struct safetensors_output tensors[] = {{"x", &x, 0}};
-    post_tensors(call, "/v1/rmsnorm", tensors, 1);
+    return post_tensors("/v1/rmsnorm", tensors, 1);
 }
 
-void call_rope(struct call *call, int64_t n_tokens)
+struct http_request call_rope(size_t n_tokens)
 {
+    int64_t n = (int64_t)n_tokens;
     struct roped_tensor positions = {
-        .dtype = ROPED_I32, .rank = 1, .dims = {n_tokens}};
+        .dtype = ROPED_I32, .rank = 1, .dims = {n}};
     struct roped_tensor q = {
-        .dtype = ROPED_BF16, .rank = 3, .dims = {n_tokens, HQ, HEAD}};
+        .dtype = ROPED_BF16, .rank = 3, .dims = {n, HQ, HEAD}};
     struct roped_tensor k = {
-        .dtype = ROPED_BF16, .rank = 3, .dims = {n_tokens, HK, HEAD}};
+        .dtype = ROPED_BF16, .rank = 3, .dims = {n, HK, HEAD}};
     struct safetensors_output tensors[] = {
         {"positions", &positions, 0}, {"q", &q, 0}, {"k", &k, 0}};
-    post_tensors(call, "/v1/rope", tensors, 3);
+    return post_tensors("/v1/rope", tensors, 3);
 }
 
-void call_rope_in(struct call *call, int64_t n_tokens, const char *query)
+struct http_request call_rope_in(size_t n_tokens, const char *query)
 {
     char path[512];
     struct roped_tensor positions = {
-        .dtype = ROPED_I32, .rank = 1, .dims = {n_tokens}};
+        .dtype = ROPED_I32, .rank = 1, .dims = {(int64_t)n_tokens}};
     struct safetensors_output tensors[] = {{"positions", &positions, 0}};
     snprintf(path, sizeof path, "/v1/rope?%s", query);
-    post_tensors(call, path, tensors, 1);
+    return post_tensors(path, tensors, 1);
 }
 
-void call_rope_at(struct call *call, const char *query)
+struct http_request call_rope_at(const char *query)
 {
     char path[512];
     snprintf(path, sizeof path, "/v1/rope?offset=0&%s", query);
-    post_tensors(call, path, NULL, 0);
-}
-
-void call_free(struct call *call)
-{
-    free(call->memory);
-    call->memory = NULL;
+    return post_tensors(path, NULL, 0);
 }

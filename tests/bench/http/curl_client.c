@@ -3,6 +3,8 @@
  */
 #include "bench/http/curl_client.h"
 
+#include "bench/http/calls.h"
+
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,14 +29,26 @@ static size_t collect(char *data, size_t size, size_t n, void *context)
     return bytes;
 }
 
-static void set_options(struct curl_client *client, const char *url,
-                        const void *body, size_t bytes)
+struct curl_client *curl_client_open(uint16_t port,
+                                     const struct http_request *echo)
 {
-    CURL *curl = client->curl;
+    char url[128];
+    struct curl_client *client = calloc(1, sizeof *client);
+    CURL *curl = client ? curl_easy_init() : NULL;
+    if (!curl) {
+        fprintf(stderr, "bench_http: no memory for libcurl\n");
+        exit(EXIT_FAILURE);
+    }
+    client->curl = curl;
+    client->headers = curl_slist_append(NULL, "Expect:");
+    client->headers = curl_slist_append(client->headers, CALL_ECHO_HEADER);
+    snprintf(url, sizeof url, "http://127.0.0.1:%u" CALL_ECHO_PATH,
+             (unsigned)port);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)bytes);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, echo->body);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     (curl_off_t)echo->body_bytes);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, client);
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BYTES);
@@ -42,33 +56,11 @@ static void set_options(struct curl_client *client, const char *url,
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)PATIENCE_SECONDS);
-}
-
-struct curl_client *curl_client_open(uint16_t port, const char *path,
-                                     const char *header, const void *body,
-                                     size_t bytes)
-{
-    char url[512];
-    struct curl_client *client = calloc(1, sizeof *client);
-    if (!client)
-        return NULL;
-    snprintf(url, sizeof url, "http://127.0.0.1:%u%s", (unsigned)port, path);
-    client->curl = curl_easy_init();
-    client->headers = curl_slist_append(NULL, "Expect:");
-    if (header)
-        client->headers = curl_slist_append(client->headers, header);
-    if (!client->curl || !client->headers) {
-        curl_client_close(client);
-        return NULL;
-    }
-    set_options(client, url, body, bytes);
     return client;
 }
 
 void curl_client_close(struct curl_client *client)
 {
-    if (!client)
-        return;
     curl_easy_cleanup(client->curl);
     curl_slist_free_all(client->headers);
     free(client);
@@ -79,7 +71,7 @@ bool curl_client_exchange(struct curl_client *client, unsigned char *into,
 {
     long code = 0;
     client->into = into;
-    client->room = into ? room : 0;
+    client->room = room;
     client->at = 0;
     if (curl_easy_perform(client->curl) != CURLE_OK)
         return false;

@@ -3,7 +3,8 @@
  */
 #include "bench/http/duel.h"
 
-#include "bench/http/load.h"
+#include "bench/http/curl_client.h"
+#include "load/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,78 +17,89 @@ struct room {
     size_t bytes;
 };
 
-static void add_stages(struct contender *contender, const struct stages *s)
+/* What a run asks through. */
+struct connection {
+    int fd;
+    struct curl_client *curl; /* or NULL */
+};
+
+static struct connection connect_to(const struct contender *contender)
 {
-    const double value[DUEL_STAGES] = {s->receive, s->queue,  s->plan,
-                                       s->h2d,     s->kernel, s->d2h};
-    for (int i = 0; s->is_known && i < DUEL_STAGES; i++)
-        stats_add(&contender->stage[i], value[i]);
+    uint16_t port = contender->server->port;
+    if (contender->by_curl)
+        return (struct connection){-1,
+                                   curl_client_open(port, &contender->request)};
+    return (struct connection){client_open(port), NULL};
+}
+
+static void disconnect(struct connection *connection)
+{
+    if (connection->fd >= 0)
+        close(connection->fd);
+    if (connection->curl)
+        curl_client_close(connection->curl);
 }
 
 /* One call; its seconds, or less than 0. */
-static double ask(struct contender *contender, int fd, const struct room *room)
+static double ask(struct contender *contender, struct connection *connection,
+                  const struct room *room)
 {
     struct http_answer answer = {0};
     double start = now_seconds();
     bool is_answered =
-        contender->curl
-            ? curl_client_exchange(contender->curl, room->start, room->bytes)
-            : client_exchange(fd, contender->request, room->start, room->bytes,
-                              &answer) &&
+        connection->curl
+            ? curl_client_exchange(connection->curl, room->start, room->bytes)
+            : client_exchange(connection->fd, &contender->request, room->start,
+                              room->bytes, &answer) &&
                   answer.code == 200;
     double seconds = now_seconds() - start;
     if (!is_answered)
         return -1;
-    add_stages(contender, &answer.stages);
+    for (int i = 0; answer.stages.is_known && i < N_STAGES; i++)
+        stats_add(&contender->stage[i], answer.stages.us[i]);
     return seconds;
 }
 
 static void forget_stages(struct contender *contender, size_t n)
 {
-    for (int i = 0; i < DUEL_STAGES; i++)
+    for (int i = 0; i < N_STAGES; i++)
         if (contender->stage[i].n > n)
             contender->stage[i].n = n;
-}
-
-static double cpu_seconds(const struct contender *contender)
-{
-    return contender->server ? server_cpu_seconds(contender->server) : 0;
 }
 
 static void run_calls(struct contender *contender, double seconds,
                       const struct room *room)
 {
-    double cpu = cpu_seconds(contender);
-    int fd = contender->curl ? -1 : client_connect(contender->port);
+    double cpu = server_cpu_seconds(contender->server);
+    struct connection connection = connect_to(contender);
     struct samples calls = {0};
     size_t known = contender->stage[0].n;
-    double start = now_seconds(), one = ask(contender, fd, room);
+    double start = now_seconds(), one = ask(contender, &connection, room);
     forget_stages(contender, known); /* the first one only warms up */
     for (int i = 0; one >= 0 && i < DUEL_MOST_CALLS; i++) {
         if (i > 0 && now_seconds() - start >= seconds)
             break;
-        one = ask(contender, fd, room);
+        one = ask(contender, &connection, room);
         if (one < 0)
             break;
         stats_add(&calls, one);
         stats_add(&contender->calls, one);
     }
     contender->n_failed += one < 0;
-    contender->cpu_seconds += cpu_seconds(contender) - cpu;
+    contender->cpu_seconds += server_cpu_seconds(contender->server) - cpu;
     contender->n_asked += calls.n + 1;
     if (calls.n > 0)
         stats_add(&contender->medians, stats_quantile(&calls, 0.5));
     stats_free(&calls);
-    if (fd >= 0)
-        close(fd);
+    disconnect(&connection);
 }
 
 static struct room make_room(const struct contender *contenders, int n)
 {
     struct room room = {0};
     for (int i = 0; i < n; i++)
-        if (contenders[i].request->body_bytes > room.bytes)
-            room.bytes = contenders[i].request->body_bytes;
+        if (contenders[i].request.body_bytes > room.bytes)
+            room.bytes = contenders[i].request.body_bytes;
     room.bytes += CLIENT_PIECE_BYTES;
     room.start = malloc(room.bytes);
     if (!room.start) {
@@ -99,6 +111,32 @@ static struct room make_room(const struct contender *contenders, int n)
     return room;
 }
 
+static void run_load(struct contender *contender, double seconds, int c)
+{
+    double cpu = server_cpu_seconds(contender->server);
+    struct load_result result = {.n_sent = 0};
+    struct load load = {.port = contender->server->port,
+                        .n_clients = c,
+                        .request = &contender->request,
+                        .n_requests = 1,
+                        .warm_up_seconds = seconds / 10,
+                        .seconds = seconds,
+                        .patience_seconds = 20,
+                        .ends_refused = true};
+    load_run(&load, &result);
+    contender->n_failed +=
+        (uint64_t)(result.n_sent - result.n_ok + result.n_unconnected);
+    contender->cpu_seconds += server_cpu_seconds(contender->server) - cpu;
+    contender->n_asked += (uint64_t)result.n_ok;
+    for (size_t i = 0; i < result.latency.n; i++)
+        stats_add(&contender->calls, result.latency.value[i]);
+    if (result.n_timed > 0) {
+        stats_add(&contender->rates, (double)result.n_timed / result.seconds);
+        stats_add(&contender->medians, stats_quantile(&result.latency, 0.5));
+    }
+    stats_free(&result.latency);
+}
+
 void duel_latency(struct contender *contenders, int n,
                   const struct duel_plan *plan)
 {
@@ -107,28 +145,6 @@ void duel_latency(struct contender *contenders, int n,
         for (int i = 0; i < n; i++)
             run_calls(&contenders[i], plan->seconds, &room);
     free(room.start);
-}
-
-static void run_load(struct contender *contender, double seconds,
-                     int n_connections)
-{
-    struct load load;
-    double cpu = cpu_seconds(contender);
-    if (!load_run(contender->port, contender->request, n_connections, seconds,
-                  &load)) {
-        contender->n_failed++;
-        return;
-    }
-    contender->n_failed += load.n_failed;
-    contender->cpu_seconds += cpu_seconds(contender) - cpu;
-    contender->n_asked += load.n_all;
-    for (size_t i = 0; i < load.latency.n; i++)
-        stats_add(&contender->calls, load.latency.value[i]);
-    if (load.n_calls > 0) {
-        stats_add(&contender->rates, (double)load.n_calls / load.seconds);
-        stats_add(&contender->medians, stats_quantile(&load.latency, 0.5));
-    }
-    stats_free(&load.latency);
 }
 
 void duel_rate(struct contender *contenders, int n,
@@ -163,23 +179,21 @@ double duel_cpu_us(const struct contender *contender)
 
 struct stages duel_stages(struct contender *contender)
 {
-    double value[DUEL_STAGES];
-    for (int i = 0; i < DUEL_STAGES; i++)
-        value[i] = stats_quantile(&contender->stage[i], 0.5);
-    return (struct stages){contender->stage[0].n > 0,
-                           value[0],
-                           value[1],
-                           value[2],
-                           value[3],
-                           value[4],
-                           value[5]};
+    struct stages stages = {.is_known = contender->stage[0].n > 0};
+    for (int i = 0; i < N_STAGES; i++)
+        stages.us[i] = stats_quantile(&contender->stage[i], 0.5);
+    return stages;
 }
 
-void duel_free(struct contender *contender)
+void duel_free(struct contender *contenders, int n)
 {
-    stats_free(&contender->calls);
-    stats_free(&contender->medians);
-    stats_free(&contender->rates);
-    for (int i = 0; i < DUEL_STAGES; i++)
-        stats_free(&contender->stage[i]);
+    for (int i = 0; i < n; i++) {
+        struct contender *contender = &contenders[i];
+        request_free(&contender->request);
+        stats_free(&contender->calls);
+        stats_free(&contender->medians);
+        stats_free(&contender->rates);
+        for (int j = 0; j < N_STAGES; j++)
+            stats_free(&contender->stage[j]);
+    }
 }

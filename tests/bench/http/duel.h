@@ -5,24 +5,22 @@
 #ifndef ROPED_TESTS_BENCH_HTTP_DUEL_H
 #define ROPED_TESTS_BENCH_HTTP_DUEL_H
 
-#include "bench/http/client.h"
-#include "bench/http/curl_client.h"
 #include "bench/http/servers.h"
-#include "bench/http/stats.h"
+#include "load/client.h"
+#include "load/stats.h"
 
-enum { DUEL_STAGES = 6, DUEL_MOST_CALLS = 20000 /* in a run */ };
+enum { DUEL_MOST_CALLS = 20000 /* in a run */ };
 
 struct contender {
-    uint16_t port;
-    const struct http_request *request;
-    struct curl_client *curl;    /* (optional) asks instead of the raw client */
-    const struct server *server; /* (optional) whose CPU time is read */
+    const struct server *server;
+    struct http_request request; /* its body is the contender's: duel_free */
+    bool by_curl;                /* the echo through libcurl: no stages */
 
     /* results */
     struct samples calls;   /* seconds of each */
     struct samples medians; /* of each run */
     struct samples rates;   /* calls per second of each run */
-    struct samples stage[DUEL_STAGES];
+    struct samples stage[N_STAGES];
     uint64_t n_failed;
     double cpu_seconds; /* of the server, for n_asked calls, warm-up included */
     uint64_t n_asked;
@@ -53,6 +51,6 @@ double duel_cpu_us(const struct contender *contender);
 /* Medians of the stages that the daemon named. */
 struct stages duel_stages(struct contender *contender);
 
-void duel_free(struct contender *contender);
+void duel_free(struct contender *contenders, int n);
 
 #endif

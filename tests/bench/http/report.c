@@ -57,11 +57,9 @@ static void print_row(const struct row *row)
     if (row->note[0])
         printf(" %s", row->note);
     printf("\n");
-    const struct stages *s = &row->stages;
-    if (s->is_known)
-        printf("    receive %.1f, queue %.1f, plan %.1f, h2d %.1f, kernel "
-               "%.1f, d2h %.1f us\n",
-               s->receive, s->queue, s->plan, s->h2d, s->kernel, s->d2h);
+    for (int i = 0; row->stages.is_known && i < N_STAGES; i++)
+        printf("%s%s %.1f%s", i ? ", " : "    ", stage_name[i],
+               row->stages.us[i], i + 1 < N_STAGES ? "" : " us\n");
     fflush(stdout);
 }
 
@@ -89,12 +87,9 @@ static void write_json(const struct report *report, const struct row *row)
                 "\"verdict\":\"%s\"",
                 row->must, row->stretch, row->is_ceiling ? "true" : "false",
                 verdict_of(row));
-    const struct stages *s = &row->stages;
-    if (s->is_known)
-        fprintf(file,
-                ",\"stages_us\":{\"receive\":%.2f,\"queue\":%.2f,"
-                "\"plan\":%.2f,\"h2d\":%.2f,\"kernel\":%.2f,\"d2h\":%.2f}",
-                s->receive, s->queue, s->plan, s->h2d, s->kernel, s->d2h);
+    for (int i = 0; row->stages.is_known && i < N_STAGES; i++)
+        fprintf(file, "%s\"%s\":%.2f%s", i ? "," : ",\"stages_us\":{",
+                stage_name[i], row->stages.us[i], i + 1 < N_STAGES ? "" : "}");
     if (row->note[0])
         fprintf(file, ",\"note\":\"%s\"", row->note);
     fprintf(file, "}\n");

@@ -5,7 +5,7 @@
 #ifndef ROPED_TESTS_BENCH_HTTP_REPORT_H
 #define ROPED_TESTS_BENCH_HTTP_REPORT_H
 
-#include "bench/http/client.h"
+#include "load/client.h"
 
 #include <stdio.h>
 

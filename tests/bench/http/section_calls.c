@@ -8,17 +8,17 @@
 
 /* One operator at c = 1 or more, without a goal: rate and stages. */
 static void call_row(struct bench *bench, const struct server *roped,
-                     const char *name, struct call *call, int c)
+                     const char *name, struct http_request request, int c)
 {
     struct row row = {.unit = NULL};
-    struct contender side = {.port = roped->port, .request = &call->request};
+    struct contender side = {.server = roped, .request = request};
     if (c == 1)
         duel_latency(&side, 1, &bench->plan);
     else
         duel_rate(&side, 1, &bench->plan, c);
     snprintf(row.name, sizeof row.name, "%s, c=%d", name, c);
-    bench_report(bench, &row, &side, 2.0 * (double)call->request.body_bytes);
-    duel_free(&side);
+    bench_report(bench, &row, &side);
+    duel_free(&side, 1);
 }
 
 static void norms(struct bench *bench, const struct server *roped)
@@ -26,14 +26,11 @@ static void norms(struct bench *bench, const struct server *roped)
     for (int i = 0; i < N_BODY_LOADS; i++) {
         const struct body_load *load = &bench_loads[i];
         char name[64], size[32];
-        struct call call;
         if (!bench_has_room(bench, load->bytes, 2 * load->c + 2))
             continue;
-        call_rmsnorm(&call, load->bytes);
         snprintf(name, sizeof name, "rmsnorm %s",
                  bench_size_text(load->bytes, size));
-        call_row(bench, roped, name, &call, load->c);
-        call_free(&call);
+        call_row(bench, roped, name, call_rmsnorm(load->bytes), load->c);
     }
 }
 
@@ -42,40 +39,30 @@ static void norms(struct bench *bench, const struct server *roped)
 static void rope_of_4(struct bench *bench, const struct server *raw,
                       const struct server *roped)
 {
-    enum { N = 5 };
-    struct call nothing, least, rope, plain;
-    struct row empty = {.name = "empty request (GET /v2/health/live), c=1"};
-    struct row norm = {.name = "rmsnorm 128 B, c=1"};
-    struct row row = {.name = "rope 4 tokens, c=1",
-                      .unit = "us more",
-                      .must = 15,
-                      .is_ceiling = true};
-    call_get(&nothing, "/v2/health/live");
-    call_rmsnorm(&least, 128);
-    call_rope(&rope, 4);
-    call_plain(&plain, rope.request.body_bytes);
-    struct contender side[N] = {
-        {.port = roped->port, .request = &nothing.request},
-        {.port = roped->port, .request = &least.request},
-        {.port = roped->port, .request = &rope.request},
-        {.port = raw->port, .request = &nothing.request},
-        {.port = raw->port, .request = &plain.request}};
+    enum { EMPTY, NORM, ROPE, RAW_EMPTY, RAW, N };
+    struct row row[RAW_EMPTY] = {
+        {.name = "empty request (GET /v2/health/live), c=1"},
+        {.name = "rmsnorm 128 B, c=1"},
+        {.name = "rope 4 tokens, c=1",
+         .unit = "us more",
+         .must = 15,
+         .is_ceiling = true}};
+    struct contender side[N] = {{.server = roped, .request = call_live(0)},
+                                {.server = roped, .request = call_rmsnorm(128)},
+                                {.server = roped, .request = call_rope(4)},
+                                {.server = raw, .request = call_live(0)},
+                                {.server = raw, .request = call_rope(4)}};
     duel_latency(side, N, &bench->plan);
-    bench_report(bench, &empty, &side[0], 0);
-    bench_report(bench, &norm, &side[1],
-                 2.0 * (double)least.request.body_bytes);
-    row.value = duel_median_us(&side[2]) - duel_median_us(&side[0]);
-    snprintf(row.note, sizeof row.note,
+    row[ROPE].value =
+        duel_median_us(&side[ROPE]) - duel_median_us(&side[EMPTY]);
+    snprintf(row[ROPE].note, sizeof row->note,
              "than an empty request; raw server, same bytes: %.1f us more",
-             duel_median_us(&side[4]) - duel_median_us(&side[3]));
-    bench_report(bench, &row, &side[2], 2.0 * (double)rope.request.body_bytes);
-    for (int i = 0; i < N; i++)
-        duel_free(&side[i]);
-    call_row(bench, roped, "rope 4 tokens", &rope, 8);
-    call_row(bench, roped, "rope 4 tokens", &rope, 64);
-    call_free(&least);
-    call_free(&rope);
-    call_free(&plain);
+             duel_median_us(&side[RAW]) - duel_median_us(&side[RAW_EMPTY]));
+    for (int i = EMPTY; i <= ROPE; i++)
+        bench_report(bench, &row[i], &side[i]);
+    duel_free(side, N);
+    call_row(bench, roped, "rope 4 tokens", call_rope(4), 8);
+    call_row(bench, roped, "rope 4 tokens", call_rope(4), 64);
 }
 
 /* A large rope: no more than the echo of its bytes and what the device does. */
@@ -83,7 +70,6 @@ static void rope_of(struct bench *bench, const struct server *roped,
                     size_t bytes)
 {
     char size[32];
-    struct call echo, rope;
     struct row reference = {.unit = NULL};
     struct row row = {.unit = "of the sum",
                       .must = 1.15,
@@ -92,26 +78,22 @@ static void rope_of(struct bench *bench, const struct server *roped,
     if (!bench_has_room(bench, bytes, 5))
         return;
     bench_size_text(bytes, size);
-    call_rope(&rope, (int64_t)(bytes / CALL_ROPE_TOKEN_BYTES));
-    call_echo(&echo, rope.request.body_bytes / 4 * 4);
     struct contender side[2] = {
-        {.port = roped->port, .request = &echo.request},
-        {.port = roped->port, .request = &rope.request}};
+        {.server = roped},
+        {.server = roped, .request = call_rope(bytes / CALL_ROPE_TOKEN_BYTES)}};
+    side[0].request = call_echo(side[1].request.body_bytes / 4 * 4);
     duel_latency(side, 2, &bench->plan);
-    struct stages by = duel_stages(&side[1]);
-    double echo_us = duel_median_us(&side[0]) - duel_stages(&side[0]).kernel;
-    double sum = echo_us + by.kernel + by.h2d + by.d2h;
+    struct stages by = duel_stages(&side[1]), echo = duel_stages(&side[0]);
+    double sum = duel_median_us(&side[0]) - echo.us[STAGE_KERNEL] +
+                 by.us[STAGE_KERNEL] + by.us[STAGE_H2D] + by.us[STAGE_D2H];
     snprintf(reference.name, sizeof reference.name, "echo %s, c=1", size);
-    bench_report(bench, &reference, &side[0], 2.0 * (double)bytes);
+    bench_report(bench, &reference, &side[0]);
     snprintf(row.name, sizeof row.name, "rope %s, c=1", size);
     snprintf(row.note, sizeof row.note,
              "echo without its copy, h2d, kernel, d2h: %.0f us", sum);
     row.value = sum > 0 ? duel_median_us(&side[1]) / sum : 0;
-    bench_report(bench, &row, &side[1], 2.0 * (double)bytes);
-    duel_free(&side[0]);
-    duel_free(&side[1]);
-    call_free(&echo);
-    call_free(&rope);
+    bench_report(bench, &row, &side[1]);
+    duel_free(side, 2);
 }
 
 /* Small calls as the daemon is by default, beside nginx with one worker, which
@@ -119,7 +101,6 @@ static void rope_of(struct bench *bench, const struct server *roped,
 static void small_beside_nginx(struct bench *bench, const struct server *roped)
 {
     struct server nginx;
-    struct call plain, rmsnorm;
     struct row reference = {.name = "nginx, POST 1 KiB, c=64"};
     struct row row = {.name = "rmsnorm 1 KiB beside nginx, c=64",
                       .unit = "of nginx",
@@ -128,22 +109,15 @@ static void small_beside_nginx(struct bench *bench, const struct server *roped)
         printf("nginx is not installed: small calls are not compared\n");
         return;
     }
-    call_plain(&plain, 1024);
-    call_rmsnorm(&rmsnorm, 1024);
     struct contender side[2] = {
-        {.port = nginx.port, .server = &nginx, .request = &plain.request},
-        {.port = roped->port, .server = roped, .request = &rmsnorm.request}};
+        {.server = &nginx, .request = call_plain(KIB)},
+        {.server = roped, .request = call_rmsnorm(KIB)}};
     duel_rate(side, 2, &bench->plan, 64);
     double base = duel_rate_of(&side[0]);
     row.value = base > 0 ? duel_rate_of(&side[1]) / base : 0;
-    bench_report(bench, &reference, &side[0],
-                 2.0 * (double)plain.request.body_bytes);
-    bench_report(bench, &row, &side[1],
-                 2.0 * (double)rmsnorm.request.body_bytes);
-    duel_free(&side[0]);
-    duel_free(&side[1]);
-    call_free(&plain);
-    call_free(&rmsnorm);
+    bench_report(bench, &reference, &side[0]);
+    bench_report(bench, &row, &side[1]);
+    duel_free(side, 2);
     server_stop(&nginx);
 }
 

@@ -3,6 +3,7 @@
  * that does to the others.
  */
 #include "bench/http/bench.h"
+#include "load/load.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,16 +13,10 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { MOST_IDLE = 1000, MOST_DRIPPERS = 100, DRIP_MS = 100 };
-
-static void pause_ms(double ms)
-{
-    struct timespec time = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000};
-    nanosleep(&time, NULL);
-}
+enum { MOST_IDLE = 1000, MOST_DRIPPERS = 100 };
+static const double drip_seconds = 0.1;
 
 /* The start of a call whose JSON of 4 KiB never ends: nothing in it is wrong
  * but how slowly it comes. */
@@ -35,11 +30,9 @@ struct crowd {
     uint16_t port;
     int n_idle, idle[MOST_IDLE];
     int n_drippers, dripper[MOST_DRIPPERS];
-    const struct http_request *large; /* asked again and again, or NULL */
-    pthread_t drip_thread, large_thread;
-    bool has_drip_thread, has_large_thread;
+    pthread_t drip_thread;
+    bool has_drip_thread;
     atomic_bool is_over;
-    atomic_int n_large;
 };
 
 /* Keep-alive connections that have asked once. */
@@ -48,7 +41,7 @@ static bool open_idle(struct crowd *crowd, const struct http_request *request,
 {
     for (; crowd->n_idle < n; crowd->n_idle++) {
         struct http_answer answer;
-        int fd = client_connect(crowd->port);
+        int fd = client_open(crowd->port);
         if (fd < 0)
             return false;
         crowd->idle[crowd->n_idle] = fd;
@@ -65,7 +58,7 @@ static void *drip(void *context)
     while (!atomic_load(&crowd->is_over)) {
         for (int i = 0; i < crowd->n_drippers; i++)
             (void)send(crowd->dripper[i], " ", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        pause_ms(DRIP_MS);
+        pause_seconds(drip_seconds);
     }
     return NULL;
 }
@@ -73,7 +66,7 @@ static void *drip(void *context)
 static bool open_drippers(struct crowd *crowd, int n)
 {
     for (; crowd->n_drippers < n; crowd->n_drippers++) {
-        int fd = client_connect(crowd->port);
+        int fd = client_open(crowd->port);
         if (fd < 0)
             return false;
         crowd->dripper[crowd->n_drippers] = fd;
@@ -85,42 +78,38 @@ static bool open_drippers(struct crowd *crowd, int n)
     return crowd->has_drip_thread;
 }
 
-static void *ask_large(void *context)
-{
-    struct crowd *crowd = context;
-    size_t room = crowd->large->body_bytes + CLIENT_PIECE_BYTES;
-    unsigned char *into = malloc(room);
-    int fd = client_connect(crowd->port);
-    struct http_answer answer;
-    while (into && fd >= 0 && !atomic_load(&crowd->is_over) &&
-           client_exchange(fd, crowd->large, into, room, &answer) &&
-           answer.code == 200)
-        atomic_fetch_add(&crowd->n_large, 1);
-    if (fd >= 0)
-        close(fd);
-    free(into);
-    return NULL;
-}
-
-static bool start_large(struct crowd *crowd, const struct http_request *large)
-{
-    crowd->large = large;
-    crowd->has_large_thread =
-        pthread_create(&crowd->large_thread, NULL, ask_large, crowd) == 0;
-    return crowd->has_large_thread;
-}
-
 static void disperse(struct crowd *crowd)
 {
     atomic_store(&crowd->is_over, true);
     if (crowd->has_drip_thread)
         pthread_join(crowd->drip_thread, NULL);
-    if (crowd->has_large_thread)
-        pthread_join(crowd->large_thread, NULL);
     for (int i = 0; i < crowd->n_idle; i++)
         close(crowd->idle[i]);
     for (int i = 0; i < crowd->n_drippers; i++)
         close(crowd->dripper[i]);
+}
+
+/* A client that asks for this again and again, in a process of its own. */
+static struct load_child start_large(uint16_t port,
+                                     const struct http_request *large)
+{
+    struct load load = {.port = port,
+                        .n_clients = 1,
+                        .request = large,
+                        .n_requests = 1,
+                        .seconds = 3600,
+                        .ends_refused = true};
+    return load_start(&load);
+}
+
+/* Has it been answered? */
+static bool end_large(struct load_child *child)
+{
+    atomic_store(&child->result->is_over, true);
+    load_wait(child);
+    bool is_answered = child->result->n_ok > 0;
+    load_free(child);
+    return is_answered;
 }
 
 /* ---------------------------------------------------------- small requests */
@@ -129,21 +118,18 @@ static void disperse(struct crowd *crowd)
 static bool ask_steadily(uint16_t port, const struct http_request *request,
                          double seconds, struct samples *out)
 {
-    int fd = client_connect(port);
-    double end = now_seconds() + seconds;
-    bool is_answered = fd >= 0;
-    while (is_answered && now_seconds() < end) {
-        struct http_answer answer;
-        double start = now_seconds();
-        is_answered = client_exchange(fd, request, NULL, 0, &answer) &&
-                      answer.code == 200;
-        if (is_answered)
-            stats_add(out, now_seconds() - start);
-        pause_ms(0.5);
-    }
-    if (fd >= 0)
-        close(fd);
-    return is_answered;
+    struct load_result result = {.latency = *out};
+    struct load load = {.port = port,
+                        .n_clients = 1,
+                        .request = request,
+                        .n_requests = 1,
+                        .seconds = seconds,
+                        .patience_seconds = 60,
+                        .pause_seconds = 0.5e-3,
+                        .ends_refused = true};
+    load_run(&load, &result);
+    *out = result.latency;
+    return result.n_ok > 0 && result.n_ok == result.n_sent;
 }
 
 static void report_small(struct bench *bench, const char *name,
@@ -199,38 +185,37 @@ static void small_beside(struct bench *bench)
     static struct crowd crowd;
     struct samples times = {0};
     struct server roped;
-    struct call small, large;
+    struct http_request small = call_rmsnorm(KIB);
+    struct http_request large = call_echo(large_bytes);
     static const char *const flags[] = {"--demo-models", "true", NULL};
     char name[ROW_TEXT];
     server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
     memset(&crowd, 0, sizeof crowd);
     crowd.port = roped.port;
-    call_rmsnorm(&small, KIB);
-    call_echo(&large, large_bytes);
-    bool ok = ask_steadily(roped.port, &small.request, seconds, &times);
+    bool ok = ask_steadily(roped.port, &small, seconds, &times);
     report_small(bench, "POST 1 KiB, alone", &times, ok, none, none);
     stats_free(&times);
 
     uint64_t before = server_rss_bytes(&roped);
-    ok = open_idle(&crowd, &small.request, n_idle);
+    ok = open_idle(&crowd, &small, n_idle);
     report_memory(bench, before, server_rss_bytes(&roped), crowd.n_idle);
     ok = ok && open_drippers(&crowd, n_drippers) &&
-         ask_steadily(roped.port, &small.request, seconds, &times);
+         ask_steadily(roped.port, &small, seconds, &times);
     snprintf(name, sizeof name, "POST 1 KiB, %d idle, %d dripping",
              crowd.n_idle, crowd.n_drippers);
     report_small(bench, name, &times, ok, crowded, none);
     stats_free(&times);
 
-    ok = start_large(&crowd, &large.request) &&
-         ask_steadily(roped.port, &small.request, seconds, &times);
+    struct load_child child = start_large(roped.port, &large);
+    ok = ask_steadily(roped.port, &small, seconds, &times);
     snprintf(name, sizeof name, "POST 1 KiB, the same and a %zu MiB echo loop",
              large_bytes / MIB);
+    ok = end_large(&child) && ok;
     disperse(&crowd);
-    ok = ok && atomic_load(&crowd.n_large) > 0;
     report_small(bench, name, &times, ok, mixed, mixed_tail);
     stats_free(&times);
-    call_free(&small);
-    call_free(&large);
+    request_free(&small);
+    request_free(&large);
     server_stop(&roped);
 }
 
@@ -245,7 +230,6 @@ static void beside_large(struct bench *bench)
     size_t bytes = bench->is_quick ? 4 * MIB : 64 * MIB;
     double seconds = bench->is_quick ? 0.4 : 2;
     struct server server[N_SIDES];
-    struct call small[N_SIDES], large[N_SIDES];
     struct samples times[N_SIDES] = {{0}};
     bool ok[N_SIDES] = {true, true};
     char name[ROW_TEXT];
@@ -253,21 +237,13 @@ static void beside_large(struct bench *bench)
         return;
     server_raw(&server[RAW], ANY_CPU);
     server_roped(&server[ROPED], bench->binary, bench->backend, flags, ANY_CPU);
-    call_plain(&small[RAW], KIB);
-    call_plain(&large[RAW], bytes);
-    call_rmsnorm(&small[ROPED], KIB);
-    call_echo(&large[ROPED], bytes);
+    struct http_request small[N_SIDES] = {call_plain(KIB), call_rmsnorm(KIB)};
+    struct http_request large[N_SIDES] = {call_plain(bytes), call_echo(bytes)};
     for (int run = 0; run < bench->plan.n_runs * N_SIDES; run++) {
-        static struct crowd crowd;
         int i = run % N_SIDES;
-        memset(&crowd, 0, sizeof crowd);
-        crowd.port = server[i].port;
-        ok[i] =
-            start_large(&crowd, &large[i].request) &&
-            ask_steadily(crowd.port, &small[i].request, seconds, &times[i]) &&
-            ok[i];
-        disperse(&crowd);
-        ok[i] = ok[i] && atomic_load(&crowd.n_large) > 0;
+        struct load_child child = start_large(server[i].port, &large[i]);
+        ok[i] &= ask_steadily(server[i].port, &small[i], seconds, &times[i]);
+        ok[i] &= end_large(&child);
     }
     snprintf(name, sizeof name, "raw POST 1 KiB beside a %zu MiB echo loop",
              bytes / MIB);
@@ -277,8 +253,8 @@ static void beside_large(struct bench *bench)
     report_small(bench, name, &times[ROPED], ok[ROPED], goals, tail);
     for (int i = 0; i < N_SIDES; i++) {
         stats_free(&times[i]);
-        call_free(&small[i]);
-        call_free(&large[i]);
+        request_free(&small[i]);
+        request_free(&large[i]);
         server_stop(&server[i]);
     }
 }
@@ -300,7 +276,7 @@ static struct refusal send_blindly(uint16_t port,
     struct http_answer answer = {0};
     const char *body = request->body;
     double start = now_seconds();
-    int fd = client_connect(port);
+    int fd = client_open(port);
     if (fd < 0)
         return out;
     ssize_t n = send(fd, request->head, request->head_bytes, MSG_NOSIGNAL);
@@ -323,47 +299,41 @@ static struct refusal send_blindly(uint16_t port,
 }
 
 /* A body that is too large: how soon, and how surely, its sender knows. */
-static void refuse(struct bench *bench, const char *drain_seconds,
-                   bool has_goals)
+static void refuse(struct bench *bench)
 {
     enum { N = 20 };
-    const char *const flags[] = {"--max-body-bytes", "1m",
-                                 "--refuse-drain-seconds", drain_seconds, NULL};
+    static const char *const flags[] = {"--max-body-bytes", "1m", NULL};
     struct server roped;
-    struct call call;
+    struct http_request request = call_rmsnorm(64 * MIB);
     struct samples times = {0};
     int n_seen = 0;
     uint64_t most = 0;
-    size_t bytes = 64 * MIB;
-    struct row time = {.unit = "ms", .is_ceiling = true};
+    struct row time = {.name = "413 for 64 MiB",
+                       .unit = "ms",
+                       .must = 10,
+                       .stretch = 2,
+                       .is_ceiling = true};
     struct row sent = {.name = "  most of it that was sent",
                        .unit = "MiB",
+                       .must = 4,
+                       .stretch = 4,
                        .is_ceiling = true};
     server_roped(&roped, bench->binary, bench->backend, flags, ANY_CPU);
-    call_rmsnorm(&call, bytes);
     for (int i = 0; i < N; i++) {
-        struct refusal one = send_blindly(roped.port, &call.request);
+        struct refusal one = send_blindly(roped.port, &request);
         n_seen += one.is_seen;
         most = one.sent > most ? one.sent : most;
         stats_add(&times, one.seconds);
     }
-    snprintf(time.name, sizeof time.name, "413 for 64 MiB, drain of %s s",
-             drain_seconds);
     snprintf(time.note, sizeof time.note, "seen by %d of %d blind senders",
              n_seen, N);
     time.value = stats_quantile(&times, 0.5) * 1e3;
     sent.value = (double)most / MIB;
-    if (has_goals) {
-        time.must = 10;
-        time.stretch = 2;
-        sent.must = sent.stretch = 4;
-    }
-    if (n_seen < N)
-        bench->n_failed++;
+    bench->n_failed += n_seen < N;
     report_row(&bench->report, &time);
     report_row(&bench->report, &sent);
     stats_free(&times);
-    call_free(&call);
+    request_free(&request);
     server_stop(&roped);
 }
 
@@ -372,7 +342,7 @@ static double drip_until_cut(uint16_t port, const char *start, size_t bytes,
                              double limit)
 {
     double from = now_seconds();
-    int fd = client_connect(port);
+    int fd = client_open(port);
     char byte;
     if (fd < 0)
         return limit;
@@ -382,7 +352,7 @@ static double drip_until_cut(uint16_t port, const char *start, size_t bytes,
         if (n == 0 || (n < 0 && errno != EAGAIN))
             break;
         (void)send(fd, " ", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        pause_ms(DRIP_MS);
+        pause_seconds(drip_seconds);
     }
     close(fd);
     return now_seconds() - from;
@@ -429,7 +399,6 @@ void section_crowd(struct bench *bench)
     report_title(&bench->report, "Idle, slow, large and refused clients");
     small_beside(bench);
     beside_large(bench);
-    refuse(bench, "0", true);
-    refuse(bench, "2", false);
+    refuse(bench);
     cut_off(bench);
 }

@@ -44,23 +44,6 @@ static void unshare(const struct shared *shared)
     shm_unlink(shared->key);
 }
 
-/* One request to set something up; the run ends where it is refused. */
-static void must(const struct server *roped, const char *method,
-                 const char *path, const char *body)
-{
-    struct http_request request;
-    struct http_answer answer = {0};
-    int fd = client_connect(roped->port);
-    request_make(&request, method, path, "", body, strlen(body));
-    if (fd < 0 || !client_exchange(fd, &request, NULL, 0, &answer) ||
-        answer.code / 100 != 2) {
-        fprintf(stderr, "bench_http: %s %s was answered with %d\n", method,
-                path, answer.code);
-        exit(EXIT_FAILURE);
-    }
-    close(fd);
-}
-
 /* Regions q, k, and their outputs, for so many tokens. */
 static void make_resident(const struct server *roped, int64_t n)
 {
@@ -73,7 +56,7 @@ static void make_resident(const struct server *roped, int64_t n)
         snprintf(path, sizeof path,
                  "/v1/regions/%s?dtype=BF16&shape=%lld,%d,128", region[i].name,
                  (long long)n, region[i].heads);
-        must(roped, "PUT", path, "");
+        bench_must(roped, "PUT", path, "", NULL, 0);
     }
 }
 
@@ -84,7 +67,8 @@ static void register_shared(const struct server *roped,
     snprintf(body, sizeof body,
              "{\"key\":\"%s\",\"offset\":0,\"byte_size\":%zu}", shared->key,
              shared->bytes);
-    must(roped, "POST", "/v2/systemsharedmemory/region/shm/register", body);
+    bench_must(roped, "POST", "/v2/systemsharedmemory/region/shm/register",
+               body, NULL, 0);
 }
 
 /* q, k and their outputs, one behind the other. */
@@ -106,8 +90,8 @@ static void judge(struct row *row, struct contender *side)
     double empty = duel_median_us(&side[NOTHING]);
     struct stages resident = duel_stages(&side[IMPLICIT]);
     struct stages system = duel_stages(&side[SYSTEM]);
-    double device = resident.kernel + 1.2 * empty;
-    double bus = system.h2d + system.d2h;
+    double device = resident.us[STAGE_KERNEL] + 1.2 * empty;
+    double bus = system.us[STAGE_H2D] + system.us[STAGE_D2H];
     row[IMPLICIT].unit = "of the sum";
     row[IMPLICIT].value = duel_median_us(&side[IMPLICIT]) / device;
     row[IMPLICIT].must = 1;
@@ -141,8 +125,7 @@ static void report(struct bench *bench, struct contender *side,
     if (bytes >= MIB)
         judge(row, side);
     for (int i = 0; i < N_SIDES; i++)
-        bench_report(bench, &row[i], &side[i],
-                     i == BODY ? 2.0 * (double)bytes : 0);
+        bench_report(bench, &row[i], &side[i]);
 }
 
 static void compare(struct bench *bench, const struct server *roped, int64_t n,
@@ -150,33 +133,25 @@ static void compare(struct bench *bench, const struct server *roped, int64_t n,
 {
     static const char resident[] = "from.q=q&from.k=k&into.q=yq&into.k=yk";
     struct shared shared;
-    struct call call[N_SIDES];
-    struct contender side[N_SIDES] = {{0}};
     char query[384];
-    size_t bytes = (size_t)n * CALL_ROPE_TOKEN_BYTES;
+    size_t tokens = (size_t)n, bytes = tokens * CALL_ROPE_TOKEN_BYTES;
     if (!bench_has_room(bench, bytes, 8) || !share(&shared, 2 * bytes))
         return;
     make_resident(roped, n);
     register_shared(roped, &shared);
     name_shared(query, sizeof query, n);
-    call_get(&call[NOTHING], "/v2/health/live");
-    call_rope(&call[BODY], n);
-    call_rope_in(&call[RESIDENT], n, resident);
-    call_rope_at(&call[IMPLICIT], resident);
-    call_rope_in(&call[SYSTEM], n, query);
-    for (int i = 0; i < N_SIDES; i++) {
-        side[i].port = roped->port;
-        side[i].request = &call[i].request;
-    }
+    struct contender side[N_SIDES] = {
+        [NOTHING] = {.server = roped, .request = call_live(0)},
+        [BODY] = {.server = roped, .request = call_rope(tokens)},
+        [RESIDENT] = {.server = roped,
+                      .request = call_rope_in(tokens, resident)},
+        [IMPLICIT] = {.server = roped, .request = call_rope_at(resident)},
+        [SYSTEM] = {.server = roped, .request = call_rope_in(tokens, query)}};
     duel_latency(side, N_SIDES, &bench->plan);
     report(bench, side, size, bytes);
-    must(roped, "POST", "/v2/systemsharedmemory/unregister", "");
+    bench_must(roped, "POST", "/v2/systemsharedmemory/unregister", "", NULL, 0);
     unshare(&shared);
-    for (int i = 0; i < N_SIDES; i++) {
-        duel_free(&side[i]);
-        if (i != NOTHING)
-            call_free(&call[i]);
-    }
+    duel_free(side, N_SIDES);
 }
 
 void section_regions(struct bench *bench)

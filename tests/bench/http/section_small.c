@@ -13,7 +13,6 @@ struct small {
     struct server raw, nginx, roped, suspended;
     bool has_nginx;
     int clients_cpu;
-    struct call plain, live, rmsnorm, echo;
 };
 
 static void start(struct bench *bench, struct small *small)
@@ -30,10 +29,6 @@ static void start(struct bench *bench, struct small *small)
                  cpu);
     server_roped(&small->suspended, bench->binary, bench->backend,
                  suspended_flags, cpu);
-    call_plain(&small->plain, KIB);
-    call_get(&small->live, "/v2/health/live");
-    call_rmsnorm(&small->rmsnorm, KIB);
-    call_echo(&small->echo, KIB);
 }
 
 static void stop(struct small *small)
@@ -43,9 +38,6 @@ static void stop(struct small *small)
     if (small->has_nginx)
         server_stop(&small->nginx);
     server_stop(&small->raw);
-    call_free(&small->plain);
-    call_free(&small->rmsnorm);
-    call_free(&small->echo);
 }
 
 /* Goals: at c=1 the time beside the raw server's, at c=64 the rate beside
@@ -84,15 +76,13 @@ static void measure(struct bench *bench, struct small *small, int c)
         "GET /v2/health/live",     "POST 1 KiB rmsnorm, inline",
         "POST 1 KiB echo, inline", "POST 1 KiB rmsnorm, by a lane"};
     struct contender side[N_SIDES] = {
-        {.server = &small->raw, .request = &small->plain.request},
+        {.server = &small->raw, .request = call_plain(KIB)},
         {.server = small->has_nginx ? &small->nginx : &small->raw,
-         .request = &small->plain.request},
-        {.server = &small->roped, .request = &small->live.request},
-        {.server = &small->roped, .request = &small->rmsnorm.request},
-        {.server = &small->roped, .request = &small->echo.request},
-        {.server = &small->suspended, .request = &small->rmsnorm.request}};
-    for (int i = 0; i < N_SIDES; i++)
-        side[i].port = side[i].server->port;
+         .request = call_plain(KIB)},
+        {.server = &small->roped, .request = call_live(0)},
+        {.server = &small->roped, .request = call_rmsnorm(KIB)},
+        {.server = &small->roped, .request = call_echo(KIB)},
+        {.server = &small->suspended, .request = call_rmsnorm(KIB)}};
     pin_self(small->clients_cpu);
     duel_rate(side, N_SIDES, &bench->plan, c);
     pin_self(ANY_CPU);
@@ -101,11 +91,9 @@ static void measure(struct bench *bench, struct small *small, int c)
         snprintf(row.name, sizeof row.name, "%s, c=%d", names[i], c);
         judge(&row, side, i, c, small->has_nginx);
         if (i != NGINX || small->has_nginx)
-            bench_report(bench, &row, &side[i],
-                         2.0 * (double)side[i].request->body_bytes);
+            bench_report(bench, &row, &side[i]);
     }
-    for (int i = 0; i < N_SIDES; i++)
-        duel_free(&side[i]);
+    duel_free(side, N_SIDES);
 }
 
 void section_small(struct bench *bench)

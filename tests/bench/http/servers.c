@@ -3,21 +3,17 @@
  */
 #include "bench/http/servers.h"
 
-#include "bench/http/client.h"
+#include "load/client.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { START_MS = 60000, STOP_MS = 20000, MAX_ARGUMENTS = 48 };
@@ -29,12 +25,6 @@ static void die(const char *what)
 {
     fprintf(stderr, "bench_http: %s: %s\n", what, strerror(errno));
     exit(EXIT_FAILURE);
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
 }
 
 /* -------------------------------------------------------------------- CPUs */
@@ -124,13 +114,13 @@ static void check_alive(struct server *server, const char *what)
 static void await(struct server *server, const char *what)
 {
     for (int i = 0; i < START_MS / 10; i++) {
-        int fd = server->port ? client_connect(server->port) : -1;
+        int fd = server->port ? client_open(server->port) : -1;
         if (fd >= 0) {
             close(fd);
             return;
         }
         check_alive(server, what);
-        pause_ms(10);
+        pause_seconds(0.01);
     }
     print_log(server);
     fprintf(stderr, "bench_http: %s did not start\n", what);
@@ -149,7 +139,7 @@ void server_stop(struct server *server)
             server->pid = 0;
             break;
         }
-        pause_ms(10);
+        pause_seconds(0.01);
     }
     if (server->pid) {
         kill(server->pid, SIGKILL);
@@ -234,25 +224,11 @@ void server_roped(struct server *server, const char *binary,
     unlink(port_file);
     start(server, arguments, -1, cpu);
     for (int i = 0; i < START_MS / 10 && server->port == 0; i++) {
-        pause_ms(10);
+        pause_seconds(0.01);
         check_alive(server, binary);
         server->port = read_port(port_file);
     }
     await(server, binary);
-}
-
-/* A port that was free a moment ago: nginx cannot pick one itself. */
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        die("a free port");
-    close(fd);
-    return ntohs(address.sin_port);
 }
 
 static const char *find_nginx(void)

@@ -1,7 +1,7 @@
 /*
  * client.c - requests and answers over one blocking socket.
  */
-#include "bench/http/client.h"
+#include "load/client.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,50 +14,49 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PATIENCE_SECONDS = 60 }; /* then a silent server has failed */
 
-double now_seconds(void)
+static _Noreturn void die(const char *what)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    fprintf(stderr, "client: %s\n", what);
+    exit(EXIT_FAILURE);
 }
 
-void request_make(struct http_request *request, const char *method,
-                  const char *path, const char *headers, const void *body,
-                  size_t bytes)
+struct http_request request_make(const char *method, const char *path,
+                                 const char *headers, const void *body,
+                                 size_t bytes)
 {
+    struct http_request request = {.body = body, .body_bytes = bytes};
     char length[64] = "";
     if (body)
         snprintf(length, sizeof length, "Content-Length: %zu\r\n", bytes);
-    int n = snprintf(request->head, sizeof request->head,
+    int n = snprintf(request.head, sizeof request.head,
                      "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s%s\r\n", method,
                      path, length, headers);
-    if (n < 0 || (size_t)n >= sizeof request->head) {
-        fprintf(stderr, "bench_http: a request's head of %d bytes\n", n);
-        exit(EXIT_FAILURE);
-    }
-    request->head_bytes = (size_t)n;
-    request->body = body;
-    request->body_bytes = bytes;
+    if (n < 0 || (size_t)n >= sizeof request.head)
+        die("a request's head is too long");
+    request.head_bytes = (size_t)n;
+    return request;
 }
 
-int client_connect(uint16_t port)
+void request_free(struct http_request *request)
 {
-    int on = 1, send_bytes = CLIENT_SEND_BUFFER_BYTES;
-    struct timeval patience = {.tv_sec = PATIENCE_SECONDS};
+    free((void *)(uintptr_t)request->body);
+    request->body = NULL;
+}
+
+/* ------------------------------------------------------------ connections */
+
+int client_connect(int port)
+{
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(port),
+                                  .sin_port = htons((uint16_t)port),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
         return fd;
@@ -67,25 +66,47 @@ int client_connect(uint16_t port)
     return -1;
 }
 
+int client_open(int port)
+{
+    int send_bytes = CLIENT_SEND_BUFFER_BYTES, fd = client_connect(port);
+    struct timeval patience = {.tv_sec = PATIENCE_SECONDS};
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    return fd;
+}
+
+uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        die("no free port");
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+/* ---------------------------------------------------------------- answers */
+
+const char *const stage_name[N_STAGES] = {
+#define PHASE(id, name, ...) #name,
+#define BODY_PHASE(...)      PHASE(__VA_ARGS__)
+#include "phase.def"
+};
+
 /* "Server-Timing: receive;dur=0.0120, queue;dur=..." in milliseconds. */
 static void read_stages(const char *line, const char *end, struct stages *out)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } stage[] = {{"receive;dur=", offsetof(struct stages, receive)},
-                 {"queue;dur=", offsetof(struct stages, queue)},
-                 {"plan;dur=", offsetof(struct stages, plan)},
-                 {"h2d;dur=", offsetof(struct stages, h2d)},
-                 {"kernel;dur=", offsetof(struct stages, kernel)},
-                 {"d2h;dur=", offsetof(struct stages, d2h)}};
     out->is_known = true;
-    for (size_t i = 0; i < sizeof stage / sizeof *stage; i++) {
-        const char *at = strstr(line, stage[i].name);
-        double ms =
-            at && at < end ? strtod(at + strlen(stage[i].name), NULL) : 0;
-        memcpy((char *)out + stage[i].offset, &(double){ms * 1e3},
-               sizeof(double));
+    for (int i = 0; i < N_STAGES; i++) {
+        const char *at = strstr(line, stage_name[i]);
+        size_t name_bytes = strlen(stage_name[i]) + sizeof ";dur=" - 1;
+        out->us[i] = at && at < end ? strtod(at + name_bytes, NULL) * 1e3 : 0;
     }
 }
 
@@ -100,7 +121,7 @@ size_t client_read_head(const char *text, size_t bytes,
     if (strncmp(text, "HTTP/1.1 ", 9) != 0)
         return SIZE_MAX;
     answer->code = (int)strtol(text + 9, NULL, 10);
-    answer->stages.is_known = false;
+    answer->stages.is_known = answer->closes = answer->has_a_retry = false;
     for (const char *line = strchr(text, '\n'); line && line < end;
          line = strchr(line, '\n')) {
         line++;
@@ -109,38 +130,43 @@ size_t client_read_head(const char *text, size_t bytes,
             has_length = true;
         } else if (strncasecmp(line, "Server-Timing:", 14) == 0) {
             read_stages(line, end, &answer->stages);
+        } else if (strncasecmp(line, "Retry-After:", 12) == 0) {
+            answer->has_a_retry = true;
+        } else if (strncasecmp(line, "Connection: close", 17) == 0) {
+            answer->closes = true;
         }
     }
     return has_length ? (size_t)(end - text) + 4 : SIZE_MAX;
 }
 
-/* ---------------------------------------------------------------- sending */
+/* -------------------------------------------------------------- exchanges */
+
+ssize_t request_send(int fd, const struct http_request *request, size_t sent,
+                     size_t most)
+{
+    struct iovec part[2];
+    struct msghdr message = {.msg_iov = part};
+    size_t head = request->head_bytes, at = sent > head ? sent - head : 0;
+    size_t left = request->body_bytes - at;
+    if (sent < head)
+        part[message.msg_iovlen++] = (struct iovec){
+            (char *)(uintptr_t)request->head + sent, head - sent};
+    if (left > 0)
+        part[message.msg_iovlen++] = (struct iovec){
+            (char *)(uintptr_t)request->body + at, left < most ? left : most};
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
 
 static bool send_all(int fd, const struct http_request *request)
 {
-    size_t at = 0, all = request->head_bytes + request->body_bytes;
-    while (at < all) {
-        struct iovec part[2];
-        struct msghdr message = {.msg_iov = part};
-        if (at < request->head_bytes)
-            part[message.msg_iovlen++] =
-                (struct iovec){(char *)(uintptr_t)request->head + at,
-                               request->head_bytes - at};
-        size_t body_at =
-            at > request->head_bytes ? at - request->head_bytes : 0;
-        if (body_at < request->body_bytes)
-            part[message.msg_iovlen++] =
-                (struct iovec){(char *)(uintptr_t)request->body + body_at,
-                               request->body_bytes - body_at};
-        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+    for (size_t at = 0; at < request->head_bytes + request->body_bytes;) {
+        ssize_t n = request_send(fd, request, at, SIZE_MAX);
         if (n <= 0)
             return false;
         at += (size_t)n;
     }
     return true;
 }
-
-/* -------------------------------------------------------------- receiving */
 
 static bool receive_body(int fd, unsigned char *into, size_t room, uint64_t at,
                          uint64_t bytes)

@@ -3,12 +3,15 @@
  * 64 KiB pieces, SO_SNDBUF of 512 KiB. What a client costs, moves a loopback
  * figure more than what its server does: every server is measured with this.
  */
-#ifndef ROPED_TESTS_BENCH_HTTP_CLIENT_H
-#define ROPED_TESTS_BENCH_HTTP_CLIENT_H
+#ifndef ROPED_TESTS_LOAD_CLIENT_H
+#define ROPED_TESTS_LOAD_CLIENT_H
+
+#include "clock.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum {
     CLIENT_PIECE_BYTES = 64 << 10,
@@ -24,24 +27,48 @@ struct http_request {
 };
 
 /* Stages of a call in microseconds, as the daemon's Server-Timing says. */
+enum stage {
+#define PHASE(id, ...)      STAGE_##id,
+#define BODY_PHASE(id, ...) STAGE_##id,
+#include "phase.def"
+    N_STAGES
+};
+extern const char *const stage_name[N_STAGES];
 struct stages {
     bool is_known;
-    double receive, queue, plan, h2d, kernel, d2h;
+    double us[N_STAGES];
 };
 
 struct http_answer {
     int code;
-    uint64_t bytes; /* of the body */
+    uint64_t bytes;   /* of the body */
+    bool closes;      /* it says Connection: close */
+    bool has_a_retry; /* it says Retry-After */
     struct stages stages;
 };
 
 /* headers: further lines, each with "\r\n" behind, or "". */
-void request_make(struct http_request *request, const char *method,
-                  const char *path, const char *headers, const void *body,
-                  size_t bytes);
+struct http_request request_make(const char *method, const char *path,
+                                 const char *headers, const void *body,
+                                 size_t bytes);
+
+/* Frees a body that was allocated for it. */
+void request_free(struct http_request *request);
+
+/* Sends what is behind so many bytes of a request, its head and at most so much
+ * of its body, as far as it goes at once: how much that was, or -1 with errno.
+ */
+ssize_t request_send(int fd, const struct http_request *request, size_t sent,
+                     size_t most);
 
 /* Connects to a port of 127.0.0.1; -1 with errno: that failed. */
-int client_connect(uint16_t port);
+int client_connect(int port);
+
+/* The same with the send buffer above and a minute's patience. */
+int client_open(int port);
+
+/* A port that was free a moment ago. Exits on failure. */
+uint16_t free_port(void);
 
 /*
  * Sends a request and reads its answer, into the given room as far as it goes
@@ -58,8 +85,5 @@ bool client_exchange(int fd, const struct http_request *request,
  */
 size_t client_read_head(const char *text, size_t bytes,
                         struct http_answer *answer);
-
-/* CLOCK_MONOTONIC, in seconds. */
-double now_seconds(void);
 
 #endif

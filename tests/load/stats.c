@@ -1,7 +1,7 @@
 /*
  * stats.c - lists of doubles.
  */
-#include "bench/http/stats.h"
+#include "load/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ void stats_add(struct samples *samples, double value)
         samples->value =
             realloc(samples->value, samples->room * sizeof *samples->value);
         if (!samples->value) {
-            fprintf(stderr, "bench_http: no memory for samples\n");
+            fprintf(stderr, "no memory for samples\n");
             exit(EXIT_FAILURE);
         }
     }

@@ -1,8 +1,8 @@
 /*
  * stats.h - samples of seconds, and what is said about them.
  */
-#ifndef ROPED_TESTS_BENCH_HTTP_STATS_H
-#define ROPED_TESTS_BENCH_HTTP_STATS_H
+#ifndef ROPED_TESTS_LOAD_STATS_H
+#define ROPED_TESTS_LOAD_STATS_H
 
 #include <stddef.h>
 
