@@ -257,18 +257,15 @@ static int on_progress(void *context, curl_off_t to_receive,
 
 static enum roped_status status_of(long code)
 {
-    switch (code) {
-    case 404:
-        return ROPED_NOT_FOUND;
-    case 413:
-        return ROPED_TOO_LARGE;
-    case 501:
-        return ROPED_UNSUPPORTED;
-    case 503:
-        return ROPED_BUSY;
-    default:
-        return code >= 500 ? ROPED_INTERNAL : ROPED_INVALID;
-    }
+    static const int codes[ROPED_STATUS_COUNT] = {
+#define X(id, token, http, meaning) [ROPED_##id] = http,
+        ROPED_STATUS_MAP(X)
+#undef X
+    };
+    for (int i = 0; i < ROPED_STATUS_COUNT; i++)
+        if (codes[i] == code)
+            return (enum roped_status)i;
+    return code >= 500 ? ROPED_INTERNAL : ROPED_INVALID;
 }
 
 /* The sentence of {"error": "..."}; anything else did not come from roped, but

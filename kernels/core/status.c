@@ -10,7 +10,7 @@
 static const struct {
     const char *token, *meaning;
 } statuses[ROPED_STATUS_COUNT] = {
-#define X(id, token, meaning) [ROPED_##id] = {token, meaning},
+#define X(id, token, http, meaning) [ROPED_##id] = {token, meaning},
     ROPED_STATUS_MAP(X)
 #undef X
 };

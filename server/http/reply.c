@@ -8,25 +8,10 @@
 
 #include <string.h>
 
-/* The code of each status; the table below does not compile without one. */
-enum {
-    CODE_OK = 200,
-    CODE_INVALID = 400,
-    CODE_NOT_FOUND = 404,
-    CODE_TOO_LARGE = 413,
-    CODE_UNSUPPORTED = 501,
-    CODE_BUSY = 503,
-    CODE_NO_MEMORY = 503,
-    CODE_DEADLINE = 503,
-    CODE_CANCELED = 503,
-    CODE_DEVICE = 500,
-    CODE_INTERNAL = 500
-};
-
 int reply_code(enum roped_status status)
 {
     static const int codes[ROPED_STATUS_COUNT] = {
-#define X(id, token, meaning) [ROPED_##id] = CODE_##id,
+#define X(id, token, http, meaning) [ROPED_##id] = http,
         ROPED_STATUS_MAP(X)
 #undef X
     };

@@ -14,22 +14,23 @@
 extern "C" {
 #endif
 
-/* value, wire token, meaning. HTTP codes live in server/http/reply.c only. */
+/* value, wire token, code of HTTP, meaning. Of those with one code the first is
+ * what a client takes it for. */
 #define ROPED_STATUS_MAP(X)                                                    \
-    X(OK, "ok", "success")                                                     \
-    X(INVALID, "invalid", "the request itself is wrong")                       \
-    X(NOT_FOUND, "not_found", "no such operator, table or region")             \
-    X(TOO_LARGE, "too_large", "larger than a configured limit")                \
-    X(UNSUPPORTED, "unsupported", "understood, but not offered")               \
-    X(BUSY, "busy", "every place is taken now, try again")                     \
-    X(NO_MEMORY, "no_memory", "not enough host or device memory")              \
-    X(DEADLINE, "deadline", "took longer than allowed")                        \
-    X(CANCELED, "canceled", "given up by its client or by shutdown")           \
-    X(DEVICE, "device", "the device or its driver failed")                     \
-    X(INTERNAL, "internal", "a defect in roped")
+    X(OK, "ok", 200, "success")                                                \
+    X(INVALID, "invalid", 400, "the request itself is wrong")                  \
+    X(NOT_FOUND, "not_found", 404, "no such operator, table or region")        \
+    X(TOO_LARGE, "too_large", 413, "larger than a configured limit")           \
+    X(UNSUPPORTED, "unsupported", 501, "understood, but not offered")          \
+    X(BUSY, "busy", 503, "every place is taken now, try again")                \
+    X(NO_MEMORY, "no_memory", 503, "not enough host or device memory")         \
+    X(DEADLINE, "deadline", 503, "took longer than allowed")                   \
+    X(CANCELED, "canceled", 503, "given up by its client or by shutdown")      \
+    X(INTERNAL, "internal", 500, "a defect in roped")                          \
+    X(DEVICE, "device", 500, "the device or its driver failed")
 
 enum roped_status {
-#define X(id, token, meaning) ROPED_##id,
+#define X(id, token, http, meaning) ROPED_##id,
     ROPED_STATUS_MAP(X)
 #undef X
         ROPED_STATUS_COUNT
