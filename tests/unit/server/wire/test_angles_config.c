@@ -299,7 +299,9 @@ TEST(refuses_types_by_name)
 {
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
            "'rope_type' is 'xdrope', expected default, linear, dynamic, "
-           "ntk, yarn, llama3, longrope or proportional");
+           "ntk, yarn, llama3, longrope, proportional or deepseek_yarn");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"mllama4\"}}",
+           "'rope_type' is 'mllama4'");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
            "'rope_type' is 5, expected");
     refuse("{\"head_dim\":64,\"rope_scaling\":[]}",
