@@ -245,14 +245,38 @@ static enum roped_status read_two_bases(const struct config_part *whole,
     return status;
 }
 
+/* transformers merges what stands around a text model into it, each model in
+ * its own way. */
+static enum roped_status check_around(const struct cJSON *tree,
+                                      const struct cJSON *config,
+                                      struct roped_error *err)
+{
+    static const char *const names[] = {"rope_parameters", "rope_scaling",
+                                        "rope_theta", "partial_rotary_factor"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && tree != config; i++)
+        if (config_given(tree, names[i]) &&
+            !cJSON_Compare(json_member(tree, names[i]),
+                           json_member(config, names[i]), true))
+            return roped_fail(err, ROPED_INVALID,
+                              "config: '%s' stands beside 'text_config', "
+                              "expected in it",
+                              names[i]);
+    return ROPED_OK;
+}
+
 static enum roped_status find_rope(const struct cJSON *config,
                                    const struct cJSON **rope,
                                    struct roped_error *err)
 {
     char found[64];
+    const struct cJSON *older = config_given(config, "rope_scaling");
     *rope = config_given(config, "rope_parameters");
+    if (*rope && older && !cJSON_Compare(*rope, older, true))
+        return roped_fail(err, ROPED_INVALID,
+                          "config: 'rope_parameters' and 'rope_scaling' are "
+                          "both given and differ, expected one");
     if (!*rope)
-        *rope = config_given(config, "rope_scaling");
+        *rope = older;
     if (!*rope || cJSON_IsObject(*rope))
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
@@ -275,7 +299,9 @@ angles_config_read(const struct cJSON *tree,
                           .valuedouble = part.defaults.local_theta};
     if (!local_theta && local.valuedouble > 0)
         local_theta = &local;
-    enum roped_status status = find_rope(config, &part.rope, err);
+    enum roped_status status = check_around(tree, config, err);
+    if (!status)
+        status = find_rope(config, &part.rope, err);
     if (!status)
         status = config_check(config, is_per_layer(part.rope), err);
     if (status)

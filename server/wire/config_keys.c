@@ -225,6 +225,8 @@ static enum roped_status check_thetas(const struct cJSON *config,
     const struct cJSON *item;
     if (!theta)
         theta = config_given(config, "rope_theta");
+    if (!cJSON_IsArray(node))
+        return refuse_key(node, "an array", err);
     cJSON_ArrayForEach(item, node)
     {
         if (!is_number(item, 0) &&

@@ -560,8 +560,15 @@ TEST(keys_that_change_no_angle_are_skipped)
     free_sets(sets, n);
 }
 
-TEST(two_original_lengths_are_refused)
+TEST(two_places_that_differ_are_refused)
 {
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rope_parameters\":{"
+           "\"rope_type\":\"default\"},\"rope_scaling\":{\"type\":\"linear\","
+           "\"factor\":2}}",
+           "'rope_parameters' and 'rope_scaling' are both given and differ");
+    refuse("{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+           "\"text_config\":{\"head_dim\":64,\"rope_theta\":1e4}}",
+           "'rope_scaling' stands beside 'text_config', expected in it");
     refuse("{\"head_dim\":64,\"rope_theta\":1e4,"
            "\"original_max_position_embeddings\":4096,\"rope_scaling\":{"
            "\"type\":\"yarn\",\"factor\":2,"
@@ -592,6 +599,6 @@ int main(void)
     RUN(sections_lie_as_the_model_has_them);
     RUN(unknown_keys_are_refused);
     RUN(keys_that_change_no_angle_are_skipped);
-    RUN(two_original_lengths_are_refused);
+    RUN(two_places_that_differ_are_refused);
     return check_done();
 }
