@@ -51,7 +51,7 @@ static bool any_dim(const struct roped_op *op, int first_form, int end_form,
 struct search {
     const char *symbol;
     bool is_pack;
-    struct nearest nearest;
+    struct roped_nearest nearest;
 };
 
 static bool is_sought(const struct roped_dim_pattern *dim, void *context)
@@ -60,7 +60,7 @@ static bool is_sought(const struct roped_dim_pattern *dim, void *context)
     search->is_pack = dim->is_pack;
     if (strcmp(dim->name, search->symbol) == 0)
         return true;
-    nearest_offer(&search->nearest, dim->name);
+    roped_nearest_offer(&search->nearest, dim->name);
     return false;
 }
 
@@ -100,7 +100,7 @@ int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
                      "%s has no dimension '%.*s'%s ('ropectl describe "
                      "%s' has them)",
                      op->name, (int)length, argument,
-                     nearest_text(&search.nearest, near, sizeof near),
+                     roped_nearest_text(&search.nearest, near, sizeof near),
                      op->name);
     if (!read_dims(&size, argument + length + 1) ||
         (size.rank > 1 && !search.is_pack))

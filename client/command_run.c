@@ -43,13 +43,14 @@ static int unknown_tensor(const struct roped_op *op, const char *name,
                           bool is_output)
 {
     char text[128];
-    struct nearest nearest = {.word = name};
+    struct roped_nearest nearest = {.word = name};
     int n = is_output ? roped_op_outputs(op) : roped_op_inputs(op);
     for (int i = 0; i < n; i++)
-        nearest_offer(&nearest, is_output ? op->out[i].name : op->in[i].name);
+        roped_nearest_offer(&nearest,
+                            is_output ? op->out[i].name : op->in[i].name);
     return usage("run", "%s has no %s '%s'%s", op->name,
                  is_output ? "output" : "input", name,
-                 nearest_text(&nearest, text, sizeof text));
+                 roped_nearest_text(&nearest, text, sizeof text));
 }
 
 static int add_output(struct run *run, const char *argument)

@@ -128,12 +128,12 @@ static void write_menu(FILE *out)
 static int unknown_command(const char *name)
 {
     char text[128];
-    struct nearest nearest = {.word = name};
-    nearest_offer(&nearest, "help");
+    struct roped_nearest nearest = {.word = name};
+    roped_nearest_offer(&nearest, "help");
     for (int i = 0; i < N_COMMANDS; i++)
-        nearest_offer(&nearest, commands[i].name);
+        roped_nearest_offer(&nearest, commands[i].name);
     fail_text("no command '%s'%s ('ropectl help' lists all)", name,
-              nearest_text(&nearest, text, sizeof text));
+              roped_nearest_text(&nearest, text, sizeof text));
     return EXIT_USAGE;
 }
 

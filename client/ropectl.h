@@ -6,6 +6,8 @@
 
 #include "roped_client.h"
 
+#include <roped/nearest.h>
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
@@ -46,22 +48,6 @@ int usage(const char *command, const char *format, ...) ROPED_PRINTF(2, 3);
 /* memory, where it is not NULL; else ends the program with a line. For small
  * things: tensors are said with their size. */
 void *must_have(void *memory);
-
-/*
- * Which of several words was meant: offer each, then ask. A word is near where
- * at most a third of its letters, and one more, but not all, are changed, added
- * or left out; nothing is suggested from farther away.
- */
-struct nearest {
-    const char *word;
-    char found[ROPED_NAME_BYTES]; /* the nearest so far, or "" */
-    int distance;
-};
-void nearest_offer(struct nearest *nearest, const char *known);
-
-/* "; did you mean 'rope'?" in text, or "" where nothing is near. */
-const char *nearest_text(const struct nearest *nearest, char *text,
-                         size_t text_bytes);
 
 /* The operator of this name, or NULL after saying which is near: EXIT_USAGE. */
 const struct roped_op *find_op(const char *name);

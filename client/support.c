@@ -48,64 +48,16 @@ void *must_have(void *memory)
     return memory;
 }
 
-static int least(int a, int b, int c)
-{
-    int smaller = a < b ? a : b;
-    return smaller < c ? smaller : c;
-}
-
-/* Letters to change, add or leave out; words over 63 letters are 64 apart. */
-static int word_distance(const char *a, const char *b)
-{
-    enum { LONGEST = 63 };
-    int row[LONGEST + 1];
-    size_t n = strlen(b);
-    if (n > LONGEST || strlen(a) > LONGEST)
-        return LONGEST + 1;
-    for (int j = 0; j <= (int)n; j++)
-        row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < n; j++) {
-            int changed = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            row[j + 1] = least(changed, row[j] + 1, row[j + 1] + 1);
-        }
-    }
-    return row[n];
-}
-
-void nearest_offer(struct nearest *nearest, const char *known)
-{
-    int length = (int)strlen(nearest->word);
-    int distance = word_distance(nearest->word, known);
-    if (distance > (length + 3) / 3 || distance >= length ||
-        (nearest->found[0] && distance >= nearest->distance))
-        return;
-    snprintf(nearest->found, sizeof nearest->found, "%s", known);
-    nearest->distance = distance;
-}
-
-const char *nearest_text(const struct nearest *nearest, char *text,
-                         size_t text_bytes)
-{
-    text[0] = '\0';
-    if (nearest->found[0])
-        snprintf(text, text_bytes, "; did you mean '%s'?", nearest->found);
-    return text;
-}
-
 const struct roped_op *find_op(const char *name)
 {
     char text[128];
-    struct nearest nearest = {.word = name};
+    struct roped_nearest nearest = {.word = name};
     const struct roped_op *op = roped_op_find(name);
     for (int i = 0; i < roped_op_count() && !op; i++)
-        nearest_offer(&nearest, roped_op_at(i)->name);
+        roped_nearest_offer(&nearest, roped_op_at(i)->name);
     if (!op)
         fail_text("no operator '%s'%s ('ropectl ops' lists all)", name,
-                  nearest_text(&nearest, text, sizeof text));
+                  roped_nearest_text(&nearest, text, sizeof text));
     return op;
 }
 
@@ -188,13 +140,14 @@ int add_parameter(const char *command, struct roped_call *call,
     char text[128];
     struct roped_error err;
     const struct roped_op *op = call->op;
-    struct nearest nearest = {.word = option->name};
+    struct roped_nearest nearest = {.word = option->name};
     bool is_common = is_common_parameter(option->name);
     for (int i = 0; i < roped_op_params(op); i++)
-        nearest_offer(&nearest, op->param[i].name);
+        roped_nearest_offer(&nearest, op->param[i].name);
     if (!is_common && roped_op_param(op, option->name) < 0)
         return usage(command, "%s has no parameter '%s'%s", op->name,
-                     option->name, nearest_text(&nearest, text, sizeof text));
+                     option->name,
+                     roped_nearest_text(&nearest, text, sizeof text));
     if (!option->value)
         return usage(command, "parameter '%s' has no value", option->name);
     if (!is_common &&

@@ -308,6 +308,15 @@ static double yarn_attention(const struct work *work)
     return yarn_magnitude(work->factor, 1);
 }
 
+/* vLLM's: each of the two has a default of its own, and 0 is a value. */
+static double deepseek_attention(const struct work *work)
+{
+    double mscale = work->params->mscale;
+    double all_dim = work->params->mscale_all_dim;
+    return yarn_magnitude(work->factor, isnan(mscale) ? 1 : mscale) /
+           yarn_magnitude(work->factor, isnan(all_dim) ? 0 : all_dim);
+}
+
 static double longrope_attention(const struct work *work)
 {
     return isnan(work->factor) || work->factor <= 1

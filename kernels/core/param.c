@@ -4,6 +4,8 @@
  */
 #include "core/call_internal.h"
 
+#include <roped/nearest.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -253,6 +255,22 @@ static enum roped_status set_ints(struct roped_call *call,
     return ROPED_OK;
 }
 
+static enum roped_status unknown_param(const struct roped_op *op,
+                                       const char *name,
+                                       struct roped_error *err)
+{
+    char near[96];
+    struct roped_nearest nearest = {.word = name};
+    for (int i = 0; i < roped_op_params(op); i++)
+        roped_nearest_offer(&nearest, op->param[i].name);
+    if (op->angles_offset != ROPED_NO_ANGLES)
+        roped_nearest_offer(&nearest, "table");
+    return roped_fail(err, ROPED_INVALID,
+                      "unknown parameter '%.64s': %s has none of that name%s",
+                      name, op->name,
+                      roped_nearest_text(&nearest, near, sizeof near));
+}
+
 enum roped_status roped_call_set_param(struct roped_call *call,
                                        const char *name,
                                        const struct roped_value *value,
@@ -260,9 +278,7 @@ enum roped_status roped_call_set_param(struct roped_call *call,
 {
     int index = roped_op_param(call->op, name);
     if (index < 0)
-        return roped_fail(err, ROPED_INVALID,
-                          "unknown parameter '%.64s': %s has none of that name",
-                          name, call->op->name);
+        return unknown_param(call->op, name, err);
     const struct roped_param *param = &call->op->param[index];
     if (call->given & (1ull << index))
         return roped_fail(err, ROPED_INVALID, "parameter '%s' is given twice",

@@ -17,15 +17,15 @@
 #define ROPED_ANGLE_PARAMS(S) \
     {"theta", ROPED_PARAM_FLOAT, ANGLE_AT(S, theta), ROPED_ABOVE_MIN, 10000, 0, DBL_MAX, .doc = "base of the inverse frequencies"}, \
     {"scaling", ROPED_PARAM_CHOICE, ANGLE_AT(S, scaling), .choices = roped_scaling_choices + 1, .doc = "how the frequencies are stretched beyond the trained length"}, \
-    {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor; linear, dynamic, ntk, yarn, llama3, longrope"}, \
+    {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor, of every scaling but none"}, \
     {"low_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, low_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths above original/this are divided by factor"}, \
     {"high_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, high_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths below original/this are kept"}, \
-    {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), ROPED_ABOVE_MIN, 32, 0, DBL_MAX, .doc = "yarn: rotations above which a frequency is kept"}, \
-    {"beta_slow", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_slow), ROPED_ABOVE_MIN, 1, 0, DBL_MAX, .doc = "yarn: rotations below which a frequency is divided by factor"}, \
-    {"mscale", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: numerator of the attention factor, with mscale_all_dim"}, \
-    {"mscale_all_dim", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale_all_dim), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: denominator of the attention factor, with mscale"}, \
-    {"attention_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, attention_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn, longrope: multiplies cos and sin, instead of the derived one"}, \
-    {"truncate", ROPED_PARAM_BOOL, ANGLE_AT(S, truncate), .init = 1, .doc = "yarn: round the ramp's ends to whole pairs"}, \
+    {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), ROPED_ABOVE_MIN, 32, 0, DBL_MAX, .doc = "yarn, deepseek_yarn: rotations above which a frequency is kept"}, \
+    {"beta_slow", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_slow), ROPED_ABOVE_MIN, 1, 0, DBL_MAX, .doc = "yarn, deepseek_yarn: rotations below which a frequency is divided by factor"}, \
+    {"mscale", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: numerator of the attention factor, with mscale_all_dim; deepseek_yarn: alone too"}, \
+    {"mscale_all_dim", ROPED_PARAM_FLOAT, ANGLE_AT(S, mscale_all_dim), ROPED_NO_DEFAULT, 0, 0, DBL_MAX, .doc = "yarn: denominator of the attention factor, with mscale; deepseek_yarn: alone too"}, \
+    {"attention_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, attention_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "yarn, deepseek_yarn, longrope: multiplies cos and sin, instead of the derived one"}, \
+    {"truncate", ROPED_PARAM_BOOL, ANGLE_AT(S, truncate), .init = 1, .doc = "yarn, deepseek_yarn: round the ramp's ends to whole pairs"}, \
     {"max_position", ROPED_PARAM_INT, ANGLE_AT(S, max_position), ROPED_NO_DEFAULT, 0, 1, 1 << 30, .doc = "the model's longest sequence, tokens"}, \
     {"original_max_position", ROPED_PARAM_INT, ANGLE_AT(S, original_max_position), ROPED_NO_DEFAULT, 0, 1, 1 << 30, .doc = "longest sequence before scaling, tokens; default max_position"}, \
     {"longrope", ROPED_PARAM_CHOICE, ANGLE_AT(S, longrope), .choices = "auto|short|long", .doc = "longrope: which factor list; auto by the call's largest position"}, \

@@ -28,7 +28,7 @@ const char rotary_rule_doc[] =
     "any of them a token's position is its index in its sequence plus offset; "
     "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
     "parameters; rotary_dim is even and rotary_offset + rotary_dim fits the "
-    "head";
+    "head; a table's head width is the head's";
 
 static const struct roped_tensor *tensor_of(const struct roped_call *call,
                                             const struct rotary_shape *shape,
@@ -147,6 +147,39 @@ static enum roped_status check_params(const struct roped_call *call,
                           op->param[i].name, source);
     }
     return ROPED_OK;
+}
+
+/*
+ * A table of a model's heads rotates those heads, whole or their rotary part
+ * alone, alone or behind rotary_offset other elements. With rotary_dim a call
+ * says what it rotates itself; proportional frequencies follow from the head.
+ */
+static bool fits_table(const struct roped_call *call,
+                       const struct rotary_shape *shape)
+{
+    const struct roped_angle_set *set = call->angle_set;
+    int64_t behind = shape->head_dim - shape->rotary_offset;
+    if (!set || !set->head_dim || shape->head_dim == set->head_dim)
+        return true;
+    if (set->params.scaling == ROPED_SCALING_PROPORTIONAL)
+        return false;
+    return shape->rotary_dim || behind == set->head_dim ||
+           behind == set->rotary_dim;
+}
+
+static enum roped_status check_head(const struct roped_call *call,
+                                    const struct rotary_shape *shape,
+                                    struct roped_error *err)
+{
+    const struct roped_angle_set *set = call->angle_set;
+    if (fits_table(call, shape))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "tensor '%s': head width %lld, expected %lld, that of "
+                      "table '%s' (rotary width %lld)",
+                      call->op->in[0].name, (long long)shape->head_dim,
+                      (long long)set->head_dim, set->name,
+                      (long long)set->rotary_dim);
 }
 
 static enum roped_status check_width(const struct roped_call *call,
@@ -291,6 +324,8 @@ enum roped_status rotary_rule(const struct roped_call *call,
     enum roped_status status = check_sources(call, shape, err);
     if (!status)
         status = check_params(call, shape, err);
+    if (!status)
+        status = check_head(call, shape, err);
     if (!status)
         status = check_width(call, shape, err);
     if (!status)

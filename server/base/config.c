@@ -4,6 +4,8 @@
  */
 #include "config.h"
 
+#include <roped/nearest.h>
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -197,28 +199,16 @@ static const struct row *find_row(const char *text, size_t length)
     return NULL;
 }
 
-/* Letters that two words share at their start and at their end. */
-static size_t likeness(const char *a, const char *b)
-{
-    size_t n = strlen(a), m = strlen(b), head = 0, tail = 0;
-    while (head < n && head < m && a[head] == (b[head] == '-' ? '_' : b[head]))
-        head++;
-    while (tail < n - head && tail < m - head &&
-           a[n - 1 - tail] == b[m - 1 - tail])
-        tail++;
-    return head + tail;
-}
-
 static enum roped_status unknown_key(const struct source *source,
                                      const char *text, struct roped_error *err)
 {
-    const char *nearest = rows[0].key;
-    char expected[96];
-    for (int i = 1; i < N_ROWS; i++)
-        if (likeness(rows[i].key, text) > likeness(nearest, text))
-            nearest = rows[i].key;
-    snprintf(expected, sizeof expected, "a key of --help; the nearest is '%s'",
-             nearest);
+    char word[ROPED_NEAREST_BYTES], near[96], expected[128];
+    struct roped_nearest nearest = {.word = word};
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(text, "="), text);
+    for (int i = 0; i < N_ROWS; i++)
+        roped_nearest_offer(&nearest, rows[i].key);
+    snprintf(expected, sizeof expected, "a key of --help%s",
+             roped_nearest_text(&nearest, near, sizeof near));
     return refuse(source, "key", text, expected, err);
 }
 

@@ -25,26 +25,6 @@ bool angles_config_is(const struct cJSON *tree)
     return false;
 }
 
-/* A member that is there and not null. */
-static const struct cJSON *given(const struct cJSON *object, const char *name)
-{
-    const struct cJSON *node = json_member(object, name);
-    return cJSON_IsNull(node) ? NULL : node;
-}
-
-/* One of the three places where models keep things, or NULL. */
-static const struct cJSON *find(const struct cJSON *rope,
-                                const struct cJSON *config, const char *name,
-                                const char *older_name)
-{
-    const struct cJSON *node = given(rope, name);
-    if (!node)
-        node = given(config, name);
-    if (!node && older_name)
-        node = given(config, older_name);
-    return node;
-}
-
 /* ------------------------------------------------------------- parameters */
 
 static const struct {
@@ -79,174 +59,102 @@ static enum roped_status set_scaling(struct roped_call *call,
                                      struct roped_error *err)
 {
     char found[64], expected[256];
-    const struct cJSON *type = given(rope, "rope_type");
+    const struct cJSON *type = config_given(rope, "rope_type");
     if (!type)
-        type = given(rope, "type");
+        type = config_given(rope, "type");
     if (!type)
         return ROPED_OK;
     for (int i = 0; i < ROPED_SCALING_COUNT; i++)
         if (is_text(type, types[i].name) || is_text(type, types[i].older_name))
             return roped_call_set_text(call, "scaling", types[i].scaling, err);
     return roped_fail(err, ROPED_INVALID,
-                      "rope_type %s is unknown, expected %s",
+                      "config: 'rope_type' is %s, expected %s",
                       json_text(type, found, sizeof found),
                       list_types(expected, sizeof expected));
 }
 
-/* Changes what the angles are in some model's own code. */
-static enum roped_status refuse_others(const struct cJSON *rope,
-                                       struct roped_error *err)
+/* The base of the file, or of its model; files without are refused: 10000 is
+ * no more likely than another. */
+static enum roped_status set_theta(struct roped_call *call,
+                                   const struct config_part *part,
+                                   struct roped_error *err)
 {
-    static const char *const names[] = {"attn_factor", "extrapolation_factor",
-                                        "short_mscale", "long_mscale"};
-    char found[64];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct cJSON *node = given(rope, names[i]);
-        bool is_one = cJSON_IsNumber(node) && node->valuedouble == 1;
-        if (node && !is_one)
-            return roped_fail(err, ROPED_INVALID,
-                              "'%s' is %s, expected none: it is not supported",
-                              names[i], json_text(node, found, sizeof found));
-    }
-    return ROPED_OK;
+    struct cJSON number = {.type = cJSON_Number,
+                           .valuedouble = part->defaults.theta};
+    if (part->theta)
+        return param_json_set(call, "theta", part->theta, err);
+    if (number.valuedouble > 0)
+        return param_json_set(call, "theta", &number, err);
+    return roped_fail(err, ROPED_INVALID,
+                      "config: missing 'rope_theta': model_type '%.64s' has no "
+                      "default that is known",
+                      config_model_type(part->config));
 }
 
-static bool is_zero(const struct cJSON *node)
+/* Some files have it beside the dictionary. */
+static enum roped_status set_original(struct roped_call *call,
+                                      const struct config_part *part,
+                                      struct roped_error *err)
 {
-    return cJSON_IsNumber(node) && node->valuedouble == 0;
-}
-
-/* Members of the dictionary that have the name of their parameter. */
-static enum roped_status set_same_names(struct roped_call *call,
-                                        const struct cJSON *rope,
-                                        struct roped_error *err)
-{
-    static const char *const names[] = {
-        "factor",         "low_freq_factor",  "high_freq_factor", "mscale",
-        "mscale_all_dim", "attention_factor", "truncate",         "alpha",
-        "mixed_b",        "mrope_section",    "mrope_interleaved"};
-    static const char *const betas[] = {"beta_fast", "beta_slow"};
-    enum roped_status status = ROPED_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
-        const struct cJSON *node = given(rope, names[i]);
-        if (node)
-            status = param_json_set(call, names[i], node, err);
-    }
-    for (size_t i = 0; i < sizeof betas / sizeof *betas && !status; i++) {
-        const struct cJSON *node = given(rope, betas[i]);
-        if (node && !is_zero(node)) /* 0 stands for the default */
-            status = param_json_set(call, betas[i], node, err);
-    }
-    return status;
+    static const char name[] = "original_max_position_embeddings";
+    const struct cJSON *inside = config_given(part->rope, name);
+    const struct cJSON *beside = config_given(part->config, name);
+    char found[64], expected[64];
+    if (inside && beside && inside->valuedouble != beside->valuedouble)
+        return roped_fail(err, ROPED_INVALID,
+                          "config: '%s' is %s in the rope parameters, expected "
+                          "%s as beside them",
+                          name, json_text(inside, found, sizeof found),
+                          json_text(beside, expected, sizeof expected));
+    if (!inside && !beside)
+        return ROPED_OK;
+    return param_json_set(call, "original_max_position",
+                          inside ? inside : beside, err);
 }
 
 static enum roped_status set_params(struct roped_call *call,
-                                    const struct cJSON *config,
-                                    const struct cJSON *rope,
-                                    const struct cJSON *theta,
+                                    const struct config_part *part,
                                     struct roped_error *err)
 {
-    const struct cJSON *original =
-        find(rope, config, "original_max_position_embeddings", NULL);
-    const struct cJSON *longest = given(config, "max_position_embeddings");
-    enum roped_status status = set_scaling(call, rope, err);
+    const struct cJSON *longest =
+        config_given(part->config, "max_position_embeddings");
+    enum roped_status status = set_scaling(call, part->rope, err);
     if (!status)
-        status = refuse_others(rope, err);
+        status = config_set_rope(part, call, err);
     if (!status)
-        status = set_same_names(call, rope, err);
-    if (!status && theta)
-        status = param_json_set(call, "theta", theta, err);
-    if (!status && original)
-        status = param_json_set(call, "original_max_position", original, err);
+        status = set_theta(call, part, err);
+    if (!status)
+        status = set_original(call, part, err);
     if (!status && longest)
         status = param_json_set(call, "max_position", longest, err);
     return status;
 }
 
-/* ----------------------------------------------------------------- widths */
-
-static double number_of(const struct cJSON *object, const char *name)
-{
-    const struct cJSON *node = given(object, name);
-    return cJSON_IsNumber(node) ? node->valuedouble : (double)NAN;
-}
-
-static enum roped_status read_head(const struct cJSON *config,
-                                   struct roped_angle_set *set,
-                                   struct roped_error *err)
-{
-    /* DeepSeek's rotary part is a head of its own */
-    double head = number_of(config, "qk_rope_head_dim");
-    if (isnan(head))
-        head = number_of(config, "head_dim");
-    if (isnan(head))
-        head = floor(number_of(config, "hidden_size") /
-                     number_of(config, "num_attention_heads"));
-    if (!(head >= 2 && head <= 65536) || head != floor(head))
-        return roped_fail(err, ROPED_INVALID,
-                          "config: head width %g from head_dim or hidden_size "
-                          "/ num_attention_heads, expected 2 to 65536",
-                          head);
-    set->head_dim = (int64_t)head;
-    return ROPED_OK;
-}
-
-static enum roped_status read_widths(const struct cJSON *config,
-                                     const struct cJSON *rope,
-                                     struct roped_angle_set *set,
-                                     struct roped_error *err)
-{
-    char found[64];
-    const struct cJSON *partial =
-        find(rope, config, "partial_rotary_factor", "rotary_pct");
-    const struct cJSON *width = given(config, "rotary_dim");
-    enum roped_status status = read_head(config, set, err);
-    if (status)
-        return status;
-    double share = cJSON_IsNumber(partial) ? partial->valuedouble : -1;
-    if (!partial)
-        share = 1;
-    else if (!(share > 0 && share <= 1))
-        return roped_fail(err, ROPED_INVALID,
-                          "config: '%s' is %s, expected above 0 and at most 1",
-                          partial->string,
-                          json_text(partial, found, sizeof found));
-    double r = floor((double)set->head_dim * share);
-    if (width && !partial)
-        r = cJSON_IsNumber(width) ? width->valuedouble : -1;
-    if (!(r >= 2 && r <= (double)set->head_dim) || fmod(r, 2) != 0)
-        return roped_fail(err, ROPED_INVALID,
-                          "config: rotary width %g of head_dim %lld, expected "
-                          "an even number of 2 to head_dim",
-                          r, (long long)set->head_dim);
-    set->rotary_dim = (int64_t)r;
-    return ROPED_OK;
-}
-
 /* ------------------------------------------------------------------- sets */
 
-/* rope is one dictionary or NULL, theta the base in force or NULL. */
-static enum roped_status read_set(const struct cJSON *config,
-                                  const struct cJSON *rope,
-                                  const struct cJSON *theta,
+static enum roped_status read_set(const struct config_part *part,
                                   struct angles_json_set *out,
                                   struct roped_error *err)
 {
     struct roped_call call;
     roped_call_init(&call, roped_op_find("rope"));
-    enum roped_status status = set_params(&call, config, rope, theta, err);
+    enum roped_status status = set_params(&call, part, err);
     if (!status)
-        status = angles_read_factors(rope, out, err);
+        status = angles_read_factors(part->rope, out, err);
     if (!status)
-        status = read_widths(config, rope, &out->set, err);
+        status = config_read_widths(part, &out->set, err);
     out->set.params = *roped_call_angles(&call);
     return status;
 }
 
-static const struct cJSON *theta_of(const struct cJSON *config,
-                                    const struct cJSON *rope)
+static const struct cJSON *theta_of(const struct config_part *part)
 {
-    return find(rope, config, "rope_theta", "rotary_emb_base");
+    static const char *const names[] = {"rope_theta", "rotary_emb_base",
+                                        "rotary_embedding_base"};
+    const struct cJSON *theta = config_given(part->rope, names[0]);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !theta; i++)
+        theta = config_given(part->config, names[i]);
+    return theta;
 }
 
 /* name becomes name.type; what cannot stand in a path is refused. */
@@ -285,14 +193,13 @@ static bool is_per_layer(const struct cJSON *rope)
     return has_any;
 }
 
-static enum roped_status read_layer_types(const struct cJSON *config,
-                                          const struct cJSON *rope,
+static enum roped_status read_layer_types(const struct config_part *whole,
                                           struct angles_json_set *out,
                                           int *n_out, struct roped_error *err)
 {
     const struct cJSON *node;
     *n_out = 0;
-    cJSON_ArrayForEach(node, rope)
+    cJSON_ArrayForEach(node, whole->rope)
     {
         if (cJSON_IsNull(node)) /* layers of this type have no angles */
             continue;
@@ -302,9 +209,13 @@ static enum roped_status read_layer_types(const struct cJSON *config,
                               "that many",
                               ANGLES_JSON_MAX_SETS);
         struct angles_json_set *set = &out[(*n_out)++];
+        struct config_part part = *whole;
+        part.rope = node;
+        part.theta = theta_of(&part);
+        part.layer_type = node->string;
         enum roped_status status = name_type(set, node->string, err);
         if (!status)
-            status = read_set(config, node, theta_of(config, node), set, err);
+            status = read_set(&part, set, err);
         if (status)
             return status;
     }
@@ -313,20 +224,64 @@ static enum roped_status read_layer_types(const struct cJSON *config,
 
 /* Gemma 3 as first published: sliding layers have a base of their own and no
  * scaling. */
-static enum roped_status read_two_bases(const struct cJSON *config,
-                                        const struct cJSON *rope,
+static enum roped_status read_two_bases(const struct config_part *whole,
                                         const struct cJSON *local_theta,
                                         struct angles_json_set *out,
                                         struct roped_error *err)
 {
-    enum roped_status status = name_type(&out[0], "full_attention", err);
+    struct config_part full = *whole, sliding = *whole;
+    full.layer_type = "full_attention";
+    full.theta = theta_of(&full);
+    sliding.layer_type = "sliding_attention";
+    sliding.theta = local_theta;
+    sliding.rope = NULL;
+    enum roped_status status = name_type(&out[0], full.layer_type, err);
     if (!status)
-        status = name_type(&out[1], "sliding_attention", err);
+        status = name_type(&out[1], sliding.layer_type, err);
     if (!status)
-        status = read_set(config, rope, theta_of(config, rope), &out[0], err);
+        status = read_set(&full, &out[0], err);
     if (!status)
-        status = read_set(config, NULL, local_theta, &out[1], err);
+        status = read_set(&sliding, &out[1], err);
     return status;
+}
+
+/* transformers merges what stands around a text model into it, each model in
+ * its own way. */
+static enum roped_status check_around(const struct cJSON *tree,
+                                      const struct cJSON *config,
+                                      struct roped_error *err)
+{
+    static const char *const names[] = {"rope_parameters", "rope_scaling",
+                                        "rope_theta", "partial_rotary_factor"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && tree != config; i++)
+        if (config_given(tree, names[i]) &&
+            !cJSON_Compare(json_member(tree, names[i]),
+                           json_member(config, names[i]), true))
+            return roped_fail(err, ROPED_INVALID,
+                              "config: '%s' stands beside 'text_config', "
+                              "expected in it",
+                              names[i]);
+    return ROPED_OK;
+}
+
+static enum roped_status find_rope(const struct cJSON *config,
+                                   const struct cJSON **rope,
+                                   struct roped_error *err)
+{
+    char found[64];
+    const struct cJSON *older = config_given(config, "rope_scaling");
+    *rope = config_given(config, "rope_parameters");
+    if (*rope && older && !cJSON_Compare(*rope, older, true))
+        return roped_fail(err, ROPED_INVALID,
+                          "config: 'rope_parameters' and 'rope_scaling' are "
+                          "both given and differ, expected one");
+    if (!*rope)
+        *rope = older;
+    if (!*rope || cJSON_IsObject(*rope))
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "config: '%s' is %s, expected an object", (*rope)->string,
+                      json_text(*rope, found, sizeof found));
 }
 
 enum roped_status
@@ -334,22 +289,30 @@ angles_config_read(const struct cJSON *tree,
                    struct angles_json_set out[ANGLES_JSON_MAX_SETS], int *n_out,
                    struct roped_error *err)
 {
-    char found[64];
-    const struct cJSON *text = given(tree, "text_config");
+    const struct cJSON *text = config_given(tree, "text_config");
     const struct cJSON *config = cJSON_IsObject(text) ? text : tree;
-    const struct cJSON *rope =
-        find(NULL, config, "rope_parameters", "rope_scaling");
-    const struct cJSON *local_theta = given(config, "rope_local_base_freq");
-    if (rope && !cJSON_IsObject(rope))
-        return roped_fail(err, ROPED_INVALID,
-                          "config: '%s' is %s, expected an object",
-                          rope->string, json_text(rope, found, sizeof found));
-    if (is_per_layer(rope))
-        return read_layer_types(config, rope, out, n_out, err);
+    const struct cJSON *local_theta =
+        config_given(config, "rope_local_base_freq");
+    struct config_part part = {.config = config,
+                               .defaults = config_defaults(tree, config)};
+    struct cJSON local = {.type = cJSON_Number,
+                          .valuedouble = part.defaults.local_theta};
+    if (!local_theta && local.valuedouble > 0)
+        local_theta = &local;
+    enum roped_status status = check_around(tree, config, err);
+    if (!status)
+        status = find_rope(config, &part.rope, err);
+    if (!status)
+        status = config_check(config, is_per_layer(part.rope), err);
+    if (status)
+        return status;
+    if (is_per_layer(part.rope))
+        return read_layer_types(&part, out, n_out, err);
     if (local_theta) {
         *n_out = 2;
-        return read_two_bases(config, rope, local_theta, out, err);
+        return read_two_bases(&part, local_theta, out, err);
     }
+    part.theta = theta_of(&part);
     *n_out = 1;
-    return read_set(config, rope, theta_of(config, rope), out, err);
+    return read_set(&part, out, err);
 }

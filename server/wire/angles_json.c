@@ -5,6 +5,8 @@
 #include "wire/json.h"
 #include "wire/param_json.h"
 
+#include <roped/nearest.h>
+
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -85,6 +87,30 @@ static enum roped_status read_rows(const struct cJSON *node,
     return ROPED_OK;
 }
 
+static bool is_table_param(const struct roped_op *op, int index)
+{
+    const char *name = op->param[index].name;
+    return strcmp(name, "rotary_dim") == 0 || strcmp(name, "head_dim") == 0 ||
+           is_angle_param(op, index);
+}
+
+static enum roped_status unknown_member(const struct roped_op *op,
+                                        const char *name,
+                                        struct roped_error *err)
+{
+    static const char *const others[] = {"rows", "short_factor", "long_factor"};
+    char near[96];
+    struct roped_nearest nearest = {.word = name};
+    for (int i = 0; i < roped_op_params(op); i++)
+        if (is_table_param(op, i))
+            roped_nearest_offer(&nearest, op->param[i].name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        roped_nearest_offer(&nearest, others[i]);
+    return roped_fail(err, ROPED_INVALID,
+                      "unknown parameter '%.64s' of a table%s", name,
+                      roped_nearest_text(&nearest, near, sizeof near));
+}
+
 static enum roped_status read_member(struct roped_call *call,
                                      const struct cJSON *node,
                                      struct angles_json_set *out,
@@ -96,11 +122,8 @@ static enum roped_status read_member(struct roped_call *call,
     if (strcmp(name, "rows") == 0)
         return read_rows(node, out, err);
     int index = roped_op_param(call->op, name);
-    bool is_width =
-        strcmp(name, "rotary_dim") == 0 || strcmp(name, "head_dim") == 0;
-    if (index < 0 || !(is_width || is_angle_param(call->op, index)))
-        return roped_fail(err, ROPED_INVALID,
-                          "unknown parameter '%.64s' of a table", name);
+    if (index < 0 || !is_table_param(call->op, index))
+        return unknown_member(call->op, name, err);
     return param_json_set(call, name, node, err);
 }
 

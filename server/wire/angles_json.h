@@ -28,8 +28,10 @@ struct angles_json_set {
  *
  * The plain form has rope's angle parameters (but 'angles', which is a
  * call's), head_dim, rotary_dim, rows, short_factor and long_factor; anything
- * else is refused by name. Of a config, members that mean nothing here are
- * ignored, and an unknown rope_type is refused by name.
+ * else is refused by name. Of a config, its dictionaries of rope must be known
+ * to the last member, as must be what else changes angles (config_keys.def);
+ * the rest is somebody else's. What cannot be offered, or is not said and has
+ * no known default, is refused by name: a table is the model's, or is none.
  *
  * rows, where it is not given, is what the model can reach: max_position, or
  * the length before scaling times factor where that is more (linear, dynamic,

@@ -2,13 +2,15 @@
  * kserve.c - v2 inference requests and answers.
  *
  * Of the protocol's request parameters, 'timeout' is for the caller,
- * 'priority' is accepted and ignored; sequences and classification are refused
- * by name; every other parameter is the operator's.
+ * 'priority' is accepted and ignored, as are those of a list that clients of
+ * other servers send; sequences and classification are refused by name; every
+ * other parameter is the operator's.
  */
 #include "wire/kserve.h"
 
 #include "wire/json_reader.h"
 #include "wire/kserve_data.h"
+#include "wire/kserve_params.h"
 #include "wire/kserve_region.h"
 #include "wire/kserve_tensor.h"
 #include "wire/param_json.h"
@@ -65,18 +67,6 @@ static enum roped_status read_flag(const struct json_reader *flag,
                       json_describe(flag, found, sizeof found));
 }
 
-/* 'parameters' of a request, an input or an output, which may be absent. */
-static enum roped_status check_params(const struct json_reader *params,
-                                      struct roped_error *err)
-{
-    char found[64];
-    if (!is_present(params) || json_kind(params) == JSON_OBJECT)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "Unable to parse 'parameters': %s, expected an object",
-                      json_describe(params, found, sizeof found));
-}
-
 static enum roped_status read_table(struct json_reader *json,
                                     struct kserve_request *out,
                                     struct roped_error *err)
@@ -122,6 +112,10 @@ static enum roped_status read_param(struct reading *reading, const char *name,
         return read_count(json, name, &priority, err);
     if (strcmp(name, "table") == 0)
         return read_table(json, reading->out, err);
+    if (kserve_is_of_another_server(name)) {
+        json_skip(json);
+        return ROPED_OK;
+    }
     if (strncmp(name, "sequence_", 9) == 0)
         return roped_fail(err, ROPED_INVALID,
                           "parameter '%.64s' is not supported: calls are "
@@ -141,7 +135,7 @@ static enum roped_status read_params(struct reading *reading,
 {
     char name[NAME_BYTES];
     struct json_string string;
-    enum roped_status status = check_params(json, err);
+    enum roped_status status = kserve_check_params(json, err);
     if (status)
         return status;
     json_open(json);
@@ -220,8 +214,8 @@ static enum roped_status place_input(struct reading *reading, int port,
     const struct roped_op *op = reading->call->op;
     struct json_reader param[N_PARAMS];
     struct region_ref *ref = NULL;
-    enum roped_status status = check_params(params, err);
-    json_find(params, names, N_PARAMS, param);
+    enum roped_status status =
+        kserve_find_params(params, names, N_PARAMS, param, err);
     if (!status)
         status = kserve_read_region(op, false, port, param,
                                     &reading->out->regions, &ref, err);
@@ -356,8 +350,8 @@ static enum roped_status read_output_params(struct reading *reading,
     const struct roped_op *op = reading->call->op;
     struct json_reader param[N_PARAMS];
     struct region_ref *ref;
-    enum roped_status status = check_params(params, err);
-    json_find(params, names, N_PARAMS, param);
+    enum roped_status status =
+        kserve_find_params(params, names, N_PARAMS, param, err);
     if (!status)
         status = kserve_read_region(op, true, port, param,
                                     &reading->out->regions, &ref, err);

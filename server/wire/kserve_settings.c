@@ -9,6 +9,8 @@
 
 #include "wire/json.h"
 
+#include <roped/nearest.h>
+
 #include <cjson/cJSON.h>
 #include <string.h>
 
@@ -58,6 +60,20 @@ struct switches {
     bool is_on[KSERVE_LOG_VERBOSE + 1];
 };
 
+static enum roped_status unknown_setting(const char *name,
+                                         struct roped_error *err)
+{
+    static const char *const known[] = {"log_error",  "log_warning",
+                                        "log_info",   "log_verbose_level",
+                                        "log_format", "log_file"};
+    char near[96];
+    struct roped_nearest nearest = {.word = name};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        roped_nearest_offer(&nearest, known[i]);
+    return roped_fail(err, ROPED_INVALID, "unknown setting '%.64s'%s", name,
+                      roped_nearest_text(&nearest, near, sizeof near));
+}
+
 static enum roped_status read_log_setting(const struct cJSON *node,
                                           struct switches *out,
                                           struct roped_error *err)
@@ -85,8 +101,7 @@ static enum roped_status read_log_setting(const struct cJSON *node,
         return cJSON_IsString(node) && node->valuestring[0] == '\0'
                    ? ROPED_OK
                    : refuse_value(node, "'': lines go to standard error", err);
-    return roped_fail(err, ROPED_INVALID, "unknown setting '%.64s'",
-                      node->string);
+    return unknown_setting(node->string, err);
 }
 
 enum roped_status kserve_read_log_settings(const char *json, size_t bytes,

@@ -5,7 +5,7 @@
 # starts the daemon twice on free ports of 127.0.0.1, as it is by default and
 # with what the vendor's own examples ask for, runs the tests, and stops both.
 #   ROPED_INTEROP_NO_VENV=1   python3 as it is has the packages
-#   ROPED_INTEROP_TORCH=1     installs torch too, for its example: gigabytes
+#   ROPED_INTEROP_TORCH=1     installs requirements-torch.txt too: gigabytes
 # Exit 77: skipped, with a line that says why. Log of the daemons and of pip:
 # BUILD_DIR/interop.
 set -euo pipefail
@@ -42,7 +42,8 @@ prepare() {
         -r "$here/requirements.txt" >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
     if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
-        "$python" -m pip install --quiet --disable-pip-version-check torch >>"$work/pip.log" 2>&1 ||
+        "$python" -m pip install --quiet --disable-pip-version-check \
+            -r "$here/requirements-torch.txt" >>"$work/pip.log" 2>&1 ||
             skip "pip could not install torch: $(tail -n 1 "$work/pip.log")"
     fi
     # a binary that not every machine can run: its tests are skipped without

@@ -130,6 +130,12 @@ static void set_scaling(struct roped_call *call, struct random_source *source,
             case_param(call, "max_position", "1000");
         }
         break;
+    case 4:
+        case_param(call, "scaling", "deepseek_yarn");
+        case_param(call, "factor", "40");
+        case_param(call, "original_max_position", "4096");
+        case_param(call, "mscale", "0.7");
+        break;
     default:
         break;
     }

@@ -79,6 +79,34 @@ TEST(yarn_has_an_attention_factor)
     CHECK_DOUBLE((double)angles.attention_factor, 1.5, 0);
 }
 
+/* Frequencies of yarn; mscale counts without mscale_all_dim, and 0 does. */
+TEST(deepseek_yarn_divides_two_magnitudes)
+{
+    float yarn[32];
+    roped_angle_params_init(&params);
+    params.scaling = ROPED_SCALING_YARN;
+    params.factor = 40;
+    params.original_max_position = 4096;
+    params.mscale = 0.7;
+    CHECK_OK(resolve(64, 64, 0), &err);
+    memcpy(yarn, storage, sizeof yarn);
+    CHECK_DOUBLE((double)angles.attention_factor, 0.1 * log(40) + 1, 1e-7);
+    params.scaling = ROPED_SCALING_DEEPSEEK_YARN;
+    CHECK_OK(resolve(64, 64, 0), &err);
+    CHECK(memcmp(yarn, storage, sizeof yarn) == 0);
+    CHECK_DOUBLE((double)angles.attention_factor, 0.07 * log(40) + 1, 1e-7);
+    params.mscale_all_dim = 0.7;
+    CHECK_OK(resolve(64, 64, 0), &err);
+    CHECK_DOUBLE((double)angles.attention_factor, 1, 0);
+    params.mscale = 0;
+    CHECK_OK(resolve(64, 64, 0), &err);
+    CHECK_DOUBLE((double)angles.attention_factor, 1 / (0.07 * log(40) + 1),
+                 1e-7);
+    params.original_max_position = ROPED_UNSET_INT;
+    CHECK_INT(resolve(64, 64, 0), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'original_max_position'");
+}
+
 TEST(proportional_rotates_the_whole_head)
 {
     roped_angle_params_init(&params);
@@ -157,6 +185,7 @@ int main(void)
     RUN(llama3_keeps_short_and_divides_long_wavelengths);
     RUN(dynamic_grows_with_the_longest_position_only_beyond_the_maximum);
     RUN(yarn_has_an_attention_factor);
+    RUN(deepseek_yarn_divides_two_magnitudes);
     RUN(proportional_rotates_the_whole_head);
     RUN(the_same_numbers_are_the_same_key);
     return check_done();

@@ -268,6 +268,39 @@ TEST(broadcast_shapes_collapse)
     CHECK_TEXT(plan_text("3,1", "0", 2, (int64_t[]){3, 0}), "");
 }
 
+/* Rope on heads of this width with a table of heads of 128, 64 rotated. */
+static enum roped_status with_table(int64_t width, const char *name,
+                                    const char *value, int32_t scaling)
+{
+    struct roped_angle_set set = {
+        .name = "t", .head_dim = 128, .rotary_dim = 64};
+    roped_angle_params_init(&set.params);
+    set.params.scaling = scaling;
+    start("rope");
+    CHECK_OK(bind("q", ROPED_F32, 3, 3, 2, width), &err);
+    CHECK_OK(roped_call_use_angles(&call, &set, &err), &err);
+    if (name)
+        CHECK_OK(roped_call_set_text(&call, name, value, &err), &err);
+    return roped_call_resolve(&call, &err);
+}
+
+TEST(a_table_knows_the_width_of_its_heads)
+{
+    const int32_t plain = ROPED_SCALING_NONE,
+                  by_head = ROPED_SCALING_PROPORTIONAL;
+    CHECK_OK(with_table(128, NULL, NULL, plain), &err);
+    CHECK_OK(with_table(64, NULL, NULL, plain), &err); /* that part alone */
+    CHECK_OK(with_table(192, "rotary_offset", "128", plain), &err);
+    CHECK_OK(with_table(512, "rotary_dim", "64", plain), &err);
+    CHECK_INT(with_table(512, NULL, NULL, plain), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'q': head width 512, expected 128, that of "
+                         "table 't' (rotary width 64)");
+    CHECK_INT(with_table(192, "rotary_offset", "32", plain), ROPED_INVALID);
+    CHECK_OK(with_table(128, NULL, NULL, by_head), &err);
+    CHECK_INT(with_table(64, NULL, NULL, by_head), ROPED_INVALID);
+    CHECK_INT(with_table(512, "rotary_dim", "64", by_head), ROPED_INVALID);
+}
+
 int main(void)
 {
     RUN(outputs_are_inferred);
@@ -287,5 +320,6 @@ int main(void)
     RUN(sizes_of_empty_shapes_do_not_overflow);
     RUN(bytes_of_a_call_are_at_most_2_to_the_63);
     RUN(broadcast_shapes_collapse);
+    RUN(a_table_knows_the_width_of_its_heads);
     return check_done();
 }

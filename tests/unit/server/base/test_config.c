@@ -38,7 +38,7 @@ TEST(wrong_settings_name_source_key_and_range)
     CHECK_INT(load(3, "--lanes", "0", NULL), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "lanes is '0', expected 1 to 64");
     CHECK_INT(load(3, "--lane", "1", NULL), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "the nearest is 'lanes'");
+    CHECK_CONTAINS(err.text, "; did you mean 'lanes'?");
     CHECK_INT(load(3, "--backend", "tpu", NULL), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "auto|cuda|cpu");
     CHECK_INT(load(2, "--lanes", NULL, NULL), ROPED_INVALID);
@@ -69,8 +69,8 @@ TEST(values_that_are_no_values_are_refused)
                  {"--backend=auto|cuda", "auto|cuda|cpu"},
                  {"-lanes=4", "argument is '-lanes=4'"},
                  {"lanes", "expected --key value"},
-                 {"--", "the nearest is"},
-                 {"--poolbytes=2m", "the nearest is 'pool_bytes'"}};
+                 {"--", "key is '', expected a key of --help"},
+                 {"--poolbytes=2m", "; did you mean 'pool_bytes'?"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK_INT(load(2, wrong[i].flag, NULL, NULL), ROPED_INVALID);
         CHECK_CONTAINS(err.text, wrong[i].expected);

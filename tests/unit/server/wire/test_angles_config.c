@@ -7,6 +7,7 @@
 #include "check.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const char llama_3_1_8b[] =
     "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
@@ -278,8 +279,9 @@ TEST(nulls_and_zero_betas_are_defaults)
 {
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     int n = read_sets("x",
-                      "{\"head_dim\":64,\"rope_theta\":null,\"rope_parameters\""
-                      ":{\"rope_type\":\"yarn\",\"factor\":2,\"beta_fast\":0,"
+                      "{\"model_type\":\"llama\",\"head_dim\":64,"
+                      "\"rope_theta\":null,\"rope_parameters\":{"
+                      "\"rope_type\":\"yarn\",\"factor\":2,\"beta_fast\":0,"
                       "\"beta_slow\":null,\"attention_factor\":null,"
                       "\"original_max_position_embeddings\":2048,"
                       "\"finetuned\":true}}",
@@ -296,10 +298,12 @@ TEST(nulls_and_zero_betas_are_defaults)
 TEST(refuses_types_by_name)
 {
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
-           "rope_type 'xdrope' is unknown, expected default, linear, dynamic, "
-           "ntk, yarn, llama3, longrope or proportional");
+           "'rope_type' is 'xdrope', expected default, linear, dynamic, "
+           "ntk, yarn, llama3, longrope, proportional or deepseek_yarn");
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"mllama4\"}}",
+           "'rope_type' is 'mllama4'");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
-           "rope_type 5 is unknown");
+           "'rope_type' is 5, expected");
     refuse("{\"head_dim\":64,\"rope_scaling\":[]}",
            "'rope_scaling' is an array, expected an object");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
@@ -317,25 +321,31 @@ TEST(refuses_values_out_of_range)
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"linear\",\"factor\":"
            "-2}}",
            "parameter 'factor': -2");
-    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"linear\"}}",
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{\"type\":"
+           "\"linear\"}}",
            "missing parameter 'factor'");
     refuse("{\"head_dim\":64,\"max_position_embeddings\":1.5,\"rope_theta\":1e4"
            "}",
            "parameter 'max_position': 1.5");
-    refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":\"mrope\","
-           "\"mrope_section\":[16,24,24]}}",
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{\"type\":"
+           "\"mrope\",\"mrope_interleaved\":false,\"mrope_section\":[16,24,"
+           "24]}}",
            "parameter 'mrope_section': sum 64, expected rotary_dim/2 = 32");
 }
 
 TEST(refuses_widths_that_are_none)
 {
-    refuse("{\"rope_theta\":1e4}", "config: head width");
-    refuse("{\"hidden_size\":4096}", "config: head width");
-    refuse("{\"hidden_size\":4096,\"num_attention_heads\":0}",
+    refuse("{\"rope_theta\":1e4}", "config: missing 'head_dim', or "
+                                   "'hidden_size' and 'num_attention_heads'");
+    refuse("{\"rope_theta\":1e4,\"hidden_size\":4096}",
+           "config: missing 'head_dim'");
+    refuse("{\"rope_theta\":1e4,\"hidden_size\":4096,"
+           "\"num_attention_heads\":0}",
            "config: head width inf");
     refuse("{\"head_dim\":64.5,\"rope_theta\":1}", "config: head width 64.5");
     refuse("{\"head_dim\":10,\"rope_theta\":1e4,\"partial_rotary_factor\":0.5}",
-           "rotary width 5 of head_dim 10, expected an even");
+           "'partial_rotary_factor' gives rotary width 5 of head width 10, "
+           "expected an even number of 2 to 10");
     refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"partial_rotary_factor\":1.5}",
            "'partial_rotary_factor' is 1.5");
     refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rotary_pct\":\"x\"}",
@@ -351,9 +361,9 @@ TEST(refuses_bad_layer_types)
     refuse("{\"head_dim\":64,\"rope_parameters\":{\"\":{\"rope_type\":"
            "\"default\"}}}",
            "expected at most 63");
-    refuse("{\"head_dim\":64,\"rope_parameters\":{\"ok\":{},\"bad\":{"
-           "\"rope_type\":\"?\"}}}",
-           "rope_type '?' is unknown");
+    refuse("{\"head_dim\":64,\"rope_theta\":10,\"rope_parameters\":{\"ok\":{},"
+           "\"bad\":{\"rope_type\":\"?\"}}}",
+           "'rope_type' is '?', expected");
     buffer_init(&json);
     buffer_text(&json, "{\"head_dim\":64,\"rope_parameters\":{");
     for (int i = 0; i <= ANGLES_JSON_MAX_SETS; i++)
@@ -361,6 +371,210 @@ TEST(refuses_bad_layer_types)
     buffer_text(&json, "}}");
     refuse(json.text, "config: over 8 layer types");
     buffer_fini(&json);
+}
+
+/* Gemma 4: heads of full layers are twice as wide, in either spelling. */
+TEST(layers_of_a_type_have_their_own_heads)
+{
+    static const char *const wide[] = {
+        "\"global_head_dim\":512",
+        "\"num_hidden_layers\":4,\"layer_types\":[\"sliding_attention\","
+        "\"full_attention\",\"sliding_attention\",\"full_attention\"],"
+        "\"per_layer_config\":{\"01\":{\"head_dim\":512},\"03\":{"
+        "\"head_dim\":512}}"};
+    static const char rest[] =
+        "{\"model_type\":\"gemma4_text\",\"head_dim\":256,"
+        "\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":"
+        "0.25,\"rope_theta\":1e6,\"rope_type\":\"proportional\"},"
+        "\"sliding_attention\":{\"rope_theta\":1e4,\"rope_type\":"
+        "\"default\"}},";
+    for (int i = 0; i < 2; i++) {
+        struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+        char json[1024];
+        snprintf(json, sizeof json, "%s%s}", rest, wide[i]);
+        int n = read_sets("g", json, sets);
+        CHECK_INT(n, 2);
+        CHECK_INT(sets[0].set.head_dim, 512);
+        CHECK_INT(sets[0].set.rotary_dim, 128);
+        CHECK_INT(sets[1].set.head_dim, 256);
+        CHECK_INT(sets[1].set.rotary_dim, 256);
+        free_sets(sets, n);
+    }
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"num_hidden_layers\":2,"
+           "\"per_layer_config\":{\"01\":{\"head_dim\":128}}}",
+           "'per_layer_config' has head width 128 for layer 1, expected 64");
+}
+
+/* A share is one of the whole head, of which the rotary part is that share. */
+TEST(a_rotary_part_is_not_divided_again)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("m",
+                      "{\"head_dim\":128,\"qk_rope_head_dim\":64,"
+                      "\"rope_parameters\":{\"rope_theta\":1e4,"
+                      "\"partial_rotary_factor\":0.5}}",
+                      sets);
+    CHECK_INT(sets[0].set.head_dim, 64);
+    CHECK_INT(sets[0].set.rotary_dim, 64);
+    free_sets(sets, n);
+    refuse("{\"head_dim\":128,\"qk_rope_head_dim\":64,\"rope_theta\":1e4,"
+           "\"partial_rotary_factor\":0.25}",
+           "'qk_rope_head_dim' is 64, expected 32");
+}
+
+TEST(heads_have_other_names)
+{
+    static const struct {
+        const char *json;
+        int head_dim, rotary_dim;
+    } cases[] = {
+        {"{\"kv_channels\":128,\"hidden_size\":2048,"
+         "\"num_attention_heads\":32,\"rope_theta\":1e4}",
+         128, 128},
+        {"{\"attention_head_dim\":160,\"kv_channels\":80,\"rope_theta\":1e4}",
+         160, 160},
+        {"{\"model_type\":\"minimax_m2\",\"head_dim\":128,\"rotary_dim\":64,"
+         "\"rope_theta\":5e6}",
+         128, 64},
+        {"{\"model_type\":\"gemma2\",\"hidden_size\":2304,"
+         "\"num_attention_heads\":8,\"rope_theta\":1e4}",
+         256, 256},
+        {"{\"model_type\":\"gemma2\",\"head_dim\":null,\"hidden_size\":2304,"
+         "\"num_attention_heads\":8,\"rope_theta\":1e4}",
+         288, 288}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+        int n = read_sets("t", cases[i].json, sets);
+        CHECK_INT(sets[0].set.head_dim, cases[i].head_dim);
+        CHECK_INT(sets[0].set.rotary_dim, cases[i].rotary_dim);
+        free_sets(sets, n);
+    }
+    refuse("{\"head_dim\":128,\"rotary_dim\":64,\"rope_theta\":1e4}",
+           "'rotary_dim' is 64, expected 128");
+}
+
+/* gemma-3-12b-it as first published says no more of its text model. */
+TEST(a_base_is_given_or_its_models)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("g",
+                      "{\"model_type\":\"gemma3\",\"text_config\":{"
+                      "\"model_type\":\"gemma3_text\",\"hidden_size\":3840,"
+                      "\"num_attention_heads\":16,\"rope_scaling\":{"
+                      "\"factor\":8.0,\"rope_type\":\"linear\"}}}",
+                      sets);
+    CHECK_INT(n, 2);
+    CHECK_DOUBLE(sets[0].set.params.theta, 1e6, 0);
+    CHECK_INT(sets[0].set.params.scaling, ROPED_SCALING_LINEAR);
+    CHECK_DOUBLE(sets[1].set.params.theta, 1e4, 0);
+    CHECK_INT(sets[1].set.head_dim, 256);
+    free_sets(sets, n);
+    n = read_sets("l",
+                  "{\"model_type\":\"llama\",\"hidden_size\":4096,"
+                  "\"num_attention_heads\":32,\"rope_scaling\":null}",
+                  sets);
+    CHECK_DOUBLE(sets[0].set.params.theta, 1e4, 0);
+    free_sets(sets, n);
+    refuse("{\"model_type\":\"bert\",\"hidden_size\":768,"
+           "\"num_attention_heads\":12}",
+           "missing 'rope_theta': model_type 'bert' has no default");
+    refuse("{\"model_type\":\"voxtral\",\"text_config\":{\"model_type\":"
+           "\"llama\",\"hidden_size\":64,\"num_attention_heads\":2}}",
+           "missing 'rope_theta'");
+}
+
+TEST(sections_lie_as_the_model_has_them)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("q",
+                      "{\"model_type\":\"qwen3_vl_text\",\"head_dim\":128,"
+                      "\"rope_parameters\":{\"rope_theta\":1e4,"
+                      "\"mrope_section\":[24,20,20]}}",
+                      sets);
+    CHECK_INT(sets[0].set.params.mrope_interleaved, 1);
+    free_sets(sets, n);
+    refuse("{\"model_type\":\"new\",\"head_dim\":128,\"rope_parameters\":{"
+           "\"rope_theta\":1e4,\"mrope_section\":[24,20,20]}}",
+           "'mrope_section' without 'mrope_interleaved'");
+    refuse("{\"model_type\":\"ernie4_5_vl_moe_text\",\"head_dim\":128,"
+           "\"rope_parameters\":{\"rope_theta\":1e4,\"mrope_section\":[22,"
+           "22,20],\"mrope_interleaved\":true}}",
+           "'mrope_section' of model_type 'ernie4_5_vl_moe_text'");
+}
+
+TEST(unknown_keys_are_refused)
+{
+    static const struct {
+        const char *key, *why;
+    } inside[] = {
+        {"\"factr\":2", "unknown key 'factr' of the rope parameters; did you "
+                        "mean 'factor'?"},
+        {"\"rope_dim\":32", "'rope_dim' is 32, expected none"},
+        {"\"use_fope\":true", "'use_fope' is true, expected none"},
+        {"\"xdrope_section\":[1]", "'xdrope_section' is an array"},
+        {"\"max_trained_positions\":4096", "'max_trained_positions' is 4096"}};
+    static const struct {
+        const char *key, *why;
+    } beside[] = {
+        {"\"rope_thetta\":1", "unknown key 'rope_thetta' of the configuration; "
+                              "did you mean 'rope_theta'?"},
+        {"\"new_rope_thing\":1", "unknown key 'new_rope_thing'"},
+        {"\"layer_rope_theta\":[1e4,0,5e5]", "'layer_rope_theta' is an array"},
+        {"\"compress_rope_theta\":16e4", "'compress_rope_theta' is 160000"},
+        {"\"rope_scaling_layers\":[1]", "'rope_scaling_layers' is an array"},
+        {"\"patch_size\":14", "'patch_size' is 14, expected none"},
+        {"\"rope_ratio\":50", "'rope_ratio' is 50, expected none"}};
+    char json[256];
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        snprintf(json, sizeof json,
+                 "{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{%s}}",
+                 inside[i].key);
+        refuse(json, inside[i].why);
+        snprintf(json, sizeof json,
+                 "{\"head_dim\":64,\"rope_theta\":1e4,\"rope_parameters\":{"
+                 "\"full_attention\":{%s}}}",
+                 inside[i].key);
+        refuse(json, inside[i].why);
+    }
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        snprintf(json, sizeof json,
+                 "{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{"
+                 "\"type\":\"linear\",\"factor\":2},%s}",
+                 beside[i].key);
+        refuse(json, beside[i].why);
+    }
+}
+
+TEST(keys_that_change_no_angle_are_skipped)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("t",
+                      "{\"head_dim\":64,\"rope_theta\":1e4,"
+                      "\"rope_interleave\":true,\"no_rope_layers\":[1,0],"
+                      "\"layer_rope_theta\":[1e4,0],\"properties\":3,"
+                      "\"rope_ratio\":1,\"rope_new\":null,\"rope_parameters\":"
+                      "{\"llama_4_scaling_beta\":0.1,\"use_fope\":false,"
+                      "\"attn_factor\":1}}",
+                      sets);
+    CHECK_INT(n, 1);
+    free_sets(sets, n);
+}
+
+TEST(two_places_that_differ_are_refused)
+{
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rope_parameters\":{"
+           "\"rope_type\":\"default\"},\"rope_scaling\":{\"type\":\"linear\","
+           "\"factor\":2}}",
+           "'rope_parameters' and 'rope_scaling' are both given and differ");
+    refuse("{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+           "\"text_config\":{\"head_dim\":64,\"rope_theta\":1e4}}",
+           "'rope_scaling' stands beside 'text_config', expected in it");
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,"
+           "\"original_max_position_embeddings\":4096,\"rope_scaling\":{"
+           "\"type\":\"yarn\",\"factor\":2,"
+           "\"original_max_position_embeddings\":2048}}",
+           "'original_max_position_embeddings' is 2048 in the rope parameters, "
+           "expected 4096");
 }
 
 int main(void)
@@ -378,5 +592,13 @@ int main(void)
     RUN(refuses_values_out_of_range);
     RUN(refuses_widths_that_are_none);
     RUN(refuses_bad_layer_types);
+    RUN(layers_of_a_type_have_their_own_heads);
+    RUN(a_rotary_part_is_not_divided_again);
+    RUN(heads_have_other_names);
+    RUN(a_base_is_given_or_its_models);
+    RUN(sections_lie_as_the_model_has_them);
+    RUN(unknown_keys_are_refused);
+    RUN(keys_that_change_no_angle_are_skipped);
+    RUN(two_places_that_differ_are_refused);
     return check_done();
 }

@@ -135,7 +135,8 @@ TEST(refuses_by_name)
 {
     refuse("[]", "a table is a JSON object");
     refuse("{", "failed to parse the request JSON buffer");
-    refuse("{\"thet\":1}", "unknown parameter 'thet' of a table");
+    refuse("{\"thet\":1}",
+           "unknown parameter 'thet' of a table; did you mean 'theta'?");
     refuse("{\"style\":\"neox\"}", "unknown parameter 'style' of a table");
     refuse("{\"offset\":1}", "unknown parameter 'offset' of a table");
     refuse("{\"angles\":\"table\"}", "unknown parameter 'angles' of a table");

@@ -192,7 +192,9 @@ TEST(refuses_bad_parameters_by_name)
 {
     refuse_params("[1]", "Unable to parse 'parameters': an array");
     refuse_params("\"x\"", "Unable to parse 'parameters': 'x'");
-    refuse_params("{\"thet\":1}", "unknown parameter 'thet'");
+    refuse_params("{\"thet\":1}",
+                  "unknown parameter 'thet': rope has none of that name; did "
+                  "you mean 'theta'?");
     refuse_params("{\"theta\":0}", "parameter 'theta': 0, expected above 0");
     refuse_params("{\"theta\":1e999}", "parameter 'theta'");
     refuse_params("{\"theta\":null}", "parameter 'theta': null");

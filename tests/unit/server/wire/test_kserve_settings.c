@@ -58,6 +58,8 @@ TEST(log_settings_that_cannot_be)
     refuse_log(KSERVE_LOG_INFO, "{\"log_file\":\"/tmp/x\"}", "standard error");
     refuse_log(KSERVE_LOG_INFO, "{\"log_level\":1}",
                "unknown setting 'log_level'");
+    refuse_log(KSERVE_LOG_INFO, "{\"log_inf\":true}",
+               "unknown setting 'log_inf'; did you mean 'log_info'?");
     refuse_log(KSERVE_LOG_INFO, "[]", "expected an object");
     refuse_log(KSERVE_LOG_INFO, "{", "failed to parse the request JSON buffer");
 }
