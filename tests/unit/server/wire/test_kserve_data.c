@@ -84,7 +84,8 @@ TEST(nan_and_infinity_are_to_be_sent_binary)
            "tensor 'x': value NaN at index 1 is not valid JSON: send the "
            "tensor binary (binary_data_size)");
     refuse(ROPED_F64, 1, "[[Infinity]]", "tensor 'x': value Infinity at index");
-    refuse(ROPED_I64, 1, "[-Infinity]", "value -Infinity at index 0 is not valid JSON");
+    refuse(ROPED_I64, 1, "[-Infinity]",
+           "value -Infinity at index 0 is not valid JSON");
     refuse(ROPED_F32, 1, "[1e999]", "value inf at index 0, expected a number");
     refuse(ROPED_F64, 1, "[-1e999]",
            "value -inf at index 0, expected a number");
