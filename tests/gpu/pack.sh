@@ -9,7 +9,7 @@ rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/tests" "$pack/lib"
 find "$build/bin" -maxdepth 1 -type f -perm -u+x -exec cp {} "$pack/bin/" \;
 find "$build/tests" -maxdepth 1 -type f -perm -u+x -exec cp {} "$pack/tests/" \;
-cp -a "$build"/lib/libroped_kernels.so* "$pack/lib/"
+cp -a "$build"/lib/libroped_*.so* "$pack/lib/"
 "$(dirname "$0")/bundle.sh" "$pack"
 strip --strip-debug "$pack"/bin/* "$pack"/tests/* "$pack"/lib/* 2>/dev/null || true
 du -sh "$pack"
