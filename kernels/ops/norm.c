@@ -24,6 +24,12 @@ enum roped_status norm_rule(const struct roped_tensor *x,
 const char norm_rule_doc[] = "weight has the type of x, or F32 beside narrow "
                              "x, or F16 or BF16 beside x of F32";
 
+float norm_weight_bias(const struct rmsnorm_params *params,
+                       const struct roped_tensor *weight)
+{
+    return roped_tensor_given(weight) ? (float)params->weight_bias : 0;
+}
+
 struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight)
@@ -33,7 +39,7 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
         .n_rows = roped_tensor_elements(x) / hidden,
         .hidden = hidden,
         .eps = (float)params->eps,
-        .weight_bias = (float)params->weight_bias,
+        .weight_bias = norm_weight_bias(params, weight),
         .rounding = params->rounding,
         .weight_dtype = (int32_t)weight->dtype,
     };

@@ -69,7 +69,8 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
     struct rotary_shape shape = shape_of(call);
     plan->eps = (float)params->norm.eps;
-    plan->weight_bias = (float)params->norm.weight_bias;
+    plan->weight_bias =
+        norm_weight_bias(&params->norm, &call->in[QK_RMSNORM_ROPE_Q_WEIGHT]);
     plan->rounding = params->norm.rounding;
     plan->weight_dtype = (int32_t)call->in[QK_RMSNORM_ROPE_Q_WEIGHT].dtype;
     return rope_heads_plan(call, &shape, &plan->rope, err);

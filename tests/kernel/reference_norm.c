@@ -40,10 +40,10 @@ static double value_at(const struct norm_view *view, int64_t i)
 
 static double gain_at(const struct norm_view *view, int64_t column)
 {
-    double weight = roped_tensor_given(view->weight)
-                        ? reference_value(view->weight, column)
-                        : 1;
-    return view->params->weight_bias + weight;
+    return roped_tensor_given(view->weight)
+               ? view->params->weight_bias +
+                     reference_value(view->weight, column)
+               : 1;
 }
 
 /* 1 / sqrt(mean square + eps) of a row. */

@@ -30,10 +30,10 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
     }
     double s = 1 / sqrt(sum / (double)d + rows->params->norm.eps);
     for (int64_t i = 0; i < d; i++) {
-        double weight = roped_tensor_given(rows->weight)
-                            ? reference_value(rows->weight, i)
-                            : 1;
-        double gain = rows->params->norm.weight_bias + weight;
+        double gain = roped_tensor_given(rows->weight)
+                          ? rows->params->norm.weight_bias +
+                                reference_value(rows->weight, i)
+                          : 1;
         double x = reference_value(rows->heads.in, at + i) * s;
         slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
         y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;
