@@ -413,10 +413,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
         return;
     const struct config *config = exchange->service->config;
     log_request(exchange, code);
-    /* the next request line on this connection: idle time, then headers */
     peer_set_deadline(exchange->peer,
-                      clock_after_ns(config->idle_timeout_seconds +
-                                     config->header_timeout_seconds));
+                      clock_after_ns(config->idle_timeout_seconds));
     peer_set_idle(exchange->peer, true);
     if (exchange->peer)
         exchange->peer->exchange = NULL;
@@ -544,7 +542,10 @@ enum roped_status transport_start(struct transport *transport,
     /* With an increment of all of it the library's buffer for a body grows with
      * each read, from half of the memory to three quarters of it: a body of 41
      * KiB takes two reads of 36 KiB of memory, not three. More memory would be
-     * zeroed after each request: 64 KiB cost a small one 4 % of its time. */
+     * zeroed after each request: 64 KiB cost a small one 4 % of its time.
+     *
+     * No MHD_OPTION_CONNECTION_TIMEOUT: where its thread is late it ends
+     * connections whose bytes it has not read yet. peers.c looks for those. */
     transport->mhd = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
             MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
@@ -554,12 +555,10 @@ enum roped_status transport_start(struct transport *transport,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)config->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)config->max_connections_per_ip, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)(config->idle_timeout_seconds + 0.5),
-        MHD_OPTION_NOTIFY_CONNECTION, notify_connection, transport,
-        MHD_OPTION_NOTIFY_COMPLETED, notify_completed, transport,
-        MHD_OPTION_URI_LOG_CALLBACK, notify_uri, transport,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, pool,
+        (unsigned)config->max_connections_per_ip, MHD_OPTION_NOTIFY_CONNECTION,
+        notify_connection, transport, MHD_OPTION_NOTIFY_COMPLETED,
+        notify_completed, transport, MHD_OPTION_URI_LOG_CALLBACK, notify_uri,
+        transport, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, pool,
         MHD_OPTION_END);
     if (!transport->mhd)
         return roped_fail(err, ROPED_INTERNAL,

@@ -46,6 +46,7 @@ static const char *const flags[] = {"--header_timeout_seconds",
 enum { AT_ONCE = 24, RECENT = 64, MOST_THREADS = 32, N_CODES = 600 };
 static const double hang_seconds = 15; /* after the last byte was sent */
 static const double quiet_seconds = 0.03;
+static const double late_seconds = 0.5; /* half of the least deadline */
 
 struct connection {
     struct plan plan;
@@ -53,6 +54,8 @@ struct connection {
     int fd, next_cut;
     size_t sent;
     double send_after, sent_at, heard_at; /* sent_at: all of it, or 0 */
+    double stepped_at;
+    bool was_late; /* this program, by more than late_seconds */
     struct bytes in;
     bool is_ended, is_reset; /* by the server */
 };
@@ -197,10 +200,13 @@ static bool may_close(const struct connection *at, int i,
     return answer->closes && (answer->code >= 400 || at->plan.is_chunked[i]);
 }
 
-/* Bytes that stand behind chunks are not read then: they reset the connection,
- * and with it what the client has not read of earlier answers. */
+/* Who is late himself meets the daemon's deadlines. Bytes that stand behind
+ * chunks are not read then: they reset the connection, and with it what the
+ * client has not read of earlier answers. */
 static bool may_be_reset(const struct connection *at)
 {
+    if (at->was_late)
+        return true;
     for (int i = 0; i < at->plan.n_requests - 1; i++)
         if (at->plan.is_chunked[i])
             return at->is_reset;
@@ -308,6 +314,7 @@ static void finish(struct connection *at, bool resets)
 static bool begin(struct connection *at, uint64_t number)
 {
     memset(at, 0, sizeof *at);
+    at->stepped_at = now_seconds();
     at->fd = client_connect(server.port);
     if (at->fd < 0)
         return false;
@@ -407,6 +414,8 @@ static bool step(struct connection *at)
 {
     double now = now_seconds();
     bool is_done, is_sent;
+    at->was_late |= now - at->stepped_at > late_seconds;
+    at->stepped_at = now;
     send_more(at, now);
     receive_more(at, now);
     is_sent = at->sent_at > 0;
