@@ -39,6 +39,8 @@ enum roped_status address_parse(const char *text, struct sockaddr_storage *out,
     snprintf(host, sizeof host, "%.*s", (int)length - 2 * is_bracketed,
              text + is_bracketed);
     int code = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &found);
+    if (code != 0 && strcmp(host, "localhost") == 0) /* no /etc/hosts */
+        code = getaddrinfo("127.0.0.1", colon + 1, &hints, &found);
     if (code != 0)
         return roped_fail(err, ROPED_INVALID,
                           "listen is '%s', expected address:port: %s", text,
