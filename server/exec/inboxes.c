@@ -10,9 +10,9 @@ enum { INBOXES_PER_LANE = 2 };
 static struct inbox *find_idle(const struct device *device, uint64_t bytes)
 {
     struct inbox *best = NULL;
-    for (struct inbox *s = device->idle; s; s = s->next)
-        if (s->capacity >= bytes && (!best || s->capacity < best->capacity))
-            best = s;
+    for (struct inbox *at = device->idle; at; at = at->next)
+        if (at->capacity >= bytes && (!best || at->capacity < best->capacity))
+            best = at;
     return best;
 }
 
@@ -158,7 +158,7 @@ void inboxes_free_idle(struct device *device)
     pthread_mutex_lock(&exec->lock);
     struct inbox *idle = device->idle;
     device->idle = NULL;
-    for (const struct inbox *s = idle; s; s = s->next)
+    for (const struct inbox *at = idle; at; at = at->next)
         device->n_inboxes--;
     pthread_mutex_unlock(&exec->lock);
     while (idle) {

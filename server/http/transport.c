@@ -411,10 +411,10 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
     (void)connection;
     if (!exchange)
         return;
-    const struct config *config = exchange->service->config;
     log_request(exchange, code);
-    peer_set_deadline(exchange->peer,
-                      clock_after_ns(config->idle_timeout_seconds));
+    peer_set_deadline(
+        exchange->peer,
+        clock_after_ns(exchange->service->config->idle_timeout_seconds));
     peer_set_idle(exchange->peer, true);
     if (exchange->peer)
         exchange->peer->exchange = NULL;

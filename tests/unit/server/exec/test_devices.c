@@ -43,15 +43,6 @@ static int n_jobs(int device)
     return (int)usage.jobs;
 }
 
-static struct region *make_region(const char *name, uint64_t bytes, int device)
-{
-    struct region_info info = {.bytes = bytes, .device = device};
-    struct region *region = NULL;
-    snprintf(info.name, sizeof info.name, "%s", name);
-    CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
-    return region;
-}
-
 static void give(struct region *region)
 {
     regions_give(exec_regions(exec), region);
@@ -154,7 +145,7 @@ TEST(a_job_runs_where_its_region_is)
 {
     static struct work bound[3], any;
     open_devices(2, 1);
-    struct region *y = make_region("y", 8 * ROW, 1);
+    struct region *y = work_region(exec, "y", 8 * ROW, 1);
     CHECK_INT(region_info(y)->device, 1);
     for (int i = 0; i < 3; i++) {
         work_make(&bound[i], 8);
@@ -190,7 +181,7 @@ TEST(bound_jobs_expire_and_drain_like_others)
 {
     static struct work work[4];
     open_devices(2, 1);
-    struct region *y = make_region("y", 8 * ROW, 1);
+    struct region *y = work_region(exec, "y", 8 * ROW, 1);
     fake_hold();
     for (int i = 0; i < 4; i++) {
         work_make(&work[i], 8);
@@ -217,8 +208,8 @@ TEST(regions_of_two_devices_in_one_call_are_refused)
 {
     static struct work work;
     open_devices(2, 1);
-    struct region *x = make_region("here", 8 * ROW, 0);
-    struct region *y = make_region("there", 8 * ROW, 1);
+    struct region *x = work_region(exec, "here", 8 * ROW, 0);
+    struct region *y = work_region(exec, "there", 8 * ROW, 1);
     work_make(&work, 8);
     work.job.in[0] = (struct exec_place){x, 0};
     work.job.out[0] = (struct exec_place){y, 0};
@@ -241,8 +232,8 @@ TEST(a_region_is_made_where_most_room_is)
     struct region *refused;
     open_devices(2, 1);
     for (int i = 0; i < 4; i++)
-        made[i] =
-            make_region("r", i == 0 ? HALF / 2 : HALF / 4, REGION_ANY_DEVICE);
+        made[i] = work_region(exec, "r", i == 0 ? HALF / 2 : HALF / 4,
+                              REGION_ANY_DEVICE);
     CHECK_INT(region_info(made[0])->device, 0);
     CHECK_INT(region_info(made[1])->device, 1);
     CHECK_INT(region_info(made[2])->device, 1);
@@ -382,7 +373,7 @@ TEST(many_clients_on_several_devices_get_each_their_own_answer)
     for (int i = 0; i < N_CLIENTS; i++) {
         clients[i].seed = (unsigned)i;
         clients[i].region =
-            i % 2 ? make_region("own", MAX_ROWS * ROW, i % 3) : NULL;
+            i % 2 ? work_region(exec, "own", MAX_ROWS * ROW, i % 3) : NULL;
     }
     for (int i = 0; i < N_CLIENTS; i++)
         pthread_create(&clients[i].thread, NULL, run_client, &clients[i]);

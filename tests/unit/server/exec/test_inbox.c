@@ -522,14 +522,6 @@ static void open_two(void)
     open_with(&options);
 }
 
-static struct region *make_region(int device)
-{
-    struct region_info info = {.bytes = 64 * ROW, .device = device};
-    struct region *region = NULL;
-    CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
-    return region;
-}
-
 /* Its output goes into the region. */
 static void call_into(struct region *region, bool has_inbox)
 {
@@ -551,7 +543,8 @@ static void call_into(struct region *region, bool has_inbox)
 TEST(a_body_goes_to_the_device_of_its_regions)
 {
     open_two();
-    struct region *region[2] = {make_region(0), make_region(1)};
+    struct region *region[2] = {work_region(exec, "", 64 * ROW, 0),
+                                work_region(exec, "", 64 * ROW, 1)};
     for (int device = 1; device >= 0; device--) {
         call_into(region[device], false); /* the other's is of no use */
         call_into(region[device], true);
@@ -567,7 +560,8 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
 {
     struct arrival a[3];
     open_two();
-    struct region *region[2] = {make_region(0), make_region(1)};
+    struct region *region[2] = {work_region(exec, "", 64 * ROW, 0),
+                                work_region(exec, "", 64 * ROW, 1)};
     call_into(region[0], false); /* so that each has an inbox */
     call_into(region[1], false);
     for (int round = 0; round < 3; round++) {

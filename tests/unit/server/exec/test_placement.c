@@ -18,16 +18,6 @@ static void open_executor(void)
     exec = work_open(&options);
 }
 
-/* A region of so many rows; the test holds the only reference. */
-static struct region *make_region(const char *name, uint64_t bytes)
-{
-    struct region_info info = {.bytes = bytes};
-    struct region *region = NULL;
-    snprintf(info.name, sizeof info.name, "%s", name);
-    CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
-    return region;
-}
-
 static void give(struct region *region)
 {
     regions_give(exec_regions(exec), region);
@@ -90,7 +80,7 @@ TEST(what_is_outside_or_overlaps_is_refused)
         {2 * ROWS * ROW + 4, 0, "Invalid offset for shared memory region"},
         {UINT64_MAX - 3, 0, "Invalid offset for shared memory region"}};
     open_executor();
-    struct region *region = make_region("a", 2ull * ROWS * ROW);
+    struct region *region = work_region(exec, "a", 2ull * ROWS * ROW, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         work_make(&work, ROWS);
         work.job.in[0] = (struct exec_place){region, cases[i].in_at};
@@ -106,7 +96,7 @@ TEST(what_is_outside_or_overlaps_is_refused)
 TEST(empty_tensors_overlap_nothing)
 {
     open_executor();
-    struct region *region = make_region("a", 64);
+    struct region *region = work_region(exec, "a", 64, 0);
     work_make(&work, 0);
     work.job.in[0] = (struct exec_place){region, 64};
     work.job.out[0] = (struct exec_place){region, 32};
@@ -122,7 +112,7 @@ TEST(only_the_input_it_may_share_is_shared)
     float weight[HIDDEN] = {0};
     struct roped_tensor w = {ROPED_F32, 1, {HIDDEN}, weight};
     open_executor();
-    struct region *region = make_region("a", 4 * ROW);
+    struct region *region = work_region(exec, "a", 4 * ROW, 0);
     work_make(&work, 1);
     CHECK_OK(roped_call_bind(&work.job.call, "weight", &w, &err), &err);
     CHECK_OK(roped_call_resolve(&work.job.call, &err), &err);
@@ -142,7 +132,7 @@ TEST(an_output_that_is_not_made_has_no_place)
     float q[HIDDEN] = {0};
     struct roped_tensor tensor = {ROPED_F32, 3, {1, 1, HIDDEN}, q};
     open_executor();
-    struct region *region = make_region("a", 4 * ROW);
+    struct region *region = work_region(exec, "a", 4 * ROW, 0);
     work_make(&work, 1);
     roped_call_init(&work.job.call, roped_op_find("rope"));
     CHECK_OK(roped_call_bind(&work.job.call, "q", &tensor, &err), &err);
@@ -165,7 +155,7 @@ TEST(tensors_in_regions_are_not_copied)
     } cases[] = {
         {false, false, 2}, {true, false, 1}, {false, true, 1}, {true, true, 0}};
     open_executor();
-    struct region *region = make_region("a", 2ull * ROWS * ROW);
+    struct region *region = work_region(exec, "a", 2ull * ROWS * ROW, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         work_make(&work, ROWS);
         memset(region_data(region), 0, 2ull * ROWS * ROW);
@@ -194,7 +184,7 @@ TEST(tensors_in_regions_are_not_copied)
 TEST(a_call_works_in_place)
 {
     open_executor();
-    struct region *region = make_region("a", 2ull * ROWS * ROW);
+    struct region *region = work_region(exec, "a", 2ull * ROWS * ROW, 0);
     work_make(&work, ROWS);
     memset(region_data(region), 9, 2ull * ROWS * ROW);
     fill(region, ROW);
@@ -219,7 +209,7 @@ TEST(a_large_region_does_not_send_small_tensors_through_the_arena)
     options.mapped_bytes = ROWS * ROW;
     exec = work_open(&options);
     CHECK_OK(memory_take(exec_memory(exec), ROWS * ROW, &block, &err), &err);
-    struct region *region = make_region("a", ROWS * ROW);
+    struct region *region = work_region(exec, "a", ROWS * ROW, 0);
     work_make(&work, ROWS);
     fill(region, 0);
     work.job.in[0].region = region;
@@ -241,7 +231,7 @@ TEST(the_cpu_computes_in_regions_too)
     struct roped_backend_options backend = {.n_threads = 1};
     CHECK_OK(exec_open(&roped_backend_cpu, &backend, &options, &exec, &err),
              &err);
-    struct region *region = make_region("a", ROWS * ROW);
+    struct region *region = work_region(exec, "a", ROWS * ROW, 0);
     CHECK(!region_is_device(region));
     work_make(&work, ROWS);
     fill(region, 0);
@@ -258,7 +248,7 @@ TEST(the_cpu_computes_in_regions_too)
 TEST(a_failing_device_ends_a_call_on_regions)
 {
     open_executor();
-    struct region *region = make_region("a", ROWS * ROW);
+    struct region *region = work_region(exec, "a", ROWS * ROW, 0);
     for (int at = 1; at <= 2; at++) { /* launch, wait */
         work_make(&work, ROWS);
         fill(region, 0);
@@ -315,7 +305,7 @@ TEST(index_values_are_checked_and_used_as_they_were_read)
     static struct rotation rotation;
     static const int64_t good[TOKENS] = {0, 5, 2, 3}, bad[TOKENS] = {0, -5};
     open_executor();
-    positions = make_region("p", sizeof good);
+    positions = work_region(exec, "p", sizeof good, 0);
     memcpy(region_data(positions), good, sizeof good);
     make_rotation(&rotation, positions);
     placement_make(&rotation.work.job);
@@ -421,7 +411,8 @@ TEST(a_cache_on_a_device_is_no_work)
     static struct appending a;
     uint64_t row = HIDDEN * sizeof(float);
     open_executor();
-    struct region *region = make_region("kv", sizeof a.cache + 2048 * row);
+    struct region *region =
+        work_region(exec, "kv", sizeof a.cache + 2048 * row, 0);
     make_appending(&a);
     a.work.job.in[0] = (struct exec_place){region, 0};
     CHECK_OK(placement_check(&a.work.job, exec_regions(exec), &err), &err);
@@ -485,7 +476,7 @@ TEST(a_cache_in_a_region_is_updated_there)
 {
     static struct appending a;
     open_executor();
-    struct region *region = make_region("kv", sizeof a.cache + 64);
+    struct region *region = work_region(exec, "kv", sizeof a.cache + 64, 0);
     make_appending(&a);
     memcpy(region_data(region) + 64, a.cache, sizeof a.cache);
     a.work.job.in[0] = (struct exec_place){region, 64};
@@ -506,7 +497,7 @@ TEST(a_cache_goes_from_the_wire_into_a_region)
 {
     static struct appending a;
     open_executor();
-    struct region *region = make_region("kv", sizeof a.cache);
+    struct region *region = work_region(exec, "kv", sizeof a.cache, 0);
     make_appending(&a);
     memset(region_data(region), 0, sizeof a.cache);
     a.work.job.out[1] = (struct exec_place){region, 0};
@@ -544,7 +535,7 @@ TEST(a_cache_that_has_arrived_takes_its_output_along)
                           .memory = memory,
                           .sent = sizeof a.cache};
     open_executor();
-    struct region *region = make_region("kv", sizeof a.cache);
+    struct region *region = work_region(exec, "kv", sizeof a.cache, 0);
     make_appending(&a);
     a.work.job.inbox = &inbox;
     expect_cache(&a, IN_INBOX, IN_INBOX);
@@ -575,7 +566,7 @@ TEST(a_cache_cannot_be_updated_somewhere_else)
 {
     static struct appending a;
     open_executor();
-    struct region *region = make_region("kv", 2 * sizeof a.cache);
+    struct region *region = work_region(exec, "kv", 2 * sizeof a.cache, 0);
     make_appending(&a);
     a.work.job.in[0] = (struct exec_place){region, 0};
     a.work.job.out[1] = (struct exec_place){region, sizeof a.cache};
@@ -610,7 +601,7 @@ TEST(bytes_move_between_host_and_region)
 {
     unsigned char in[500], out[500];
     open_executor();
-    struct region *region = make_region("a", sizeof in);
+    struct region *region = work_region(exec, "a", sizeof in, 0);
     for (size_t i = 0; i < sizeof in; i++)
         in[i] = (unsigned char)(i * 7);
     CHECK_INT(move(EXEC_STORE, region, in, sizeof in), ROPED_OK);

@@ -70,6 +70,17 @@ static void on_done(struct exec_job *job)
     atomic_fetch_add(&((struct work *)job->owner)->n_done, 1);
 }
 
+struct region *work_region(struct executor *exec, const char *name,
+                           uint64_t bytes, int device)
+{
+    struct region_info info = {.bytes = bytes, .device = device};
+    struct region *region = NULL;
+    struct roped_error err;
+    snprintf(info.name, sizeof info.name, "%s", name);
+    insist(regions_create(exec_regions(exec), &info, &region, &err), &err);
+    return region;
+}
+
 void work_make(struct work *work, int rows)
 {
     struct roped_error err;

@@ -29,6 +29,11 @@ struct executor *work_open(const struct exec_options *options);
 /* Drains and closes; whatever is left on the device fails the test. */
 void work_close(struct executor *exec);
 
+/* A region of so many bytes in the memory of a device; the caller holds the
+ * only reference. NULL: the test has failed. */
+struct region *work_region(struct executor *exec, const char *name,
+                           uint64_t bytes, int device);
+
 /* A job of so many rows: 2 * rows * HIDDEN * 4 bytes go in and out. */
 void work_make(struct work *work, int rows);
 
