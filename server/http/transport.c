@@ -63,18 +63,27 @@ struct exchange {
 /* -------------------------------------------------------------- exchanges */
 
 /* Requests begin and end on the thread of their connection, which keeps a few
- * for the next ones. */
+ * for the next ones. The transport frees them when its threads have ended. */
 struct exchange_cache {
+    struct exchange_cache *next;
     struct exchange *first;
     int n;
 };
 static _Thread_local struct exchange_cache *cache;
-static pthread_key_t cache_key;
-static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 
-static void free_cache(void *context)
+static void add_cache(struct transport *transport)
 {
-    struct exchange_cache *old = context;
+    cache = calloc(1, sizeof *cache);
+    if (!cache)
+        return;
+    cache->next = atomic_load(&transport->caches);
+    while (
+        !atomic_compare_exchange_weak(&transport->caches, &cache->next, cache))
+        continue;
+}
+
+static void free_cache(struct exchange_cache *old)
+{
     while (old->first) {
         struct exchange *exchange = old->first;
         old->first = exchange->next;
@@ -83,20 +92,10 @@ static void free_cache(void *context)
     free(old);
 }
 
-static void make_cache_key(void)
+static struct exchange *take_exchange(struct transport *transport)
 {
-    (void)pthread_key_create(&cache_key, free_cache);
-}
-
-static struct exchange *take_exchange(void)
-{
-    if (!cache) {
-        cache = calloc(1, sizeof *cache);
-        if (cache && pthread_setspecific(cache_key, cache) != 0) {
-            free(cache);
-            cache = NULL;
-        }
-    }
+    if (!cache)
+        add_cache(transport);
     if (!cache || !cache->first)
         return malloc(sizeof(struct exchange));
     struct exchange *exchange = cache->first;
@@ -359,9 +358,9 @@ static void notify_connection(void *context, struct MHD_Connection *connection,
 static void *notify_uri(void *context, const char *uri,
                         struct MHD_Connection *connection)
 {
-    const struct transport *transport = context;
+    struct transport *transport = context;
     struct service *service = transport->service;
-    struct exchange *exchange = uri ? take_exchange() : NULL;
+    struct exchange *exchange = uri ? take_exchange(transport) : NULL;
     if (!exchange)
         return NULL;
     memset(exchange, 0, offsetof(struct exchange, request));
@@ -537,7 +536,6 @@ enum roped_status transport_start(struct transport *transport,
         {MHD_OPTION_END, 0, NULL}};
     transport->service = service;
     service->is_lax = is_lax();
-    (void)pthread_once(&cache_once, make_cache_key);
     MHD_set_panic_func(panic, NULL);
     /* With an increment of all of it the library's buffer for a body grows with
      * each read, from half of the memory to three quarters of it: a body of 41
@@ -572,11 +570,12 @@ void transport_stop(struct transport *transport)
         return;
     MHD_stop_daemon(transport->mhd);
     transport->mhd = NULL;
-    /* of requests that were under way: they ended on this thread */
-    if (cache)
-        free_cache(cache);
-    cache = NULL;
-    (void)pthread_setspecific(cache_key, NULL);
+    struct exchange_cache *next = atomic_exchange(&transport->caches, NULL);
+    while (next) {
+        struct exchange_cache *old = next;
+        next = old->next;
+        free_cache(old);
+    }
 }
 
 void transport_add(struct transport *transport, int fd,

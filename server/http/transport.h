@@ -12,6 +12,7 @@
 struct transport {
     struct service *service;
     struct MHD_Daemon *mhd;
+    struct exchange_cache *_Atomic caches; /* one of each thread */
 };
 
 /* Starts the threads that serve connections; stops them, and cuts what is still
