@@ -54,6 +54,9 @@ void section_stage(struct bench *bench);
 /* Calls on several devices (--devices), beside a daemon with one of them. */
 void section_scale(struct bench *bench);
 
+/* All kinds of calls beside another build of the daemon (--before). */
+void section_versions(struct bench *bench);
+
 /* Is there memory for bodies of this size, and are they wanted? Says why not
  * on a line. copies: of a body, in all processes together. */
 bool bench_has_room(const struct bench *bench, uint64_t bytes, int copies);

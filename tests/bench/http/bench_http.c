@@ -4,7 +4,8 @@
  *
  *     bench_http [--binary roped] [--backend cpu|cuda] [--quick]
  *                [--before OTHER_ROPED] [--devices 0,1] [--strict]
- *                [--section echo|calls|regions|small|cost|crowd|stage|scale]
+ *                [--section echo|calls|regions|small|cost|crowd|stage|scale
+ *                           |versions]
  *                [--max-bytes N] [--runs N] [--seconds S] [--json FILE]
  *
  * --strict: a goal that is missed is a failure.
@@ -23,10 +24,11 @@
 static const struct {
     const char *name;
     void (*run)(struct bench *bench);
-} sections[] = {{"echo", section_echo},       {"calls", section_calls},
-                {"regions", section_regions}, {"small", section_small},
-                {"cost", section_cost},       {"crowd", section_crowd},
-                {"stage", section_stage},     {"scale", section_scale}};
+} sections[] = {{"echo", section_echo},        {"calls", section_calls},
+                {"regions", section_regions},  {"small", section_small},
+                {"cost", section_cost},        {"crowd", section_crowd},
+                {"stage", section_stage},      {"scale", section_scale},
+                {"versions", section_versions}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 const struct body_load bench_loads[N_BODY_LOADS] = {
@@ -53,7 +55,7 @@ static void usage(void)
         "[--quick]\n"
         "                  [--before OTHER_ROPED] [--devices 0,1] [--strict]\n"
         "                  [--section echo|calls|regions|small|cost|crowd|"
-        "stage|scale]\n"
+        "stage|scale|versions]\n"
         "                  [--max-bytes N] [--runs N] [--seconds S] "
         "[--json FILE]\n"
         "       bench_http raw-server\n");
