@@ -130,7 +130,7 @@ static enum roped_status open_executor(const struct config *config,
     struct exec_options options = {
         .devices = target.device,
         .n_devices = target.n_devices,
-        .n_lanes = (int)config->lanes,
+        .n_lanes = config_lanes(config),
         .queue_depth = (int)config->queue_depth,
         .pool_bytes = config->pool_bytes,
         .host_bytes = config->host_bytes,
@@ -346,11 +346,11 @@ static void log_listening(const struct config *config,
     exec_device_info(service->exec, 0, &device);
     log_line(LOG_INFO, "listening",
              "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
-             "devices=%d lanes=%lld pool_bytes=%llu version=%s",
+             "devices=%d lanes=%d pool_bytes=%llu version=%s",
              config->listen, service->port, exec_backend(service->exec)->name,
              log_quote(device.name, name, sizeof name),
              log_quote(device.detail, detail, sizeof detail),
-             exec_n_devices(service->exec), (long long)config->lanes,
+             exec_n_devices(service->exec), config_lanes(config),
              (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 

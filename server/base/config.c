@@ -9,9 +9,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_THREADS = 32, LEAST_LANES = 4 /* by default */ };
 
 enum kind { TEXT, COUNT, BYTES, SECONDS, BOOL, CHOICE };
 
@@ -451,6 +454,26 @@ enum roped_status config_devices(const struct config *config,
                       "devices is '%.64s', expected 1 to %d indices of 0 to %d "
                       "with commas between them",
                       text, CONFIG_MAX_DEVICES, MAX_DEVICE_INDEX);
+}
+
+/* ---------------------------------------------------------------- defaults */
+
+int config_http_threads(const struct config *config)
+{
+    cpu_set_t ours;
+    if (config->http_threads > 0)
+        return (int)config->http_threads;
+    int cores =
+        sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
+    return cores > MOST_THREADS ? MOST_THREADS : cores;
+}
+
+int config_lanes(const struct config *config)
+{
+    int threads = config_http_threads(config);
+    if (config->lanes > 0)
+        return (int)config->lanes;
+    return threads < LEAST_LANES ? LEAST_LANES : threads;
 }
 
 /* ---------------------------------------------------------------- writing */

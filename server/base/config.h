@@ -45,6 +45,11 @@ ROPED_MUST_CHECK enum roped_status config_devices(const struct config *config,
                                                   int *n,
                                                   struct roped_error *err);
 
+/* How many there are to be: as set, or what fits the cores that the process may
+ * run on. A call then finds a lane of its own on whatever thread it comes. */
+int config_http_threads(const struct config *config);
+int config_lanes(const struct config *config);
+
 /* Every key with unit, default and help: --help, and roped.conf (commented). */
 void config_write_help(FILE *out);
 void config_write_sample(FILE *out);

@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +28,7 @@ enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
     CHUNK_BYTES = 1 << 20,
-    KEPT_EXCHANGES = 64, /* of each thread */
-    MOST_THREADS = 32    /* by default */
+    KEPT_EXCHANGES = 64 /* of each thread */
 };
 
 /* Clients that read Content-Length into an int end there and then when it is
@@ -513,26 +511,16 @@ static void panic(void *context, const char *file, unsigned line,
 
 /* ------------------------------------------------------------------ start */
 
-static unsigned n_threads(const struct config *config)
-{
-    cpu_set_t ours;
-    if (config->http_threads > 0)
-        return (unsigned)config->http_threads;
-    int cores =
-        sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
-    return cores > MOST_THREADS ? MOST_THREADS : (unsigned)cores;
-}
-
 enum roped_status transport_start(struct transport *transport,
                                   struct service *service,
                                   struct roped_error *err)
 {
     const struct config *config = service->config;
-    unsigned threads = n_threads(config);
+    int threads = config_http_threads(config);
     struct MHD_OptionItem pool[] = {
         /* a pool of one is refused with a warning */
-        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END,
-         (intptr_t)threads, NULL},
+        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, threads,
+         NULL},
         {MHD_OPTION_END, 0, NULL}};
     transport->service = service;
     service->is_lax = is_lax();

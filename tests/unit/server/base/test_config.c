@@ -21,7 +21,8 @@ static enum roped_status load(int argc, const char *a, const char *b,
 TEST(defaults_flags_and_units)
 {
     CHECK_OK(load(1, NULL, NULL, NULL), &err);
-    CHECK_INT(config.lanes, 4);
+    CHECK_INT(config.lanes, 0);
+    CHECK(config_lanes(&config) >= 4);
     CHECK_INT(action, CONFIG_RUN);
     CHECK_OK(load(3, "--max-body-bytes", "3m", NULL), &err);
     CHECK_INT(config.max_body_bytes, 3 << 20);
@@ -33,10 +34,23 @@ TEST(defaults_flags_and_units)
     CHECK_INT(action, CONFIG_CHECK);
 }
 
+TEST(lanes_follow_http_threads)
+{
+    CHECK_OK(load(3, "--http-threads", "16", NULL), &err);
+    CHECK_INT(config_http_threads(&config), 16);
+    CHECK_INT(config_lanes(&config), 16);
+    CHECK_OK(load(3, "--http-threads", "1", NULL), &err);
+    CHECK_INT(config_lanes(&config), 4);
+    CHECK_OK(load(3, "--http-threads=16", "--lanes=3", NULL), &err);
+    CHECK_INT(config_lanes(&config), 3);
+    CHECK_OK(load(1, NULL, NULL, NULL), &err);
+    CHECK(config_http_threads(&config) >= 1);
+}
+
 TEST(wrong_settings_name_source_key_and_range)
 {
-    CHECK_INT(load(3, "--lanes", "0", NULL), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "lanes is '0', expected 1 to 64");
+    CHECK_INT(load(3, "--queue_depth", "0", NULL), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "queue_depth is '0', expected 1 to 65536");
     CHECK_INT(load(3, "--lane", "1", NULL), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "; did you mean 'lanes'?");
     CHECK_INT(load(3, "--backend", "tpu", NULL), ROPED_INVALID);
@@ -49,13 +63,13 @@ TEST(values_that_are_no_values_are_refused)
 {
     static const struct {
         const char *flag, *expected;
-    } wrong[] = {{"--lanes=", "expected 1 to 64"},
+    } wrong[] = {{"--lanes=", "expected 0 to 64"},
                  {"--lanes=4x", "lanes is '4x'"},
                  {"--lanes=-1", "lanes is '-1'"},
                  {"--lanes= 4", "lanes is ' 4'"},
                  {"--lanes=2.5", "lanes is '2.5'"},
                  {"--lanes=4k", "lanes is '4k'"},
-                 {"--lanes=65", "expected 1 to 64"},
+                 {"--lanes=65", "expected 0 to 64"},
                  {"--lanes=1e999", "lanes is '1e999'"},
                  {"--pool_bytes=1q", "pool_bytes is '1q'"},
                  {"--pool_bytes=1mm", "pool_bytes is '1mm'"},
@@ -160,7 +174,7 @@ TEST(files_have_comments_space_and_line_numbers)
     CHECK_INT(load_file("\n\nlanes 5\n"), ROPED_INVALID);
     CHECK_CONTAINS(err.text, ":3: line is 'lanes 5', expected key = value");
     CHECK_INT(load_file("lanes = 500\n"), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, ":1: lanes is '500', expected 1 to 64");
+    CHECK_CONTAINS(err.text, ":1: lanes is '500', expected 0 to 64");
     memset(line, 'x', sizeof line - 1);
     CHECK_INT(load_file(line), ROPED_INVALID);
     CHECK_CONTAINS(err.text, ":1: line is 'xxx");
@@ -250,6 +264,7 @@ TEST(the_sample_says_the_defaults)
 int main(void)
 {
     RUN(defaults_flags_and_units);
+    RUN(lanes_follow_http_threads);
     RUN(wrong_settings_name_source_key_and_range);
     RUN(values_that_are_no_values_are_refused);
     RUN(devices_are_a_list_or_one_or_all);
