@@ -3,9 +3,10 @@
  * one-pass copy of the same bytes measured in the same run.
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
- *               [--threads N] [--cpu-time] [--no-check]
+ *               [--threads N] [--cpu-time] [--no-check] [--sizes]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
+ * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
@@ -25,7 +26,7 @@ struct options {
     const char *backend, *filter;
     FILE *json;
     int n_threads;
-    bool is_checked, is_cpu_time;
+    bool is_checked, is_cpu_time, is_sizes;
 };
 
 /* One row's calls, a device copy per buffer set. */
@@ -315,11 +316,53 @@ static bool run_row(struct bench *bench, const struct bench_row *row,
     return goal == 0 || share >= goal;
 }
 
+static bool is_wanted(const struct options *options, const char *name)
+{
+    return !options->filter || strstr(name, options->filter);
+}
+
+static int run_rows(struct bench *bench, const struct options *options)
+{
+    int n_missed = 0;
+    for (int i = 0; i < bench_n_rows; i++)
+        if (is_wanted(options, bench_rows[i].name))
+            n_missed += !run_row(bench, &bench_rows[i], options);
+    return n_missed;
+}
+
+/* Each with the bytes that a row of it reads and writes. */
+static int run_sizes(struct bench *bench, const struct options *options)
+{
+    static const struct {
+        struct bench_row row;
+        int64_t bytes;
+    } op[] = {
+        {{.op = "rmsnorm", .a = 4096}, 4 * 4096},
+        {{.op = "add_rmsnorm", .a = 4096}, 8 * 4096},
+        {{.op = "rope", .a = 32, .b = 8, .c = 128}, 4 * 40 * 128},
+    };
+    int n_missed = 0;
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++) {
+        for (int64_t kib = 16; kib <= 1 << 20; kib *= 4) {
+            char name[64];
+            struct bench_row row = op[i].row;
+            snprintf(name, sizeof name, "%s bf16, %lld KiB", row.op,
+                     (long long)kib);
+            row.name = name;
+            row.dtype = ROPED_BF16;
+            row.n = (kib << 10) / op[i].bytes;
+            if (row.n > 0 && is_wanted(options, name))
+                n_missed += !run_row(bench, &row, options);
+        }
+    }
+    return n_missed;
+}
+
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
-                    "[--no-check]\n"
+                    "[--no-check] [--sizes]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
@@ -334,6 +377,10 @@ static struct options read_options(int argc, char **argv)
         }
         if (strcmp(argv[i], "--cpu-time") == 0) {
             options.is_cpu_time = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--sizes") == 0) {
+            options.is_sizes = true;
             continue;
         }
         if (i + 1 >= argc)
@@ -362,17 +409,13 @@ int main(int argc, char **argv)
         return compare_files(argv[2], argv[3], stdout, stderr);
     }
     struct options options = read_options(argc, argv);
-    int n_missed = 0;
     bench.timing = timing_open(options.backend, options.n_threads);
     if (options.is_cpu_time)
         timing_use_cpu_time(bench.timing);
     printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
            "rate", "share");
-    for (int i = 0; i < bench_n_rows; i++) {
-        if (options.filter && !strstr(bench_rows[i].name, options.filter))
-            continue;
-        n_missed += !run_row(&bench, &bench_rows[i], &options);
-    }
+    int n_missed = options.is_sizes ? run_sizes(&bench, &options)
+                                    : run_rows(&bench, &options);
     printf("%d goals missed\n", n_missed);
     if (options.json)
         fclose(options.json);
