@@ -107,6 +107,7 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
         NORM_PARAMS(AT(norm)),
         ROPE_HEADS_PARAMS,
     },
+    .rows = "n",
     .rule = rule,
     .rule_doc = rule_doc,
     .aux_bytes = aux_bytes,

@@ -33,6 +33,7 @@ const struct roped_op roped_op_rmsnorm = {
     .params_bytes = sizeof(struct rmsnorm_params),
     .angles_offset = ROPED_NO_ANGLES,
     .param = {NORM_PARAMS(0)},
+    .rows = "rows",
     .rule = rule,
     .rule_doc = norm_rule_doc,
     .plan = plan,

@@ -92,6 +92,7 @@ const struct roped_op roped_op_rmsnorm_quantize = {
         {"group_size", ROPED_PARAM_INT, AT(group_size), 0, 0, 0, 128, .doc = "dynamic: a scale per group of 64 or 128 columns; 0: per row"},
         NORM_PARAMS(AT(norm)),
     },
+    .rows = "rows",
     .rule = rule,
     .rule_doc = "weight has the type of x, or F32 beside narrow x, or F16 or BF16 beside x of F32; dequant_scale or dynamic, not both; scale_ub and group_size belong to dynamic, and group_size divides h",
     .plan = plan,

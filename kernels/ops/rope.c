@@ -40,6 +40,7 @@ const struct roped_op roped_op_rope = {
     .params_bytes = sizeof(struct rope_params),
     .angles_offset = offsetof(struct rope_params, angles),
     .param = {ROPE_HEADS_PARAMS},
+    .rows = "n",
     .rule = rule,
     .rule_doc = rotary_rule_doc,
     .aux_bytes = aux_bytes,

@@ -53,6 +53,7 @@ const struct roped_op roped_op_rope_quantize = {
     .params_bytes = sizeof(struct rope_quantize_params),
     .angles_offset = offsetof(struct rope_quantize_params, angles),
     .param = {ROPE_PARTS_PARAMS},
+    .rows = "n",
     .rule = rule,
     .rule_doc = rotary_rule_doc,
     .aux_bytes = aux_bytes,

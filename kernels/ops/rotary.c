@@ -472,7 +472,8 @@ static enum roped_status plan_positions(const struct roped_call *call,
                               (long long)last, (long long)bound.rows, bound.why,
                               bound.name);
         out->largest_position = shape->n_tokens > 0 ? last : -1;
-        return ROPED_OK;
+        if (call->host_values || call->largest_position < last)
+            return ROPED_OK; /* else a slice of a longer call */
     }
     out->largest_position = call->largest_position;
     return ROPED_OK;

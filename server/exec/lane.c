@@ -10,6 +10,7 @@
  */
 #include "exec/dispatch.h"
 #include "exec/inbox.h"
+#include "exec/slices.h"
 
 #include <string.h>
 #include <time.h>
@@ -42,6 +43,8 @@ void lane_fini(struct lane *lane)
         device->api->host_free(device->backend, lane->scratch);
     if (lane->queue)
         device->api->queue_close(lane->queue);
+    if (lane->second)
+        device->api->queue_close(lane->second);
     pthread_cond_destroy(&lane->wake);
     memset(lane, 0, sizeof *lane);
 }
@@ -288,6 +291,34 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
     return status;
 }
 
+/* In slices. Their copies overlap, so all of it is the kernel's time. */
+static enum roped_status compute_slices(struct lane *lane, struct exec_job *job,
+                                        const struct slices *slices,
+                                        uint64_t start_ns)
+{
+    enum roped_status status =
+        need_arena(lane, slices_arena_bytes(slices), &job->error);
+    if (!status)
+        status = need_scratch(lane, slices_scratch_bytes(slices), &job->error);
+    if (!status)
+        status = slices_run(slices, lane, job);
+    job->timing.kernel_ns = lane_now_ns() - start_ns;
+    return status;
+}
+
+static enum roped_status compute_whole(struct lane *lane, struct exec_job *job,
+                                       uint64_t start_ns)
+{
+    enum roped_status status =
+        need_arena(lane, job->placement.arena_bytes, &job->error);
+    if (status)
+        return status;
+    placement_enter(job, lane->arena);
+    status = compute(lane, job, start_ns);
+    placement_leave(job);
+    return status;
+}
+
 static enum roped_status run_call(struct lane *lane, struct exec_job *job,
                                   struct resident_table **table)
 {
@@ -299,12 +330,9 @@ static enum roped_status run_call(struct lane *lane, struct exec_job *job,
     if (status)
         return status;
     placement_settle(job, lane->device, aux_bytes);
-    status = need_arena(lane, job->placement.arena_bytes, &job->error);
-    if (status)
-        return status;
-    placement_enter(job, lane->arena);
-    status = compute(lane, job, planned_ns);
-    placement_leave(job);
+    struct slices slices = slices_of(job, lane->device);
+    status = slices.n ? compute_slices(lane, job, &slices, planned_ns)
+                      : compute_whole(lane, job, planned_ns);
     return status ? status : placement_check_memory(job, &job->error);
 }
 

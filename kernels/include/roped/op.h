@@ -142,6 +142,13 @@ struct roped_op {
     struct roped_param param[ROPED_MAX_PARAMS];
 
     /*
+     * (optional) The dim symbol along which a call may be cut: what an output
+     * has at an index follows from what the inputs have there, from inputs
+     * without that dim, and from parameters. See roped_call_slice.
+     */
+    const char *rows;
+
+    /*
      * (optional) What shapes and types alone cannot say; runs at the end of
      * resolve. rule_doc is its sentence for people, required with rule.
      */
@@ -279,8 +286,8 @@ struct roped_call {
     uint64_t given; /* bit i: parameter i was given by the client */
     const struct roped_angle_set *angle_set; /* table=<name>, or NULL */
 
-    /* False: index tensors are in device memory; plan then checks no values
-     * and takes largest_position as given. For in-process callers only. */
+    /* False: plan checks no index values, which may be in device memory, and
+     * takes largest_position as given. For in-process callers and slices. */
     bool host_values;
     int64_t largest_position; /* used when host_values is false */
 
@@ -355,6 +362,17 @@ ROPED_API size_t roped_call_aux_bytes(const struct roped_call *call);
 
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_plan(struct roped_call *call, struct roped_error *err);
+
+/*
+ * Into how many rows a resolved call may be cut; 0: it is one piece. And the
+ * part of a planned call from row begin to before row end: a call of its own,
+ * resolved, to be planned. Its data begins where that of those rows does, and
+ * its index values are not checked again.
+ */
+ROPED_API int64_t roped_call_rows(const struct roped_call *call);
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_call_slice(const struct roped_call *call, int64_t begin, int64_t end,
+                 struct roped_call *out, struct roped_error *err);
 
 /* Size of a dim symbol bound by resolve, or -1. */
 ROPED_API int64_t roped_call_dim(const struct roped_call *call,
