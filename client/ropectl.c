@@ -103,6 +103,10 @@ static const char options_help[] =
     "options, anywhere on the line:\n"
     "  --server URL       default $ROPED_URL, or http://127.0.0.1:8000\n"
     "  --token-file FILE  holds the bearer token, where the server wants one\n"
+    "  --ca-file FILE     PEM of the CAs that an https:// server may come "
+    "from\n"
+    "  --cert FILE, --key FILE\n"
+    "                     PEM of our own, where the server asks for it\n"
     "  --timeout SECONDS  of one request, default 300\n"
     "  --output FORMAT    text, or json: one document on standard output\n"
     "exit status: 0 done, 1 failed, 2 wrong usage\n";
@@ -173,12 +177,33 @@ static bool set_token_file(struct ropectl *ctl, const char *text)
     return text[0] != '\0';
 }
 
+static bool set_ca_file(struct ropectl *ctl, const char *text)
+{
+    ctl->options.ca_file = text;
+    return text[0] != '\0';
+}
+
+static bool set_cert(struct ropectl *ctl, const char *text)
+{
+    ctl->options.cert_file = text;
+    return text[0] != '\0';
+}
+
+static bool set_key(struct ropectl *ctl, const char *text)
+{
+    ctl->options.key_file = text;
+    return text[0] != '\0';
+}
+
 static const struct {
     const char *name;
     bool (*set)(struct ropectl *ctl, const char *text);
     const char *expected;
 } options[] = {{"server", set_server, "a URL"},
                {"token-file", set_token_file, "a file"},
+               {"ca-file", set_ca_file, "a file"},
+               {"cert", set_cert, "a file"},
+               {"key", set_key, "a file"},
                {"timeout", set_timeout, "seconds above 0"},
                {"output", set_output, "text or json"}};
 

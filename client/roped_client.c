@@ -27,7 +27,8 @@ static const double default_timeout_seconds = 300;
 struct roped_client {
     CURL *curl;
     struct curl_slist *headers;
-    char *url; /* without a slash at its end */
+    char *url;                            /* without a slash at its end */
+    char *ca_file, *cert_file, *key_file; /* or NULL */
     bool has_token;
     double timeout_seconds;
     void (*progress)(void *context, uint64_t sent, uint64_t to_send,
@@ -127,6 +128,24 @@ static enum roped_status set_url(struct roped_client *client, const char *url,
     return ROPED_OK;
 }
 
+/* Copies an option that may be NULL. */
+static enum roped_status keep(char **to, const char *from,
+                              struct roped_error *err)
+{
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? no_memory(err, "a client") : ROPED_OK;
+}
+
+static enum roped_status keep_files(struct roped_client *client,
+                                    const struct roped_client_options *options,
+                                    struct roped_error *err)
+{
+    enum roped_status status = keep(&client->ca_file, options->ca_file, err);
+    if (!status)
+        status = keep(&client->cert_file, options->cert_file, err);
+    return status ? status : keep(&client->key_file, options->key_file, err);
+}
+
 static enum roped_status set_up(struct roped_client *client,
                                 const struct roped_client_options *options,
                                 struct roped_error *err)
@@ -143,6 +162,8 @@ static enum roped_status set_up(struct roped_client *client,
     if (!client->curl)
         return no_memory(err, "a connection");
     enum roped_status status = set_url(client, options->url, err);
+    if (!status)
+        status = keep_files(client, options, err);
     if (!status) /* what is refused is refused in the answer: no waiting */
         status = add_header(client, "Expect:", err);
     if (!status)
@@ -175,6 +196,9 @@ void roped_client_close(struct roped_client *client)
     curl_slist_free_all(client->headers);
     curl_easy_cleanup(client->curl);
     free(client->url);
+    free(client->ca_file);
+    free(client->cert_file);
+    free(client->key_file);
     free(client);
 }
 
@@ -363,10 +387,26 @@ static void set_common(struct roped_client *client, struct incoming *in)
 }
 
 /* Of the options that curl copies, each can run out of memory. */
-static CURLcode set_request(CURL *curl, const char *url, const char *method,
-                            const void *body, size_t bytes)
+static CURLcode set_files(const struct roped_client *client)
 {
-    CURLcode code = curl_easy_setopt(curl, CURLOPT_URL, url);
+    CURLcode code = CURLE_OK;
+    if (client->ca_file)
+        code = curl_easy_setopt(client->curl, CURLOPT_CAINFO, client->ca_file);
+    if (code == CURLE_OK && client->cert_file)
+        code =
+            curl_easy_setopt(client->curl, CURLOPT_SSLCERT, client->cert_file);
+    if (code == CURLE_OK && client->key_file)
+        code = curl_easy_setopt(client->curl, CURLOPT_SSLKEY, client->key_file);
+    return code;
+}
+
+static CURLcode set_request(const struct roped_client *client, const char *url,
+                            const char *method, const void *body, size_t bytes)
+{
+    CURL *curl = client->curl;
+    CURLcode code = set_files(client);
+    if (code == CURLE_OK)
+        code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (code == CURLE_OK)
         code = curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
     if (code == CURLE_OK && body)
@@ -388,7 +428,7 @@ static enum roped_status perform(struct roped_client *client,
     if (asprintf(&url, "%s%s", client->url, path) < 0)
         return no_memory(err, "a URL");
     set_common(client, in);
-    CURLcode result = set_request(client->curl, url, method, body, bytes);
+    CURLcode result = set_request(client, url, method, body, bytes);
     double start = now_seconds();
     if (result == CURLE_OK)
         result = curl_easy_perform(client->curl);

@@ -33,7 +33,11 @@ enum { ROPED_CLIENT_TENSORS = ROPED_MAX_INPUTS };
 struct roped_client_options {
     const char *url;        /* NULL: $ROPED_URL, else http://127.0.0.1:8000 */
     const char *token_file; /* file with a bearer token, or NULL */
-    double timeout_seconds; /* of one request; 0: 300 */
+    const char *ca_file; /* PEM of the CAs that https:// may name; NULL: those
+                            of the system */
+    const char *cert_file, *key_file; /* PEM, ours, where the server asks for
+                                         it, or NULL */
+    double timeout_seconds;           /* of one request; 0: 300 */
     /* (optional) bytes sent and received so far, and in all (0: unknown) */
     void (*progress)(void *context, uint64_t sent, uint64_t to_send,
                      uint64_t received, uint64_t to_receive);

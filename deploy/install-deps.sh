@@ -2,19 +2,19 @@
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
 #   deploy/install-deps.sh [build | tests]...      (default: build)
-#     build    compiler, CMake, Ninja, libmicrohttpd, cJSON, zlib, libcurl
+#     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
-#              python3-venv for tests/interop
+#              python3-venv for tests/interop, openssl for the tests of TLS
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
-    libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
+    libgnutls28-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
 # tests/attack restarts two daemons behind
-wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy)
+wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -30,12 +30,13 @@ is_present() {
     case $1 in
     libcurl4-openssl-dev) pkg-config --exists libcurl 2>/dev/null ;;
     libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
+    libgnutls28-dev) pkg-config --exists gnutls 2>/dev/null ;;
     libcjson-dev) pkg-config --exists libcjson 2>/dev/null ;;
     zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     ninja-build) command -v ninja >/dev/null ;;
     gcc) command -v cc >/dev/null ;;
-    cmake | curl | clang-format-14 | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
+    cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
     *) is_installed "$1" ;;
@@ -86,7 +87,7 @@ newer_cmake() {
 
 if ! command -v apt-get >/dev/null; then
     say "no apt-get here: please install a C compiler, CMake 3.24 or newer," \
-        "Ninja, pkg-config, libmicrohttpd 0.9.75 or newer, cJSON, zlib, libcurl and curl"
+        "Ninja, pkg-config, libmicrohttpd 0.9.75 or newer, GnuTLS, cJSON, zlib, libcurl and curl"
     exit 0
 fi
 

@@ -190,16 +190,14 @@ static enum roped_status write_port(const char *path, uint16_t port,
 
 enum { ANSWER_SECONDS = 1 }; /* for the answers of calls that were cut */
 
-/* What the daemon waits for, so that none of them kills it. All but the first
- * two are noted and no more: somebody may send HUP to every daemon of a host.
- */
+/* What the daemon waits for, so that none of them kills it. */
 static const struct handled_signal {
-    const char *name;
+    const char *name, *message;
     int number;
-    bool is_stop;
-} handled_signals[] = {{"TERM", SIGTERM, true},  {"INT", SIGINT, true},
-                       {"HUP", SIGHUP, false},   {"USR1", SIGUSR1, false},
-                       {"USR2", SIGUSR2, false}, {"ALRM", SIGALRM, false}};
+} handled_signals[] = {
+    {"TERM", "stopping", SIGTERM}, {"INT", "stopping", SIGINT},
+    {"HUP", "reloading", SIGHUP},  {"USR1", "ignored", SIGUSR1},
+    {"USR2", "ignored", SIGUSR2},  {"ALRM", "ignored", SIGALRM}};
 enum { N_HANDLED_SIGNALS = sizeof handled_signals / sizeof *handled_signals };
 
 /* Before any thread starts, so that all of them inherit the mask. */
@@ -212,21 +210,32 @@ static void block_signals(sigset_t *signals)
     pthread_sigmask(SIG_BLOCK, signals, NULL);
 }
 
-/* Notes it; true where it asks the daemon to stop. */
-static bool note_signal(int number)
+static void reload(struct daemon *daemon)
+{
+    struct roped_error err;
+    if (daemon_reload(daemon, &err))
+        (void)fail("reload", &err); /* and goes on */
+    else
+        log_line(LOG_INFO, "reload", "message=\"files are read again\"");
+}
+
+/* Notes it and does what it asks for; true where that is to stop. */
+static bool take_signal(struct daemon *daemon, int number)
 {
     int i = 0;
     while (handled_signals[i].number != number)
         i++;
     log_line(LOG_INFO, "signal", "name=%s message=\"%s\"",
-             handled_signals[i].name,
-             handled_signals[i].is_stop ? "stopping" : "nothing to reload");
-    return handled_signals[i].is_stop;
+             handled_signals[i].name, handled_signals[i].message);
+    if (number == SIGHUP)
+        reload(daemon);
+    return number == SIGTERM || number == SIGINT;
 }
 
 /* Waits for SIGTERM or SIGINT for at most seconds (below 0: for ever); false:
  * none came. */
-static bool wait_for_stop(const sigset_t *signals, double seconds)
+static bool wait_for_stop(struct daemon *daemon, const sigset_t *signals,
+                          double seconds)
 {
     uint64_t until_ns = seconds < 0 ? 0 : after_ns(seconds);
     for (;;) {
@@ -235,7 +244,7 @@ static bool wait_for_stop(const sigset_t *signals, double seconds)
         struct timespec limit = {(time_t)(left_ns / 1000000000u),
                                  (long)(left_ns % 1000000000u)};
         int number = sigtimedwait(signals, NULL, seconds < 0 ? NULL : &limit);
-        if (number > 0 && note_signal(number))
+        if (number > 0 && take_signal(daemon, number))
             return true;
         if (number < 0 && errno == EAGAIN)
             return false;
@@ -298,7 +307,7 @@ static void wait_for_connections(struct daemon *daemon,
     while (daemon_connections(daemon) > 0 && after_ns(0) < until_ns) {
         if (after_ns(0) >= idle_ns && !daemon_is_busy(daemon))
             return;
-        if (wait_for_stop(signals, PAUSE_MS * 1e-3))
+        if (wait_for_stop(daemon, signals, PAUSE_MS * 1e-3))
             return;
     }
 }
@@ -311,8 +320,9 @@ static void drain(struct service *service, const struct config *config,
 {
     notify("STOPPING=1");
     daemon_set_draining(service->daemon);
-    bool is_hurried = config->drain_delay_seconds > 0 &&
-                      wait_for_stop(signals, config->drain_delay_seconds);
+    bool is_hurried =
+        config->drain_delay_seconds > 0 &&
+        wait_for_stop(service->daemon, signals, config->drain_delay_seconds);
     daemon_close_listener(service->daemon);
     log_line(LOG_INFO, "draining", "connections=%d hurried=%s",
              daemon_connections(service->daemon),
@@ -383,7 +393,7 @@ static int serve(const struct config *config, const sigset_t *signals)
     log_devices(&service);
     log_listening(config, &service);
     notify("READY=1");
-    (void)wait_for_stop(signals, -1);
+    (void)wait_for_stop(service.daemon, signals, -1);
     drain(&service, config, signals);
     close_service(&service);
     log_line(LOG_INFO, "stopped", "version=%s", ROPED_VERSION);

@@ -6,6 +6,7 @@
 #include "address.h"
 #include "http/acceptor.h"
 #include "http/shared.h"
+#include "http/tls.h"
 #include "http/transport.h"
 #include "log.h"
 
@@ -22,6 +23,7 @@ enum { BACKLOG = 1024, SPARE_FILES = 64 /* descriptors besides connections */ };
 
 struct daemon {
     struct service service;
+    struct tls *tls; /* NULL: plain HTTP */
     struct transport transport;
     struct acceptor acceptor;
 };
@@ -117,9 +119,11 @@ static enum roped_status start_parts(struct daemon *daemon, int *fd,
     enum roped_status status =
         token_read(service->config->bearer_token_file, &service->token, err);
     if (!status)
+        status = tls_open(service->config, &daemon->tls, err);
+    if (!status)
         status = listen_on(service, fd, port, err);
     if (!status)
-        status = transport_start(&daemon->transport, service, err);
+        status = transport_start(&daemon->transport, service, daemon->tls, err);
     if (!status)
         status =
             peers_start(&service->peers, (double)service->config->min_body_rate,
@@ -155,6 +159,11 @@ void daemon_set_draining(struct daemon *daemon)
     atomic_store(&daemon->service.is_draining, true);
 }
 
+enum roped_status daemon_reload(struct daemon *daemon, struct roped_error *err)
+{
+    return daemon->tls ? tls_reload(daemon->tls, err) : ROPED_OK;
+}
+
 void daemon_close_listener(struct daemon *daemon)
 {
     acceptor_stop(&daemon->acceptor);
@@ -181,6 +190,7 @@ void daemon_stop(struct daemon *daemon)
         return;
     acceptor_stop(&daemon->acceptor);
     transport_stop(&daemon->transport);
+    tls_close(daemon->tls);
     peers_stop(&daemon->service.peers);
     peers_fini(&daemon->service.peers);
     free(daemon);

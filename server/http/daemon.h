@@ -29,6 +29,11 @@ daemon_start(const struct daemon_options *options, struct daemon **out,
 /* Readiness turns 503, answers carry Connection: close; calls go on. */
 void daemon_set_draining(struct daemon *daemon);
 
+/* Reads again what the settings name: certificates. Where that fails, what was
+ * read before stays in force. */
+ROPED_MUST_CHECK enum roped_status daemon_reload(struct daemon *daemon,
+                                                 struct roped_error *err);
+
 /* Takes the connections that have come, and no more: the port is closed. Those
  * that are open are served on. */
 void daemon_close_listener(struct daemon *daemon);

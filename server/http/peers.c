@@ -7,6 +7,7 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -127,6 +128,13 @@ bool peers_are_busy(struct peers *peers)
         are_busy = is_busy(peer);
     pthread_mutex_unlock(&peers->lock);
     return are_busy;
+}
+
+/* With TLS the goodbye itself is bytes, so these say nothing. */
+bool peer_has_left(const struct peer *peer)
+{
+    struct pollfd connection = {.fd = peer->fd, .events = POLLRDHUP};
+    return poll(&connection, 1, 0) == 1;
 }
 
 void peer_set_deadline(struct peer *peer, uint64_t deadline_ns)

@@ -32,7 +32,8 @@ struct peer {
     atomic_bool is_sending;         /* its answer is on its way */
     uint64_t seen_ns, seen_acked;   /* the thread's: when it first saw that,
                                        and what was acknowledged then; 0: not */
-    void *exchange; /* transport.c's: the request under way, or NULL */
+    void *exchange;        /* transport.c's: the request under way, or NULL */
+    struct tls_link *link; /* transport.c's, of a connection with TLS */
     struct peer *previous, *next;
 };
 
@@ -72,6 +73,10 @@ bool peers_evict(struct peers *peers);
 /* Is a request under way on any of them, or a byte of one waiting to be read?
  */
 bool peers_are_busy(struct peers *peers);
+
+/* Has the other side closed the connection, at least for sending? Bytes that
+ * it sent before that may wait. */
+bool peer_has_left(const struct peer *peer);
 
 /* When the connection is cut; 0: not at all. peer NULL: nothing. */
 void peer_set_deadline(struct peer *peer, uint64_t deadline_ns);

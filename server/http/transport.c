@@ -12,6 +12,7 @@
 
 #include "http/clock.h"
 #include "http/request.h"
+#include "http/tls.h"
 #include "log.h"
 
 #include <errno.h>
@@ -204,9 +205,7 @@ static void job_done(struct exec_job *job)
 static bool is_gone(struct exec_job *job)
 {
     const struct exchange *exchange = exchange_of(job);
-    char byte;
-    return exchange->peer &&
-           recv(exchange->peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return exchange->peer && peer_has_left(exchange->peer);
 }
 
 /* True where the job has ended on this thread. Else it has been handed over,
@@ -328,25 +327,37 @@ static void end_exchange(struct peer *peer)
     peer->exchange = NULL;
 }
 
+/* A connection has opened; until its first request line it has the time of
+ * headers, in which TLS shakes hands. NULL: there is no memory. */
+static struct peer *greet(const struct transport *transport,
+                          struct MHD_Connection *connection)
+{
+    struct service *service = transport->service;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int send_bytes = SEND_BUFFER_BYTES, on = 1, fd = info->connect_fd;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct peer *peer =
+        peers_add(&service->peers, fd,
+                  clock_after_ns(service->config->header_timeout_seconds));
+    if (peer && transport->tls)
+        peer->link = tls_link_open(transport->tls, connection, fd);
+    return peer;
+}
+
 static void notify_connection(void *context, struct MHD_Connection *connection,
                               void **socket_context,
                               enum MHD_ConnectionNotificationCode code)
 {
     const struct transport *transport = context;
-    struct service *service = transport->service;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct peer *peer = *socket_context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        int send_bytes = SEND_BUFFER_BYTES, on = 1;
-        setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &send_bytes,
-                   sizeof send_bytes);
-        setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        *socket_context =
-            peers_add(&service->peers, info->connect_fd,
-                      clock_after_ns(service->config->header_timeout_seconds));
-    } else if (*socket_context) {
-        end_exchange(*socket_context);
-        peers_remove(&service->peers, *socket_context);
+        *socket_context = greet(transport, connection);
+    } else if (peer) {
+        end_exchange(peer);
+        tls_link_close(peer->link);
+        peers_remove(&transport->service->peers, peer);
         *socket_context = NULL;
     }
 }
@@ -511,19 +522,36 @@ static void panic(void *context, const char *file, unsigned line,
 
 /* ------------------------------------------------------------------ start */
 
+enum { MOST_OPTIONS = 4 };
+
+/* Those that the library warns of, or refuses, where they mean nothing. */
+static void list_options(int threads, bool has_tls,
+                         struct MHD_OptionItem out[MOST_OPTIONS])
+{
+    if (threads > 1)
+        *out++ =
+            (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, threads, NULL};
+    if (has_tls) {
+        *out++ = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                         (void *)(uintptr_t)tls_priorities};
+        *out++ = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK2, 0,
+                                         (void *)(uintptr_t)tls_no_certificate};
+    }
+    *out = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+}
+
 enum roped_status transport_start(struct transport *transport,
-                                  struct service *service,
+                                  struct service *service, struct tls *tls,
                                   struct roped_error *err)
 {
     const struct config *config = service->config;
-    int threads = config_http_threads(config);
-    struct MHD_OptionItem pool[] = {
-        /* a pool of one is refused with a warning */
-        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, threads,
-         NULL},
-        {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem options[MOST_OPTIONS];
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                     MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG;
     transport->service = service;
+    transport->tls = tls;
     service->is_lax = is_lax();
+    list_options(config_http_threads(config), tls != NULL, options);
     MHD_set_panic_func(panic, NULL);
     /* With an increment of all of it the library's buffer for a body grows with
      * each read, from half of the memory to three quarters of it: a body of 41
@@ -533,10 +561,9 @@ enum roped_status transport_start(struct transport *transport,
      * No MHD_OPTION_CONNECTION_TIMEOUT: where its thread is late it ends
      * connections whose bytes it has not read yet. peers.c looks for those. */
     transport->mhd = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-            MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-        0, NULL, NULL, handle_access, transport, MHD_OPTION_EXTERNAL_LOGGER,
-        log_mhd, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, handle_access,
+        transport, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_LIMIT,
@@ -544,7 +571,7 @@ enum roped_status transport_start(struct transport *transport,
         (unsigned)config->max_connections_per_ip, MHD_OPTION_NOTIFY_CONNECTION,
         notify_connection, transport, MHD_OPTION_NOTIFY_COMPLETED,
         notify_completed, transport, MHD_OPTION_URI_LOG_CALLBACK, notify_uri,
-        transport, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, pool,
+        transport, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, options,
         MHD_OPTION_END);
     if (!transport->mhd)
         return roped_fail(err, ROPED_INTERNAL,
@@ -556,6 +583,8 @@ void transport_stop(struct transport *transport)
 {
     if (!transport->mhd)
         return;
+    if (transport->tls)
+        tls_end_handshakes(transport->tls);
     MHD_stop_daemon(transport->mhd);
     transport->mhd = NULL;
     struct exchange_cache *next = atomic_exchange(&transport->caches, NULL);

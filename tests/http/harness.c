@@ -3,6 +3,7 @@
  */
 #include "http/harness.h"
 
+#include "load/certificates.h"
 #include "load/client.h"
 #include "wire/safetensors.h"
 
@@ -34,10 +35,11 @@ static const char *backend_name(void)
     return name ? name : "cpu";
 }
 
-static void run_daemon(const char *port_file, const char *log,
+static void run_daemon(const struct server *server, const char *port_file,
                        const char *const *flags)
 {
     enum { MAX_ARGUMENTS = 64 };
+    char pair[2][64];
     const char *program = getenv("ROPED_TEST_BIN");
     const char *arguments[MAX_ARGUMENTS] = {program ? program
                                                     : ROPED_TEST_DAEMON,
@@ -50,9 +52,17 @@ static void run_daemon(const char *port_file, const char *log,
                                             "--devices",
                                             "0"}; /* flags may say others */
     int n = 9;
+    if (server->tls) {
+        snprintf(pair[0], sizeof pair[0], "%s/server.pem", server->tls->folder);
+        snprintf(pair[1], sizeof pair[1], "%s/server.key", server->tls->folder);
+        arguments[n++] = "--tls-cert-file";
+        arguments[n++] = pair[0];
+        arguments[n++] = "--tls-key-file";
+        arguments[n++] = pair[1];
+    }
     for (; flags && *flags && n < MAX_ARGUMENTS - 1; flags++)
         arguments[n++] = *flags;
-    int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = open(server->log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     /* a test that is killed takes its daemon along */
     if (fd < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         _exit(126);
@@ -71,7 +81,7 @@ static void print_log(const struct server *server)
         fclose(file);
 }
 
-static bool log_says(const struct server *server, const char *part)
+bool server_log_says(const struct server *server, const char *part)
 {
     char line[1024];
     bool found = false;
@@ -103,7 +113,7 @@ static void await_port(struct server *server, const char *port_file)
         if (server->port > 0)
             return;
         if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
-            if (log_says(server, "no usable GPU")) {
+            if (server_log_says(server, "no usable GPU")) {
                 printf("skipped: no usable GPU for backend %s\n",
                        backend_name());
                 exit(77);
@@ -119,10 +129,39 @@ static void await_port(struct server *server, const char *port_file)
     exit(EXIT_FAILURE);
 }
 
+static struct certificates own_certificates;
+
+static void remove_own(void)
+{
+    certificates_remove(&own_certificates);
+}
+
+/* Those of ROPED_TEST_TLS, made once; NULL: it is not set. */
+static const struct certificates *find_own(void)
+{
+    if (!getenv("ROPED_TEST_TLS") || own_certificates.folder[0])
+        return own_certificates.folder[0] ? &own_certificates : NULL;
+    if (!certificates_make(&own_certificates)) {
+        printf("skipped: the openssl command made no certificates\n");
+        exit(77);
+    }
+    atexit(remove_own);
+    return &own_certificates;
+}
+
 void server_start(struct server *server, const char *const *flags)
+{
+    server_start_tls(server, find_own(), flags);
+}
+
+void server_start_tls(struct server *server,
+                      const struct certificates *certificates,
+                      const char *const *flags)
 {
     static int n_started;
     char port_file[64];
+    server->tls = certificates;
+    server->client = NULL;
     snprintf(port_file, sizeof port_file, "/tmp/roped_test_%d_%d.port",
              (int)getpid(), n_started);
     snprintf(server->log, sizeof server->log, "/tmp/roped_test_%d_%d.log",
@@ -133,11 +172,11 @@ void server_start(struct server *server, const char *const *flags)
     if (server->pid < 0)
         die("fork");
     if (server->pid == 0)
-        run_daemon(port_file, server->log, flags);
+        run_daemon(server, port_file, flags);
     await_port(server, port_file);
     unlink(port_file);
-    snprintf(server->url, sizeof server->url, "http://127.0.0.1:%d",
-             server->port);
+    snprintf(server->url, sizeof server->url, "%s://127.0.0.1:%d",
+             certificates ? "https" : "http", server->port);
 }
 
 bool server_stop(struct server *server)
@@ -152,8 +191,8 @@ bool server_stop(struct server *server)
         pause_seconds(0.01);
     }
     bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
-                    !log_says(server, "Sanitizer") &&
-                    !log_says(server, "runtime error");
+                    !server_log_says(server, "Sanitizer") &&
+                    !server_log_says(server, "runtime error");
     if (!is_clean) {
         fprintf(stderr, "harness: the daemon ended with status %d; its log:\n",
                 status);
@@ -247,6 +286,22 @@ static CURL *own_handle(void)
     return handle;
 }
 
+/* Whom to believe, and whose certificate to show. */
+static void set_tls(CURL *curl, const struct server *server)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/ca.pem", server->tls->folder);
+    curl_easy_setopt(curl, CURLOPT_CAINFO, path);
+    if (!server->client)
+        return;
+    snprintf(path, sizeof path, "%s/%s.pem", server->tls->folder,
+             server->client);
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, path);
+    snprintf(path, sizeof path, "%s/%s.key", server->tls->folder,
+             server->client);
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, path);
+}
+
 struct answer ask(const struct server *server, const char *method,
                   const char *path, const void *body, size_t bytes,
                   const char *const *headers)
@@ -269,6 +324,8 @@ struct answer ask(const struct server *server, const char *method,
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, &head);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, 120L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (server->tls)
+        set_tls(curl, server);
     if (strcmp(method, "HEAD") == 0)
         curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
     if (body) {

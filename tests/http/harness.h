@@ -4,7 +4,8 @@
  *
  * Environment: ROPED_TEST_BIN, the daemon to run (default: the one built
  * beside the tests); ROPED_TEST_BACKEND, cpu (default) or cuda;
- * ROPED_TEST_GOLDEN, the folder of golden files.
+ * ROPED_TEST_GOLDEN, the folder of golden files; ROPED_TEST_TLS, where it is
+ * set every daemon has TLS.
  */
 #ifndef ROPED_TESTS_HTTP_HARNESS_H
 #define ROPED_TESTS_HTTP_HARNESS_H
@@ -16,11 +17,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct certificates;
+
 struct server {
     pid_t pid;
     int port;
     char url[64];
-    char log[64]; /* path of its standard error */
+    char log[64];                   /* path of its standard error */
+    const struct certificates *tls; /* NULL: plain HTTP */
+    const char *client;             /* whose certificate asks, or NULL */
 };
 
 /*
@@ -28,6 +33,14 @@ struct server {
  * 77 and a line where the asked-for backend has no device.
  */
 void server_start(struct server *server, const char *const *flags);
+
+/* The same over TLS, with the pair 'server' of these. */
+void server_start_tls(struct server *server,
+                      const struct certificates *certificates,
+                      const char *const *flags);
+
+/* Does its log have a line with this in it? */
+bool server_log_says(const struct server *server, const char *part);
 
 /* SIGTERM, then true where it ended with 0 and no sanitizer spoke up. */
 bool server_stop(struct server *server);

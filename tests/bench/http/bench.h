@@ -42,6 +42,9 @@ void section_regions(struct bench *bench);
 /* 1 KiB at c = 1, 8 and 64, server and clients on a CPU each. */
 void section_small(struct bench *bench);
 
+/* The same over TLS, and 64 MiB each way, beside nginx with TLS. */
+void section_tls(struct bench *bench);
+
 /* CPU time of small requests, beside another daemon's or the raw server's. */
 void section_cost(struct bench *bench);
 

@@ -24,11 +24,11 @@
 static const struct {
     const char *name;
     void (*run)(struct bench *bench);
-} sections[] = {{"echo", section_echo},        {"calls", section_calls},
-                {"regions", section_regions},  {"small", section_small},
-                {"cost", section_cost},        {"crowd", section_crowd},
-                {"stage", section_stage},      {"scale", section_scale},
-                {"versions", section_versions}};
+} sections[] = {{"echo", section_echo},         {"calls", section_calls},
+                {"regions", section_regions},   {"small", section_small},
+                {"cost", section_cost},         {"crowd", section_crowd},
+                {"stage", section_stage},       {"scale", section_scale},
+                {"versions", section_versions}, {"tls", section_tls}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 const struct body_load bench_loads[N_BODY_LOADS] = {
@@ -55,7 +55,7 @@ static void usage(void)
         "[--quick]\n"
         "                  [--before OTHER_ROPED] [--devices 0,1] [--strict]\n"
         "                  [--section echo|calls|regions|small|cost|crowd|"
-        "stage|scale|versions]\n"
+        "stage|scale|versions|tls]\n"
         "                  [--max-bytes N] [--runs N] [--seconds S] "
         "[--json FILE]\n"
         "       bench_http raw-server\n");

@@ -29,10 +29,29 @@ static size_t collect(char *data, size_t size, size_t n, void *context)
     return bytes;
 }
 
-struct curl_client *curl_client_open(uint16_t port,
-                                     const struct http_request *echo)
+/* "POST /path HTTP/1.1": the first two words. */
+static void set_target(CURL *curl, const struct curl_way *way,
+                       const struct http_request *request)
 {
-    char url[128];
+    char url[256], method[16], path[128];
+    if (sscanf(request->head, "%15s %127s", method, path) != 2)
+        return;
+    snprintf(url, sizeof url, "%s://127.0.0.1:%u%s",
+             way->ca_file ? "https" : "http", (unsigned)way->port, path);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(curl, CURLOPT_CAINFO, way->ca_file);
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, way->socket);
+    if (request->body) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                         (curl_off_t)request->body_bytes);
+    }
+}
+
+struct curl_client *curl_client_open(const struct curl_way *way,
+                                     const struct http_request *request)
+{
     struct curl_client *client = calloc(1, sizeof *client);
     CURL *curl = client ? curl_easy_init() : NULL;
     if (!curl) {
@@ -42,13 +61,8 @@ struct curl_client *curl_client_open(uint16_t port,
     client->curl = curl;
     client->headers = curl_slist_append(NULL, "Expect:");
     client->headers = curl_slist_append(client->headers, CALL_ECHO_HEADER);
-    snprintf(url, sizeof url, "http://127.0.0.1:%u" CALL_ECHO_PATH,
-             (unsigned)port);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
+    set_target(curl, way, request);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, echo->body);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                     (curl_off_t)echo->body_bytes);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, client);
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BYTES);
@@ -76,5 +90,5 @@ bool curl_client_exchange(struct curl_client *client, unsigned char *into,
     if (curl_easy_perform(client->curl) != CURLE_OK)
         return false;
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &code);
-    return code == 200;
+    return code / 100 == 2;
 }

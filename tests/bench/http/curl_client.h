@@ -1,6 +1,6 @@
 /*
- * curl_client.h - the echo through libcurl, as applications send it: no Expect,
- * upload buffer 2 MiB, read buffer 512 KiB.
+ * curl_client.h - requests through libcurl, as applications send them: no
+ * Expect, upload buffer 2 MiB, read buffer 512 KiB.
  */
 #ifndef ROPED_TESTS_BENCH_HTTP_CURL_CLIENT_H
 #define ROPED_TESTS_BENCH_HTTP_CURL_CLIENT_H
@@ -9,9 +9,15 @@
 
 struct curl_client;
 
-/* To a port, with the body of a request of call_echo. Exits without memory. */
-struct curl_client *curl_client_open(uint16_t port,
-                                     const struct http_request *echo);
+/* The method and path of a request, and the body of it; its other headers are
+ * those of the echo. Over TLS where there is a CA's file, over a Unix socket
+ * where there is its path. Exits without memory. */
+struct curl_way {
+    uint16_t port;
+    const char *ca_file, *socket; /* or NULL */
+};
+struct curl_client *curl_client_open(const struct curl_way *way,
+                                     const struct http_request *request);
 void curl_client_close(struct curl_client *client);
 
 /* One exchange; false: it failed or was not answered with 200. */

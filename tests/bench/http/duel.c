@@ -26,9 +26,10 @@ struct connection {
 static struct connection connect_to(const struct contender *contender)
 {
     uint16_t port = contender->server->port;
+    struct curl_way way = {port, contender->ca_file, contender->socket};
     if (contender->by_curl)
         return (struct connection){-1,
-                                   curl_client_open(port, &contender->request)};
+                                   curl_client_open(&way, &contender->request)};
     return (struct connection){client_open(port), NULL};
 }
 
@@ -97,9 +98,13 @@ static void run_calls(struct contender *contender, double seconds,
 static struct room make_room(const struct contender *contenders, int n)
 {
     struct room room = {0};
-    for (int i = 0; i < n; i++)
-        if (contenders[i].request.body_bytes > room.bytes)
-            room.bytes = contenders[i].request.body_bytes;
+    for (int i = 0; i < n; i++) {
+        const struct contender *contender = &contenders[i];
+        size_t bytes = contender->request.body_bytes > contender->answer_bytes
+                           ? contender->request.body_bytes
+                           : contender->answer_bytes;
+        room.bytes = bytes > room.bytes ? bytes : room.bytes;
+    }
     room.bytes += CLIENT_PIECE_BYTES;
     room.start = malloc(room.bytes);
     if (!room.start) {

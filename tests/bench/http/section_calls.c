@@ -105,7 +105,7 @@ static void small_beside_nginx(struct bench *bench, const struct server *roped)
     struct row row = {.name = "rmsnorm 1 KiB beside nginx, c=64",
                       .unit = "of nginx",
                       .must = 0.60};
-    if (!server_nginx(&nginx, ANY_CPU)) {
+    if (!server_nginx(&nginx, NULL, ANY_CPU)) {
         printf("nginx is not installed: small calls are not compared\n");
         return;
     }

@@ -24,7 +24,7 @@ static void start(struct bench *bench, struct small *small)
     int cpu;
     pick_cpus(&cpu, &small->clients_cpu);
     server_raw(&small->raw, cpu);
-    small->has_nginx = server_nginx(&small->nginx, cpu);
+    small->has_nginx = server_nginx(&small->nginx, NULL, cpu);
     server_roped(&small->roped, bench->binary, bench->backend, inline_flags,
                  cpu);
     server_roped(&small->suspended, bench->binary, bench->backend,

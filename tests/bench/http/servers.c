@@ -241,7 +241,26 @@ static const char *find_nginx(void)
     return NULL;
 }
 
-bool server_nginx(struct server *server, int cpu)
+/* The server block, with TLS where there is a folder. */
+static void write_site(FILE *file, uint16_t port, const char *folder)
+{
+    if (folder)
+        fprintf(file,
+                "  server { listen 127.0.0.1:%u ssl;\n"
+                "    ssl_certificate %s/server.pem;\n"
+                "    ssl_certificate_key %s/server.key;\n"
+                "    ssl_protocols TLSv1.2 TLSv1.3; client_max_body_size 0;\n"
+                "    location /files/ { alias %s/; }\n"
+                "    location / { return 200; } }\n",
+                (unsigned)port, folder, folder, folder);
+    else
+        fprintf(file,
+                "  server { listen 127.0.0.1:%u; location / { return 200; } "
+                "}\n",
+                (unsigned)port);
+}
+
+bool server_nginx(struct server *server, const char *folder, int cpu)
 {
     char conf[96];
     const char *program = find_nginx();
@@ -261,10 +280,10 @@ bool server_nginx(struct server *server, int cpu)
             "  client_body_temp_path /tmp;\n  proxy_temp_path /tmp;\n"
             "  fastcgi_temp_path /tmp;\n  uwsgi_temp_path /tmp;\n"
             "  scgi_temp_path /tmp;\n"
-            "  keepalive_timeout 75;\n  keepalive_requests 1000000000;\n"
-            "  server { listen 127.0.0.1:%u; location / { return 200; } }\n"
-            "}\n",
-            server->files, (unsigned)port);
+            "  keepalive_timeout 75;\n  keepalive_requests 1000000000;\n",
+            server->files);
+    write_site(file, port, folder);
+    fputs("}\n", file);
     fclose(file);
     const char *const arguments[] = {program, "-e", "stderr", "-c", conf, NULL};
     start(server, arguments, -1, cpu);

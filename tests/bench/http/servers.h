@@ -24,8 +24,10 @@ void server_raw(struct server *server, int cpu);
 void server_roped(struct server *server, const char *binary,
                   const char *backend, const char *const *flags, int cpu);
 
-/* nginx with one worker, 'return 200' to everything; false: not installed. */
-bool server_nginx(struct server *server, int cpu);
+/* nginx with one worker, 'return 200' to everything; false: not installed.
+ * folder: over TLS, with server.pem and server.key of it, and GET /files/...
+ * sends what is there; NULL: plain, and nothing of the kind. */
+bool server_nginx(struct server *server, const char *folder, int cpu);
 
 void server_stop(struct server *server);
 

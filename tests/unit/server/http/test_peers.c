@@ -113,11 +113,24 @@ TEST(busy_is_a_request_or_a_byte_of_one)
     close_pairs(&pairs);
 }
 
+TEST(who_has_left_is_seen_behind_what_it_sent)
+{
+    struct pairs pairs;
+    open_pairs(&pairs);
+    CHECK_INT(send(pairs.theirs[0], "goodbye", 7, 0), 7);
+    CHECK(!peer_has_left(pairs.peer[0]));
+    shutdown(pairs.theirs[0], SHUT_WR);
+    CHECK(peer_has_left(pairs.peer[0]));
+    CHECK(!peer_has_left(pairs.peer[1]));
+    close_pairs(&pairs);
+}
+
 int main(void)
 {
     RUN(a_deadline_that_has_passed_cuts_the_connection);
     RUN(a_deadline_waits_for_what_the_daemon_has_not_read);
     RUN(the_connection_that_was_idle_longest_is_evicted);
     RUN(busy_is_a_request_or_a_byte_of_one);
+    RUN(who_has_left_is_seen_behind_what_it_sent);
     return check_done();
 }
