@@ -16,6 +16,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -29,7 +30,11 @@ enum {
     SEND_BUFFER_BYTES = 512 << 10, /* bounds one send(): +20-35 % on large
                                       answers, and others' tail latency */
     CHUNK_BYTES = 1 << 20,
-    KEPT_EXCHANGES = 64 /* of each thread */
+    KEPT_EXCHANGES = 64, /* of each thread */
+
+    /* acceptor.c keeps max_connections: past its own limit libmicrohttpd 0.9.75
+     * leaves a lock taken, and its thread serves nobody any more */
+    MOST_CONNECTIONS = INT_MAX
 };
 
 /* Clients that read Content-Length into an int end there and then when it is
@@ -567,7 +572,7 @@ enum roped_status transport_start(struct transport *transport,
         (size_t)config->connection_memory_bytes,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)config->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)MOST_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)config->max_connections_per_ip, MHD_OPTION_NOTIFY_CONNECTION,
         notify_connection, transport, MHD_OPTION_NOTIFY_COMPLETED,
         notify_completed, transport, MHD_OPTION_URI_LOG_CALLBACK, notify_uri,

@@ -368,6 +368,24 @@ TEST(metrics_and_statistics_count_calls)
     CHECK(server_stop(&server));
 }
 
+/* They come faster than those before them are counted. */
+TEST(a_burst_past_max_connections_stops_nothing)
+{
+    enum { N = 16 };
+    const char *const flags[] = {"--max-connections", "2", "--http-threads",
+                                 "1", NULL};
+    int fd[N];
+    struct server server;
+    server_start(&server, flags);
+    for (int i = 0; i < N; i++)
+        fd[i] = open_raw(&server, "", 0);
+    pause_seconds(0.2);
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+    expect_code(get(&server, "/v2/health/ready"), 200, "true", "after it");
+    CHECK(server_stop(&server));
+}
+
 int main(void)
 {
     RUN(every_route_answers);
@@ -376,6 +394,7 @@ int main(void)
     RUN(chunked_bodies_are_bodies);
     RUN(memory_that_is_not_there_is_503_or_413);
     RUN(slow_clients_are_cut_off);
+    RUN(a_burst_past_max_connections_stops_nothing);
     RUN(a_bearer_token_guards_all_but_health);
     RUN(tables_come_from_parameters_and_from_model_configs);
     RUN(metrics_and_statistics_count_calls);
