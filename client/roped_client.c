@@ -27,7 +27,8 @@ static const double default_timeout_seconds = 300;
 struct roped_client {
     CURL *curl;
     struct curl_slist *headers;
-    char *url;                            /* without a slash at its end */
+    char *url;          /* as it was given, without a slash at its end */
+    const char *socket; /* of "unix:/path" the path, else NULL */
     char *ca_file, *cert_file, *key_file; /* or NULL */
     bool has_token;
     double timeout_seconds;
@@ -117,11 +118,14 @@ static enum roped_status set_url(struct roped_client *client, const char *url,
         url = getenv("ROPED_URL");
     if (!url || !url[0])
         url = default_url;
-    if (asprintf(&client->url, "%s%s", strstr(url, "://") ? "" : "http://",
-                 url) < 0) {
+    bool is_path = strncmp(url, "unix:", 5) == 0;
+    if (asprintf(&client->url, "%s%s",
+                 is_path || strstr(url, "://") ? "" : "http://", url) < 0) {
         client->url = NULL;
         return no_memory(err, "a URL");
     }
+    if (is_path)
+        client->socket = client->url + 5;
     size_t length = strlen(client->url);
     if (client->url[length - 1] == '/')
         client->url[length - 1] = '\0';
@@ -387,10 +391,13 @@ static void set_common(struct roped_client *client, struct incoming *in)
 }
 
 /* Of the options that curl copies, each can run out of memory. */
-static CURLcode set_files(const struct roped_client *client)
+static CURLcode set_way(const struct roped_client *client)
 {
     CURLcode code = CURLE_OK;
-    if (client->ca_file)
+    if (client->socket)
+        code = curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH,
+                                client->socket);
+    if (code == CURLE_OK && client->ca_file)
         code = curl_easy_setopt(client->curl, CURLOPT_CAINFO, client->ca_file);
     if (code == CURLE_OK && client->cert_file)
         code =
@@ -404,7 +411,7 @@ static CURLcode set_request(const struct roped_client *client, const char *url,
                             const char *method, const void *body, size_t bytes)
 {
     CURL *curl = client->curl;
-    CURLcode code = set_files(client);
+    CURLcode code = set_way(client);
     if (code == CURLE_OK)
         code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (code == CURLE_OK)
@@ -425,7 +432,8 @@ static enum roped_status perform(struct roped_client *client,
     char *url;
     long code = 0;
     *in = (struct incoming){.curl = client->curl};
-    if (asprintf(&url, "%s%s", client->url, path) < 0)
+    if (asprintf(&url, "%s%s",
+                 client->socket ? "http://localhost" : client->url, path) < 0)
         return no_memory(err, "a URL");
     set_common(client, in);
     CURLcode result = set_request(client, url, method, body, bytes);

@@ -31,7 +31,8 @@ struct roped_client;
 enum { ROPED_CLIENT_TENSORS = ROPED_MAX_INPUTS };
 
 struct roped_client_options {
-    const char *url;        /* NULL: $ROPED_URL, else http://127.0.0.1:8000 */
+    const char *url;        /* NULL: $ROPED_URL, else http://127.0.0.1:8000; or
+                               unix:/path */
     const char *token_file; /* file with a bearer token, or NULL */
     const char *ca_file; /* PEM of the CAs that https:// may name; NULL: those
                             of the system */

@@ -173,7 +173,7 @@ static enum roped_status write_port(const char *path, uint16_t port,
                                     struct roped_error *err)
 {
     char temporary[CONFIG_TEXT_BYTES + 8];
-    if (!path[0])
+    if (!path[0] || port == 0)
         return ROPED_OK;
     snprintf(temporary, sizeof temporary, "%s.new", path);
     FILE *file = fopen(temporary, "we");
@@ -364,21 +364,40 @@ static void log_listening(const struct config *config,
              (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 
-/* Said before the socket is there: from then on anybody may use it. */
-static void warn_if_open(const struct config *config)
+/* The first place of 'listen' that others can reach; false: there is none. */
+static bool find_open(const struct config *config, char item[CONFIG_TEXT_BYTES])
 {
     struct sockaddr_storage address;
     socklen_t bytes;
     struct roped_error err;
-    char quoted[2 * CONFIG_TEXT_BYTES];
-    if (config->bearer_token_file[0] ||
-        address_parse(config->listen, &address, &bytes, &err) ||
-        address_is_loopback((struct sockaddr *)&address))
+    const char *list = config->listen;
+    while (config_next(&list, item))
+        if (!address_parse("listen", item, &address, &bytes, &err) &&
+            !address_is_loopback((struct sockaddr *)&address))
+            return true;
+    return false;
+}
+
+/* Said before the sockets are there: from then on anybody may use them. */
+static void warn_if_open(const struct config *config)
+{
+    char item[CONFIG_TEXT_BYTES], quoted[2 * CONFIG_TEXT_BYTES];
+    bool knows_clients =
+        config->bearer_token_file[0] || config->tls_client_ca_file[0];
+    if ((knows_clients && config->tls_cert_file[0]) || !find_open(config, item))
         return;
-    log_line(LOG_WARN, "open",
-             "message=\"anyone who reaches %s may use this daemon: set "
-             "bearer_token_file, or listen on 127.0.0.1\"",
-             log_quote(config->listen, quoted, sizeof quoted));
+    log_quote(item, quoted, sizeof quoted);
+    if (!knows_clients)
+        log_line(LOG_WARN, "open",
+                 "message=\"anyone who reaches %s may use this daemon: set "
+                 "bearer_token_file or tls_client_ca_file, or listen on "
+                 "127.0.0.1\"",
+                 quoted);
+    else
+        log_line(LOG_WARN, "open",
+                 "message=\"anyone between a client and %s reads its token and "
+                 "tensors: set tls_cert_file, or listen on 127.0.0.1\"",
+                 quoted);
 }
 
 static int serve(const struct config *config, const sigset_t *signals)
@@ -411,7 +430,7 @@ static enum roped_status read_ready(int fd, const char *host,
     int length = snprintf(text, sizeof text,
                           "GET /v2/health/ready HTTP/1.1\r\nHost: %s\r\n"
                           "Connection: close\r\n\r\n",
-                          host);
+                          strchr(host, '/') ? "localhost" : host);
     ssize_t n = send(fd, text, (size_t)length, MSG_NOSIGNAL);
     if (n == length)
         n = recv(fd, text, sizeof text - 1, MSG_WAITALL);
@@ -452,16 +471,44 @@ static enum roped_status ask_ready(const struct sockaddr *address,
     return status;
 }
 
+static bool is_path(const char *item)
+{
+    return strncmp(item, "unix:", 5) == 0;
+}
+
+/* Where to ask whether it is ready: admin_listen, or a Unix socket, or the
+ * first place, if that speaks no TLS. */
+static enum roped_status find_place(const struct config *config,
+                                    char out[CONFIG_TEXT_BYTES],
+                                    struct roped_error *err)
+{
+    char item[CONFIG_TEXT_BYTES];
+    const char *list = config->listen;
+    snprintf(out, CONFIG_TEXT_BYTES, "%s", config->admin_listen);
+    while (!config->admin_listen[0] && config_next(&list, item))
+        if (!out[0] || (is_path(item) && !is_path(out)))
+            memcpy(out, item, sizeof item);
+    if (config->admin_listen[0] || is_path(out) || !config->tls_cert_file[0])
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "--healthcheck speaks no TLS: set admin_listen, or a "
+                      "unix: place in listen");
+}
+
 /* Exit 0 where the daemon at the configured address is ready. No name is
  * resolved for a wildcard: a container may lack /etc/hosts. */
 static int healthcheck(const struct config *config)
 {
     struct sockaddr_storage address;
     struct sockaddr *asked = (struct sockaddr *)&address;
+    char place[CONFIG_TEXT_BYTES];
     socklen_t bytes;
     struct roped_error err;
-    enum roped_status status =
-        address_parse(config->listen, &address, &bytes, &err);
+    enum roped_status status = find_place(config, place, &err);
+    if (!status)
+        status =
+            address_parse(config->admin_listen[0] ? "admin_listen" : "listen",
+                          place, &address, &bytes, &err);
     if (!status) {
         address_to_ask(asked);
         status = ask_ready(asked, bytes, &err);

@@ -11,20 +11,19 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-enum { ADDRESS_TEXT_BYTES = 64 };
+enum { ADDRESS_TEXT_BYTES = 120 };
 
 /*
  * "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (the first of its
- * addresses), or ":8000" for every address of the host. ROPED_INVALID quotes
- * the text, which is the setting 'listen'.
+ * addresses), ":8000" for every address of the host, or "unix:/run/x.sock".
+ * ROPED_INVALID quotes the text, and the setting (key) that it is of.
  */
-ROPED_MUST_CHECK enum roped_status address_parse(const char *text,
-                                                 struct sockaddr_storage *out,
-                                                 socklen_t *bytes,
-                                                 struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+address_parse(const char *key, const char *text, struct sockaddr_storage *out,
+              socklen_t *bytes, struct roped_error *err);
 
 /* Can it be reached from this host alone? 127.0.0.0/8, also as
- * ::ffff:127.x.y.z, and ::1. */
+ * ::ffff:127.x.y.z, ::1, and Unix sockets. */
 bool address_is_loopback(const struct sockaddr *address);
 
 /* Where a client on this host asks a daemon that listens at the address: the
@@ -32,7 +31,7 @@ bool address_is_loopback(const struct sockaddr *address);
 void address_to_ask(struct sockaddr *address);
 
 /* "127.0.0.1:8000" or "[::1]:8000", as in a Host header: without the scope of a
- * link-local address. Returns out. */
+ * link-local address; or "unix:/run/x.sock". Returns out. */
 const char *address_text(const struct sockaddr *address,
                          char out[ADDRESS_TEXT_BYTES]);
 

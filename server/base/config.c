@@ -16,13 +16,13 @@
 
 enum { MOST_THREADS = 32, LEAST_LANES = 4 /* by default */ };
 
-enum kind { TEXT, COUNT, BYTES, SECONDS, BOOL, CHOICE };
+enum kind { TEXT, LIST, COUNT, BYTES, SECONDS, BOOL, CHOICE };
 
 struct row {
     const char *key;
     enum kind kind;
     size_t offset;
-    const char *init_text; /* TEXT, CHOICE */
+    const char *init_text; /* TEXT, LIST, CHOICE */
     double init, min, max;
     const char *choices;
     const char *help;
@@ -37,6 +37,7 @@ static const char backend_choices[] = "auto"
 /* clang-format off */
 static const struct row rows[] = {
 #define CONFIG_TEXT(id, init_, help_) {#id, TEXT, offsetof(struct config, id), .init_text = init_, .help = help_},
+#define CONFIG_LIST(id, init_, help_) {#id, LIST, offsetof(struct config, id), .init_text = init_, .help = help_},
 #define CONFIG_COUNT(id, init_, min_, max_, help_) {#id, COUNT, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
 #define CONFIG_BYTES(id, init_, min_, max_, help_) {#id, BYTES, offsetof(struct config, id), .init = (double)(init_), .min = (double)(min_), .max = (double)(max_), .help = help_},
 #define CONFIG_SECONDS(id, init_, min_, max_, help_) {#id, SECONDS, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
@@ -48,10 +49,11 @@ static const struct row rows[] = {
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-/* Where a value came from, for messages: "flag", "environment", "x.conf:3" */
+/* Where values come from: "command line", "environment", "x.conf", line 3 */
 struct source {
     const char *name;
-    int line; /* 0: none */
+    int line;            /* 0: none */
+    bool has_it[N_ROWS]; /* of a list: the next one is added to it */
 };
 
 static enum roped_status refuse(const struct source *source, const char *key,
@@ -124,9 +126,27 @@ static enum roped_status set_number(struct config *config,
     return ROPED_OK;
 }
 
+/* The first one of a source replaces what others said, further ones add. */
+static enum roped_status set_list(struct config *config, const struct row *row,
+                                  struct source *source, const char *text,
+                                  struct roped_error *err)
+{
+    char *at = (char *)config + row->offset;
+    bool *has_it = &source->has_it[row - rows];
+    size_t used = *has_it ? strlen(at) : 0;
+    if (strlen(text) >= CONFIG_TEXT_BYTES ||
+        used + strlen(text) + 1 >= CONFIG_LIST_BYTES)
+        return refuse(source, row->key, text,
+                      "at most 255 characters, and 1022 of all together", err);
+    snprintf(at + used, CONFIG_LIST_BYTES - used, "%s%s", used ? "," : "",
+             text);
+    *has_it = true;
+    return ROPED_OK;
+}
+
 static enum roped_status set_value(struct config *config, const struct row *row,
-                                   const struct source *source,
-                                   const char *text, struct roped_error *err)
+                                   struct source *source, const char *text,
+                                   struct roped_error *err)
 {
     char *at = (char *)config + row->offset;
     bool is_true;
@@ -141,6 +161,8 @@ static enum roped_status set_value(struct config *config, const struct row *row,
             return refuse(source, row->key, text, "true or false", err);
         *(bool *)(void *)at = is_true;
         return ROPED_OK;
+    case LIST:
+        return set_list(config, row, source, text, err);
     case CHOICE:
         if (!is_choice(row->choices, text))
             return refuse(source, row->key, text, row->choices, err);
@@ -162,6 +184,7 @@ static void set_defaults(struct config *config)
         char *at = (char *)config + rows[i].offset;
         switch (rows[i].kind) {
         case TEXT:
+        case LIST:
         case CHOICE:
             snprintf(at, CONFIG_TEXT_BYTES, "%s", rows[i].init_text);
             break;
@@ -229,7 +252,7 @@ static char *trim(char *text)
 
 /* One line of a file, which it changes: a setting, a comment, or nothing. */
 static enum roped_status read_line(struct config *config, char *line,
-                                   const struct source *source,
+                                   struct source *source,
                                    struct roped_error *err)
 {
     line[strcspn(line, "#")] = '\0';
@@ -250,7 +273,7 @@ static enum roped_status read_file(struct config *config, const char *path,
                                    struct roped_error *err)
 {
     char line[1024];
-    struct source source = {path, 0};
+    struct source source = {.name = path};
     enum roped_status status = ROPED_OK;
     FILE *file = fopen(path, "re");
     if (!file)
@@ -275,7 +298,7 @@ static enum roped_status read_file(struct config *config, const char *path,
 static enum roped_status read_environment(struct config *config,
                                           struct roped_error *err)
 {
-    struct source source = {"environment", 0};
+    struct source source = {.name = "environment"};
     for (int i = 0; i < N_ROWS; i++) {
         char name[80] = "ROPED_";
         for (size_t j = 0; rows[i].key[j] && j < 64; j++) {
@@ -314,19 +337,18 @@ static bool read_action(const char *argument, enum config_action *action)
 }
 
 /* One flag at argv[i]; returns how many arguments it took, 0 on failure. */
-static int read_flag(struct config *config, int argc, char **argv, int i,
-                     struct roped_error *err)
+static int read_flag(struct config *config, struct source *source, int argc,
+                     char **argv, int i, struct roped_error *err)
 {
-    struct source source = {"command line", 0};
     if (strncmp(argv[i], "--", 2) != 0) {
-        (void)refuse(&source, "argument", argv[i], "--key value", err);
+        (void)refuse(source, "argument", argv[i], "--key value", err);
         return 0;
     }
     const char *text = argv[i] + 2;
     size_t length = strcspn(text, "=");
     const struct row *row = find_row(text, length);
     if (!row) {
-        (void)unknown_key(&source, text, err);
+        (void)unknown_key(source, text, err);
         return 0;
     }
     const char *value = text[length] == '=' ? text + length + 1 : NULL;
@@ -342,7 +364,7 @@ static int read_flag(struct config *config, int argc, char **argv, int i,
                          row->key);
         return 0;
     }
-    return set_value(config, row, &source, value, err) ? 0 : used;
+    return set_value(config, row, source, value, err) ? 0 : used;
 }
 
 /* The last --config, else ROPED_CONFIG, else *path is NULL. */
@@ -381,6 +403,7 @@ enum roped_status config_load(struct config *config, int argc, char **argv,
                               struct roped_error *err)
 {
     const char *path;
+    struct source source = {.name = "command line"};
     set_defaults(config);
     if (asks_to_print(argc, argv, action))
         return ROPED_OK;
@@ -396,7 +419,7 @@ enum roped_status config_load(struct config *config, int argc, char **argv,
                    read_action(argv[i], action)) {
             i++;
         } else {
-            int used = read_flag(config, argc, argv, i, err);
+            int used = read_flag(config, &source, argc, argv, i, err);
             if (used == 0)
                 return err ? err->status : ROPED_INVALID;
             i += used;
@@ -404,6 +427,15 @@ enum roped_status config_load(struct config *config, int argc, char **argv,
     }
     int devices[CONFIG_MAX_DEVICES], n;
     return status ? status : config_devices(config, devices, &n, err);
+}
+
+bool config_next(const char **list, char item[CONFIG_TEXT_BYTES])
+{
+    *list += strspn(*list, ", \t");
+    size_t bytes = strcspn(*list, ", \t");
+    snprintf(item, CONFIG_TEXT_BYTES, "%.*s", (int)bytes, *list);
+    *list += bytes;
+    return bytes > 0;
 }
 
 /* ---------------------------------------------------------------- devices */
@@ -495,6 +527,7 @@ static void write_default(FILE *out, const struct row *row)
 {
     switch (row->kind) {
     case TEXT:
+    case LIST:
     case CHOICE:
         fputs(row->init_text, out);
         break;
@@ -516,6 +549,9 @@ static void write_range(FILE *out, const char *lead, const struct row *row)
 {
     switch (row->kind) {
     case TEXT:
+        return;
+    case LIST:
+        fprintf(out, "%sa list: commas, or several times", lead);
         return;
     case CHOICE:
         fprintf(out, "%s%s", lead, row->choices);
@@ -582,6 +618,7 @@ void config_write(const struct config *config, FILE *out)
         fprintf(out, "%s = ", rows[i].key);
         switch (rows[i].kind) {
         case TEXT:
+        case LIST:
         case CHOICE:
             fputs(at, out);
             break;

@@ -11,10 +11,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { CONFIG_TEXT_BYTES = 256, CONFIG_MAX_DEVICES = 16 };
+enum {
+    CONFIG_TEXT_BYTES = 256,
+    CONFIG_LIST_BYTES = 1024,
+    CONFIG_MAX_DEVICES = 16
+};
 
 struct config {
 #define CONFIG_TEXT(id, init, help)              char id[CONFIG_TEXT_BYTES];
+#define CONFIG_LIST(id, init, help)              char id[CONFIG_LIST_BYTES];
 #define CONFIG_COUNT(id, init, min, max, help)   int64_t id;
 #define CONFIG_BYTES(id, init, min, max, help)   uint64_t id;
 #define CONFIG_SECONDS(id, init, min, max, help) double id;
@@ -49,6 +54,9 @@ ROPED_MUST_CHECK enum roped_status config_devices(const struct config *config,
  * run on. A call then finds a lane of its own on whatever thread it comes. */
 int config_http_threads(const struct config *config);
 int config_lanes(const struct config *config);
+
+/* Takes the next item off a list into item; false: there is none. */
+bool config_next(const char **list, char item[CONFIG_TEXT_BYTES]);
 
 /* Every key with unit, default and help: --help, and roped.conf (commented). */
 void config_write_help(FILE *out);

@@ -4,8 +4,6 @@
 #include "http/acceptor.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -13,92 +11,98 @@
 #include <unistd.h>
 
 enum {
-    PAUSE_MS = 2,  /* where there is no room: until it looks again */
-    LAST_MS = 50,  /* at the end: for handshakes under way */
-    PAUSES = 500,  /* at the end: for room, together a second */
-    FLAGS_AT = 13, /* the byte of a TCP header that holds its flags */
+    PAUSE_MS = 2, /* where there is no room: until it looks again */
+    LAST_MS = 50, /* at the end: for handshakes under way */
+    PAUSES = 500  /* at the end: for room, together a second */
 };
 
-static bool is_full(const struct acceptor *acceptor)
+static bool is_full(const struct listener *listener)
 {
-    struct service *service = acceptor->transport->service;
-    return peers_count(&service->peers) >= service->config->max_connections;
+    struct service *service = listener->transport->service;
+    return !listener->is_admin &&
+           peers_count(&service->peers) >= service->config->max_connections;
 }
 
-static bool has_come(const struct acceptor *acceptor)
+static bool has_come(const struct listener *listener)
 {
-    struct pollfd wait = {acceptor->listen_fd, POLLIN, 0};
+    struct pollfd wait = {listener->fd, POLLIN, 0};
     return poll(&wait, 1, 0) == 1;
 }
 
 /* Takes one connection. False where none waits, or none can be taken now: then
  * *must_pause says that one still waits. */
-static bool take(const struct acceptor *acceptor, bool *must_pause)
+static bool take(const struct listener *listener, bool *must_pause)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
-    *must_pause = is_full(acceptor) && has_come(acceptor);
-    if (*must_pause) { /* an idle one goes for it, which takes a moment */
-        (void)peers_evict(&acceptor->transport->service->peers);
+    if (is_full(listener) && has_come(listener)) {
+        *must_pause = true; /* an idle one goes for it, which takes a moment */
+        (void)peers_evict(&listener->transport->service->peers);
         return false;
     }
-    int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&address, &bytes,
+    int fd = accept4(listener->fd, (struct sockaddr *)&address, &bytes,
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
         bool is_over = errno == EAGAIN || errno == EWOULDBLOCK;
         bool is_lost = errno == EINTR || errno == ECONNABORTED;
-        *must_pause = !is_over && !is_lost; /* no descriptors, no memory */
+        *must_pause |= !is_over && !is_lost; /* no descriptors, no memory */
         return is_lost;
     }
-    transport_add(acceptor->transport, fd, (struct sockaddr *)&address, bytes);
+    transport_add(listener->transport, fd, (struct sockaddr *)&address, bytes);
     return true;
 }
 
-/* Closing a listening socket resets the connections in its backlog, and one
- * may come between the last accept and close. So the kernel drops every SYN
- * from here on: a client sends it again a second later, and is refused then. */
-static void let_nobody_in(const struct acceptor *acceptor)
+/* All that have come, wherever. False where one waits that cannot be taken. */
+static bool take_all(const struct listeners *listeners)
 {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_AT),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, 0),          /* drop */
-        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX), /* keep all of it */
-    };
-    struct sock_fprog program = {.len = sizeof code / sizeof *code,
-                                 .filter = code};
-    /* without it clients that come in the last moment are reset */
-    (void)setsockopt(acceptor->listen_fd, SOL_SOCKET, SO_ATTACH_FILTER,
-                     &program, sizeof program);
+    bool must_pause = false;
+    for (int i = 0; i < listeners->n; i++)
+        while (take(&listeners->item[i], &must_pause))
+            ;
+    return !must_pause;
 }
 
-/* Those whose handshake was under way: until none comes for LAST_MS. */
-static void take_the_last(const struct acceptor *acceptor)
+/* The first is where a stop is seen. */
+static int wait_list(const struct acceptor *acceptor,
+                     struct pollfd out[1 + MOST_LISTENERS])
 {
-    struct pollfd wait = {acceptor->listen_fd, POLLIN, 0};
-    bool must_pause = false;
-    let_nobody_in(acceptor);
-    for (int i = 0; i < PAUSES && poll(&wait, 1, LAST_MS) == 1; i++) {
-        while (take(acceptor, &must_pause))
-            ;
-        if (must_pause)
-            (void)poll(NULL, 0, PAUSE_MS);
+    const struct listeners *listeners = &acceptor->listeners;
+    out[0] = (struct pollfd){acceptor->stop_fd, POLLIN, 0};
+    for (int i = 0; i < listeners->n; i++)
+        out[1 + i] = (struct pollfd){listeners->item[i].fd, POLLIN, 0};
+    return 1 + listeners->n;
+}
+
+/* Those whose handshake was under way: until none comes for LAST_MS. A socket
+ * that was passed keeps who comes later for the next daemon. */
+static void take_the_last(struct acceptor *acceptor)
+{
+    struct listeners *listeners = &acceptor->listeners;
+    struct pollfd wait[1 + MOST_LISTENERS];
+    int n = wait_list(acceptor, wait);
+    for (int i = 0; i < listeners->n; i++) {
+        listener_let_nobody_in(&listeners->item[i]);
+        if (listeners->item[i].is_passed)
+            wait[1 + i].fd = -1;
     }
+    for (int i = 0; i < PAUSES && poll(wait + 1, (nfds_t)n - 1, LAST_MS) > 0;
+         i++)
+        if (!take_all(listeners))
+            (void)poll(NULL, 0, PAUSE_MS);
 }
 
 static void *run(void *context)
 {
     struct acceptor *acceptor = context;
+    struct pollfd wait[1 + MOST_LISTENERS];
+    int n = wait_list(acceptor, wait);
     bool must_pause = false;
     for (;;) {
-        struct pollfd wait[2] = {{acceptor->stop_fd, POLLIN, 0},
-                                 {acceptor->listen_fd, POLLIN, 0}};
         if (must_pause)
             (void)poll(wait, 1, PAUSE_MS);
         else
-            (void)poll(wait, 2, -1);
-        while (take(acceptor, &must_pause))
-            ;
+            (void)poll(wait, (nfds_t)n, -1);
+        must_pause = !take_all(&acceptor->listeners);
         if (wait[0].revents) {
             take_the_last(acceptor);
             return NULL;
@@ -107,11 +111,8 @@ static void *run(void *context)
 }
 
 enum roped_status acceptor_start(struct acceptor *acceptor,
-                                 struct transport *transport, int listen_fd,
                                  struct roped_error *err)
 {
-    *acceptor =
-        (struct acceptor){.transport = transport, .listen_fd = listen_fd};
     acceptor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (acceptor->stop_fd < 0)
         return roped_fail(err, ROPED_INTERNAL, "cannot create an eventfd: %s",
@@ -127,11 +128,11 @@ enum roped_status acceptor_start(struct acceptor *acceptor,
 
 void acceptor_stop(struct acceptor *acceptor)
 {
-    if (!acceptor->has_thread)
-        return;
-    (void)eventfd_write(acceptor->stop_fd, 1);
-    pthread_join(acceptor->thread, NULL);
-    close(acceptor->stop_fd);
-    close(acceptor->listen_fd);
-    acceptor->has_thread = false;
+    if (acceptor->has_thread) {
+        (void)eventfd_write(acceptor->stop_fd, 1);
+        pthread_join(acceptor->thread, NULL);
+        close(acceptor->stop_fd);
+        acceptor->has_thread = false;
+    }
+    listeners_close(&acceptor->listeners);
 }

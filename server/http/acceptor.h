@@ -1,5 +1,5 @@
 /*
- * acceptor.h - takes connections off the listening socket and deals them out
+ * acceptor.h - takes connections off the listening sockets and deals them out
  * to the threads that serve them.
  *
  * Threads that accept for themselves do not share: one that is awake takes
@@ -10,6 +10,7 @@
 #ifndef ROPED_HTTP_ACCEPTOR_H
 #define ROPED_HTTP_ACCEPTOR_H
 
+#include "http/listeners.h"
 #include "http/transport.h"
 
 #include <roped/status.h>
@@ -18,23 +19,20 @@
 #include <stdbool.h>
 
 struct acceptor {
-    struct transport *transport;
-    int listen_fd; /* not blocking */
-    int stop_fd;   /* readable: stop */
+    struct listeners listeners; /* the caller opens them */
+    int stop_fd;                /* readable: stop */
     bool has_thread;
     pthread_t thread;
 };
 
-/* Starts its thread, and takes listen_fd where it succeeds. The transport must
- * run, and take connections until acceptor_stop. Where max_connections are open
- * the one that has been idle longest is closed for the next; where none is
- * idle, those that come wait in the backlog. */
+/* Starts its thread. The transports of the listeners must run, and take
+ * connections until acceptor_stop. Where max_connections are open the one that
+ * has been idle longest is closed for the next; where none is idle, those that
+ * come wait in the backlog. Whoever comes to admin_listen is always taken. */
 ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
-                                                  struct transport *transport,
-                                                  int listen_fd,
                                                   struct roped_error *err);
 
-/* Takes what has come, and closes the listening socket: none that the kernel
+/* Takes what has come, and closes the listening sockets: none that the kernel
  * has let in is reset, and who comes later is refused. Takes 50 ms. Once or
  * several times, also where it never started. */
 void acceptor_stop(struct acceptor *acceptor);

@@ -1,5 +1,5 @@
 /*
- * daemon.c - the server as a whole: its socket, its parts, their order.
+ * daemon.c - the server as a whole: its sockets, its parts, their order.
  */
 #include "http/daemon.h"
 
@@ -10,76 +10,84 @@
 #include "http/transport.h"
 #include "log.h"
 
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { BACKLOG = 1024, SPARE_FILES = 64 /* descriptors besides connections */ };
+enum { SPARE_FILES = 64 /* descriptors besides connections */ };
+
+/* Who serves a listener: it needs TLS or not, or has a thread to itself. */
+enum { PLAIN, SECURE, ADMIN, N_TRANSPORTS };
 
 struct daemon {
     struct service service;
     struct tls *tls; /* NULL: plain HTTP */
-    struct transport transport;
+    struct transport transport[N_TRANSPORTS];
     struct acceptor acceptor;
 };
 
-/* The port that the socket has got. */
-static enum roped_status read_port(int fd, uint16_t *port,
+/* Is whoever reaches it on this host? */
+static bool is_private(const struct listeners *listeners)
+{
+    for (int i = 0; i < listeners->n; i++)
+        if (!address_is_loopback(
+                (const struct sockaddr *)&listeners->item[i].address))
+            return false;
+    return true;
+}
+
+static void log_listener(const struct listener *listener)
+{
+    char text[ADDRESS_TEXT_BYTES], quoted[2 * ADDRESS_TEXT_BYTES];
+    address_text((const struct sockaddr *)&listener->address, text);
+    log_line(LOG_INFO, "socket", "address=\"%s\" tls=%s admin=%s passed=%s",
+             log_quote(text, quoted, sizeof quoted),
+             listener->transport->tls ? "true" : "false",
+             listener->is_admin ? "true" : "false",
+             listener->is_passed ? "true" : "false");
+}
+
+/* Listens everywhere, and says who serves whom. *port: the first that has one;
+ * 0: none. */
+static enum roped_status listen_on(struct daemon *daemon, uint16_t *port,
                                    struct roped_error *err)
 {
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        return roped_fail(err, ROPED_INTERNAL,
-                          "cannot read the port that was bound: %s",
-                          strerror(errno));
-    *port = ntohs(address.ss_family == AF_INET6
-                      ? ((struct sockaddr_in6 *)&address)->sin6_port
-                      : ((struct sockaddr_in *)&address)->sin_port);
-    return ROPED_OK;
+    struct service *service = &daemon->service;
+    struct listeners *listeners = &daemon->acceptor.listeners;
+    enum roped_status status = listeners_open(service->config, listeners, err);
+    *port = 0;
+    for (int i = 0; i < listeners->n; i++) {
+        struct listener *listener = &listeners->item[i];
+        listener->transport =
+            &daemon->transport[listener->is_admin ? ADMIN
+                               : daemon->tls && !listener_is_local(listener)
+                                   ? SECURE
+                                   : PLAIN];
+        if (*port == 0)
+            *port = listener_port(listener);
+    }
+    service->origins.is_private =
+        is_private(listeners) && service->token.bytes == 0;
+    return status;
 }
 
-static enum roped_status open_socket(const struct sockaddr_storage *address,
-                                     socklen_t bytes, const char *text, int *fd,
-                                     struct roped_error *err)
+/* Those that a listener needs. */
+static enum roped_status start_transports(struct daemon *daemon,
+                                          struct roped_error *err)
 {
-    int on = 1, off = 0;
-    *fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                 0);
-    if (*fd < 0)
-        return roped_fail(err, ROPED_INTERNAL, "no socket: %s",
-                          strerror(errno));
-    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (address->ss_family == AF_INET6)
-        setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(*fd, (const struct sockaddr *)address, bytes) == 0 &&
-        listen(*fd, BACKLOG) == 0)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", text,
-                      strerror(errno));
-}
-
-/* Listens, and sees whether that is this host's business alone. */
-static enum roped_status listen_on(struct service *service, int *fd,
-                                   uint16_t *port, struct roped_error *err)
-{
-    struct sockaddr_storage address;
-    socklen_t bytes;
-    const char *text = service->config->listen;
-    enum roped_status status = address_parse(text, &address, &bytes, err);
-    if (!status)
-        status = open_socket(&address, bytes, text, fd, err);
-    if (!status)
-        status = read_port(*fd, port, err);
-    if (!status)
-        service->origins.is_private =
-            address_is_loopback((const struct sockaddr *)&address) &&
-            service->token.bytes == 0;
+    const struct listeners *listeners = &daemon->acceptor.listeners;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        daemon->transport[i] =
+            (struct transport){.service = &daemon->service,
+                               .tls = i == SECURE ? daemon->tls : NULL,
+                               .is_admin = i == ADMIN};
+    for (int i = 0; i < listeners->n && !status; i++) {
+        struct transport *transport = listeners->item[i].transport;
+        if (!transport->mhd)
+            status = transport_start(transport, err);
+        log_listener(&listeners->item[i]);
+    }
     return status;
 }
 
@@ -112,8 +120,8 @@ static void init_service(struct service *service,
     peers_init(&service->peers);
 }
 
-static enum roped_status start_parts(struct daemon *daemon, int *fd,
-                                     uint16_t *port, struct roped_error *err)
+static enum roped_status start_parts(struct daemon *daemon, uint16_t *port,
+                                     struct roped_error *err)
 {
     struct service *service = &daemon->service;
     enum roped_status status =
@@ -121,16 +129,14 @@ static enum roped_status start_parts(struct daemon *daemon, int *fd,
     if (!status)
         status = tls_open(service->config, &daemon->tls, err);
     if (!status)
-        status = listen_on(service, fd, port, err);
+        status = listen_on(daemon, port, err);
     if (!status)
-        status = transport_start(&daemon->transport, service, daemon->tls, err);
+        status = start_transports(daemon, err);
     if (!status)
         status =
             peers_start(&service->peers, (double)service->config->min_body_rate,
                         service->config->body_grace_seconds, err);
-    return status ? status
-                  : acceptor_start(&daemon->acceptor, &daemon->transport, *fd,
-                                   err);
+    return status ? status : acceptor_start(&daemon->acceptor, err);
 }
 
 enum roped_status daemon_start(const struct daemon_options *options,
@@ -138,19 +144,15 @@ enum roped_status daemon_start(const struct daemon_options *options,
                                struct roped_error *err)
 {
     struct daemon *daemon = calloc(1, sizeof *daemon);
-    int fd = -1;
     if (!daemon)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
     init_service(&daemon->service, options);
     raise_file_limit(options->config->max_connections);
-    enum roped_status status = start_parts(daemon, &fd, port, err);
-    if (!status) {
+    enum roped_status status = start_parts(daemon, port, err);
+    if (status)
+        daemon_stop(daemon);
+    else
         *out = daemon;
-        return ROPED_OK;
-    }
-    if (fd >= 0)
-        close(fd);
-    daemon_stop(daemon);
     return status;
 }
 
@@ -189,7 +191,8 @@ void daemon_stop(struct daemon *daemon)
     if (!daemon)
         return;
     acceptor_stop(&daemon->acceptor);
-    transport_stop(&daemon->transport);
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        transport_stop(&daemon->transport[i]);
     tls_close(daemon->tls);
     peers_stop(&daemon->service.peers);
     peers_fini(&daemon->service.peers);

@@ -21,7 +21,8 @@ struct daemon_options {
     const char *version;
 };
 
-/* Listens and serves; *port is the one bound. */
+/* Listens and serves; *port is the first that is bound, 0: there are Unix
+ * sockets alone. */
 ROPED_MUST_CHECK enum roped_status
 daemon_start(const struct daemon_options *options, struct daemon **out,
              uint16_t *port, struct roped_error *err);

@@ -120,7 +120,11 @@ static bool check_token(struct request *request)
 
 static bool check_route(struct request *request)
 {
-    if (request->match.route)
+    const struct route *route = request->match.route;
+    if (route && request->is_admin && !route_is_admin(route))
+        return refuse(request, 404,
+                      "admin_listen has health and metrics alone");
+    if (route)
         return true;
     if (request->match.allow[0])
         return refuse(request, 405, "Method Not Allowed");

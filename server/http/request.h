@@ -37,6 +37,7 @@ struct request {
     uint64_t started_ns, first_byte_ns, received_ns;
 
     int refusal_code; /* 0: none; else the body is dropped, then it is sent */
+    bool is_admin;    /* it came to admin_listen */
     bool must_close;  /* where the next request starts cannot be known */
 
     struct body body;

@@ -126,6 +126,12 @@ static void list_methods(const char *path, char *out, size_t out_bytes)
                                    at ? ", " : "", routes[i].method);
 }
 
+bool route_is_admin(const struct route *route)
+{
+    return route->handler == handle_live || route->handler == handle_ready ||
+           route->handler == handle_metrics;
+}
+
 void route_find(const char *method, const char *path, struct route_match *out)
 {
     const char *first = NULL;

@@ -40,6 +40,9 @@ struct route_match {
     bool is_long; /* no route, because a name is too long or unprintable */
 };
 
+/* Is it served on admin_listen? Health and metrics are. */
+bool route_is_admin(const struct route *route);
+
 /* Finds the route of a method and a decoded path. */
 void route_find(const char *method, const char *path, struct route_match *out);
 

@@ -391,6 +391,7 @@ static void *notify_uri(void *context, const char *uri,
     peer_set_deadline(exchange->peer,
                       clock_after_ns(service->config->header_timeout_seconds));
     request_init(&exchange->request, service);
+    exchange->request.is_admin = transport->is_admin;
     head_set_target(&exchange->request.head, uri);
     return exchange;
 }
@@ -546,17 +547,17 @@ static void list_options(int threads, bool has_tls,
 }
 
 enum roped_status transport_start(struct transport *transport,
-                                  struct service *service, struct tls *tls,
                                   struct roped_error *err)
 {
+    struct service *service = transport->service;
+    const struct tls *tls = transport->tls;
     const struct config *config = service->config;
     struct MHD_OptionItem options[MOST_OPTIONS];
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
                      MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    transport->service = service;
-    transport->tls = tls;
     service->is_lax = is_lax();
-    list_options(config_http_threads(config), tls != NULL, options);
+    list_options(transport->is_admin ? 1 : config_http_threads(config),
+                 tls != NULL, options);
     MHD_set_panic_func(panic, NULL);
     /* With an increment of all of it the library's buffer for a body grows with
      * each read, from half of the memory to three quarters of it: a body of 41

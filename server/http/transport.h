@@ -14,16 +14,15 @@ struct tls;
 struct transport {
     struct service *service;
     struct tls *tls; /* NULL: plain HTTP */
+    bool is_admin;   /* health and metrics alone, on one thread */
     struct MHD_Daemon *mhd;
     struct exchange_cache *_Atomic caches; /* one of each thread */
 };
 
-/* Starts the threads that serve connections, with TLS where tls is not NULL;
- * stops them, and cuts what is still open. Stopping one that never started does
- * nothing. */
+/* Starts the threads that serve connections, as its first fields, which are
+ * set, say; stops them, and cuts what is still open. Stopping one that never
+ * started does nothing. */
 ROPED_MUST_CHECK enum roped_status transport_start(struct transport *transport,
-                                                   struct service *service,
-                                                   struct tls *tls,
                                                    struct roped_error *err);
 void transport_stop(struct transport *transport);
 

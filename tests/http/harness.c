@@ -43,15 +43,14 @@ static void run_daemon(const struct server *server, const char *port_file,
     const char *program = getenv("ROPED_TEST_BIN");
     const char *arguments[MAX_ARGUMENTS] = {program ? program
                                                     : ROPED_TEST_DAEMON,
-                                            "--listen",
-                                            "127.0.0.1:0",
                                             "--port-file",
                                             port_file,
                                             "--backend",
                                             backend_name(),
                                             "--devices",
                                             "0"}; /* flags may say others */
-    int n = 9;
+    int n = 7;
+    setenv("ROPED_LISTEN", "127.0.0.1:0", 1); /* a flag takes its place */
     if (server->tls) {
         snprintf(pair[0], sizeof pair[0], "%s/server.pem", server->tls->folder);
         snprintf(pair[1], sizeof pair[1], "%s/server.key", server->tls->folder);

@@ -212,13 +212,17 @@ TEST(a_daemon_that_is_open_to_others_says_so)
 {
     CHECK_CONTAINS(log_of_start("0.0.0.0:0", ""),
                    "level=warn event=open message=\"anyone who reaches "
-                   "0.0.0.0:0 may use this daemon: set bearer_token_file, or "
-                   "listen on 127.0.0.1\"");
+                   "0.0.0.0:0 may use this daemon: set bearer_token_file or "
+                   "tls_client_ca_file, or listen on 127.0.0.1\"");
     CHECK_CONTAINS(log_of_start("[::]:0", ""), "event=open");
     CHECK_CONTAINS(log_of_start(":0", ""), "event=open");
     CHECK(!strstr(log_of_start("127.0.0.1:0", ""), "event=open"));
     CHECK(!strstr(log_of_start("[::1]:0", ""), "event=open"));
-    CHECK(!strstr(log_of_start("0.0.0.0:0", "/dev/null"), "event=open"));
+    CHECK(!strstr(log_of_start("unix:/tmp/none", ""), "event=open"));
+    CHECK_CONTAINS(log_of_start("127.0.0.1:0,0.0.0.0:1", "/dev/null"),
+                   "event=open message=\"anyone between a client and 0.0.0.0:1 "
+                   "reads its token and tensors: set tls_cert_file, or listen "
+                   "on 127.0.0.1\"");
 }
 
 /* ------------------------------------------------------------ healthcheck */

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { PATIENCE_SECONDS = 60 }; /* then a silent server has failed */
@@ -58,6 +59,21 @@ int client_connect(int port)
     if (fd < 0)
         return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+int client_connect_path(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
         return fd;
     int why = errno;

@@ -64,7 +64,10 @@ ssize_t request_send(int fd, const struct http_request *request, size_t sent,
 /* Connects to a port of 127.0.0.1; -1 with errno: that failed. */
 int client_connect(int port);
 
-/* The same with the send buffer above and a minute's patience. */
+/* Connects to a Unix socket; -1 with errno: that failed. */
+int client_connect_path(const char *path);
+
+/* To a port, with the send buffer above and a minute's patience. */
 int client_open(int port);
 
 /* A port that was free a moment ago. Exits on failure. */

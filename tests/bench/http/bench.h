@@ -45,6 +45,9 @@ void section_small(struct bench *bench);
 /* The same over TLS, and 64 MiB each way, beside nginx with TLS. */
 void section_tls(struct bench *bench);
 
+/* Small calls over a Unix socket beside loopback. */
+void section_unix(struct bench *bench);
+
 /* CPU time of small requests, beside another daemon's or the raw server's. */
 void section_cost(struct bench *bench);
 

@@ -28,7 +28,8 @@ static const struct {
                 {"regions", section_regions},   {"small", section_small},
                 {"cost", section_cost},         {"crowd", section_crowd},
                 {"stage", section_stage},       {"scale", section_scale},
-                {"versions", section_versions}, {"tls", section_tls}};
+                {"versions", section_versions}, {"tls", section_tls},
+                {"unix", section_unix}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 const struct body_load bench_loads[N_BODY_LOADS] = {
@@ -55,7 +56,7 @@ static void usage(void)
         "[--quick]\n"
         "                  [--before OTHER_ROPED] [--devices 0,1] [--strict]\n"
         "                  [--section echo|calls|regions|small|cost|crowd|"
-        "stage|scale|versions|tls]\n"
+        "stage|scale|versions|tls|unix]\n"
         "                  [--max-bytes N] [--runs N] [--seconds S] "
         "[--json FILE]\n"
         "       bench_http raw-server\n");

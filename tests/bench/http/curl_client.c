@@ -30,18 +30,17 @@ static size_t collect(char *data, size_t size, size_t n, void *context)
 }
 
 /* "POST /path HTTP/1.1": the first two words. */
-static void set_target(CURL *curl, const struct curl_way *way,
+static void set_target(CURL *curl, uint16_t port, const char *ca_file,
                        const struct http_request *request)
 {
     char url[256], method[16], path[128];
     if (sscanf(request->head, "%15s %127s", method, path) != 2)
         return;
-    snprintf(url, sizeof url, "%s://127.0.0.1:%u%s",
-             way->ca_file ? "https" : "http", (unsigned)way->port, path);
+    snprintf(url, sizeof url, "%s://127.0.0.1:%u%s", ca_file ? "https" : "http",
+             (unsigned)port, path);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(curl, CURLOPT_CAINFO, way->ca_file);
-    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, way->socket);
+    curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
     if (request->body) {
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
@@ -49,7 +48,7 @@ static void set_target(CURL *curl, const struct curl_way *way,
     }
 }
 
-struct curl_client *curl_client_open(const struct curl_way *way,
+struct curl_client *curl_client_open(uint16_t port, const char *ca_file,
                                      const struct http_request *request)
 {
     struct curl_client *client = calloc(1, sizeof *client);
@@ -61,7 +60,7 @@ struct curl_client *curl_client_open(const struct curl_way *way,
     client->curl = curl;
     client->headers = curl_slist_append(NULL, "Expect:");
     client->headers = curl_slist_append(client->headers, CALL_ECHO_HEADER);
-    set_target(curl, way, request);
+    set_target(curl, port, ca_file, request);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, client);

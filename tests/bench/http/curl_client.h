@@ -10,13 +10,9 @@
 struct curl_client;
 
 /* The method and path of a request, and the body of it; its other headers are
- * those of the echo. Over TLS where there is a CA's file, over a Unix socket
- * where there is its path. Exits without memory. */
-struct curl_way {
-    uint16_t port;
-    const char *ca_file, *socket; /* or NULL */
-};
-struct curl_client *curl_client_open(const struct curl_way *way,
+ * those of the echo. Over TLS where there is a CA's file. Exits without memory.
+ */
+struct curl_client *curl_client_open(uint16_t port, const char *ca_file,
                                      const struct http_request *request);
 void curl_client_close(struct curl_client *client);
 

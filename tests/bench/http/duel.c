@@ -26,11 +26,15 @@ struct connection {
 static struct connection connect_to(const struct contender *contender)
 {
     uint16_t port = contender->server->port;
-    struct curl_way way = {port, contender->ca_file, contender->socket};
+    struct connection connection = {.fd = -1};
     if (contender->by_curl)
-        return (struct connection){-1,
-                                   curl_client_open(&way, &contender->request)};
-    return (struct connection){client_open(port), NULL};
+        connection.curl =
+            curl_client_open(port, contender->ca_file, &contender->request);
+    else if (contender->socket)
+        connection.fd = client_connect_path(contender->socket);
+    else
+        connection.fd = client_open(port);
+    return connection;
 }
 
 static void disconnect(struct connection *connection)

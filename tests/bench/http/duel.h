@@ -13,10 +13,11 @@ enum { DUEL_MOST_CALLS = 20000 /* in a run */ };
 
 struct contender {
     const struct server *server;
-    struct http_request request;  /* its body is the contender's: duel_free */
-    bool by_curl;                 /* through libcurl: no stages */
-    const char *ca_file, *socket; /* by_curl: the way there, or NULL */
-    size_t answer_bytes;          /* at most, where more than its body's */
+    struct http_request request; /* its body is the contender's: duel_free */
+    bool by_curl;                /* through libcurl: no stages */
+    const char *ca_file;         /* by_curl: over TLS; or NULL */
+    const char *socket;  /* the path of a Unix socket to ask over, or NULL */
+    size_t answer_bytes; /* at most, where more than its body's */
 
     /* results */
     struct samples calls;   /* seconds of each */

@@ -12,7 +12,7 @@ static socklen_t bytes;
 static struct sockaddr *parse(const char *text)
 {
     memset(&address, 0, sizeof address);
-    if (address_parse(text, &address, &bytes, &err))
+    if (address_parse("listen", text, &address, &bytes, &err))
         CHECK_FAIL("'%s': %s", text, err.text);
     return (struct sockaddr *)&address;
 }
@@ -26,7 +26,8 @@ static void expect(const char *text, const char *expected)
 static void expect_refusal(const char *text, const char *part)
 {
     err.text[0] = '\0';
-    CHECK_INT(address_parse(text, &address, &bytes, &err), ROPED_INVALID);
+    CHECK_INT(address_parse("listen", text, &address, &bytes, &err),
+              ROPED_INVALID);
     CHECK_CONTAINS(err.text, part);
     CHECK_CONTAINS(err.text, text);
 }
@@ -39,6 +40,7 @@ TEST(addresses_are_read_and_written)
     expect("[::]:65535", "[::]:65535");
     expect("::1:80", "[::1]:80");
     expect("[fe80::1%1]:80", "[fe80::1]:80");
+    expect("unix:/run/roped.sock", "unix:/run/roped.sock");
     CHECK_INT(parse("127.0.0.1:1")->sa_family, AF_INET);
     CHECK_INT(parse("[::1]:1")->sa_family, AF_INET6);
     CHECK(bytes > 16 && bytes <= sizeof address);
@@ -47,6 +49,10 @@ TEST(addresses_are_read_and_written)
 TEST(what_is_no_address_is_refused)
 {
     char text[300];
+    expect_refusal("unix:", "expected unix:/path of at most 107 bytes");
+    expect_refusal("unix:run/roped.sock", "expected unix:/path");
+    snprintf(text, sizeof text, "unix:/%0107d", 0);
+    expect_refusal(text, "at most 107 bytes");
     expect_refusal("", "expected address:port");
     expect_refusal("8000", "expected address:port");
     expect_refusal("127.0.0.1", "expected address:port");
@@ -71,6 +77,7 @@ TEST(loopback_is_this_host_alone)
     CHECK(address_is_loopback(parse("127.255.0.9:80")));
     CHECK(address_is_loopback(parse("[::1]:80")));
     CHECK(address_is_loopback(parse("[::ffff:127.0.0.2]:80")));
+    CHECK(address_is_loopback(parse("unix:/x")));
     CHECK(!address_is_loopback(parse("0.0.0.0:80")));
     CHECK(!address_is_loopback(parse("[::]:80")));
     CHECK(!address_is_loopback(parse(":80")));
@@ -80,7 +87,7 @@ TEST(loopback_is_this_host_alone)
     CHECK(!address_is_loopback(parse("[::2]:80")));
     CHECK(!address_is_loopback(parse("[::ffff:10.0.0.1]:80")));
     CHECK(!address_is_loopback(parse("[fe80::1]:80")));
-    address.ss_family = AF_UNIX;
+    address.ss_family = AF_PACKET;
     CHECK(!address_is_loopback((struct sockaddr *)&address));
 }
 

@@ -123,6 +123,23 @@ TEST(devices_are_a_list_or_one_or_all)
     CHECK_CONTAINS(err.text, "devices is '0' and device is '1'");
 }
 
+TEST(a_list_grows_within_one_source)
+{
+    char item[CONFIG_TEXT_BYTES];
+    setenv("ROPED_LISTEN", "127.0.0.1:1, unix:/a", 1);
+    CHECK_OK(load(1, NULL, NULL, NULL), &err);
+    const char *list = config.listen;
+    CHECK_TEXT(list, "127.0.0.1:1, unix:/a");
+    CHECK(config_next(&list, item));
+    CHECK_TEXT(item, "127.0.0.1:1");
+    CHECK(config_next(&list, item));
+    CHECK_TEXT(item, "unix:/a");
+    CHECK(!config_next(&list, item));
+    CHECK_OK(load(3, "--listen=:2", "--listen=unix:/b", NULL), &err);
+    CHECK_TEXT(config.listen, ":2,unix:/b");
+    unsetenv("ROPED_LISTEN");
+}
+
 TEST(a_flag_without_its_value_is_refused)
 {
     CHECK_INT(load(2, "--config", NULL, NULL), ROPED_INVALID);
@@ -268,6 +285,7 @@ int main(void)
     RUN(wrong_settings_name_source_key_and_range);
     RUN(values_that_are_no_values_are_refused);
     RUN(devices_are_a_list_or_one_or_all);
+    RUN(a_list_grows_within_one_source);
     RUN(a_flag_without_its_value_is_refused);
     RUN(printing_needs_no_right_settings);
     RUN(files_have_comments_space_and_line_numbers);
