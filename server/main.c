@@ -547,6 +547,7 @@ int main(int argc, char **argv)
         break;
     }
     log_set_level(log_level_from_text(config.log_level));
+    log_set_json(strcmp(config.log_format, "json") == 0);
     block_signals(&signals);
     return serve(&config, &signals);
 }

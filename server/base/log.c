@@ -1,5 +1,5 @@
 /*
- * log.c - logfmt lines on standard error that never make the daemon wait.
+ * log.c - lines on standard error that never make the daemon wait.
  *
  * DESIGN. Whoever reads the log may stop: a stuck pipe, a full disk. A line is
  * then dropped and counted, and the first line that goes through again is
@@ -16,6 +16,8 @@
  * file system that hangs.
  */
 #include "log.h"
+
+#include "log_json.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -43,12 +45,18 @@ static bool is_cut_off; /* under lock: the log ends in half a line */
 static atomic_uint_least64_t n_dropped;
 
 static atomic_int least_severe = LOG_INFO;
+static bool writes_json;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 void log_set_level(enum log_level level)
 {
     atomic_store(&least_severe, (int)level);
+}
+
+void log_set_json(bool is_json)
+{
+    writes_json = is_json;
 }
 
 enum log_level log_level(void)
@@ -89,6 +97,19 @@ static void line_start(struct line *line, enum log_level level,
     line->bytes = (size_t)n;
 }
 
+/* Its pairs are complete: the form that is wanted, and the line feed. */
+static void line_end(struct line *line)
+{
+    if (writes_json) {
+        struct line json = {.text = "\n"};
+        line->text[line->bytes] = '\0';
+        json.bytes =
+            1 + log_json(line->text + 1, json.text + 1, sizeof json.text - 2);
+        *line = json;
+    }
+    line->text[line->bytes++] = '\n';
+}
+
 /* Under lock. False: it did not go through, at least not whole. */
 static bool put(const struct line *line)
 {
@@ -113,7 +134,8 @@ static bool put_dropped(void)
     line_start(&line, LOG_WARN, "log_dropped");
     line.bytes +=
         (size_t)snprintf(line.text + line.bytes, sizeof line.text - line.bytes,
-                         "lines=%llu\n", (unsigned long long)(n - n_told));
+                         "lines=%llu", (unsigned long long)(n - n_told));
+    line_end(&line);
     if (!put(&line))
         return false;
     n_told = n;
@@ -133,7 +155,7 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     va_end(arguments);
     if (n > 0)
         line.bytes += (size_t)n < room ? (size_t)n : room - 1;
-    line.text[line.bytes++] = '\n';
+    line_end(&line);
     pthread_mutex_lock(&lock);
     if (!put_dropped() || !put(&line))
         atomic_fetch_add_explicit(&n_dropped, 1, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /*
- * log.h - one line per event on standard error, logfmt:
+ * log.h - one line per event on standard error, logfmt or JSON:
  *     time=2026-11-20T12:00:00.123Z level=info event=signal name=TERM
  * Thread-safe: a line is one write. A line that standard error does not take at
  * once is dropped and counted: nothing here waits for whoever reads the log.
@@ -9,6 +9,7 @@
 
 #include <roped/status.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
@@ -17,6 +18,8 @@ void log_set_level(enum log_level level);
 enum log_level log_level(void);
 enum log_level log_level_from_text(const char *text); /* unknown: LOG_INFO */
 const char *log_level_text(enum log_level level);     /* "info" */
+
+void log_set_json(bool is_json); /* before threads start */
 
 /*
  * event is a bare word; format makes the rest of the line, key=value pairs.

@@ -24,6 +24,7 @@ static const struct {
     [HEADER_ORIGIN] = KNOWN("Origin"),
     [HEADER_REQUEST_HEADERS] = KNOWN("Access-Control-Request-Headers"),
     [HEADER_REQUEST_METHOD] = KNOWN("Access-Control-Request-Method"),
+    [HEADER_TRACEPARENT] = KNOWN("traceparent"),
     [HEADER_TRANSFER_ENCODING] = KNOWN("Transfer-Encoding"),
     [HEADER_X_REQUEST_ID] = KNOWN("X-Request-Id")
 #undef KNOWN

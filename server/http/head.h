@@ -26,6 +26,7 @@ enum header_name {
     HEADER_ORIGIN,
     HEADER_REQUEST_HEADERS, /* Access-Control-Request-Headers */
     HEADER_REQUEST_METHOD,  /* Access-Control-Request-Method */
+    HEADER_TRACEPARENT,     /* W3C Trace Context */
     HEADER_TRANSFER_ENCODING,
     HEADER_X_REQUEST_ID,
     N_HEADERS

@@ -10,6 +10,7 @@
  */
 #include "http/transport.h"
 
+#include "http/access.h"
 #include "http/clock.h"
 #include "http/request.h"
 #include "http/tls.h"
@@ -165,6 +166,14 @@ static struct MHD_Response *make_response(struct reply *reply)
         reply->bytes, (void *)(uintptr_t)reply->data, MHD_RESPMEM_PERSISTENT);
 }
 
+/* Where it comes from, or NULL. */
+static const struct sockaddr *client_of(const struct exchange *exchange)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info ? info->client_addr : NULL;
+}
+
 static mhd_result send_reply(struct exchange *exchange,
                              const struct reply *reply)
 {
@@ -175,6 +184,7 @@ static mhd_result send_reply(struct exchange *exchange,
         return MHD_NO;
     reply_headers(request, reply, add_header, response);
     metrics_count_response(exchange->service->metrics, reply->code);
+    access_log_refusal(request, reply->code, client_of(exchange));
     exchange->code = reply->code;
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
@@ -396,26 +406,6 @@ static void *notify_uri(void *context, const char *uri,
     return exchange;
 }
 
-static void log_request(const struct exchange *exchange,
-                        enum MHD_RequestTerminationCode code)
-{
-    char method[40], target[160], id[300];
-    const struct request *request = &exchange->request;
-    if (!exchange->service->config->log_requests || !exchange->has_head)
-        return;
-    log_line(LOG_INFO, "request",
-             "method=\"%s\" route=%s target=\"%s\" code=%d is_whole=%s "
-             "bytes=%llu seconds=%.6f id=\"%s\"",
-             log_quote(request->head.method, method, sizeof method),
-             request->match.route ? request->match.route->path : "none",
-             log_quote(request->match.capture, target, sizeof target),
-             exchange->code,
-             code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "true" : "false",
-             (unsigned long long)request->body.received,
-             (double)(clock_now_ns() - request->started_ns) * 1e-9,
-             log_quote(request->id, id, sizeof id));
-}
-
 static void notify_completed(void *context, struct MHD_Connection *connection,
                              void **request_context,
                              enum MHD_RequestTerminationCode code)
@@ -425,7 +415,9 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
     (void)connection;
     if (!exchange)
         return;
-    log_request(exchange, code);
+    if (exchange->has_head)
+        access_log(&exchange->request, exchange->code,
+                   code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     peer_set_deadline(
         exchange->peer,
         clock_after_ns(exchange->service->config->idle_timeout_seconds));

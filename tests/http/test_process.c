@@ -192,6 +192,61 @@ TEST(a_second_stop_hurries_the_drain)
     CHECK_CONTAINS(text, "hurried=true");
 }
 
+/* ----------------------------------------------------------------- access */
+
+TEST(a_request_is_logged_with_its_trace)
+{
+    static const char *const headers[] = {
+        "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "X-Request-Id: abc", NULL};
+    start("--log_requests", "true");
+    expect_code(ask(&server, "GET", "/v2/health/live", NULL, 0, headers), 200,
+                "", "live");
+    const char *line = await_line("event=request");
+    CHECK_CONTAINS(line, "route=/v2/health/live ");
+    CHECK_CONTAINS(line, " code=200 ");
+    CHECK_CONTAINS(line,
+                   "id=\"abc\" trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\" "
+                   "parent_id=\"00f067aa0ba902b7\"");
+    stop();
+}
+
+/* One request, and its line; what it does not say is in none. */
+static void expect_refusal(const char *header, int code, const char *error)
+{
+    const char *const headers[] = {header, "X-Request-Id: abc", NULL};
+    char part[64];
+    expect_code(ask(&server, "GET", "/v1", NULL, 0, headers), code, "", header);
+    snprintf(part, sizeof part, "level=warn event=refused code=%d ", code);
+    const char *line = await_line("event=refused");
+    CHECK_CONTAINS(line, part);
+    CHECK_CONTAINS(line, error);
+    CHECK_CONTAINS(line, "client=\"127.0.0.1:");
+    CHECK_CONTAINS(line, "method=\"GET\" route=/v1 id=\"abc\"");
+    CHECK(!strstr(line, "sesame"));
+}
+
+TEST(a_refused_access_is_one_line)
+{
+    char path[] = "/tmp/roped_test_XXXXXX", rest[1 << 16];
+    int fd = mkstemp(path);
+    CHECK_INT(write(fd, "open-sesame\n", 12), 12);
+    close(fd);
+    start("--bearer_token_file", path);
+    expect_refusal("Authorization: Bearer open-sesam", 401, "bearer token");
+    expect_code(get(&server, "/nowhere"), 401, "", "no route either");
+    CHECK_CONTAINS(await_line("event=refused"), "route=none");
+    expect_code(get(&server, "/v2/health/live"), 200, "", "nobody is refused");
+    kill(server.pid, SIGTERM);
+    CHECK_INT(await_end(rest, sizeof rest), 0);
+    CHECK(!strstr(rest, "event=refused"));
+    unlink(path);
+    start("--lanes", "1");
+    expect_refusal("Origin: http://other.example", 403, "other.example");
+    expect_refusal("Host: other.example", 421, "other.example");
+    stop();
+}
+
 /* ------------------------------------------------------------------- open */
 
 /* The log of a start that fails before anything listens: there is no device
@@ -223,6 +278,20 @@ TEST(a_daemon_that_is_open_to_others_says_so)
                    "event=open message=\"anyone between a client and 0.0.0.0:1 "
                    "reads its token and tensors: set tls_cert_file, or listen "
                    "on 127.0.0.1\"");
+}
+
+TEST(the_log_may_be_json)
+{
+    setenv("ROPED_LOG_FORMAT", "json", 1);
+    const char *text = log_of_start("0.0.0.0:0", "");
+    unsetenv("ROPED_LOG_FORMAT");
+    CHECK_CONTAINS(text, "\"level\":\"warn\",\"event\":\"open\",\"message\":"
+                         "\"anyone who reaches 0.0.0.0:0 may");
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+        size_t bytes = strcspn(line, "\n");
+        CHECK(strncmp(line, "{\"time\":\"20", 11) == 0);
+        CHECK(bytes > 2 && strncmp(line + bytes - 2, "\"}", 2) == 0);
+    }
 }
 
 /* ------------------------------------------------------------ healthcheck */
@@ -317,7 +386,10 @@ int main(void)
     RUN(signals_that_mean_nothing_are_noted);
     RUN(a_drain_goes_on_through_signals_that_mean_nothing);
     RUN(a_second_stop_hurries_the_drain);
+    RUN(a_request_is_logged_with_its_trace);
+    RUN(a_refused_access_is_one_line);
     RUN(a_daemon_that_is_open_to_others_says_so);
+    RUN(the_log_may_be_json);
     RUN(a_daemon_that_is_ready_is_healthy);
     RUN(what_is_not_healthy_says_why);
     return check_done();

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 #include "log.h"
+#include "log_json.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -92,6 +93,46 @@ TEST(a_line_is_logfmt_and_one_write)
                         "[0-9]{2}\\.[0-9]{3}Z level=warn event=queue depth=7 "
                         "op=rope\n$"));
     CHECK_TEXT(more, "");
+}
+
+static void expect_json(const char *line, size_t size, const char *expected)
+{
+    char out[256];
+    CHECK(size <= sizeof out);
+    out[log_json(line, out, size)] = '\0';
+    CHECK_TEXT(out, expected);
+}
+
+TEST(pairs_become_members)
+{
+    expect_json("a=1 b=-0.5 c=true d=x e=\"y z\"", 200,
+                "{\"a\":1,\"b\":-0.5,\"c\":true,\"d\":\"x\",\"e\":\"y z\"}");
+    expect_json("mode=0600 at=1. v=1.2.3 none= n=-", 200,
+                "{\"mode\":\"0600\",\"at\":\"1.\",\"v\":\"1.2.3\","
+                "\"none\":\"\",\"n\":\"-\"}");
+    expect_json("t=\"a\\\"b\\\\c\\x0a\\x9b\" u=\"\"", 200,
+                "{\"t\":\"a\\\"b\\\\c\\u000a\\u009b\",\"u\":\"\"}");
+    expect_json("cut=\"ab\\x", 200, "{\"cut\":\"abx\"}");
+    expect_json("cut=\"ab\\", 200, "{\"cut\":\"ab\"}");
+    expect_json("", 2, "{}");
+    expect_json("a=1 long=\"123456789\" b=2", 14, "{\"a\":1,\"b\":2}");
+}
+
+TEST(a_line_may_be_json)
+{
+    char line[8192], out[300], text[300] = "";
+    for (int c = 1; c < 256; c++)
+        text[c - 1] = (char)c;
+    capture();
+    log_set_json(true);
+    log_line(LOG_WARN, "queue", "depth=%d op=%s text=\"%s\"", 7, "rope",
+             log_quote(text, out, sizeof out));
+    log_set_json(false);
+    snprintf(line, sizeof line, "%s", next_write());
+    release();
+    CHECK(matches(line, "^\\{\"time\":\"20[^\"]+Z\",\"level\":\"warn\","
+                        "\"event\":\"queue\",\"depth\":7,\"op\":\"rope\","
+                        "\"text\":\"(\\\\u00[01][0-9a-f]){31}[^\n]*\"\\}\n$"));
 }
 
 TEST(lines_below_the_level_are_not_written)
@@ -328,6 +369,8 @@ TEST(a_line_after_half_a_line_stands_alone)
 int main(void)
 {
     RUN(a_line_is_logfmt_and_one_write);
+    RUN(pairs_become_members);
+    RUN(a_line_may_be_json);
     RUN(lines_below_the_level_are_not_written);
     RUN(a_line_that_is_too_long_is_cut_and_still_ends);
     RUN(lines_of_several_threads_do_not_mix);

@@ -1,0 +1,92 @@
+/*
+ * access.c - lines about requests. What a client wrote goes in quoted; its
+ * token never does.
+ */
+#include "http/access.h"
+
+#include "address.h"
+#include "http/clock.h"
+#include "log.h"
+
+#include <string.h>
+
+enum { QUOTED_BYTES = 300 };
+
+/* ------------------------------------------------------------------ traces */
+
+/* So many digits of lower-case hex at text. */
+static bool is_hex(const char *text, size_t digits)
+{
+    return strspn(text, "0123456789abcdef") >= digits;
+}
+
+static bool is_zero(const char *text, size_t digits)
+{
+    return strspn(text, "0") >= digits;
+}
+
+/* "00-<32 digits>-<16 digits>-<2 digits>"; of later versions more may follow.
+ */
+static bool is_well_formed(const char *text)
+{
+    enum { LENGTH = 55 };
+    if (strlen(text) < LENGTH || !is_hex(text, 2) || text[2] != '-' ||
+        !is_hex(text + 3, 32) || text[35] != '-' || !is_hex(text + 36, 16) ||
+        text[52] != '-' || !is_hex(text + 53, 2))
+        return false;
+    bool is_version_0 = strncmp(text, "00", 2) == 0;
+    bool ends = text[LENGTH] == '\0' || (!is_version_0 && text[LENGTH] == '-');
+    return ends && strncmp(text, "ff", 2) != 0 && !is_zero(text + 3, 32) &&
+           !is_zero(text + 36, 16);
+}
+
+void trace_read(const char *header, struct trace *out)
+{
+    *out = (struct trace){.trace_id = ""};
+    if (!header || !is_well_formed(header))
+        return;
+    memcpy(out->trace_id, header + 3, sizeof out->trace_id - 1);
+    memcpy(out->parent_id, header + 36, sizeof out->parent_id - 1);
+}
+
+/* ------------------------------------------------------------------- lines */
+
+void access_log(const struct request *request, int code, bool is_whole)
+{
+    char method[40], target[160], id[QUOTED_BYTES];
+    struct trace trace;
+    if (!request->service->config->log_requests)
+        return;
+    trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
+    log_line(
+        LOG_INFO, "request",
+        "method=\"%s\" route=%s target=\"%s\" code=%d is_whole=%s "
+        "bytes=%llu seconds=%.6f id=\"%s\" trace_id=\"%s\" "
+        "parent_id=\"%s\"",
+        log_quote(request->head.method, method, sizeof method),
+        request->match.route ? request->match.route->path : "none",
+        log_quote(request->match.capture, target, sizeof target), code,
+        is_whole ? "true" : "false", (unsigned long long)request->body.received,
+        (double)(clock_now_ns() - request->started_ns) * 1e-9,
+        log_quote(request->id, id, sizeof id), trace.trace_id, trace.parent_id);
+}
+
+void access_log_refusal(const struct request *request, int code,
+                        const struct sockaddr *client)
+{
+    char method[40], error[2 * ROPED_ERROR_BYTES], id[QUOTED_BYTES];
+    char from[ADDRESS_TEXT_BYTES] = "";
+    struct trace trace;
+    if (code != 401 && code != 403 && code != 421)
+        return;
+    if (client)
+        address_text(client, from);
+    trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
+    log_line(LOG_WARN, "refused",
+             "code=%d error=\"%s\" client=\"%s\" method=\"%s\" route=%s "
+             "id=\"%s\" trace_id=\"%s\"",
+             code, log_quote(request->error.text, error, sizeof error), from,
+             log_quote(request->head.method, method, sizeof method),
+             request->match.route ? request->match.route->path : "none",
+             log_quote(request->id, id, sizeof id), trace.trace_id);
+}
