@@ -10,9 +10,9 @@
  */
 #include "http/transport.h"
 
-#include "http/access.h"
 #include "http/clock.h"
 #include "http/request.h"
+#include "http/request_log.h"
 #include "http/tls.h"
 #include "log.h"
 
@@ -184,7 +184,7 @@ static mhd_result send_reply(struct exchange *exchange,
         return MHD_NO;
     reply_headers(request, reply, add_header, response);
     metrics_count_response(exchange->service->metrics, reply->code);
-    access_log_refusal(request, reply->code, client_of(exchange));
+    request_log_refusal(request, reply->code, client_of(exchange));
     exchange->code = reply->code;
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
@@ -416,8 +416,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
     if (!exchange)
         return;
     if (exchange->has_head)
-        access_log(&exchange->request, exchange->code,
-                   code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+        request_log(&exchange->request, exchange->code,
+                    code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     peer_set_deadline(
         exchange->peer,
         clock_after_ns(exchange->service->config->idle_timeout_seconds));

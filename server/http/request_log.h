@@ -1,9 +1,9 @@
 /*
- * access.h - lines of the log about requests: one for each, where the settings
- * want that, and one for each that is refused access.
+ * request_log.h - lines of the log about requests: one for each, where the
+ * settings want that, and one for each that is refused access.
  */
-#ifndef ROPED_HTTP_ACCESS_H
-#define ROPED_HTTP_ACCESS_H
+#ifndef ROPED_HTTP_REQUEST_LOG_H
+#define ROPED_HTTP_REQUEST_LOG_H
 
 #include "http/request.h"
 
@@ -20,11 +20,11 @@ struct trace {
 void trace_read(const char *header, struct trace *out);
 
 /* The request has ended; code 0: without an answer. Its head must be there. */
-void access_log(const struct request *request, int code, bool is_whole);
+void request_log(const struct request *request, int code, bool is_whole);
 
 /* Its answer will be 401, 403 or 421; for others there is no line. client may
  * be NULL. */
-void access_log_refusal(const struct request *request, int code,
-                        const struct sockaddr *client);
+void request_log_refusal(const struct request *request, int code,
+                         const struct sockaddr *client);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * access.c - lines about requests. What a client wrote goes in quoted; its
+ * request_log.c - lines about requests. What a client wrote goes in quoted; its
  * token never does.
  */
-#include "http/access.h"
+#include "http/request_log.h"
 
 #include "address.h"
 #include "http/clock.h"
@@ -51,7 +51,7 @@ void trace_read(const char *header, struct trace *out)
 
 /* ------------------------------------------------------------------- lines */
 
-void access_log(const struct request *request, int code, bool is_whole)
+void request_log(const struct request *request, int code, bool is_whole)
 {
     char method[40], target[160], id[QUOTED_BYTES];
     struct trace trace;
@@ -71,8 +71,8 @@ void access_log(const struct request *request, int code, bool is_whole)
         log_quote(request->id, id, sizeof id), trace.trace_id, trace.parent_id);
 }
 
-void access_log_refusal(const struct request *request, int code,
-                        const struct sockaddr *client)
+void request_log_refusal(const struct request *request, int code,
+                         const struct sockaddr *client)
 {
     char method[40], error[2 * ROPED_ERROR_BYTES], id[QUOTED_BYTES];
     char from[ADDRESS_TEXT_BYTES] = "";

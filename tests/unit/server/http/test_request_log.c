@@ -1,8 +1,8 @@
 /*
- * test_access.c - which traceparent headers are taken.
+ * test_request_log.c - which traceparent headers are taken.
  */
 #include "check.h"
-#include "http/access.h"
+#include "http/request_log.h"
 
 static void expect(const char *header, const char *trace_id,
                    const char *parent_id)
