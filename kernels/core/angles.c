@@ -29,6 +29,54 @@ int64_t roped_angles_pairs(const struct roped_angle_params *params,
     return rotary_dim / 2;
 }
 
+/* -------------------------------------------------------------- sections */
+
+int roped_angles_section(const struct roped_angle_params *params, int64_t pair)
+{
+    const struct roped_ints *section = &params->mrope_section;
+    int s = 0;
+    if (params->mrope_interleaved) {
+        s = (int)(pair % section->count);
+        return pair < section->count * section->value[s] ? s : 0;
+    }
+    while (s + 1 < section->count && pair >= section->value[s])
+        pair -= section->value[s++];
+    return s;
+}
+
+enum roped_status
+roped_angles_check_sections(const struct roped_angle_params *params,
+                            int64_t n_pairs, struct roped_error *err)
+{
+    const struct roped_ints *section = &params->mrope_section;
+    const struct roped_ints *axes = &params->mrope_axes;
+    int64_t sum = 0;
+    if (section->count == 1)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'mrope_section': 1 count, expected 2 to "
+                          "%d",
+                          ROPED_MAX_AXES);
+    if (axes->count && axes->count != section->count)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'mrope_axes': %d rows, expected %d, one "
+                          "for each count of mrope_section",
+                          axes->count, section->count);
+    for (int i = 0; i < section->count; i++) {
+        sum += section->value[i];
+        if (axes->value[i] >= section->count)
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter 'mrope_axes': row %lld, expected 0 "
+                              "to %d",
+                              (long long)axes->value[i], section->count - 1);
+    }
+    if (section->count == 0 || n_pairs == 0 || sum == n_pairs)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_INVALID,
+                      "parameter 'mrope_section': sum %lld, expected "
+                      "rotary_dim/2 = %lld",
+                      (long long)sum, (long long)n_pairs);
+}
+
 /* -------------------------------------------------------------- variants */
 
 /* One resolution under way. */

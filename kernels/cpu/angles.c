@@ -111,17 +111,17 @@ void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
                   rotary->angle[0], at, rotary->angle[1], at, n, c, s);
         return;
     }
-    if (!rotary->is_mrope) {
+    if (rotary->n_axes == 1) {
         fill_position(angles, position_of(rotary, token, 0), first, n, c, s);
         return;
     }
+    const uint8_t *axis_of = rotary->axis_of + first;
     for (int64_t i = 0; i < n;) { /* runs of pairs that share a row */
-        int row = rope_mrope_row(rotary, first + i);
         int64_t run = 1;
-        while (i + run < n && rope_mrope_row(rotary, first + i + run) == row)
+        while (i + run < n && axis_of[i + run] == axis_of[i])
             run++;
-        fill_position(angles, position_of(rotary, token, row), first + i, run,
-                      c + i, s + i);
+        fill_position(angles, position_of(rotary, token, axis_of[i]), first + i,
+                      run, c + i, s + i);
         i += run;
     }
 }

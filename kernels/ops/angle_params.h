@@ -31,14 +31,15 @@
     {"longrope", ROPED_PARAM_CHOICE, ANGLE_AT(S, longrope), .choices = "auto|short|long", .doc = "longrope: which factor list; auto by the call's largest position"}, \
     {"alpha", ROPED_PARAM_FLOAT, ANGLE_AT(S, alpha), POSITIVE, 0, 0, DBL_MAX, .doc = "dynamic: fixed stretch of theta instead of factor and length"}, \
     {"mixed_b", ROPED_PARAM_FLOAT, ANGLE_AT(S, mixed_b), POSITIVE, 0, 0, DBL_MAX, .doc = "ntk: exponent of the mixed form"}, \
-    {"mrope_section", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_section), ROPED_NO_DEFAULT, 0, 0, 1 << 20, .doc = "M-RoPE: pairs that follow the time, height and width row of positions"}, \
-    {"mrope_interleaved", ROPED_PARAM_BOOL, ANGLE_AT(S, mrope_interleaved), .doc = "M-RoPE: rows alternate pair by pair instead of in blocks"}, \
+    {"mrope_section", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_section), ROPED_NO_DEFAULT, 0, 0, 1 << 20, .doc = "M-RoPE: pairs of each section, 2 to 4 of them; section s follows row s of positions, such as time, height, width"}, \
+    {"mrope_axes", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_axes), ROPED_NO_DEFAULT, 0, 0, ROPED_MAX_AXES - 1, .doc = "M-RoPE: row of positions that each section follows, where it is not the section's own number"}, \
+    {"mrope_interleaved", ROPED_PARAM_BOOL, ANGLE_AT(S, mrope_interleaved), .doc = "M-RoPE: sections take turns pair by pair instead of in blocks"}, \
     {"angle_precision", ROPED_PARAM_CHOICE, ANGLE_AT(S, angle_precision), .choices = "f32|f64", .doc = "f32: frequency and angle rounded to float32, as models are trained; f64: exact angle"}, \
     {"angles", ROPED_PARAM_CHOICE, ANGLE_AT(S, mode), .choices = "auto|table|compute", .doc = "where cos and sin come from: a resident table, or computed in the kernel"}
 
 /* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. */
 #define ROPED_ANGLE_INPUTS \
-    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; [3, n] for M-RoPE"}, \
+    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; with mrope_section [2, n] to [4, n], a row for each section"}, \
     {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
     {"offsets", "O", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
     {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \

@@ -76,19 +76,16 @@ struct rope_rotary {
     int32_t precision;      /* DERIVED: enum roped_angle_precision of aux */
     float attention_factor; /* DERIVED; PAIR and CACHE have it inside */
     float sin_sign;         /* -1 for inverse, else 1 */
-    /* M-RoPE: 0 where positions has one row. Pair i takes its position from
-     * row 0, 1 or 2 (see rope_mrope_row) */
-    int32_t is_mrope;
-    int32_t mrope_interleaved;
+    int32_t n_axes;         /* rows of positions; M-RoPE: 2 or more */
     int32_t reserved;
-    int64_t mrope_section[3];
-    const void *index[2]; /* device: positions, or indptr and offsets */
-    const void *angle[2]; /* device: cache, or cos and sin */
+    const void *index[2];   /* device: positions, or indptr and offsets */
+    const void *angle[2];   /* device: cache, or cos and sin */
+    const uint8_t *axis_of; /* device: M-RoPE: row of positions of each pair */
 };
 
 /*
- * The plan's index and angle pointers are not set by plan (it runs on host
- * memory): a launch fills a copy by rope_rotary_bind.
+ * The plan's pointers are not set by plan (it runs on host memory): a launch
+ * fills a copy by rope_rotary_bind.
  */
 struct rope_plan {
     struct rope_rotary rotary;
@@ -97,17 +94,6 @@ struct rope_plan {
     int64_t head_dim;
     int64_t rotary_offset;
 };
-
-/* Which row of positions [3, n] gives pair i its position. */
-static inline int rope_mrope_row(const struct rope_rotary *rotary, int64_t i)
-{
-    const int64_t *section = rotary->mrope_section;
-    if (rotary->mrope_interleaved) {
-        int64_t row = i % 3;
-        return row != 0 && i < 3 * section[row] ? (int)row : 0;
-    }
-    return i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
-}
 
 /*
  * Returns the plan's rotary part with the pointers of this call's tensors, as

@@ -26,6 +26,8 @@ static const int64_t largest_float_position = (1 << 24) - 1;
 const char rotary_rule_doc[] =
     "at most one of positions, indptr with offsets, and cos with sin; without "
     "any of them a token's position is its index in its sequence plus offset; "
+    "positions of two dims need mrope_section, the call's or the table's, and "
+    "have a row for each section; "
     "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
     "parameters; rotary_dim is even and rotary_offset + rotary_dim fits the "
     "head; a table's head width is the head's";
@@ -66,6 +68,27 @@ static int64_t n_pairs_of(const struct roped_call *call,
     if (!is_derived(call, shape))
         return width / 2;
     return roped_angles_pairs(roped_call_angles(call), width, shape->head_dim);
+}
+
+static const struct roped_angle_params *
+own_angles(const struct roped_call *call)
+{
+    return (const void *)(call->params + call->op->angles_offset);
+}
+
+/* Whose sections are in force: the call's, or those of its table. */
+static const struct roped_angle_params *
+sections_of(const struct roped_call *call)
+{
+    const struct roped_angle_params *own = own_angles(call);
+    return own->mrope_section.count ? own : roped_call_angles(call);
+}
+
+static int n_axes_of(const struct roped_call *call,
+                     const struct rotary_shape *shape)
+{
+    const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
+    return positions->rank == 2 ? (int)positions->dims[0] : 1;
 }
 
 /* ------------------------------------------------------------------ rule */
@@ -114,6 +137,26 @@ static enum roped_status check_sources(const struct roped_call *call,
     return status;
 }
 
+/*
+ * May an angle parameter stand beside another source of angles? Sections say
+ * which row of positions finds an angle, not what it is.
+ */
+static bool is_of_call(const struct roped_call *call,
+                       const struct rotary_shape *shape, size_t member)
+{
+    switch (member) {
+    case offsetof(struct roped_angle_params, mode):
+        return call->angle_set;
+    case offsetof(struct roped_angle_params, mrope_section):
+    case offsetof(struct roped_angle_params, mrope_axes):
+    case offsetof(struct roped_angle_params, mrope_interleaved):
+        return call->angle_set ? !call->angle_set->params.mrope_section.count
+                               : has(call, shape, CACHE);
+    default:
+        return false;
+    }
+}
+
 /* Angle parameters beside another source of angles are refused by name. */
 static enum roped_status check_params(const struct roped_call *call,
                                       const struct rotary_shape *shape,
@@ -125,7 +168,6 @@ static enum roped_status check_params(const struct roped_call *call,
                          : has(call, shape, COS)   ? "cos"
                                                    : NULL;
     size_t first = op->angles_offset;
-    size_t mode = first + offsetof(struct roped_angle_params, mode);
     if (call->angle_set &&
         (!is_derived(call, shape) || has(call, shape, SHORT_FACTOR)))
         return roped_fail(err, ROPED_INVALID,
@@ -139,7 +181,7 @@ static enum roped_status check_params(const struct roped_call *call,
         bool is_angle =
             at >= first && at < first + sizeof(struct roped_angle_params);
         if (!is_angle || !(call->given & (1ull << i)) ||
-            (at == mode && call->angle_set))
+            is_of_call(call, shape, at - first))
             continue;
         return roped_fail(err, ROPED_INVALID,
                           "parameter '%s' is given, but the angles come from "
@@ -254,37 +296,29 @@ static enum roped_status check_shapes(const struct roped_call *call,
     return status;
 }
 
-static enum roped_status check_mrope(const struct roped_call *call,
-                                     const struct rotary_shape *shape,
-                                     struct roped_error *err)
+static enum roped_status check_rows(const struct roped_call *call,
+                                    const struct rotary_shape *shape,
+                                    struct roped_error *err)
 {
     const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
-    const struct roped_ints *section = &roped_call_angles(call)->mrope_section;
-    bool has_rows = roped_tensor_given(positions) && positions->rank > 1;
-    if (has_rows && (positions->rank != 2 || positions->dims[0] != 3))
+    const struct roped_angle_params *params = sections_of(call);
+    int expected = params->mrope_section.count;
+    if (positions->rank > 2)
         return roped_fail(err, ROPED_INVALID,
-                          "tensor 'positions': %s is %lld, expected [n], or "
-                          "[3, n] for M-RoPE",
-                          positions->rank != 2 ? "rank" : "dim 0",
-                          positions->rank != 2 ? (long long)positions->rank
-                                               : (long long)positions->dims[0]);
-    if (has_rows && (section->count == 0 || !is_derived(call, shape)))
+                          "tensor 'positions': rank is %d, expected 1, or 2 "
+                          "with mrope_section",
+                          positions->rank);
+    if (positions->rank == 2 && expected == 0)
         return roped_fail(err, ROPED_INVALID,
-                          "tensor 'positions': [3, n] needs parameter "
-                          "'mrope_section' and angles from parameters or a "
-                          "table");
-    if (section->count == 0)
-        return ROPED_OK;
-    int64_t sum = 0;
-    for (int i = 0; i < section->count; i++)
-        sum += section->value[i];
-    if (section->count != 3 || sum != n_pairs_of(call, shape))
+                          "missing parameter 'mrope_section': tensor "
+                          "'positions' has %lld rows and needs it",
+                          (long long)positions->dims[0]);
+    if (positions->rank == 2 && positions->dims[0] != expected)
         return roped_fail(err, ROPED_INVALID,
-                          "parameter 'mrope_section': %d counts that add to "
-                          "%lld, expected 3 that add to r/2 = %lld",
-                          section->count, (long long)sum,
-                          (long long)n_pairs_of(call, shape));
-    return ROPED_OK;
+                          "tensor 'positions': dim 0 is %lld, expected %d, a "
+                          "row for each count of mrope_section",
+                          (long long)positions->dims[0], expected);
+    return roped_angles_check_sections(params, n_pairs_of(call, shape), err);
 }
 
 static enum roped_status check_offset(const struct roped_call *call,
@@ -329,7 +363,7 @@ enum roped_status rotary_rule(const struct roped_call *call,
     if (!status)
         status = check_width(call, shape, err);
     if (!status)
-        status = check_mrope(call, shape, err);
+        status = check_rows(call, shape, err);
     if (!status)
         status = check_shapes(call, shape, err);
     if (!status)
@@ -341,13 +375,23 @@ enum roped_status rotary_rule(const struct roped_call *call,
 
 /* ------------------------------------------------------------------ plan */
 
+/* Of the frequencies; the axis of each pair follows them. */
+static size_t frequency_bytes(const struct roped_call *call,
+                              const struct rotary_shape *shape)
+{
+    return is_derived(call, shape)
+               ? roped_angles_frequency_bytes(
+                     n_pairs_of(call, shape),
+                     roped_call_angles(call)->angle_precision)
+               : 0;
+}
+
 size_t rotary_aux_bytes(const struct roped_call *call,
                         const struct rotary_shape *shape)
 {
-    if (!is_derived(call, shape))
-        return 0;
-    return roped_angles_frequency_bytes(
-        n_pairs_of(call, shape), roped_call_angles(call)->angle_precision);
+    size_t axes =
+        n_axes_of(call, shape) > 1 ? (size_t)n_pairs_of(call, shape) : 0;
+    return frequency_bytes(call, shape) + axes;
 }
 
 /* First position that is not allowed, and what allows it no more. */
@@ -499,21 +543,27 @@ static enum roped_status plan_frequencies(struct roped_call *call,
         out->largest_position, call->aux, &call->table.angles, err);
     if (status)
         return status;
-    const struct roped_ints *section = &params->mrope_section;
-    out->is_mrope = tensor_of(call, shape, POSITIONS)->rank == 2;
-    out->mrope_interleaved = params->mrope_interleaved;
-    for (int i = 0; i < 3; i++)
-        out->mrope_section[i] = section->value[i];
     out->precision = params->angle_precision;
     out->attention_factor = call->table.angles.attention_factor;
-    int32_t mode =
-        ((const struct roped_angle_params
-              *)(const void *)(call->params + call->op->angles_offset))
-            ->mode;
+    int32_t mode = own_angles(call)->mode;
     call->table.rows = out->largest_position + 1;
     call->table.wanted = mode != ROPED_ANGLES_COMPUTE && call->table.rows > 0;
     call->table.required = mode == ROPED_ANGLES_TABLE;
     return ROPED_OK;
+}
+
+static void plan_axes(const struct roped_call *call,
+                      const struct rotary_shape *shape, struct rope_rotary *out)
+{
+    const struct roped_angle_params *params = sections_of(call);
+    uint8_t *axis_of = (uint8_t *)call->aux + frequency_bytes(call, shape);
+    out->n_axes = n_axes_of(call, shape);
+    for (int64_t i = 0; out->n_axes > 1 && i < out->n_pairs; i++) {
+        int section = roped_angles_section(params, i);
+        axis_of[i] = (uint8_t)(params->mrope_axes.count
+                                   ? params->mrope_axes.value[section]
+                                   : section);
+    }
 }
 
 enum roped_status rotary_plan(struct roped_call *call,
@@ -531,6 +581,7 @@ enum roped_status rotary_plan(struct roped_call *call,
     enum roped_status status = plan_positions(call, shape, out, err);
     if (status)
         return status;
+    plan_axes(call, shape, out);
     if (is_derived(call, shape)) {
         out->angle_source = ROPE_ANGLES_DERIVED;
         return plan_frequencies(call, shape, out, err);
@@ -551,6 +602,10 @@ struct rope_rotary rope_rotary_bind(const struct roped_call *call,
                      rotary.positions == ROPE_POSITIONS_RAGGED_I64;
     rotary.index[0] = is_ragged ? in[INDPTR].data : in[POSITIONS].data;
     rotary.index[1] = in[OFFSETS].data;
+    rotary.axis_of = call->aux;
+    if (rotary.angle_source == ROPE_ANGLES_DERIVED)
+        rotary.axis_of +=
+            roped_angles_frequency_bytes(rotary.n_pairs, rotary.precision);
     if (rotary.angle_source == ROPE_ANGLES_CACHE) {
         rotary.angle[0] = in[CACHE].data;
     } else {

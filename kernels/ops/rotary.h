@@ -31,7 +31,7 @@ ROPED_MUST_CHECK enum roped_status rotary_rule(const struct roped_call *call,
 
 extern const char rotary_rule_doc[];
 
-/* Bytes of frequencies that rotary_plan writes into call->aux. */
+/* Bytes of frequencies and axes that rotary_plan writes into call->aux. */
 size_t rotary_aux_bytes(const struct roped_call *call,
                         const struct rotary_shape *shape);
 

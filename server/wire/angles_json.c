@@ -201,25 +201,6 @@ static enum roped_status check_widths(const struct roped_angle_set *set,
     return ROPED_OK;
 }
 
-static enum roped_status check_sections(const struct roped_angle_set *set,
-                                        struct roped_error *err)
-{
-    const struct roped_ints *section = &set->params.mrope_section;
-    int64_t sum = section->value[0] + section->value[1] + section->value[2];
-    if (section->count == 0)
-        return ROPED_OK;
-    if (section->count != 3)
-        return roped_fail(err, ROPED_INVALID,
-                          "parameter 'mrope_section': %d integers, expected 3",
-                          section->count);
-    if (set->rotary_dim && sum != set->rotary_dim / 2)
-        return roped_fail(err, ROPED_INVALID,
-                          "parameter 'mrope_section': sum %lld, expected "
-                          "rotary_dim/2 = %lld",
-                          (long long)sum, (long long)(set->rotary_dim / 2));
-    return ROPED_OK;
-}
-
 /* Would a call with this set resolve? Finds what its variant misses. */
 static enum roped_status try_set(const struct roped_angle_set *set,
                                  struct roped_error *err)
@@ -249,7 +230,8 @@ static enum roped_status finish(struct angles_json_set *out,
         set->rotary_dim = set->head_dim;
     enum roped_status status = check_widths(set, err);
     if (!status)
-        status = check_sections(set, err);
+        status =
+            roped_angles_check_sections(&set->params, set->rotary_dim / 2, err);
     return status ? status : try_set(set, err);
 }
 

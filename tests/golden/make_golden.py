@@ -33,10 +33,12 @@ import safetensors
 import safetensors.torch
 import torch
 import transformers
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 HERE = pathlib.Path(__file__).parent
 SEED = 20261120
@@ -97,6 +99,14 @@ NORM_TYPES = {
     "f16": ("f16", "f16"),
     "bf16": ("bf16", "bf16"),
 }
+# Positions of several rows: configuration, its module, head width, scaling, other parameters
+MODULES = {
+    "rope_mrope_blocks": (Qwen2VLTextConfig, Qwen2VLRotaryEmbedding, 128, {}, {
+        "mrope_section": "16,24,24"}),
+    "rope_mrope_turns": (Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding, 128, {}, {
+        "mrope_section": "24,20,20", "mrope_interleaved": "true"}),
+}  # fmt: skip
+
 # hidden size, rows, types
 NORMS = [(h, 5, tuple(NORM_TYPES)) for h in (1, 7, 64, 128, 100, 1024, 3584, 4096)] + [
     (h, 2, ("bf16",)) for h in (5120, 8192, 16384)
@@ -264,6 +274,23 @@ def draw_gradients() -> Iterator[Case]:
                 yield Case(f"binary_backward_{function}", name, metadata, inputs)
 
 
+def draw_rows_of_positions() -> Iterator[Case]:
+    """Each form from parameters, and from a table in the request as vLLM holds it."""
+    for kind, (_, _, width, scaling, parameters) in MODULES.items():
+        n_rows = parameters["mrope_section"].count(",") + 1
+        for dtype in ("f32", "bf16"):
+            positions = random_positions(96, 7 * n_rows).reshape(n_rows, 7)
+            q = randn(7, 2, width).to(TYPES[dtype])
+            inputs = {"positions": positions, "q": q, "k": randn(7, 1, width).to(TYPES[dtype])}
+            metadata = rope_metadata("neox", width, width, 10000.0, scaling) | parameters
+            yield Case(kind, f"{kind}_{dtype}", metadata, inputs)
+            if scaling:
+                continue
+            table = torch.cat(cos_sin(metadata, torch.arange(96)), dim=-1)
+            cached = {**inputs, "cos_sin_cache": table}
+            yield Case(kind, f"{kind}_cache_{dtype}", metadata, cached)
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     return [
@@ -274,6 +301,7 @@ def draw_cases() -> list[Case]:
         *draw_norms(),
         *draw_quantized(),
         *draw_gradients(),
+        *draw_rows_of_positions(),
     ]
 
 
@@ -299,6 +327,17 @@ def cos_sin(
     return cos[0, :, : width // 2], sin[0, :, : width // 2]
 
 
+def cos_sin_of_module(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same from a model's own module, positions of several rows."""
+    config_class, module, width, _, parameters = MODULES[case.kind]
+    rope = {"rope_type": "default", "rope_theta": float(case.metadata["theta"])}
+    rope["mrope_section"] = [int(n) for n in parameters["mrope_section"].split(",")]
+    config = config_class(head_dim=width, rope_parameters=rope)
+    positions = case.inputs["positions"]
+    cos, sin = module(config)(torch.zeros(1), positions[:, None])
+    return cos[0, :, : width // 2], sin[0, :, : width // 2]
+
+
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, style: str) -> torch.Tensor:
     """x [tokens, heads, width] in float64; what is beyond the rotary width stays."""
     width = 2 * cos.shape[-1]
@@ -313,15 +352,20 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, style: str) ->
 
 
 def positions_of(inputs: Tensors) -> torch.Tensor:
+    """Of several rows the largest."""
     if "positions" in inputs:
-        return inputs["positions"].long()
+        positions = inputs["positions"].long()
+        return positions if positions.dim() == 1 else positions.amax(dim=0)
     starts, offsets = inputs["indptr"].long(), inputs["offsets"].long()
     lengths = starts.diff()
     return torch.arange(int(starts[-1])) + torch.repeat_interleave(offsets - starts[:-1], lengths)
 
 
 def rope(case: Case) -> Tensors:
-    cos, sin = cos_sin(case.metadata, positions_of(case.inputs), case.trig_type)
+    if case.kind in MODULES:
+        cos, sin = cos_sin_of_module(case)
+    else:
+        cos, sin = cos_sin(case.metadata, positions_of(case.inputs), case.trig_type)
     results = {"cos": cos, "sin": sin} if "source" in case.metadata else {}
     for name in {"q", "k"} & case.inputs.keys():
         results[f"{name}.expected"] = rotate(

@@ -454,10 +454,32 @@ TEST(rules_of_rope_are_kept)
     refuse(&sound, "scaling=dynamic&factor=2&max_position=9&rotary_dim=2",
            "rotary_dim", "dynamic of width 2");
     refuse(&sound, "mrope_section=1,1,1", "mrope_section", "sections");
+    refuse(&sound, "mrope_section=4", "mrope_section", "one section");
+    refuse(&sound, "mrope_section=2,2&mrope_axes=0,2", "mrope_axes", "no row");
     refuse(&sound, "scaling=fope", "scaling", "unknown scaling");
     struct answer answer = post(&sound, "table=nowhere");
     expect(&answer, 404, "nowhere", "unknown table");
     answer_free(&answer);
+}
+
+TEST(positions_of_several_rows_need_sections)
+{
+    int64_t dims[3] = {2, 1, 3}, cache[2] = {5, 8}, pair[2] = {3, 4};
+    struct sound sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 2, 2, 3, counting);
+    refuse(&sound, "", "mrope_section", "rows without sections");
+    refuse(&sound, "mrope_section=2,1,1", "expected 3, a row", "other rows");
+    add(&sound, "cos_sin_cache", ROPED_F32, 2, cache[0], cache[1], floats);
+    refuse(&sound, "", "mrope_section", "rows beside a cache");
+    refuse(&sound, "mrope_section=2,1", "sum 3", "sections beside a cache");
+    refuse(&sound, "mrope_section=2,2", "'cos_sin_cache'", "past the cache");
+    sound = rope_sound();
+    add(&sound, "cos", ROPED_F32, 2, pair[0], pair[1], floats);
+    add(&sound, "sin", ROPED_F32, 2, pair[0], pair[1], floats);
+    refuse(&sound, "mrope_section=2,2", "mrope_section", "beside cos");
+    sound = rope_sound();
+    file_add(&sound.file, "positions", ROPED_I64, 3, dims, counting);
+    refuse(&sound, "mrope_section=2,2", "rank is 3", "rank");
 }
 
 TEST(mixed_types_and_forms_are_named)
@@ -583,6 +605,7 @@ int main(void)
     RUN(exclusive_and_incomplete_inputs_are_named);
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
+    RUN(positions_of_several_rows_need_sections);
     RUN(mixed_types_and_forms_are_named);
     RUN(shapes_that_do_not_broadcast_are_named);
     RUN(operands_of_binary_backward_are_held_to_their_shapes);

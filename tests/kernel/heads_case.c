@@ -81,10 +81,8 @@ static void pick_angles(struct heads_case *c, struct random_source *source)
     rotary->angles = (enum case_angles)random_int(source, 0, CASE_ANGLES - 1);
     if (c->form == BATCHES)
         rotary->positions %= CASE_RAGGED_I32;
-    if (rotary->positions >= CASE_MROPE && rotary->angles > CASE_TABLE)
-        rotary->positions = CASE_I64; /* sections belong to parameters */
-    if (rotary->positions >= CASE_MROPE && rotary->n_pairs < 3)
-        rotary->positions = CASE_I32;
+    rotary->positions =
+        case_positions_beside(rotary->angles, rotary->positions);
 }
 
 struct heads_case heads_case_random(struct random_source *source,

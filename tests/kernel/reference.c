@@ -178,20 +178,29 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
 
 /* --------------------------------------------------------------- rotation */
 
+/* Row of positions that a pair follows. */
+static int64_t axis_of(const struct angle_view *view, int64_t pair)
+{
+    const struct roped_ints *section = &view->params->mrope_section;
+    const struct roped_ints *axes = &view->params->mrope_axes;
+    int64_t found = 0, end = 0;
+    for (int s = 0; s < section->count; s++) {
+        int64_t first = end;
+        end += section->value[s];
+        bool is_in = view->params->mrope_interleaved
+                         ? pair % section->count == s &&
+                               pair < section->count * section->value[s]
+                         : pair >= first && pair < end;
+        found = is_in ? s : found;
+    }
+    return axes->count ? axes->value[found] : found;
+}
+
 static int64_t position_of(const struct angle_view *view, int64_t token,
                            int64_t pair)
 {
     if (roped_tensor_given(view->positions)) {
-        int64_t row = 0;
-        if (view->positions->rank == 2) {
-            const int64_t *s = view->params->mrope_section.value;
-            if (view->params->mrope_interleaved)
-                row = pair % 3 == 1 && pair < 3 * s[1]   ? 1
-                      : pair % 3 == 2 && pair < 3 * s[2] ? 2
-                                                         : 0;
-            else
-                row = pair < s[0] ? 0 : pair < s[0] + s[1] ? 1 : 2;
-        }
+        int64_t row = view->positions->rank == 2 ? axis_of(view, pair) : 0;
         return reference_index(view->positions, row * view->n_tokens + token);
     }
     if (roped_tensor_given(view->indptr)) {

@@ -51,6 +51,29 @@ static void set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
         ((int64_t *)tensor->data)[i] = value;
 }
 
+/* The first section has what the others leave. */
+static void set_sections(struct roped_call *call, struct random_source *source,
+                         const struct rotary_case *c, int n_axes)
+{
+    char section[64], axes[64];
+    long long each = (long long)(c->n_pairs / n_axes);
+    int section_at = snprintf(section, sizeof section, "%lld",
+                              (long long)c->n_pairs - (n_axes - 1) * each);
+    int axes_at = snprintf(axes, sizeof axes, "%d", n_axes - 1);
+    for (int i = 1; i < n_axes; i++) {
+        section_at +=
+            snprintf(section + section_at, sizeof section - (size_t)section_at,
+                     ",%lld", each);
+        axes_at += snprintf(axes + axes_at, sizeof axes - (size_t)axes_at,
+                            ",%d", (int)random_int(source, 0, n_axes - 1));
+    }
+    case_param(call, "mrope_section", section);
+    if (random_once_in(source, 2))
+        case_param(call, "mrope_axes", axes);
+    if (c->positions == CASE_MROPE_INTERLEAVED)
+        case_param(call, "mrope_interleaved", "true");
+}
+
 static void bind_positions(struct roped_call *call,
                            struct random_source *source,
                            const struct rotary_case *c)
@@ -58,7 +81,7 @@ static void bind_positions(struct roped_call *call,
     bool is_mrope =
         c->positions == CASE_MROPE || c->positions == CASE_MROPE_INTERLEAVED;
     enum roped_dtype dtype = c->positions == CASE_I64 ? ROPED_I64 : ROPED_I32;
-    int64_t dims[2] = {3, c->n_tokens};
+    int64_t dims[2] = {random_int(source, 2, ROPED_MAX_AXES), c->n_tokens};
     struct roped_tensor tensor = case_tensor(source, dtype, is_mrope ? 2 : 1,
                                              is_mrope ? dims : dims + 1, 0);
     int64_t n = roped_tensor_elements(&tensor);
@@ -67,16 +90,8 @@ static void bind_positions(struct roped_call *call,
     if (n)
         set_int(&tensor, n - 1, c->largest_position);
     case_bind(call, "positions", &tensor);
-    if (is_mrope) {
-        char text[64];
-        int64_t third = c->n_pairs / 3;
-        snprintf(text, sizeof text, "%lld,%lld,%lld",
-                 (long long)(c->n_pairs - 2 * third), (long long)third,
-                 (long long)third);
-        case_param(call, "mrope_section", text);
-        if (c->positions == CASE_MROPE_INTERLEAVED)
-            case_param(call, "mrope_interleaved", "true");
-    }
+    if (is_mrope)
+        set_sections(call, source, c, (int)dims[0]);
 }
 
 static void bind_ragged(struct roped_call *call, struct random_source *source,
@@ -161,6 +176,13 @@ static void bind_pair(struct roped_call *call, struct random_source *source,
     struct roped_tensor sin = case_tensor(source, dtype, 2, dims, 0.5);
     case_bind(call, "cos", &cos);
     case_bind(call, "sin", &sin);
+}
+
+enum case_positions case_positions_beside(enum case_angles angles,
+                                          enum case_positions positions)
+{
+    bool has_rows = positions >= CASE_MROPE;
+    return has_rows && angles >= CASE_PAIR ? CASE_I32 : positions;
 }
 
 void case_bind_angles(struct roped_call *call, struct random_source *source,

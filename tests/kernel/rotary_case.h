@@ -53,6 +53,11 @@ void case_bind(struct roped_call *call, const char *name,
 /* Sets a parameter from text, likewise. */
 void case_param(struct roped_call *call, const char *name, const char *text);
 
+/* Positions of this mode, or of one that goes with the angles: sections have
+ * no meaning beside cos and sin. */
+enum case_positions case_positions_beside(enum case_angles angles,
+                                          enum case_positions positions);
+
 /* Binds positions and angles and sets parameters; memory is freed by
  * case_free. */
 void case_bind_angles(struct roped_call *call, struct random_source *source,

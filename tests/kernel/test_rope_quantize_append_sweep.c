@@ -261,9 +261,8 @@ TEST(random_cases_are_correctly_rounded)
                        .n_tokens = random_pick(&source, tokens, 6)}};
         c.rotary.n_pairs = c.r / 2;
         c.rotary.largest_position = c.rotary.n_tokens + 100;
-        if (c.rotary.positions >= CASE_MROPE &&
-            (c.rotary.angles > CASE_TABLE || c.rotary.n_pairs < 3))
-            c.rotary.positions = CASE_I32; /* sections belong to parameters */
+        c.rotary.positions =
+            case_positions_beside(c.rotary.angles, c.rotary.positions);
         c.options.use_table = c.rotary.angles == CASE_TABLE;
         c.options.updates_apart = random_once_in(&source, 4);
         c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;

@@ -68,7 +68,7 @@ TEST(every_position_mode_works_with_every_angle_source)
         for (int a = 0; a < CASE_ANGLES; a++)
             for (int t = 0; t < 3; t++)
                 for (int gptj = 0; gptj < 2; gptj++) {
-                    if (p >= CASE_MROPE && a > CASE_TABLE)
+                    if (case_positions_beside(a, p) != (enum case_positions)p)
                         continue;
                     struct rope_case c = {
                         .heads.hq = 4,

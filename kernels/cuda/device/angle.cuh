@@ -64,15 +64,14 @@ __device__ __forceinline__ int64_t implicit_position(const rope_rotary &rotary, 
     return rotary.offset + (token < length ? token : token % length);
 }
 
-// Row is that of positions [3, n]; 0 otherwise.
-__device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32_t token, int row)
+__device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32_t token)
 {
     switch (rotary.positions) {
     case ROPE_POSITIONS_IMPLICIT:
         return implicit_position(rotary, token);
     case ROPE_POSITIONS_I32:
     case ROPE_POSITIONS_I64:
-        return index_at(rotary, 0, row * rotary.n_tokens + token);
+        return index_at(rotary, 0, token);
     case ROPE_POSITIONS_RAGGED_I32:
     case ROPE_POSITIONS_RAGGED_I64:
         return ragged_position(rotary, token);
@@ -84,7 +83,7 @@ __device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32
 // Out of line: its loop and division would stand between the first instructions of every kernel.
 static __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rotary, uint32_t token)
 {
-    return (uint32_t)position_of(rotary, token, 0);
+    return (uint32_t)position_of(rotary, token);
 }
 
 // Where the lower 32 bits of a token's position are in a positions tensor.
@@ -115,19 +114,6 @@ __device__ __forceinline__ uint32_t short_position_of(const angle_args &args, ui
         position = rare_position_of(args.rotary, token);
     }
     return position;
-}
-
-// rope_mrope_row of ops/rope.h, for the device.
-__device__ __forceinline__ int mrope_row(const rope_rotary &rotary, int pair)
-{
-    if (rotary.mrope_interleaved) {
-        int row = pair % 3;
-        int64_t section = row == 1 ? rotary.mrope_section[1] : rotary.mrope_section[2];
-        return row != 0 && pair < 3 * section ? row : 0;
-    }
-    if (pair < rotary.mrope_section[0])
-        return 0;
-    return pair < rotary.mrope_section[0] + rotary.mrope_section[1] ? 1 : 2;
 }
 
 // ------------------------------------------------------------------------------------ angles
@@ -176,17 +162,14 @@ __device__ __forceinline__ void any_angles(const angle_args &args, uint32_t toke
     const rope_rotary &rotary = args.rotary;
     int64_t row[kPairs];
     int64_t n_pairs = rotary.n_pairs;
-    int64_t position = position_of(rotary, token, 0);
+    int64_t position = position_of(rotary, token);
 #pragma unroll
     for (int i = 0; i < kPairs; i++)
         row[i] = position;
-    if (rotary.is_mrope) {
-        int64_t height = position_of(rotary, token, 1), width = position_of(rotary, token, 2);
+    if (rotary.n_axes > 1) {
 #pragma unroll
-        for (int i = 0; i < kPairs; i++) {
-            int which = mrope_row(rotary, first + i);
-            row[i] = which == 0 ? position : which == 1 ? height : width;
-        }
+        for (int i = 0; i < kPairs; i++)
+            row[i] = index_at(rotary, 0, rotary.axis_of[first + i] * rotary.n_tokens + token);
     }
     bool is_cache = rotary.angle_source == ROPE_ANGLES_CACHE;
     if (args.table)
@@ -242,7 +225,7 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 {
     const struct rope_rotary *rotary = &args->rotary;
     bool is_even = rotary->n_pairs % pairs_per_thread == 0;
-    if (rotary->is_mrope || !is_even || rotary->largest_position > UINT32_MAX)
+    if (rotary->n_axes > 1 || !is_even || rotary->largest_position > UINT32_MAX)
         return kAnglesAny;
     if (args->table)
         return (uintptr_t)args->table % 16 == 0 ? kAnglesTable : kAnglesAny;

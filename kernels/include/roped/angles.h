@@ -46,6 +46,9 @@ enum roped_angle_mode {
     ROPED_ANGLES_COMPUTE
 };
 
+/* Rows of positions that the pairs of a head may follow, at most. */
+enum { ROPED_MAX_AXES = 4 };
+
 /* A short list of integers, as "16,24,24" in a query string. */
 enum { ROPED_MAX_INTS = 8 };
 struct roped_ints {
@@ -78,6 +81,7 @@ struct roped_angle_params {
     int64_t max_position;          /* unset: ROPED_UNSET_INT */
     int64_t original_max_position; /* unset: ROPED_UNSET_INT */
     struct roped_ints mrope_section;
+    struct roped_ints mrope_axes;
     int32_t scaling;         /* enum roped_scaling */
     int32_t truncate;        /* bool */
     int32_t longrope;        /* enum roped_longrope */
@@ -113,6 +117,20 @@ struct roped_angles {
 /* Bytes of a frequency array of n_pairs entries in this precision. */
 ROPED_API size_t roped_angles_frequency_bytes(int64_t n_pairs,
                                               int32_t precision);
+
+/*
+ * M-RoPE: the pairs of a head are cut into sections, and section s follows row
+ * mrope_axes[s] of positions, row s where there is no such list. Sections lie
+ * in blocks, or take turns (mrope_interleaved): pair i is of section i mod n
+ * while that has pairs left by mrope_section, else of section 0.
+ */
+ROPED_API int roped_angles_section(const struct roped_angle_params *params,
+                                   int64_t pair);
+
+/* Do sections add to n_pairs (0: not known), and follow rows that there are? */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_angles_check_sections(const struct roped_angle_params *params,
+                            int64_t n_pairs, struct roped_error *err);
 
 /*
  * Number of pairs that these parameters rotate in a head of head_dim elements

@@ -156,8 +156,12 @@ TEST(refuses_widths_that_disagree)
     refuse("{\"head_dim\":5}", "parameter 'rotary_dim': 5, expected an even");
     refuse("{\"head_dim\":64,\"rotary_dim\":80}",
            "parameter 'rotary_dim': 80, expected at most head_dim = 64");
-    refuse("{\"mrope_section\":[1,2]}",
-           "parameter 'mrope_section': 2 integers, expected 3");
+    refuse("{\"mrope_section\":[3]}",
+           "parameter 'mrope_section': 1 count, expected 2 to 4");
+    refuse("{\"mrope_section\":[1,2],\"mrope_axes\":[0,1,2]}",
+           "parameter 'mrope_axes': 3 rows, expected 2");
+    refuse("{\"mrope_section\":[1,2],\"mrope_axes\":[1,2]}",
+           "parameter 'mrope_axes': row 2, expected 0 to 1");
     refuse("{\"mrope_section\":[1,2,3],\"rotary_dim\":16}",
            "parameter 'mrope_section': sum 6, expected rotary_dim/2 = 8");
     refuse("{\"scaling\":\"longrope\",\"original_max_position\":4,"
