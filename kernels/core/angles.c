@@ -44,6 +44,12 @@ int roped_angles_section(const struct roped_angle_params *params, int64_t pair)
     return s;
 }
 
+bool roped_angles_are_axial(const struct roped_angle_params *params)
+{
+    return params->scaling == ROPED_SCALING_AXIAL ||
+           params->scaling == ROPED_SCALING_AXIAL_DEALT;
+}
+
 enum roped_status
 roped_angles_check_sections(const struct roped_angle_params *params,
                             int64_t n_pairs, struct roped_error *err)
@@ -123,6 +129,35 @@ static double proportional(const struct work *work, int64_t i)
         return 0;
     double f = fl(work, 1 / power(work, i, work->d));
     return isnan(work->factor) ? f : fl(work, f / fl(work, work->factor));
+}
+
+/* Pairs before pair i in its section. Sections that take turns are equal. */
+static int64_t place_in_section(const struct roped_angle_params *params,
+                                int64_t i)
+{
+    int section = roped_angles_section(params, i);
+    if (params->mrope_interleaved)
+        return i / params->mrope_section.count;
+    for (int s = 0; s < section; s++)
+        i -= params->mrope_section.value[s];
+    return i;
+}
+
+/* Frequencies begin anew in each section. */
+static double axial(const struct work *work, int64_t i)
+{
+    const struct roped_angle_params *params = work->params;
+    int section = roped_angles_section(params, i);
+    return fl(work, 1 / power(work, place_in_section(params, i),
+                              2 * params->mrope_section.value[section]));
+}
+
+/* Sections take the frequencies of the whole head in turns. */
+static double axial_dealt(const struct work *work, int64_t i)
+{
+    const struct roped_angle_params *params = work->params;
+    int64_t turn = place_in_section(params, i) * params->mrope_section.count;
+    return plain(work, turn + roped_angles_section(params, i));
 }
 
 static double ntk(const struct work *work, int64_t i)
@@ -232,6 +267,28 @@ static enum roped_status setup_dynamic(struct work *work,
 static bool dynamic_follows(const struct roped_angle_params *params)
 {
     return isnan(params->alpha);
+}
+
+static enum roped_status setup_axial(struct work *work, struct roped_error *err)
+{
+    const struct roped_angle_params *params = work->params;
+    const struct roped_ints *section = &params->mrope_section;
+    bool has_turns = params->mrope_interleaved ||
+                     params->scaling == ROPED_SCALING_AXIAL_DEALT;
+    if (section->count == 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "missing parameter 'mrope_section': scaling %s needs "
+                          "it",
+                          scaling_names[params->scaling]);
+    for (int s = 1; s < section->count && has_turns; s++)
+        if (section->value[s] != section->value[0])
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter 'mrope_section': %lld and %lld, "
+                              "expected equal counts where sections take "
+                              "turns",
+                              (long long)section->value[0],
+                              (long long)section->value[s]);
+    return ROPED_OK;
 }
 
 static enum roped_status setup_ntk(struct work *work, struct roped_error *err)

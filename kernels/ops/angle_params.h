@@ -16,8 +16,8 @@
 /* Parameters, for a struct S with a member 'angles'. */
 #define ROPED_ANGLE_PARAMS(S) \
     {"theta", ROPED_PARAM_FLOAT, ANGLE_AT(S, theta), ROPED_ABOVE_MIN, 10000, 0, DBL_MAX, .doc = "base of the inverse frequencies"}, \
-    {"scaling", ROPED_PARAM_CHOICE, ANGLE_AT(S, scaling), .choices = roped_scaling_choices + 1, .doc = "how the frequencies are stretched beyond the trained length"}, \
-    {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor, of every scaling but none"}, \
+    {"scaling", ROPED_PARAM_CHOICE, ANGLE_AT(S, scaling), .choices = roped_scaling_choices + 1, .doc = "how the frequencies are stretched beyond the trained length; axial: they begin anew in each section, for images; axial_dealt: sections share them in turns"}, \
+    {"factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, factor), POSITIVE, 0, 0, DBL_MAX, .doc = "scaling factor, of every scaling but none and the axial ones"}, \
     {"low_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, low_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths above original/this are divided by factor"}, \
     {"high_freq_factor", ROPED_PARAM_FLOAT, ANGLE_AT(S, high_freq_factor), POSITIVE, 0, 0, DBL_MAX, .doc = "llama3: wavelengths below original/this are kept"}, \
     {"beta_fast", ROPED_PARAM_FLOAT, ANGLE_AT(S, beta_fast), ROPED_ABOVE_MIN, 32, 0, DBL_MAX, .doc = "yarn, deepseek_yarn: rotations above which a frequency is kept"}, \

@@ -27,7 +27,7 @@ const char rotary_rule_doc[] =
     "at most one of positions, indptr with offsets, and cos with sin; without "
     "any of them a token's position is its index in its sequence plus offset; "
     "positions of two dims need mrope_section, the call's or the table's, and "
-    "have a row for each section; "
+    "have a row for each section, as the axial scalings ask; "
     "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
     "parameters; rotary_dim is even and rotary_offset + rotary_dim fits the "
     "head; a table's head width is the head's";
@@ -307,6 +307,12 @@ static enum roped_status check_rows(const struct roped_call *call,
         return roped_fail(err, ROPED_INVALID,
                           "tensor 'positions': rank is %d, expected 1, or 2 "
                           "with mrope_section",
+                          positions->rank);
+    if (positions->rank < 2 && is_derived(call, shape) &&
+        roped_angles_are_axial(roped_call_angles(call)))
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor 'positions': rank is %d, expected 2, a row "
+                          "for each count of mrope_section, with axial angles",
                           positions->rank);
     if (positions->rank == 2 && expected == 0)
         return roped_fail(err, ROPED_INVALID,

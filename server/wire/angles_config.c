@@ -41,6 +41,8 @@ static const char *list_types(char *out, size_t out_bytes)
     struct buffer buffer;
     buffer_init_fixed(&buffer, out, out_bytes);
     for (int i = 0; i < ROPED_SCALING_COUNT; i++) {
+        if (!types[i].name)
+            continue;
         buffer_text(&buffer, i == 0                         ? ""
                              : i + 1 == ROPED_SCALING_COUNT ? " or "
                                                             : ", ");
@@ -55,15 +57,17 @@ static bool is_text(const struct cJSON *node, const char *text)
 }
 
 static enum roped_status set_scaling(struct roped_call *call,
-                                     const struct cJSON *rope,
+                                     const struct config_part *part,
                                      struct roped_error *err)
 {
     char found[64], expected[256];
-    const struct cJSON *type = config_given(rope, "rope_type");
+    const struct cJSON *type = config_given(part->rope, "rope_type");
     if (!type)
-        type = config_given(rope, "type");
+        type = config_given(part->rope, "type");
     if (!type)
         return ROPED_OK;
+    if (config_is_axial(part->rope))
+        return config_set_axial(part->config, call, err);
     for (int i = 0; i < ROPED_SCALING_COUNT; i++)
         if (is_text(type, types[i].name) || is_text(type, types[i].older_name))
             return roped_call_set_text(call, "scaling", types[i].scaling, err);
@@ -118,7 +122,7 @@ static enum roped_status set_params(struct roped_call *call,
 {
     const struct cJSON *longest =
         config_given(part->config, "max_position_embeddings");
-    enum roped_status status = set_scaling(call, part->rope, err);
+    enum roped_status status = set_scaling(call, part, err);
     if (!status)
         status = config_set_rope(part, call, err);
     if (!status)
@@ -132,6 +136,18 @@ static enum roped_status set_params(struct roped_call *call,
 
 /* ------------------------------------------------------------------- sets */
 
+/* Of images: equal sections; what they leave of the head does not rotate. */
+static void set_sections(struct roped_angle_set *set)
+{
+    struct roped_ints *section = &set->params.mrope_section;
+    if (!roped_angles_are_axial(&set->params))
+        return;
+    section->count = set->params.mrope_axes.count;
+    for (int i = 0; i < section->count; i++)
+        section->value[i] = set->rotary_dim / (2 * section->count);
+    set->rotary_dim = 2 * section->count * section->value[0];
+}
+
 static enum roped_status read_set(const struct config_part *part,
                                   struct angles_json_set *out,
                                   struct roped_error *err)
@@ -144,6 +160,7 @@ static enum roped_status read_set(const struct config_part *part,
     if (!status)
         status = config_read_widths(part, &out->set, err);
     out->set.params = *roped_call_angles(&call);
+    set_sections(&out->set);
     return status;
 }
 

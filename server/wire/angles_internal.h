@@ -57,6 +57,14 @@ ROPED_MUST_CHECK enum roped_status config_check(const struct cJSON *config,
                                                 bool has_types,
                                                 struct roped_error *err);
 
+/* Is a rope dictionary that of an image's angles? */
+bool config_is_axial(const struct cJSON *rope);
+
+/* Sets what the model's images ask for; sections wait for widths. */
+ROPED_MUST_CHECK enum roped_status config_set_axial(const struct cJSON *config,
+                                                    struct roped_call *call,
+                                                    struct roped_error *err);
+
 /* Members of a rope dictionary: those that are parameters are set. */
 ROPED_MUST_CHECK enum roped_status
 config_set_rope(const struct config_part *part, struct roped_call *call,

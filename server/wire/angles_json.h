@@ -32,6 +32,8 @@ struct angles_json_set {
  * to the last member, as must be what else changes angles (config_keys.def);
  * the rest is somebody else's. What cannot be offered, or is not said and has
  * no known default, is refused by name: a table is the model's, or is none.
+ * Angles of images stand in a vision_config, which is a body of its own: rows
+ * of positions are in the model's order.
  *
  * rows, where it is not given, is what the model can reach: max_position, or
  * the length before scaling times factor where that is more (linear, dynamic,

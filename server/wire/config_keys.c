@@ -15,7 +15,17 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-enum use { PARAM, NOT_ZERO, READ, OTHER, TYPED, THETAS, SCALED, REFUSED };
+enum use {
+    PARAM,
+    NOT_ZERO,
+    READ,
+    OTHER,
+    TYPED,
+    THETAS,
+    SCALED,
+    IMAGES,
+    REFUSED
+};
 
 struct key {
     const char *name;
@@ -166,6 +176,43 @@ static enum roped_status set_layout(const struct config_part *part,
                                layout == ALTERNATE ? "true" : "false", err);
 }
 
+bool config_is_axial(const struct cJSON *rope)
+{
+    const struct cJSON *type = config_given(rope, "rope_type");
+    return cJSON_IsString(type) && strcmp(type->valuestring, "axial") == 0;
+}
+
+enum roped_status config_set_axial(const struct cJSON *config,
+                                   struct roped_call *call,
+                                   struct roped_error *err)
+{
+    static const struct {
+        const char *models, *scaling, *axes, *takes_turns;
+    } forms[] = {
+#define AXIAL(scaling, axes, takes_turns, models)                              \
+    {models, scaling, axes, #takes_turns},
+#include "wire/config_keys.def"
+    };
+    const size_t n_forms = sizeof forms / sizeof *forms;
+    const char *type = config_model_type(config);
+    size_t i = 0;
+    while (i < n_forms && !config_lists(forms[i].models, type))
+        i++;
+    if (i == n_forms)
+        return roped_fail(err, ROPED_INVALID,
+                          "config: 'rope_type' is \"axial\", expected another: "
+                          "how model_type '%.64s' lays out its axes is not "
+                          "known, or not offered",
+                          type);
+    enum roped_status status =
+        roped_call_set_text(call, "scaling", forms[i].scaling, err);
+    if (!status)
+        status = roped_call_set_text(call, "mrope_axes", forms[i].axes, err);
+    return status ? status
+                  : roped_call_set_text(call, "mrope_interleaved",
+                                        forms[i].takes_turns, err);
+}
+
 static enum roped_status set_rope_key(struct roped_call *call,
                                       const struct cJSON *node,
                                       struct roped_error *err)
@@ -236,11 +283,15 @@ static enum roped_status check_thetas(const struct cJSON *config,
     return ROPED_OK;
 }
 
-static bool is_scaled(const struct cJSON *config)
+static const struct cJSON *rope_of(const struct cJSON *config)
 {
     const struct cJSON *rope = config_given(config, "rope_parameters");
-    const struct cJSON *type = config_given(
-        rope ? rope : config_given(config, "rope_scaling"), "rope_type");
+    return rope ? rope : config_given(config, "rope_scaling");
+}
+
+static bool is_scaled(const struct cJSON *config)
+{
+    const struct cJSON *type = config_given(rope_of(config), "rope_type");
     return !cJSON_IsString(type) || strcmp(type->valuestring, "default") != 0;
 }
 
@@ -256,7 +307,8 @@ static enum roped_status check_key(const struct cJSON *config,
                    ? unknown_key(config_keys, N_CONFIG_KEYS, node->string,
                                  "the configuration", err)
                    : ROPED_OK;
-    if (key->use == REFUSED)
+    if (key->use == REFUSED ||
+        (key->use == IMAGES && !config_is_axial(rope_of(config))))
         return refuse_unless_one(node, err);
     if (key->use == TYPED && !has_types)
         return refuse_key(node, "rope_parameters of each layer type beside it",

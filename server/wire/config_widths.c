@@ -52,6 +52,24 @@ static double find_number(const struct cJSON *layer, const struct cJSON *config,
     return value_of(node ? node : number(config, name));
 }
 
+static double hidden_of(const struct config_part *part,
+                        const struct cJSON *layer)
+{
+    double own = find_number(layer, part->config, "embed_dim");
+    return config_is_axial(part->rope) && own > 0
+               ? own /* hidden_size is the text model's */
+               : find_number(layer, part->config, "hidden_size");
+}
+
+static double heads_of(const struct config_part *part,
+                       const struct cJSON *layer)
+{
+    double n = find_number(layer, part->config, "num_attention_heads");
+    return config_is_axial(part->rope) && isnan(n)
+               ? find_number(layer, part->config, "num_heads")
+               : n;
+}
+
 /* Of one layer; layer is what per_layer_config says of it, or NULL. */
 static double head_of(const struct config_part *part, const struct cJSON *layer)
 {
@@ -63,8 +81,7 @@ static double head_of(const struct config_part *part, const struct cJSON *layer)
     /* null is no default: it asks for the quotient */
     if (part->defaults.head_dim > 0 && !json_member(part->config, "head_dim"))
         return part->defaults.head_dim;
-    return floor(find_number(layer, part->config, "hidden_size") /
-                 find_number(layer, part->config, "num_attention_heads"));
+    return floor(hidden_of(part, layer) / heads_of(part, layer));
 }
 
 /* Is layer i one of the part's? A type that no layer has is all layers'. */

@@ -37,6 +37,12 @@ from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
+from transformers.models.kimi_k25.configuration_kimi_k25 import Kimi_K25VisionConfig
+from transformers.models.kimi_k25.modeling_kimi_k25 import Kimi_K25VisionRotaryEmbedding
+from transformers.models.pixtral.configuration_pixtral import PixtralVisionConfig
+from transformers.models.pixtral.modeling_pixtral import PixtralVisionRotaryEmbedding
+from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLVisionRotaryEmbedding
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
@@ -101,10 +107,16 @@ NORM_TYPES = {
 }
 # Positions of several rows: configuration, its module, head width, scaling, other parameters
 MODULES = {
-    "rope_mrope_blocks": (Qwen2VLTextConfig, Qwen2VLRotaryEmbedding, 128, {}, {
+    "rope_mrope_blocks": (Qwen2VLTextConfig, Qwen2VLRotaryEmbedding, 128, "default", {
         "mrope_section": "16,24,24"}),
-    "rope_mrope_turns": (Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding, 128, {}, {
+    "rope_mrope_turns": (Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding, 128, "default", {
         "mrope_section": "24,20,20", "mrope_interleaved": "true"}),
+    "rope_axial_blocks": (Qwen2_5_VLVisionConfig, Qwen2_5_VLVisionRotaryEmbedding, 80, "axial", {
+        "mrope_section": "20,20"}),
+    "rope_axial_turns": (Kimi_K25VisionConfig, Kimi_K25VisionRotaryEmbedding, 72, "axial", {
+        "mrope_section": "18,18", "mrope_interleaved": "true", "mrope_axes": "1,0"}),
+    "rope_axial_dealt": (PixtralVisionConfig, PixtralVisionRotaryEmbedding, 64, "axial_dealt", {
+        "mrope_section": "16,16"}),
 }  # fmt: skip
 
 # hidden size, rows, types
@@ -282,9 +294,11 @@ def draw_rows_of_positions() -> Iterator[Case]:
             positions = random_positions(96, 7 * n_rows).reshape(n_rows, 7)
             q = randn(7, 2, width).to(TYPES[dtype])
             inputs = {"positions": positions, "q": q, "k": randn(7, 1, width).to(TYPES[dtype])}
-            metadata = rope_metadata("neox", width, width, 10000.0, scaling) | parameters
+            is_axial = scaling != "default"
+            stated = {"rope_type": scaling} if is_axial else {}
+            metadata = rope_metadata("neox", width, width, 10000.0, stated) | parameters
             yield Case(kind, f"{kind}_{dtype}", metadata, inputs)
-            if scaling:
+            if is_axial:
                 continue
             table = torch.cat(cos_sin(metadata, torch.arange(96)), dim=-1)
             cached = {**inputs, "cos_sin_cache": table}
@@ -329,13 +343,18 @@ def cos_sin(
 
 def cos_sin_of_module(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     """The same from a model's own module, positions of several rows."""
-    config_class, module, width, _, parameters = MODULES[case.kind]
-    rope = {"rope_type": "default", "rope_theta": float(case.metadata["theta"])}
-    rope["mrope_section"] = [int(n) for n in parameters["mrope_section"].split(",")]
-    config = config_class(head_dim=width, rope_parameters=rope)
+    config_class, module, width, scaling, parameters = MODULES[case.kind]
+    is_axial = scaling != "default"
+    rope = {"rope_type": "axial" if is_axial else "default"}
+    rope["rope_theta"] = float(case.metadata["theta"])
+    if not is_axial:
+        rope["mrope_section"] = [int(n) for n in parameters["mrope_section"].split(",")]
+    config = config_class(rope_parameters=rope)
+    config.head_dim = width
     positions = case.inputs["positions"]
-    cos, sin = module(config)(torch.zeros(1), positions[:, None])
-    return cos[0, :, : width // 2], sin[0, :, : width // 2]
+    index = positions.T if is_axial else positions[:, None]
+    cos, sin = (part.reshape(-1, width) for part in module(config)(torch.zeros(1), index))
+    return cos[:, : width // 2], sin[:, : width // 2]
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, style: str) -> torch.Tensor:

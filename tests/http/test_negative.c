@@ -455,6 +455,8 @@ TEST(rules_of_rope_are_kept)
            "rotary_dim", "dynamic of width 2");
     refuse(&sound, "mrope_section=1,1,1", "mrope_section", "sections");
     refuse(&sound, "mrope_section=4", "mrope_section", "one section");
+    refuse(&sound, "scaling=axial&mrope_section=2,2", "'positions': rank is 0",
+           "axial angles of implicit positions");
     refuse(&sound, "mrope_section=2,2&mrope_axes=0,2", "mrope_axes", "no row");
     refuse(&sound, "scaling=fope", "scaling", "unknown scaling");
     struct answer answer = post(&sound, "table=nowhere");

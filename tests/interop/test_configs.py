@@ -100,6 +100,11 @@ class Reference:
     def pairs(self, kind):
         return self.types[kind].shape[-1]
 
+    def of_axes(self, positions, n_pairs):
+        """Images: a position has as many coordinates as rows."""
+        out = self.module(torch.zeros(1), torch.from_numpy(positions.T.copy()))
+        return [halves(values, n_pairs) for values in out]
+
     def of_forward(self, kind, positions, sections):
         arguments = {"layer_type": kind} if kind else {}
         x = torch.zeros(1, N_TOKENS, 8)
@@ -127,6 +132,10 @@ class Reference:
 
 
 # ----------------------------------------------------------------- the tables
+
+
+def is_axial(table):
+    return table["scaling"].startswith("axial")
 
 
 def table_angles(address, table, positions):
@@ -165,10 +174,14 @@ def compare(address, tables, reference):
         sections = table.get("mrope_section")
         ask = [np.arange(N_TOKENS) % (table["rows"] or N_TOKENS)]
         if sections:
-            ask.append(np.stack([ask[0], ask[0][::-1], ask[0][::2].repeat(2)]))
+            ask.append(np.stack([ask[0], ask[0][::-1], ask[0][::2].repeat(2)][: len(sections)]))
             ask[1][:, 1] = 1
-        for positions in ask:
-            expected = reference.angles(kind, positions, sections)
+        for positions in ask[is_axial(table) :]:
+            expected = (
+                reference.of_axes(positions, table["rotary_dim"] // 2)
+                if is_axial(table)
+                else reference.angles(kind, positions, sections)
+            )
             if expected is None:
                 return f"{table['name']}: the module's angles are of another kind"
             found = difference(table_angles(address, table, positions), expected, positions)

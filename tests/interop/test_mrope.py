@@ -1,6 +1,7 @@
-"""M-RoPE with a table that the client has, as vLLM's models do: positions
-[rows, n], and each section of the pairs reads its own row of a cos_sin_cache.
-The expressions are those of vLLM's forward_native, in float32."""
+"""Positions of several rows. M-RoPE with a table that the client has, as vLLM's
+models do: each section of the pairs reads its own row of a cos_sin_cache, by
+the expressions of vLLM's forward_native, in float32. And images, whose sections
+have frequencies of their own."""
 
 import json
 
@@ -108,3 +109,42 @@ def test_named_table(address, rng):
     assert refused.status_code == 400 and "'mrope_section'" in refused.json()["error"]
     for name in ("plain", "own"):
         requests.delete(f"{tables}/{name}")
+
+
+# ----------------------------------------------------------------------- images
+
+
+def angles_of_images(d, side, theta=10000.0):
+    """[side, d/4] for one axis."""
+    width = d // 2
+    frequency = 1 / np.power(np.float32(theta), np.arange(0, width, 2, dtype=np.float32) / np.float32(width))
+    return np.arange(side, dtype=np.float32)[:, None] * frequency.astype(np.float32)
+
+
+def test_llama_4(address, rng):
+    """vLLM's mllama4: x, then y, each from 1 on, and a class token that does not rotate."""
+    side, d = 6, 88
+    angle = angles_of_images(d, side + 1)
+    x, y = np.arange(side * side) % side + 1, np.arange(side * side) // side + 1
+    positions = np.concatenate([[x, y], [[0], [0]]], axis=1)
+    q = rng.standard_normal((side * side + 1, 3, d), np.float32)
+    angle = np.concatenate([angle[positions[0]], angle[positions[1]]], axis=-1)
+    turned = q.view(np.complex64) * np.exp(1j * angle.astype(np.float64))[:, None].astype(np.complex64)
+    params = {"scaling": "axial", "mrope_section": f"{d // 4},{d // 4}", "style": "gptj"}
+    out = load(call(address, "rope", {"q": q, "positions": positions}, **params))
+    close(out["q"], turned.view(np.float32))
+
+
+def test_gemma_4(address, rng):
+    """Each half of a head rotates by itself: a call for each."""
+    d, positions = 64, rng.integers(0, 48, (2, N_TOKENS))
+    q = rng.standard_normal((N_TOKENS, 3, d), np.float32)
+    angle, out = angles_of_images(d, 48, theta=100.0), q
+    for row, first in zip(positions, (0, d // 2)):
+        params = {"theta": 100, "rotary_dim": d // 2, "rotary_offset": first}
+        out = load(call(address, "rope", {"q": out, "positions": row}, **params))["q"]
+    halves = (
+        rotated(part, np.cos(angle[row]), np.sin(angle[row]), "neox")
+        for part, row in zip(np.split(q, 2, axis=-1), positions)
+    )
+    close(out, np.concatenate(list(halves), axis=-1))

@@ -78,8 +78,7 @@ static void bind_positions(struct roped_call *call,
                            struct random_source *source,
                            const struct rotary_case *c)
 {
-    bool is_mrope =
-        c->positions == CASE_MROPE || c->positions == CASE_MROPE_INTERLEAVED;
+    bool is_mrope = c->positions >= CASE_MROPE;
     enum roped_dtype dtype = c->positions == CASE_I64 ? ROPED_I64 : ROPED_I32;
     int64_t dims[2] = {random_int(source, 2, ROPED_MAX_AXES), c->n_tokens};
     struct roped_tensor tensor = case_tensor(source, dtype, is_mrope ? 2 : 1,
@@ -120,7 +119,7 @@ static void bind_ragged(struct roped_call *call, struct random_source *source,
 static void set_scaling(struct roped_call *call, struct random_source *source,
                         const struct rotary_case *c)
 {
-    switch (random_int(source, 0, 5)) {
+    switch (random_int(source, 0, 6)) {
     case 0:
         case_param(call, "theta", "500000");
         case_param(call, "scaling", "llama3");
@@ -150,6 +149,10 @@ static void set_scaling(struct roped_call *call, struct random_source *source,
         case_param(call, "factor", "40");
         case_param(call, "original_max_position", "4096");
         case_param(call, "mscale", "0.7");
+        break;
+    case 5:
+        if (c->positions == CASE_MROPE)
+            case_param(call, "scaling", "axial");
         break;
     default:
         break;

@@ -127,6 +127,9 @@ ROPED_API size_t roped_angles_frequency_bytes(int64_t n_pairs,
 ROPED_API int roped_angles_section(const struct roped_angle_params *params,
                                    int64_t pair);
 
+/* Has each section frequencies of its own? Then positions need its row. */
+ROPED_API bool roped_angles_are_axial(const struct roped_angle_params *params);
+
 /* Do sections add to n_pairs (0: not known), and follow rows that there are? */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_angles_check_sections(const struct roped_angle_params *params,

@@ -178,6 +178,58 @@ TEST(what_was_resolved_before_does_not_matter)
                 CHECK(memcmp(first[i], first[j], sizeof first[i]) != 0);
 }
 
+static void set_axial(int scaling, int64_t first, int64_t second)
+{
+    roped_angle_params_init(&params);
+    params.scaling = scaling;
+    params.mrope_section =
+        (struct roped_ints){.count = 2, .value = {first, second}};
+}
+
+TEST(axial_frequencies_begin_anew_in_each_section)
+{
+    static const double blocks[] = {1, 0.1, 0.01, 0.001, 1, 0.01};
+    static const double turns[] = {1, 1, 0.01, 0.01};
+    set_axial(ROPED_SCALING_AXIAL, 4, 2);
+    CHECK_OK(resolve(12, 12, 0), &err);
+    for (int i = 0; i < 6; i++)
+        CHECK_DOUBLE((double)storage[i] / blocks[i], 1, 1e-6);
+    set_axial(ROPED_SCALING_AXIAL, 2, 2);
+    params.mrope_interleaved = 1;
+    CHECK_OK(resolve(8, 8, 0), &err);
+    for (int i = 0; i < 4; i++)
+        CHECK_DOUBLE((double)storage[i] / turns[i], 1, 1e-6);
+    set_axial(ROPED_SCALING_AXIAL, 3, 1);
+    params.mrope_interleaved = 1;
+    CHECK_INT(resolve(8, 8, 0), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'mrope_section': 3 and 1, expected equal");
+    params.mrope_section.count = 0;
+    CHECK_INT(resolve(8, 8, 0), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "missing parameter 'mrope_section'");
+}
+
+TEST(dealt_frequencies_are_those_of_the_head_in_turns)
+{
+    static const double expected[] = {1, 0.01, 0.1, 0.001};
+    set_axial(ROPED_SCALING_AXIAL_DEALT, 2, 2);
+    CHECK_OK(resolve(8, 8, 0), &err);
+    for (int i = 0; i < 4; i++)
+        CHECK_DOUBLE((double)storage[i] / expected[i], 1, 1e-6);
+}
+
+TEST(sections_lie_in_blocks_or_take_turns)
+{
+    static const int blocks[] = {0, 0, 0, 0, 1, 1, 2, 2};
+    static const int turns[] = {0, 1, 2, 0, 1, 2, 0, 0};
+    roped_angle_params_init(&params);
+    params.mrope_section = (struct roped_ints){.count = 3, .value = {4, 2, 2}};
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(roped_angles_section(&params, i), blocks[i]);
+    params.mrope_interleaved = 1;
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(roped_angles_section(&params, i), turns[i]);
+}
+
 int main(void)
 {
     RUN(what_was_resolved_before_does_not_matter);
@@ -188,5 +240,8 @@ int main(void)
     RUN(deepseek_yarn_divides_two_magnitudes);
     RUN(proportional_rotates_the_whole_head);
     RUN(the_same_numbers_are_the_same_key);
+    RUN(axial_frequencies_begin_anew_in_each_section);
+    RUN(dealt_frequencies_are_those_of_the_head_in_turns);
+    RUN(sections_lie_in_blocks_or_take_turns);
     return check_done();
 }

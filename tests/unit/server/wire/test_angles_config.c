@@ -299,7 +299,7 @@ TEST(refuses_types_by_name)
 {
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
            "'rope_type' is 'xdrope', expected default, linear, dynamic, "
-           "ntk, yarn, llama3, longrope, proportional or deepseek_yarn");
+           "ntk, yarn, llama3, longrope, proportional, axial or deepseek_yarn");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"mllama4\"}}",
            "'rope_type' is 'mllama4'");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
@@ -502,6 +502,73 @@ TEST(sections_lie_as_the_model_has_them)
            "'mrope_section' of model_type 'ernie4_5_vl_moe_text'");
 }
 
+#define IMAGES(model, widths)                                                  \
+    "{\"model_type\":\"" model "\",\"patch_size\":14," widths                  \
+    ",\"rope_parameters\":{\"rope_type\":\"axial\",\"rope_theta\":1e4}}"
+
+TEST(images_have_axes)
+{
+    static const struct {
+        const char *json;
+        int scaling, axes[3], has_turns;
+        int64_t n_axes, each, head_dim, rotary_dim;
+    } cases[] = {
+        {IMAGES("qwen2_vl_vision", "\"embed_dim\":1280,\"hidden_size\":3584,"
+                                   "\"num_heads\":16"),
+         ROPED_SCALING_AXIAL,
+         {0, 1},
+         0,
+         2,
+         20,
+         80,
+         80},
+        {IMAGES("kimi_k25_vision", "\"hidden_size\":1152,"
+                                   "\"num_attention_heads\":16"),
+         ROPED_SCALING_AXIAL,
+         {1, 0},
+         1,
+         2,
+         18,
+         72,
+         72},
+        {IMAGES("pixtral", "\"head_dim\":64"),
+         ROPED_SCALING_AXIAL_DEALT,
+         {0, 1},
+         0,
+         2,
+         16,
+         64,
+         64},
+        {IMAGES("minimax_m3_vl_vision", "\"head_dim\":80"),
+         ROPED_SCALING_AXIAL,
+         {0, 1, 2},
+         0,
+         3,
+         13,
+         80,
+         78}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+        int n = read_sets("image", cases[i].json, sets);
+        const struct roped_angle_params *params = &sets[0].set.params;
+        CHECK_INT(n, 1);
+        CHECK_INT(params->scaling, cases[i].scaling);
+        CHECK_INT(params->mrope_interleaved, cases[i].has_turns);
+        CHECK_INT(params->mrope_axes.count, cases[i].n_axes);
+        CHECK_INT(params->mrope_section.count, cases[i].n_axes);
+        for (int a = 0; a < cases[i].n_axes; a++) {
+            CHECK_INT(params->mrope_axes.value[a], cases[i].axes[a]);
+            CHECK_INT(params->mrope_section.value[a], cases[i].each);
+        }
+        CHECK_INT(sets[0].set.head_dim, cases[i].head_dim);
+        CHECK_INT(sets[0].set.rotary_dim, cases[i].rotary_dim);
+        free_sets(sets, n);
+    }
+    refuse(IMAGES("gemma4_vision", "\"head_dim\":64"),
+           "'rope_type' is \"axial\", expected another: how model_type "
+           "'gemma4_vision'");
+}
+
 TEST(unknown_keys_are_refused)
 {
     static const struct {
@@ -597,6 +664,7 @@ int main(void)
     RUN(heads_have_other_names);
     RUN(a_base_is_given_or_its_models);
     RUN(sections_lie_as_the_model_has_them);
+    RUN(images_have_axes);
     RUN(unknown_keys_are_refused);
     RUN(keys_that_change_no_angle_are_skipped);
     RUN(two_places_that_differ_are_refused);
