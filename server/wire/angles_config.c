@@ -56,6 +56,17 @@ static bool is_text(const struct cJSON *node, const char *text)
     return text && cJSON_IsString(node) && strcmp(node->valuestring, text) == 0;
 }
 
+/* What to ask for instead of a rope_type. */
+static const char *find_instead(const struct cJSON *type, char *list,
+                                size_t list_bytes)
+{
+#define OTHER_TYPE(name, instead)                                              \
+    if (is_text(type, #name))                                                  \
+        return instead;
+#include "wire/config_keys.def"
+    return list_types(list, list_bytes);
+}
+
 static enum roped_status set_scaling(struct roped_call *call,
                                      const struct config_part *part,
                                      struct roped_error *err)
@@ -74,7 +85,7 @@ static enum roped_status set_scaling(struct roped_call *call,
     return roped_fail(err, ROPED_INVALID,
                       "config: 'rope_type' is %s, expected %s",
                       json_text(type, found, sizeof found),
-                      list_types(expected, sizeof expected));
+                      find_instead(type, expected, sizeof expected));
 }
 
 /* The base of the file, or of its model; files without are refused: 10000 is

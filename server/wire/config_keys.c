@@ -24,6 +24,7 @@ enum use {
     THETAS,
     SCALED,
     IMAGES,
+    ON,
     REFUSED
 };
 
@@ -223,6 +224,8 @@ static enum roped_status set_rope_key(struct roped_call *call,
                            "the rope parameters", err);
     if (cJSON_IsNull(node) || (key->use == NOT_ZERO && is_number(node, 0)))
         return ROPED_OK;
+    if (key->use == ON && !cJSON_IsTrue(node))
+        return refuse_key(node, "true: the other is not supported", err);
     if (key->use == PARAM || key->use == NOT_ZERO)
         return param_json_set(call, key->name, node, err);
     return key->use == REFUSED ? refuse_unless_one(node, err) : ROPED_OK;

@@ -297,11 +297,9 @@ TEST(nulls_and_zero_betas_are_defaults)
 
 TEST(refuses_types_by_name)
 {
-    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"xdrope\"}}",
-           "'rope_type' is 'xdrope', expected default, linear, dynamic, "
+    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"fope\"}}",
+           "'rope_type' is 'fope', expected default, linear, dynamic, "
            "ntk, yarn, llama3, longrope, proportional, axial or deepseek_yarn");
-    refuse("{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"mllama4\"}}",
-           "'rope_type' is 'mllama4'");
     refuse("{\"head_dim\":64,\"rope_scaling\":{\"type\":5}}",
            "'rope_type' is 5, expected");
     refuse("{\"head_dim\":64,\"rope_scaling\":[]}",
@@ -569,6 +567,30 @@ TEST(images_have_axes)
            "'gemma4_vision'");
 }
 
+#define OF_TYPE(type)                                                          \
+    "{\"head_dim\":64,\"rope_scaling\":{\"rope_type\":\"" type "\"}}"
+
+TEST(types_of_vllm_are_theirs_or_refused_with_a_reason)
+{
+    refuse(OF_TYPE("mllama4"), "scaling axial, two equal sections");
+    refuse(OF_TYPE("openpangu"), "send cos and sin");
+    refuse(OF_TYPE("bailing_mrope"), "send cos and sin");
+    refuse(OF_TYPE("xdrope"), "expected dynamic with alpha");
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    int n = read_sets("v",
+                      "{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{"
+                      "\"rope_type\":\"deepseek_llama_scaling\",\"factor\":40,"
+                      "\"apply_yarn_scaling\":true,"
+                      "\"original_max_position_embeddings\":4096}}",
+                      sets);
+    CHECK_INT(sets[0].set.params.scaling, ROPED_SCALING_DEEPSEEK_YARN);
+    free_sets(sets, n);
+    refuse("{\"head_dim\":64,\"rope_theta\":1e4,\"rope_scaling\":{"
+           "\"rope_type\":\"yarn\",\"factor\":4,\"apply_yarn_scaling\":false,"
+           "\"original_max_position_embeddings\":4096}}",
+           "'apply_yarn_scaling' is false, expected true");
+}
+
 TEST(unknown_keys_are_refused)
 {
     static const struct {
@@ -665,6 +687,7 @@ int main(void)
     RUN(a_base_is_given_or_its_models);
     RUN(sections_lie_as_the_model_has_them);
     RUN(images_have_axes);
+    RUN(types_of_vllm_are_theirs_or_refused_with_a_reason);
     RUN(unknown_keys_are_refused);
     RUN(keys_that_change_no_angle_are_skipped);
     RUN(two_places_that_differ_are_refused);
