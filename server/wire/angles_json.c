@@ -9,7 +9,6 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,53 +19,6 @@ static bool is_angle_param(const struct roped_op *op, int index)
     return op->param[index].offset >= op->angles_offset &&
            at < sizeof(struct roped_angle_params) &&
            at != offsetof(struct roped_angle_params, mode);
-}
-
-/* ---------------------------------------------------------------- factors */
-
-static enum roped_status read_list(const struct cJSON *node, float *to,
-                                   struct roped_error *err)
-{
-    char found[64];
-    const struct cJSON *item;
-    int i = 0;
-    cJSON_ArrayForEach(item, node)
-    {
-        float value = cJSON_IsNumber(item) ? (float)item->valuedouble : 0;
-        if (!(value > 0) || isinf(value))
-            return roped_fail(err, ROPED_INVALID,
-                              "parameter '%s': %s at index %d, expected a "
-                              "finite number above 0",
-                              node->string,
-                              json_text(item, found, sizeof found), i);
-        to[i++] = value;
-    }
-    return ROPED_OK;
-}
-
-enum roped_status angles_read_factors(const struct cJSON *object,
-                                      struct angles_json_set *out,
-                                      struct roped_error *err)
-{
-    const struct cJSON *shorts = json_member(object, "short_factor");
-    const struct cJSON *longs = json_member(object, "long_factor");
-    if (!shorts && !longs)
-        return ROPED_OK;
-    int n = cJSON_GetArraySize(shorts);
-    if (!cJSON_IsArray(shorts) || !cJSON_IsArray(longs) || n == 0 ||
-        cJSON_GetArraySize(longs) != n)
-        return roped_fail(err, ROPED_INVALID,
-                          "parameters 'short_factor' and 'long_factor': %d and "
-                          "%d numbers, expected two lists of r/2",
-                          n, cJSON_GetArraySize(longs));
-    out->factors = calloc(2 * (size_t)n, sizeof *out->factors);
-    if (!out->factors)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the factors");
-    out->set.factors.short_factor = out->factors;
-    out->set.factors.long_factor = out->factors + n;
-    out->set.factors.count = n;
-    enum roped_status status = read_list(shorts, out->factors, err);
-    return status ? status : read_list(longs, out->factors + n, err);
 }
 
 /* ------------------------------------------------------------- plain form */
