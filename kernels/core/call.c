@@ -399,12 +399,35 @@ static enum roped_status unbound_dim(const struct roped_call *call,
                       param ? "'" : "");
 }
 
-/* Appends a dim that an input has bound, divided where the pattern says so. */
+/* Divides the size of a dim by a parameter, as its pattern says. */
+static enum roped_status divide_dim(const struct roped_call *call,
+                                    const struct roped_dim_pattern *pattern,
+                                    int64_t divisor, int64_t *size,
+                                    struct roped_error *err)
+{
+    if (divisor == 0) {
+        *size = 1;
+        return ROPED_OK;
+    }
+    if (*size % divisor)
+        return roped_fail(
+            err, ROPED_INVALID,
+            "parameter '%s': %lld, expected a divisor of %s = %lld (set "
+            "by '%s')",
+            pattern->by, (long long)divisor, pattern->name, (long long)*size,
+            call->dim[find_dim(call, pattern->name)].setter);
+    *size /= divisor;
+    return ROPED_OK;
+}
+
+/* Appends a dim that an input has bound, divided or rounded up where the
+ * pattern says so. */
 static enum roped_status infer_dim(const struct roped_call *call,
                                    const struct roped_dim_pattern *pattern,
                                    struct roped_tensor *tensor,
                                    struct roped_error *err)
 {
+    enum roped_status status = ROPED_OK;
     int bound = find_dim(call, pattern->name);
     if (bound < 0)
         return unbound_dim(call, pattern->name, err);
@@ -413,19 +436,14 @@ static enum roped_status infer_dim(const struct roped_call *call,
         int param = roped_op_param(call->op, pattern->by);
         memcpy(&divisor, call->params + call->op->param[param].offset,
                sizeof divisor);
-        if (divisor == 0)
+        if (divisor == 0 && !pattern->is_kept)
             return ROPED_OK;
-        if (size % divisor)
-            return roped_fail(
-                err, ROPED_INVALID,
-                "parameter '%s': %lld, expected a divisor of %s = %lld (set "
-                "by '%s')",
-                pattern->by, (long long)divisor, pattern->name, (long long)size,
-                call->dim[bound].setter);
-        size /= divisor;
+        status = divide_dim(call, pattern, divisor, &size, err);
     }
+    if (pattern->unit && size <= INT64_MAX - pattern->unit) /* else too large */
+        size += (pattern->unit - size % pattern->unit) % pattern->unit;
     tensor->dims[tensor->rank++] = size;
-    return ROPED_OK;
+    return status;
 }
 
 /* Appends the dims of a pack. */

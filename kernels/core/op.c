@@ -161,6 +161,31 @@ static bool read_word(const char **text, char *word, size_t bytes)
     return length > 0;
 }
 
+/* Reads digits at *text and moves *text behind them. */
+static int64_t read_size(const char **text)
+{
+    int64_t size = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++)
+        size = size * 10 + (**text - '0');
+    return size;
+}
+
+/* Reads what follows the name of a dim: '/param', '//param' or '^4'. */
+static bool read_suffix(const char **text, struct roped_dim_pattern *dim)
+{
+    if (**text == '^') {
+        (*text)++;
+        dim->unit = read_size(text);
+        return dim->unit > 0;
+    }
+    if (**text != '/')
+        return true;
+    (*text)++;
+    dim->is_kept = **text == '/';
+    *text += dim->is_kept;
+    return read_word(text, dim->by, sizeof dim->by);
+}
+
 /* Reads one dim at *text into *dim and moves *text behind it. */
 static bool read_dim(const char **text, struct roped_dim_pattern *dim)
 {
@@ -170,14 +195,12 @@ static bool read_dim(const char **text, struct roped_dim_pattern *dim)
         dim->is_pack = true;
         at += 3;
     }
-    for (; *at >= '0' && *at <= '9' && !dim->is_pack; at++)
-        dim->size = dim->size * 10 + (*at - '0');
+    if (!dim->is_pack)
+        dim->size = read_size(&at);
     bool is_fixed = at != *text && !dim->is_pack;
     bool is_named = read_word(&at, dim->name, sizeof dim->name);
-    if (is_named && !dim->is_pack && *at == '/') {
-        at++;
-        is_named = read_word(&at, dim->by, sizeof dim->by);
-    }
+    if (is_named && !dim->is_pack)
+        is_named = read_suffix(&at, dim);
     *text = at;
     return is_named || (is_fixed && !is_word(*at));
 }
@@ -264,7 +287,7 @@ static enum roped_status check_input(struct checked *checked,
         return status;
     for (int i = 0; i < pattern.count; i++) {
         const char *name = pattern.dim[i].name;
-        if (pattern.dim[i].by[0])
+        if (pattern.dim[i].by[0] || pattern.dim[i].unit)
             return defect(checked->op, "a quotient in the shape of input",
                           port->name, err);
         if (!name[0] || is_bound(checked, name))

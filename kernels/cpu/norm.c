@@ -4,6 +4,8 @@
  */
 #include "cpu/norm.h"
 
+#include <string.h>
+
 struct norm_loop {
     const struct cpu_rows *rows;
     const struct cpu_norm_call *call;
@@ -54,10 +56,10 @@ static void normalize_batch(const struct norm_loop *loop, int64_t row,
     struct cpu_norm_rows divided = *rows;
     float divisor[CPU_ROWS];
     if (has_groups(plan)) {
-        int64_t per_row = plan->norm.hidden / plan->group_size;
+        struct cpu_scales scales = {call->scales + row * plan->scale_row,
+                                    plan->scale_row, plan->scale_group};
         loop->rows->normalize_groups(&loop->norm, rows, plan->group_size,
-                                     &loop->scale,
-                                     call->scales + row * per_row);
+                                     &loop->scale, &scales);
         return;
     }
     if (plan) {
@@ -118,13 +120,25 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
     return (struct cpu_norm){
         .width = plan->hidden,
         .from = call->x->dtype,
+        .type = call->x->dtype,
         .to = call->y->dtype,
         .weight_dtype = (enum roped_dtype)plan->weight_dtype,
         .weight = call->weight->data,
         .bias = plan->weight_bias,
-        .rounds_product = plan->rounding == RMSNORM_ROUND_HF,
+        .rounds_product = plan->rounding != RMSNORM_ROUND_ONCE,
+        .rounds_result = plan->rounding == RMSNORM_ROUND_TYPE,
         .is_streamed = is_large && !is_in_place(call),
     };
+}
+
+/* What is behind the scales of the last row. */
+static void clear_padding(const struct cpu_norm_call *call)
+{
+    const struct rmsnorm_quantize_plan *plan = call->quantize;
+    float *end = call->scales + plan->norm.n_rows;
+    for (int64_t i = 0; i < plan->n_groups; i++)
+        memset(end + i * plan->scale_group, 0,
+               (size_t)plan->n_padding * sizeof *end);
 }
 
 void cpu_norm_rows(const struct cpu_norm_call *norm,
@@ -134,6 +148,8 @@ void cpu_norm_rows(const struct cpu_norm_call *norm,
     struct norm_loop loop = {.rows = queue->backend->rows,
                              .call = norm,
                              .norm = norm_of(norm, cpu_is_large(queue, bytes))};
+    if (norm->quantize && norm->quantize->n_padding)
+        clear_padding(norm);
     if (norm->quantize)
         loop.scale = (struct cpu_fp8_scale){norm->quantize->scale_ub,
                                             norm->quantize->largest,

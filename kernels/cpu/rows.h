@@ -71,7 +71,9 @@ struct cpu_norm {
     enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
     const void *weight;
     float bias;
-    bool rounds_product; /* z * s to the type of x, before the weight */
+    enum roped_dtype type; /* of x, also where from is F32 in its place */
+    bool rounds_product;   /* z * s to the type of x, before the weight */
+    bool rounds_result;    /* the same after it, where y is FP8 */
     bool is_streamed;
 };
 
@@ -79,7 +81,7 @@ struct cpu_norm {
 struct cpu_norm_rows {
     int64_t n;
     const void *x;
-    const void *residual; /* (optional) like x; y is of the type of x then */
+    const void *residual; /* (optional) like x */
     void *sum;            /* where residual is given: z in the type of x */
     void *y;
     const float *s;       /* per row; x * s below 2^90 where y is FP8 */
@@ -89,6 +91,12 @@ struct cpu_norm_rows {
 /* FP8 scale of values up to a: max(min(a, most) / largest, least). */
 struct cpu_fp8_scale {
     float most, largest, least;
+};
+
+/* Scales of the groups of some rows, and elements from one to the next. */
+struct cpu_scales {
+    float *data;
+    int64_t row, group;
 };
 
 struct cpu_rows {
@@ -144,18 +152,19 @@ struct cpu_rows {
     void (*normalize)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows);
 
-    /* largest[row] = the largest |y| that is not NaN, or 0; no residual. */
+    /* largest[row] = the largest |y| that is not NaN, or 0. */
     void (*largest)(const struct cpu_norm *norm,
                     const struct cpu_norm_rows *rows, float *largest);
 
     /*
      * Writes FP8 y, divided by a scale for every group of group_size elements,
-     * 64 or 128, and the scales. No residual; divisor is not read.
+     * 16, 32, 64 or 128, the scales, and sum. divisor is not read.
      */
     void (*normalize_groups)(const struct cpu_norm *norm,
                              const struct cpu_norm_rows *rows,
                              int64_t group_size,
-                             const struct cpu_fp8_scale *scale, float *scales);
+                             const struct cpu_fp8_scale *scale,
+                             const struct cpu_scales *scales);
 
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);

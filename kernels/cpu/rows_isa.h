@@ -41,7 +41,7 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_norm_rows *rows,
                                int64_t group_size,
                                const struct cpu_fp8_scale *scale,
-                               float *scales);
+                               const struct cpu_scales *scales);
 
 /*
  * Every pair of types that a row may go from and to. The loop over a row is an

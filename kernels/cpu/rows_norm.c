@@ -11,27 +11,6 @@
  */
 enum { CHUNK = 2 * 16 * BLOCK };
 
-/* A row of what is normalised: x, or x + residual. */
-struct source {
-    const void *x, *residual;
-};
-
-INLINE struct source source_at(enum roped_dtype dtype, struct source from,
-                               int64_t i, bool is_sum)
-{
-    return (struct source){at(dtype, from.x, i),
-                           is_sum ? at(dtype, from.residual, i) : NULL};
-}
-
-INLINE block load_source(enum roped_dtype dtype, enum order order,
-                         struct source from, int64_t i, int64_t n, bool is_sum)
-{
-    block x = load(dtype, order, at(dtype, from.x, i), n);
-    if (is_sum)
-        x = plus(x, load(dtype, order, at(dtype, from.residual, i), n));
-    return x;
-}
-
 /* n elements, at most CHUNK, of bfloat16: as many squares per lane and chain as
  * below. */
 INLINE vfloat sum_bf16_chunk(const uint16_t *x, int64_t n)
@@ -184,7 +163,7 @@ void ISA(cpu_fill_part)(struct norm_part *a)
     const void *weight = dtype ? at(dtype, norm->weight, a->first) : NULL;
     int64_t left = norm->width - a->first;
     a->n = left < COLUMNS ? left : COLUMNS;
-    if (order_of(norm->from) == PAIRS)
+    if (order_of(norm->from) == PAIRS && !a->is_spread)
         fill_ordered(dtype, PAIRS, a->weight, weight, norm->bias, a->n);
     else
         fill_ordered(dtype, HALVES, a->weight, weight, norm->bias, a->n);
@@ -207,27 +186,6 @@ INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
         store(from, order, place(from, rows->sum, element), z, 1, n,
               form.is_streamed);
     store(to, order, place(to, rows->y, element), v, 1, n, form.is_streamed);
-}
-
-/*
- * Block i of n columns asks for memory of the rows that come next, which have
- * theirs from element next on. Of two inputs the first half of the blocks asks
- * for one, the second for the other: tensors lie whole powers of two apart, and
- * memory that is so far apart is read at 0.8 of the rate side by side.
- */
-INLINE void prefetch_next(enum roped_dtype dtype,
-                          const struct cpu_norm_rows *rows, int64_t next,
-                          int64_t i, int64_t n, bool is_sum)
-{
-    const bool is_first = 2 * i < n;
-    const void *from = is_first ? rows->x : rows->residual;
-    const int64_t element = next + 2 * i - (is_first ? 0 : n);
-    if (!is_sum) {
-        prefetch(at(dtype, rows->x, next + i));
-        return;
-    }
-    prefetch(at(dtype, from, element));
-    prefetch(at(dtype, from, element + BLOCK));
 }
 
 INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,

@@ -22,12 +22,59 @@ struct norm_part {
     /* bias + weight from column first on, to the end of the last block; each
      * block in the order of x */
     float *weight;
+
+    /* into FP8 */
+    bool is_spread; /* worked on row by row, as floats */
+    bool is_tame;   /* no weight is Inf, NaN, or so large that it makes
+                       something of what a product lost */
 };
 
 /* What a loop over blocks is made for. */
 struct norm_form {
     bool is_rounded, is_sum, is_streamed;
 };
+
+/* A row of what is normalised: x, or x + residual. */
+struct source {
+    const void *x, *residual;
+};
+
+INLINE struct source source_at(enum roped_dtype dtype, struct source from,
+                               int64_t i, bool is_sum)
+{
+    return (struct source){at(dtype, from.x, i),
+                           is_sum ? at(dtype, from.residual, i) : NULL};
+}
+
+INLINE block load_source(enum roped_dtype dtype, enum order order,
+                         struct source from, int64_t i, int64_t n, bool is_sum)
+{
+    block x = load(dtype, order, at(dtype, from.x, i), n);
+    if (is_sum)
+        x = plus(x, load(dtype, order, at(dtype, from.residual, i), n));
+    return x;
+}
+
+/*
+ * Block i of n columns asks for memory of the rows that come next, which have
+ * theirs from element next on. Of two inputs the first half of the blocks asks
+ * for one, the second for the other: tensors lie whole powers of two apart, and
+ * memory that is so far apart is read at 0.8 of the rate side by side.
+ */
+INLINE void prefetch_next(enum roped_dtype dtype,
+                          const struct cpu_norm_rows *rows, int64_t next,
+                          int64_t i, int64_t n, bool is_sum)
+{
+    const bool is_first = 2 * i < n;
+    const void *from = is_first ? rows->x : rows->residual;
+    const int64_t element = next + 2 * i - (is_first ? 0 : n);
+    if (!is_sum) {
+        prefetch(at(dtype, rows->x, next + i));
+        return;
+    }
+    prefetch(at(dtype, from, element));
+    prefetch(at(dtype, from, element + BLOCK));
+}
 
 /* Fills a->weight, of COLUMNS, from a->first on, and n. */
 void ISA(cpu_fill_part)(struct norm_part *a);

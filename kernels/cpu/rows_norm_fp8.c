@@ -6,9 +6,47 @@
 enum {
     LARGEST_GROUP = 128,
     MOST_BLOCKS = LARGEST_GROUP / BLOCK,
-    MOST_GROUPS = COLUMNS / (LARGEST_GROUP / 2),
+    SMALLEST_GROUP = 16,
+    MOST_GROUPS = COLUMNS / SMALLEST_GROUP,
     STEP = LANES < 16 ? 2 * BLOCK : 4 * BLOCK /* as registers allow */
 };
+
+/* What a loop into FP8 is made for, all constants but the last. */
+struct fp8_form {
+    bool is_rounded, is_streamed;
+    bool has_largest; /* values that have the largest code are frequent */
+    bool is_halved;   /* lo and hi have scales of their own */
+    const struct cpu_norm *norm;
+};
+
+/* Rounded to the type of x, which floats may be in the place of. */
+INLINE block round_like_x(enum roped_dtype from, const struct cpu_norm *norm,
+                          block v)
+{
+    if (from != ROPED_F32)
+        return round_to(from, v);
+    if (norm->type == ROPED_F16)
+        return round_to(ROPED_F16, v);
+    return norm->type == ROPED_BF16 ? round_to(ROPED_BF16, v) : v;
+}
+
+/* The norm of a block of values. */
+INLINE block fp8_norm(enum roped_dtype from, block z, const float *weight,
+                      block s, struct fp8_form form)
+{
+    block v = product(z, s);
+    if (form.is_rounded)
+        v = round_like_x(from, form.norm, v);
+    v = product(v, load32(weight));
+    return form.is_rounded && form.norm->rounds_result
+               ? round_like_x(from, form.norm, v)
+               : v;
+}
+
+INLINE block both(float s)
+{
+    return (block){splat(s), splat(s)};
+}
 
 /* The loops that are made once per type of x. */
 #define CALL_OF_TYPE(dtype, loop, ...)                                         \
@@ -18,6 +56,117 @@ enum {
         loop(ROPED_BF16, __VA_ARGS__);                                         \
     else                                                                       \
         loop(ROPED_F32, __VA_ARGS__);
+
+/* ------------------------------------------------------------------ parts */
+
+/* What a loop over a part needs beside it. */
+struct fp8_job {
+    float *largest; /* per row */
+
+    /* by groups */
+    int64_t size;
+    const struct cpu_fp8_scale *scale;
+    struct cpu_scales scales;
+};
+
+typedef void fp8_loop(const struct norm_part *a, const struct fp8_job *job);
+
+/*
+ * Sums, and groups narrower than a block of pairs, are worked on as floats, a
+ * part of a row at a time, in a buffer that stays in the first-level cache: the
+ * loops for float serve them all.
+ */
+struct spread {
+    const struct norm_part *part;
+    int64_t row;
+    float *z;
+    bool is_last; /* nobody reads these values again: store sums, prefetch */
+};
+
+INLINE void spread_columns(enum roped_dtype dtype, const struct spread *spread,
+                           bool is_sum, bool is_streamed)
+{
+    const struct norm_part a = *spread->part; /* which no store can change */
+    const struct cpu_norm_rows rows = *a.rows;
+    const struct source from = {rows.x, rows.residual};
+    const int64_t first = spread->row * a.norm->width + a.first;
+    const int64_t next = first + rows.n * a.norm->width;
+    for (int64_t i = 0; i < a.n; i += BLOCK) {
+        const int64_t n = a.n - i < BLOCK ? a.n - i : BLOCK;
+        const block z = load_source(dtype, HALVES, from, first + i, n, is_sum);
+        store32(spread->z + i, z);
+        if (!spread->is_last)
+            continue;
+        prefetch_next(dtype, &rows, next, i, a.n, is_sum);
+        if (is_sum)
+            store(dtype, HALVES, place(dtype, rows.sum, first + i), z, 1, n,
+                  is_streamed);
+    }
+}
+
+INLINE void spread_row(enum roped_dtype dtype, const struct spread *spread)
+{
+    const bool is_streamed = can_stream(spread->part->norm, spread->part->rows);
+    if (!spread->part->rows->residual)
+        spread_columns(dtype, spread, false, false);
+    else if (is_streamed)
+        spread_columns(dtype, spread, true, true);
+    else
+        spread_columns(dtype, spread, true, false);
+}
+
+/* The loop on one row of a part, as floats. */
+static void run_row(const struct norm_part *a, int64_t row,
+                    const struct fp8_job *job, fp8_loop *loop, bool is_last)
+{
+    _Alignas(64) float z[COLUMNS];
+    const struct spread spread = {a, row, z, is_last};
+    const int64_t first = row * a->norm->width + a->first;
+    struct cpu_norm norm = *a->norm;
+    struct cpu_norm_rows rows = {.n = 1,
+                                 .x = z,
+                                 .y = place(norm.to, a->rows->y, first),
+                                 .s = a->rows->s + row};
+    struct norm_part part = *a;
+    struct fp8_job own = *job;
+    CALL_OF_TYPE(norm.from, spread_row, &spread)
+    norm.width = a->n;
+    norm.from = ROPED_F32;
+    norm.is_streamed = norm.is_streamed && can_stream(a->norm, a->rows);
+    if (a->rows->divisor)
+        rows.divisor = a->rows->divisor + row;
+    part.norm = &norm;
+    part.rows = &rows;
+    part.first = 0;
+    if (job->largest)
+        own.largest += row;
+    if (job->size)
+        own.scales.data +=
+            row * job->scales.row + a->first / job->size * job->scales.group;
+    loop(&part, &own);
+}
+
+static void run_part(const struct norm_part *a, const struct fp8_job *job,
+                     fp8_loop *loop, bool is_last)
+{
+    if (!a->is_spread) {
+        loop(a, job);
+        return;
+    }
+    for (int64_t row = 0; row < a->rows->n; row++)
+        run_row(a, row, job, loop, is_last);
+}
+
+static struct norm_part part_of(const struct cpu_norm *norm,
+                                const struct cpu_norm_rows *rows, float *weight,
+                                bool is_narrow)
+{
+    return (struct norm_part){
+        .norm = norm,
+        .rows = rows,
+        .weight = weight,
+        .is_spread = rows->residual || (is_narrow && norm->from != ROPED_F32)};
+}
 
 /* ---------------------------------------------------------------- largest */
 
@@ -40,26 +189,26 @@ INLINE void largest_lanes(const vfloat *x, int n, float *out)
 /* The largest |y| of n elements, spread over the lanes. */
 INLINE vfloat largest_norms(enum roped_dtype from, const void *x,
                             const float *weight, float s, int64_t n,
-                            bool is_rounded)
+                            struct fp8_form form)
 {
     block largest = {splat(0), splat(0)};
     for (int64_t i = 0; i < n; i += BLOCK) {
         const block z = load(from, order_of(from), at(from, x, i),
                              n - i < BLOCK ? n - i : BLOCK);
-        add_largest(&largest, normal_block(from, z, weight + i, s, is_rounded));
+        add_largest(&largest, fp8_norm(from, z, weight + i, both(s), form));
     }
     return larger_magnitude(largest.lo, largest.hi);
 }
 
 INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
-                            float *largest, bool is_rounded)
+                            float *largest, struct fp8_form form)
 {
     const struct norm_part a = *part;
     for (int64_t row = 0; row < a.rows->n; row++) {
         const int64_t first = row * a.norm->width + a.first;
-        const float of_part = largest_lane(
-            largest_norms(from, at(from, a.rows->x, first), a.weight,
-                          a.rows->s[row], a.n, is_rounded));
+        const float of_part =
+            largest_lane(largest_norms(from, at(from, a.rows->x, first),
+                                       a.weight, a.rows->s[row], a.n, form));
         largest[row] = of_part > largest[row] ? of_part : largest[row];
     }
 }
@@ -68,30 +217,43 @@ INLINE void largest_of_part(enum roped_dtype from, const struct norm_part *a,
                             float *largest)
 {
     if (a->norm->rounds_product)
-        largest_of_rows(from, a, largest, true);
+        largest_of_rows(from, a, largest,
+                        (struct fp8_form){.is_rounded = true, .norm = a->norm});
     else
-        largest_of_rows(from, a, largest, false);
+        largest_of_rows(from, a, largest, (struct fp8_form){.norm = a->norm});
+}
+
+static void find_largest(const struct norm_part *a, const struct fp8_job *job)
+{
+    CALL_OF_TYPE(a->norm->from, largest_of_part, a, job->largest)
 }
 
 void ISA(cpu_largest)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows, float *largest)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
+    struct norm_part a = part_of(norm, rows, w, false);
+    const struct fp8_job job = {.largest = largest};
     memset(largest, 0, (size_t)rows->n * sizeof *largest);
-    FOR_PARTS(a, CALL_OF_TYPE(norm->from, largest_of_part, &a, largest))
+    FOR_PARTS(a, run_part(&a, &job, find_largest, false);)
 }
 
 /* -------------------------------------------------------------- quotients */
+
+/* What some norms are divided by. */
+struct quotient {
+    float divisor;
+    float inverse, factor; /* a little above 1 / divisor, s / divisor: below;
+                              factor 0: no code can be told */
+};
 
 /* A run of norms in a row, and where their codes go. */
 struct run {
     const void *x;
     const float *weight;
     uint8_t *y;
-    float s, divisor;
-    float inverse, factor; /* a little above 1 / divisor, s / divisor: below;
-                              factor 0: no code can be told */
+    float s;
+    struct quotient lo, hi; /* of the halves of blocks; one but for is_halved */
 };
 
 /* A little more than 1 / divisor, or 0, of which no code can be told: where
@@ -119,12 +281,6 @@ INLINE struct run run_at(enum roped_dtype from, struct run run, int64_t i)
     return run;
 }
 
-/* What a loop into FP8 is made for. */
-struct fp8_form {
-    bool is_rounded, is_streamed;
-    bool has_largest; /* values that have the largest code are frequent */
-};
-
 /*
  * Codes of n_blocks of a run, where all can be told. Without a rounding in
  * between one factor takes the place of s and the divisor: the products are no
@@ -137,16 +293,19 @@ INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
 {
     const enum order order = order_of(from);
     const float bound = to == ROPED_F8_E4M3 ? 440 * QUOTIENT_E4M3 : 55296;
+    const struct quotient lo = run.lo, hi = form.is_halved ? run.hi : run.lo;
+    const block inverse = {splat(lo.inverse), splat(hi.inverse)};
+    const block factor = {splat(lo.factor), splat(hi.factor)};
     block q[MOST_BLOCKS];
     raw8 codes[MOST_BLOCKS];
-    if (UNLIKELY(run.factor == 0))
+    if (UNLIKELY(lo.factor == 0 || hi.factor == 0))
         return false;
     for (int i = 0; i < n_blocks; i++) {
         const float *w = run.weight + i * BLOCK;
         const block z = load(from, order, at(from, run.x, i * BLOCK), BLOCK);
-        q[i] = form.is_rounded ? times(normal_block(from, z, w, run.s, true),
-                                       splat(run.inverse))
-                               : normal_block(from, z, w, run.factor, false);
+        q[i] = form.is_rounded
+                   ? product(fp8_norm(from, z, w, both(run.s), form), inverse)
+                   : fp8_norm(from, z, w, factor, form);
         if (form.has_largest)
             q[i] = bounded(q[i], bound);
     }
@@ -172,17 +331,18 @@ struct rest {
 INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
                        const struct rest *rest, bool is_rounded)
 {
-    const struct fp8_form form = {is_rounded, false, rest->form.has_largest};
+    const struct fp8_form form = {is_rounded, false, rest->form.has_largest,
+                                  true, rest->form.norm};
+    const block by = {splat(rest->run.lo.divisor), splat(rest->run.hi.divisor)};
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
         const struct run run = run_at(from, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
         if (n == BLOCK && store_codes(from, to, run, 1, form))
             continue;
-        const block v = normal_block(from, load(from, order_of(from), run.x, n),
-                                     run.weight, run.s, is_rounded);
-        const vfloat by = splat(run.divisor);
-        store(to, order_of(from), run.y, (block){v.lo / by, v.hi / by}, 1, n,
-              false);
+        const block v = fp8_norm(from, load(from, order_of(from), run.x, n),
+                                 run.weight, both(run.s), form);
+        store(to, order_of(from), run.y, (block){v.lo / by.lo, v.hi / by.hi}, 1,
+              n, false);
     }
 }
 
@@ -221,23 +381,23 @@ INLINE void quantize_blocks(enum roped_dtype from, enum roped_dtype to,
 }
 
 INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
-                          const struct norm_part *part, bool is_tame,
-                          struct fp8_form form)
+                          const struct norm_part *part, struct fp8_form form)
 {
     const struct norm_part a = *part; /* which no store can change */
+    const struct cpu_norm norm = *part->norm;
     const struct cpu_norm_rows rows = *part->rows;
-    const int64_t width = part->norm->width, batch = rows.n * width;
+    const int64_t width = norm.width, batch = rows.n * width;
+    form.norm = &norm;
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t first = row * width + a.first;
-        struct run run = {at(from, rows.x, first),
-                          a.weight,
-                          place(to, rows.y, first),
-                          rows.s[row],
-                          rows.divisor[row],
-                          0,
-                          0};
-        run.inverse = above_inverse(to, run.divisor);
-        run.factor = is_tame ? above_quotient(run.s, run.inverse) : 0;
+        struct run run = {.x = at(from, rows.x, first),
+                          .weight = a.weight,
+                          .y = place(to, rows.y, first),
+                          .s = rows.s[row],
+                          .lo = {.divisor = rows.divisor[row]}};
+        run.lo.inverse = above_inverse(to, run.lo.divisor);
+        run.lo.factor = a.is_tame ? above_quotient(run.s, run.lo.inverse) : 0;
+        run.hi = run.lo;
         int64_t i = 0;
         for (; i + STEP <= a.n; i += STEP) {
             for (int64_t j = i; j < i + STEP; j += BLOCK)
@@ -251,45 +411,48 @@ INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
     }
 }
 
-/* Is no weight Inf, NaN, or so large that it makes something of what a product
- * lost? */
+INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
+                          const struct norm_part *a)
+{
+    const bool is_streamed = can_stream(a->norm, a->rows);
+    if (size_of(to) > 1)
+        return;
+    if (a->norm->rounds_product && is_streamed)
+        quantize_rows(
+            from, to, a,
+            (struct fp8_form){.is_rounded = true, .is_streamed = true});
+    else if (a->norm->rounds_product)
+        quantize_rows(from, to, a, (struct fp8_form){.is_rounded = true});
+    else if (is_streamed)
+        quantize_rows(from, to, a, (struct fp8_form){.is_streamed = true});
+    else
+        quantize_rows(from, to, a, (struct fp8_form){0});
+}
+
+INSTANCES(quantize_part, norm_part)
+
+static void quantize(const struct norm_part *a, const struct fp8_job *job)
+{
+    (void)job;
+    CALL_INSTANCE(a->norm->from, a->norm->to, quantize_part, a)
+}
+
 static bool has_tame_weights(const struct norm_part *a)
 {
-    block sum = {splat(0), splat(0)};
+    block sum = both(0);
     for (int64_t i = 0; i < a->n; i += BLOCK)
         add_squares(&sum, load32(a->weight + i));
     return all_below(sum.lo, 0x1p126f) && all_below(sum.hi, 0x1p126f);
 }
 
-INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
-                          const struct norm_part *a)
-{
-    const bool is_streamed = can_stream(a->norm, a->rows);
-    const bool is_tame = has_tame_weights(a);
-    if (size_of(to) > 1)
-        return;
-    if (a->norm->rounds_product && is_streamed)
-        quantize_rows(from, to, a, is_tame,
-                      (struct fp8_form){true, true, false});
-    else if (a->norm->rounds_product)
-        quantize_rows(from, to, a, is_tame,
-                      (struct fp8_form){true, false, false});
-    else if (is_streamed)
-        quantize_rows(from, to, a, is_tame,
-                      (struct fp8_form){false, true, false});
-    else
-        quantize_rows(from, to, a, is_tame,
-                      (struct fp8_form){false, false, false});
-}
-
-INSTANCES(quantize_part, norm_part)
-
 void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
                             const struct cpu_norm_rows *rows)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
-    FOR_PARTS(a, CALL_INSTANCE(norm->from, norm->to, quantize_part, &a))
+    struct norm_part a = part_of(norm, rows, w, false);
+    const struct fp8_job job = {0};
+    FOR_PARTS(a, a.is_tame = has_tame_weights(&a);
+              run_part(&a, &job, quantize, true);)
 }
 
 /* ----------------------------------------------------------------- groups */
@@ -297,10 +460,7 @@ void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
 /* Columns of rows whose groups have scales of their own. */
 struct group_part {
     struct norm_part part;
-    int64_t size;
-    const struct cpu_fp8_scale *scale;
-    float *scales;
-    bool is_tame; /* has_tame_weights */
+    struct fp8_job job;
 };
 
 /* What the groups of a part of a row are divided by, and what they are
@@ -309,26 +469,68 @@ struct group_factors {
     float divisor[MOST_GROUPS], inverse[MOST_GROUPS], factor[MOST_GROUPS];
 };
 
+INLINE struct quotient quotient_of(const struct group_factors *of, int group)
+{
+    return (struct quotient){of->divisor[group], of->inverse[group],
+                             of->factor[group]};
+}
+
+/* The largest |y| of n groups. Two of a block, in lo and in hi: a block that
+ * ends with the first has zeros in hi. */
+INLINE void largest_of_groups(enum roped_dtype from, const struct run *run,
+                              int n, int64_t size, struct fp8_form form,
+                              float *out)
+{
+    vfloat largest[MOST_GROUPS + 1];
+    for (int i = 0; i < n; i += form.is_halved ? 2 : 1) {
+        const void *x = at(from, run->x, i * size);
+        const float *weight = run->weight + i * size;
+        if (form.is_halved) {
+            const block z =
+                load(from, order_of(from), x, i + 1 < n ? BLOCK : size);
+            const block v = fp8_norm(from, z, weight, both(run->s), form);
+            largest[i] = larger_magnitude(v.lo, splat(0));
+            largest[i + 1] = larger_magnitude(v.hi, splat(0));
+        } else {
+            largest[i] = largest_norms(from, x, weight, run->s, size, form);
+        }
+    }
+    largest_lanes(largest, n, out);
+}
+
 /* One loop per step, so that groups do not wait for each other's divisions. */
 INLINE void find_factors(enum roped_dtype from, enum roped_dtype to,
                          const struct group_part *a, const struct run *run,
-                         int64_t size, bool is_rounded,
+                         int64_t size, struct fp8_form form,
                          struct group_factors *out)
 {
     const int n = (int)(a->part.n / size);
-    const float s = a->is_tame ? run->s : 0;
-    vfloat largest[MOST_GROUPS];
+    const float s = a->part.is_tame ? run->s : 0;
+    largest_of_groups(from, run, n, size, form, out->divisor);
     for (int i = 0; i < n; i++)
-        largest[i] =
-            largest_norms(from, at(from, run->x, i * size),
-                          run->weight + i * size, run->s, size, is_rounded);
-    largest_lanes(largest, n, out->divisor);
-    for (int i = 0; i < n; i++)
-        out->divisor[i] = cpu_fp8_scale_of(a->scale, out->divisor[i]);
+        out->divisor[i] = cpu_fp8_scale_of(a->job.scale, out->divisor[i]);
     for (int i = 0; i < n; i++)
         out->inverse[i] = above_inverse(to, out->divisor[i]);
     for (int i = 0; i < n; i++)
         out->factor[i] = above_quotient(s, out->inverse[i]);
+}
+
+/* Codes of n groups, of which a block has two: the last may be alone. */
+INLINE void halved_groups(enum roped_dtype from, enum roped_dtype to,
+                          struct run run, int n, int64_t size,
+                          const struct group_factors *of, struct fp8_form form)
+{
+    for (int i = 0; i < n; i += 2) {
+        struct run pair = run_at(from, run, i * size);
+        pair.lo = quotient_of(of, i);
+        pair.hi = quotient_of(of, i + 1 < n ? i + 1 : i);
+        if (i + 1 < n) {
+            quantize_blocks(from, to, pair, 1, form);
+        } else {
+            const struct rest rest = {pair, size, form};
+            CALL_INSTANCE(from, to, divide_rest, &rest)
+        }
+    }
 }
 
 INLINE void groups_of_row(enum roped_dtype from, enum roped_dtype to,
@@ -338,13 +540,16 @@ INLINE void groups_of_row(enum roped_dtype from, enum roped_dtype to,
 {
     struct group_factors of;
     const int n = (int)(a->part.n / size);
-    find_factors(from, to, a, &run, size, form.is_rounded, &of);
-    memcpy(scales, of.divisor, (size_t)n * sizeof *scales);
+    find_factors(from, to, a, &run, size, form, &of);
+    for (int i = 0; i < n; i++)
+        scales[i * a->job.scales.group] = of.divisor[i];
+    if (form.is_halved) {
+        halved_groups(from, to, run, n, size, &of, form);
+        return;
+    }
     for (int i = 0; i < n; i++) {
         struct run group = run_at(from, run, i * size);
-        group.divisor = of.divisor[i];
-        group.inverse = of.inverse[i];
-        group.factor = of.factor[i];
+        group.lo = group.hi = quotient_of(&of, i);
         for (int64_t j = 0; j < size; j += BLOCK)
             prefetch(at(from, group.x, batch + j));
         quantize_blocks(from, to, group, (int)(size / BLOCK), form);
@@ -356,29 +561,36 @@ INLINE void groups_of_size(enum roped_dtype from, enum roped_dtype to,
                            struct fp8_form form)
 {
     const struct group_part a = *groups; /* which no store can change */
+    const struct cpu_norm norm = *a.part.norm;
     const struct cpu_norm_rows rows = *a.part.rows;
-    const int64_t width = a.part.norm->width;
+    const struct cpu_scales scales = a.job.scales;
+    form.norm = &norm;
+    form.is_halved = size < BLOCK;
     for (int64_t row = 0; row < rows.n; row++) {
-        const int64_t first = row * width + a.part.first;
-        const struct run run = {at(from, rows.x, first),
-                                a.part.weight,
-                                place(to, rows.y, first),
-                                rows.s[row],
-                                0,
-                                0,
-                                0};
-        groups_of_row(from, to, &a, run, a.scales + first / size,
-                      rows.n * width, size, form);
+        const int64_t first = row * norm.width + a.part.first;
+        const struct run run = {.x = at(from, rows.x, first),
+                                .weight = a.part.weight,
+                                .y = place(to, rows.y, first),
+                                .s = rows.s[row]};
+        groups_of_row(from, to, &a, run,
+                      scales.data + row * scales.row +
+                          a.part.first / size * scales.group,
+                      rows.n * norm.width, size, form);
     }
 }
 
 INLINE void groups_of_form(enum roped_dtype from, enum roped_dtype to,
                            const struct group_part *a, struct fp8_form form)
 {
-    if (a->size == LARGEST_GROUP)
+    form.has_largest = true;
+    if (a->job.size == LARGEST_GROUP)
         groups_of_size(from, to, a, LARGEST_GROUP, form);
-    else
+    else if (a->job.size == LARGEST_GROUP / 2)
         groups_of_size(from, to, a, LARGEST_GROUP / 2, form);
+    else if (from == ROPED_F32 && a->job.size == 2 * SMALLEST_GROUP)
+        groups_of_size(from, to, a, 2 * SMALLEST_GROUP, form);
+    else if (from == ROPED_F32)
+        groups_of_size(from, to, a, SMALLEST_GROUP, form);
 }
 
 INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
@@ -388,27 +600,36 @@ INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
     if (size_of(to) > 1)
         return;
     if (a->part.norm->rounds_product && is_streamed)
-        groups_of_form(from, to, a, (struct fp8_form){true, true, true});
+        groups_of_form(
+            from, to, a,
+            (struct fp8_form){.is_rounded = true, .is_streamed = true});
     else if (a->part.norm->rounds_product)
-        groups_of_form(from, to, a, (struct fp8_form){true, false, true});
+        groups_of_form(from, to, a, (struct fp8_form){.is_rounded = true});
     else if (is_streamed)
-        groups_of_form(from, to, a, (struct fp8_form){false, true, true});
+        groups_of_form(from, to, a, (struct fp8_form){.is_streamed = true});
     else
-        groups_of_form(from, to, a, (struct fp8_form){false, false, true});
+        groups_of_form(from, to, a, (struct fp8_form){0});
 }
 
 INSTANCES(groups_of_part, group_part)
 
+static void quantize_groups(const struct norm_part *a,
+                            const struct fp8_job *job)
+{
+    const struct group_part groups = {*a, *job};
+    CALL_INSTANCE(a->norm->from, a->norm->to, groups_of_part, &groups)
+}
+
 void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_norm_rows *rows,
                                int64_t group_size,
-                               const struct cpu_fp8_scale *scale, float *scales)
+                               const struct cpu_fp8_scale *scale,
+                               const struct cpu_scales *scales)
 {
     _Alignas(64) float w[COLUMNS];
-    struct group_part a = {.part = {.norm = norm, .rows = rows, .weight = w},
-                           .size = group_size,
-                           .scale = scale,
-                           .scales = scales};
-    FOR_PARTS(a.part, a.is_tame = has_tame_weights(&a.part);
-              CALL_INSTANCE(norm->from, norm->to, groups_of_part, &a))
+    struct norm_part a = part_of(norm, rows, w, group_size < LARGEST_GROUP / 2);
+    const struct fp8_job job = {
+        .size = group_size, .scale = scale, .scales = *scales};
+    FOR_PARTS(a, a.is_tame = has_tame_weights(&a);
+              run_part(&a, &job, quantize_groups, true);)
 }

@@ -4,7 +4,7 @@
 
 #include "cuda/device/norm_reread.cuh"
 #include "cuda/dispatch.cuh"
-#include "ops/rmsnorm.h"
+#include "ops/rmsnorm_quantize.h"
 
 #include <type_traits>
 
@@ -207,7 +207,7 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.exact_inverse_hidden = 1.0 / (double)plan->hidden;
     args.inverse_hidden = (float)args.exact_inverse_hidden;
     args.weight_kind = weight_kind_of(plan->weight_dtype, x->dtype);
-    args.rounds_product = plan->rounding == RMSNORM_ROUND_HF && x->dtype != ROPED_F32;
+    args.rounds_product = plan->rounding != RMSNORM_ROUND_ONCE && x->dtype != ROPED_F32;
     return args;
 }
 
@@ -219,4 +219,43 @@ static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
     return args->hidden % kVecOf<T> == 0 && is_aligned(args->x, 16) &&
            is_aligned(args->weight, 16) && is_aligned(args->y, y_bytes) &&
            is_aligned(args->residual, 16) && is_aligned(args->residual_out, 16);
+}
+
+// ------------------------------------------------------------------------------------ FP8
+
+// What args of a norm into FP8 have beside those of norm_args_of. scales is NULL where the scale is
+// given.
+static inline void set_quantize_args(struct norm_args *args,
+                                     const struct rmsnorm_quantize_plan *plan,
+                                     const struct roped_tensor *y,
+                                     const struct roped_tensor *scales)
+{
+    args->is_e5m2 = y->dtype == ROPED_F8_E5M2;
+    args->rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
+    args->scales = static_cast<float *>(scales->data);
+    args->n_groups = plan->n_groups;
+    args->scale_row = plan->scale_row;
+    args->scale_group = plan->scale_group;
+    args->n_padding = (int32_t)plan->n_padding;
+    args->padded_row = plan->n_padding ? plan->norm.n_rows - 1 : -1;
+    args->given = divisor_of(plan->dequant_scale);
+    args->largest = divisor_of(plan->largest);
+    args->scale_ub = plan->scale_ub;
+    args->smallest_scale = plan->smallest_scale;
+}
+
+// The kernel of a kind of scale: given, of rows, of groups.
+template <typename T, norm_source kFrom>
+static enum roped_status launch_quantized(struct norm_args *args,
+                                          const struct rmsnorm_quantize_plan *plan,
+                                          struct roped_queue *queue, struct roped_error *err)
+{
+    bool is_aligned = has_vectors<T>(args, kVecOf<T>);
+    if (plan->group_size == 0)
+        return launch_norm<norm_kind<T, kFrom, kToFp8>>(args, is_aligned, queue, err);
+    if (plan->n_groups == 1)
+        return launch_norm<norm_kind<T, kFrom, kToFp8PerRow>>(args, is_aligned, queue, err);
+    while ((kVecOf<T> << args->group_shift) < plan->group_size)
+        args->group_shift++;
+    return launch_norm<norm_kind<T, kFrom, kToFp8PerGroup>>(args, is_aligned, queue, err);
 }

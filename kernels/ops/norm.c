@@ -3,6 +3,10 @@
  */
 #include "ops/norm.h"
 
+#include <roped/numeric.h>
+
+#include <math.h>
+
 enum roped_status norm_rule(const struct roped_tensor *x,
                             const struct roped_tensor *weight,
                             struct roped_error *err)
@@ -43,4 +47,85 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
         .rounding = params->rounding,
         .weight_dtype = (int32_t)weight->dtype,
     };
+}
+
+/* -------------------------------------------------------------------- FP8 */
+
+/* Either a scale is given, or everything about a dynamic one may be. */
+static enum roped_status
+check_scales(const struct roped_call *call,
+             const struct rmsnorm_quantize_params *params,
+             struct roped_error *err)
+{
+    static const char *const dynamic_only[] = {"scale_ub", "group_size"};
+    int64_t size = params->group_size;
+    if (params->dynamic && roped_call_gave(call, "dequant_scale"))
+        return roped_fail(err, ROPED_INVALID,
+                          "parameters 'dequant_scale' and 'dynamic' are both "
+                          "given, expected one source of scales");
+    for (int i = 0; i < 2 && !params->dynamic; i++)
+        if (roped_call_gave(call, dynamic_only[i]))
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter '%s' is given, but the scale is not "
+                              "dynamic",
+                              dynamic_only[i]);
+    if (size != 0 && size != 16 && size != 32 && size != 64 && size != 128)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'group_size': %lld, expected 16, 32, 64, "
+                          "128 or 0 for whole rows",
+                          (long long)size);
+    return ROPED_OK;
+}
+
+enum roped_status
+norm_quantize_rule(const struct roped_call *call, const struct roped_tensor *x,
+                   const struct roped_tensor *weight,
+                   const struct rmsnorm_quantize_params *params,
+                   struct roped_error *err)
+{
+    enum roped_status status = norm_rule(x, weight, err);
+    return status ? status : check_scales(call, params, err);
+}
+
+const char norm_quantize_rule_doc[] =
+    "weight has the type of x, or F32 beside narrow x, or F16 or BF16 beside x "
+    "of F32; dequant_scale or dynamic, not both; scale_ub and group_size "
+    "belong "
+    "to dynamic, and group_size divides h";
+
+/* Where the scales are. */
+static void plan_scales(struct rmsnorm_quantize_plan *plan,
+                        const struct rmsnorm_quantize_params *params)
+{
+    int64_t n_rows = plan->norm.n_rows;
+    plan->group_size =
+        params->group_size ? params->group_size : plan->norm.hidden;
+    plan->n_groups = plan->norm.hidden / plan->group_size;
+    if (params->scale_layout < SCALES_COLUMNS) {
+        plan->scale_row = plan->n_groups;
+        plan->scale_group = 1;
+        return;
+    }
+    if (params->scale_layout == SCALES_COLUMNS_4)
+        plan->n_padding = (4 - n_rows % 4) % 4;
+    plan->scale_row = 1;
+    plan->scale_group = n_rows + plan->n_padding;
+}
+
+struct rmsnorm_quantize_plan
+norm_quantize_plan(const struct rmsnorm_quantize_params *params,
+                   const struct roped_tensor *x,
+                   const struct roped_tensor *weight)
+{
+    bool is_e5m2 = params->output_dtype == ROPED_F8_E5M2;
+    struct rmsnorm_quantize_plan plan = {
+        .norm = norm_plan(&params->norm, x, weight),
+        .dequant_scale = (float)params->dequant_scale,
+        .scale_ub = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub,
+        .largest = is_e5m2 ? ROPED_E5M2_MAX : ROPED_E4M3_MAX,
+    };
+    plan.smallest_scale = 1 / (512 * plan.largest);
+    if (params->dynamic)
+        plan_scales(&plan, params);
+    return plan;
 }

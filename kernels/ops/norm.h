@@ -1,11 +1,11 @@
 /*
- * norm.h - what the descriptors of the norm operators share: parameter rows,
- * the rule about weights, and the plan of the rows.
+ * norm.h - what the descriptors of the norm operators share: forms, parameter
+ * rows, the rules about weights and scales, and the plan of the rows.
  */
 #ifndef ROPED_OPS_NORM_H
 #define ROPED_OPS_NORM_H
 
-#include "ops/rmsnorm.h"
+#include "ops/rmsnorm_quantize.h"
 
 #include <float.h>
 
@@ -14,9 +14,28 @@
 
 /* Parameters, for a struct that has a struct rmsnorm_params at offset base. */
 #define NORM_PARAMS(base) \
+    NORM_PARAMS_ROUNDED(base, "once|hf", "once: at the end; hf: also before the weight product, as Hugging Face Llama")
+#define NORM_PARAMS_ROUNDED(base, roundings, rounding_doc) \
     {"eps", ROPED_PARAM_FLOAT, NORM_AT(base, eps), 0, 1e-6, 0, FLT_MAX, .doc = "added to the mean square"}, \
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(base, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Gemma form"}, \
-    {"rounding", ROPED_PARAM_CHOICE, NORM_AT(base, rounding), .choices = "once|hf", .doc = "once: at the end; hf: also before the weight product, as Hugging Face Llama"}
+    {"rounding", ROPED_PARAM_CHOICE, NORM_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
+
+/* Forms, parameters and the shape of the scales, for norms into FP8. */
+#define NORM_QUANTIZE_AT(member) offsetof(struct rmsnorm_quantize_params, member)
+#define NORM_QUANTIZE_FORMS \
+    {"rows", "scale_layout", SCALES_ROWS, "scales of a row are neighbours: [n], or [n, g] by groups"}, \
+    {"rows_2d", "scale_layout", SCALES_ROWS_2D, "the same: [n, 1], or [n, g] by groups"}, \
+    {"columns", "scale_layout", SCALES_COLUMNS, "scales of a group are neighbours: [g, n], g of whole rows is 1"}, \
+    {"columns_4", "scale_layout", SCALES_COLUMNS_4, "the same, n rounded up to a multiple of 4 with zeros"}
+#define NORM_QUANTIZE_SCALES "rows h/group_size|rows h//group_size|h//group_size rows|h//group_size rows^4"
+#define NORM_QUANTIZE_PARAMS \
+    {"output_dtype", ROPED_PARAM_DTYPE, NORM_QUANTIZE_AT(output_dtype), .choices = "e4m3|e5m2", .type = "Q", .doc = "FP8 format of y"}, \
+    {"dequant_scale", ROPED_PARAM_FLOAT, NORM_QUANTIZE_AT(dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding"}, \
+    {"dynamic", ROPED_PARAM_BOOL, NORM_QUANTIZE_AT(dynamic), .doc = "a scale from the largest value of each row, instead of dequant_scale"}, \
+    {"scale_ub", ROPED_PARAM_FLOAT, NORM_QUANTIZE_AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale; 0 or below: the smallest scale"}, \
+    {"group_size", ROPED_PARAM_INT, NORM_QUANTIZE_AT(group_size), 0, 0, 0, 128, .doc = "dynamic: a scale per group of 16, 32, 64 or 128 columns; 0: per row"}, \
+    {"scale_layout", ROPED_PARAM_CHOICE, NORM_QUANTIZE_AT(scale_layout), .choices = "rows|rows_2d|columns|columns_4", .doc = "dynamic: rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4], for TMA"}, \
+    NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into FP8; hf: also before the weight product, as Hugging Face Llama; type: also after it, to the type of x, as vLLM")
 /* clang-format on */
 
 /* A hidden size above 0, and a weight whose type goes with that of x. */
@@ -34,5 +53,19 @@ float norm_weight_bias(const struct rmsnorm_params *params,
 struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight);
+
+/* The same for norms into FP8, of a call whose parameters are params. */
+ROPED_MUST_CHECK enum roped_status
+norm_quantize_rule(const struct roped_call *call, const struct roped_tensor *x,
+                   const struct roped_tensor *weight,
+                   const struct rmsnorm_quantize_params *params,
+                   struct roped_error *err);
+
+extern const char norm_quantize_rule_doc[];
+
+struct rmsnorm_quantize_plan
+norm_quantize_plan(const struct rmsnorm_quantize_params *params,
+                   const struct roped_tensor *x,
+                   const struct roped_tensor *weight);
 
 #endif

@@ -10,7 +10,12 @@
 enum { RMSNORM_X, RMSNORM_WEIGHT };
 enum { RMSNORM_Y };
 
-enum rmsnorm_rounding { RMSNORM_ROUND_ONCE, RMSNORM_ROUND_HF };
+/* Where a result on its way to y is rounded to the type of x. */
+enum rmsnorm_rounding {
+    RMSNORM_ROUND_ONCE, /* at the end, into the type of y */
+    RMSNORM_ROUND_HF,   /* before the weight product too */
+    RMSNORM_ROUND_TYPE  /* and after it: y of FP8 */
+};
 
 struct rmsnorm_params {
     double eps;

@@ -134,6 +134,17 @@ QUANTIZED = [
 ]
 WITH_TABLE = "rope_quantize_gqa_e4m3_bf16_neox"
 
+# norms into FP8: name, format, parameters
+QUANTIZED_NORMS = [
+    ("given", "e4m3", {"dequant_scale": "0.0371"}),
+    ("given_type", "e5m2", {"dequant_scale": "0.25", "rounding": "type"}),
+    ("row", "e5m2", {"dynamic": "true", "scale_ub": "2.5"}),
+    ("row_type", "e4m3", {"dynamic": "true", "rounding": "type", "scale_layout": "rows_2d"}),
+    ("by_32", "e4m3", {"dynamic": "true", "group_size": "32", "scale_layout": "columns_4"}),
+    ("by_16", "e4m3", {"dynamic": "true", "group_size": "16", "scale_layout": "columns"}),
+    ("by_128_type", "e4m3", {"dynamic": "true", "group_size": "128", "rounding": "type"}),
+]
+
 # shapes of a and b
 BROADCASTS = [
     ((2, 3, 4, 5), (2, 3, 4, 5)),
@@ -305,6 +316,24 @@ def draw_rows_of_positions() -> Iterator[Case]:
             yield Case(kind, f"{kind}_cache_{dtype}", metadata, cached)
 
 
+def draw_quantized_norm(name: str, metadata: Metadata, dtype: torch.dtype) -> Case:
+    inputs = {"x": randn(5, 256).to(dtype) * 3, "weight": randn(256).to(dtype)}
+    if metadata["op"].startswith("add"):
+        inputs["residual"] = randn(5, 256).to(dtype)
+    return Case(metadata["op"], name, metadata, inputs)
+
+
+def draw_quantized_norms() -> Iterator[Case]:
+    for op in ("rmsnorm_quantize",):
+        for name, output_dtype, parameters in QUANTIZED_NORMS:
+            for dtype in ("f32", "f16", "bf16"):
+                metadata = {"op": op, "eps": str(EPS), "output_dtype": output_dtype, **parameters}
+                case = draw_quantized_norm(f"{op}_{name}_{dtype}", metadata, TYPES[dtype])
+                while not has_firm_codes(case):
+                    case = draw_quantized_norm(case.name, metadata, TYPES[dtype])
+                yield case
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     return [
@@ -316,6 +345,7 @@ def draw_cases() -> list[Case]:
         *draw_quantized(),
         *draw_gradients(),
         *draw_rows_of_positions(),
+        *draw_quantized_norms(),
     ]
 
 
@@ -424,6 +454,59 @@ def rmsnorm(case: Case) -> Tensors:
     return results
 
 
+def norm_to_quantize(case: Case, slip: float = 1.0) -> torch.Tensor:
+    """In float64, times slip; rounded as vLLM's kernels do where the case says so."""
+    z, weight, eps = norm_input(case), case.inputs["weight"], float(case.metadata["eps"])
+    if case.metadata.get("rounding") != "type":
+        return torch.nn.functional.rms_norm(z.double(), weight.shape, weight.double(), eps) * slip
+    scale = torch.rsqrt(z.double().square().mean(dim=-1, keepdim=True) + eps) * slip
+    return ((z.double() * scale).to(weight.dtype) * weight).double()
+
+
+def lay_out(scales: torch.Tensor, layout: str) -> torch.Tensor:
+    """[n, groups] in the order of scale_layout."""
+    n_rows, n_groups = scales.shape
+    if layout == "rows":
+        return scales if n_groups > 1 else scales[:, 0]
+    if layout == "columns_4":
+        scales = torch.nn.functional.pad(scales, (0, 0, 0, -n_rows % 4))
+    return scales.T if layout.startswith("columns") else scales
+
+
+def quantize_norm(case: Case, slip: float = 1.0) -> Tensors:
+    metadata, fp8 = case.metadata, FP8[case.metadata["output_dtype"]]
+    largest = torch.finfo(fp8).max
+    y = norm_to_quantize(case, slip)
+    results = {}
+    if "dynamic" in metadata:
+        by_group = (-1, int(metadata.get("group_size", y.shape[-1])))
+        bound = norm_to_quantize(case).unflatten(-1, by_group).abs().amax(dim=-1)
+        bound = bound.clamp(max=float(metadata.get("scale_ub", "inf")))
+        scales = (bound / largest).clamp(min=1 / (512 * largest)).float()
+        y = (y.unflatten(-1, by_group) / scales.double().unsqueeze(-1)).flatten(-2)
+        results["scales.expected"] = lay_out(scales, metadata.get("scale_layout", "rows"))
+    else:
+        y = y / torch.tensor(float(metadata["dequant_scale"])).double()
+    results["y.expected"] = y.clamp(-largest, largest).to(fp8)
+    if "residual" in case.inputs:
+        dtype = case.inputs["x"].dtype
+        results["residual.expected"] = norm_input(case).to(dtype).float()
+    return results
+
+
+def has_firm_codes(case: Case) -> bool:
+    """Is nothing so near a tie that the last bits of float32 decide how it is rounded?"""
+    is_narrow = case.inputs["x"].dtype != torch.float32
+    is_rounded = is_narrow and case.metadata.get("rounding") == "type"
+    for slip in (1 - 3e-7, 1 + 3e-7):
+        expected, found = quantize_norm(case), quantize_norm(case, slip)
+        if not has_equal_bytes(expected["y.expected"], found["y.expected"]):
+            return False
+        if is_rounded and not torch.equal(norm_to_quantize(case), norm_to_quantize(case, slip)):
+            return False
+    return True
+
+
 def binary_backward(case: Case) -> Tensors:
     a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
     FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
@@ -435,6 +518,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope_quantize": rope_quantize,
     "rmsnorm": rmsnorm,
     "add_rmsnorm": rmsnorm,
+    "rmsnorm_quantize": quantize_norm,
     "binary_backward": binary_backward,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}

@@ -234,11 +234,13 @@ TEST(rules_of_rmsnorm_quantize_are_kept)
         {"group_size=64", "'group_size'"},
         {"dynamic=true&group_size=64",
          "'group_size': 64, expected a divisor of h = 8 (set by 'x')"},
-        {"dynamic=true&group_size=4", "expected 64, 128 or 0"},
+        {"dynamic=true&group_size=4", "expected 16, 32, 64, 128 or 0"},
+        {"dynamic=true&scale_layout=transposed", "'scale_layout'"},
         {"dequant_scale=0", "'dequant_scale'"},
         {"dequant_scale=1e-60", "'dequant_scale'"}, /* 0 in float32 */
         {"dequant_scale=-1", "'dequant_scale'"},
-        {"dynamic=true&scale_ub=-1", "'scale_ub'"},
+        {"dynamic=true&scale_ub=nan", "'scale_ub'"},
+        {"dynamic=true&scale_ub=-1e39", "'scale_ub'"},
         {"dynamic=2", "'dynamic'"},
         {"output_dtype=e4m3fnuz", "'output_dtype'"}};
     struct tensor_file in = {0};
@@ -246,6 +248,7 @@ TEST(rules_of_rmsnorm_quantize_are_kept)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect("rmsnorm_quantize", &in, refused[i][0], 400, refused[i][1]);
     expect("rmsnorm_quantize", &in, "dynamic=true&scale_ub=0.001", 200, "");
+    expect("rmsnorm_quantize", &in, "dynamic=true&scale_ub=-1", 200, "");
     expect("rmsnorm_quantize", &in, "dynamic=true&group_size=0", 200, "");
     expect("rmsnorm_quantize", &in, "dynamic=false&dequant_scale=1e-44", 200,
            "");

@@ -57,10 +57,18 @@ static double row_scale(const struct norm_view *view, int64_t row)
     return 1 / sqrt(sum / (double)view->hidden + view->params->eps);
 }
 
-/* rounding=hf: z * s is rounded to the type of x before the weight product. */
+/* rounding=hf and type: z * s is rounded to the type of x before the weight
+ * product. */
 static bool rounds_product(const struct norm_view *view)
 {
-    return view->params->rounding == RMSNORM_ROUND_HF &&
+    return view->params->rounding != RMSNORM_ROUND_ONCE &&
+           view->x->dtype != ROPED_F32;
+}
+
+/* rounding=type: and the product too. */
+static bool rounds_result(const struct norm_view *view)
+{
+    return view->params->rounding == RMSNORM_ROUND_TYPE &&
            view->x->dtype != ROPED_F32;
 }
 
@@ -129,11 +137,19 @@ void reference_add_rmsnorm(const struct roped_call *call,
 
 /* ---------------------------------------------------------------- quantize */
 
-/* The two values that y of a column may have: they differ where the first
- * rounding of hf is a tie for float32. */
+/* The two values that y of a column may have: they differ where a rounding of
+ * hf or type is a tie for float32. */
 struct candidates {
     double low, high;
 };
+
+/* Into the type of x; what is beyond it is infinite there. */
+static double round_result(const struct norm_view *view, double y)
+{
+    double rounded = reference_round(y, view->x->dtype);
+    double largest = view->x->dtype == ROPED_F16 ? 65504 : 0x1.FEp127;
+    return fabs(rounded) > largest ? copysign(INFINITY, y) : rounded;
+}
 
 static struct candidates candidates_at(const struct norm_view *view,
                                        int64_t row, int64_t column, double s)
@@ -142,9 +158,15 @@ static struct candidates candidates_at(const struct norm_view *view,
     double z = value_at(view, row * view->hidden + column) * s;
     if (!rounds_product(view))
         return (struct candidates){z * gain, z * gain};
-    return (struct candidates){
+    struct candidates y = {
         reference_round(z * (1 - 1e-6), view->x->dtype) * gain,
         reference_round(z * (1 + 1e-6), view->x->dtype) * gain};
+    if (rounds_result(view)) {
+        /* the gain is float32: so is its product */
+        y.low = round_result(view, y.low * (1 - 1e-7));
+        y.high = round_result(view, y.high * (1 + 1e-7));
+    }
+    return y;
 }
 
 /* The code of either candidate will do. */
@@ -175,12 +197,39 @@ struct quantize_view {
     double s; /* 1 / sqrt(mean square + eps) of the row */
 };
 
+static bool has_columns(const struct quantize_view *view)
+{
+    return view->params->scale_layout == SCALES_COLUMNS ||
+           view->params->scale_layout == SCALES_COLUMNS_4;
+}
+
+/* Where a group's scale is: its row is a row or a column of the tensor. */
+static int64_t scale_index(const struct quantize_view *view, int64_t group)
+{
+    const struct roped_tensor *scales = view->scales;
+    if (has_columns(view))
+        return group * scales->dims[1] + view->row;
+    return view->row * (view->norm.hidden / view->size) + group;
+}
+
+/* Columns that belong to no row are zeros. */
+static void judge_padding(struct reference_judge *judge,
+                          const struct quantize_view *view)
+{
+    const struct roped_tensor *scales = view->scales;
+    if (!roped_tensor_given(scales) || !has_columns(view))
+        return;
+    for (int64_t i = 0; i < scales->dims[0] * scales->dims[1]; i++)
+        if (i % scales->dims[1] >= view->norm.n_rows)
+            judge_value(judge, reference_value(scales, i), 0, 0, "padding", i);
+}
+
 /* Judges a group's scale and returns the one found, which its codes are held
  * to. */
 static double judge_scale(struct reference_judge *judge,
                           const struct quantize_view *view, int64_t group)
 {
-    int64_t i = view->row * (view->norm.hidden / view->size) + group;
+    int64_t i = scale_index(view, group);
     double found = reference_value(view->scales, i), low = 0, high = 0;
     for (int64_t j = group * view->size; j < (group + 1) * view->size; j++) {
         struct candidates y = candidates_at(&view->norm, view->row, j, view->s);
@@ -205,6 +254,19 @@ static void judge_group(struct reference_judge *judge,
                    candidates_at(&view->norm, view->row, j, view->s), scale);
 }
 
+static void judge_quantized(struct reference_judge *judge,
+                            struct quantize_view *view)
+{
+    int64_t group_size = view->params->group_size;
+    view->size = group_size ? group_size : view->norm.hidden;
+    for (view->row = 0; view->row < view->norm.n_rows; view->row++) {
+        view->s = row_scale(&view->norm, view->row);
+        for (int64_t i = 0; i < view->norm.hidden / view->size; i++)
+            judge_group(judge, view, i);
+    }
+    judge_padding(judge, view);
+}
+
 void reference_rmsnorm_quantize(const struct roped_call *call,
                                 struct reference_judge *judge)
 {
@@ -215,10 +277,5 @@ void reference_rmsnorm_quantize(const struct roped_call *call,
         .params = params,
         .y = &call->out[RMSNORM_QUANTIZE_Y],
         .scales = &call->out[RMSNORM_QUANTIZE_SCALES]};
-    view.size = params->group_size ? params->group_size : view.norm.hidden;
-    for (view.row = 0; view.row < view.norm.n_rows; view.row++) {
-        view.s = row_scale(&view.norm, view.row);
-        for (int64_t i = 0; i < view.norm.hidden / view.size; i++)
-            judge_group(judge, &view, i);
-    }
+    judge_quantized(judge, &view);
 }

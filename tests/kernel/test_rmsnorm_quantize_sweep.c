@@ -1,12 +1,14 @@
 /*
  * test_rmsnorm_quantize_sweep.c - rmsnorm_quantize on one backend (argument:
  * cpu or cuda) against float64: every type pair, both FP8 types, given and
- * dynamic scales, per row and per group, odd and wide rows, no rows,
+ * dynamic scales, per row and per group in every layout, every rounding, odd
+ * and wide rows, no rows,
  * misaligned memory; NaN, Inf, -0, values that saturate; and the same bits
  * however many rows came along.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
+#include "kernel/reference.h"
 #include "kernel/rotary_case.h"
 
 #include "ops/rmsnorm_quantize.h"
@@ -28,42 +30,64 @@ static void run_case(const struct norm_case *c)
         CHECK_FAIL("%s", text);
 }
 
-/* Where scales come from; the last two need widths that they divide. */
-static const char *const scalings[] = {"dequant_scale=1",
-                                       "dequant_scale=0.0371",
-                                       "dequant_scale=0.00004",
-                                       "dequant_scale=300",
-                                       "dynamic=true",
-                                       "dynamic=true&scale_ub=1.5",
-                                       "dynamic=true&group_size=64",
-                                       "dynamic=true&group_size=128",
-                                       "dynamic=true&group_size=64&scale_ub=1"};
+/* Where scales come from, and the width that they need to divide. */
+static const struct scaling {
+    const char *params;
+    int group;
+} scalings[] = {{"dequant_scale=1", 1},
+                {"dequant_scale=0.0371", 1},
+                {"dequant_scale=0.00004", 1},
+                {"dequant_scale=300&scale_layout=columns", 1},
+                {"dynamic=true", 1},
+                {"dynamic=true&scale_ub=1.5", 1},
+                {"dynamic=true&scale_ub=-0.003&scale_layout=rows_2d", 1},
+                {"dynamic=true&scale_ub=0&scale_layout=columns_4", 1},
+                {"dynamic=true&group_size=16", 16},
+                {"dynamic=true&group_size=16&scale_layout=columns", 16},
+                {"dynamic=true&group_size=32", 32},
+                {"dynamic=true&group_size=32&scale_layout=columns_4", 32},
+                {"dynamic=true&group_size=64", 64},
+                {"dynamic=true&group_size=64&scale_ub=1", 64},
+                {"dynamic=true&group_size=128", 128},
+                {"dynamic=true&group_size=128&scale_layout=columns_4", 128}};
+enum { N_SCALINGS = sizeof scalings / sizeof *scalings, FIRST_DYNAMIC = 4 };
 
 static const char *random_scaling(int64_t hidden)
 {
-    int n = hidden % 64 ? 6 : hidden % 128 ? 7 : 9;
-    return scalings[random_int(&source, 0, n - 1)];
+    const struct scaling *scaling;
+    do
+        scaling = &scalings[random_int(&source, 0, N_SCALINGS - 1)];
+    while (hidden % scaling->group);
+    return scaling->params;
 }
 
 /* A case's parameters: scaling, FP8 type and what rmsnorm has; one at a time.
  */
 static const char *params_of(const char *scaling)
 {
-    static const char *const norm[] = {"", "", "&weight_bias=1", "&rounding=hf",
-                                       "&rounding=hf&weight_bias=1"};
+    static const char *const norm[] = {
+        "",
+        "",
+        "&weight_bias=1",
+        "&rounding=hf",
+        "&rounding=hf&weight_bias=1",
+        "&rounding=type",
+        "&rounding=type",
+        "&rounding=type&weight_bias=1",
+    };
     static char text[160];
     snprintf(text, sizeof text, "%s%s%s", scaling,
              random_once_in(&source, 2) ? "&output_dtype=e5m2" : "",
-             norm[random_int(&source, 0, 4)]);
+             norm[random_int(&source, 0, 7)]);
     return text;
 }
 
 TEST(every_type_and_width_is_correctly_rounded)
 {
     static const int64_t widths[] = {
-        1,    2,    3,    7,    8,     31,    64,    100,  111,
-        127,  128,  192,  256,  320,   500,   512,   640,  769,
-        1024, 1025, 1536, 2048, 2112,  3072,  3584,  4096, 5120,
+        1,    2,    3,    7,    8,     16,    31,    48,   64,   100,
+        111,  127,  128,  192,  256,   320,   336,   500,  512,  640,
+        769,  1024, 1025, 1536, 2048,  2112,  3072,  3584, 4096, 5120,
         5137, 8192, 8256, 8200, 11008, 16384, 16448, 32768};
     static const int64_t rows[] = {1, 2, 3, 5, 17, 130};
     for (int t = 0; t < NORM_TYPE_PAIRS; t++)
@@ -87,12 +111,12 @@ TEST(every_type_and_width_is_correctly_rounded)
 /* Every tier of widths with every kind of scale, aligned and not. */
 TEST(every_scale_works_at_every_width_of_groups)
 {
-    static const int64_t widths[] = {64,   128,  192,   256,   384,   512,
-                                     1024, 1152, 2048,  2176,  4096,  4224,
-                                     8192, 8320, 16384, 16512, 32768, 33024};
+    static const int64_t widths[] = {
+        16,   48,   64,   128,  160,  192,  256,  384,   512,   1040,  1024,
+        1152, 2048, 2176, 4096, 4224, 8192, 8320, 16384, 16512, 32768, 33024};
     for (int t = 0; t < 3; t++)
         for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
-            for (int s = 4; s < 9; s++)
+            for (int s = FIRST_DYNAMIC; s < N_SCALINGS; s++)
                 for (int misalign = 0; misalign < 2; misalign++) {
                     struct norm_case c = {
                         .op = "rmsnorm_quantize",
@@ -101,9 +125,9 @@ TEST(every_scale_works_at_every_width_of_groups)
                         .rows = widths[i] > 4096 ? 2 : 67,
                         .hidden = widths[i],
                         .scale = 1,
-                        .params = params_of(scalings[s]),
+                        .params = params_of(scalings[s].params),
                         .options = {.misalign_elements = misalign}};
-                    if (widths[i] % 128 && s == 7)
+                    if (widths[i] % scalings[s].group)
                         continue;
                     run_case(&c);
                 }
@@ -134,15 +158,15 @@ TEST(very_wide_rows_are_correctly_rounded)
     static const int64_t widths[] = {65536, 65544, 131072, 262147};
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < 3; t++)
-            for (int s = 3; s < 9; s++) {
+            for (int s = FIRST_DYNAMIC - 1; s < N_SCALINGS; s += 2) {
                 struct norm_case c = {.op = "rmsnorm_quantize",
                                       .x = norm_type_pairs[t][0],
                                       .weight = norm_type_pairs[t][1],
                                       .rows = 2,
                                       .hidden = widths[i],
                                       .scale = 1,
-                                      .params = params_of(scalings[s])};
-                if (s >= 6 && widths[i] % 128)
+                                      .params = params_of(scalings[s].params)};
+                if (widths[i] % scalings[s].group)
                     continue;
                 run_case(&c);
             }
@@ -235,6 +259,123 @@ TEST(codes_are_those_of_the_quotient)
             runner_free_outputs(&norm);
             free_call(&call);
         }
+}
+
+/*
+ * rounding=type: rmsnorm with hf's rounding into the type of x, whose values
+ * are then divided and rounded on their own. The same codes, bit for bit: what
+ * a separate quantization gives, and vLLM's fused one.
+ */
+static void expect_codes_of_type(enum roped_dtype dtype, int64_t h,
+                                 const char *params, int64_t group)
+{
+    static struct roped_call call, norm;
+    struct roped_error err;
+    char text[160];
+    int64_t n_wrong = 0;
+    snprintf(text, sizeof text, "%s&rounding=type", params);
+    struct norm_case c = {.op = "rmsnorm_quantize",
+                          .x = dtype,
+                          .weight = dtype,
+                          .rows = 9,
+                          .hidden = h,
+                          .scale = 2,
+                          .params = text};
+    norm_case_build(&call, &source, &c);
+    roped_call_init(&norm, roped_op_find("rmsnorm"));
+    case_bind(&norm, "x", &call.in[RMSNORM_QUANTIZE_X]);
+    case_bind(&norm, "weight", &call.in[RMSNORM_QUANTIZE_WEIGHT]);
+    case_param(&norm, "rounding", "hf");
+    CHECK_OK(roped_call_resolve(&norm, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, &c.options, &err), &err);
+    CHECK_OK(runner_run(&runner, &norm, &c.options, &err), &err);
+    for (int64_t i = 0; i < 9 * h && !check_failures; i += group) {
+        float largest = 0;
+        for (int64_t j = i; j < i + group; j++)
+            largest =
+                fmaxf(largest,
+                      fabsf((float)reference_value(&norm.out[RMSNORM_Y], j)));
+        float scale = fmaxf(largest / 448, 1 / 229376.0f);
+        CHECK(scale_at(&call, i / group) == scale);
+        for (int64_t j = i; j < i + group; j++)
+            n_wrong +=
+                code_at(&call, j) !=
+                roped_float_to_e4m3(
+                    (float)reference_value(&norm.out[RMSNORM_Y], j) / scale);
+    }
+    if (n_wrong)
+        CHECK_FAIL("%s, %s, width %lld: %lld codes differ",
+                   roped_dtype_name(dtype), text, (long long)h,
+                   (long long)n_wrong);
+    runner_free_outputs(&norm);
+    free_call(&call);
+}
+
+TEST(rounding_to_the_type_gives_codes_of_the_rounded_norm)
+{
+    static const int64_t widths[] = {128, 1024, 4096, 5120, 16384, 40960};
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 6; i++) {
+            enum roped_dtype dtype = norm_type_pairs[t][0];
+            expect_codes_of_type(dtype, widths[i], "dynamic=true", widths[i]);
+            expect_codes_of_type(dtype, widths[i],
+                                 "dynamic=true&group_size=128", 128);
+            expect_codes_of_type(dtype, widths[i], "dynamic=true&group_size=32",
+                                 32);
+            expect_codes_of_type(dtype, widths[i], "dynamic=true&group_size=16",
+                                 16);
+        }
+}
+
+/* A product beyond float16 is Inf there, and the largest code: never NaN. */
+TEST(a_norm_beyond_its_type_saturates)
+{
+    static const char *const params[] = {
+        "eps=0&rounding=type&dequant_scale=3",
+        "eps=0&rounding=type&dynamic=true&scale_ub=3",
+        "eps=0&rounding=type&dynamic=true&group_size=16"};
+    for (int p = 0; p < 3; p++) {
+        static struct roped_call call;
+        struct roped_error err;
+        struct norm_case c = {.op = "rmsnorm_quantize",
+                              .x = ROPED_F16,
+                              .weight = ROPED_F16,
+                              .rows = 1,
+                              .hidden = 64,
+                              .params = params[p]};
+        norm_case_build(&call, &source, &c);
+        uint16_t *x = call.in[RMSNORM_QUANTIZE_X].data;
+        uint16_t *weight = call.in[RMSNORM_QUANTIZE_WEIGHT].data;
+        for (int i = 0; i < 64; i++) {
+            x[i] = roped_float_to_f16(i ? 0 : -8); /* normalised: 8 */
+            weight[i] = roped_float_to_f16(i ? 1 : 60000);
+        }
+        CHECK_OK(runner_run(&runner, &call, &c.options, &err), &err);
+        for (int i = 0; i < 64 && !check_failures; i++)
+            CHECK_INT(code_at(&call, i), i ? 0 : 0xFE);
+        free_call(&call);
+    }
+}
+
+/* Any bound will do: from 0 down, the scale is the smallest there is. */
+TEST(a_bound_that_is_not_positive_gives_the_smallest_scale)
+{
+    static const char *const bounds[] = {"0", "-0.0", "-1e-30", "-3e38"};
+    float x[32];
+    for (int i = 0; i < 32; i++)
+        x[i] = i % 2 ? 1 : -1;
+    for (int b = 0; b < 4; b++) {
+        static struct roped_call call;
+        char params[64];
+        snprintf(params, sizeof params,
+                 "dynamic=true&group_size=16&scale_ub=%s", bounds[b]);
+        run_row(&call, x, 32, NULL, params);
+        for (int i = 0; i < 2 && !check_failures; i++)
+            CHECK(scale_at(&call, i) == 1 / 229376.0f);
+        for (int i = 0; i < 32 && !check_failures; i++)
+            CHECK_INT(code_at(&call, i), i % 2 ? 0x7E : 0xFE);
+        free_call(&call);
+    }
 }
 
 TEST(a_nan_is_kept_and_its_row_has_the_smallest_scale)
@@ -389,10 +530,13 @@ TEST(extreme_scales_saturate_or_vanish)
 
 TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
 {
-    static const int64_t widths[] = {64, 128, 1024, 4096, 16384, 40960};
-    for (int i = 0; i < 6; i++)
+    static const int64_t widths[] = {128, 1024, 4096, 16384, 40960};
+    static const char *const params[] = {
+        "dequant_scale=0.0371", "dynamic=true&rounding=type",
+        "dynamic=true&group_size=16", "dynamic=true&group_size=128"};
+    for (int i = 0; i < 5; i++)
         for (int t = 0; t < 3; t++)
-            for (int s = 1; s < 8; s += 3)
+            for (int s = 0; s < 4; s++)
                 for (int misalign = 0; misalign < 2; misalign++) {
                     static struct roped_call all, one;
                     struct roped_error err;
@@ -404,9 +548,7 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
                                           .rows = 259,
                                           .hidden = widths[i],
                                           .scale = 3,
-                                          .params = scalings[s]};
-                    if (s == 7 && widths[i] % 128)
-                        continue;
+                                          .params = params[s]};
                     norm_case_build(&all, &source, &c);
                     norm_case_rows(&one, &all, &c, 200, 1);
                     CHECK_OK(runner_run(&runner, &all, &c.options, &err), &err);
@@ -429,8 +571,9 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
 TEST(bits_of_a_row_do_not_depend_on_thousands_of_others)
 {
     static const char *const params[] = {"dynamic=true",
+                                         "dynamic=true&group_size=16",
                                          "dynamic=true&group_size=128"};
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < 3; p++) {
         static struct roped_call all, few;
         struct roped_error err;
         struct norm_case c = {.op = "rmsnorm_quantize",
@@ -467,6 +610,9 @@ int main(int argc, char **argv)
     RUN(many_rows_are_correctly_rounded);
     RUN(very_wide_rows_are_correctly_rounded);
     RUN(codes_are_those_of_the_quotient);
+    RUN(rounding_to_the_type_gives_codes_of_the_rounded_norm);
+    RUN(a_norm_beyond_its_type_saturates);
+    RUN(a_bound_that_is_not_positive_gives_the_smallest_scale);
     RUN(a_nan_is_kept_and_its_row_has_the_smallest_scale);
     RUN(a_row_of_nan_with_bits_of_their_own_is_nan);
     RUN(a_weight_that_is_not_finite_spoils_its_column_alone);

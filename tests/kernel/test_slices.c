@@ -106,7 +106,8 @@ TEST(slices_of_norms_are_the_whole)
                  {"add_rmsnorm", NULL},
                  {"rmsnorm_quantize", "dequant_scale=0.5"},
                  {"rmsnorm_quantize", "dynamic=true"},
-                 {"rmsnorm_quantize", "dynamic=true&group_size=64"}};
+                 {"rmsnorm_quantize", "dynamic=true&group_size=64"},
+                 {"rmsnorm_quantize", "dynamic=true&scale_layout=rows_2d"}};
     static struct roped_call call;
     for (int i = 0; i < check_cases(200); i++) {
         unsigned kind = (unsigned)i % (sizeof kinds / sizeof *kinds);
@@ -121,6 +122,25 @@ TEST(slices_of_norms_are_the_whole)
         norm_case_build(&call, &source, &c);
         CHECK_INT(roped_call_rows(&call), c.rows);
         compare(&call, c.op);
+        case_free(&call);
+    }
+}
+
+/* Scales whose rows are columns are no piece of memory of some rows. */
+TEST(norms_with_scales_in_columns_stay_in_one_piece)
+{
+    static const char *const params[] = {
+        "dynamic=true&group_size=32&scale_layout=columns",
+        "dynamic=true&scale_layout=columns_4"};
+    static struct roped_call call;
+    for (int i = 0; i < 2; i++) {
+        struct norm_case c = {.op = "rmsnorm_quantize",
+                              .params = params[i],
+                              .x = ROPED_F32,
+                              .rows = 9,
+                              .hidden = 64};
+        norm_case_build(&call, &source, &c);
+        CHECK_INT(roped_call_rows(&call), 0);
         case_free(&call);
     }
 }
@@ -140,6 +160,7 @@ int main(void)
         return CHECK_SKIP;
     RUN(slices_of_rope_are_the_whole);
     RUN(slices_of_norms_are_the_whole);
+    RUN(norms_with_scales_in_columns_stay_in_one_piece);
     RUN(other_operators_stay_in_one_piece);
     runner_close(&runner);
     return check_done();

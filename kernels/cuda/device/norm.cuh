@@ -51,6 +51,17 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
     return fmaxf(divide(fminf(largest, args.scale_ub), args.largest), args.smallest_scale);
 }
 
+// The scale of a row's group. Behind that of the last row there may be places of no row.
+__device__ __forceinline__ void store_scale(const norm_args &args, int64_t row, int64_t group,
+                                            float scale)
+{
+    float *to = args.scales + row * args.scale_row + group * args.scale_group;
+    *to = scale;
+    if (row == args.padded_row)
+        for (int i = 1; i <= args.n_padding; i++)
+            to[i] = 0.0f;
+}
+
 // The largest value of the groups that a thread's vectors belong to, where a group is some
 // neighbouring threads of a warp and they have as many groups as each has vectors. At each step
 // half of the threads goes on with half of the vectors: with one in the end, whose largest value is
@@ -347,7 +358,7 @@ struct row_writer {
         float gain[K::kVec];
         gains.get(v, gain);
         values.template get<true>(v, y);
-        finish_vector<K, kRounds>(gain, scale, y);
+        finish_vector<K, kRounds>(args, gain, scale, y);
     }
     // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
     // keep the compiler from working on several at once.
@@ -397,61 +408,76 @@ struct row_writer {
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (part.thread == 0 && part.writes(0))
-            args.scales[part.row] = row_scale;
+            store_scale(args, part.row, 0, row_scale);
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             divisor[v] = divisor_of(row_scale);
         write_codes(0, divisor, y);
     }
-    __device__ __forceinline__ void store_scale(int v, float group_scale) const
+    __device__ __forceinline__ void store_group_scale(int v, float group_scale) const
     {
-        int shift = args.group_shift + (K::kVec == 8 ? 3 : 2);
-        args.scales[(part.at + v * part.kStep) >> shift] = group_scale;
+        store_scale(args, part.row, (v * kThreads + part.thread) >> args.group_shift, group_scale);
     }
-    __device__ __forceinline__ void write_per_group() const
+    // Each thread finds the scale of one group. A group has as many vectors as a thread, or more.
+    __device__ __forceinline__ void write_shared(float (&most)[kVectors],
+                                                 float (&y)[kVectors][K::kVec]) const
     {
         constexpr int kVectorBits = kVectors == 4 ? 2 : 1;
         static_assert(1 << kVectorBits == kVectors, "pairs of pairs");
-        float y[kVectors][K::kVec], most[kVectors];
         shared_divisor divisor[kVectors];
+        int group_vectors = 1 << args.group_shift;
+        int step = group_vectors >> kVectorBits, lane = part.thread % 32;
+        int mine = share_largest(most, lane, group_vectors);
+        float my_scale = scale_for(args, most[0]);
+        if ((lane & (step - 1)) == 0 && part.writes(mine))
+            store_group_scale(mine, my_scale);
+        int source = lane & ~(group_vectors - step); // the thread that has vector 0's
+        shared_divisor my_divisor = divisor_of(my_scale);
+        if (__any_sync(0xFFFFFFFFu, my_divisor.first != 1.0f)) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                multiply(y[v], __shfl_sync(0xFFFFFFFFu, my_divisor.first, source + v * step));
+        }
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            divisor[v] = {1.0f, __shfl_sync(0xFFFFFFFFu, my_divisor.high, source + v * step),
+                          __shfl_sync(0xFFFFFFFFu, my_divisor.low, source + v * step)};
+        write_codes(0, divisor, y);
+    }
+    // Each thread finds the scales of all of its vectors.
+    __device__ __forceinline__ void write_spread(float (&most)[kVectors],
+                                                 float (&y)[kVectors][K::kVec]) const
+    {
+        shared_divisor divisor[kVectors];
+        float scales[kVectors];
+        int group_vectors = 1 << args.group_shift;
+        spread_largest<kThreads>(most, group_vectors);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            scales[v] = scale_for(args, most[v]);
+            divisor[v] = divisor_of(scales[v]);
+        }
+        write_codes(0, divisor, y);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            if (part.writes(v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
+                store_group_scale(v, scales[v]);
+    }
+    __device__ __forceinline__ void write_per_group() const
+    {
+        constexpr int kFewest = 16 / K::kVec; // vectors of the smallest group
+        float y[kVectors][K::kVec], most[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             result(v, y[v]);
             most[v] = largest_of(0, y[v]);
         }
-        int group_vectors = 1 << args.group_shift;
-        if constexpr (C::kTakesRows) {
-            int step = group_vectors >> kVectorBits, lane = part.thread % 32;
-            int mine = share_largest(most, lane, group_vectors);
-            float my_scale = scale_for(args, most[0]);
-            if ((lane & (step - 1)) == 0 && part.writes(mine))
-                store_scale(mine, my_scale);
-            int source = lane & ~(group_vectors - step); // the thread that has vector 0's
-            shared_divisor my_divisor = divisor_of(my_scale);
-            if (__any_sync(0xFFFFFFFFu, my_divisor.first != 1.0f)) {
-#pragma unroll
-                for (int v = 0; v < kVectors; v++)
-                    multiply(y[v], __shfl_sync(0xFFFFFFFFu, my_divisor.first, source + v * step));
-            }
-#pragma unroll
-            for (int v = 0; v < kVectors; v++)
-                divisor[v] = {1.0f, __shfl_sync(0xFFFFFFFFu, my_divisor.high, source + v * step),
-                              __shfl_sync(0xFFFFFFFFu, my_divisor.low, source + v * step)};
-            write_codes(0, divisor, y);
-        } else {
-            float scales[kVectors];
-            spread_largest<kThreads>(most, group_vectors);
-#pragma unroll
-            for (int v = 0; v < kVectors; v++) {
-                scales[v] = scale_for(args, most[v]);
-                divisor[v] = divisor_of(scales[v]);
-            }
-            write_codes(0, divisor, y);
-#pragma unroll
-            for (int v = 0; v < kVectors; v++)
-                if (part.writes(v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
-                    store_scale(v, scales[v]);
-        }
+        if constexpr (!C::kTakesRows)
+            write_spread(most, y);
+        else if (kFewest >= kVectors || (1 << args.group_shift) >= kVectors)
+            write_shared(most, y);
+        else
+            write_spread(most, y);
     }
     __device__ __forceinline__ void finish(int turn) const
     {

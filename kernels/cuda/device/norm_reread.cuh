@@ -41,9 +41,9 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     any_gains<typename K::T, kIsAligned>(args, vector, gain);
     unpack_row<K>(raw, 0, y);
     if (kIsNarrow && args.rounds_product)
-        finish_vector<K, kIsNarrow>(gain, scale, y);
+        finish_vector<K, kIsNarrow>(args, gain, scale, y);
     else
-        finish_vector<K, false>(gain, scale, y);
+        finish_vector<K, false>(args, gain, scale, y);
 }
 
 // The largest value among vectors first, first + step, ... before end.
@@ -87,10 +87,12 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
     for (int64_t vector = first; vector < end; vector += step) {
         reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y[0]);
         int64_t i = vector * K::kVec, at = row * args.hidden + i, n = args.hidden - i;
-        if constexpr (K::kSink == kToFloats) {
+        if constexpr (K::kAdds) {
             float z[K::kVec];
             unpack_row<K>(raw, 0, z);
             store_sum<K, kIsAligned>(args, at, n, z);
+        }
+        if constexpr (K::kSink == kToFloats) {
             store_result<K, kIsAligned>(args, at, n, y[0]);
         } else {
             divide_all(y, {divisor});
@@ -116,7 +118,7 @@ __device__ __forceinline__ void reread_groups(const norm_args &args, int64_t row
         most = largest_in_group(most, nullptr, lanes);
         float group_scale = scale_for(args, most);
         if (thread % lanes == 0 && begin < end)
-            args.scales[row * args.n_groups + group] = group_scale;
+            store_scale(args, row, group, group_scale);
         reread_write<K, kIsAligned>(args, row, begin + thread % lanes, end, lanes, scale,
                                     divisor_of(group_scale));
     }
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(1024)
         float most = reread_largest<K, kIsAligned>(args, row, thread, end, threads, scale);
         float row_scale = scale_for(args, largest_in_group(most, partial, threads));
         if (thread == 0 && row < args.n_rows)
-            args.scales[row] = row_scale;
+            store_scale(args, row, 0, row_scale);
         reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, divisor_of(row_scale));
     } else {
         reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, args.given);

@@ -29,14 +29,19 @@ struct norm_args {
     double exact_inverse_hidden;
     int32_t weight_kind;
     int32_t n_vectors;       // of a row, where 16 bytes divide it
-    int32_t rounds_product;  // bool: rounding hf on a narrow type
+    int32_t rounds_product;  // bool: rounding hf or type on a narrow type
     int32_t threads_per_row; // of the kernels that know it at run time
     int32_t sums_in_double;  // bool, the same
     // FP8 (ops/rmsnorm_quantize.h)
     int32_t is_e5m2;
-    int32_t group_shift; // 2^group_shift vectors of x share a scale
-    int64_t n_groups;    // of a row
+    int32_t rounds_result; // bool: rounding type on a narrow type
+    int32_t group_shift;   // 2^group_shift vectors of x share a scale
+    int32_t n_padding;     // zeros behind the scales of padded_row
+    int64_t padded_row;    // -1: none
+    int64_t n_groups;      // of a row
     float *scales;
+    int64_t scale_row;             // elements from a scale to that of the next row
+    int64_t scale_group;           // to that of the next group
     struct shared_divisor given;   // the scale that was given
     struct shared_divisor largest; // the largest finite value of FP8
     float scale_ub;
@@ -316,10 +321,11 @@ struct row_values<K, C, false> {
     }
 };
 
-// From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain.
+// From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain,
+// rounding type after it too.
 template <typename K, bool kRounds>
-__device__ __forceinline__ void finish_vector(const float (&gain)[K::kVec], float scale,
-                                              float (&y)[K::kVec])
+__device__ __forceinline__ void finish_vector(const norm_args &args, const float (&gain)[K::kVec],
+                                              float scale, float (&y)[K::kVec])
 {
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
@@ -329,6 +335,9 @@ __device__ __forceinline__ void finish_vector(const float (&gain)[K::kVec], floa
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] *= gain[i];
+    if constexpr (kRounds && K::kSink != kToFloats)
+        if (args.rounds_result)
+            unpack<typename K::T>(pack<typename K::T>(y), y);
 }
 
 // Stores z of a vector at element at of all rows, of which n elements are its row's, where a row is

@@ -75,7 +75,8 @@ struct roped_type {
  * '|' (a single alternative serves every form); dims are separated by
  * spaces, each a symbol, an integer, or '...name' for any number of dims. An
  * output may also have 'name/param': dim name divided by an int parameter,
- * which must divide it; no dim at all where the parameter is 0.
+ * which must divide it; no dim at all where the parameter is 0, or, written
+ * 'name//param', a dim of 1. And 'name^4': dim name rounded up to a multiple.
  */
 struct roped_port {
     const char *name;
@@ -215,8 +216,10 @@ ROPED_API uint32_t roped_op_types(const struct roped_op *op,
 struct roped_dim_pattern {
     char name[16]; /* symbol, without dots; "" for a fixed size */
     char by[24];   /* int parameter that divides it, or "" */
+    bool is_kept;  /* 'name//param': 1 where the parameter is 0 */
     bool is_pack;  /* '...name' */
     int64_t size;  /* fixed size where name is "" */
+    int64_t unit;  /* it is rounded up to a multiple of this; 0: it is not */
 };
 struct roped_shape_pattern {
     int count;

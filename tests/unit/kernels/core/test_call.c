@@ -107,6 +107,48 @@ TEST(an_output_can_depend_on_parameters)
     CHECK_INT(scales->dims[1], 4);
 }
 
+/* Scales of n rows in every layout: per row, and by groups. */
+TEST(a_layout_gives_an_output_its_dims)
+{
+    static const struct {
+        const char *layout, *group_size;
+        int rank;
+        int64_t dims[2];
+    } cases[] = {
+        {"rows", "0", 1, {35, 0}},      {"rows", "32", 2, {35, 8}},
+        {"rows_2d", "0", 2, {35, 1}},   {"rows_2d", "32", 2, {35, 8}},
+        {"columns", "0", 2, {1, 35}},   {"columns", "32", 2, {8, 35}},
+        {"columns_4", "0", 2, {1, 36}}, {"columns_4", "32", 2, {8, 36}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct roped_tensor *scales = &call.out[RMSNORM_QUANTIZE_SCALES];
+        start("rmsnorm_quantize");
+        CHECK_OK(bind("x", ROPED_BF16, 3, 5, 7, 256), &err);
+        CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+        CHECK_OK(
+            roped_call_set_text(&call, "scale_layout", cases[i].layout, &err),
+            &err);
+        CHECK_OK(
+            roped_call_set_text(&call, "group_size", cases[i].group_size, &err),
+            &err);
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_INT(scales->rank, cases[i].rank);
+        for (int d = 0; d < cases[i].rank; d++)
+            CHECK_INT(scales->dims[d], cases[i].dims[d]);
+    }
+}
+
+/* Rows of no columns may be as many as 64 bits count: nothing overflows on
+ * the way to the refusal. */
+TEST(a_dim_is_rounded_up_without_overflow)
+{
+    start("rmsnorm_quantize");
+    CHECK_OK(bind("x", ROPED_F32, 2, INT64_MAX, 0, 0), &err);
+    CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+    CHECK_OK(roped_call_set_text(&call, "scale_layout", "columns_4", &err),
+             &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+}
+
 TEST(a_dim_that_a_parameter_does_not_divide_is_refused)
 {
     start("rmsnorm_quantize");
@@ -310,6 +352,8 @@ int main(void)
     RUN(types_are_bound_by_variables);
     RUN(an_output_type_can_come_from_a_parameter);
     RUN(an_output_can_depend_on_parameters);
+    RUN(a_layout_gives_an_output_its_dims);
+    RUN(a_dim_is_rounded_up_without_overflow);
     RUN(a_dim_that_a_parameter_does_not_divide_is_refused);
     RUN(leading_dims_that_overflow_are_refused);
     RUN(a_plan_holds_positions_frequencies_and_the_wish_for_a_table);

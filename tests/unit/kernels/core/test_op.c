@@ -130,6 +130,8 @@ TEST(the_check_finds_defects_of_outputs)
     op = *sound;
     op.in[1].shape = "h/group_size";
     expect_defect(&op, "quotient");
+    op.in[1].shape = "h^4";
+    expect_defect(&op, "quotient");
     op = *sound;
     op.type[3].set = ROPED_FLOATS; /* a choice that nobody makes */
     expect_defect(&op, "type of output");
@@ -161,6 +163,16 @@ TEST(patterns_have_quotients)
     CHECK_TEXT(pattern.dim[0].by, "");
     CHECK_TEXT(pattern.dim[1].name, "h");
     CHECK_TEXT(pattern.dim[1].by, "group_size");
+    CHECK(!pattern.dim[1].is_kept);
+    port.shape = "h//group_size rows^4";
+    CHECK_OK(roped_port_pattern(&port, 0, &pattern, &err), &err);
+    CHECK_INT(pattern.count, 2);
+    CHECK_TEXT(pattern.dim[0].by, "group_size");
+    CHECK(pattern.dim[0].is_kept);
+    CHECK_TEXT(pattern.dim[1].name, "rows");
+    CHECK_INT(pattern.dim[1].unit, 4);
+    port.shape = "rows^"; /* up to a multiple of nothing */
+    CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
     port.shape = "rows 3/group_size"; /* a number is divided by nobody */
     CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
 }

@@ -468,49 +468,91 @@ TEST(norms_have_the_codes_of_the_quotient)
         }
 }
 
-/* Rows of every type in groups, against the largest value found one by one. */
-static void check_groups(enum roped_dtype dtype, int64_t size, bool is_rounded)
+static float rounded_like(enum roped_dtype dtype, float x)
 {
-    enum { WIDTH = 1536, N_ROWS = 3 };
+    if (dtype == ROPED_F16)
+        return roped_f16_to_float(roped_float_to_f16(x));
+    return dtype == ROPED_BF16 ? roped_bf16_to_float(roped_float_to_bf16(x))
+                               : x;
+}
+
+enum { MOST_COLUMNS = 1536 + 128, N_ROWS = 3 };
+
+/* What is normalised: from, or its sum with residual. */
+static float sum_at(enum roped_dtype dtype, const void *residual, int64_t i)
+{
+    float x = (float)value_at(dtype, from, i);
+    return residual ? x + (float)value_at(dtype, residual, i) : x;
+}
+
+/* Groups of y, scales in columns and sums, against values found one by one. */
+static void expect_groups(const struct cpu_norm *norm,
+                          const struct cpu_norm_rows *all, int64_t size,
+                          const struct cpu_fp8_scale *limit,
+                          const float *scales)
+{
+    const int64_t width = norm->width;
+    for (int64_t first = 0; first < N_ROWS * width; first += size) {
+        float value[128], largest = 0;
+        for (int64_t i = 0; i < size; i++) {
+            float v = sum_at(norm->type, all->residual, first + i);
+            v *= all->s[first / width];
+            if (norm->rounds_product)
+                v = rounded_like(norm->type, v);
+            v *= ((const float *)norm->weight)[(first + i) % width];
+            value[i] = norm->rounds_result ? rounded_like(norm->type, v) : v;
+            largest = fmaxf(largest, fabsf(value[i]));
+        }
+        const float scale = cpu_fp8_scale_of(limit, largest);
+        CHECK(scales[first % width / size * N_ROWS + first / width] == scale);
+        for (int64_t i = 0; i < size; i++)
+            CHECK_INT(to[first + i], code_of(norm->to, value[i] / scale));
+    }
+    for (int64_t i = 0; all->residual && i < N_ROWS * width; i++)
+        CHECK(value_at(norm->type, all->sum, i) ==
+              (double)rounded_like(norm->type,
+                                   sum_at(norm->type, all->residual, i)));
+}
+
+static void check_groups(enum roped_dtype dtype, int64_t size, int rounding,
+                         bool is_sum)
+{
     static const float factor[N_ROWS] = {0.5f, 1.2345f, 777};
     const struct cpu_fp8_scale limit = {1e6f, ROPED_E4M3_MAX, 1e-6f};
-    static _Alignas(64) float weight[WIDTH], scales[N_ROWS * WIDTH / 64];
-    fill(ROPED_F32, weight, WIDTH);
-    fill(dtype, from, N_ROWS * WIDTH);
-    const struct cpu_norm norm = {.width = WIDTH,
+    static _Alignas(64) float weight[MOST_COLUMNS],
+        scales[N_ROWS * MOST_COLUMNS / 16];
+    static _Alignas(64) float residual[N_ROWS * MOST_COLUMNS],
+        sum[N_ROWS * MOST_COLUMNS];
+    const int64_t width = 1536 + size; /* an odd number of groups */
+    const struct cpu_scales columns = {scales, 1, N_ROWS};
+    fill(ROPED_F32, weight, width);
+    fill(dtype, from, N_ROWS * width);
+    fill(dtype, residual, N_ROWS * width);
+    const struct cpu_norm norm = {.width = width,
                                   .from = dtype,
+                                  .type = dtype,
                                   .to = ROPED_F8_E4M3,
                                   .weight_dtype = ROPED_F32,
                                   .weight = weight,
-                                  .rounds_product = is_rounded};
-    const struct cpu_norm_rows all = {N_ROWS, from,   NULL, NULL,
-                                      to,     factor, NULL};
-    rows->normalize_groups(&norm, &all, size, &limit, scales);
-    for (int64_t first = 0; first < N_ROWS * WIDTH; first += size) {
-        float value[128], largest = 0;
-        for (int64_t i = 0; i < size; i++) {
-            float v = (float)value_at(dtype, from, first + i);
-            v *= factor[first / WIDTH];
-            if (is_rounded && dtype == ROPED_F16)
-                v = roped_f16_to_float(roped_float_to_f16(v));
-            else if (is_rounded && dtype == ROPED_BF16)
-                v = roped_bf16_to_float(roped_float_to_bf16(v));
-            value[i] = v * weight[(first + i) % WIDTH];
-            largest = fmaxf(largest, fabsf(value[i]));
-        }
-        const float scale = cpu_fp8_scale_of(&limit, largest);
-        CHECK(scales[first / size] == scale);
-        for (int64_t i = 0; i < size; i++)
-            CHECK_INT(to[first + i], code_of(norm.to, value[i] / scale));
-    }
+                                  .rounds_product = rounding > 0,
+                                  .rounds_result = rounding > 1};
+    const struct cpu_norm_rows all = {.n = N_ROWS,
+                                      .x = from,
+                                      .residual = is_sum ? residual : NULL,
+                                      .sum = is_sum ? sum : NULL,
+                                      .y = to,
+                                      .s = factor};
+    rows->normalize_groups(&norm, &all, size, &limit, &columns);
+    expect_groups(&norm, &all, size, &limit, scales);
 }
 
 TEST(groups_are_divided_by_their_scales)
 {
     for (int t = 0; t < 3; t++)
-        for (int64_t size = 64; size <= 128; size *= 2)
-            for (int is_rounded = 0; is_rounded < 2; is_rounded++)
-                check_groups(floats[t], size, is_rounded);
+        for (int64_t size = 16; size <= 128; size *= 2)
+            for (int rounding = 0; rounding < 3; rounding++)
+                for (int is_sum = 0; is_sum < 2; is_sum++)
+                    check_groups(floats[t], size, rounding, is_sum);
 }
 
 int main(void)
