@@ -324,7 +324,7 @@ def draw_quantized_norm(name: str, metadata: Metadata, dtype: torch.dtype) -> Ca
 
 
 def draw_quantized_norms() -> Iterator[Case]:
-    for op in ("rmsnorm_quantize",):
+    for op in ("rmsnorm_quantize", "add_rmsnorm_quantize"):
         for name, output_dtype, parameters in QUANTIZED_NORMS:
             for dtype in ("f32", "f16", "bf16"):
                 metadata = {"op": op, "eps": str(EPS), "output_dtype": output_dtype, **parameters}
@@ -519,6 +519,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rmsnorm": rmsnorm,
     "add_rmsnorm": rmsnorm,
     "rmsnorm_quantize": quantize_norm,
+    "add_rmsnorm_quantize": quantize_norm,
     "binary_backward": binary_backward,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}

@@ -257,6 +257,35 @@ TEST(rules_of_rmsnorm_quantize_are_kept)
            "'weight': dim 0 is 9, expected h = 8");
 }
 
+/* The rules of both of its parts. */
+TEST(rules_of_add_rmsnorm_quantize_are_kept)
+{
+    struct tensor_file in = {0};
+    add(&in, "x", ROPED_F32, 2, 3, 32);
+    expect("add_rmsnorm_quantize", &in, "", 400, "missing tensor 'residual'");
+    add(&in, "residual", ROPED_F32, 2, 3, 32);
+    expect("add_rmsnorm_quantize", &in, "", 200, "");
+    expect("add_rmsnorm_quantize", &in, "dynamic=true&group_size=16", 200, "");
+    expect("add_rmsnorm_quantize", &in, "dynamic=true&group_size=64", 400,
+           "'group_size': 64, expected a divisor of h = 32 (set by 'x')");
+    expect("add_rmsnorm_quantize", &in, "group_size=16", 400, "'group_size'");
+    expect("add_rmsnorm_quantize", &in, "dynamic=true&dequant_scale=1", 400,
+           "'dequant_scale' and 'dynamic'");
+    add(&in, "weight", ROPED_F32, 1, 31, 0);
+    expect("add_rmsnorm_quantize", &in, "", 400,
+           "'weight': dim 0 is 31, expected h = 32");
+    in.n = 0;
+    add(&in, "x", ROPED_F32, 2, 3, 32);
+    add(&in, "residual", ROPED_BF16, 2, 3, 32);
+    expect("add_rmsnorm_quantize", &in, "", 400,
+           "'residual': BF16, but T is F32");
+    in.n = 0;
+    add(&in, "x", ROPED_F32, 2, 0, 32);
+    add(&in, "residual", ROPED_F32, 2, 0, 32);
+    expect("add_rmsnorm_quantize", &in, "dynamic=true&scale_layout=columns_4",
+           200, "");
+}
+
 int main(void)
 {
     for (int i = 0; i < 2 * 3 * 128; i++)
@@ -268,6 +297,7 @@ int main(void)
     RUN(v2_says_what_an_output_needs);
     RUN(rules_of_add_rmsnorm_are_kept);
     RUN(rules_of_rmsnorm_quantize_are_kept);
+    RUN(rules_of_add_rmsnorm_quantize_are_kept);
     if (!server_stop(&server))
         check_n_failed++;
     return check_done();

@@ -432,6 +432,7 @@ void reference_judge(const struct roped_call *call,
                       {"rmsnorm", reference_rmsnorm},
                       {"add_rmsnorm", reference_add_rmsnorm},
                       {"rmsnorm_quantize", reference_rmsnorm_quantize},
+                      {"add_rmsnorm_quantize", reference_add_rmsnorm_quantize},
                       {"binary_backward", reference_binary_backward}};
     for (size_t i = 0; i < sizeof references / sizeof *references; i++)
         if (strcmp(references[i].op, call->op->name) == 0) {

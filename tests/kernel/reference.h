@@ -40,6 +40,8 @@ void reference_add_rmsnorm(const struct roped_call *call,
                            struct reference_judge *judge);
 void reference_rmsnorm_quantize(const struct roped_call *call,
                                 struct reference_judge *judge);
+void reference_add_rmsnorm_quantize(const struct roped_call *call,
+                                    struct reference_judge *judge);
 void reference_binary_backward(const struct roped_call *call,
                                struct reference_judge *judge);
 

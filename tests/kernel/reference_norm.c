@@ -4,7 +4,7 @@
 #include "kernel/reference_internal.h"
 
 #include "ops/add_rmsnorm.h"
-#include "ops/rmsnorm_quantize.h"
+#include "ops/add_rmsnorm_quantize.h"
 
 #include <float.h>
 #include <math.h>
@@ -278,4 +278,21 @@ void reference_rmsnorm_quantize(const struct roped_call *call,
         .y = &call->out[RMSNORM_QUANTIZE_Y],
         .scales = &call->out[RMSNORM_QUANTIZE_SCALES]};
     judge_quantized(judge, &view);
+}
+
+void reference_add_rmsnorm_quantize(const struct roped_call *call,
+                                    struct reference_judge *judge)
+{
+    const struct rmsnorm_quantize_params *params = (const void *)call->params;
+    struct quantize_view view = {
+        .norm = view_of(&call->in[ADD_RMSNORM_QUANTIZE_X],
+                        &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT], &params->norm),
+        .params = params,
+        .y = &call->out[ADD_RMSNORM_QUANTIZE_Y],
+        .scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES]};
+    view.norm.residual = &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL];
+    judge_quantized(judge, &view);
+    for (int64_t i = 0; i < view.norm.n_rows * view.norm.hidden; i++)
+        judge_sum(judge, &view.norm,
+                  &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT], i);
 }

@@ -1,10 +1,9 @@
 /*
- * test_rmsnorm_quantize_sweep.c - rmsnorm_quantize on one backend (argument:
- * cpu or cuda) against float64: every type pair, both FP8 types, given and
- * dynamic scales, per row and per group in every layout, every rounding, odd
- * and wide rows, no rows,
- * misaligned memory; NaN, Inf, -0, values that saturate; and the same bits
- * however many rows came along.
+ * test_rmsnorm_quantize_sweep.c - rmsnorm_quantize and add_rmsnorm_quantize on
+ * one backend (argument: cpu or cuda) against float64: every type pair, both
+ * FP8 types, given and dynamic scales, per row and per group in every layout,
+ * every rounding, odd and wide rows, no rows, misaligned memory; NaN, Inf, -0,
+ * values that saturate; and the same bits however many rows came along.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
@@ -20,6 +19,10 @@
 
 static struct runner runner;
 static struct random_source source = {31};
+
+/* x alone, and x + residual. */
+static const char *const ops[] = {"rmsnorm_quantize", "add_rmsnorm_quantize"};
+enum { N_OPS = 2 };
 
 static void run_case(const struct norm_case *c)
 {
@@ -90,18 +93,19 @@ TEST(every_type_and_width_is_correctly_rounded)
         769,  1024, 1025, 1536, 2048,  2112,  3072,  3584, 4096, 5120,
         5137, 8192, 8256, 8200, 11008, 16384, 16448, 32768};
     static const int64_t rows[] = {1, 2, 3, 5, 17, 130};
-    for (int t = 0; t < NORM_TYPE_PAIRS; t++)
+    for (int t = 0; t < N_OPS * NORM_TYPE_PAIRS; t++)
         for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
             for (int misalign = 0; misalign < 2; misalign++) {
                 struct norm_case c = {
-                    .op = "rmsnorm_quantize",
-                    .x = norm_type_pairs[t][0],
-                    .weight = norm_type_pairs[t][1],
+                    .op = ops[t % N_OPS],
+                    .x = norm_type_pairs[t / N_OPS][0],
+                    .weight = norm_type_pairs[t / N_OPS][1],
                     .rows = random_pick(&source, rows, 6),
                     .hidden = widths[i],
                     .scale = random_once_in(&source, 2) ? 1 : 30,
                     .params = params_of(random_scaling(widths[i])),
-                    .options = {.misalign_elements = misalign}};
+                    .options = {.misalign_elements = misalign,
+                                .in_place = random_once_in(&source, 2)}};
                 if (c.hidden > 2048 && c.rows > 5)
                     c.rows = 5;
                 run_case(&c);
@@ -114,19 +118,20 @@ TEST(every_scale_works_at_every_width_of_groups)
     static const int64_t widths[] = {
         16,   48,   64,   128,  160,  192,  256,  384,   512,   1040,  1024,
         1152, 2048, 2176, 4096, 4224, 8192, 8320, 16384, 16512, 32768, 33024};
-    for (int t = 0; t < 3; t++)
+    for (int t = 0; t < 3 * N_OPS; t++)
         for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
             for (int s = FIRST_DYNAMIC; s < N_SCALINGS; s++)
                 for (int misalign = 0; misalign < 2; misalign++) {
                     struct norm_case c = {
-                        .op = "rmsnorm_quantize",
-                        .x = norm_type_pairs[t][0],
-                        .weight = norm_type_pairs[t][1],
+                        .op = ops[t % N_OPS],
+                        .x = norm_type_pairs[t / N_OPS][0],
+                        .weight = norm_type_pairs[t / N_OPS][1],
                         .rows = widths[i] > 4096 ? 2 : 67,
                         .hidden = widths[i],
                         .scale = 1,
                         .params = params_of(scalings[s].params),
-                        .options = {.misalign_elements = misalign}};
+                        .options = {.misalign_elements = misalign,
+                                    .in_place = random_once_in(&source, 2)}};
                     if (widths[i] % scalings[s].group)
                         continue;
                     run_case(&c);
@@ -140,10 +145,10 @@ TEST(many_rows_are_correctly_rounded)
                                         {9001, 128}, {5003, 320},  {1100, 1536},
                                         {9001, 256}, {4301, 1032}, {0, 64}};
     for (int i = 0; i < 9; i++)
-        for (int t = 0; t < 3; t++) {
-            struct norm_case c = {.op = "rmsnorm_quantize",
-                                  .x = norm_type_pairs[t][0],
-                                  .weight = norm_type_pairs[t][1],
+        for (int t = 0; t < 3 * N_OPS; t++) {
+            struct norm_case c = {.op = ops[t % N_OPS],
+                                  .x = norm_type_pairs[t / N_OPS][0],
+                                  .weight = norm_type_pairs[t / N_OPS][1],
                                   .rows = shapes[i][0],
                                   .hidden = shapes[i][1],
                                   .scale = 1,
@@ -157,11 +162,11 @@ TEST(very_wide_rows_are_correctly_rounded)
 {
     static const int64_t widths[] = {65536, 65544, 131072, 262147};
     for (int i = 0; i < 4; i++)
-        for (int t = 0; t < 3; t++)
+        for (int t = 0; t < 3 * N_OPS; t++)
             for (int s = FIRST_DYNAMIC - 1; s < N_SCALINGS; s += 2) {
-                struct norm_case c = {.op = "rmsnorm_quantize",
-                                      .x = norm_type_pairs[t][0],
-                                      .weight = norm_type_pairs[t][1],
+                struct norm_case c = {.op = ops[t % N_OPS],
+                                      .x = norm_type_pairs[t / N_OPS][0],
+                                      .weight = norm_type_pairs[t / N_OPS][1],
                                       .rows = 2,
                                       .hidden = widths[i],
                                       .scale = 1,
@@ -535,16 +540,17 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
         "dequant_scale=0.0371", "dynamic=true&rounding=type",
         "dynamic=true&group_size=16", "dynamic=true&group_size=128"};
     for (int i = 0; i < 5; i++)
-        for (int t = 0; t < 3; t++)
+        for (int t = 0; t < 3 * N_OPS; t++)
             for (int s = 0; s < 4; s++)
                 for (int misalign = 0; misalign < 2; misalign++) {
                     static struct roped_call all, one;
                     struct roped_error err;
                     struct runner_options options = {.misalign_elements =
                                                          misalign};
-                    struct norm_case c = {.op = "rmsnorm_quantize",
-                                          .x = norm_type_pairs[t][0],
-                                          .weight = norm_type_pairs[t][1],
+                    struct norm_case c = {.op = ops[t % N_OPS],
+                                          .x = norm_type_pairs[t / N_OPS][0],
+                                          .weight =
+                                              norm_type_pairs[t / N_OPS][1],
                                           .rows = 259,
                                           .hidden = widths[i],
                                           .scale = 3,
@@ -553,7 +559,7 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
                     norm_case_rows(&one, &all, &c, 200, 1);
                     CHECK_OK(runner_run(&runner, &all, &c.options, &err), &err);
                     CHECK_OK(runner_run(&runner, &one, &options, &err), &err);
-                    for (int out = 0; out < 2 && !check_failures; out++) {
+                    for (int out = 0; out < 3 && !check_failures; out++) {
                         size_t bytes =
                             (size_t)roped_tensor_bytes(&one.out[out]);
                         if (roped_tensor_given(&one.out[out]))
@@ -573,22 +579,22 @@ TEST(bits_of_a_row_do_not_depend_on_thousands_of_others)
     static const char *const params[] = {"dynamic=true",
                                          "dynamic=true&group_size=16",
                                          "dynamic=true&group_size=128"};
-    for (int p = 0; p < 3; p++) {
+    for (int p = 0; p < 3 * N_OPS; p++) {
         static struct roped_call all, few;
         struct roped_error err;
-        struct norm_case c = {.op = "rmsnorm_quantize",
+        struct norm_case c = {.op = ops[p % N_OPS],
                               .x = ROPED_BF16,
                               .weight = ROPED_BF16,
                               .rows = 3500,
                               .hidden = 4096,
                               .scale = 3,
-                              .params = params[p]};
+                              .params = params[p / N_OPS]};
         norm_case_build(&all, &source, &c);
         CHECK_OK(runner_run(&runner, &all, &c.options, &err), &err);
         for (int64_t n = 1; n < 20; n += 18) {
             norm_case_rows(&few, &all, &c, 3400, n);
             CHECK_OK(runner_run(&runner, &few, &c.options, &err), &err);
-            for (int out = 0; out < 2 && !check_failures; out++) {
+            for (int out = 0; out < 3 && !check_failures; out++) {
                 size_t bytes = (size_t)roped_tensor_bytes(&few.out[out]);
                 CHECK(memcmp((char *)all.out[out].data +
                                  3400 * (bytes / (size_t)n),

@@ -51,15 +51,21 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
     return fmaxf(divide(fminf(largest, args.scale_ub), args.largest), args.smallest_scale);
 }
 
-// The scale of a row's group. Behind that of the last row there may be places of no row.
-__device__ __forceinline__ void store_scale(const norm_args &args, int64_t row, int64_t group,
+// A scale of a row. Behind those of the last row there may be places of no row.
+__device__ __forceinline__ void store_scale(const norm_args &args, int64_t row, float *to,
                                             float scale)
 {
-    float *to = args.scales + row * args.scale_row + group * args.scale_group;
     *to = scale;
-    if (row == args.padded_row)
+    if (row == args.padded_row) {
+#pragma unroll 1
         for (int i = 1; i <= args.n_padding; i++)
             to[i] = 0.0f;
+    }
+}
+
+__device__ __forceinline__ float *scale_of_group(const norm_args &args, int64_t row, int64_t group)
+{
+    return args.scales + row * args.scale_row + group * args.scale_group;
 }
 
 // The largest value of the groups that a thread's vectors belong to, where a group is some
@@ -408,7 +414,7 @@ struct row_writer {
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (part.thread == 0 && part.writes(0))
-            store_scale(args, part.row, 0, row_scale);
+            store_scale(args, part.row, args.scales + part.row, row_scale);
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             divisor[v] = divisor_of(row_scale);
@@ -416,7 +422,8 @@ struct row_writer {
     }
     __device__ __forceinline__ void store_group_scale(int v, float group_scale) const
     {
-        store_scale(args, part.row, (v * kThreads + part.thread) >> args.group_shift, group_scale);
+        int group = (v * kThreads + part.thread) >> args.group_shift;
+        store_scale(args, part.row, scale_of_group(args, part.row, group), group_scale);
     }
     // Each thread finds the scale of one group. A group has as many vectors as a thread, or more.
     __device__ __forceinline__ void write_shared(float (&most)[kVectors],

@@ -1,0 +1,23 @@
+// add_rmsnorm_quantize.cu - add_rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) of
+// x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once.
+#include "cuda/norm_launch.cuh"
+#include "ops/add_rmsnorm_quantize.h"
+
+extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_call *call,
+                                                             struct roped_queue *queue,
+                                                             struct roped_error *err)
+{
+    const struct rmsnorm_quantize_plan *plan =
+        reinterpret_cast<const struct rmsnorm_quantize_plan *>(call->plan);
+    const struct roped_tensor *x = &call->in[ADD_RMSNORM_QUANTIZE_X];
+    const struct roped_tensor *y = &call->out[ADD_RMSNORM_QUANTIZE_Y];
+    struct norm_args args = norm_args_of(&plan->norm, x, &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT], y);
+    args.residual = call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL].data;
+    args.residual_out = call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT].data;
+    set_quantize_args(&args, plan, y, &call->out[ADD_RMSNORM_QUANTIZE_SCALES]);
+    if (plan->norm.n_rows == 0)
+        return ROPED_OK;
+    return with_float_type(x->dtype, [&](auto tag) {
+        return launch_quantized<typename decltype(tag)::type, kFromSum>(&args, plan, queue, err);
+    });
+}

@@ -1,0 +1,58 @@
+/*
+ * add_rmsnorm_quantize.c - the descriptor of add_rmsnorm_quantize: the residual
+ * sum of a transformer block, the norm after it and FP8, in one pass.
+ */
+#include "ops/add_rmsnorm_quantize.h"
+
+#include "ops/norm.h"
+
+static const struct rmsnorm_quantize_params *
+params_of(const struct roped_call *call)
+{
+    return (const void *)call->params;
+}
+
+static enum roped_status rule(struct roped_call *call, struct roped_error *err)
+{
+    return norm_quantize_rule(call, &call->in[ADD_RMSNORM_QUANTIZE_X],
+                              &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT],
+                              params_of(call), err);
+}
+
+static enum roped_status plan(struct roped_call *call, struct roped_error *err)
+{
+    struct rmsnorm_quantize_plan *plan = (void *)call->plan;
+    (void)err;
+    *plan =
+        norm_quantize_plan(params_of(call), &call->in[ADD_RMSNORM_QUANTIZE_X],
+                           &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT]);
+    return ROPED_OK;
+}
+
+/* clang-format off */
+const struct roped_op roped_op_add_rmsnorm_quantize = {
+    .name = "add_rmsnorm_quantize",
+    .since = "0.1",
+    .summary = "residual = x + residual; y = rmsnorm of that sum before it is rounded, divided by a scale and rounded to FP8",
+    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
+    .form = {NORM_QUANTIZE_FORMS},
+    .in = {
+        [ADD_RMSNORM_QUANTIZE_X] = {"x", "T", "...rows h", .doc = "what the block adds"},
+        [ADD_RMSNORM_QUANTIZE_RESIDUAL] = {"residual", "T", "...rows h", .doc = "what it is added to"},
+        [ADD_RMSNORM_QUANTIZE_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+    },
+    .out = {
+        [ADD_RMSNORM_QUANTIZE_Y] = {"y", "Q", "...rows h", .doc = "FP8 of the unrounded sums, normalised and divided by their scale"},
+        [ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT] = {"residual", "T", "...rows h", .in_place = "residual", .doc = "x + residual, rounded once"},
+        [ADD_RMSNORM_QUANTIZE_SCALES] = {"scales", "S", NORM_QUANTIZE_SCALES, .requires_ = "dynamic", .doc = "dynamic scale of each row, or of each group of it"},
+    },
+    .params_bytes = sizeof(struct rmsnorm_quantize_params),
+    .angles_offset = ROPED_NO_ANGLES,
+    .param = {NORM_QUANTIZE_PARAMS},
+    .rows = "rows",
+    .rule = rule,
+    .rule_doc = norm_quantize_rule_doc,
+    .plan = plan,
+    .plan_bytes = sizeof(struct rmsnorm_quantize_plan),
+};
+/* clang-format on */
