@@ -560,26 +560,6 @@ int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
     return i;
 }
 
-static enum roped_status check_below(const struct roped_call *call, int input,
-                                     struct roped_error *err)
-{
-    const struct roped_port *port = &call->op->in[input];
-    int bound = find_dim(call, port->below);
-    int64_t largest;
-    if (bound < 0)
-        return ROPED_OK;
-    int64_t i =
-        call_find_outside(&call->in[input], call->dim[bound].size, &largest);
-    if (i < 0)
-        return ROPED_OK;
-    return roped_fail(
-        err, ROPED_INVALID,
-        "tensor '%s': value %lld at index %lld, expected 0 <= value < "
-        "%s = %lld (set by '%s')",
-        port->name, (long long)call_index_at(&call->in[input], i), (long long)i,
-        port->below, (long long)call->dim[bound].size, call->dim[bound].setter);
-}
-
 size_t roped_call_aux_bytes(const struct roped_call *call)
 {
     return call->op->aux_bytes ? call->op->aux_bytes(call) : 0;
@@ -588,17 +568,8 @@ size_t roped_call_aux_bytes(const struct roped_call *call)
 enum roped_status roped_call_plan(struct roped_call *call,
                                   struct roped_error *err)
 {
-    const struct roped_op *op = call->op;
-    int n_inputs = call->host_values ? call->n_in : 0;
-    for (int i = 0; i < n_inputs; i++) {
-        if (!op->in[i].below || !roped_tensor_given(&call->in[i]))
-            continue;
-        enum roped_status status = check_below(call, i, err);
-        if (status)
-            return status;
-    }
     memset(&call->table, 0, sizeof call->table);
-    return op->plan(call, err);
+    return call->op->plan(call, err);
 }
 
 /* Adds a tensor's bytes; INT64_MAX where the sum is more: each of them may be

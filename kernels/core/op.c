@@ -364,9 +364,6 @@ static enum roped_status check_form(const struct roped_op *op, int form,
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < roped_op_inputs(op) && !status; i++)
         status = check_input(&checked, &op->in[i], form, err);
-    for (int i = 0; i < roped_op_inputs(op) && !status; i++)
-        if (op->in[i].below && !is_bound(&checked, op->in[i].below))
-            status = defect(op, "unknown bound of input", op->in[i].name, err);
     for (int i = 0; i < roped_op_params(op) && !status; i++)
         status = check_shape_param(&checked, &op->param[i], err);
     for (int i = 0; i < roped_op_outputs(op) && !status; i++)

@@ -64,6 +64,12 @@ static int64_t position_of(const struct rope_rotary *rotary, int64_t token,
     return token;
 }
 
+bool cpu_is_padding(const struct cpu_angles *angles, int64_t token)
+{
+    return angles->rotary.has_padding &&
+           position_of(&angles->rotary, token, 0) < 0;
+}
+
 static void fill_from(const struct cpu_angles *angles, enum roped_dtype dtype,
                       const void *c_base, int64_t c_at, const void *s_base,
                       int64_t s_at, int64_t n, float *c, float *s)

@@ -62,6 +62,9 @@ struct cpu_angles cpu_angles_of(const struct roped_call *call,
 void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
                      int64_t first, int64_t n, float *c, float *s);
 
+/* Is a token one that stays as it is? */
+bool cpu_is_padding(const struct cpu_angles *angles, int64_t token);
+
 /* Will the bytes of a call have left the cache before anybody reads them? */
 bool cpu_is_large(const struct roped_queue *queue, int64_t bytes);
 

@@ -63,13 +63,30 @@ static void write_heads(const struct norm_loop *loop,
     }
 }
 
+/* A token's heads, as they are. */
+static void copy_heads(const struct norm_loop *loop,
+                       const struct norm_heads *part, int64_t token)
+{
+    int64_t n = part->n_heads * part->heads.width;
+    size_t bytes = roped_dtype_bytes(part->in->dtype);
+    if (n > 0)
+        loop->angles.rows->convert(
+            part->heads.to, cpu_at(part->out->data, token * n, bytes),
+            part->heads.from, cpu_at(part->in->data, token * n, bytes), 1, n,
+            part->heads.is_streamed);
+}
+
 static void write_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct norm_loop *loop = context;
     struct pair_block block = {.token = -1};
     for (int64_t token = begin; token < end; token++) {
-        write_heads(loop, &loop->part[0], token, &block);
-        write_heads(loop, &loop->part[1], token, &block);
+        bool is_padding = cpu_is_padding(&loop->angles, token);
+        for (int i = 0; i < 2; i++)
+            if (is_padding)
+                copy_heads(loop, &loop->part[i], token);
+            else
+                write_heads(loop, &loop->part[i], token, &block);
     }
 }
 

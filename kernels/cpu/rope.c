@@ -60,7 +60,8 @@ static struct rope_turns turns_of(const struct rope_plan *plan,
         turns.n_tokens = rotary->tokens_per_sequence;
         turns.n_sequences = rotary->n_tokens / rotary->tokens_per_sequence;
     }
-    if (rotary->n_pairs > 0 && token_bytes > 0 && token_bytes <= SMALL_BYTES)
+    if (rotary->n_pairs > 0 && token_bytes > 0 && token_bytes <= SMALL_BYTES &&
+        !rotary->has_padding)
         turns.run =
             cpu_smaller(RUN_BYTES / token_bytes, RUN_PAIRS / rotary->n_pairs);
     if (turns.run < 1)
@@ -87,6 +88,20 @@ static void rotate_heads(const struct rope_loop *loop,
             cpu_at(loop->call->in[input].data, at, bytes), first, n, c, s);
 }
 
+/* The heads of a token as they are. */
+static void copy_heads(const struct rope_loop *loop,
+                       const struct cpu_heads *heads, int input, int output,
+                       int64_t token)
+{
+    const int64_t n = heads->n_heads * heads->width;
+    const size_t bytes = roped_dtype_bytes(heads->from);
+    if (n > 0)
+        loop->angles.rows->convert(
+            heads->to, cpu_at(loop->call->out[output].data, token * n, bytes),
+            heads->from, cpu_at(loop->call->in[input].data, token * n, bytes),
+            1, n, heads->is_streamed);
+}
+
 /* The heads of q and k of a run of tokens. */
 struct rope_heads {
     struct cpu_heads q, k;
@@ -101,6 +116,11 @@ static void rotate_run(const struct rope_loop *loop, struct rope_heads *heads,
     const int64_t length = loop->turns.n_tokens;
     float c[RUN_PAIRS], s[RUN_PAIRS];
     heads->q.n_more = heads->k.n_more = n - 1;
+    if (cpu_is_padding(&loop->angles, token)) { /* a run of its own */
+        copy_heads(loop, &heads->q, ROPE_Q, ROPE_Q_OUT, token);
+        copy_heads(loop, &heads->k, ROPE_K, ROPE_K_OUT, token);
+        return;
+    }
     for (int64_t first = 0; first < n_pairs; first += CPU_PAIRS) {
         const int64_t pairs = cpu_smaller(n_pairs - first, CPU_PAIRS);
         for (int64_t i = 0; i < n; i++)

@@ -82,25 +82,39 @@ static void rotate_token(const struct append_loop *loop, int64_t token,
         rotate_heads(loop, dtype, rope->k_heads, k_out, k, block);
 }
 
-/* A token's value heads, as they are. */
-static void copy_values(const struct append_loop *loop, int64_t token,
-                        void *v_cache)
+/* A token's heads, as they are; to NULL: nowhere. */
+static void copy_heads(const struct append_loop *loop, int input, void *to,
+                       int64_t n_heads, int64_t token)
 {
-    const struct rope_plan *rope = &loop->plan->rope;
-    const struct roped_tensor *v = &loop->call->in[ROPE_APPEND_V];
-    int64_t n = rope->k_heads * rope->head_dim;
-    if (v_cache && n > 0)
-        loop->angles.rows->convert(v->dtype, v_cache, v->dtype,
-                                   token_row(loop, v, rope->k_heads, token), 1,
-                                   n, loop->is_large);
+    const struct roped_tensor *in = &loop->call->in[input];
+    int64_t n = n_heads * loop->plan->rope.head_dim;
+    if (to && n > 0)
+        loop->angles.rows->convert(in->dtype, to, in->dtype,
+                                   token_row(loop, in, n_heads, token), 1, n,
+                                   loop->is_large);
+}
+
+static void copy_token(const struct append_loop *loop, int64_t token)
+{
+    const struct roped_tensor *out = loop->call->out;
+    int64_t q = loop->plan->rope.q_heads, k = loop->plan->rope.k_heads;
+    copy_heads(loop, ROPE_APPEND_Q,
+               token_row(loop, &out[ROPE_APPEND_Q_OUT], q, token), q, token);
+    copy_heads(loop, ROPE_APPEND_K,
+               token_row(loop, &out[ROPE_APPEND_K_OUT], k, token), k, token);
 }
 
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct append_loop *loop = context;
-    int64_t n_pairs = loop->plan->rope.rotary.n_pairs;
+    const struct rope_plan *rope = &loop->plan->rope;
+    int64_t n_pairs = rope->rotary.n_pairs;
     struct pair_block block;
     for (int64_t token = begin; token < end; token++) {
+        if (cpu_is_padding(&loop->angles, token)) {
+            copy_token(loop, token);
+            continue;
+        }
         int64_t cell = append_cell(&loop->map, token);
         void *k_cache = cache_row(loop, ROPE_APPEND_K_CACHE_OUT, cell);
         for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
@@ -110,8 +124,9 @@ static void append_tokens(void *context, int64_t begin, int64_t end)
                             block.s);
             rotate_token(loop, token, k_cache, &block);
         }
-        copy_values(loop, token,
-                    cache_row(loop, ROPE_APPEND_V_CACHE_OUT, cell));
+        copy_heads(loop, ROPE_APPEND_V,
+                   cache_row(loop, ROPE_APPEND_V_CACHE_OUT, cell),
+                   rope->k_heads, token);
     }
 }
 
@@ -133,7 +148,8 @@ enum roped_status roped_cpu_rope_append(const struct roped_call *call,
     int64_t bytes = bytes_of(call, plan);
     struct append_loop loop = {
         cpu_angles_of(call, &plan->rope.rotary, ROPE_APPEND_POSITIONS, queue),
-        plan, call, rope_append_map(call, plan), cpu_is_large(queue, bytes)};
+        plan, call, append_map_of(call, &plan->append),
+        cpu_is_large(queue, bytes)};
     (void)err;
     cpu_for(queue, bytes, plan->rope.rotary.n_tokens, append_tokens, &loop);
     return ROPED_OK;

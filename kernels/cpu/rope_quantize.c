@@ -58,6 +58,19 @@ static void quantize(const struct quantize_loop *loop, int port, int64_t token,
         loop->is_large);
 }
 
+static void rotate_token(const struct quantize_loop *loop,
+                         const struct cpu_heads *q, const struct cpu_heads *k,
+                         int64_t token)
+{
+    float c[CPU_PAIRS], s[CPU_PAIRS];
+    for (int64_t first = 0; first < q->n_pairs; first += CPU_PAIRS) {
+        int64_t n = cpu_smaller(q->n_pairs - first, CPU_PAIRS);
+        cpu_angles_fill(&loop->angles, token, first, n, c, s);
+        rotate_heads(loop, q, ROPE_QUANTIZE_Q_ROPE, token, first, n, c, s);
+        rotate_heads(loop, k, ROPE_QUANTIZE_K_ROPE, token, first, n, c, s);
+    }
+}
+
 static void quantize_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
@@ -66,15 +79,14 @@ static void quantize_tokens(void *context, int64_t begin, int64_t end)
         heads_of(loop, ROPE_QUANTIZE_Q_ROPE, plan->q_heads, plan->scale_q);
     const struct cpu_heads k =
         heads_of(loop, ROPE_QUANTIZE_K_ROPE, plan->k_heads, plan->scale_k);
-    float c[CPU_PAIRS], s[CPU_PAIRS];
     for (int64_t token = begin; token < end; token++) {
-        for (int64_t first = 0; first < plan->rotary.n_pairs;
-             first += CPU_PAIRS) {
-            int64_t n = plan->rotary.n_pairs - first;
-            n = n < CPU_PAIRS ? n : CPU_PAIRS;
-            cpu_angles_fill(&loop->angles, token, first, n, c, s);
-            rotate_heads(loop, &q, ROPE_QUANTIZE_Q_ROPE, token, first, n, c, s);
-            rotate_heads(loop, &k, ROPE_QUANTIZE_K_ROPE, token, first, n, c, s);
+        if (cpu_is_padding(&loop->angles, token)) {
+            quantize(loop, ROPE_QUANTIZE_Q_ROPE, token, q.n_heads * q.width,
+                     plan->scale_q);
+            quantize(loop, ROPE_QUANTIZE_K_ROPE, token, k.n_heads * k.width,
+                     plan->scale_k);
+        } else {
+            rotate_token(loop, &q, &k, token);
         }
         quantize(loop, ROPE_QUANTIZE_Q_NOPE, token,
                  plan->q_heads * plan->nope_dim, plan->scale_q);

@@ -77,6 +77,18 @@ static int64_t pitch_of(const struct quantize_loop *loop,
     return loop->map.head_step * part->cell_width;
 }
 
+/* The rotary part of q, as it is. */
+static void quantize_q(const struct quantize_loop *loop, int64_t token)
+{
+    const struct rope_quantize_plan *parts = &loop->plan->parts;
+    int64_t width = parts->q_heads * parts->rope_dim;
+    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
+    if (width > 0)
+        quantize(loop, q_out + token * width,
+                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, token, width), width,
+                 parts->scale_q);
+}
+
 /* A block of pairs of all of a token's heads; cell -1: k goes nowhere. */
 static void rotate_token(const struct quantize_loop *loop, int64_t token,
                          int64_t cell, const struct pair_block *block)
@@ -125,10 +137,13 @@ static void quantize_token(const struct quantize_loop *loop, int64_t token,
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
-    int64_t n_pairs = loop->plan->parts.rotary.n_pairs;
     struct pair_block block;
     for (int64_t token = begin; token < end; token++) {
-        int64_t cell = append_cell(&loop->map, token);
+        bool is_padding = cpu_is_padding(&loop->angles, token);
+        int64_t n_pairs = is_padding ? 0 : loop->plan->parts.rotary.n_pairs;
+        int64_t cell = is_padding ? -1 : append_cell(&loop->map, token);
+        if (is_padding)
+            quantize_q(loop, token);
         for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
             block.first = at;
             block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
@@ -162,7 +177,7 @@ enum roped_status roped_cpu_rope_quantize_append(const struct roped_call *call,
                       queue),
         plan,
         call,
-        rope_quantize_append_map(call, plan),
+        append_map_of(call, &plan->append),
         call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dtype,
         call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype,
         false};

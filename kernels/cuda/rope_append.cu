@@ -110,10 +110,12 @@ struct append_rows {
     __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
                                            const unit_place &place,
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
-                                           const unit_words<T, kUnit> &words) const
+                                           const unit_words<T, kUnit> &words, bool is_kept) const
     {
         sink to = sink_of(row, cell);
-        if (!row.is_v) {
+        if (!row.is_v && is_kept) {
+            keep_unit<T, kUnit>(to, row.from, token, row.head, place, words);
+        } else if (!row.is_v) {
             finish_unit<T, kUnit>(to, row.from, token, row.head, place, angle, words);
         } else if constexpr (kUnit == kUnitScalar) {
             to.template rest<T>(nullptr, 0, place.at, words.a);
@@ -213,7 +215,7 @@ static struct append_args args_of(const struct roped_call *call)
     rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
     set_rotate_tensors(rotate, in[ROPE_APPEND_Q].data, in[ROPE_APPEND_K].data, heads,
                        rope->head_dim, roped_dtype_bytes(in[ROPE_APPEND_Q].dtype));
-    args.map = rope_append_map(call, plan);
+    args.map = append_map_of(call, &plan->append);
     args.k_end = rotate->n_heads;
     rotate->n_heads += rotate->n_heads - rotate->q_heads;
     rotate->rotary_offset = (int32_t)rope->rotary_offset;

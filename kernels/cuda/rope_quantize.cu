@@ -49,6 +49,13 @@ struct fp8_sink {
         rotated(to, head, at, x);
     }
     template <typename T>
+    __device__ __forceinline__ void rest(char *to, int head, int at, const uint2 &word) const
+    {
+        float x[kVecOf<T> / 2];
+        unpack<T>(word, x);
+        rotated(to, head, at, x);
+    }
+    template <typename T>
     __device__ __forceinline__ void rest(char *to, int head, int at, const T &value) const
     {
         float x[1] = {element<T>::to_float(value)};

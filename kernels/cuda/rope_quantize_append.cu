@@ -56,6 +56,13 @@ struct fp8_sink {
         store_fp8(to + at, x, scale, is_e5m2);
     }
     template <typename T>
+    __device__ __forceinline__ void rest(char *, int, int at, const uint2 &word) const
+    {
+        float x[kVecOf<T> / 2];
+        unpack<T>(word, x);
+        store_fp8(to + at, x, scale, is_e5m2);
+    }
+    template <typename T>
     __device__ __forceinline__ void rest(char *, int, int at, const T &value) const
     {
         float x[1] = {element<T>::to_float(value)};
@@ -87,7 +94,7 @@ struct quantize_rows {
     __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
                                            const unit_place &place,
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
-                                           const unit_words<T, kUnit> &words) const
+                                           const unit_words<T, kUnit> &words, bool is_kept) const
     {
         fp8_sink sink = {args.to[0], args.scale[0], args.is_e5m2 != 0};
         if (row.head < args.rotate.q_heads) { // a row of FP8 is as many elements as one of T
@@ -98,7 +105,10 @@ struct quantize_rows {
             sink.to = cell < 0 ? nullptr : args.to[1] + index * args.cell_width;
             sink.scale = args.scale[1];
         }
-        finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+        if (is_kept)
+            keep_unit<T, kUnit>(sink, row.from, token, row.head, place, words);
+        else
+            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
     }
 };
 
@@ -308,7 +318,7 @@ static struct quantize_args args_of(const struct roped_call *call)
                        roped_dtype_bytes(in->dtype));
     rotate->rotary_offset = (int32_t)parts->rotary_offset;
     rotate->rest_units = (int32_t)(parts->rope_dim - 2 * parts->rotary.n_pairs);
-    args.map = rope_quantize_append_map(call, plan);
+    args.map = append_map_of(call, &plan->append);
     args.cell_width = (uint32_t)plan->rope.cell_width;
     args.to[0] = static_cast<uint8_t *>(q_out->data);
     uintptr_t k_cache = (uintptr_t)call->out[plan->rope.output].data;

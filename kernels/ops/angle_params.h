@@ -39,7 +39,7 @@
 
 /* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. */
 #define ROPED_ANGLE_INPUTS \
-    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, "rows", .doc = "position of each token; with mrope_section [2, n] to [4, n], a row for each section"}, \
+    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, .doc = "position of each token; -1: the token is left as it is; with mrope_section [2, n] to [4, n], a row for each section"}, \
     {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
     {"offsets", "O", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
     {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \

@@ -43,19 +43,21 @@ static int64_t take_cell(struct seen *seen, const int64_t *cells, int64_t token)
 
 /* ------------------------------------------------------------------ ranges */
 
-static enum roped_status check_slots(const struct roped_call *call, int port,
-                                     int64_t n_tokens, int64_t n_slots,
+static enum roped_status check_slots(const struct roped_call *call,
+                                     const struct append_plan *plan,
                                      struct roped_error *err)
 {
-    for (int64_t token = 0; token < n_tokens; token++) {
-        int64_t slot = call_index_at(&call->in[port], token);
-        if (slot < -1 || slot >= n_slots)
+    const struct roped_tensor *slots = &call->in[plan->first_port];
+    for (int64_t token = 0; token < plan->n_tokens; token++) {
+        int64_t slot = call_index_at(slots, token);
+        if (slot < -1 || slot >= plan->n_places)
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': slot %lld at index %lld, expected "
                               "-1 (none) or 0 <= slot < %lld, the slots of the "
                               "caches",
-                              call->op->in[port].name, (long long)slot,
-                              (long long)token, (long long)n_slots);
+                              call->op->in[plan->first_port].name,
+                              (long long)slot, (long long)token,
+                              (long long)plan->n_places);
     }
     return ROPED_OK;
 }
@@ -103,13 +105,13 @@ static enum roped_status check_page_indices(const struct roped_tensor *indices,
 }
 
 static enum roped_status check_entries(const struct roped_tensor *pages,
-                                       const struct append_map *map,
-                                       int64_t n_tokens,
+                                       const struct append_plan *plan,
                                        struct roped_error *err)
 {
+    int64_t page_size = plan->map.page_size;
     const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
     int64_t n_requests = indptr->dims[0] - 1;
-    for (int64_t token = 0; token < n_tokens; token++) {
+    for (int64_t token = 0; token < plan->n_tokens; token++) {
         int64_t j = call_index_at(&pages[APPEND_BATCH_INDICES], token);
         int64_t at = call_index_at(&pages[APPEND_KV_POSITIONS], token);
         if (j < -1 || j >= n_requests)
@@ -123,98 +125,112 @@ static enum roped_status check_entries(const struct roped_tensor *pages,
             continue;
         int64_t n_pages =
             call_index_at(indptr, j + 1) - call_index_at(indptr, j);
-        if (at < 0 || map->page_size == 0 || at / map->page_size >= n_pages)
+        if (at < 0 || page_size == 0 || at / page_size >= n_pages)
             return roped_fail(err, ROPED_INVALID,
                               "tensor 'kv_positions': position %lld at index "
                               "%lld, expected 0 <= position < %lld, the "
                               "entries of the %lld pages of request %lld",
                               (long long)at, (long long)token,
-                              (long long)(n_pages * map->page_size),
+                              (long long)(n_pages * page_size),
                               (long long)n_pages, (long long)j);
     }
     return ROPED_OK;
 }
 
 static enum roped_status check_pages(const struct roped_call *call,
-                                     const struct append_map *map, int port,
-                                     int64_t n_tokens, int64_t n_pages,
+                                     const struct append_plan *plan,
                                      struct roped_error *err)
 {
-    const struct roped_tensor *pages = &call->in[port];
+    const struct roped_tensor *pages = &call->in[plan->first_port];
     const struct roped_tensor *indices = &pages[APPEND_PAGE_INDICES];
     const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
     enum roped_status status = check_indptr(indptr, indices->dims[0], err);
     if (!status)
-        status = check_page_indices(
-            indices, call_index_at(indptr, indptr->dims[0] - 1), n_pages, err);
-    return status ? status : check_entries(pages, map, n_tokens, err);
+        status = check_page_indices(indices,
+                                    call_index_at(indptr, indptr->dims[0] - 1),
+                                    plan->n_places, err);
+    return status ? status : check_entries(pages, plan, err);
 }
 
 /* -------------------------------------------------------------------- plan */
 
 static enum roped_status refuse_twin(const struct roped_call *call,
-                                     const struct append_map *map, int port,
+                                     const struct append_plan *plan,
                                      int64_t token, int64_t twin,
                                      struct roped_error *err)
 {
-    if (map->kind != APPEND_PAGES)
+    const struct roped_tensor *index = &call->in[plan->first_port];
+    if (plan->map.kind == APPEND_SLOTS)
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': slot %lld at index %lld is that of "
                           "index %lld too, expected a slot of its own",
-                          call->op->in[port].name,
-                          (long long)call_index_at(&call->in[port], token),
+                          call->op->in[plan->first_port].name,
+                          (long long)call_index_at(index, token),
                           (long long)token, (long long)twin);
     return roped_fail(
         err, ROPED_INVALID,
         "tensor 'kv_positions': position %lld at index %lld is the entry of "
         "index %lld too, expected an entry of its own",
-        (long long)call_index_at(&call->in[port + APPEND_KV_POSITIONS], token),
+        (long long)call_index_at(&index[APPEND_KV_POSITIONS], token),
         (long long)token, (long long)twin);
 }
 
-enum roped_status append_plan(const struct roped_call *call,
-                              const struct append_map *map, int first_port,
-                              int64_t n_tokens, int64_t n_places, void *aux,
-                              struct roped_error *err)
+/* The map with the index tensors of the call. */
+static struct append_map indexed(const struct roped_call *call,
+                                 const struct append_plan *plan)
 {
-    if (!call->host_values || n_tokens == 0)
-        return ROPED_OK;
-    if (n_tokens >= UINT32_MAX)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "call: %lld tokens, expected less than %u",
-                          (long long)n_tokens, UINT32_MAX);
-    enum roped_status status =
-        map->kind == APPEND_PAGES
-            ? check_pages(call, map, first_port, n_tokens, n_places, err)
-            : check_slots(call, first_port, n_tokens, n_places, err);
-    if (status)
-        return status;
-    struct append_map bound = append_map_bind(call, map, first_port, NULL);
-    int64_t *cells = aux;
-    struct seen seen = {(void *)(cells + (n_tokens + 1) / 2 * 2),
-                        table_bits(n_tokens)};
+    struct append_map map = plan->map;
+    int n_ports = map.kind == APPEND_PAGES ? 4 : 1;
+    for (int i = 0; i < n_ports; i++)
+        map.index[i] = call->in[plan->first_port + i].data;
+    return map;
+}
+
+/* Writes the cell of every token. */
+static enum roped_status find_cells(const struct roped_call *call,
+                                    const struct append_plan *plan,
+                                    struct roped_error *err)
+{
+    struct append_map map = indexed(call, plan);
+    const struct roped_tensor *positions = &call->in[plan->positions_port];
+    int64_t n = plan->n_tokens;
+    int64_t *cells = (void *)((char *)call->aux + plan->cells_offset);
+    struct seen seen = {(void *)(cells + (n + 1) / 2 * 2), table_bits(n)};
     memset(seen.token, 0, ((size_t)1 << seen.bits) * sizeof *seen.token);
-    for (int64_t token = 0; token < n_tokens; token++) {
-        cells[token] = append_cell(&bound, token);
+    for (int64_t token = 0; token < n; token++) {
+        bool is_padding = roped_tensor_given(positions) &&
+                          call_index_at(positions, token) < 0;
+        cells[token] = is_padding ? -1 : append_cell(&map, token);
         int64_t twin = cells[token] < 0 ? -1 : take_cell(&seen, cells, token);
         if (twin >= 0)
-            return refuse_twin(call, map, first_port, token, twin, err);
+            return refuse_twin(call, plan, token, twin, err);
     }
     return ROPED_OK;
 }
 
-struct append_map append_map_bind(const struct roped_call *call,
-                                  const struct append_map *planned,
-                                  int first_port, const void *aux)
+enum roped_status append_plan(const struct roped_call *call,
+                              const struct append_plan *plan,
+                              struct roped_error *err)
 {
-    struct append_map map = *planned;
-    if (aux && call->host_values) {
+    if (!call->host_values || plan->n_tokens == 0)
+        return ROPED_OK;
+    if (plan->n_tokens >= UINT32_MAX)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "call: %lld tokens, expected less than %u",
+                          (long long)plan->n_tokens, UINT32_MAX);
+    enum roped_status status = plan->map.kind == APPEND_PAGES
+                                   ? check_pages(call, plan, err)
+                                   : check_slots(call, plan, err);
+    return status ? status : find_cells(call, plan, err);
+}
+
+struct append_map append_map_of(const struct roped_call *call,
+                                const struct append_plan *plan)
+{
+    struct append_map map = indexed(call, plan);
+    if (call->aux && call->host_values) {
         map.kind = APPEND_CELLS;
-        map.index[0] = aux;
-        return map;
+        map.index[0] = (const char *)call->aux + plan->cells_offset;
     }
-    int n_ports = map.kind == APPEND_PAGES ? 4 : 1;
-    for (int i = 0; i < n_ports; i++)
-        map.index[i] = call->in[first_port + i].data;
     return map;
 }

@@ -18,9 +18,8 @@ extern "C" {
 
 enum append_kind {
     APPEND_CELLS, /* found by plan: index[0] is int64_t cells */
-    APPEND_SLOTS_I32,
-    APPEND_SLOTS_I64,
-    APPEND_PAGES /* all four are I32 */
+    APPEND_SLOTS,
+    APPEND_PAGES
 };
 
 /* Index tensors of a paged cache, in the order of their ports. */
@@ -32,12 +31,23 @@ enum {
 };
 
 struct append_map {
-    int32_t kind;       /* enum append_kind */
-    uint32_t page_size; /* entries; cut at UINT32_MAX, above any kv_position */
-    int64_t page_step;  /* cells from a page to the next */
-    int64_t slot_step;  /* cells from a slot or entry to the next */
-    int64_t head_step;  /* cells from a head to the next */
+    int32_t kind;      /* enum append_kind */
+    int32_t is_wide;   /* bool: index tensors are I64, else I32 */
+    int64_t page_size; /* entries */
+    int64_t page_step; /* cells from a page to the next */
+    int64_t slot_step; /* cells from a slot or entry to the next */
+    int64_t head_step; /* cells from a head to the next */
     const void *index[4];
+};
+
+/* An operator's places, as its plan has them. */
+struct append_plan {
+    struct append_map map;
+    int32_t first_port;     /* 'slots' or 'page_indices' */
+    int32_t positions_port; /* of the rotation: at -1 a token has no place */
+    int64_t n_tokens;
+    int64_t n_places;     /* slots or pages of the caches */
+    int64_t cells_offset; /* of the cells, in call->aux */
 };
 
 /* Plan reads tensors of a body, which start at any byte. */
@@ -57,22 +67,21 @@ static inline int64_t append_index(const void *base, int64_t i, bool is_wide)
  * device: cuda/device/append.cuh. */
 static inline int64_t append_cell(const struct append_map *map, int64_t token)
 {
-    const void *slots = map->index[0];
-    bool is_wide = map->kind != APPEND_SLOTS_I32;
+    const void *const *index = map->index;
+    bool is_wide = map->is_wide;
     if (map->kind == APPEND_CELLS)
-        return append_index(slots, token, true);
-    if (map->kind != APPEND_PAGES) {
-        int64_t slot = append_index(slots, token, is_wide);
+        return append_index(index[0], token, true);
+    if (map->kind == APPEND_SLOTS) {
+        int64_t slot = append_index(index[0], token, is_wide);
         return slot < 0 ? -1 : slot * map->slot_step;
     }
-    int64_t j = append_index(map->index[APPEND_BATCH_INDICES], token, false);
-    uint32_t at =
-        (uint32_t)append_index(map->index[APPEND_KV_POSITIONS], token, false);
+    int64_t j = append_index(index[APPEND_BATCH_INDICES], token, is_wide);
+    int64_t at = append_index(index[APPEND_KV_POSITIONS], token, is_wide);
     if (j < 0)
         return -1;
-    int64_t which = append_index(map->index[APPEND_PAGE_INDPTR], j, false) +
+    int64_t which = append_index(index[APPEND_PAGE_INDPTR], j, is_wide) +
                     at / map->page_size;
-    int64_t page = append_index(map->index[APPEND_PAGE_INDICES], which, false);
+    int64_t page = append_index(index[APPEND_PAGE_INDICES], which, is_wide);
     return page * map->page_step + at % map->page_size * map->slot_step;
 }
 
@@ -81,22 +90,16 @@ size_t append_aux_bytes(int64_t n_tokens);
 
 /*
  * Checks slots, or pages, and that no two tokens share a place; writes the
- * cells of n_tokens to aux. first_port is 'slots' or 'page_indices'. Nothing
- * is checked or written where the call's index values are on the device.
+ * cells of the tokens to call->aux. Nothing is checked or written where the
+ * call's index values are on the device.
  */
 ROPED_MUST_CHECK enum roped_status append_plan(const struct roped_call *call,
-                                               const struct append_map *map,
-                                               int first_port, int64_t n_tokens,
-                                               int64_t n_places, void *aux,
+                                               const struct append_plan *plan,
                                                struct roped_error *err);
 
-/*
- * The planned map with the pointers of this call's tensors, as they are now.
- * aux is where append_plan wrote, as the device reaches it.
- */
-struct append_map append_map_bind(const struct roped_call *call,
-                                  const struct append_map *planned,
-                                  int first_port, const void *aux);
+/* The planned map with the pointers of this call's tensors, as they are now. */
+struct append_map append_map_of(const struct roped_call *call,
+                                const struct append_plan *plan);
 
 #ifdef __cplusplus
 }

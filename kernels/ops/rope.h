@@ -77,7 +77,7 @@ struct rope_rotary {
     float attention_factor; /* DERIVED; PAIR and CACHE have it inside */
     float sin_sign;         /* -1 for inverse, else 1 */
     int32_t n_axes;         /* rows of positions; M-RoPE: 2 or more */
-    int32_t reserved;
+    int32_t has_padding;    /* tokens of position -1, which stay as they are */
     const void *index[2];   /* device: positions, or indptr and offsets */
     const void *angle[2];   /* device: cache, or cos and sin */
     const uint8_t *axis_of; /* device: M-RoPE: row of positions of each pair */

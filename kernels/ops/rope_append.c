@@ -60,24 +60,26 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     struct rope_append_plan *plan = (void *)call->plan;
     struct rotary_shape shape = shape_of(call);
-    bool is_wide = call->in[ROPE_APPEND_SLOTS].dtype == ROPED_I64;
     enum roped_status status = rope_heads_plan(call, &shape, &plan->rope, err);
     if (status)
         return status;
-    plan->cells_offset = (int64_t)rotary_bytes(call, &shape);
-    plan->map = (struct append_map){
-        .kind = is_wide ? APPEND_SLOTS_I64 : APPEND_SLOTS_I32,
-        .slot_step = plan->rope.k_heads ? plan->rope.k_heads : 1,
-        .head_step = 1};
-    return append_plan(call, &plan->map, ROPE_APPEND_SLOTS, shape.n_tokens,
-                       call->in[ROPE_APPEND_K_CACHE].dims[0],
-                       (char *)call->aux + plan->cells_offset, err);
+    plan->append = (struct append_plan){
+        .map = {.kind = APPEND_SLOTS,
+                .is_wide = call->in[ROPE_APPEND_SLOTS].dtype == ROPED_I64,
+                .slot_step = plan->rope.k_heads ? plan->rope.k_heads : 1,
+                .head_step = 1},
+        .first_port = ROPE_APPEND_SLOTS,
+        .positions_port = ROPE_APPEND_POSITIONS,
+        .n_tokens = shape.n_tokens,
+        .n_places = call->in[ROPE_APPEND_K_CACHE].dims[0],
+        .cells_offset = (int64_t)rotary_bytes(call, &shape)};
+    return append_plan(call, &plan->append, err);
 }
 
 static const char rule_doc[] =
     "what rope says of positions and angles; a slot is -1, which leaves the "
-    "caches as they are for that token, or one of the caches', and no other "
-    "token's";
+    "caches as they are for that token, as position -1 does, or one of the "
+    "caches', and no other token's";
 
 #define AT(member)  offsetof(struct rope_append_params, member)
 #define CACHE_SHAPE "slots hk d"

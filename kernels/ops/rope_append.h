@@ -32,18 +32,7 @@ struct rope_append_params {
 
 struct rope_append_plan {
     struct rope_plan rope;
-    struct append_map map;
-    int64_t cells_offset; /* of the map's cells, in call->aux */
+    struct append_plan append;
 };
-
-/* The plan's map with the pointers of this call's tensors. */
-static inline struct append_map
-rope_append_map(const struct roped_call *call,
-                const struct rope_append_plan *plan)
-{
-    const char *aux = (const char *)call->aux;
-    return append_map_bind(call, &plan->map, ROPE_APPEND_SLOTS,
-                           aux ? aux + plan->cells_offset : NULL);
-}
 
 #endif

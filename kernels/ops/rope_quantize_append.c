@@ -133,11 +133,14 @@ static struct append_map map_of(const struct roped_call *call, int64_t heads)
 {
     int64_t page_size = roped_call_dim(call, "pagesize");
     int64_t n = heads ? heads : 1; /* places differ without heads, too */
-    struct append_map map = {.kind = APPEND_PAGES, .page_step = page_size * n};
+    struct append_map map = {.kind = APPEND_PAGES,
+                             .page_size = page_size,
+                             .page_step = page_size * n};
     bool is_nhd = call->form != FORM_HND;
-    map.page_size = page_size < UINT32_MAX ? (uint32_t)page_size : UINT32_MAX;
     map.slot_step = is_nhd ? n : 1;
     map.head_step = is_nhd ? 1 : page_size;
+    map.is_wide =
+        call->in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].dtype == ROPED_I64;
     return map;
 }
 
@@ -169,12 +172,15 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     enum roped_status status = rope_parts_plan(call, &shape, &plan->parts, err);
     if (status)
         return status;
-    plan->cells_offset = (int64_t)rotary_bytes(call, &shape);
-    plan->map = map_of(call, plan->parts.k_heads);
     place_parts(call, plan);
-    return append_plan(call, &plan->map, ROPE_QUANTIZE_APPEND_PAGE_INDICES,
-                       shape.n_tokens, roped_call_dim(call, "pages"),
-                       (char *)call->aux + plan->cells_offset, err);
+    plan->append = (struct append_plan){
+        .map = map_of(call, plan->parts.k_heads),
+        .first_port = ROPE_QUANTIZE_APPEND_PAGE_INDICES,
+        .positions_port = ROPE_QUANTIZE_APPEND_POSITIONS,
+        .n_tokens = shape.n_tokens,
+        .n_places = roped_call_dim(call, "pages"),
+        .cells_offset = (int64_t)rotary_bytes(call, &shape)};
+    return append_plan(call, &plan->append, err);
 }
 
 static const char rule_doc[] =
@@ -184,7 +190,9 @@ static const char rule_doc[] =
     "goes to k_cache and v to v_cache, k without heads to kpe_cache and "
     "ckv_cache; token t of request j = batch_indices[t] goes to entry "
     "kv_positions[t] of the pages page_indices[page_indptr[j] ..], and no "
-    "other token; request -1 leaves the caches as they are for that token";
+    "other token; request -1, or position -1, leaves the caches as they are "
+    "for "
+    "that token";
 
 #define AT(member) offsetof(struct rope_quantize_append_params, member)
 #define CACHE_SHAPE                                                            \
@@ -195,7 +203,7 @@ const struct roped_op roped_op_rope_quantize_append = {
     .name = "rope_quantize_append",
     .since = "0.1",
     .summary = "rope_quantize, with k and v put into the pages of a KV cache",
-    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"K", ROPED_FP8S | ROPED_SET(ROPED_U8)}, {"J", ROPED_SET(ROPED_I32)}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"K", ROPED_FP8S | ROPED_SET(ROPED_U8)}, {"J", ROPED_INDEXES}, ROPED_ANGLE_TYPES},
     .form = {
         [FORM_NHD] = {"nhd", "kv_layout", KV_LAYOUT_NHD, "GQA and MHA: a page is entries of heads"},
         [FORM_HND] = {"hnd", "kv_layout", KV_LAYOUT_HND, "GQA and MHA: a page is heads of entries"},

@@ -54,22 +54,11 @@ struct append_part {
 
 struct rope_quantize_append_plan {
     struct rope_quantize_plan parts;
-    struct append_map map;
-    int64_t cells_offset;     /* of the map's cells, in call->aux */
+    struct append_plan append;
     struct append_part rope;  /* k_rope */
     struct append_part nope;  /* k_nope */
     struct append_part value; /* v */
     int64_t value_dim;        /* width of v; 0 in the MLA form */
 };
-
-/* The plan's map with the pointers of this call's tensors. */
-static inline struct append_map
-rope_quantize_append_map(const struct roped_call *call,
-                         const struct rope_quantize_append_plan *plan)
-{
-    const char *aux = (const char *)call->aux;
-    return append_map_bind(call, &plan->map, ROPE_QUANTIZE_APPEND_PAGE_INDICES,
-                           aux ? aux + plan->cells_offset : NULL);
-}
 
 #endif

@@ -404,6 +404,7 @@ size_t rotary_aux_bytes(const struct roped_call *call,
 struct bound {
     int64_t rows; /* positions must be below */
     const char *why, *name;
+    const char *other; /* what is allowed beside those, or NULL */
 };
 
 static struct bound position_bound(const struct roped_call *call,
@@ -430,20 +431,58 @@ static enum roped_status refuse_position(const char *tensor, int64_t value,
 {
     return roped_fail(err, ROPED_INVALID,
                       "tensor '%s': position %lld at index %lld, expected 0 "
-                      "<= position < %lld, %s%s",
+                      "<= position < %lld, %s%s%s%s",
                       tensor, (long long)value, (long long)index,
-                      (long long)bound->rows, bound->why, bound->name);
+                      (long long)bound->rows, bound->why, bound->name,
+                      bound->other ? ", or " : "",
+                      bound->other ? bound->other : "");
+}
+
+/* A padded token of [3, n] has none of its three positions. */
+static enum roped_status check_padding(const struct roped_tensor *positions,
+                                       struct roped_error *err)
+{
+    int64_t n = positions->dims[positions->rank - 1];
+    int64_t n_rows = roped_tensor_elements(positions) / (n ? n : 1);
+    for (int64_t i = n; i < n_rows * n; i++)
+        if ((call_index_at(positions, i) < 0) !=
+            (call_index_at(positions, i % n) < 0))
+            return roped_fail(
+                err, ROPED_INVALID,
+                "tensor 'positions': position %lld at index "
+                "%lld, but %lld at index %lld, expected -1 in "
+                "all rows of a token or in none",
+                (long long)call_index_at(positions, i), (long long)i,
+                (long long)call_index_at(positions, i % n), (long long)(i % n));
+    return ROPED_OK;
+}
+
+/* Positions some of which are -1, or wrong. */
+static enum roped_status scan_padded(const struct roped_tensor *positions,
+                                     const struct bound *bound,
+                                     int64_t *largest, struct roped_error *err)
+{
+    int64_t n = roped_tensor_elements(positions);
+    *largest = -1;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t position = call_index_at(positions, i);
+        if (position < -1 || position >= bound->rows)
+            return refuse_position("positions", position, i, bound, err);
+        *largest = position > *largest ? position : *largest;
+    }
+    return check_padding(positions, err);
 }
 
 static enum roped_status scan_positions(const struct roped_tensor *positions,
-                                        const struct bound *bound,
-                                        int64_t *largest,
+                                        struct bound bound,
+                                        struct rope_rotary *out,
                                         struct roped_error *err)
 {
-    int64_t i = call_find_outside(positions, bound->rows, largest);
-    if (i >= 0)
-        return refuse_position("positions", call_index_at(positions, i), i,
-                               bound, err);
+    int64_t *largest = &out->largest_position;
+    bound.other = "-1 (a token that is left as it is)";
+    out->has_padding = call_find_outside(positions, bound.rows, largest) >= 0;
+    if (out->has_padding)
+        return scan_padded(positions, &bound, largest, err);
     return ROPED_OK;
 }
 
@@ -502,8 +541,7 @@ static enum roped_status plan_positions(const struct roped_call *call,
         out->positions = positions->dtype == ROPED_I32 ? ROPE_POSITIONS_I32
                                                        : ROPE_POSITIONS_I64;
         if (call->host_values)
-            return scan_positions(positions, &bound, &out->largest_position,
-                                  err);
+            return scan_positions(positions, bound, out, err);
     } else if (roped_tensor_given(indptr)) {
         const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
         out->n_sequences = offsets->dims[0];

@@ -279,8 +279,6 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
     if (is_input)
         buffer_printf(buffer, ",\"optional\":%s",
                       port->flags & ROPED_OPTIONAL ? "true" : "false");
-    if (port->below)
-        buffer_printf(buffer, ",\"below\":\"%s\"", port->below);
     if (port->requires_)
         buffer_printf(buffer, ",\"requires\":\"%s\"", port->requires_);
     if (port->in_place)

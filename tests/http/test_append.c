@@ -226,6 +226,29 @@ TEST(caches_in_regions_are_written_there)
     expect_row("vals", 3, values[3], 3);
 }
 
+TEST(tokens_of_position_minus_1_are_left_as_they_are)
+{
+    static const int64_t n = N;
+    int32_t positions[N] = {7, -1, -1};
+    struct request request = append_request(3, 1, -1);
+    struct tensor_file file = {0};
+    add(&request, "positions", ROPED_I32, 1, &n, positions);
+    struct answer answer = post(&request, "return_k=true");
+    CHECK_INT(answer.code, 200);
+    CHECK(file_read(&file, answer.body, answer.bytes, NULL, NULL));
+    const struct roped_tensor *q = file_find(&file, "q");
+    const struct roped_tensor *k = file_find(&file, "k");
+    const struct roped_tensor *cache = file_find(&file, "k_cache");
+    CHECK(q && !same_row(q, 0, values[0], 0) && same_row(q, 1, values[0], 1) &&
+          same_row(q, 2, values[0], 2));
+    CHECK(k && !same_row(k, 0, values[0], 0) && same_row(k, 1, values[0], 1));
+    CHECK(cache && !same_row(cache, 3, values[2], 3));
+    for (int64_t slot = 0; slot < SLOTS && cache; slot++)
+        CHECK(slot == 3 || same_row(cache, slot, values[2], slot));
+    file_free(&file);
+    answer_free(&answer);
+}
+
 TEST(slots_that_a_cache_has_not_are_named)
 {
     struct request request = append_request(0, 5, 1);
@@ -409,7 +432,7 @@ TEST(pages_that_a_cache_has_not_are_named)
     refuse(&request, "", "'page_indptr': dim 0 is 0");
     request = paged_request();
     tensor_of(&request, "page_indices")->dtype = ROPED_I64;
-    refuse(&request, "", "page_indices");
+    refuse(&request, "", "'page_indptr': I32, but J is I64 here");
 }
 
 TEST(caches_of_another_form_are_named)
@@ -454,6 +477,7 @@ int main(void)
     RUN(caches_come_back_with_nothing_else_changed);
     RUN(caches_in_regions_are_written_there);
     RUN(keys_are_returned_where_they_are_asked_for);
+    RUN(tokens_of_position_minus_1_are_left_as_they_are);
     RUN(slots_that_a_cache_has_not_are_named);
     RUN(caches_that_do_not_fit_are_named);
     RUN(paged_caches_come_back_with_nothing_else_changed);

@@ -380,7 +380,7 @@ static void add(struct sound *sound, const char *name, enum roped_dtype dtype,
 TEST(positions_out_of_range_are_named_with_index_and_value)
 {
     static int64_t wrong[3] = {1, -7, 2}, large[3] = {0, 1, 16777216};
-    static int64_t row[3] = {0, 5, 1};
+    static int64_t row[3] = {0, 5, 1}, rows[9] = {5, 1, 2, -1, 1, 2, 5, 1, 2};
     static int32_t narrow[3] = {2, 1, -3}, wide[3] = {16777217, 0, 1};
     struct sound sound = rope_sound();
     add(&sound, "positions", ROPED_I32, 1, 3, 0, narrow);
@@ -401,6 +401,15 @@ TEST(positions_out_of_range_are_named_with_index_and_value)
     sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 4, 0, longs);
     refuse(&sound, "", "positions", "position count");
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 2, 3, 3, rows);
+    refuse(&sound, "mrope_section=2,1,1",
+           "position -1 at index 3, but 5 at index 0",
+           "part of a padded token");
+    rows[0] = rows[6] = -1;
+    sound = rope_sound();
+    add(&sound, "positions", ROPED_I64, 2, 3, 3, rows);
+    accept(&sound, "mrope_section=2,1,1");
     sound = rope_sound();
     refuse(&sound, "offset=16777215", "offset", "implicit position");
 }

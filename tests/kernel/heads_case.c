@@ -60,12 +60,13 @@ const char *heads_case_text(const struct heads_case *c, char *text,
 {
     snprintf(text, bytes,
              "%s n %lld hq %lld hk %lld d %lld r %lld first %lld form %d "
-             "gptj %d inverse %d positions %d angles %d largest %lld",
+             "gptj %d inverse %d positions %d angles %d largest %lld padding "
+             "in %d",
              roped_dtype_name(c->rotary.dtype), (long long)c->rotary.n_tokens,
              (long long)c->hq, (long long)c->hk, (long long)c->d,
              (long long)c->r, (long long)c->first, c->form, c->is_gptj,
              c->is_inverse, c->rotary.positions, c->rotary.angles,
-             (long long)c->rotary.largest_position);
+             (long long)c->rotary.largest_position, c->rotary.padding_in);
     return text;
 }
 
@@ -79,6 +80,7 @@ static void pick_angles(struct heads_case *c, struct random_source *source)
     rotary->positions =
         (enum case_positions)random_int(source, 0, CASE_POSITIONS - 1);
     rotary->angles = (enum case_angles)random_int(source, 0, CASE_ANGLES - 1);
+    rotary->padding_in = random_once_in(source, 4) ? 3 : 0;
     if (c->form == BATCHES)
         rotary->positions %= CASE_RAGGED_I32;
     rotary->positions =

@@ -284,8 +284,8 @@ static void judge_one(struct reference_judge *judge,
         judge_float(judge, rows->out, i, exact, scale, rows->name);
 }
 
-static void judge_copied(struct reference_judge *judge,
-                         const struct head_rows *rows, int64_t from, int64_t to)
+void judge_copied(struct reference_judge *judge, const struct head_rows *rows,
+                  int64_t from, int64_t to)
 {
     size_t bytes = roped_dtype_bytes(rows->in->dtype);
     if (rows->is_fp8) {
@@ -301,15 +301,22 @@ static void judge_copied(struct reference_judge *judge,
                to, rows->name);
 }
 
+bool is_padding(const struct angle_view *view, int64_t token)
+{
+    return roped_tensor_given(view->positions) &&
+           reference_index(view->positions, token) == -1;
+}
+
 static void judge_rotated_row(struct reference_judge *judge,
                               const struct angle_view *view,
                               const struct head_rows *rows, int64_t token,
                               int64_t from, int64_t to)
 {
+    int64_t n_pairs = is_padding(view, token) ? 0 : view->n_pairs;
     for (int64_t i = 0; i < rows->width; i++)
-        if (i < rows->first || i >= rows->first + 2 * view->n_pairs)
+        if (i < rows->first || i >= rows->first + 2 * n_pairs)
             judge_copied(judge, rows, from + i, to + i);
-    for (int64_t pair = 0; pair < view->n_pairs; pair++) {
+    for (int64_t pair = 0; pair < n_pairs; pair++) {
         int64_t ia, ib;
         double c, s;
         pair_places(rows->style, rows->first, view->n_pairs, pair, &ia, &ib);

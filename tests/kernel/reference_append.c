@@ -48,6 +48,7 @@ void touched_finish(struct touched *touched, struct reference_judge *judge,
 
 /* Slots of a cache [slots, heads, d]. */
 struct slot_place {
+    const struct angle_view *view;
     const struct roped_tensor *slots;
     int64_t heads, width;
 };
@@ -56,7 +57,9 @@ static int64_t place_in_slot(const void *context, int64_t token, int64_t head)
 {
     const struct slot_place *place = context;
     int64_t slot = reference_index(place->slots, token);
-    return slot < 0 ? -1 : (slot * place->heads + head) * place->width;
+    if (slot < 0 || is_padding(place->view, token))
+        return -1;
+    return (slot * place->heads + head) * place->width;
 }
 
 /* Marks what rows write. */
@@ -86,7 +89,8 @@ void reference_rope_append(const struct roped_call *call,
 {
     const struct rope_append_params *params = (const void *)call->params;
     struct angle_view view = {0};
-    struct slot_place place = {.slots = &call->in[ROPE_APPEND_SLOTS]};
+    struct slot_place place = {.view = &view,
+                               .slots = &call->in[ROPE_APPEND_SLOTS]};
     view_heads(&view, call, ROPE_APPEND_POSITIONS, &place.width);
     int64_t n = view.n_tokens;
     struct head_rows rows = {.in = &call->in[ROPE_APPEND_Q],
@@ -126,6 +130,7 @@ void reference_rope_append(const struct roped_call *call,
 /* One part of k, or v: elements [first, first + its width) of a cell. */
 struct page_place {
     const struct roped_call *call;
+    const struct angle_view *view;
     const struct roped_tensor *cache;
     int64_t heads, first;
     bool is_hnd;
@@ -139,7 +144,7 @@ static int64_t place_in_page(const void *context, int64_t token, int64_t head)
     int64_t width = cache->dims[cache->rank - 1];
     int64_t page_size = cache->dims[place->is_hnd ? 2 : 1];
     int64_t j = reference_index(&in[ROPE_QUANTIZE_APPEND_BATCH_INDICES], token);
-    if (j < 0)
+    if (j < 0 || is_padding(place->view, token))
         return -1;
     int64_t at = reference_index(&in[ROPE_QUANTIZE_APPEND_KV_POSITIONS], token);
     int64_t page = reference_index(
@@ -190,6 +195,7 @@ static void judge_cache(struct parts_judge *parts, int cache, int out,
     if (!roped_tensor_given(&call->in[cache]))
         return;
     struct page_place place = {.call = call,
+                               .view = &parts->view,
                                .cache = &call->in[cache],
                                .is_hnd = params->kv_layout == KV_LAYOUT_HND &&
                                          call->in[cache].rank == 4};

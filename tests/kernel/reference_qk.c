@@ -50,6 +50,11 @@ static void judge_head(struct reference_judge *judge,
 {
     const struct head_rows *heads = &rows->heads;
     double largest = normalize_head(rows, at, y, slack);
+    if (is_padding(view, token)) {
+        for (int64_t i = at; i < at + heads->width; i++)
+            judge_copied(judge, heads, i, i);
+        return;
+    }
     int64_t end = heads->first + 2 * view->n_pairs;
     for (int64_t i = 0; i < heads->width; i++)
         if (i < heads->first || i >= end)

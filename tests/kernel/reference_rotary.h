@@ -28,6 +28,9 @@ void view_angles(struct angle_view *view, const struct roped_call *call,
 void view_heads(struct angle_view *view, const struct roped_call *call,
                 int first, int64_t *width);
 
+/* Has a token position -1? It stays as it is then. */
+bool is_padding(const struct angle_view *view, int64_t token);
+
 void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
               double *c, double *s);
 
@@ -52,6 +55,10 @@ struct head_rows {
 void judge_rotated_rows(struct reference_judge *judge,
                         const struct angle_view *view,
                         const struct head_rows *rows);
+
+/* An element that does not: as it was, or scaled to FP8. */
+void judge_copied(struct reference_judge *judge, const struct head_rows *rows,
+                  int64_t from, int64_t to);
 
 /* Rows that do not rotate: copied bit for bit, or scaled to FP8. */
 void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,

@@ -43,7 +43,7 @@ void case_param(struct roped_call *call, const char *name, const char *text)
         stop(name, &err);
 }
 
-static void set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
+void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
 {
     if (tensor->dtype == ROPED_I32)
         ((int32_t *)tensor->data)[i] = (int32_t)value;
@@ -85,9 +85,13 @@ static void bind_positions(struct roped_call *call,
                                              is_mrope ? dims : dims + 1, 0);
     int64_t n = roped_tensor_elements(&tensor);
     for (int64_t i = 0; i < n; i++)
-        set_int(&tensor, i, random_int(source, 0, c->largest_position));
+        case_set_int(&tensor, i, random_int(source, 0, c->largest_position));
     if (n)
-        set_int(&tensor, n - 1, c->largest_position);
+        case_set_int(&tensor, n - 1, c->largest_position);
+    for (int64_t i = 0; i < c->n_tokens && c->padding_in; i++)
+        if (random_once_in(source, c->padding_in))
+            for (int64_t row = 0; row < n / c->n_tokens; row++)
+                case_set_int(&tensor, row * c->n_tokens + i, -1);
     case_bind(call, "positions", &tensor);
     if (is_mrope)
         set_sections(call, source, c, (int)dims[0]);
@@ -102,14 +106,14 @@ static void bind_ragged(struct roped_call *call, struct random_source *source,
     int64_t b1 = b + 1, at = 0;
     struct roped_tensor indptr = case_tensor(source, dtype, 1, &b1, 0);
     struct roped_tensor offsets = case_tensor(source, dtype, 1, &b, 0);
-    set_int(&indptr, 0, 0);
+    case_set_int(&indptr, 0, 0);
     for (int64_t j = 0; j < b; j++) {
         int64_t left = c->n_tokens - at;
         int64_t rows = j == b - 1 ? left : random_int(source, 0, left);
         at += rows;
-        set_int(&indptr, j + 1, at);
+        case_set_int(&indptr, j + 1, at);
         int64_t room = c->largest_position + 1 - rows;
-        set_int(&offsets, j, random_int(source, 0, room > 0 ? room : 0));
+        case_set_int(&offsets, j, random_int(source, 0, room > 0 ? room : 0));
     }
     case_bind(call, "indptr", &indptr);
     case_bind(call, "offsets", &offsets);

@@ -39,6 +39,7 @@ struct rotary_case {
     int64_t n_tokens;
     int64_t n_pairs;
     int64_t largest_position;
+    int padding_in; /* of a positions tensor one token in this many has -1 */
 };
 
 /* A tensor in new memory with random values. */
@@ -49,6 +50,9 @@ struct roped_tensor case_tensor(struct random_source *source,
 /* Binds a tensor, counting a failed check where it is refused. */
 void case_bind(struct roped_call *call, const char *name,
                const struct roped_tensor *tensor);
+
+/* Sets element i of an I32 or I64 tensor. */
+void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value);
 
 /* Sets a parameter from text, likewise. */
 void case_param(struct roped_call *call, const char *name, const char *text);

@@ -52,10 +52,7 @@ static void bind_slots(struct roped_call *call, const struct append_case *c)
     for (int64_t i = 0; i < n; i++) {
         bool has_none = c->none_in && random_once_in(&source, c->none_in);
         int64_t slot = has_none ? -1 : shuffled[i];
-        if (c->is_wide)
-            ((int64_t *)slots.data)[i] = slot;
-        else
-            ((int32_t *)slots.data)[i] = (int32_t)slot;
+        case_set_int(&slots, i, slot);
     }
     free(shuffled);
     case_bind(call, "slots", &slots);

@@ -28,6 +28,7 @@ struct append_case {
     int none_in; /* one token in this many has no request; 0: all have */
     bool is_gptj, is_e5m2, is_hnd, has_non_finite;
     bool has_codes; /* the caches are U8 */
+    bool is_wide;   /* the page table is I64 */
     struct runner_options options;
 };
 
@@ -82,11 +83,30 @@ static void bind_cache(struct roped_call *call, const struct append_case *c,
     case_bind(call, name, &cache);
 }
 
-static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
+static void bind_ints(struct roped_call *call, const struct append_case *c,
+                      const char *name, const int64_t *values, int64_t n)
 {
-    struct roped_tensor tensor = case_tensor(&source, ROPED_I32, 1, &n, 0);
+    struct roped_tensor tensor =
+        case_tensor(&source, c->is_wide ? ROPED_I64 : ROPED_I32, 1, &n, 0);
+    for (int64_t i = 0; i < n; i++)
+        case_set_int(&tensor, i, values[i]);
     case_bind(call, name, &tensor);
-    return tensor.data;
+}
+
+/* Random pages, each once: the front of a shuffle. */
+static void bind_page_indices(struct roped_call *call,
+                              const struct append_case *c, int64_t n,
+                              int64_t pages)
+{
+    int64_t *shuffled = runner_alloc((size_t)pages * sizeof *shuffled);
+    for (int64_t i = 0; i < pages; i++) {
+        int64_t j = random_int(&source, 0, i);
+        shuffled[i] = shuffled[j];
+        shuffled[j] = i;
+    }
+    shuffled[n] = -7; /* beyond page_indptr: nobody reads it */
+    bind_ints(call, c, "page_indices", shuffled, n + 1);
+    free(shuffled);
 }
 
 /*
@@ -98,31 +118,22 @@ static int64_t bind_pages(struct roped_call *call, const struct append_case *c)
     int64_t n = c->rotary.n_tokens, b = c->n_requests;
     int64_t pages_of_one = (n + b * c->page_size - 1) / (b * c->page_size) + 1;
     int64_t n_indices = pages_of_one * b, pages = n_indices + 2;
-    int32_t *indices = bind_ints(call, "page_indices", n_indices + 1);
-    int32_t *indptr = bind_ints(call, "page_indptr", b + 1);
-    int32_t *requests = bind_ints(call, "batch_indices", n);
-    int32_t *positions = bind_ints(call, "kv_positions", n);
-    int32_t *shuffled = runner_alloc((size_t)pages * sizeof *shuffled);
-    for (int64_t i = 0; i < pages; i++) {
-        int64_t j = random_int(&source, 0, i);
-        shuffled[i] = shuffled[j];
-        shuffled[j] = (int32_t)i;
-    }
-    for (int64_t i = 0; i < n_indices; i++)
-        indices[i] = shuffled[i];
-    indices[n_indices] = -7; /* beyond page_indptr: nobody reads it */
+    int64_t *requests = runner_alloc((size_t)(2 * n + b + 1) * 8);
+    int64_t *positions = requests + n, *indptr = positions + n;
+    bind_page_indices(call, c, n_indices, pages);
     for (int64_t j = 0; j <= b; j++)
-        indptr[j] = (int32_t)(j * pages_of_one);
+        indptr[j] = j * pages_of_one;
     int64_t first = random_int(&source, 0, pages_of_one * c->page_size - 1);
     for (int64_t i = 0; i < n; i++) {
         bool has_none = c->none_in && random_once_in(&source, c->none_in);
-        requests[i] = has_none ? -1 : (int32_t)(i % b);
+        requests[i] = has_none ? -1 : i % b;
         positions[i] =
-            has_none
-                ? -5
-                : (int32_t)((first + i / b) % (pages_of_one * c->page_size));
+            has_none ? -5 : (first + i / b) % (pages_of_one * c->page_size);
     }
-    free(shuffled);
+    bind_ints(call, c, "page_indptr", indptr, b + 1);
+    bind_ints(call, c, "batch_indices", requests, n);
+    bind_ints(call, c, "kv_positions", positions, n);
+    free(requests);
     return pages;
 }
 
@@ -253,12 +264,14 @@ TEST(random_cases_are_correctly_rounded)
             .is_hnd = random_once_in(&source, 2),
             .has_non_finite = random_once_in(&source, 3),
             .has_codes = random_once_in(&source, 4),
+            .is_wide = random_once_in(&source, 2),
             .rotary = {.positions = (enum case_positions)random_int(
                            &source, 0, CASE_POSITIONS - 1),
                        .angles = (enum case_angles)random_int(&source, 0,
                                                               CASE_ANGLES - 1),
                        .dtype = types[random_int(&source, 0, 2)],
-                       .n_tokens = random_pick(&source, tokens, 6)}};
+                       .n_tokens = random_pick(&source, tokens, 6),
+                       .padding_in = random_once_in(&source, 4) ? 3 : 0}};
         c.rotary.n_pairs = c.r / 2;
         c.rotary.largest_position = c.rotary.n_tokens + 100;
         c.rotary.positions =
@@ -305,7 +318,7 @@ TEST(many_tokens_are_correctly_rounded)
 
 /* Three tokens, two requests of two pages of four entries, six pages. */
 struct index_values {
-    int32_t indices[4], indptr[3], requests[3], positions[3];
+    int64_t indices[4], indptr[3], requests[3], positions[3];
 };
 static const struct index_values sound = {
     {3, 0, 5, 2}, {0, 2, 4}, {0, 1, -1}, {7, 0, 99}};
@@ -322,13 +335,14 @@ static void build_indices(struct roped_call *call,
                             .scale = 1,
                             .scale_q = "1",
                             .scale_k = "1",
+                            .is_wide = true,
                             .rotary = {.dtype = ROPED_F32,
                                        .n_tokens = 3,
                                        .n_pairs = 4,
                                        .largest_position = 9}};
     build_call(call, &c);
     struct roped_tensor *in = call->in;
-    int32_t *indices = in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].data;
+    int64_t *indices = in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].data;
     CHECK(roped_tensor_elements(&in[ROPE_QUANTIZE_APPEND_PAGE_INDICES]) == 5);
     CHECK(in[ROPE_QUANTIZE_APPEND_K_CACHE].dims[0] == 6);
     memcpy(indices, values->indices, sizeof values->indices);
@@ -386,6 +400,8 @@ TEST(index_values_outside_the_pages_are_refused)
     v = sound;
     v.positions[0] = 8;
     expect(&v, "position 8 at index 0");
+    v.positions[0] = (INT64_C(1) << 32) + 7; /* whose lower half is sound */
+    expect(&v, "position 4294967303 at index 0");
     v.positions[0] = -1;
     expect(&v, "position -1 at index 0");
     v = sound;
@@ -411,7 +427,8 @@ TEST(two_tokens_of_one_entry_are_refused)
 TEST(pages_on_the_device_are_found_there)
 {
     static struct roped_call call;
-    for (int form = 0; form < 3; form++) {
+    for (int i = 0; i < 6; i++) {
+        int form = i / 2;
         struct roped_error err = {.text = ""};
         struct runner_options options = {0};
         struct reference_judge judge = {0};
@@ -426,6 +443,7 @@ TEST(pages_on_the_device_are_found_there)
                                 .scale_k = "1",
                                 .none_in = 5,
                                 .is_hnd = form == 1,
+                                .is_wide = i % 2,
                                 .rotary = {.positions = CASE_I32,
                                            .dtype = ROPED_BF16,
                                            .n_tokens = 50,

@@ -154,7 +154,8 @@ TEST(random_cases_are_correctly_rounded)
                        .angles = (enum case_angles)random_int(&source, 0,
                                                               CASE_ANGLES - 1),
                        .dtype = types[random_int(&source, 0, 2)],
-                       .n_tokens = random_pick(&source, tokens, 6)}};
+                       .n_tokens = random_pick(&source, tokens, 6),
+                       .padding_in = random_once_in(&source, 4) ? 3 : 0}};
         c.rotary.n_pairs = c.r / 2;
         c.rotary.largest_position = c.rotary.n_tokens + 100;
         c.rotary.positions =

@@ -62,6 +62,51 @@ TEST(random_cases_are_within_tolerance)
 }
 
 /* Every pairing of position mode and angle source, at a plain shape. */
+/* Tokens of position -1 and of any bits, NaN payloads among them. */
+static void run_padded(const char *op, struct heads_case *heads,
+                       const struct runner_options *options)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct reference_judge judge = {0};
+    heads->rotary.padding_in = 1; /* all of them */
+    heads_case_build(&call, &source, op, heads);
+    for (int i = ROPE_Q; i <= ROPE_K; i++)
+        for (int64_t at = 0; at < roped_tensor_bytes(&call.in[i]); at++)
+            ((unsigned char *)call.in[i].data)[at] =
+                (unsigned char)random_bits(&source);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, options, &err), &err);
+    reference_judge(&call, &judge);
+    if (judge.n_wrong)
+        CHECK_FAIL("%s %s: %s", op, roped_dtype_name(heads->rotary.dtype),
+                   judge.first);
+    runner_free_outputs(&call);
+    case_free(&call);
+}
+
+TEST(padded_tokens_keep_their_bits)
+{
+    static const char *const ops[] = {"rope", "qk_rmsnorm_rope"};
+    for (int i = 0; i < 3 * 2 * 2 * 4; i++) {
+        struct heads_case heads = {.hq = i / 12 % 2 ? 4 : 1,
+                                   .hk = i / 12 % 2,
+                                   .d = i / 6 % 2 ? 128 : 1024,
+                                   .r = i / 6 % 2 ? 64 : 1024,
+                                   .first = i / 6 % 2 ? 16 : 0,
+                                   .is_gptj = i / 3 % 2,
+                                   .rotary = {.positions = CASE_I64,
+                                              .angles = CASE_TABLE,
+                                              .dtype = types[i % 3],
+                                              .n_tokens = 5,
+                                              .largest_position = 99}};
+        struct runner_options options = {.misalign_elements = i / 24};
+        heads.rotary.n_pairs = heads.r / 2;
+        for (int op = 0; op < 2; op++)
+            run_padded(ops[op], &heads, &options);
+    }
+}
+
 TEST(every_position_mode_works_with_every_angle_source)
 {
     for (int p = 0; p < CASE_POSITIONS; p++)
@@ -192,6 +237,7 @@ int main(int argc, char **argv)
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
     RUN(random_cases_are_within_tolerance);
+    RUN(padded_tokens_keep_their_bits);
     RUN(every_position_mode_works_with_every_angle_source);
     RUN(model_shapes_are_within_tolerance);
     RUN(angles_are_accurate_at_a_million_positions);

@@ -2,8 +2,8 @@
 //
 // Two sources are fast and have kernels of their own: rows of a float32 table, and angles computed
 // from float32 frequencies. Everything rarer (M-RoPE, narrow or per-token cos and sin, float64,
-// misaligned memory) shares one kernel that decides at run time: its branches are the same for a
-// whole launch, and a thread's angles serve all heads it walks.
+// misaligned memory, tokens without a position) shares one kernel that decides at run time: its
+// branches are the same for a whole launch, and a thread's angles serve all heads it walks.
 #pragma once
 
 #include "cuda/device/sincos.cuh"
@@ -116,6 +116,13 @@ __device__ __forceinline__ uint32_t short_position_of(const angle_args &args, ui
     return position;
 }
 
+// Is a token of position -1, which stays as it is? Only calls of rare angles have such tokens.
+template <int kKind>
+__device__ __forceinline__ bool is_padding(const angle_args &args, uint32_t token)
+{
+    return kKind == kAnglesAny && args.rotary.has_padding && position_of(args.rotary, token) < 0;
+}
+
 // ------------------------------------------------------------------------------------ angles
 
 template <int kPairs>
@@ -225,7 +232,8 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 {
     const struct rope_rotary *rotary = &args->rotary;
     bool is_even = rotary->n_pairs % pairs_per_thread == 0;
-    if (rotary->n_axes > 1 || !is_even || rotary->largest_position > UINT32_MAX)
+    if (rotary->n_axes > 1 || rotary->has_padding || !is_even ||
+        rotary->largest_position > UINT32_MAX)
         return kAnglesAny;
     if (args->table)
         return (uintptr_t)args->table % 16 == 0 ? kAnglesTable : kAnglesAny;

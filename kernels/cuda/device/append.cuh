@@ -17,29 +17,30 @@ __device__ __forceinline__ int64_t load_wide_index(const void *base, int64_t i)
     return value;
 }
 
-__device__ __forceinline__ int load_index(const void *base, int64_t i)
+__device__ __forceinline__ int64_t load_index(const append_map &map, int which, int64_t i)
 {
     int value;
+    if (map.is_wide)
+        return load_wide_index(map.index[which], i);
     asm volatile("ld.global.s32 %0, [%1];"
                  : "=r"(value)
-                 : "l"(__cvta_generic_to_global(static_cast<const int *>(base) + i)));
+                 : "l"(__cvta_generic_to_global(static_cast<const int *>(map.index[which]) + i)));
     return value;
 }
 
 // Out of line: only calls whose index values plan could not read need it.
 static __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t token)
 {
-    if (map.kind == APPEND_SLOTS_I32 || map.kind == APPEND_SLOTS_I64) {
-        int64_t slot = map.kind == APPEND_SLOTS_I64 ? load_wide_index(map.index[0], token)
-                                                    : load_index(map.index[0], token);
+    if (map.kind == APPEND_SLOTS) {
+        int64_t slot = load_index(map, 0, token);
         return slot < 0 ? -1 : slot * map.slot_step;
     }
-    int j = load_index(map.index[APPEND_BATCH_INDICES], token);
-    uint32_t at = (uint32_t)load_index(map.index[APPEND_KV_POSITIONS], token);
+    int64_t j = load_index(map, APPEND_BATCH_INDICES, token);
+    int64_t at = load_index(map, APPEND_KV_POSITIONS, token);
     if (j < 0)
         return -1;
-    int64_t which = load_index(map.index[APPEND_PAGE_INDPTR], j) + (int64_t)(at / map.page_size);
-    int64_t page = load_index(map.index[APPEND_PAGE_INDICES], which);
+    int64_t which = load_index(map, APPEND_PAGE_INDPTR, j) + at / map.page_size;
+    int64_t page = load_index(map, APPEND_PAGE_INDICES, which);
     return page * map.page_step + at % map.page_size * map.slot_step;
 }
 
@@ -58,7 +59,8 @@ __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token
 // heads, which need not all rotate:
 //     row_of(token, head)                 a row, with members from (its address) and head
 //     place_of(row, place, unit)          what a thread owns of it
-//     finish(row, token, cell, ...)       rotates and writes it; cell is that of the token
+//     finish(row, token, cell, ...)       rotates and writes it, or keeps it as it is; cell is that
+//                                         of the token
 // The cell is loaded behind the data: a load that nothing but the stores wait for.
 template <typename T, int kUnit, int kAngles, int kRows, bool kCommon, typename Rows>
 __device__ __forceinline__ void append_block(const rotate_args &args, const append_map &map,
@@ -93,10 +95,12 @@ __device__ __forceinline__ void append_block(const rotate_args &args, const appe
             load_unit<T, kUnit>(row[r].from, rows.place_of(row[r], place, unit), words[r]);
     int64_t cell = cell_of<kCommon>(map, token);
     angle_values<rotate_unit<T, kUnit>::kPairs> angle;
-    if (place.rotates)
+    bool is_kept = is_padding<kAngles>(args.angles, token);
+    if (place.rotates && !is_kept)
         angles_of<kAngles>(args.angles, token, position, place.first_pair, angle);
 #pragma unroll
     for (int r = 0; r < kRows; r++)
         if (r == 0 || row[r].head < args.n_heads)
-            rows.finish(row[r], token, cell, rows.place_of(row[r], place, unit), angle, words[r]);
+            rows.finish(row[r], token, cell, rows.place_of(row[r], place, unit), angle, words[r],
+                        is_kept);
 }

@@ -296,6 +296,30 @@ __device__ __forceinline__ void write_unit(T *to, const unit_place &place,
     }
 }
 
+// Writes units as they are.
+template <typename T>
+struct keeping_sink {
+    static constexpr bool kMaySkip = false;
+    T *to;
+
+    __device__ __forceinline__ char *head(const char *, uint32_t, int) const
+    {
+        return reinterpret_cast<char *>(to);
+    }
+    template <typename, typename Word>
+    __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
+    {
+        *reinterpret_cast<Word *>(to + at) = word;
+    }
+};
+
+template <typename T, int kUnit>
+__device__ __forceinline__ void keep_words(T *to, const unit_place &place,
+                                           const unit_words<T, kUnit> &words)
+{
+    keep_unit<T, kUnit>(keeping_sink<T>{to}, nullptr, 0, 0, place, words);
+}
+
 template <bool isOn>
 struct rounding_is {
     static constexpr bool kIsOn = isOn;
@@ -588,6 +612,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
         float again = exact_scale(args, sum_in_lanes(group.threads, exact.total()));
         scale = is_done ? scale : again;
     }
+    bool is_kept = group.exists && is_padding<kAnglesAny>(rotate.angles, group.token);
     auto write = [&](auto rounding) {
 #pragma unroll
         for (int u = 0; u < kUnits; u++) {
@@ -595,6 +620,10 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
             angle_values<rotate_unit<T, kUnit>::kPairs> angle;
             if (!exists[u])
                 continue;
+            if (is_kept) {
+                keep_words(output_of<T>(args, from, is_k), place[u], words[u]);
+                continue;
+            }
             gains_of<T, kUnit>(args, is_k, place[u], gain);
             if (place[u].rotates)
                 angles_of<kAnglesAny>(rotate.angles, group.token, 0, place[u].first_pair, angle);
@@ -654,6 +683,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
     if (!group.exists)
         return;
+    bool is_kept = is_padding<kAnglesAny>(rotate.angles, group.token);
     auto write = [&](auto rounding) {
         for (int u = group.thread; u < units; u += group.threads) {
             unit_words<T, kUnit> words = no_words<T, kUnit>();
@@ -661,6 +691,10 @@ __global__ void __launch_bounds__(kMaxThreads)
             angle_values<rotate_unit<T, kUnit>::kPairs> angle;
             unit_place place = place_of<T, kUnit>(rotate, u);
             load_unit<T, kUnit>(from, place, words);
+            if (is_kept) {
+                keep_words(output_of<T>(args, from, is_k), place, words);
+                continue;
+            }
             gains_of<T, kUnit>(args, is_k, place, gain);
             if (place.rotates)
                 angles_of<kAnglesAny>(rotate.angles, group.token, 0, place.first_pair, angle);

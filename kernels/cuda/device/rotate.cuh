@@ -149,7 +149,7 @@ __device__ __forceinline__ void widen_unit(const unit_words<T, kUnit> &words,
 // The sink has
 //     char *head(from, token, head)      the output of a head, k's after q's; NULL: none
 //     rotated(to, head, at, const float (&x)[n])   elements at .. at + n - 1 of it
-//     rest<T>(to, head, at, word)        16 bytes of input, or one element
+//     rest<T>(to, head, at, word)        16 or 8 bytes of input, or one element
 template <typename T, int kUnit, typename Sink>
 __device__ __forceinline__ void
 finish_unit(const Sink &sink, const char *from, uint32_t token, int head, const unit_place &place,
@@ -181,6 +181,31 @@ finish_unit(const Sink &sink, const char *from, uint32_t token, int head, const 
     } else {
         sink.rotated(to, head, place.at, a);
         sink.rotated(to, head, place.second, b);
+    }
+}
+
+// Elements at .. of a head as they are: what a padded token's units write.
+template <typename T, int kUnit, typename Sink>
+__device__ __forceinline__ void keep_unit(const Sink &sink, const char *from, uint32_t token,
+                                          int head, const unit_place &place,
+                                          const unit_words<T, kUnit> &words)
+{
+    char *to = sink.head(from, token, head);
+    if (Sink::kMaySkip && !to)
+        return;
+    if constexpr (kUnit == kUnitScalar) {
+        sink.template rest<T>(to, head, place.at, words.a);
+        if (place.rotates)
+            sink.template rest<T>(to, head, place.second, words.b);
+    } else if (kUnit == kUnitNeox && place.rotates) {
+        const uint4 &word = words.word[0];
+        sink.template rest<T>(to, head, place.at, make_uint2(word.x, word.y));
+        sink.template rest<T>(to, head, place.second, make_uint2(word.z, word.w));
+    } else {
+        sink.template rest<T>(to, head, place.at, words.word[0]);
+        if constexpr (kUnit == kUnitNeoxWide)
+            if (place.rotates)
+                sink.template rest<T>(to, head, place.second, words.word[1]);
     }
 }
 
@@ -223,12 +248,17 @@ __device__ __forceinline__ void rotate_block(const rotate_args &args, const Sink
         if (r == 0 || head + r * step < args.n_heads)
             load_unit<T, kUnit>(from[r], place, words[r]);
     angle_values<kPairs> angle;
-    if (place.rotates)
+    bool is_kept = is_padding<kAngles>(args.angles, token);
+    if (place.rotates && !is_kept)
         angles_of<kAngles>(args.angles, token, position, place.first_pair, angle);
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         int h = head + r * step;
-        if (r == 0 || h < args.n_heads)
+        if (r > 0 && h >= args.n_heads)
+            continue;
+        if (is_kept)
+            keep_unit<T, kUnit>(sink, from[r], token, h, place, words[r]);
+        else
             finish_unit<T, kUnit>(sink, from[r], token, h, place, angle, words[r]);
     }
 }

@@ -135,6 +135,16 @@ __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[kVecOf<T>])
 }
 
 template <typename T>
+__device__ __forceinline__ void unpack(const uint2 &raw, float (&x)[kVecOf<T> / 2])
+{
+    float both[kVecOf<T>];
+    unpack<T>(make_uint4(raw.x, raw.y, 0, 0), both);
+#pragma unroll
+    for (int i = 0; i < kVecOf<T> / 2; i++)
+        x[i] = both[i];
+}
+
+template <typename T>
 __device__ __forceinline__ uint4 pack(const float (&x)[kVecOf<T>])
 {
     uint32_t word[4];

@@ -83,8 +83,6 @@ struct roped_port {
     const char *type; /* name of a type variable */
     const char *shape;
     unsigned flags;
-    const char *below;     /* values must be in [0, this dim symbol) where it
-                              is bound; NULL: no bound of its own */
     const char *requires_; /* outputs: made only where this input is given, or
                               this bool parameter true */
     const char *in_place;  /* outputs: input whose memory it may share */
@@ -289,8 +287,9 @@ struct roped_call {
     uint64_t given; /* bit i: parameter i was given by the client */
     const struct roped_angle_set *angle_set; /* table=<name>, or NULL */
 
-    /* False: plan checks no index values, which may be in device memory, and
-     * takes largest_position as given. For in-process callers and slices. */
+    /* False: index tensors are in device memory; plan then checks no values
+     * and takes largest_position as given, and no position may be -1. For
+     * in-process callers only. */
     bool host_values;
     int64_t largest_position; /* used when host_values is false */
 
