@@ -130,7 +130,7 @@ static void quantize_token(const struct quantize_loop *loop, int64_t token,
         if (plan->value_dim)
             quantize(loop, cell_of(loop, &plan->value, cell, head),
                      row_of(loop, ROPE_QUANTIZE_APPEND_V, row, plan->value_dim),
-                     plan->value_dim, parts->scale_k);
+                     plan->value_dim, plan->scale_v);
     }
 }
 

@@ -273,7 +273,8 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
 // The rows of k_nope or v, and where a row of cell 0 begins; units are elements.
 static struct fp8_row_stream rows_of(const struct roped_call *call, int port,
                                      const struct append_part *part,
-                                     const struct rope_quantize_plan *parts, int64_t width)
+                                     const struct rope_quantize_plan *parts, int64_t width,
+                                     float scale)
 {
     struct fp8_row_stream rows = {};
     int64_t token_width = parts->k_heads * width;
@@ -285,7 +286,7 @@ static struct fp8_row_stream rows_of(const struct roped_call *call, int port,
     rows.cell_width = (uint32_t)part->cell_width;
     rows.token_units = divisor_by(token_width);
     rows.row_units = divisor_by(width);
-    rows.scale = parts->scale_k;
+    rows.scale = scale;
     return rows;
 }
 
@@ -297,10 +298,10 @@ static void set_streams(struct quantize_args *args, const struct roped_call *cal
     args->q_nope.to = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT].data);
     args->q_nope.n_elements = parts->rotary.n_tokens * parts->q_heads * parts->nope_dim;
     args->q_nope.scale = parts->scale_q;
-    args->rows[ROWS_K_NOPE] =
-        rows_of(call, ROPE_QUANTIZE_APPEND_K_NOPE, &plan->nope, parts, parts->nope_dim);
+    args->rows[ROWS_K_NOPE] = rows_of(call, ROPE_QUANTIZE_APPEND_K_NOPE, &plan->nope, parts,
+                                      parts->nope_dim, parts->scale_k);
     args->rows[ROWS_V] =
-        rows_of(call, ROPE_QUANTIZE_APPEND_V, &plan->value, parts, plan->value_dim);
+        rows_of(call, ROPE_QUANTIZE_APPEND_V, &plan->value, parts, plan->value_dim, plan->scale_v);
 }
 
 static struct quantize_args args_of(const struct roped_call *call)

@@ -47,7 +47,10 @@ enum roped_status rope_parts_rule(const struct roped_call *call,
                           "parameter 'head_dim': %lld, expected r = %lld (set "
                           "by 'q_rope')",
                           (long long)given, (long long)shape->head_dim);
-    return rotary_rule(call, shape, err);
+    enum roped_status status = scale_rule(call, ROPE_QUANTIZE_SCALE_Q, err);
+    if (!status)
+        status = scale_rule(call, ROPE_QUANTIZE_SCALE_K, err);
+    return status ? status : rotary_rule(call, shape, err);
 }
 
 enum roped_status rope_parts_plan(struct roped_call *call,
@@ -63,7 +66,10 @@ enum roped_status rope_parts_plan(struct roped_call *call,
     out->rope_dim = shape->head_dim;
     out->nope_dim = roped_tensor_given(nope) ? nope->dims[2] : 0;
     out->rotary_offset = shape->rotary_offset;
-    out->scale_q = (float)params->scale_q;
-    out->scale_k = (float)params->scale_k;
-    return rotary_plan(call, shape, &out->rotary, err);
+    enum roped_status status = scale_plan(call, ROPE_QUANTIZE_SCALE_Q,
+                                          params->scale_q, &out->scale_q, err);
+    if (!status)
+        status = scale_plan(call, ROPE_QUANTIZE_SCALE_K, params->scale_k,
+                            &out->scale_k, err);
+    return status ? status : rotary_plan(call, shape, &out->rotary, err);
 }

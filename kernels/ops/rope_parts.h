@@ -2,7 +2,7 @@
  * rope_parts.h - rotary and non-rotary parts of q and k as rope_quantize takes
  * them: the rows of the descriptor, the rule and the plan that it shares with
  * the operator that also puts them into a cache. Parameter structs begin with
- * struct rope_quantize_params, ports with its first four.
+ * struct rope_quantize_params, ports with its first six.
  */
 #ifndef ROPED_OPS_ROPE_PARTS_H
 #define ROPED_OPS_ROPE_PARTS_H
@@ -10,13 +10,14 @@
 #include "ops/angle_params.h"
 #include "ops/rope_quantize.h"
 #include "ops/rotary.h"
+#include "ops/scale.h"
 
 /* clang-format off */
 #define ROPE_PARTS_AT(member) offsetof(struct rope_quantize_params, member)
 #define ROPE_PARTS_PARAMS \
     {"output_dtype", ROPED_PARAM_DTYPE, ROPE_PARTS_AT(output_dtype), .choices = "e4m3|e5m2", .type = "Q", .doc = "FP8 format of the outputs"}, \
-    {"scale_q", ROPED_PARAM_FLOAT, ROPE_PARTS_AT(scale_q), ROPED_ABOVE_MIN, 1, 0, FLT_MAX, .doc = "q values are multiplied by it before rounding"}, \
-    {"scale_k", ROPED_PARAM_FLOAT, ROPE_PARTS_AT(scale_k), ROPED_ABOVE_MIN, 1, 0, FLT_MAX, .doc = "k values, and v's where there are any, are multiplied by it before rounding"}, \
+    SCALE_PARAM("scale_q", ROPE_PARTS_AT(scale_q), "q"), \
+    SCALE_PARAM("scale_k", ROPE_PARTS_AT(scale_k), "k"), \
     {"style", ROPED_PARAM_CHOICE, ROPE_PARTS_AT(style), .choices = "neox|gptj", .doc = "which elements pair: neox i with i + r/2, gptj 2i with 2i + 1"}, \
     {"head_dim", ROPED_PARAM_INT, ROPE_PARTS_AT(head_dim), 0, 0, 0, 65536, .doc = "width of q_rope and k_rope; 0: from the shape"}, \
     {"rotary_dim", ROPED_PARAM_INT, ROPE_PARTS_AT(rotary_dim), 0, 0, 0, 65536, .doc = "rotated width, even; 0: the width of q_rope"}, \

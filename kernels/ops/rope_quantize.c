@@ -42,6 +42,8 @@ const struct roped_op roped_op_rope_quantize = {
         [ROPE_QUANTIZE_K_ROPE] = {"k_rope", "T", "n hk r|n r", .doc = "rotary part of the key heads"},
         [ROPE_QUANTIZE_Q_NOPE] = {"q_nope", "T", "n hq p", ROPED_OPTIONAL, .doc = "non-rotary part of the query heads"},
         [ROPE_QUANTIZE_K_NOPE] = {"k_nope", "T", "n hk p|n p", ROPED_OPTIONAL, .doc = "non-rotary part of the key heads"},
+        [ROPE_QUANTIZE_SCALE_Q] = SCALE_INPUT("scale_q"),
+        [ROPE_QUANTIZE_SCALE_K] = SCALE_INPUT("scale_k"),
         [ROPE_QUANTIZE_POSITIONS] = ROPED_ANGLE_INPUTS,
     },
     .out = {

@@ -111,6 +111,8 @@ static enum roped_status rule(struct roped_call *call, struct roped_error *err)
         status = check_caches(call, err);
     if (!status)
         status = check_types(call, err);
+    if (!status)
+        status = scale_rule(call, ROPE_QUANTIZE_APPEND_SCALE_V, err);
     return status ? status : check_widths(call, err);
 }
 
@@ -168,8 +170,13 @@ static void place_parts(const struct roped_call *call,
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     struct rope_quantize_append_plan *plan = (void *)call->plan;
+    const struct rope_quantize_append_params *params =
+        (const void *)call->params;
     struct rotary_shape shape = shape_of(call);
     enum roped_status status = rope_parts_plan(call, &shape, &plan->parts, err);
+    if (!status)
+        status = scale_plan(call, ROPE_QUANTIZE_APPEND_SCALE_V, params->scale_v,
+                            &plan->scale_v, err);
     if (status)
         return status;
     place_parts(call, plan);
@@ -214,9 +221,12 @@ const struct roped_op roped_op_rope_quantize_append = {
         [ROPE_QUANTIZE_APPEND_K_ROPE] = {"k_rope", "T", "n hk r|n hk r|n r", .doc = "rotary part of the key heads"},
         [ROPE_QUANTIZE_APPEND_Q_NOPE] = {"q_nope", "T", "n hq p", ROPED_OPTIONAL, .doc = "non-rotary part of the query heads"},
         [ROPE_QUANTIZE_APPEND_K_NOPE] = {"k_nope", "T", "n hk p|n hk p|n p", ROPED_OPTIONAL, .doc = "non-rotary part of the key heads"},
+        [ROPE_QUANTIZE_APPEND_SCALE_Q] = SCALE_INPUT("scale_q"),
+        [ROPE_QUANTIZE_APPEND_SCALE_K] = SCALE_INPUT("scale_k"),
+        [ROPE_QUANTIZE_APPEND_SCALE_V] = SCALE_INPUT("scale_v"),
         [ROPE_QUANTIZE_APPEND_V] = {"v", "T", "n hk d", ROPED_OPTIONAL, .doc = "value heads, of width d = r + p; not with MLA"},
         [ROPE_QUANTIZE_APPEND_K_CACHE] = {"k_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "keys of earlier tokens; takes k_rope, then k_nope"},
-        [ROPE_QUANTIZE_APPEND_V_CACHE] = {"v_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "values of earlier tokens; takes v times scale_k"},
+        [ROPE_QUANTIZE_APPEND_V_CACHE] = {"v_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "values of earlier tokens; takes v times scale_v"},
         [ROPE_QUANTIZE_APPEND_CKV_CACHE] = {"ckv_cache", "K", "pages pagesize p", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_nope"},
         [ROPE_QUANTIZE_APPEND_KPE_CACHE] = {"kpe_cache", "K", "pages pagesize r", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_rope"},
         [ROPE_QUANTIZE_APPEND_PAGE_INDICES] = {"page_indices", "J", "indices", ROPED_INDEX, .doc = "pages of all requests, one after another"},
@@ -237,6 +247,7 @@ const struct roped_op roped_op_rope_quantize_append = {
     .angles_offset = AT(quantize.angles),
     .param = {
         {"kv_layout", ROPED_PARAM_CHOICE, AT(kv_layout), .choices = "nhd|hnd", .doc = "order of entries and heads in a page; no matter with MLA"},
+        SCALE_PARAM("scale_v", AT(scale_v), "v"),
         ROPE_PARTS_PARAMS,
     },
     .rule = rule,

@@ -13,6 +13,9 @@ enum {
     ROPE_QUANTIZE_APPEND_K_ROPE,
     ROPE_QUANTIZE_APPEND_Q_NOPE,
     ROPE_QUANTIZE_APPEND_K_NOPE,
+    ROPE_QUANTIZE_APPEND_SCALE_Q,
+    ROPE_QUANTIZE_APPEND_SCALE_K,
+    ROPE_QUANTIZE_APPEND_SCALE_V,
     ROPE_QUANTIZE_APPEND_V,
     ROPE_QUANTIZE_APPEND_K_CACHE,
     ROPE_QUANTIZE_APPEND_V_CACHE,
@@ -37,6 +40,7 @@ enum kv_layout { KV_LAYOUT_NHD, KV_LAYOUT_HND };
 
 struct rope_quantize_append_params {
     struct rope_quantize_params quantize;
+    double scale_v;
     int32_t kv_layout; /* enum kv_layout */
     int32_t reserved;
 };
@@ -59,6 +63,8 @@ struct rope_quantize_append_plan {
     struct append_part nope;  /* k_nope */
     struct append_part value; /* v */
     int64_t value_dim;        /* width of v; 0 in the MLA form */
+    float scale_v;
+    int32_t reserved;
 };
 
 #endif

@@ -464,6 +464,7 @@ TEST(caches_of_another_form_are_named)
     accept(&request, "output_dtype=e5m2");
     accept(&request, "kv_layout=hnd"); /* as many heads as entries */
     refuse(&request, "scale_k=0", "scale_k");
+    refuse(&request, "scale_v=0", "scale_v");
 }
 
 int main(void)

@@ -493,6 +493,23 @@ TEST(positions_of_several_rows_need_sections)
     refuse(&sound, "mrope_section=2,2", "rank is 3", "rank");
 }
 
+TEST(scales_are_numbers_or_tensors)
+{
+    static float sound_scale[2] = {0.5f, 2}, zero, not_a_number = NAN;
+    struct sound sound = make_sound(roped_op_find("rope_quantize"));
+    add(&sound, "scale_k", ROPED_F32, 1, 1, 0, sound_scale);
+    accept(&sound, "scale_q=2");
+    refuse(&sound, "scale_k=2", "'scale_k' are both given", "scale twice");
+    struct roped_tensor *scale = &sound.file.tensor[sound.file.n - 1];
+    scale->data = &zero;
+    refuse(&sound, "", "'scale_k': value 0", "scale of 0");
+    scale->data = &not_a_number;
+    refuse(&sound, "", "'scale_k': value nan", "scale that is no number");
+    scale->data = sound_scale;
+    scale->dims[0] = 2;
+    refuse(&sound, "", "'scale_k': dim 0 is 2, expected 1", "two scales");
+}
+
 TEST(mixed_types_and_forms_are_named)
 {
     struct sound sound = rope_sound();
@@ -617,6 +634,7 @@ int main(void)
     RUN(malformed_indptr_is_named);
     RUN(rules_of_rope_are_kept);
     RUN(positions_of_several_rows_need_sections);
+    RUN(scales_are_numbers_or_tensors);
     RUN(mixed_types_and_forms_are_named);
     RUN(shapes_that_do_not_broadcast_are_named);
     RUN(operands_of_binary_backward_are_held_to_their_shapes);

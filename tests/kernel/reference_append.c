@@ -220,7 +220,9 @@ static void judge_cache(struct parts_judge *parts, int cache, int out,
 void reference_rope_quantize_append(const struct roped_call *call,
                                     struct reference_judge *judge)
 {
-    const struct rope_quantize_params *params = (const void *)call->params;
+    const struct rope_quantize_append_params *whole =
+        (const void *)call->params;
+    const struct rope_quantize_params *params = &whole->quantize;
     const struct roped_tensor *q = &call->in[ROPE_QUANTIZE_APPEND_Q_ROPE];
     int64_t r = q->dims[2];
     struct parts_judge parts = {
@@ -235,21 +237,22 @@ void reference_rope_quantize_append(const struct roped_call *call,
         parts.view.params, params->rotary_dim ? params->rotary_dim : r, r);
     parts.view.n_tokens = parts.view.tokens_per_sequence = q->dims[0];
 
-    parts.rows.scale = (double)(float)params->scale_q;
+    parts.rows.scale = reference_scale(call, "scale_q", params->scale_q);
     judge_part(&parts, ROPE_QUANTIZE_APPEND_Q_ROPE,
                ROPE_QUANTIZE_APPEND_Q_ROPE_OUT, true);
     judge_part(&parts, ROPE_QUANTIZE_APPEND_Q_NOPE,
                ROPE_QUANTIZE_APPEND_Q_NOPE_OUT, false);
-    parts.rows.scale = (double)(float)params->scale_k;
+    parts.rows.scale = reference_scale(call, "scale_k", params->scale_k);
     judge_cache(&parts, ROPE_QUANTIZE_APPEND_K_CACHE,
                 ROPE_QUANTIZE_APPEND_K_CACHE_OUT, ROPE_QUANTIZE_APPEND_K_ROPE,
                 ROPE_QUANTIZE_APPEND_K_NOPE);
-    judge_cache(&parts, ROPE_QUANTIZE_APPEND_V_CACHE,
-                ROPE_QUANTIZE_APPEND_V_CACHE_OUT, -1, ROPE_QUANTIZE_APPEND_V);
     judge_cache(&parts, ROPE_QUANTIZE_APPEND_KPE_CACHE,
                 ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT, ROPE_QUANTIZE_APPEND_K_ROPE,
                 -1);
     judge_cache(&parts, ROPE_QUANTIZE_APPEND_CKV_CACHE,
                 ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT, -1,
                 ROPE_QUANTIZE_APPEND_K_NOPE);
+    parts.rows.scale = reference_scale(call, "scale_v", whole->scale_v);
+    judge_cache(&parts, ROPE_QUANTIZE_APPEND_V_CACHE,
+                ROPE_QUANTIZE_APPEND_V_CACHE_OUT, -1, ROPE_QUANTIZE_APPEND_V);
 }

@@ -56,6 +56,10 @@ void judge_rotated_rows(struct reference_judge *judge,
                         const struct angle_view *view,
                         const struct head_rows *rows);
 
+/* The scale of this name, a tensor or param. */
+double reference_scale(const struct roped_call *call, const char *name,
+                       double param);
+
 /* An element that does not: as it was, or scaled to FP8. */
 void judge_copied(struct reference_judge *judge, const struct head_rows *rows,
                   int64_t from, int64_t to);

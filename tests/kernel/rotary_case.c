@@ -43,6 +43,19 @@ void case_param(struct roped_call *call, const char *name, const char *text)
         stop(name, &err);
 }
 
+void case_scale(struct roped_call *call, struct random_source *source,
+                const char *name, const char *text, bool is_tensor)
+{
+    int64_t one = 1;
+    if (!is_tensor) {
+        case_param(call, name, text);
+        return;
+    }
+    struct roped_tensor tensor = case_tensor(source, ROPED_F32, 1, &one, 1);
+    *(float *)tensor.data = strtof(text, NULL);
+    case_bind(call, name, &tensor);
+}
+
 void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
 {
     if (tensor->dtype == ROPED_I32)

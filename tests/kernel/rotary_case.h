@@ -62,6 +62,10 @@ void case_param(struct roped_call *call, const char *name, const char *text);
 enum case_positions case_positions_beside(enum case_angles angles,
                                           enum case_positions positions);
 
+/* Sets a scale: a parameter, or a tensor of one value. */
+void case_scale(struct roped_call *call, struct random_source *source,
+                const char *name, const char *text, bool is_tensor);
+
 /* Binds positions and angles and sets parameters; memory is freed by
  * case_free. */
 void case_bind_angles(struct roped_call *call, struct random_source *source,

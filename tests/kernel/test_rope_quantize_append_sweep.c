@@ -23,9 +23,10 @@ struct append_case {
     struct rotary_case rotary;
     int64_t hq, hk, r, p; /* hk 0: MLA form */
     int64_t page_size, n_requests;
-    double scale; /* of the values */
-    const char *scale_q, *scale_k;
-    int none_in; /* one token in this many has no request; 0: all have */
+    double scale;                            /* of the values */
+    const char *scale_q, *scale_k, *scale_v; /* v: may be NULL */
+    int none_in;    /* one token in this many has no request; 0: all have */
+    bool is_tensor; /* scales are tensors */
     bool is_gptj, is_e5m2, is_hnd, has_non_finite;
     bool has_codes; /* the caches are U8 */
     bool is_wide;   /* the page table is I64 */
@@ -160,8 +161,10 @@ static void build_call(struct roped_call *call, const struct append_case *c)
             bind_cache(call, c, "ckv_cache", pages, c->p);
     }
     case_param(call, "output_dtype", c->is_e5m2 ? "e5m2" : "e4m3");
-    case_param(call, "scale_q", c->scale_q);
-    case_param(call, "scale_k", c->scale_k);
+    case_scale(call, &source, "scale_q", c->scale_q, c->is_tensor);
+    case_scale(call, &source, "scale_k", c->scale_k, c->is_tensor);
+    if (c->scale_v)
+        case_scale(call, &source, "scale_v", c->scale_v, c->is_tensor);
     if (c->is_gptj)
         case_param(call, "style", "gptj");
     case_bind_angles(call, &source, &c->rotary);
@@ -223,6 +226,7 @@ TEST(shapes_of_models_are_correctly_rounded)
                         .scale = 1,
                         .scale_q = "0.75",
                         .scale_k = "3",
+                        .scale_v = "0.6",
                         .none_in = 7,
                         .is_gptj = gptj,
                         .is_hnd = hnd,
@@ -258,7 +262,9 @@ TEST(random_cases_are_correctly_rounded)
             .scale = scales[random_int(&source, 0, 3)],
             .scale_q = random_once_in(&source, 2) ? "1" : "0.0371",
             .scale_k = random_once_in(&source, 2) ? "2" : "17.3",
+            .scale_v = random_once_in(&source, 2) ? "0.3" : NULL,
             .none_in = (int)random_int(&source, 0, 3),
+            .is_tensor = random_once_in(&source, 2),
             .is_gptj = random_once_in(&source, 2),
             .is_e5m2 = random_once_in(&source, 2),
             .is_hnd = random_once_in(&source, 2),
@@ -300,6 +306,7 @@ TEST(many_tokens_are_correctly_rounded)
                 .scale = 2,
                 .scale_q = "1",
                 .scale_k = "0.5",
+                .scale_v = "1.7",
                 .none_in = 11,
                 .is_gptj = gptj,
                 .is_hnd = gptj,

@@ -20,6 +20,7 @@ struct quantize_case {
     int64_t hq, hk, r, p; /* hk 0: MLA form */
     double scale;         /* of the values */
     const char *scale_q, *scale_k;
+    bool is_tensor; /* scales are tensors */
     bool is_gptj, is_e5m2, has_non_finite;
     struct runner_options options;
 };
@@ -59,8 +60,8 @@ static void build_call(struct roped_call *call, const struct quantize_case *c)
         bind_part(call, c, "q_nope", c->hq, c->p);
         bind_part(call, c, "k_nope", c->hk, c->p);
     }
-    case_param(call, "scale_q", c->scale_q);
-    case_param(call, "scale_k", c->scale_k);
+    case_scale(call, &source, "scale_q", c->scale_q, c->is_tensor);
+    case_scale(call, &source, "scale_k", c->scale_k, c->is_tensor);
     if (c->is_gptj)
         case_param(call, "style", "gptj");
     if (c->is_e5m2)
@@ -146,6 +147,7 @@ TEST(random_cases_are_correctly_rounded)
             .scale = scales[random_int(&source, 0, 3)],
             .scale_q = random_once_in(&source, 2) ? "1" : "0.0371",
             .scale_k = random_once_in(&source, 2) ? "2" : "17.3",
+            .is_tensor = random_once_in(&source, 2),
             .is_gptj = random_once_in(&source, 2),
             .is_e5m2 = random_once_in(&source, 2),
             .has_non_finite = random_once_in(&source, 3),
