@@ -3,7 +3,7 @@
  * found once and serve all its heads, and those of the tokens that have the
  * same position in other sequences of implicit positions.
  */
-#include "cpu/cpu_internal.h"
+#include "cpu/heads.h"
 
 enum { RUN_PAIRS = 8 * CPU_PAIRS };
 
@@ -88,18 +88,16 @@ static void rotate_heads(const struct rope_loop *loop,
             cpu_at(loop->call->in[input].data, at, bytes), first, n, c, s);
 }
 
-/* The heads of a token as they are. */
 static void copy_heads(const struct rope_loop *loop,
                        const struct cpu_heads *heads, int input, int output,
                        int64_t token)
 {
-    const int64_t n = heads->n_heads * heads->width;
+    const int64_t at = token * heads->more_from;
     const size_t bytes = roped_dtype_bytes(heads->from);
-    if (n > 0)
-        loop->angles.rows->convert(
-            heads->to, cpu_at(loop->call->out[output].data, token * n, bytes),
-            heads->from, cpu_at(loop->call->in[input].data, token * n, bytes),
-            1, n, heads->is_streamed);
+    if (heads->n_heads > 0)
+        cpu_heads_copy(&loop->angles, heads,
+                       cpu_at(loop->call->out[output].data, at, bytes),
+                       cpu_at(loop->call->in[input].data, at, bytes));
 }
 
 /* The heads of q and k of a run of tokens. */

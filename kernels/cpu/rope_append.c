@@ -1,35 +1,34 @@
 /*
  * rope_append.c - rope_append on the CPU: tokens over threads. A token's key
- * heads are rotated straight into its slot, its value heads copied there.
+ * heads are rotated straight into their cells, its value heads copied there.
  */
-#include "ops/rope_append.h"
-#include "cpu/cpu_internal.h"
+#include "cpu/append.h"
+
+enum { Q, K, V, RETURNED_K, PARTS };
 
 struct append_loop {
     struct cpu_angles angles;
     const struct rope_append_plan *plan;
     const struct roped_call *call;
     struct append_map map;
-    bool is_large;
+    float eps;
+    struct cpu_heads part[PARTS];
 };
 
-/* Pairs [first, first + n) of a token and their angles. */
-struct pair_block {
-    int64_t first, n;
-    float c[CPU_PAIRS], s[CPU_PAIRS];
-};
+/* ------------------------------------------------------------------- parts */
 
-/* Rotates a block of every head of a token; heads are d apart on both sides. */
-static void rotate_heads(const struct append_loop *loop, enum roped_dtype dtype,
-                         int64_t n_heads, void *to, const void *from,
-                         const struct pair_block *block)
+/* Heads of d elements that stay next to each other in the type of q. */
+static struct cpu_heads heads_of(const struct append_loop *loop,
+                                 int64_t n_heads, bool is_streamed)
 {
     const struct rope_plan *rope = &loop->plan->rope;
-    const struct cpu_heads heads = {
+    enum roped_dtype dtype = loop->call->in[ROPE_APPEND_Q].dtype;
+    return (struct cpu_heads){
         .from = dtype,
         .to = dtype,
         .is_gptj = rope->rotary.style == ROPE_GPTJ,
-        .is_streamed = loop->is_large && to != from,
+        .is_streamed = is_streamed,
+        .scale = 1,
         .n_heads = n_heads,
         .width = rope->head_dim,
         .from_pitch = rope->head_dim,
@@ -37,96 +36,103 @@ static void rotate_heads(const struct append_loop *loop, enum roped_dtype dtype,
         .first = rope->rotary_offset,
         .n_pairs = rope->rotary.n_pairs,
     };
-    if (n_heads > 0)
-        loop->angles.rows->rotate(&heads, to, from, block->first, block->n,
-                                  block->c, block->s);
 }
 
-/* A token's heads, or NULL where the tensor is not given. */
-static void *token_row(const struct append_loop *loop,
-                       const struct roped_tensor *tensor, int64_t heads,
-                       int64_t token)
+/* The same on their way to a cache. */
+static struct cpu_heads cached(const struct append_loop *loop,
+                               struct cpu_heads heads,
+                               const struct append_part *part, float scale)
 {
-    int64_t row = heads * loop->plan->rope.head_dim;
+    heads.to = (enum roped_dtype)loop->plan->cache_dtype;
+    heads.scale = scale;
+    heads.to_pitch = loop->map.head_step * part->cell_width;
+    return heads;
+}
+
+static void set_norm(struct cpu_heads *heads, const struct cpu_head_norm *norm,
+                     int which)
+{
+    heads->weight = norm->weight[which];
+    heads->rounds_product = norm->rounds_product;
+}
+
+static void set_parts(struct append_loop *loop,
+                      const struct cpu_head_norm *norm, bool is_large)
+{
+    const struct rope_append_plan *plan = loop->plan;
+    const struct roped_tensor *in = loop->call->in, *out = loop->call->out;
+    bool keeps_q = in[ROPE_APPEND_Q].data == out[ROPE_APPEND_Q_OUT].data;
+    bool keeps_k = in[ROPE_APPEND_K].data == out[ROPE_APPEND_K_OUT].data;
+    struct cpu_heads *part = loop->part;
+    part[Q] = heads_of(loop, plan->rope.q_heads, is_large && !keeps_q);
+    part[RETURNED_K] = heads_of(loop, plan->rope.k_heads, is_large && !keeps_k);
+    set_norm(&part[Q], norm, 0);
+    set_norm(&part[RETURNED_K], norm, 1);
+    part[K] = heads_of(loop, plan->rope.k_heads, is_large);
+    part[V] = part[K];
+    set_norm(&part[K], norm, 1);
+    part[V].width = part[V].from_pitch = plan->v_dim;
+    part[K] = cached(loop, part[K], &plan->k, plan->scale_k);
+    part[V] = cached(loop, part[V], &plan->v, plan->scale_v);
+}
+
+/* -------------------------------------------------------------------- loop */
+
+/* A token's heads in a tensor, or NULL where that is not given. */
+static void *token_row(const struct roped_tensor *tensor,
+                       const struct cpu_heads *heads, int64_t token)
+{
+    int64_t row = heads->n_heads * heads->width;
     if (!roped_tensor_given(tensor))
         return NULL;
     return cpu_at(tensor->data, token * row, roped_dtype_bytes(tensor->dtype));
 }
 
-/* A token's place in a cache, or NULL without one. */
-static void *cache_row(const struct append_loop *loop, int output, int64_t cell)
+/* A token's place in a cache. */
+static void *cache_row(const struct append_loop *loop,
+                       const struct append_part *part, int64_t cell)
 {
-    const struct roped_tensor *cache = &loop->call->out[output];
-    if (cell < 0)
-        return NULL;
-    return cpu_at(cache->data, cell * loop->plan->rope.head_dim,
+    const struct roped_tensor *cache = &loop->call->out[part->output];
+    return cpu_at(cache->data, cell * part->cell_width + part->first,
                   roped_dtype_bytes(cache->dtype));
 }
 
-static void rotate_token(const struct append_loop *loop, int64_t token,
-                         void *k_cache, const struct pair_block *block)
+/* Heads of q, or of k where that is returned, to their output. */
+static void write_output(const struct append_loop *loop, int which,
+                         const void *from, const struct roped_tensor *out,
+                         int64_t token, struct cpu_pair_block *block)
 {
-    const struct roped_call *call = loop->call;
-    const struct rope_plan *rope = &loop->plan->rope;
-    enum roped_dtype dtype = call->in[ROPE_APPEND_Q].dtype;
-    void *q = token_row(loop, &call->in[ROPE_APPEND_Q], rope->q_heads, token);
-    void *k = token_row(loop, &call->in[ROPE_APPEND_K], rope->k_heads, token);
-    void *q_out =
-        token_row(loop, &call->out[ROPE_APPEND_Q_OUT], rope->q_heads, token);
-    void *k_out =
-        token_row(loop, &call->out[ROPE_APPEND_K_OUT], rope->k_heads, token);
-    rotate_heads(loop, dtype, rope->q_heads, q_out, q, block);
-    if (k_cache) /* first: k_out may be k */
-        rotate_heads(loop, dtype, rope->k_heads, k_cache, k, block);
-    if (k_out)
-        rotate_heads(loop, dtype, rope->k_heads, k_out, k, block);
-}
-
-/* A token's heads, as they are; to NULL: nowhere. */
-static void copy_heads(const struct append_loop *loop, int input, void *to,
-                       int64_t n_heads, int64_t token)
-{
-    const struct roped_tensor *in = &loop->call->in[input];
-    int64_t n = n_heads * loop->plan->rope.head_dim;
-    if (to && n > 0)
-        loop->angles.rows->convert(in->dtype, to, in->dtype,
-                                   token_row(loop, in, n_heads, token), 1, n,
-                                   loop->is_large);
-}
-
-static void copy_token(const struct append_loop *loop, int64_t token)
-{
-    const struct roped_tensor *out = loop->call->out;
-    int64_t q = loop->plan->rope.q_heads, k = loop->plan->rope.k_heads;
-    copy_heads(loop, ROPE_APPEND_Q,
-               token_row(loop, &out[ROPE_APPEND_Q_OUT], q, token), q, token);
-    copy_heads(loop, ROPE_APPEND_K,
-               token_row(loop, &out[ROPE_APPEND_K_OUT], k, token), k, token);
+    const struct cpu_heads *heads = &loop->part[which];
+    void *to = token_row(out, heads, token);
+    if (to && cpu_is_padding(&loop->angles, token))
+        cpu_heads_copy(&loop->angles, heads, to, from);
+    else if (to)
+        cpu_heads_rotate(&loop->angles, heads, loop->eps, to, from, token,
+                         block);
 }
 
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct append_loop *loop = context;
-    const struct rope_plan *rope = &loop->plan->rope;
-    int64_t n_pairs = rope->rotary.n_pairs;
-    struct pair_block block;
+    const struct roped_call *call = loop->call;
+    const struct roped_tensor *in = call->in;
+    struct cpu_pair_block block = {.token = -1};
     for (int64_t token = begin; token < end; token++) {
-        if (cpu_is_padding(&loop->angles, token)) {
-            copy_token(loop, token);
-            continue;
-        }
         int64_t cell = append_cell(&loop->map, token);
-        void *k_cache = cache_row(loop, ROPE_APPEND_K_CACHE_OUT, cell);
-        for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
-            block.first = at;
-            block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
-            cpu_angles_fill(&loop->angles, token, at, block.n, block.c,
-                            block.s);
-            rotate_token(loop, token, k_cache, &block);
+        const struct cpu_heads *part = loop->part;
+        void *q = token_row(&in[ROPE_APPEND_Q], &part[Q], token);
+        void *k = token_row(&in[ROPE_APPEND_K], &part[K], token);
+        void *v = token_row(&in[ROPE_APPEND_V], &part[V], token);
+        write_output(loop, Q, q, &call->out[ROPE_APPEND_Q_OUT], token, &block);
+        if (cell >= 0) { /* before k is returned, in its own place perhaps */
+            cpu_heads_rotate(&loop->angles, &part[K], loop->eps,
+                             cache_row(loop, &loop->plan->k, cell), k, token,
+                             &block);
+            cpu_heads_copy(&loop->angles, &part[V],
+                           cache_row(loop, &loop->plan->v, cell), v);
         }
-        copy_heads(loop, ROPE_APPEND_V,
-                   cache_row(loop, ROPE_APPEND_V_CACHE_OUT, cell),
-                   rope->k_heads, token);
+        write_output(loop, RETURNED_K, k, &call->out[ROPE_APPEND_K_OUT], token,
+                     &block);
     }
 }
 
@@ -135,22 +141,34 @@ static int64_t bytes_of(const struct roped_call *call,
                         const struct rope_append_plan *plan)
 {
     const struct rope_plan *rope = &plan->rope;
-    int64_t heads = rope->q_heads + 2 * rope->k_heads;
-    return 2 * rope->rotary.n_tokens * heads * rope->head_dim *
+    int64_t width = (rope->q_heads + rope->k_heads) * rope->head_dim +
+                    rope->k_heads * plan->v_dim;
+    return 2 * rope->rotary.n_tokens * width *
            (int64_t)roped_dtype_bytes(call->in[ROPE_APPEND_Q].dtype);
+}
+
+void cpu_append(const struct roped_call *call, struct roped_queue *queue,
+                const struct rope_append_plan *plan,
+                const struct cpu_head_norm *norm)
+{
+    int64_t bytes = bytes_of(call, plan);
+    struct append_loop loop = {
+        .angles = cpu_angles_of(call, &plan->rope.rotary,
+                                plan->append.positions_port, queue),
+        .plan = plan,
+        .call = call,
+        .map = append_map_of(call, &plan->append),
+        .eps = norm->eps};
+    set_parts(&loop, norm, cpu_is_large(queue, bytes));
+    cpu_for(queue, bytes, plan->rope.rotary.n_tokens, append_tokens, &loop);
 }
 
 enum roped_status roped_cpu_rope_append(const struct roped_call *call,
                                         struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    const struct rope_append_plan *plan = (const void *)call->plan;
-    int64_t bytes = bytes_of(call, plan);
-    struct append_loop loop = {
-        cpu_angles_of(call, &plan->rope.rotary, ROPE_APPEND_POSITIONS, queue),
-        plan, call, append_map_of(call, &plan->append),
-        cpu_is_large(queue, bytes)};
+    static const struct cpu_head_norm none;
     (void)err;
-    cpu_for(queue, bytes, plan->rope.rotary.n_tokens, append_tokens, &loop);
+    cpu_append(call, queue, (const void *)call->plan, &none);
     return ROPED_OK;
 }

@@ -165,11 +165,12 @@ static struct qk_args args_of(const struct roped_call *call)
         args.to[i] = (int64_t)((uintptr_t)out[i].data - (uintptr_t)in[i].data);
         args.weight[i] = call->in[QK_RMSNORM_ROPE_Q_WEIGHT + i].data;
     }
-    args.weight_dtype = plan->weight_dtype;
-    args.weights_in_kind = plan->weight_dtype == ROPED_NO_DTYPE || plan->weight_dtype == in->dtype;
-    args.rounds_product = plan->rounding == RMSNORM_ROUND_HF;
-    args.eps = plan->eps;
-    args.weight_bias = plan->weight_bias;
+    const struct qk_norm_plan *norm = &plan->norm;
+    args.weight_dtype = norm->weight_dtype;
+    args.weights_in_kind = norm->weight_dtype == ROPED_NO_DTYPE || norm->weight_dtype == in->dtype;
+    args.rounds_product = norm->rounding == RMSNORM_ROUND_HF;
+    args.eps = norm->eps;
+    args.weight_bias = norm->weight_bias;
     args.exact_inverse_width = 1.0 / (double)rope->head_dim;
     args.inverse_width = (float)args.exact_inverse_width;
     return args;

@@ -6,8 +6,8 @@
 // token's slot and angles once for all heads that it walks. Every byte is read once and written
 // once.
 #include "cuda/device/append.cuh"
+#include "cuda/rope_append.cuh"
 #include "cuda/rotate_launch.cuh"
-#include "ops/rope_append.h"
 
 struct append_args {
     struct rotate_args rotate; // n_heads: of q, k and v
@@ -235,13 +235,16 @@ extern "C" enum roped_status roped_cuda_rope_append(const struct roped_call *cal
                                                     struct roped_queue *queue,
                                                     struct roped_error *err)
 {
-    const struct rope_plan *plan =
-        &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
+    const struct rope_append_plan *append =
+        reinterpret_cast<const struct rope_append_plan *>(call->plan);
+    const struct rope_plan *plan = &append->rope;
     int64_t n_heads = plan->q_heads + 2 * plan->k_heads;
-    enum roped_status status =
-        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+    int64_t width = plan->head_dim + append->v_dim; // of a cell at most
+    enum roped_status status = check_rotate_limits("q", plan->rotary.n_tokens, n_heads, width, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
+    if (is_split_append(call, append))
+        return launch_split_append(call, append, queue, err);
     struct append_args args = args_of(call);
     return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
         return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);

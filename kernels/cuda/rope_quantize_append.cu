@@ -21,7 +21,7 @@ struct quantize_args {
     struct append_map map;
     struct rotate_args rotate;
     struct fp8_stream q_nope;
-    struct fp8_row_stream rows[ROW_STREAMS];
+    struct row_stream rows[ROW_STREAMS];
 };
 
 enum {
@@ -128,15 +128,8 @@ __device__ __forceinline__ void quantize_streams(const quantize_args &args)
     tile -= args.q_nope.n_tiles;
     bool is_v = tile >= args.rows[ROWS_K_NOPE].n_tiles;
     tile -= is_v ? args.rows[ROWS_K_NOPE].n_tiles : 0;
-    const fp8_row_stream &rows = is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE];
-    if (tile >= rows.n_tiles)
-        return;
-    if (rows.has_vectors)
-        quantize_row_tile<T, kVecOf<T>>(rows, args.map, args.tile_vectors, args.is_e5m2,
-                                        tile * place.threads + place.thread);
-    else
-        quantize_row_tile<T, 1>(rows, args.map, args.tile_vectors, args.is_e5m2,
-                                tile * place.threads + place.thread);
+    write_rows<T>(is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE], args.map, args.tile_vectors,
+                  fp8_format{args.is_e5m2 != 0}, tile, place);
 }
 
 template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
@@ -172,7 +165,7 @@ static int64_t units_of(const struct quantize_args *args)
 static int64_t vectors_of(const struct quantize_args *args, int vector)
 {
     int64_t vectors = ceil_div(args->q_nope.n_elements, vector);
-    for (const struct fp8_row_stream &rows : args->rows)
+    for (const struct row_stream &rows : args->rows)
         vectors += (int64_t)rows.n_tokens * rows.token_units.by;
     return vectors;
 }
@@ -201,11 +194,8 @@ static int64_t set_tiles(struct quantize_args *args, int64_t threads, int vector
     struct fp8_stream *q = &args->q_nope;
     q->n_tiles = ceil_div(ceil_div(q->n_elements, vector), threads * args->tile_vectors);
     int64_t n_tiles = q->n_tiles;
-    for (struct fp8_row_stream &rows : args->rows) {
-        rows.n_items = ceil_div(rows.n_tokens, args->tile_vectors) * rows.token_units.by;
-        rows.n_tiles = ceil_div(rows.n_items, threads);
-        n_tiles += rows.n_tiles;
-    }
+    for (struct row_stream &rows : args->rows)
+        n_tiles += cut_rows(&rows, args->tile_vectors, threads);
     return n_tiles;
 }
 
@@ -226,18 +216,6 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 
-// Rows of elements become rows of vectors where every row and every cell allows it.
-static void set_vectors(struct fp8_row_stream *rows, int vector)
-{
-    uint32_t width = rows->row_units.by, by = (uint32_t)vector;
-    rows->has_vectors = is_aligned(rows->from, 16) && is_aligned(rows->to, by) && width % by == 0 &&
-                        rows->cell_width % by == 0;
-    if (rows->has_vectors) {
-        rows->row_units = divisor_by(width / by);
-        rows->token_units = divisor_by(rows->token_units.by / by);
-    }
-}
-
 // rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct quantize_args *args, int64_t rope_dim,
@@ -252,8 +230,8 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
                        args->cell_width % kVec == 0;
     args->q_nope.has_vectors =
         is_aligned(args->q_nope.from, 16) && is_aligned(args->q_nope.to, kVec);
-    for (struct fp8_row_stream &rows : args->rows)
-        set_vectors(&rows, kVec);
+    for (struct row_stream &rows : args->rows)
+        use_vectors(&rows, kVec, 1);
     rotate->rotating_units = (int32_t)rotary->n_pairs;
     if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
@@ -270,24 +248,14 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
-// The rows of k_nope or v, and where a row of cell 0 begins; units are elements.
-static struct fp8_row_stream rows_of(const struct roped_call *call, int port,
-                                     const struct append_part *part,
-                                     const struct rope_quantize_plan *parts, int64_t width,
-                                     float scale)
+// The rows of k_nope or v.
+static struct row_stream rows_of(const struct roped_call *call, int port,
+                                 const struct append_part *part,
+                                 const struct rope_quantize_plan *parts, int64_t width, float scale)
 {
-    struct fp8_row_stream rows = {};
-    int64_t token_width = parts->k_heads * width;
-    if (token_width == 0)
-        return rows;
-    rows.from = call->in[port].data;
-    rows.to = static_cast<uint8_t *>(call->out[part->output].data) + part->first;
-    rows.n_tokens = (uint32_t)parts->rotary.n_tokens;
-    rows.cell_width = (uint32_t)part->cell_width;
-    rows.token_units = divisor_by(token_width);
-    rows.row_units = divisor_by(width);
-    rows.scale = scale;
-    return rows;
+    uint8_t *cache = static_cast<uint8_t *>(call->out[part->output].data);
+    return row_stream_of(call->in[port].data, cache + part->first, parts->rotary.n_tokens,
+                         parts->k_heads, width, part->cell_width, scale);
 }
 
 static void set_streams(struct quantize_args *args, const struct roped_call *call,

@@ -33,7 +33,7 @@ enum {
 struct append_map {
     int32_t kind;      /* enum append_kind */
     int32_t is_wide;   /* bool: index tensors are I64, else I32 */
-    int64_t page_size; /* entries */
+    int64_t page_size; /* entries; of slots without pages: all of them */
     int64_t page_step; /* cells from a page to the next */
     int64_t slot_step; /* cells from a slot or entry to the next */
     int64_t head_step; /* cells from a head to the next */
@@ -48,6 +48,19 @@ struct append_plan {
     int64_t n_tokens;
     int64_t n_places;     /* slots or pages of the caches */
     int64_t cells_offset; /* of the cells, in call->aux */
+};
+
+enum kv_layout { KV_LAYOUT_NHD, KV_LAYOUT_HND };
+
+/*
+ * Where a part of k, or v, goes: elements [first, first + its width) of a
+ * head's cell in the cache that is this output.
+ */
+struct append_part {
+    int32_t output;
+    int32_t reserved;
+    int64_t cell_width; /* elements */
+    int64_t first;
 };
 
 /* Plan reads tensors of a body, which start at any byte. */
@@ -73,7 +86,9 @@ static inline int64_t append_cell(const struct append_map *map, int64_t token)
         return append_index(index[0], token, true);
     if (map->kind == APPEND_SLOTS) {
         int64_t slot = append_index(index[0], token, is_wide);
-        return slot < 0 ? -1 : slot * map->slot_step;
+        return slot < 0 ? -1
+                        : slot / map->page_size * map->page_step +
+                              slot % map->page_size * map->slot_step;
     }
     int64_t j = append_index(index[APPEND_BATCH_INDICES], token, is_wide);
     int64_t at = append_index(index[APPEND_KV_POSITIONS], token, is_wide);

@@ -5,7 +5,7 @@
 #ifndef ROPED_OPS_QK_RMSNORM_ROPE_H
 #define ROPED_OPS_QK_RMSNORM_ROPE_H
 
-#include "ops/rmsnorm.h"
+#include "ops/qk_norm.h"
 #include "ops/rope.h"
 
 enum {
@@ -24,10 +24,7 @@ struct qk_rmsnorm_rope_params {
 
 struct qk_rmsnorm_rope_plan {
     struct rope_plan rope;
-    float eps;
-    float weight_bias;
-    int32_t rounding;
-    int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weights are 1 */
+    struct qk_norm_plan norm;
 };
 
 #endif

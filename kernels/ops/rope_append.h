@@ -1,6 +1,8 @@
 /*
  * rope_append.h - ports, parameters and plan of rope_append: rotate q and k,
- * and put k and v into the slots of a KV cache.
+ * and put k and v into slots or pages of a KV cache. Operators that do more in
+ * the same pass begin their parameters and plans with these, their ports with
+ * those before ROPE_APPEND_POSITIONS (ops/heads_append.h).
  */
 #ifndef ROPED_OPS_ROPE_APPEND_H
 #define ROPED_OPS_ROPE_APPEND_H
@@ -15,6 +17,12 @@ enum {
     ROPE_APPEND_K_CACHE,
     ROPE_APPEND_V_CACHE,
     ROPE_APPEND_SLOTS,
+    ROPE_APPEND_PAGE_INDICES, /* in the order of ops/append.h */
+    ROPE_APPEND_PAGE_INDPTR,
+    ROPE_APPEND_BATCH_INDICES,
+    ROPE_APPEND_KV_POSITIONS,
+    ROPE_APPEND_SCALE_K,
+    ROPE_APPEND_SCALE_V,
     ROPE_APPEND_POSITIONS /* from here on in the order of rope's ports */
 };
 enum {
@@ -26,13 +34,24 @@ enum {
 
 struct rope_append_params {
     struct rope_params rope;
-    int32_t return_k; /* bool */
+    double scale_k;
+    double scale_v;
+    int32_t return_k;    /* bool */
+    int32_t kv_layout;   /* enum kv_layout */
+    int32_t cache_dtype; /* of U8 caches: 0 e4m3, 1 e5m2 */
     int32_t reserved;
 };
 
 struct rope_append_plan {
     struct rope_plan rope;
     struct append_plan append;
+    struct append_part k;
+    struct append_part v;
+    int64_t v_dim; /* width of v: d, or that of MLA's latent part */
+    float scale_k; /* into FP8 */
+    float scale_v;
+    int32_t cache_dtype; /* enum roped_dtype: that of q, or FP8 */
+    int32_t reserved;
 };
 
 #endif

@@ -34,7 +34,8 @@ enum roped_status rope_heads_check_packed(const struct roped_call *call,
 {
     const struct roped_tensor *tensor = &call->in[port];
     int64_t d = params_of(call)->head_dim;
-    if (!roped_tensor_given(tensor) || tensor->rank == 3)
+    bool is_mla = call->in[ROPE_Q].rank == 3; /* and k [n, d] */
+    if (!roped_tensor_given(tensor) || tensor->rank == 3 || is_mla)
         return ROPED_OK;
     if (d == 0)
         return roped_fail(err, ROPED_INVALID,

@@ -36,24 +36,11 @@ enum {
     ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT
 };
 
-enum kv_layout { KV_LAYOUT_NHD, KV_LAYOUT_HND };
-
 struct rope_quantize_append_params {
     struct rope_quantize_params quantize;
     double scale_v;
     int32_t kv_layout; /* enum kv_layout */
     int32_t reserved;
-};
-
-/*
- * Where a part of k, or v, goes: elements [first, first + its width) of a
- * head's cell in the cache that is this output.
- */
-struct append_part {
-    int32_t output;
-    int32_t reserved;
-    int64_t cell_width; /* elements */
-    int64_t first;
 };
 
 struct rope_quantize_append_plan {

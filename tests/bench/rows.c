@@ -55,6 +55,17 @@ const struct bench_row bench_rows[] = {
     {"rope_append bf16 65536 tokens gptj",        "rope_append", BF16, 65536, 32, 8, 128, 0, true,  BENCH_TABLE, 0},
     {"rope_append f32 8192 tokens, no table",     "rope_append", F32,  8192,  32, 8, 128, 0, false, BENCH_COMPUTE, 0},
     {"rope_append f16 65536 tokens",              "rope_append", F16,  65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"rope_append bf16 e4m3 caches, 1 token", "rope_append", BF16, 1, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 e4m3 caches, 8 tokens", "rope_append", BF16, 8, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 e4m3 caches, 128 tokens", "rope_append", BF16, 128, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 e4m3 caches, 8192 tokens", "rope_append", BF16, 8192, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 e4m3 caches, 65536 tokens", "rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 MLA 1 token", "rope_append", BF16, 1, 128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_append bf16 MLA 128 tokens", "rope_append", BF16, 128, 128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_append bf16 MLA 8192 tokens", "rope_append", BF16, 8192, 128, 0, 64, 512, true, BENCH_TABLE, 0},
+    {"rope_append bf16 MLA e4m3 cache, 1 token", "rope_append", BF16, 1, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 MLA e4m3 cache, 128 tokens", "rope_append", BF16, 128, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"rope_append bf16 MLA e4m3 cache, 8192 tokens", "rope_append", BF16, 8192, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
     {"rope_quantize_append e4m3 MLA 1 token",     "rope_quantize_append", BF16, 1,     128, 0, 64, 512, true, BENCH_TABLE, 0},
     {"rope_quantize_append e4m3 MLA 32 tokens",   "rope_quantize_append", BF16, 32,    128, 0, 64, 512, true, BENCH_TABLE, 0},
     {"rope_quantize_append e4m3 MLA 128 tokens",  "rope_quantize_append", BF16, 128,   128, 0, 64, 512, true, BENCH_TABLE, 0},
@@ -218,29 +229,44 @@ static int64_t place_of(int64_t token, int64_t n)
     return (token * 2654435761 & (places - 1)) % (CACHE_SHARE * n);
 }
 
+/* Codes of a cache: any will do, but not from uninitialised memory. */
+static void bind_codes(struct roped_call *call, const char *name,
+                       enum roped_dtype dtype, int rank, const int64_t *dims)
+{
+    struct roped_tensor cache = case_tensor(&source, dtype, rank, dims, 0);
+    memset(cache.data, 0x3C, (size_t)roped_tensor_bytes(&cache));
+    case_bind(call, name, &cache);
+}
+
+/* A cache of the type of q, or of codes where the row says which. */
+static void bind_cache(struct roped_call *call, const struct bench_row *row,
+                       const char *name, int rank, const int64_t *dims)
+{
+    if (row->param[0][0])
+        bind_codes(call, name, ROPED_U8, rank, dims);
+    else
+        bind_values(call, name, row->dtype, rank, dims);
+}
+
+/* b 0: MLA, whose cells are d elements of v and c of k. */
 static void build_rope_append(struct roped_call *call,
                               const struct bench_row *row)
 {
-    int64_t dims[3] = {row->n, row->b, row->c};
+    int64_t q[3] = {row->n, row->a, row->c}, dims[3] = {row->n, row->b, row->c};
+    int64_t latent[2] = {row->n, row->d}, k[2] = {row->n, row->c};
+    int64_t cells[2] = {CACHE_SHARE * row->n, row->c + row->d};
     struct roped_tensor slots = case_tensor(&source, ROPED_I64, 1, &row->n, 0);
-    build_rope(call, row);
-    bind_values(call, "v", row->dtype, 3, dims);
+    bind_values(call, "q", row->dtype, 3, q);
+    bind_values(call, "k", row->dtype, row->b ? 3 : 2, row->b ? dims : k);
+    bind_values(call, "v", row->dtype, row->b ? 3 : 2, row->b ? dims : latent);
+    bind_positions(call, row->n);
     dims[0] = CACHE_SHARE * row->n;
-    bind_values(call, "k_cache", row->dtype, 3, dims);
-    bind_values(call, "v_cache", row->dtype, 3, dims);
+    bind_cache(call, row, "k_cache", row->b ? 3 : 2, row->b ? dims : cells);
+    if (row->b)
+        bind_cache(call, row, "v_cache", 3, dims);
     for (int64_t i = 0; i < row->n; i++)
         ((int64_t *)slots.data)[i] = place_of(i, row->n);
     case_bind(call, "slots", &slots);
-}
-
-/* Codes of a cache: any will do, but not from uninitialised memory. */
-static void bind_codes(struct roped_call *call, const char *name, int rank,
-                       const int64_t *dims)
-{
-    struct roped_tensor cache =
-        case_tensor(&source, ROPED_F8_E4M3, rank, dims, 0);
-    memset(cache.data, 0x3C, (size_t)roped_tensor_bytes(&cache));
-    case_bind(call, name, &cache);
 }
 
 static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
@@ -263,11 +289,11 @@ static void build_rope_quantize_append(struct roped_call *call,
     build_rope_quantize(call, row);
     if (row->b) {
         bind_values(call, "v", row->dtype, 3, v);
-        bind_codes(call, "k_cache", 4, gqa);
-        bind_codes(call, "v_cache", 4, gqa);
+        bind_codes(call, "k_cache", ROPED_F8_E4M3, 4, gqa);
+        bind_codes(call, "v_cache", ROPED_F8_E4M3, 4, gqa);
     } else {
-        bind_codes(call, "ckv_cache", 3, ckv);
-        bind_codes(call, "kpe_cache", 3, kpe);
+        bind_codes(call, "ckv_cache", ROPED_F8_E4M3, 3, ckv);
+        bind_codes(call, "kpe_cache", ROPED_F8_E4M3, 3, kpe);
     }
     int32_t *indices = bind_ints(call, "page_indices", used);
     int32_t *indptr = bind_ints(call, "page_indptr", 2);

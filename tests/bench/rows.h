@@ -18,6 +18,7 @@ struct bench_row {
     int64_t n;          /* tokens or rows */
     int64_t a, b, c, d; /* rope: hq, hk, d, tokens per sequence (0: explicit
                            positions); rope_quantize: hq, hk, r, p;
+                           MLA: hk 0;
                            norms: h; binary_backward: n x a x b is the
                            shape of a, c the dims in which b is 1 */
     bool is_gptj;

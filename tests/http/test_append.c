@@ -8,6 +8,8 @@
 #include "http/harness.h"
 #include "http/service.h"
 
+#include <roped/numeric.h>
+
 static struct server server;
 
 enum { N = 3, HEADS = 2, D = 8, SLOTS = 5 }; /* of every call here */
@@ -267,10 +269,16 @@ TEST(caches_that_do_not_fit_are_named)
     static const int64_t packed[] = {N, HEADS * D}, other[] = {SLOTS, 1, D};
     struct request request = append_request(0, 1, 2);
     tensor_of(&request, "v_cache")->dims[0] = 4;
-    refuse(&request, "", "'v_cache': dim 0 is 4, expected slots = 5");
+    refuse(&request, "", "'v_cache': shape [4, 2, 8], expected [5, 2, 8]");
     request = append_request(0, 1, 2);
     tensor_of(&request, "v_cache")->dtype = ROPED_BF16;
-    refuse(&request, "", "'v_cache': BF16, but T is F32");
+    refuse(&request, "", "'v_cache': BF16, but K is F32");
+    tensor_of(&request, "k_cache")->dtype = ROPED_BF16;
+    refuse(&request, "", "'k_cache': BF16, expected F32, the type of 'q'");
+    request = append_request(0, 1, 2);
+    refuse(&request, "scale_k=2", "'scale_k' is given, but 'k_cache' is F32");
+    refuse(&request, "cache_dtype=e5m2", "'cache_dtype' is given, but");
+    refuse(&request, "kv_layout=sideways", "kv_layout");
     request = append_request(0, 1, 2);
     for (int i = 0; i < 3; i++) {
         memcpy(request.file.tensor[i].dims, packed, sizeof packed);
@@ -280,6 +288,149 @@ TEST(caches_that_do_not_fit_are_named)
     memcpy(tensor_of(&request, "k_cache")->dims, other, sizeof other);
     memcpy(tensor_of(&request, "v_cache")->dims, other, sizeof other);
     refuse(&request, "head_dim=8", "dim 1 is 1, expected hk = 2");
+}
+
+static unsigned char fp8[2][SLOTS * HEADS * D];
+
+/* The same request with caches of codes. */
+static struct request fp8_request(enum roped_dtype dtype)
+{
+    struct request request = append_request(3, -1, 0);
+    for (int i = 3; i < 5; i++) {
+        request.file.tensor[i].dtype = dtype;
+        request.file.tensor[i].data = fp8[i - 3];
+    }
+    return request;
+}
+
+/* Keys and values become FP8, q stays what it is. */
+TEST(caches_of_codes_are_written_beside_q)
+{
+    static const char *const queries[] = {"scale_v=2",
+                                          "scale_v=2&cache_dtype=e4m3",
+                                          "scale_v=2&cache_dtype=e5m2"};
+    for (int i = 0; i < 3; i++) {
+        struct request request = fp8_request(i ? ROPED_U8 : ROPED_F8_E4M3);
+        struct answer answer = post(&request, queries[i]);
+        struct tensor_file file = {0};
+        float twice = 2 * values[1][0];
+        CHECK_INT(answer.code, 200);
+        CHECK(file_read(&file, answer.body, answer.bytes, NULL, NULL));
+        const struct roped_tensor *q = file_find(&file, "q");
+        const struct roped_tensor *v = file_find(&file, "v_cache");
+        CHECK(q && q->dtype == ROPED_F32 && same_row(q, 0, values[0], 0));
+        CHECK(v && ((unsigned char *)v->data)[3 * HEADS * D] ==
+                       (i == 2 ? roped_float_to_e5m2(twice)
+                               : roped_float_to_e4m3(twice)));
+        for (int64_t at = HEADS * D; at < 3 * HEADS * D && v; at++)
+            CHECK_INT(((unsigned char *)v->data)[at], 0xA5);
+        file_free(&file);
+        answer_free(&answer);
+    }
+    struct request request = fp8_request(ROPED_F8_E5M2);
+    refuse(&request, "cache_dtype=e5m2", "'cache_dtype' is given, but");
+    refuse(&request, "scale_k=inf", "scale_k");
+}
+
+/* What takes the place of slots. */
+static void add_entries(struct request *request, int32_t *indices,
+                        int32_t *indptr, int32_t *batch, int32_t *positions)
+{
+    static const int64_t n = N, one = 1, two = 2;
+    request->file.n--; /* slots, the last */
+    add(request, "page_indices", ROPED_I32, 1, &one, indices);
+    add(request, "page_indptr", ROPED_I32, 1, &two, indptr);
+    add(request, "batch_indices", ROPED_I32, 1, &n, batch);
+    add(request, "kv_positions", ROPED_I32, 1, &n, positions);
+}
+
+/* One page whose entries are the slots of the other tests. */
+static struct request page_request(void)
+{
+    static int32_t indices, indptr[] = {0, 1}, batch[] = {0, -1, 0};
+    static int32_t positions[] = {3, 9, 0};
+    static const int64_t page[] = {1, SLOTS, HEADS, D};
+    struct request request = append_request(3, -1, 0);
+    for (int i = 3; i < 5; i++) {
+        memcpy(request.file.tensor[i].dims, page, sizeof page);
+        request.file.tensor[i].rank = 4;
+    }
+    add_entries(&request, &indices, indptr, batch, positions);
+    return request;
+}
+
+TEST(pages_take_what_slots_would)
+{
+    struct request paged = page_request(), slots_too = append_request(3, -1, 0);
+    struct answer with_pages = post(&paged, ""), with_slots;
+    struct tensor_file file = {0};
+    CHECK_INT(with_pages.code, 200);
+    CHECK(file_read(&file, with_pages.body, with_pages.bytes, NULL, NULL));
+    const struct roped_tensor *v = file_find(&file, "v_cache");
+    CHECK(v && same_row(v, 3, values[1], 0) && same_row(v, 0, values[1], 2) &&
+          same_row(v, 1, values[3], 1));
+    file_free(&file);
+    answer_free(&with_pages);
+    for (int i = 3; i < 5; i++) { /* slots of a cache with pages */
+        slots_too.file.tensor[i].rank = 4;
+        memcpy(slots_too.file.tensor[i].dims, (int64_t[]){1, SLOTS, HEADS, D},
+               4 * sizeof(int64_t));
+    }
+    with_slots = post(&slots_too, "");
+    CHECK(file_read(&file, with_slots.body, with_slots.bytes, NULL, NULL));
+    v = file_find(&file, "v_cache");
+    CHECK(v && same_row(v, 3, values[1], 0) && same_row(v, 0, values[1], 2));
+    file_free(&file);
+    answer_free(&with_slots);
+}
+
+TEST(places_that_are_not_whole_are_named)
+{
+    struct request request = page_request();
+    refuse(&request, "kv_layout=hnd", "'k_cache': dim 1 is 5, expected hk = 2");
+    request.file.n--;
+    refuse(&request, "", "missing tensor 'kv_positions'");
+    request = page_request();
+    tensor_of(&request, "k_cache")->rank = 3;
+    tensor_of(&request, "v_cache")->rank = 3;
+    refuse(&request, "", "'k_cache': rank 3, expected [pages, page_size");
+    request = append_request(0, 1, 2);
+    request.file.n--;
+    refuse(&request, "", "missing tensor 'page_indices' or 'slots'");
+    add(&request, "slots", ROPED_I64, 1, (int64_t[]){N}, slots);
+    add(&request, "page_indptr", ROPED_I32, 1, (int64_t[]){1}, slots);
+    refuse(&request, "", "'slots' and 'page_indptr' are both given");
+}
+
+/* One cache takes v and then k. */
+TEST(mla_has_one_cache)
+{
+    static const int64_t k[] = {N, D}, v[] = {N, HEADS};
+    static const int64_t cache[] = {SLOTS, HEADS + D}, heads[] = {N, HEADS, D};
+    static const int64_t n = N;
+    struct request request = {"rope_append", {0}};
+    struct tensor_file file = {0};
+    slots[0] = 4, slots[1] = -1, slots[2] = 0;
+    add(&request, "q", ROPED_F32, 3, heads, values[0]);
+    add(&request, "k", ROPED_F32, 2, k, values[0]);
+    add(&request, "v", ROPED_F32, 2, v, values[1]);
+    add(&request, "k_cache", ROPED_F32, 2, cache, values[2]);
+    add(&request, "slots", ROPED_I64, 1, &n, slots);
+    struct answer answer = post(&request, "");
+    CHECK_INT(answer.code, 200);
+    CHECK(file_read(&file, answer.body, answer.bytes, NULL, NULL));
+    CHECK_INT(file.n, 2);
+    const struct roped_tensor *out = file_find(&file, "k_cache");
+    const float *cell = out ? (float *)out->data + 4 * cache[1] : values[3];
+    CHECK(memcmp(cell, values[1], HEADS * sizeof *cell) == 0);
+    CHECK(memcmp(cell + HEADS, values[0], D * sizeof *cell) == 0);
+    file_free(&file);
+    answer_free(&answer);
+    tensor_of(&request, "k_cache")->dims[1]--;
+    refuse(&request, "", "'k_cache': dim 1 is 9, expected p + d = 10");
+    tensor_of(&request, "k_cache")->dims[1]++;
+    add(&request, "v_cache", ROPED_F32, 2, cache, values[3]);
+    refuse(&request, "", "'v_cache': not with k of rank 2");
 }
 
 /* --------------------------------------------------- rope_quantize_append */
@@ -473,12 +624,17 @@ int main(void)
         for (int j = 0; j < SLOTS * HEADS * D; j++)
             values[i][j] = (float)(j % 17) * 0.25f - 2 + (float)i;
     memset(codes, 0xA5, sizeof codes);
+    memset(fp8, 0xA5, sizeof fp8);
     server_start(&server, NULL);
     RUN(rules_of_qk_rmsnorm_rope_are_kept);
     RUN(caches_come_back_with_nothing_else_changed);
     RUN(caches_in_regions_are_written_there);
     RUN(keys_are_returned_where_they_are_asked_for);
     RUN(tokens_of_position_minus_1_are_left_as_they_are);
+    RUN(caches_of_codes_are_written_beside_q);
+    RUN(pages_take_what_slots_would);
+    RUN(places_that_are_not_whole_are_named);
+    RUN(mla_has_one_cache);
     RUN(slots_that_a_cache_has_not_are_named);
     RUN(caches_that_do_not_fit_are_named);
     RUN(paged_caches_come_back_with_nothing_else_changed);

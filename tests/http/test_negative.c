@@ -67,6 +67,20 @@ static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
     return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
 }
 
+/* A cache with slots, or of MLA: dims that a pack stands for. */
+static int cache_dims(const struct sound *sound, int64_t *dims)
+{
+    const char *form = sound->op->form[sound->form].name;
+    dims[0] = size_of(sound, "slots");
+    if (strcmp(form, "mla") == 0) {
+        dims[1] = size_of(sound, "p") + size_of(sound, "d");
+        return 2;
+    }
+    dims[1] = size_of(sound, "hk");
+    dims[2] = size_of(sound, "d");
+    return 3;
+}
+
 /* Adds one input with the shape of the sound's form. */
 static void add_input(struct sound *sound, int input)
 {
@@ -77,7 +91,9 @@ static void add_input(struct sound *sound, int input)
     int rank = 0;
     CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
-        if (!pattern.dim[i].is_pack)
+        if (strcmp(pattern.dim[i].name, "cache") == 0)
+            rank += cache_dims(sound, dims);
+        else if (!pattern.dim[i].is_pack)
             dims[rank++] = size_of(sound, pattern.dim[i].name);
     enum roped_dtype dtype = type_of(sound->op, port);
     file_add(&sound->file, port->name, dtype, rank, dims,
@@ -93,7 +109,14 @@ static const struct {
                  {"rope_quantize_append", "hnd", "v"},
                  {"rope_quantize_append", "hnd", "k_cache"},
                  {"rope_quantize_append", "hnd", "v_cache"},
-                 {"rope_quantize_append", "mla", "kpe_cache"}};
+                 {"rope_quantize_append", "mla", "kpe_cache"},
+                 {"rope_append", "heads", "v_cache"},
+                 {"rope_append", "packed", "v_cache"},
+                 {"rope_append", "bsd", "v_cache"},
+                 {"rope_append", "heads", "slots"},
+                 {"rope_append", "packed", "slots"},
+                 {"rope_append", "bsd", "slots"},
+                 {"rope_append", "mla", "slots"}};
 
 static bool is_asked_for(const struct roped_op *op, int form, int input)
 {

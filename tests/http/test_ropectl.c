@@ -189,7 +189,8 @@ TEST(bench_makes_the_tensors_of_every_operator)
         "rope half=64 n=2 --dtype=F16",
         "rope bs=2 s=8 --layout bsd",
         "qk_rmsnorm_rope",
-        "rope_append slots=16",
+        "rope_append cache=16,8,128",
+        "rope_append cache=4,16,8,128 indices=4 requests1=5",
         "rope_quantize",
         "rope_quantize_append requests1=5 pages=4 pagesize=16",
         "binary_backward o=4,8 a=8 b=4,8 --function mul"};

@@ -56,7 +56,7 @@ def measure(address, model, *arguments):
 ALSO = {"binary_backward": ["a", "b"]}
 
 # operators whose index values must fit each other: no generator makes those
-INDEXED = {"rope_quantize_append"}
+INDEXED = {"rope_append", "qk_rmsnorm_rope_append", "rope_quantize_append"}
 
 # one token: all values are 0, and two tokens must not have one cache slot
 SIZES = {"n": "1"}

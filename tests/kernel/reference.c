@@ -263,9 +263,8 @@ void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
     }
 }
 
-/* First element of (token, head) in in and in out; false: not in out. */
-static bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
-                     int64_t *from, int64_t *to)
+bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
+              int64_t *from, int64_t *to)
 {
     *from = *to = (token * rows->heads + head) * rows->width;
     if (rows->place)
@@ -273,9 +272,8 @@ static bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
     return *to >= 0;
 }
 
-static void judge_one(struct reference_judge *judge,
-                      const struct head_rows *rows, int64_t i, double exact,
-                      double scale)
+void judge_one(struct reference_judge *judge, const struct head_rows *rows,
+               int64_t i, double exact, double scale)
 {
     if (rows->is_fp8)
         judge_fp8(judge, rows->out, i, exact * rows->scale, scale * rows->scale,

@@ -44,22 +44,44 @@ void touched_finish(struct touched *touched, struct reference_judge *judge,
     free(touched->is_written);
 }
 
-/* ------------------------------------------------------------ rope_append */
+/* ------------------------------------------------------------------ places */
 
-/* Slots of a cache [slots, heads, d]. */
-struct slot_place {
+/* Of one part of k, or v: elements [first, first + its width) of a cell. */
+struct cell_place {
     const struct angle_view *view;
-    const struct roped_tensor *slots;
-    int64_t heads, width;
+    const struct roped_tensor *cache;
+    const struct roped_tensor *slots; /* or NULL: there are pages */
+    const struct roped_tensor *pages; /* page_indices and what follows it */
+    int64_t page_size, heads, first;
+    bool is_hnd;
 };
 
-static int64_t place_in_slot(const void *context, int64_t token, int64_t head)
+/* Place of a token among all entries of all pages, or -1. */
+static int64_t entry_of(const struct cell_place *place, int64_t token)
 {
-    const struct slot_place *place = context;
-    int64_t slot = reference_index(place->slots, token);
-    if (slot < 0 || is_padding(place->view, token))
+    if (place->slots)
+        return reference_index(place->slots, token);
+    int64_t j = reference_index(&place->pages[APPEND_BATCH_INDICES], token);
+    if (j < 0)
         return -1;
-    return (slot * place->heads + head) * place->width;
+    int64_t at = reference_index(&place->pages[APPEND_KV_POSITIONS], token);
+    int64_t page =
+        reference_index(&place->pages[APPEND_PAGE_INDICES],
+                        reference_index(&place->pages[APPEND_PAGE_INDPTR], j) +
+                            at / place->page_size);
+    return page * place->page_size + at % place->page_size;
+}
+
+static int64_t place_in_cache(const void *context, int64_t token, int64_t head)
+{
+    const struct cell_place *place = context;
+    int64_t entry = entry_of(place, token), size = place->page_size;
+    if (entry < 0 || is_padding(place->view, token))
+        return -1;
+    int64_t row = place->is_hnd ? (entry / size * place->heads + head) * size +
+                                      entry % size
+                                : entry * place->heads + head;
+    return row * place->cache->dims[place->cache->rank - 1] + place->first;
 }
 
 /* Marks what rows write. */
@@ -74,89 +96,118 @@ static void mark_rows(struct touched *touched, const struct head_rows *rows,
         }
 }
 
-static void judge_cache_rest(const struct roped_call *call,
-                             struct reference_judge *judge, int in, int out,
-                             const struct head_rows *rows, int64_t n_tokens)
+/* ------------------------------------------------------------ rope_append */
+
+/* What an operator that appends heads has, and what is judged next. */
+struct heads_judge {
+    const struct roped_call *call;
+    struct reference_judge *judge;
+    struct angle_view view;
+    struct head_rows rows;
+    const struct norm_view *norm; /* NULL: heads are not normalised */
+};
+
+static void judge_heads(const struct heads_judge *heads, int which)
 {
+    if (heads->norm)
+        judge_normal_rows(heads->judge, &heads->view, &heads->rows, heads->norm,
+                          which);
+    else
+        judge_rotated_rows(heads->judge, &heads->view, &heads->rows);
+}
+
+static struct cell_place place_of(const struct heads_judge *heads)
+{
+    const struct roped_call *call = heads->call;
+    const struct rope_append_params *params = (const void *)call->params;
+    const struct roped_tensor *cache = &call->in[ROPE_APPEND_K_CACHE];
+    bool is_mla =
+        call->in[ROPE_APPEND_K].rank == 2 && call->in[ROPE_APPEND_Q].rank == 3;
+    bool has_slots = roped_tensor_given(&call->in[ROPE_APPEND_SLOTS]);
+    struct cell_place place = {.view = &heads->view,
+                               .cache = cache,
+                               .slots = has_slots ? &call->in[ROPE_APPEND_SLOTS]
+                                                  : NULL,
+                               .pages = &call->in[ROPE_APPEND_PAGE_INDICES],
+                               .heads = 1};
+    place.is_hnd =
+        !is_mla && cache->rank == 4 && params->kv_layout == KV_LAYOUT_HND;
+    if (!is_mla)
+        place.heads = cache->dims[place.is_hnd ? 1 : cache->rank - 2];
+    place.page_size = cache->dims[place.is_hnd                      ? 2
+                                  : cache->rank == (is_mla ? 3 : 4) ? 1
+                                                                    : 0];
+    return place;
+}
+
+/* k and v in their caches, or in one. */
+static void judge_heads_caches(struct heads_judge *heads)
+{
+    const struct roped_call *call = heads->call;
+    const struct rope_append_params *params = (const void *)call->params;
+    struct head_rows *rows = &heads->rows;
+    struct cell_place place = place_of(heads);
+    bool is_one = !roped_tensor_given(&call->in[ROPE_APPEND_V_CACHE]);
+    const struct roped_tensor *v = &call->in[ROPE_APPEND_V];
     struct touched touched;
-    touched_init(&touched, &call->in[in], &call->out[out]);
-    mark_rows(&touched, rows, n_tokens);
-    touched_finish(&touched, judge, call->op->in[in].name);
+    rows->place = place_in_cache;
+    rows->context = &place;
+    rows->is_fp8 = call->out[ROPE_APPEND_K_CACHE_OUT].dtype != rows->in->dtype;
+    rows->out = &call->out[ROPE_APPEND_K_CACHE_OUT];
+    rows->name = "k_cache";
+    rows->scale = reference_scale(call, "scale_k", params->scale_k);
+    place.first = is_one ? v->dims[1] : 0;
+    touched_init(&touched, place.cache, rows->out);
+    judge_heads(heads, 1);
+    mark_rows(&touched, rows, heads->view.n_tokens);
+    if (!is_one) {
+        touched_finish(&touched, heads->judge, "k_cache");
+        rows->out = &call->out[ROPE_APPEND_V_CACHE_OUT];
+        rows->name = "v_cache";
+        touched_init(&touched, &call->in[ROPE_APPEND_V_CACHE], rows->out);
+    }
+    rows->in = v;
+    rows->width = is_one ? v->dims[1] : rows->width;
+    rows->scale = reference_scale(call, "scale_v", params->scale_v);
+    place.first = 0;
+    judge_copied_rows(heads->judge, heads->view.n_tokens, rows);
+    mark_rows(&touched, rows, heads->view.n_tokens);
+    touched_finish(&touched, heads->judge, rows->name);
+}
+
+static void reference_heads_append(const struct roped_call *call,
+                                   struct reference_judge *judge,
+                                   int positions_port,
+                                   const struct norm_view *norm)
+{
+    const struct rope_append_params *params = (const void *)call->params;
+    struct heads_judge heads = {.call = call, .judge = judge, .norm = norm};
+    struct head_rows *rows = &heads.rows;
+    view_heads(&heads.view, call, positions_port, &rows->width);
+    int64_t n = heads.view.n_tokens;
+    rows->in = &call->in[ROPE_APPEND_Q];
+    rows->out = &call->out[ROPE_APPEND_Q_OUT];
+    rows->first = params->rope.rotary_offset;
+    rows->style = params->rope.style;
+    rows->name = "q";
+    rows->heads = n ? roped_tensor_elements(rows->in) / n / rows->width : 0;
+    judge_heads(&heads, 0);
+    rows->in = &call->in[ROPE_APPEND_K];
+    rows->out = &call->out[ROPE_APPEND_K_OUT];
+    rows->heads = n ? roped_tensor_elements(rows->in) / n / rows->width : 0;
+    rows->name = "k";
+    if (params->return_k)
+        judge_heads(&heads, 1);
+    judge_heads_caches(&heads);
 }
 
 void reference_rope_append(const struct roped_call *call,
                            struct reference_judge *judge)
 {
-    const struct rope_append_params *params = (const void *)call->params;
-    struct angle_view view = {0};
-    struct slot_place place = {.view = &view,
-                               .slots = &call->in[ROPE_APPEND_SLOTS]};
-    view_heads(&view, call, ROPE_APPEND_POSITIONS, &place.width);
-    int64_t n = view.n_tokens;
-    struct head_rows rows = {.in = &call->in[ROPE_APPEND_Q],
-                             .out = &call->out[ROPE_APPEND_Q_OUT],
-                             .width = place.width,
-                             .first = params->rope.rotary_offset,
-                             .style = params->rope.style,
-                             .name = "q"};
-    rows.heads = n ? roped_tensor_elements(rows.in) / n / place.width : 0;
-    judge_rotated_rows(judge, &view, &rows);
-
-    rows.in = &call->in[ROPE_APPEND_K];
-    rows.heads = place.heads = call->in[ROPE_APPEND_K_CACHE].dims[1];
-    rows.out = &call->out[ROPE_APPEND_K_OUT];
-    rows.name = "k";
-    if (params->return_k)
-        judge_rotated_rows(judge, &view, &rows);
-
-    rows.place = place_in_slot;
-    rows.context = &place;
-    rows.out = &call->out[ROPE_APPEND_K_CACHE_OUT];
-    rows.name = "k_cache";
-    judge_rotated_rows(judge, &view, &rows);
-    judge_cache_rest(call, judge, ROPE_APPEND_K_CACHE, ROPE_APPEND_K_CACHE_OUT,
-                     &rows, n);
-
-    rows.in = &call->in[ROPE_APPEND_V];
-    rows.out = &call->out[ROPE_APPEND_V_CACHE_OUT];
-    rows.name = "v_cache";
-    judge_copied_rows(judge, n, &rows);
-    judge_cache_rest(call, judge, ROPE_APPEND_V_CACHE, ROPE_APPEND_V_CACHE_OUT,
-                     &rows, n);
+    reference_heads_append(call, judge, ROPE_APPEND_POSITIONS, NULL);
 }
 
 /* --------------------------------------------------- rope_quantize_append */
-
-/* One part of k, or v: elements [first, first + its width) of a cell. */
-struct page_place {
-    const struct roped_call *call;
-    const struct angle_view *view;
-    const struct roped_tensor *cache;
-    int64_t heads, first;
-    bool is_hnd;
-};
-
-static int64_t place_in_page(const void *context, int64_t token, int64_t head)
-{
-    const struct page_place *place = context;
-    const struct roped_tensor *in = place->call->in;
-    const struct roped_tensor *cache = place->cache;
-    int64_t width = cache->dims[cache->rank - 1];
-    int64_t page_size = cache->dims[place->is_hnd ? 2 : 1];
-    int64_t j = reference_index(&in[ROPE_QUANTIZE_APPEND_BATCH_INDICES], token);
-    if (j < 0 || is_padding(place->view, token))
-        return -1;
-    int64_t at = reference_index(&in[ROPE_QUANTIZE_APPEND_KV_POSITIONS], token);
-    int64_t page = reference_index(
-        &in[ROPE_QUANTIZE_APPEND_PAGE_INDICES],
-        reference_index(&in[ROPE_QUANTIZE_APPEND_PAGE_INDPTR], j) +
-            at / page_size);
-    int64_t row =
-        place->is_hnd
-            ? (page * place->heads + head) * page_size + at % page_size
-            : (page * page_size + at % page_size) * place->heads + head;
-    return row * width + place->first;
-}
 
 struct parts_judge {
     const struct roped_call *call;
@@ -194,15 +245,17 @@ static void judge_cache(struct parts_judge *parts, int cache, int out,
     struct touched touched;
     if (!roped_tensor_given(&call->in[cache]))
         return;
-    struct page_place place = {.call = call,
-                               .view = &parts->view,
+    struct cell_place place = {.view = &parts->view,
                                .cache = &call->in[cache],
+                               .pages =
+                                   &call->in[ROPE_QUANTIZE_APPEND_PAGE_INDICES],
                                .is_hnd = params->kv_layout == KV_LAYOUT_HND &&
                                          call->in[cache].rank == 4};
     place.heads = call->in[cache].rank == 3 ? 1
                   : place.is_hnd            ? place.cache->dims[1]
                                             : place.cache->dims[2];
-    parts->rows.place = place_in_page;
+    place.page_size = place.cache->dims[place.is_hnd ? 2 : 1];
+    parts->rows.place = place_in_cache;
     parts->rows.context = &place;
     touched_init(&touched, place.cache, &call->out[out]);
     if (rotated >= 0) {

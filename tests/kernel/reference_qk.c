@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 struct norm_rows {
-    struct head_rows heads;
+    const struct head_rows *heads;
     const struct roped_tensor *weight;
-    const struct qk_rmsnorm_rope_params *params;
+    const struct rmsnorm_params *params;
 };
 
 /* The head at element at, normalised and weighted; returns the largest finite
@@ -20,21 +20,21 @@ struct norm_rows {
 static double normalize_head(const struct norm_rows *rows, int64_t at,
                              double *y, double *slack)
 {
-    int64_t d = rows->heads.width;
-    enum roped_dtype dtype = rows->heads.in->dtype;
-    bool is_hf = rows->params->norm.rounding == RMSNORM_ROUND_HF;
+    int64_t d = rows->heads->width;
+    enum roped_dtype dtype = rows->heads->in->dtype;
+    bool is_hf = rows->params->rounding == RMSNORM_ROUND_HF;
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < d; i++) {
-        double x = reference_value(rows->heads.in, at + i);
+        double x = reference_value(rows->heads->in, at + i);
         sum += x * x;
     }
-    double s = 1 / sqrt(sum / (double)d + rows->params->norm.eps);
+    double s = 1 / sqrt(sum / (double)d + rows->params->eps);
     for (int64_t i = 0; i < d; i++) {
-        double gain = roped_tensor_given(rows->weight)
-                          ? rows->params->norm.weight_bias +
-                                reference_value(rows->weight, i)
-                          : 1;
-        double x = reference_value(rows->heads.in, at + i) * s;
+        double gain =
+            roped_tensor_given(rows->weight)
+                ? rows->params->weight_bias + reference_value(rows->weight, i)
+                : 1;
+        double x = reference_value(rows->heads->in, at + i) * s;
         slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
         y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;
         if (isfinite(y[i]))
@@ -45,21 +45,21 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
 
 static void judge_head(struct reference_judge *judge,
                        const struct angle_view *view,
-                       const struct norm_rows *rows, int64_t token, int64_t at,
-                       double *y, double *slack)
+                       const struct norm_rows *rows, int64_t token,
+                       int64_t from, int64_t at, double *y)
 {
-    const struct head_rows *heads = &rows->heads;
-    double largest = normalize_head(rows, at, y, slack);
+    const struct head_rows *heads = rows->heads;
+    double *slack = y + heads->width;
+    double largest = normalize_head(rows, from, y, slack);
     if (is_padding(view, token)) {
-        for (int64_t i = at; i < at + heads->width; i++)
-            judge_copied(judge, heads, i, i);
+        for (int64_t i = 0; i < heads->width; i++)
+            judge_copied(judge, heads, from + i, at + i);
         return;
     }
     int64_t end = heads->first + 2 * view->n_pairs;
     for (int64_t i = 0; i < heads->width; i++)
         if (i < heads->first || i >= end)
-            judge_float(judge, heads->out, at + i, y[i],
-                        largest + slack[i] * 1e6, heads->name);
+            judge_one(judge, heads, at + i, y[i], largest + slack[i] * 1e6);
     for (int64_t pair = 0; pair < view->n_pairs; pair++) {
         int64_t a, b;
         double c, s;
@@ -67,39 +67,49 @@ static void judge_head(struct reference_judge *judge,
         angle_of(view, token, pair, &c, &s);
         double scale =
             (largest + 1e6 * (slack[a] + slack[b])) * fmax(fabs(c), fabs(s));
-        judge_float(judge, heads->out, at + a, y[a] * c - y[b] * s, scale,
-                    heads->name);
-        judge_float(judge, heads->out, at + b, y[b] * c + y[a] * s, scale,
-                    heads->name);
+        judge_one(judge, heads, at + a, y[a] * c - y[b] * s, scale);
+        judge_one(judge, heads, at + b, y[b] * c + y[a] * s, scale);
     }
+}
+
+void judge_normal_rows(struct reference_judge *judge,
+                       const struct angle_view *view,
+                       const struct head_rows *heads,
+                       const struct norm_view *norm, int which)
+{
+    struct norm_rows rows = {heads, &norm->weight[which], norm->params};
+    double *y = malloc((size_t)heads->width * 2 * sizeof *y);
+    int64_t from, to;
+    if (!y)
+        abort();
+    for (int64_t token = 0; token < view->n_tokens; token++)
+        for (int64_t head = 0; head < heads->heads; head++)
+            if (find_row(heads, token, head, &from, &to))
+                judge_head(judge, view, &rows, token, from, to, y);
+    free(y);
 }
 
 void reference_qk_rmsnorm_rope(const struct roped_call *call,
                                struct reference_judge *judge)
 {
     const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
+    const struct norm_view norm = {&call->in[QK_RMSNORM_ROPE_Q_WEIGHT],
+                                   &params->norm};
     struct angle_view view = {0};
     int64_t d;
     view_heads(&view, call, QK_RMSNORM_ROPE_POSITIONS, &d);
-    double *y = malloc((size_t)d * 2 * sizeof *y);
-    if (!y)
-        abort();
     for (int i = 0; i < 2; i++) {
         const struct roped_tensor *in = &call->in[QK_RMSNORM_ROPE_Q + i];
         if (!roped_tensor_given(in) || view.n_tokens == 0)
             continue;
-        struct norm_rows rows = {
-            .heads = {.in = in,
-                      .out = &call->out[QK_RMSNORM_ROPE_Q_OUT + i],
-                      .width = d,
-                      .first = params->rope.rotary_offset,
-                      .style = params->rope.style,
-                      .name = i ? "k" : "q"},
-            .weight = &call->in[QK_RMSNORM_ROPE_Q_WEIGHT + i],
-            .params = params};
-        int64_t heads = roped_tensor_elements(in) / view.n_tokens / d;
-        for (int64_t row = 0; row < view.n_tokens * heads; row++)
-            judge_head(judge, &view, &rows, row / heads, row * d, y, y + d);
+        struct head_rows rows = {.in = in,
+                                 .out = &call->out[QK_RMSNORM_ROPE_Q_OUT + i],
+                                 .heads = roped_tensor_elements(in) /
+                                          view.n_tokens / d,
+                                 .width = d,
+                                 .first = params->rope.rotary_offset,
+                                 .style = params->rope.style,
+                                 .name = i ? "k" : "q"};
+        judge_normal_rows(judge, &view, &rows, &norm, i);
     }
-    free(y);
 }

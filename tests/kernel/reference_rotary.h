@@ -7,6 +7,8 @@
 
 #include "kernel/reference_internal.h"
 
+#include "ops/rmsnorm.h"
+
 /* What a rotary operator's tensors and parameters say about angles. */
 struct angle_view {
     const struct roped_call *call;
@@ -59,6 +61,26 @@ void judge_rotated_rows(struct reference_judge *judge,
 /* The scale of this name, a tensor or param. */
 double reference_scale(const struct roped_call *call, const char *name,
                        double param);
+
+/* Weights of heads of q and k, and how they are normalised. */
+struct norm_view {
+    const struct roped_tensor *weight; /* of q, then k */
+    const struct rmsnorm_params *params;
+};
+
+/* The same for heads that are normalised first; which: 0 q, 1 k. */
+void judge_normal_rows(struct reference_judge *judge,
+                       const struct angle_view *view,
+                       const struct head_rows *rows,
+                       const struct norm_view *norm, int which);
+
+/* First element of (token, head) in in and in out; false: not in out. */
+bool find_row(const struct head_rows *rows, int64_t token, int64_t head,
+              int64_t *from, int64_t *to);
+
+/* An element of out against its value before the scale. */
+void judge_one(struct reference_judge *judge, const struct head_rows *rows,
+               int64_t i, double exact, double scale);
 
 /* An element that does not: as it was, or scaled to FP8. */
 void judge_copied(struct reference_judge *judge, const struct head_rows *rows,

@@ -1,13 +1,12 @@
 /*
  * test_rope_append_sweep.c - rope_append on one backend (argument: cpu or
- * cuda) against float64: slots in any order, tokens without a slot, every form
- * and angle source, misaligned memory; what no token addresses keeps its bits,
- * NaN payloads and all. Slots that must be refused leave everything as it was.
+ * cuda) against float64: slots and pages in any order, tokens without a place,
+ * every form and angle source, caches of q's type and FP8, MLA's one cache,
+ * misaligned memory; what no token addresses keeps its bits, NaN payloads and
+ * all. Slots that must be refused leave everything as it was.
  */
 #include "check.h"
-#include "kernel/heads_case.h"
-#include "kernel/reference.h"
-#include "kernel/runner.h"
+#include "kernel/append_case.h"
 
 #include "ops/rope_append.h"
 
@@ -15,136 +14,89 @@ static struct runner runner;
 static struct random_source source = {31};
 
 static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
-
-struct append_case {
-    struct heads_case heads;
-    int64_t n_slots; /* at least the tokens */
-    int none_in;     /* one token in this many has no slot; 0: all have */
-    bool is_wide, returns_k;
-    struct runner_options options;
-};
-
-/* A cache of any bits: NaN, infinities and subnormals among them. */
-static void bind_cache(struct roped_call *call, const struct append_case *c,
-                       const char *name)
-{
-    int64_t dims[3] = {c->n_slots, c->heads.hk, c->heads.d};
-    struct roped_tensor cache =
-        case_tensor(&source, c->heads.rotary.dtype, 3, dims, 1);
-    unsigned char *bytes = cache.data;
-    for (int64_t i = 0; i < roped_tensor_bytes(&cache); i++)
-        bytes[i] = (unsigned char)random_bits(&source);
-    case_bind(call, name, &cache);
-}
-
-/* Distinct slots in random order: the front of a shuffle. */
-static void bind_slots(struct roped_call *call, const struct append_case *c)
-{
-    int64_t n = c->heads.rotary.n_tokens;
-    int64_t *shuffled = runner_alloc((size_t)c->n_slots * sizeof *shuffled);
-    struct roped_tensor slots =
-        case_tensor(&source, c->is_wide ? ROPED_I64 : ROPED_I32, 1, &n, 0);
-    for (int64_t i = 0; i < c->n_slots; i++) {
-        int64_t j = random_int(&source, 0, i);
-        shuffled[i] = shuffled[j];
-        shuffled[j] = i;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        bool has_none = c->none_in && random_once_in(&source, c->none_in);
-        int64_t slot = has_none ? -1 : shuffled[i];
-        case_set_int(&slots, i, slot);
-    }
-    free(shuffled);
-    case_bind(call, "slots", &slots);
-}
-
-static void build_call(struct roped_call *call, const struct append_case *c)
-{
-    heads_case_build(call, &source, "rope_append", &c->heads);
-    heads_case_bind(call, &source, &c->heads, "v", c->heads.hk);
-    bind_cache(call, c, "k_cache");
-    bind_cache(call, c, "v_cache");
-    bind_slots(call, c);
-    if (c->returns_k)
-        case_param(call, "return_k", "true");
-}
+static const enum roped_dtype caches[] = {ROPED_NO_DTYPE, ROPED_F8_E4M3,
+                                          ROPED_F8_E5M2};
 
 static void run_case(const struct append_case *c)
 {
     static struct roped_call call;
-    struct roped_error err = {.text = ""};
-    struct reference_judge judge = {0};
-    char text[320];
-    build_call(&call, c);
-    enum roped_status status = roped_call_resolve(&call, &err);
-    if (!status)
-        status = runner_run(&runner, &call, &c->options, &err);
-    if (!status)
-        reference_judge(&call, &judge);
-    if (!status &&
-        roped_tensor_given(&call.out[ROPE_APPEND_K_OUT]) != c->returns_k)
-        CHECK_FAIL("k was%s returned", c->returns_k ? " not" : "");
-    if (status || judge.n_wrong)
-        CHECK_FAIL("%s slots %lld none in %d wide %d returns k %d misaligned "
-                   "%d in place %d apart %d: %s; %lld of %lld wrong: %s",
-                   heads_case_text(&c->heads, text, sizeof text),
-                   (long long)c->n_slots, c->none_in, c->is_wide, c->returns_k,
-                   c->options.misalign_elements, c->options.in_place,
-                   c->options.updates_apart, err.text, (long long)judge.n_wrong,
-                   (long long)judge.n_checked, judge.first);
-    runner_free_outputs(&call);
-    case_free(&call);
+    append_case_build(&call, &source, "rope_append", c);
+    append_case_run(&call, &runner, c);
 }
 
 TEST(random_cases_are_within_tolerance)
 {
-    for (int i = 0; i < check_cases(1000); i++) {
-        struct append_case c = {.heads = heads_case_random(&source, 1),
-                                .none_in = (int)random_int(&source, 0, 3),
-                                .is_wide = random_once_in(&source, 2),
-                                .returns_k = random_once_in(&source, 3)};
-        c.n_slots = c.heads.rotary.n_tokens + random_int(&source, 0, 9);
-        c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
-        c.options.in_place = random_once_in(&source, 3);
-        c.options.updates_apart = random_once_in(&source, 4);
-        c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
+    for (int i = 0; i < check_cases(1500); i++) {
+        struct append_case c = append_case_random(&source);
         run_case(&c);
     }
 }
 
-/* Decode and prefill of models: n, hq, hk, d, r. */
+/* MLA of any width: one cache takes v, then k. */
+TEST(random_mla_cases_are_within_tolerance)
+{
+    static const int64_t latent[] = {0, 1, 7, 16, 33, 64, 96, 128, 512};
+    for (int i = 0; i < check_cases(500); i++) {
+        struct append_case c = append_case_random(&source);
+        if (c.heads.form != HEADS)
+            continue;
+        c.heads.hk = 0;
+        c.p = random_pick(&source, latent, 9);
+        c.is_hnd = false;
+        run_case(&c);
+    }
+}
+
+/* n, hq, hk, d, r, p: a case of a model. */
+static struct append_case model_case(const int64_t *shape, int type, int gptj)
+{
+    struct append_case c = {
+        .heads = {.hq = shape[1],
+                  .hk = shape[2],
+                  .d = shape[3],
+                  .r = shape[4],
+                  .is_gptj = gptj,
+                  .rotary = {.positions = CASE_I64,
+                             .angles =
+                                 (type + gptj) % 2 ? CASE_TABLE : CASE_COMPUTED,
+                             .dtype = types[type],
+                             .n_tokens = shape[0],
+                             .n_pairs = shape[4] / 2,
+                             .largest_position = 131071}},
+        .p = shape[5],
+        .page_size = 16,
+        .none_in = 9,
+        .is_wide = type == 0,
+        .returns_k = gptj,
+        .scale_k = "0.5",
+        .scale_v = "3"};
+    if (shape[0] > 500 || c.heads.rotary.angles == CASE_TABLE)
+        c.heads.rotary.largest_position = 8191;
+    c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
+    return c;
+}
+
+/* Decode and prefill of models. */
 TEST(model_shapes_are_within_tolerance)
 {
-    static const int64_t shapes[][5] = {
-        {1, 32, 8, 128, 128},  {8, 32, 8, 128, 128}, {128, 32, 8, 128, 128},
-        {700, 8, 2, 128, 128}, {129, 4, 1, 64, 64},  {65, 8, 8, 256, 64},
-        {33, 8, 2, 512, 512},  {17, 16, 16, 80, 80}};
+    static const int64_t shapes[][6] = {
+        {1, 32, 8, 128, 128},     {8, 32, 8, 128, 128},
+        {128, 32, 8, 128, 128},   {700, 8, 2, 128, 128},
+        {129, 4, 1, 64, 64},      {65, 8, 8, 256, 64},
+        {33, 8, 2, 512, 512},     {17, 16, 16, 80, 80},
+        {1, 128, 0, 64, 64, 512}, {40, 128, 0, 64, 64, 512},
+        {700, 8, 0, 64, 64, 512}, {19, 40, 0, 32, 32, 256}};
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int t = 0; t < 3; t++)
-            for (int gptj = 0; gptj < 2; gptj++) {
-                struct append_case c = {
-                    .heads = {.hq = shapes[i][1],
-                              .hk = shapes[i][2],
-                              .d = shapes[i][3],
-                              .r = shapes[i][4],
-                              .is_gptj = gptj,
-                              .rotary = {.positions = CASE_I64,
-                                         .angles = (t + gptj) % 2
-                                                       ? CASE_TABLE
-                                                       : CASE_COMPUTED,
-                                         .dtype = types[t],
-                                         .n_tokens = shapes[i][0],
-                                         .n_pairs = shapes[i][4] / 2,
-                                         .largest_position = 131071}},
-                    .n_slots = shapes[i][0] * 2,
-                    .none_in = 9,
-                    .is_wide = t == 0,
-                    .returns_k = gptj};
-                if (shapes[i][0] > 500 || c.heads.rotary.angles == CASE_TABLE)
-                    c.heads.rotary.largest_position = 8191;
-                c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
-                run_case(&c);
-            }
+            for (int gptj = 0; gptj < 2; gptj++)
+                for (int cache = 0; cache < 3; cache++) {
+                    struct append_case c = model_case(shapes[i], t, gptj);
+                    c.cache = caches[cache];
+                    c.places = (enum append_places)((i + (unsigned)cache) %
+                                                    PLACES_KINDS);
+                    c.is_hnd = (gptj + cache) % 2 && shapes[i][2];
+                    run_case(&c);
+                }
 }
 
 /* A call of three tokens and eight slots whose slots are these. */
@@ -158,9 +110,9 @@ static void build_slots(struct roped_call *call, const int64_t *slots)
                                                  .n_tokens = 3,
                                                  .n_pairs = 4,
                                                  .largest_position = 9}},
-                            .n_slots = 8,
+                            .page_size = 2,
                             .is_wide = true};
-    build_call(call, &c);
+    append_case_build(call, &source, "rope_append", &c);
     memcpy(call->in[ROPE_APPEND_SLOTS].data, slots, 3 * sizeof *slots);
 }
 
@@ -203,14 +155,11 @@ TEST(tokens_without_a_slot_share_nothing)
 }
 
 /* In-process, with index tensors on the device: nothing is checked, and the
- * launch finds the slots itself. */
-TEST(slots_on_the_device_are_found_there)
+ * launch finds the places itself. */
+TEST(places_on_the_device_are_found_there)
 {
     static struct roped_call call;
-    for (int wide = 0; wide < 2; wide++) {
-        struct roped_error err = {.text = ""};
-        struct runner_options options = {0};
-        struct reference_judge judge = {0};
+    for (int i = 0; i < 2 * 2 * 2 * PLACES_KINDS; i++) {
         struct append_case c = {.heads = {.hq = 4,
                                           .hk = 2,
                                           .d = 64,
@@ -220,18 +169,17 @@ TEST(slots_on_the_device_are_found_there)
                                                      .n_tokens = 50,
                                                      .n_pairs = 32,
                                                      .largest_position = 99}},
-                                .n_slots = 90,
+                                .places = (enum append_places)(i / 8),
+                                .page_size = 5,
                                 .none_in = 5,
-                                .is_wide = wide};
-        build_call(&call, &c);
+                                .is_wide = i % 2,
+                                .is_hnd = i / 2 % 2,
+                                .cache =
+                                    i / 4 % 2 ? ROPED_F8_E4M3 : ROPED_NO_DTYPE};
+        append_case_build(&call, &source, "rope_append", &c);
         call.host_values = false;
         call.largest_position = 99;
-        CHECK_OK(roped_call_resolve(&call, &err), &err);
-        CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
-        reference_judge(&call, &judge);
-        CHECK_INT(judge.n_wrong, 0);
-        runner_free_outputs(&call);
-        case_free(&call);
+        append_case_run(&call, &runner, &c);
     }
 }
 
@@ -240,10 +188,11 @@ int main(int argc, char **argv)
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
     RUN(random_cases_are_within_tolerance);
+    RUN(random_mla_cases_are_within_tolerance);
     RUN(model_shapes_are_within_tolerance);
     RUN(slots_outside_the_cache_and_shared_ones_are_refused);
     RUN(tokens_without_a_slot_share_nothing);
-    RUN(slots_on_the_device_are_found_there);
+    RUN(places_on_the_device_are_found_there);
     runner_close(&runner);
     return check_done();
 }

@@ -33,7 +33,9 @@ static __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t
 {
     if (map.kind == APPEND_SLOTS) {
         int64_t slot = load_index(map, 0, token);
-        return slot < 0 ? -1 : slot * map.slot_step;
+        return slot < 0
+                   ? -1
+                   : slot / map.page_size * map.page_step + slot % map.page_size * map.slot_step;
     }
     int64_t j = load_index(map, APPEND_BATCH_INDICES, token);
     int64_t at = load_index(map, APPEND_KV_POSITIONS, token);

@@ -1,5 +1,6 @@
 // fp8_stream.cuh - elements that only become FP8: x * scale, rounded. As one stream, written as it
-// is read, or as the rows of a token, each of which goes to a place of its own.
+// is read, or as the rows of a token, each of which goes to a place of its own; such rows may also
+// stay what they are.
 //
 // Consecutive lanes take consecutive vectors of 16 bytes, so that loads (512 bytes a warp) and
 // stores (256, or 128 from float32) are whole sectors. Wider stores, by exchanging codes between
@@ -36,12 +37,12 @@ static inline struct divisor divisor_by(int64_t by)
 }
 
 // Rows of a cache: units are vectors, or elements without alignment.
-struct fp8_row_stream {
+struct row_stream {
     const void *from;
     uint8_t *to; // the first element of a row in cell 0
     uint32_t n_tokens;
-    uint32_t cell_width; // elements
-    int64_t n_items;     // a unit of tile_vectors neighbouring tokens each
+    uint32_t cell_bytes;
+    int64_t n_items; // a unit of tile_vectors neighbouring tokens each
     int64_t n_tiles;
     struct divisor token_units; // of all its rows
     struct divisor row_units;
@@ -144,8 +145,12 @@ __device__ __forceinline__ uint32_t quotient(uint32_t a, const divisor &b)
 
 // One unit as it came from memory.
 template <typename T, int kWidth>
-struct fp8_unit {
+struct row_unit {
     uint4 raw;
+    __device__ __forceinline__ void keep(uint8_t *to) const
+    {
+        *reinterpret_cast<uint4 *>(to) = raw;
+    }
     __device__ __forceinline__ void load(const char *from)
     {
         raw = load_16(from);
@@ -156,8 +161,12 @@ struct fp8_unit {
     }
 };
 template <typename T>
-struct fp8_unit<T, 1> {
+struct row_unit<T, 1> {
     T value;
+    __device__ __forceinline__ void keep(uint8_t *to) const
+    {
+        *reinterpret_cast<T *>(to) = value;
+    }
     __device__ __forceinline__ void load(const char *from)
     {
         value = *reinterpret_cast<const T *>(from);
@@ -168,11 +177,61 @@ struct fp8_unit<T, 1> {
     }
 };
 
+// What a cache takes. FP8 alone:
+struct fp8_format {
+    bool is_e5m2;
+
+    template <typename T>
+    __device__ __forceinline__ int bytes() const
+    {
+        return 1;
+    }
+    template <typename T, int kWidth>
+    __device__ __forceinline__ void write(uint8_t *to, const row_unit<T, kWidth> &unit,
+                                          float scale) const
+    {
+        float x[kWidth];
+        unit.get(x);
+        store_fp8(to, x, scale, is_e5m2);
+    }
+};
+
+// FP8, or what came in.
+enum cache_kind { kCacheAsIs, kCacheE4M3, kCacheE5M2 };
+
+struct cache_format {
+    int kind; // the same for a whole launch: its branches never diverge
+
+    template <typename T>
+    __device__ __forceinline__ int bytes() const
+    {
+        return kind == kCacheAsIs ? (int)sizeof(T) : 1;
+    }
+    template <typename T, int kWidth>
+    __device__ __forceinline__ void write(uint8_t *to, const row_unit<T, kWidth> &unit,
+                                          float scale) const
+    {
+        if (kind == kCacheAsIs)
+            unit.keep(to);
+        else
+            fp8_format{kind == kCacheE5M2}.write<T, kWidth>(to, unit, scale);
+    }
+    // n elements that were computed, from element at of a row on
+    template <typename T, int n>
+    __device__ __forceinline__ void store(char *row, int at, const float (&x)[n], float scale) const
+    {
+        if (kind == kCacheAsIs)
+            store_floats(reinterpret_cast<T *>(row) + at, x);
+        else
+            store_fp8(reinterpret_cast<uint8_t *>(row) + at, x, scale, kind == kCacheE5M2);
+    }
+};
+
 // One tile of rows: a thread has the same unit of tile_tokens neighbouring tokens, so that it finds
 // the unit's head and column once, and each token's cell by a load that those of the data hide.
-template <typename T, int kWidth>
-__device__ __forceinline__ void quantize_row_tile(const fp8_row_stream &rows, const append_map &map,
-                                                  int tile_tokens, bool is_e5m2, int64_t item)
+template <typename T, int kWidth, typename Format>
+__device__ __forceinline__ void write_row_tile(const row_stream &rows, const append_map &map,
+                                               int tile_tokens, const Format &format, int64_t item)
 {
     constexpr int kUnitBytes = kWidth * (int)sizeof(T);
     int64_t group = quotient(item, rows.token_units);
@@ -184,11 +243,12 @@ __device__ __forceinline__ void quantize_row_tile(const fp8_row_stream &rows, co
     int64_t token_bytes = (int64_t)rows.token_units.by * kUnitBytes;
     const char *from =
         static_cast<const char *>(rows.from) + token * token_bytes + (int64_t)unit * kUnitBytes;
-    uint8_t *to = rows.to + head * map.head_step * rows.cell_width + column;
+    uint8_t *to =
+        rows.to + head * map.head_step * rows.cell_bytes + column * format.template bytes<T>();
     from = compute_now(from);
     n = compute_now(n);
     wait_for_previous();
-    fp8_unit<T, kWidth> units[kTileVectors];
+    row_unit<T, kWidth> units[kTileVectors];
     int64_t cell[kTileVectors];
 #pragma unroll
     for (int i = 0; i < kTileVectors; i++)
@@ -201,8 +261,63 @@ __device__ __forceinline__ void quantize_row_tile(const fp8_row_stream &rows, co
     for (int i = 0; i < kTileVectors; i++) {
         if (cell[i] < 0)
             continue;
-        float x[kWidth];
-        units[i].get(x);
-        store_fp8(to + cell[i] * rows.cell_width, x, rows.scale, is_e5m2);
+        format.template write<T, kWidth>(to + cell[i] * rows.cell_bytes, units[i], rows.scale);
     }
+}
+
+// A block's tile of rows.
+template <typename T, typename Format>
+__device__ __forceinline__ void write_rows(const row_stream &rows, const append_map &map,
+                                           int tile_tokens, const Format &format, int64_t tile,
+                                           const stream_place &place)
+{
+    if (tile >= rows.n_tiles)
+        return;
+    int64_t item = tile * place.threads + place.thread;
+    if (rows.has_vectors)
+        write_row_tile<T, kVecOf<T>>(rows, map, tile_tokens, format, item);
+    else
+        write_row_tile<T, 1>(rows, map, tile_tokens, format, item);
+}
+
+// Host: heads rows of width elements per token, to the place of the first in cell 0; units are
+// elements.
+static inline struct row_stream row_stream_of(const void *from, void *to, int64_t n_tokens,
+                                              int64_t heads, int64_t width, int64_t cell_bytes,
+                                              float scale)
+{
+    struct row_stream rows = {};
+    if (heads * width == 0)
+        return rows;
+    rows.from = from;
+    rows.to = static_cast<uint8_t *>(to);
+    rows.n_tokens = (uint32_t)n_tokens;
+    rows.cell_bytes = (uint32_t)cell_bytes;
+    rows.token_units = divisor_by(heads * width);
+    rows.row_units = divisor_by(width);
+    rows.scale = scale;
+    return rows;
+}
+
+// Host: rows of elements become rows of vectors where every row and every cell allows it;
+// element_bytes is that of the cache.
+static inline void use_vectors(struct row_stream *rows, int vector, int element_bytes)
+{
+    uint32_t width = rows->row_units.by, by = (uint32_t)vector;
+    uint32_t bytes = by * (uint32_t)element_bytes;
+    rows->has_vectors = (uintptr_t)rows->from % 16 == 0 && (uintptr_t)rows->to % bytes == 0 &&
+                        width % by == 0 && rows->cell_bytes % bytes == 0;
+    if (rows->has_vectors) {
+        rows->row_units = divisor_by(width / by);
+        rows->token_units = divisor_by(rows->token_units.by / by);
+    }
+}
+
+// Host: cuts rows into tiles of a block's threads, each with tile_tokens tokens; how many.
+static inline int64_t cut_rows(struct row_stream *rows, int tile_tokens, int64_t threads)
+{
+    int64_t groups = ((int64_t)rows->n_tokens + tile_tokens - 1) / tile_tokens;
+    rows->n_items = groups * rows->token_units.by;
+    rows->n_tiles = (rows->n_items + threads - 1) / threads;
+    return rows->n_tiles;
 }
