@@ -50,7 +50,7 @@ struct cpu_heads {
     int64_t n_pairs; /* 2 * n_pairs elements rotate, the others do not */
 
     /*
-     * (optional; from is to) x * s * weight takes the place of x, with an s
+     * (optional; to from or FP8) x * s * weight takes the place of x, with an s
      * per head and a weight per element; rounds_product as in cpu_norm.
      */
     const float *s, *weight;

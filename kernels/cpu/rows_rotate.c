@@ -167,7 +167,7 @@ INLINE void rotate_style(enum roped_dtype from, enum roped_dtype to,
 INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r)
 {
-    const bool is_normal = from == to && r->heads.s;
+    const bool is_normal = (from == to || size_of(to) == 1) && r->heads.s;
     if (r->heads.is_gptj && is_normal)
         rotate_style(from, to, r, true, true);
     else if (r->heads.is_gptj)
@@ -181,32 +181,38 @@ INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
 INSTANCES(rotate_heads, rotation)
 
 /* Elements [first, end) of every head, which do not rotate. */
-INLINE void normalize_rest(enum roped_dtype dtype,
-                           const struct cpu_heads *heads, void *to,
-                           const void *from, int64_t first, int64_t end)
+struct rest {
+    const struct cpu_heads *heads;
+    void *to;
+    const void *from;
+    int64_t first, end;
+};
+
+INLINE void normalize_rest(enum roped_dtype from, enum roped_dtype to,
+                           const struct rest *r)
 {
+    const struct cpu_heads *heads = r->heads;
     for (int64_t j = 0; j < heads->n_heads; j++) {
-        const struct head head = {at(dtype, from, j * heads->from_pitch),
-                                  place(dtype, to, j * heads->to_pitch),
+        const struct head head = {at(from, r->from, j * heads->from_pitch),
+                                  place(to, r->to, j * heads->to_pitch),
                                   heads->weight, heads->s[j]};
-        for (int64_t i = first; i < end; i += BLOCK) {
-            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
-            block v = load_normal(dtype, HALVES, heads, head, i, n, true);
-            store(dtype, HALVES, place(dtype, head.y, i), v, 1, n, false);
+        for (int64_t i = r->first; i < r->end; i += BLOCK) {
+            const int64_t n = r->end - i < BLOCK ? r->end - i : BLOCK;
+            block v = load_normal(from, HALVES, heads, head, i, n, true);
+            store(to, HALVES, place(to, head.y, i), v, heads->scale, n, false);
         }
     }
 }
 
+INSTANCES(normalize_rest, rest)
+
 static void write_rest(const struct cpu_heads *heads, void *to,
                        const void *from, int64_t first, int64_t end)
 {
-    if (heads->s && heads->from == ROPED_F16)
-        normalize_rest(ROPED_F16, heads, to, from, first, end);
-    else if (heads->s && heads->from == ROPED_BF16)
-        normalize_rest(ROPED_BF16, heads, to, from, first, end);
-    else if (heads->s)
-        normalize_rest(ROPED_F32, heads, to, from, first, end);
-    else
+    const struct rest r = {heads, to, from, first, end};
+    if (heads->s) {
+        CALL_INSTANCE(heads->from, heads->to, normalize_rest, &r)
+    } else
         for (int64_t i = 0; i < heads->n_heads && first < end; i++)
             ISA(cpu_convert)
     (heads->to, place(heads->to, to, i * heads->to_pitch + first), heads->from,

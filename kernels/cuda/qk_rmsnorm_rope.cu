@@ -1,194 +1,44 @@
-// qk_rmsnorm_rope.cu - qk_rmsnorm_rope on a CUDA device: which kernel of device/qk_norm.cuh, and
-// how its work is cut into blocks. Every byte is read once and written once.
-#include "cuda/device/qk_norm.cuh"
-#include "cuda/rotate_launch.cuh"
+// qk_rmsnorm_rope.cu - qk_rmsnorm_rope on a CUDA device. Every byte is read once and written once.
+#include "cuda/qk_norm_launch.cuh"
 #include "ops/qk_rmsnorm_rope.h"
 
-constexpr int kMostUnits = 4; // of a head, per thread that keeps it in registers
-
-// Bits of the smallest power of two that is not below n.
-static int bits_of(int64_t n)
-{
-    int bits = 0;
-    while ((int64_t)1 << bits < n)
-        bits++;
-    return bits;
-}
-
-// A group of threads per head, one after another over one-dimensional blocks.
-static enum roped_status start_groups(struct qk_args *args, kernel_fn<qk_args> *kernel, int threads,
-                                      struct roped_queue *queue, struct roped_error *err)
-{
-    int64_t n_groups = (int64_t)args->rotate.n_tokens * args->rotate.n_heads;
-    if (n_groups > UINT32_MAX - kMaxThreads)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'q': %lld heads in all, expected at most %lld on a CUDA device",
-                          (long long)n_groups, (long long)UINT32_MAX - kMaxThreads);
-    args->n_groups = (uint32_t)n_groups;
-    return start(queue, kernel, dim3((unsigned)threads),
-                 ceil_div(n_groups, threads >> args->lane_bits), dim3(), *args, err);
-}
-
-// Several units per thread, every source of angles, every type of weight.
-template <typename T, int kUnit>
-static enum roped_status launch_units(struct qk_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
-{
-    int64_t units = args->rotate.rotating_units + args->rotate.rest_units;
-    args->lane_bits = bits_of(ceil_div(units, kMostUnits));
-    return start_groups(args, qk_norm_units_kernel<T, kUnit, kMostUnits>, ROTATE_THREADS, queue,
-                        err);
-}
-
-// Heads per thread: four, which need angles and weights once, where that leaves every
-// multiprocessor two warps; from there on instructions are what the time goes to. n_threads: with
-// one each.
-static int heads_per_thread(int64_t n_threads, int n_multiprocessors)
-{
-    return n_threads >= (int64_t)n_multiprocessors * 256 ? kHeadsPerThread : 1;
-}
-
-// Blocks of many waves are as large as the kernel allows; of few waves smaller, for the last one's
-// sake.
-static int threads_of(int64_t n_threads, int heads, int n_multiprocessors)
-{
-    int most = n_threads >= (int64_t)n_multiprocessors * 16384 ? kWalkThreads : 128;
-    return block_threads(n_threads / heads, n_multiprocessors, most);
-}
-
-template <typename T, int kUnit, int kAngles, bool kCommon>
-static kernel_fn<qk_args> *kernel_of(int heads)
-{
-    return heads == 1 ? qk_norm_kernel<T, kUnit, kAngles, 1, kCommon>
-                      : qk_norm_kernel<T, kUnit, kAngles, kHeadsPerThread, kCommon>;
-}
-
-// A thread per unit. Blocks are of whole warps, whose threads add together.
-template <typename T, int kUnit, int kAngles>
-static enum roped_status launch_unit(struct qk_args *args, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    const struct rotate_args *rotate = &args->rotate;
-    int64_t lanes = (int64_t)1 << bits_of(rotate->rotating_units + rotate->rest_units);
-    int64_t per_warp = 32 / lanes; // runs
-    int64_t n_threads = (int64_t)rotate->n_tokens * rotate->n_heads * lanes;
-    int heads = heads_per_thread(n_threads, queue->n_multiprocessors);
-    int threads = threads_of(n_threads, heads, queue->n_multiprocessors);
-    args->q_runs = (int32_t)ceil_div(rotate->q_heads, heads);
-    int64_t runs = args->q_runs + ceil_div(rotate->n_heads - rotate->q_heads, heads);
-    int64_t grid_y = ceil_div(runs, threads / lanes);
-    int64_t y = ceil_div(runs, grid_y);
-    int64_t z = at_most(threads / (lanes * y), at_most(rotate->n_tokens, 64)); // threadIdx.z
-    if (y % per_warp != 0 && z >= per_warp) {
-        z -= z % per_warp;
-    } else if (y % per_warp != 0) {
-        y = ceil_div(y, per_warp) * per_warp;
-        z = 1;
+// q and k in memory of their own.
+struct qk_outputs : plain_outputs {
+    static bool is_common(const qk_args *)
+    {
+        return true;
     }
-    if (grid_y > ROTATE_MAX_GRID)
-        return launch_units<T, kUnit>(args, queue, err);
-    bool is_common = is_common_rotation(rotate, kAngles) &&
-                     rotate->rotating_units == kCommonLanes && args->weight[0] && args->weight[1] &&
-                     !args->rounds_product;
-    return start(queue,
-                 is_common ? kernel_of<T, kUnit, kAngles, true>(heads)
-                           : kernel_of<T, kUnit, kAngles, false>(heads),
-                 dim3((unsigned)lanes, (unsigned)y, (unsigned)z), ceil_div(rotate->n_tokens, z),
-                 dim3(1, (unsigned)grid_y), *args, err);
-}
-
-template <typename T, int kUnit>
-static enum roped_status launch_reread(struct qk_args *args, struct roped_queue *queue,
-                                       struct roped_error *err)
-{
-    int64_t units = args->rotate.rotating_units + args->rotate.rest_units;
-    int64_t lanes = at_most(units, kMaxThreads);
-    args->lane_bits = bits_of(lanes);
-    int threads = lanes > 32 ? 1 << args->lane_bits : kMaxThreads; // beyond a warp: one group
-    return start_groups(args, qk_norm_reread_kernel<T, kUnit>, threads, queue, err);
-}
-
-// kUnit holds vectors.
-template <typename T, int kUnit>
-static enum roped_status launch_vectors(struct qk_args *args, struct roped_queue *queue,
-                                        struct roped_error *err)
-{
-    int kind = angle_kind_of(&args->rotate.angles, rotate_unit<T, kUnit>::kPairs);
-    int64_t units = args->rotate.rotating_units + args->rotate.rest_units;
-    if (units > kMostUnits * 32)
-        return launch_reread<T, kUnit>(args, queue, err);
-    if (kind == kAnglesAny || !args->weights_in_kind || units > 32)
-        return launch_units<T, kUnit>(args, queue, err);
-    if (kind == kAnglesTable)
-        return launch_unit<T, kUnit, kAnglesTable>(args, queue, err);
-    return launch_unit<T, kUnit, kAnglesComputed>(args, queue, err);
-}
-
-// rest_units starts as a count of elements.
-template <typename T>
-static enum roped_status launch_type(struct qk_args *args, int64_t head_dim,
-                                     struct roped_queue *queue, struct roped_error *err)
-{
-    constexpr int kVec = kVecOf<T>;
-    struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec);
-    for (int i = 0; i < 2; i++)
-        has_vectors = has_vectors && is_aligned(rotate->from[i], 16) && args->to[i] % 16 == 0 &&
-                      is_aligned(args->weight[i], 16);
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_reread<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_vectors<T, kUnitGptj>(args, queue, err);
-    return launch_vectors<T, kUnitNeox>(args, queue, err);
-}
-
-static struct qk_args args_of(const struct roped_call *call)
-{
-    const struct qk_rmsnorm_rope_plan *plan =
-        reinterpret_cast<const struct qk_rmsnorm_rope_plan *>(call->plan);
-    const struct rope_plan *rope = &plan->rope;
-    const int64_t heads[2] = {rope->q_heads, rope->k_heads};
-    const struct roped_tensor *in = &call->in[QK_RMSNORM_ROPE_Q];
-    const struct roped_tensor *out = &call->out[QK_RMSNORM_ROPE_Q_OUT];
-    struct qk_args args = {};
-    struct rotate_args *rotate = &args.rotate;
-    rotate->angles = angle_args_of(call, &rope->rotary, QK_RMSNORM_ROPE_POSITIONS);
-    set_rotate_tensors(rotate, in[0].data, in[1].data, heads, rope->head_dim,
-                       roped_dtype_bytes(in->dtype));
-    rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
-    for (int i = 0; i < 2; i++) { // q, k
-        args.to[i] = (int64_t)((uintptr_t)out[i].data - (uintptr_t)in[i].data);
-        args.weight[i] = call->in[QK_RMSNORM_ROPE_Q_WEIGHT + i].data;
+    template <typename T>
+    static bool use_vectors(const qk_args *, const struct roped_queue *)
+    {
+        return true;
     }
-    const struct qk_norm_plan *norm = &plan->norm;
-    args.weight_dtype = norm->weight_dtype;
-    args.weights_in_kind = norm->weight_dtype == ROPED_NO_DTYPE || norm->weight_dtype == in->dtype;
-    args.rounds_product = norm->rounding == RMSNORM_ROUND_HF;
-    args.eps = norm->eps;
-    args.weight_bias = norm->weight_bias;
-    args.exact_inverse_width = 1.0 / (double)rope->head_dim;
-    args.inverse_width = (float)args.exact_inverse_width;
-    return args;
-}
+    static int64_t more_columns(const qk_args *, int64_t, int64_t, int64_t)
+    {
+        return 0;
+    }
+};
 
 extern "C" enum roped_status roped_cuda_qk_rmsnorm_rope(const struct roped_call *call,
                                                         struct roped_queue *queue,
                                                         struct roped_error *err)
 {
-    const struct rope_plan *plan =
-        &reinterpret_cast<const struct qk_rmsnorm_rope_plan *>(call->plan)->rope;
-    int64_t n_heads = plan->q_heads + plan->k_heads;
+    const struct qk_rmsnorm_rope_plan *plan =
+        reinterpret_cast<const struct qk_rmsnorm_rope_plan *>(call->plan);
+    const struct rope_plan *rope = &plan->rope;
+    int64_t n_heads = rope->q_heads + rope->k_heads;
     enum roped_status status =
-        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
+        check_rotate_limits("q", rope->rotary.n_tokens, n_heads, rope->head_dim, err);
+    if (status || rope->rotary.n_tokens == 0 || n_heads == 0)
         return status;
-    struct qk_args args = args_of(call);
+    struct qk_args args = {};
+    set_qk_args(&args, call, rope, &plan->norm, QK_RMSNORM_ROPE_Q_WEIGHT,
+                QK_RMSNORM_ROPE_POSITIONS);
+    for (int i = 0; i < 2; i++) // q, k
+        args.to[i] = (int64_t)((uintptr_t)call->out[QK_RMSNORM_ROPE_Q_OUT + i].data -
+                               (uintptr_t)call->in[QK_RMSNORM_ROPE_Q + i].data);
     return with_float_type(call->in[QK_RMSNORM_ROPE_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+        return launch_type<qk_outputs, typename decltype(tag)::type>(&args, rope->head_dim, queue,
+                                                                     err);
     });
 }

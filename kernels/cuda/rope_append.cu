@@ -5,7 +5,6 @@
 // (device/rotate.cuh): a value head is 16-byte units that do not rotate. A thread finds the
 // token's slot and angles once for all heads that it walks. Every byte is read once and written
 // once.
-#include "cuda/device/append.cuh"
 #include "cuda/rope_append.cuh"
 #include "cuda/rotate_launch.cuh"
 
@@ -189,12 +188,6 @@ static enum roped_status launch_type(struct append_args *args, int64_t head_dim,
     if (rotary->style == ROPE_GPTJ)
         return launch_units<T, kUnitGptj>(args, queue, err);
     return launch_units<T, kUnitNeox>(args, queue, err);
-}
-
-// Bytes from one to the other; 0 where there is no other.
-static int64_t bytes_between(const void *from, const void *to)
-{
-    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
 }
 
 // base less n heads, so that the head's number among all heads finds it.

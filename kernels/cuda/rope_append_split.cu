@@ -5,7 +5,6 @@
 // The grid has two kinds of blocks, as that of rope_quantize_append: the first columns rotate q and
 // k (device/append.cuh), the others write v as rows of a cache (device/fp8_stream.cuh). Every byte
 // is read once and written once.
-#include "cuda/device/fp8_stream.cuh"
 #include "cuda/rope_append.cuh"
 #include "cuda/rotate_launch.cuh"
 
@@ -14,10 +13,7 @@ struct split_args {
     uint32_t rotate_columns;   // blocks of grid.x that rotate
     int32_t returns_k;         // bool
     int64_t to[2];             // bytes from q, and from k, to their outputs
-    char *cache;               // k's part of cell 0, less the heads of q
-    uint32_t cell_bytes;
-    int32_t kind; // enum cache_kind
-    float scale;  // of k
+    struct k_cells k;
     int32_t tile_tokens;
     struct append_map map;
     struct row_stream v;
@@ -44,7 +40,7 @@ struct split_sink {
         if (to)
             store_floats(reinterpret_cast<T *>(as_global(to)) + at, x);
         if (cell)
-            cache_format{args.kind}.store<T>(as_global(cell), at, x, args.scale);
+            cache_format{args.k.kind}.store<T>(as_global(cell), at, x, args.k.scale);
     }
     template <typename, typename Word>
     __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
@@ -63,10 +59,10 @@ struct split_sink {
             x[0] = element<T>::to_float(word);
         else
             unpack<T>(word, x);
-        if (args.kind == kCacheAsIs)
+        if (args.k.kind == kCacheAsIs)
             *reinterpret_cast<Word *>(reinterpret_cast<T *>(as_global(cell)) + at) = word;
         else
-            cache_format{args.kind}.store<T>(as_global(cell), at, x, args.scale);
+            cache_format{args.k.kind}.store<T>(as_global(cell), at, x, args.k.scale);
     }
 };
 
@@ -102,7 +98,7 @@ struct split_rows {
         if (!is_k || (!kCommon && args.returns_k))
             sink.to = from + (is_k ? args.to[1] : args.to[0]);
         if (is_k && cell >= 0)
-            sink.cell = args.cache + (cell + row.head * args.map.head_step) * args.cell_bytes;
+            sink.cell = args.k.first + (cell + row.head * args.map.head_step) * args.k.cell_bytes;
         if (is_kept)
             keep_unit<T, kUnit>(sink, row.from, token, row.head, place, words);
         else
@@ -119,7 +115,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS, SPLIT_MIN_BLOCKS)
     let_next_start();
     if (blockIdx.x >= args.rotate_columns) {
         stream_place place(args.rotate_columns);
-        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.kind}, place.tile,
+        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind}, place.tile,
                       place);
         return;
     }
@@ -174,14 +170,11 @@ static enum roped_status launch_type(struct split_args *args, int64_t head_dim,
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
     const struct rope_rotary *rotary = &rotate->angles.rotary;
-    int element_bytes = args->kind == kCacheAsIs ? (int)sizeof(T) : 1;
-    uintptr_t vector_bytes = (uintptr_t)(kVec * element_bytes); // in the cache
     bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec) &&
                        is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
                        args->to[0] % 16 == 0 && args->to[1] % 16 == 0 &&
-                       is_aligned(args->cache, vector_bytes) &&
-                       args->cell_bytes % vector_bytes == 0;
-    use_vectors(&args->v, kVec, element_bytes);
+                       cells_take_vectors<T>(&args->k);
+    use_vectors(&args->v, kVec, cached_bytes<T>(&args->k));
     rotate->rotating_units = (int32_t)rotary->n_pairs;
     if (!has_vectors)
         return launch_units<T, kUnitScalar>(args, queue, err);
@@ -192,26 +185,11 @@ static enum roped_status launch_type(struct split_args *args, int64_t head_dim,
     return launch_units<T, kUnitNeox>(args, queue, err);
 }
 
-// Bytes from one to the other; 0 where there is no other.
-static int64_t bytes_between(const void *from, const void *to)
-{
-    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
-}
-
-static char *part_in(const struct roped_call *call, const struct append_part *part)
-{
-    const struct roped_tensor *cache = &call->out[part->output];
-    return static_cast<char *>(cache->data) +
-           part->first * (int64_t)roped_dtype_bytes(cache->dtype);
-}
-
 static struct split_args args_of(const struct roped_call *call, const struct rope_append_plan *plan)
 {
     const struct rope_plan *rope = &plan->rope;
     const struct roped_tensor *q = &call->in[ROPE_APPEND_Q], *k = &call->in[ROPE_APPEND_K];
     const int64_t heads[2] = {rope->q_heads, rope->k_heads};
-    int64_t cell_bytes =
-        plan->k.cell_width * (int64_t)roped_dtype_bytes((enum roped_dtype)plan->cache_dtype);
     struct split_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &rope->rotary, plan->append.positions_port);
@@ -223,16 +201,8 @@ static struct split_args args_of(const struct roped_call *call, const struct rop
     args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
     args.to[0] = bytes_between(q->data, call->out[ROPE_APPEND_Q_OUT].data);
     args.to[1] = bytes_between(k->data, call->out[ROPE_APPEND_K_OUT].data);
-    args.cell_bytes = (uint32_t)cell_bytes;
-    args.cache = reinterpret_cast<char *>((uintptr_t)part_in(call, &plan->k) -
-                                          (uintptr_t)(heads[0] * args.map.head_step * cell_bytes));
-    args.kind = plan->cache_dtype == ROPED_F8_E4M3   ? kCacheE4M3
-                : plan->cache_dtype == ROPED_F8_E5M2 ? kCacheE5M2
-                                                     : kCacheAsIs;
-    args.scale = plan->scale_k;
-    args.v =
-        row_stream_of(call->in[ROPE_APPEND_V].data, part_in(call, &plan->v), rope->rotary.n_tokens,
-                      rope->k_heads, plan->v_dim, cell_bytes, plan->scale_v);
+    args.k = k_cells_of(call, plan);
+    args.v = v_rows_of(call, plan);
     return args;
 }
 

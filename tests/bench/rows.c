@@ -66,6 +66,16 @@ const struct bench_row bench_rows[] = {
     {"rope_append bf16 MLA e4m3 cache, 1 token", "rope_append", BF16, 1, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
     {"rope_append bf16 MLA e4m3 cache, 128 tokens", "rope_append", BF16, 128, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
     {"rope_append bf16 MLA e4m3 cache, 8192 tokens", "rope_append", BF16, 8192, 128, 0, 64, 512, true, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"qk_rmsnorm_rope_append bf16 1 token", "qk_rmsnorm_rope_append", BF16, 1, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope_append bf16 8 tokens", "qk_rmsnorm_rope_append", BF16, 8, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope_append bf16 128 tokens", "qk_rmsnorm_rope_append", BF16, 128, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope_append bf16 2048 tokens", "qk_rmsnorm_rope_append", BF16, 2048, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope_append bf16 65536 tokens", "qk_rmsnorm_rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0},
+    {"qk_rmsnorm_rope_append bf16 e4m3 caches, 1 token", "qk_rmsnorm_rope_append", BF16, 1, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"qk_rmsnorm_rope_append bf16 e4m3 caches, 8 tokens", "qk_rmsnorm_rope_append", BF16, 8, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"qk_rmsnorm_rope_append bf16 e4m3 caches, 128 tokens", "qk_rmsnorm_rope_append", BF16, 128, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"qk_rmsnorm_rope_append bf16 e4m3 caches, 8192 tokens", "qk_rmsnorm_rope_append", BF16, 8192, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
+    {"qk_rmsnorm_rope_append bf16 e4m3 caches, 65536 tokens", "qk_rmsnorm_rope_append", BF16, 65536, 32, 8, 128, 0, false, BENCH_TABLE, 0, .param = {{"cache_dtype", "e4m3"}}},
     {"rope_quantize_append e4m3 MLA 1 token",     "rope_quantize_append", BF16, 1,     128, 0, 64, 512, true, BENCH_TABLE, 0},
     {"rope_quantize_append e4m3 MLA 32 tokens",   "rope_quantize_append", BF16, 32,    128, 0, 64, 512, true, BENCH_TABLE, 0},
     {"rope_quantize_append e4m3 MLA 128 tokens",  "rope_quantize_append", BF16, 128,   128, 0, 64, 512, true, BENCH_TABLE, 0},
@@ -276,6 +286,14 @@ static int32_t *bind_ints(struct roped_call *call, const char *name, int64_t n)
     return tensor.data;
 }
 
+static void build_qk_rmsnorm_rope_append(struct roped_call *call,
+                                         const struct bench_row *row)
+{
+    build_rope_append(call, row);
+    bind_values(call, "q_weight", row->dtype, 1, &row->c);
+    bind_values(call, "k_weight", row->dtype, 1, &row->c);
+}
+
 /* One request, whose pages of up to 16 entries are in no order. */
 static void build_rope_quantize_append(struct roped_call *call,
                                        const struct bench_row *row)
@@ -337,6 +355,7 @@ static const struct {
                 {"rope_quantize", build_rope_quantize},
                 {"qk_rmsnorm_rope", build_qk_rmsnorm_rope},
                 {"rope_append", build_rope_append},
+                {"qk_rmsnorm_rope_append", build_qk_rmsnorm_rope_append},
                 {"rope_quantize_append", build_rope_quantize_append},
                 {"rmsnorm", build_norm},
                 {"add_rmsnorm", build_norm},

@@ -191,6 +191,7 @@ TEST(bench_makes_the_tensors_of_every_operator)
         "qk_rmsnorm_rope",
         "rope_append cache=16,8,128",
         "rope_append cache=4,16,8,128 indices=4 requests1=5",
+        "qk_rmsnorm_rope_append cache=16,8,128",
         "rope_quantize",
         "rope_quantize_append requests1=5 pages=4 pagesize=16",
         "binary_backward o=4,8 a=8 b=4,8 --function mul"};

@@ -74,6 +74,41 @@ def test_fp8_is_uint8_with_a_hint(client, rng, format):
     assert_rounded_to(codes.view(dtype), 2.0 * rope(q, POSITIONS))
 
 
+SLOTS = np.array([4, -1, 0, 2, 3], np.int64)  # the second token is padding
+
+
+def test_norm_rope_and_fp8_cache_in_one_call(client, rng):
+    """vLLM's fused_qknorm_rope_cache: q keeps its type beside FP8 caches."""
+    dtype, fp8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+    q, k, v = (heads(rng, dtype, n_heads) for n_heads in [4, 2, 2])
+    caches = np.full((6, *k.shape[1:]), 0x7E, np.uint8)
+    positions = np.where(SLOTS < 0, -1, POSITIONS)
+    inputs = {"q": q, "k": k, "v": v, "k_cache": caches, "v_cache": caches, "slots": SLOTS}
+    inputs |= {"positions": positions, "scale_v": np.array([2.0], np.float32)}
+    result = client.infer(
+        "qk_rmsnorm_rope_append", [tensor(*i) for i in inputs.items()], parameters={"scale_k": 0.5}
+    )
+    written, found = SLOTS >= 0, {name: result.as_numpy(name) for name in ["q", "k_cache", "v_cache"]}
+    assert (found["q"][~written] == q[~written]).all()
+    assert_close(found["q"][written], rope(rmsnorm(q), POSITIONS)[written])
+    for name, expected in [("k_cache", 0.5 * rope(rmsnorm(k), POSITIONS)), ("v_cache", 2.0 * v.astype(np.float64))]:
+        assert_rounded_to(found[name][SLOTS[written]].view(fp8), expected[written])
+        assert (np.delete(found[name], SLOTS[written], axis=0) == 0x7E).all()
+
+
+def test_rope_and_mla_cache_in_one_call(client, rng):
+    """vLLM's rotary embedding and concat_and_cache_mla: pages of one cache."""
+    q, k, latent = heads(rng), heads(rng, n_heads=1)[:, 0], rng.standard_normal((5, 512)).astype(np.float32)
+    cache = np.zeros((2, 3, 512 + 64), np.float32)  # pages of 3 entries
+    inputs = {"q": q, "k": k, "v": latent, "k_cache": cache, "slots": SLOTS, "positions": POSITIONS}
+    result = client.infer("rope_append", [tensor(*i) for i in inputs.items()])
+    assert_close(result.as_numpy("q"), rope(q, POSITIONS))
+    cells = result.as_numpy("k_cache").reshape(6, -1)
+    assert (cells[SLOTS[SLOTS >= 0], :512] == latent[SLOTS >= 0]).all()
+    assert_close(cells[SLOTS[SLOTS >= 0], 512:], rope(k[:, None], POSITIONS)[SLOTS >= 0, 0])
+    assert not cells[[1, 5]].any()
+
+
 def test_fp8_codes_as_json(client, rng):
     inputs = [tensor("q_rope", heads(rng)), tensor("k_rope", heads(rng, n_heads=1))]
     binary = client.infer("rope_quantize", inputs)

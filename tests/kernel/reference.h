@@ -32,6 +32,8 @@ void reference_qk_rmsnorm_rope(const struct roped_call *call,
                                struct reference_judge *judge);
 void reference_rope_append(const struct roped_call *call,
                            struct reference_judge *judge);
+void reference_qk_rmsnorm_rope_append(const struct roped_call *call,
+                                      struct reference_judge *judge);
 void reference_rope_quantize_append(const struct roped_call *call,
                                     struct reference_judge *judge);
 void reference_rmsnorm(const struct roped_call *call,

@@ -5,7 +5,7 @@
  */
 #include "kernel/reference_rotary.h"
 
-#include "ops/rope_append.h"
+#include "ops/qk_rmsnorm_rope_append.h"
 #include "ops/rope_quantize_append.h"
 
 #include <stdlib.h>
@@ -205,6 +205,17 @@ void reference_rope_append(const struct roped_call *call,
                            struct reference_judge *judge)
 {
     reference_heads_append(call, judge, ROPE_APPEND_POSITIONS, NULL);
+}
+
+void reference_qk_rmsnorm_rope_append(const struct roped_call *call,
+                                      struct reference_judge *judge)
+{
+    const struct qk_rmsnorm_rope_append_params *params =
+        (const void *)call->params;
+    const struct norm_view norm = {&call->in[QK_RMSNORM_ROPE_APPEND_Q_WEIGHT],
+                                   &params->norm};
+    reference_heads_append(call, judge, QK_RMSNORM_ROPE_APPEND_POSITIONS,
+                           &norm);
 }
 
 /* --------------------------------------------------- rope_quantize_append */

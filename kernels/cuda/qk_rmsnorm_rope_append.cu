@@ -1,0 +1,132 @@
+// qk_rmsnorm_rope_append.cu - qk_rmsnorm_rope_append on a CUDA device: the kernels of
+// qk_rmsnorm_rope (device/qk_norm.cuh), whose heads of k go to the cells of a cache, with further
+// blocks in the grid that write v as rows of its cache (device/fp8_stream.cuh). Every byte is read
+// once and written once.
+#include "cuda/qk_norm_launch.cuh"
+#include "cuda/rope_append.cuh"
+#include "ops/qk_rmsnorm_rope_append.h"
+
+struct qk_append_args : qk_args {
+    uint32_t norm_columns; // blocks of grid.x that normalise
+    int32_t returns_k;     // bool
+    int32_t tile_tokens;
+    struct k_cells k;
+    struct append_map map;
+    struct row_stream v;
+};
+
+// q to its output, k to its cell, and to an output too where it is returned.
+struct append_outputs {
+    using args = qk_append_args;
+    static constexpr bool kAppends = true;
+
+    template <typename T>
+    struct append_head {
+        T *kept;    // of the type of q; NULL: nowhere
+        char *cell; // NULL: nowhere
+        const qk_append_args &args;
+
+        template <int n>
+        __device__ __forceinline__ void store(int at, const float (&x)[n]) const
+        {
+            if (kept)
+                store_floats(reinterpret_cast<T *>(as_global(kept)) + at, x);
+            if (cell)
+                cache_format{args.k.kind}.store<T>(as_global(cell), at, x, args.k.scale);
+        }
+    };
+    template <typename T>
+    struct run {
+        char *to, *cell;
+        __device__ __forceinline__ run(const qk_append_args &args, int64_t first, int head,
+                                       bool is_k, const char *from, int at)
+            : to(nullptr), cell(nullptr)
+        {
+            if (!is_k || args.returns_k)
+                to = output_of<char>(args, from, is_k);
+            if (is_k && first >= 0)
+                cell = args.k.first + (first + head * args.map.head_step) * args.k.cell_bytes +
+                       at * cache_format{args.k.kind}.bytes<T>();
+        }
+        __device__ __forceinline__ append_head<T> head(const qk_append_args &args, int r) const
+        {
+            char *kept = to ? to + r * (int64_t)args.rotate.head_bytes : nullptr;
+            char *place = cell ? cell + r * args.map.head_step * args.k.cell_bytes : nullptr;
+            return {reinterpret_cast<T *>(kept), place, args};
+        }
+    };
+    template <bool kCommon>
+    static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,
+                                                    bool is_wanted)
+    {
+        return is_wanted ? cell_of<kCommon>(args.map, token) : -1;
+    }
+    // The blocks that do not normalise; false in those that do.
+    template <typename T>
+    static __device__ __forceinline__ bool write_values(const qk_append_args &args)
+    {
+        if (blockIdx.x < args.norm_columns)
+            return false;
+        let_next_start();
+        stream_place place(args.norm_columns);
+        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind}, place.tile,
+                      place);
+        return true;
+    }
+
+    // host
+    static bool is_common(const qk_append_args *args)
+    {
+        return args->map.kind == APPEND_CELLS && !args->returns_k;
+    }
+    template <typename T>
+    static bool use_vectors(qk_append_args *args, const struct roped_queue *queue)
+    {
+        ::use_vectors(&args->v, kVecOf<T>, cached_bytes<T>(&args->k));
+        int64_t units = (int64_t)args->v.n_tokens * args->v.token_units.by;
+        args->tile_tokens = units > (int64_t)queue->n_multiprocessors * 512 ? kTileVectors : 1;
+        return cells_take_vectors<T>(&args->k);
+    }
+    static int64_t more_columns(qk_append_args *args, int64_t columns, int64_t threads,
+                                int64_t height)
+    {
+        args->norm_columns = (uint32_t)columns;
+        return ceil_div(cut_rows(&args->v, args->tile_tokens, threads), height);
+    }
+};
+
+static struct qk_append_args args_of(const struct roped_call *call)
+{
+    const struct qk_rmsnorm_rope_append_plan *plan =
+        reinterpret_cast<const struct qk_rmsnorm_rope_append_plan *>(call->plan);
+    const struct rope_append_plan *append = &plan->append;
+    struct qk_append_args args = {};
+    set_qk_args(&args, call, &append->rope, &plan->norm, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT,
+                QK_RMSNORM_ROPE_APPEND_POSITIONS);
+    for (int i = 0; i < 2; i++) // q, k
+        args.to[i] =
+            bytes_between(call->in[ROPE_APPEND_Q + i].data, call->out[ROPE_APPEND_Q_OUT + i].data);
+    args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
+    args.map = append_map_of(call, &append->append);
+    args.k = k_cells_of(call, append);
+    args.v = v_rows_of(call, append);
+    return args;
+}
+
+extern "C" enum roped_status roped_cuda_qk_rmsnorm_rope_append(const struct roped_call *call,
+                                                               struct roped_queue *queue,
+                                                               struct roped_error *err)
+{
+    const struct rope_plan *plan =
+        &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
+    int64_t n_heads = plan->q_heads + plan->k_heads;
+    enum roped_status status =
+        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
+        return status;
+    struct qk_append_args args = args_of(call);
+    return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
+        return launch_type<append_outputs, typename decltype(tag)::type>(&args, plan->head_dim,
+                                                                         queue, err);
+    });
+}

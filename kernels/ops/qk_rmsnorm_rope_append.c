@@ -1,0 +1,81 @@
+/*
+ * qk_rmsnorm_rope_append.c - the descriptor of qk_rmsnorm_rope_append: what
+ * Qwen 3 and others do between their projection and attention, in one pass.
+ */
+#include "ops/qk_rmsnorm_rope_append.h"
+
+#include "ops/heads_append.h"
+
+_Static_assert(offsetof(struct qk_rmsnorm_rope_append_params, append) == 0,
+               "heads_append.h reads rope_append's parameters at the start");
+
+static struct rotary_shape shape_of(const struct roped_call *call)
+{
+    return rope_heads_shape(call, QK_RMSNORM_ROPE_APPEND_POSITIONS);
+}
+
+static enum roped_status rule(struct roped_call *call, struct roped_error *err)
+{
+    struct rotary_shape shape = shape_of(call);
+    enum roped_status status = heads_append_rule(call, &shape, err);
+    return status ? status
+                  : qk_norm_rule(call, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT,
+                                 shape.head_dim, err);
+}
+
+static size_t aux_bytes(const struct roped_call *call)
+{
+    struct rotary_shape shape = shape_of(call);
+    return heads_append_aux_bytes(call, &shape);
+}
+
+static enum roped_status plan(struct roped_call *call, struct roped_error *err)
+{
+    struct qk_rmsnorm_rope_append_plan *plan = (void *)call->plan;
+    const struct qk_rmsnorm_rope_append_params *params =
+        (const void *)call->params;
+    struct rotary_shape shape = shape_of(call);
+    plan->norm =
+        qk_norm_plan(&params->norm, &call->in[QK_RMSNORM_ROPE_APPEND_Q_WEIGHT]);
+    return heads_append_plan(call, &shape, &plan->append, err);
+}
+
+static const char rule_doc[] =
+    "what rope says of positions and angles; " HEADS_APPEND_RULE_DOC
+    "; " QK_NORM_RULE_DOC;
+
+#define AT(member) offsetof(struct qk_rmsnorm_rope_append_params, member)
+
+/* clang-format off */
+const struct roped_op roped_op_qk_rmsnorm_rope_append = {
+    .name = "qk_rmsnorm_rope_append",
+    .since = "0.1",
+    .summary = "qk_rmsnorm_rope, with k and v put into slots or pages of a KV cache",
+    .type = {{"T", ROPED_FLOATS}, HEADS_APPEND_TYPES, {"W", ROPED_FLOATS}, ROPED_ANGLE_TYPES},
+    .form = {ROPE_HEADS_FORMS},
+    .in = {
+        [ROPE_APPEND_Q] = {"q", "T", ROPE_HEADS_Q_SHAPE, .doc = "query heads"},
+        [ROPE_APPEND_K] = {"k", "T", ROPE_HEADS_K_SHAPE, .doc = "key heads"},
+        [ROPE_APPEND_V] = {"v", "T", ROPE_HEADS_K_SHAPE, .doc = "value heads, which are not normalised"},
+        HEADS_APPEND_INPUTS,
+        [QK_RMSNORM_ROPE_APPEND_Q_WEIGHT] = QK_NORM_INPUTS,
+        [QK_RMSNORM_ROPE_APPEND_POSITIONS] = ROPED_ANGLE_INPUTS,
+    },
+    .out = {
+        [ROPE_APPEND_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, .in_place = "q", .doc = "q, normalised and rotated; of tokens without a slot too"},
+        [ROPE_APPEND_K_OUT] = {"k", "T", ROPE_HEADS_K_SHAPE, .requires_ = "return_k", .in_place = "k", .doc = "k, normalised and rotated, where return_k asks for it"},
+        HEADS_APPEND_OUTPUTS,
+    },
+    .params_bytes = sizeof(struct qk_rmsnorm_rope_append_params),
+    .angles_offset = AT(append.rope.angles),
+    .param = {
+        NORM_PARAMS(AT(norm)),
+        HEADS_APPEND_PARAMS,
+    },
+    .rule = rule,
+    .rule_doc = rule_doc,
+    .aux_bytes = aux_bytes,
+    .plan = plan,
+    .plan_bytes = sizeof(struct qk_rmsnorm_rope_append_plan),
+};
+/* clang-format on */
