@@ -112,8 +112,11 @@ static void check_head(const uint16_t *in, const uint16_t *out, float position,
                        const float *frequency, struct worst *worst)
 {
     double largest = 0;
-    for (int i = 0; i < WIDTH; i++)
-        largest = fmax(largest, fabs((double)roped_bf16_to_float(in[i])));
+    for (int i = 0; i < WIDTH; i++) {
+        double x = fabs((double)roped_bf16_to_float(in[i]));
+        /* GCC 12 for aarch64 fails at fmax of what is widened */
+        largest = x > largest ? x : largest;
+    }
     for (int i = 0; i < WIDTH; i++) {
         int pair = i % (WIDTH / 2);
         float angle = position * frequency[pair];
