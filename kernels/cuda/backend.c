@@ -119,6 +119,7 @@ static void describe(const struct cudaDeviceProp *found, int driver, struct rope
              driver / 1000, driver % 1000 / 10);
     out->memory_bytes = found->totalGlobalMem;
     out->n_units = found->multiProcessorCount;
+    out->is_integrated = found->integrated;
 }
 
 static enum roped_status fill_backend(struct roped_backend *backend,

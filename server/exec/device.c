@@ -3,6 +3,18 @@
  */
 #include "exec/device.h"
 
+/* An integrated GPU uses host memory in place, whatever its size, and bodies
+ * stay where they arrive. */
+static void spare_copies(struct device *device)
+{
+    struct roped_device_info info;
+    device->api->info(device->backend, &info);
+    if (!info.is_integrated)
+        return;
+    device->mapped_bytes = UINT64_MAX;
+    device->inbox_limit_bytes = 0;
+}
+
 enum roped_status device_open(struct device *device,
                               const struct roped_backend_options *options,
                               uint64_t table_budget_bytes, uint64_t table_bytes,
@@ -11,10 +23,11 @@ enum roped_status device_open(struct device *device,
     struct roped_backend_options own = *options;
     own.device = device->index;
     enum roped_status status = device->api->open(&own, &device->backend, err);
-    return status
-               ? status
-               : resident_open(device->api, device->backend, table_budget_bytes,
-                               table_bytes, &device->resident, err);
+    if (status)
+        return status;
+    spare_copies(device);
+    return resident_open(device->api, device->backend, table_budget_bytes,
+                         table_bytes, &device->resident, err);
 }
 
 void device_close(struct device *device)

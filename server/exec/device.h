@@ -50,7 +50,8 @@ struct device {
 };
 
 /* Opens the backend's device and its tables; the other members are the
- * caller's, and number, index and api are set before. */
+ * caller's, and set before. Of an integrated one mapped_bytes and
+ * inbox_limit_bytes are changed: it copies nothing. */
 ROPED_MUST_CHECK enum roped_status
 device_open(struct device *device, const struct roped_backend_options *options,
             uint64_t table_budget_bytes, uint64_t table_bytes,

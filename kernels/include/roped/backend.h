@@ -39,6 +39,10 @@ struct roped_device_info {
     char uuid[48];   /* "GPU-...", empty for the CPU */
     uint64_t memory_bytes;
     int n_units; /* multiprocessors or threads */
+
+    /* An integrated GPU, whose memory is the host's: what host_alloc gives is
+     * as fast for it as its own, and copies between them gain nothing. */
+    bool is_integrated;
 };
 
 struct roped_backend_api {

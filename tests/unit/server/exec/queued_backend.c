@@ -15,8 +15,9 @@
 
 enum { RING = 256, GARBAGE = 0xA5 };
 
-atomic_int queued_fail_upload, queued_n_live, queued_n_uploads;
-atomic_bool queued_fails_late, queued_is_held;
+atomic_int queued_fail_upload, queued_n_live;
+atomic_int queued_n_uploads, queued_n_downloads;
+atomic_bool queued_fails_late, queued_is_held, queued_is_integrated;
 atomic_llong queued_device_bytes, queued_uploaded_bytes;
 
 enum what { UPLOAD, DOWNLOAD, CLEAR, LAUNCH, MARK, FAIL };
@@ -51,6 +52,7 @@ void queued_reset(void)
     atomic_store(&queued_is_held, false);
     atomic_store(&queued_device_bytes, 0);
     atomic_store(&queued_n_uploads, 0);
+    atomic_store(&queued_n_downloads, 0);
     atomic_store(&queued_uploaded_bytes, 0);
 }
 
@@ -167,6 +169,7 @@ static enum roped_status download(struct roped_queue *queue, void *host,
                                   struct roped_error *err)
 {
     (void)err;
+    atomic_fetch_add(&queued_n_downloads, 1);
     ask(of(queue),
         &(struct command){
             .what = DOWNLOAD, .to = host, .from = device, .bytes = bytes});
@@ -317,6 +320,7 @@ static void close_backend(struct roped_backend *backend)
 static void info(struct roped_backend *backend, struct roped_device_info *out)
 {
     roped_backend_cpu.info(backend, out);
+    out->is_integrated = atomic_load(&queued_is_integrated);
 }
 
 static bool is_healthy(struct roped_backend *backend)

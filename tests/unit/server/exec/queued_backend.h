@@ -21,12 +21,14 @@ extern const struct roped_backend_api queued_api;
 extern atomic_int queued_fail_upload; /* the n-th from now; 0: none */
 extern atomic_bool queued_fails_late;
 extern atomic_bool queued_is_held;       /* no upload starts while it is set */
+extern atomic_bool queued_is_integrated; /* what the device says of itself */
 extern atomic_llong queued_device_bytes; /* largest allocation; 0: any */
-extern atomic_int queued_n_live;    /* device allocations and queues, open */
-extern atomic_int queued_n_uploads; /* asked for */
-extern atomic_llong queued_uploaded_bytes; /* copied */
+extern atomic_int queued_n_live; /* device allocations and queues, open */
+extern atomic_int queued_n_uploads, queued_n_downloads; /* asked for */
+extern atomic_llong queued_uploaded_bytes;              /* copied */
 
-/* Nothing fails, nothing is held, counts are 0 but for queued_n_live. */
+/* Nothing fails, nothing is held, counts are 0 but for queued_n_live.
+ * queued_is_integrated stays. */
 void queued_reset(void);
 
 #endif

@@ -269,6 +269,18 @@ TEST(only_large_bodies_on_a_device_have_an_inbox)
     close_inboxes();
 }
 
+TEST(an_integrated_device_copies_no_call_of_any_size)
+{
+    atomic_store(&queued_is_integrated, true);
+    open_inboxes(1);
+    for (int rows = 1; rows <= MOST_ROWS; rows *= 2)
+        call(rows, CHUNK);
+    CHECK_INT(atomic_load(&queued_n_uploads), 0);
+    CHECK_INT(atomic_load(&queued_n_downloads), 0);
+    close_inboxes();
+    atomic_store(&queued_is_integrated, false);
+}
+
 /* ------------------------------------------------------------- its endings */
 
 TEST(a_client_that_goes_away_leaves_its_block_until_the_copies_end)
@@ -669,6 +681,7 @@ int main(void)
     RUN(chunks_go_as_they_are_complete_and_nothing_goes_twice);
     RUN(bodies_of_any_size_in_pieces_of_any_size);
     RUN(only_large_bodies_on_a_device_have_an_inbox);
+    RUN(an_integrated_device_copies_no_call_of_any_size);
     RUN(a_client_that_goes_away_leaves_its_block_until_the_copies_end);
     RUN(canceled_and_late_calls_wait_for_their_copies);
     RUN(a_call_that_expires_in_the_queue_still_has_its_inbox);
