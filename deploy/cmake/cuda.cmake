@@ -8,13 +8,26 @@ if(ROPED_CUDA)
       set(CMAKE_CUDA_COMPILER ${ROPED_NVCC})
     endif()
   endif()
-  # before enable_language, which would guess. -real: machine code only; the
-  # last one has no suffix and adds the PTX for chips to come.
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+  # Before enable_language, which would guess: machine code for the chips that
+  # this compiler knows, and the last one's PTX for chips to come.
+  set(nvcc $ENV{CUDACXX})
+  if(CMAKE_CUDA_COMPILER)
+    set(nvcc ${CMAKE_CUDA_COMPILER})
+  endif()
+  if(nvcc AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(architectures 80 86 89 90 100 120)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      list(INSERT CMAKE_CUDA_ARCHITECTURES 2 87-real) # Orin
+      list(INSERT architectures 2 87) # Orin
     endif()
+    execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known
+      ERROR_QUIET)
+    foreach(architecture ${architectures})
+      if(known MATCHES "compute_${architecture}\n")
+        list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture}-real)
+      endif()
+    endforeach()
+    string(REGEX REPLACE "-real$" "" CMAKE_CUDA_ARCHITECTURES
+      "${CMAKE_CUDA_ARCHITECTURES}")
   endif()
   include(CheckLanguage)
   check_language(CUDA)
