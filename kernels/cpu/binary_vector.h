@@ -14,8 +14,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -72,6 +74,8 @@ INLINE vector f16_to_vector(vector_half codes)
     return (vector)_mm512_cvtph_ps((__m256i)codes);
 #elif defined(__F16C__)
     return (vector)_mm256_cvtph_ps((__m128i)codes);
+#elif defined(__aarch64__)
+    return (vector)vcvt_f32_f16((float16x4_t)codes);
 #else
     vector x;
     for (int i = 0; i < LANES; i++)
@@ -88,6 +92,8 @@ INLINE vector_half vector_to_f16(vector x)
 #elif defined(__F16C__)
     return (vector_half)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT |
                                                        _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
+    return (vector_half)vcvt_f16_f32((float32x4_t)x);
 #else
     vector_half codes;
     for (int i = 0; i < LANES; i++)
@@ -122,11 +128,15 @@ INLINE vector_half narrow_bits(vector_bits bits)
  * bits and becomes quiet. */
 INLINE vector_half vector_to_bf16(vector x)
 {
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    return (vector_half)vcvt_bf16_f32((float32x4_t)x);
+#else
     vector_bits bits = (vector_bits)x;
     vector_bits is_nan = (vector_bits)(x != x);
     vector_bits rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
     vector_bits nan = bits | 0x400000u;
     return narrow_bits(((rounded & ~is_nan) | (nan & is_nan)) >> 16);
+#endif
 }
 
 INLINE vector load(enum roped_dtype dtype, const void *from, int64_t i)

@@ -1,6 +1,6 @@
 /*
  * rows_isa.h - what the files share that are built once per instruction set,
- * with CPU_ISA = portable, avx2, avx512 or avx512bf16: the names of their
+ * with CPU_ISA = avx2, neon and so on: the names of their
  * functions, and how a loop over a row is made once per pair of types.
  */
 #ifndef ROPED_CPU_ROWS_ISA_H
@@ -117,7 +117,8 @@ INLINE block round_to(enum roped_dtype dtype, block x)
 /* Into the second-level cache; any address will do. */
 INLINE void prefetch(const void *address)
 {
-    __builtin_prefetch(address, 0, 2);
+    if (STREAMS)
+        __builtin_prefetch(address, 0, 2);
 }
 
 /*

@@ -45,7 +45,7 @@ INLINE block load_normal(enum roped_dtype from, enum order order,
 INLINE void rotate_vectors(vfloat *a, vfloat *b, vfloat c, vfloat s)
 {
     const vfloat x = *a, y = *b;
-    *a = multiply_subtract(x, c, y * s);
+    *a = difference_of_products(x, c, y, s);
     *b = multiply_add(y, c, x * s);
 }
 

@@ -5,7 +5,14 @@
 
 #include <stddef.h>
 
+#ifdef CPU_HAS_ARM_ROWS
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+extern const struct cpu_rows cpu_rows_neon, cpu_rows_neonbf16;
+#else
 extern const struct cpu_rows cpu_rows_portable;
+#endif
 #ifdef CPU_HAS_X86_ROWS
 extern const struct cpu_rows cpu_rows_avx2, cpu_rows_avx512,
     cpu_rows_avx512bf16;
@@ -39,6 +46,12 @@ const struct cpu_rows *cpu_rows_at(int rank)
     if (has_avx2())
         usable[n++] = &cpu_rows_avx2;
 #endif
+#ifdef CPU_HAS_ARM_ROWS
+    if (getauxval(AT_HWCAP2) & HWCAP2_BF16)
+        usable[n++] = &cpu_rows_neonbf16;
+    usable[n++] = &cpu_rows_neon;
+#else
     usable[n++] = &cpu_rows_portable;
+#endif
     return rank < n ? usable[rank] : NULL;
 }

@@ -1,7 +1,7 @@
 /*
  * vector.h - blocks of consecutive elements as vectors of float32, whatever
  * their type in memory: what the row kernels are written in. A block is two
- * vectors. Private to rows.c; one of the three files below has the machine's
+ * vectors. Private to rows.c; one of the four files below has the machine's
  * instructions:
  *
  *     vfloat, block                 LANES floats; two of them, lo and hi
@@ -21,6 +21,7 @@
  *                                   load sets the others to 0
  *     stream32 stream16 stream8     past the caches; address aligned to the
  *                                   stored bytes
+ *     STREAMS                       is memory asked for ahead of its use?
  *     load_f16                      load16 and widen_f16
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first
@@ -66,6 +67,8 @@ enum { QUOTIENT_WINDOW = 32 };
 #include "cpu/vector_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "cpu/vector_avx2.h"
+#elif defined(__aarch64__)
+#include "cpu/vector_neon.h"
 #else
 #include "cpu/vector_portable.h"
 #endif

@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-enum { LANES = 8, BLOCK = 2 * LANES, HAS_FUSED = 1 };
+enum { LANES = 8, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1 };
 
 typedef __m256 vfloat;
 typedef __m256i raw16;
@@ -31,9 +31,9 @@ INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat difference_of_products(vfloat a, vfloat b, vfloat c, vfloat d)
 {
-    return _mm256_fmsub_ps(a, b, c);
+    return _mm256_fmsub_ps(a, b, c * d);
 }
 
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1 };
+enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1 };
 
 typedef __m512 vfloat;
 typedef __m512i raw16;
@@ -32,9 +32,9 @@ INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
-INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat difference_of_products(vfloat a, vfloat b, vfloat c, vfloat d)
 {
-    return _mm512_fmsub_ps(a, b, c);
+    return _mm512_fmsub_ps(a, b, c * d);
 }
 
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)

@@ -5,7 +5,7 @@
 #ifndef ROPED_CPU_VECTOR_PORTABLE_H
 #define ROPED_CPU_VECTOR_PORTABLE_H
 
-enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 0 };
+enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 0, STREAMS = 1 };
 
 typedef float vfloat __attribute__((vector_size(4 * sizeof(float))));
 typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
@@ -35,9 +35,9 @@ INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
     return a * b + c;
 }
 
-INLINE vfloat multiply_subtract(vfloat a, vfloat b, vfloat c)
+INLINE vfloat difference_of_products(vfloat a, vfloat b, vfloat c, vfloat d)
 {
-    return a * b - c;
+    return a * b - c * d;
 }
 
 INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
