@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
-#   deploy/install-deps.sh [build | tests]...      (default: build)
+#   deploy/install-deps.sh [build | tests | arm]...      (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
 #              python3-venv for tests/interop, openssl for the tests of TLS
+#     arm      a compiler for aarch64 and QEMU, for tests/arm
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -15,6 +16,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
 # tests/attack restarts two daemons behind
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
+arm=(gcc-aarch64-linux-gnu qemu-user)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -36,6 +38,8 @@ is_present() {
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     ninja-build) command -v ninja >/dev/null ;;
     gcc) command -v cc >/dev/null ;;
+    gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
+    qemu-user) command -v qemu-aarch64 >/dev/null ;;
     cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
@@ -92,7 +96,8 @@ if ! command -v apt-get >/dev/null; then
 fi
 
 read -ra missing <<<"$(missing_of "${needed[@]}")"
-read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac)"
+read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac) \
+$(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac)"
 if [ ${#missing[@]} -gt 0 ] || [ ${#extra[@]} -gt 0 ]; then
     apt update >/dev/null
 fi
