@@ -19,6 +19,8 @@ struct roped_work {
     struct roped_session *session;
     struct roped_call call;
     bool is_prepared;
+    bool is_trusting; /* roped_work_trust */
+    bool is_passing;  /* launch_on: a table would serve one launch */
 
     /* by prepare */
     void *host_aux;   /* call.aux of the plan */
@@ -227,7 +229,7 @@ static enum roped_status plan(struct roped_work *work, struct roped_error *err)
 {
     void *values[ROPED_MAX_INPUTS] = {NULL};
     enum roped_status status = ROPED_OK;
-    if (!work->session->api->is_host)
+    if (!work->session->api->is_host && work->call.host_values)
         status = read_indexes(work, values, err);
     if (!status)
         status = plan_on(&work->call, values, err);
@@ -256,7 +258,7 @@ static enum roped_status build_table(struct roped_work *work,
     struct roped_table_use *use = &work->call.table;
     size_t bytes =
         (size_t)(use->rows * 2 * use->angles.n_pairs) * sizeof(float);
-    if (!use->wanted)
+    if (!use->wanted || (work->is_passing && !use->required))
         return ROPED_OK;
     enum roped_status status =
         session->api->device_alloc(session->backend, bytes, &work->table, err);
@@ -267,11 +269,33 @@ static enum roped_status build_table(struct roped_work *work,
     return status;
 }
 
+static bool has_indexes(const struct roped_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (call->op->in[i].flags & ROPED_INDEX &&
+            roped_tensor_given(&call->in[i]))
+            return true;
+    return false;
+}
+
+/* Does plan compute with values, and not only check them? */
+static bool needs_values(const struct roped_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (call->op->in[i].flags & ROPED_INDEX &&
+            call->in[i].dtype == ROPED_F32)
+            return true;
+    return call->op->angles_offset != ROPED_NO_ANGLES &&
+           roped_angles_depend_on_position(roped_call_angles(call));
+}
+
 static enum roped_status prepare(struct roped_work *work,
                                  struct roped_error *err)
 {
     const struct roped_session *session = work->session;
     struct roped_call *call = &work->call;
+    call->host_values = !work->is_trusting || needs_values(call);
+    call->largest_position = -1;
     enum roped_status status = roped_call_resolve(call, err);
     if (!status)
         status = check_inputs(call, err);
@@ -372,4 +396,38 @@ enum roped_status roped_work_launch(struct roped_work *work,
                               call->op->out[i].name);
     }
     return work->session->api->launch(work->session->queue, call, err);
+}
+
+/* ------------------------------------------------ all of it in one call */
+
+void roped_work_trust(struct roped_work *work)
+{
+    work->is_trusting = true;
+    work->is_prepared = false;
+}
+
+static void place_inputs(struct roped_call *call, void *const *data)
+{
+    for (int i = 0; i < call->n_in; i++)
+        call->in[i].data = data[i];
+}
+
+enum roped_status roped_work_launch_on(struct roped_work *work,
+                                       void *const *data,
+                                       struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    enum roped_status status = ROPED_OK;
+    place_inputs(call, data);
+    work->is_passing = true;
+    if (!work->is_prepared || (call->host_values && has_indexes(call)))
+        status = roped_work_prepare(work, err);
+    else
+        status = check_inputs(call, err);
+    if (status)
+        return status;
+    for (int i = 0; i < call->n_out; i++)
+        call->out[i].data = data[call->n_in + i];
+    place_updated(call);
+    return roped_work_launch(work, err);
 }

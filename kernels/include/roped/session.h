@@ -11,6 +11,8 @@
  *     roped_work_output     where each output goes
  *     roped_work_launch     enqueues the call; as often as wanted, also on
  *                           other memory: roped_work_move_input, _output
+ *     roped_work_launch_on  prepare, outputs and launch in one call, for
+ *                           languages in which each call costs
  *     roped_session_wait    until everything enqueued is done
  *
  * THREADS: one at a time for a session and all of its works.
@@ -115,6 +117,27 @@ roped_work_output(struct roped_work *work, const char *name, void *data,
  * the session's stream is captured into a graph. The CPU is done on return. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_launch(struct roped_work *work, struct roped_error *err);
+
+/*
+ * From now on launches trust what index tensors hold, so these may change and
+ * move without preparing again, and nothing waits for the stream. A value out
+ * of range is the caller's fault, as in any CUDA library. Does nothing where
+ * the call needs the values: factor lists, and frequencies that follow the
+ * largest position (scaling dynamic, longrope). Angles are then computed, not
+ * taken from a table.
+ */
+ROPED_API void roped_work_trust(struct roped_work *work);
+
+/*
+ * Launches on other memory: data has a pointer for each input and then each
+ * output, in the order of `ropectl describe`, NULL for those that the call does
+ * not have and for updated outputs. Prepares where that is needed: at first,
+ * and each time where index tensors are not trusted. Makes no cos/sin table
+ * unless angles=table asks for one.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_launch_on(struct roped_work *work, void *const *data,
+                     struct roped_error *err);
 
 #ifdef __cplusplus
 }

@@ -208,6 +208,69 @@ TEST(updated_caches_stay_where_they_are)
     roped_work_free(work);
 }
 
+/* A head of four at one position, whose address is new each time. */
+static enum roped_status turn(struct roped_work *work, int64_t position,
+                              float out[4])
+{
+    float q[4] = {1, 0, 0, 0};
+    int q_port = 0, positions_port = 2, q_out = 10;
+    void *data[12] = {0};
+    data[q_port] = q;
+    data[positions_port] = &position;
+    data[q_out] = out;
+    return roped_work_launch_on(work, data, &err);
+}
+
+static struct roped_work *new_turn(void)
+{
+    int64_t position = 0, one = 1, heads[3] = {1, 1, 4};
+    float q[4];
+    struct roped_work *work = new_work("rope");
+    CHECK_OK(roped_work_input(work, "q", "F32", 3, heads, q, &err), &err);
+    CHECK_OK(
+        roped_work_input(work, "positions", "I64", 1, &one, &position, &err),
+        &err);
+    return work;
+}
+
+TEST(launch_on_checks_index_values_each_time)
+{
+    float out[4];
+    struct roped_work *work = new_turn();
+    for (int i = 1; i < 4; i++) {
+        CHECK_OK(turn(work, i, out), &err);
+        CHECK_DOUBLE(out[0], cos(i), 1e-6);
+    }
+    CHECK_INT(turn(work, -1, out), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'positions'");
+    CHECK_OK(turn(work, 7, out), &err);
+    CHECK_DOUBLE(out[2], sin(7), 1e-6);
+    CHECK_INT(turn(work, 7, NULL), ROPED_INVALID);
+    CHECK_TEXT(err.text, "output 'q': no data");
+    roped_work_free(work);
+}
+
+TEST(launch_on_trusts_where_it_may)
+{
+    float out[4];
+    struct roped_work *work = new_turn();
+    roped_work_trust(work);
+    CHECK_OK(turn(work, 3, out), &err);
+    CHECK_DOUBLE(out[0], cos(3), 1e-6);
+    CHECK_OK(turn(work, -1, out), &err); /* nobody looks */
+    CHECK_DOUBLE(out[0], cos(1), 1e-6);
+    CHECK_DOUBLE(out[2], -sin(1), 1e-6);
+    roped_work_free(work);
+    work = new_turn(); /* frequencies that follow the largest position */
+    roped_work_trust(work);
+    CHECK_OK(roped_work_param(work, "scaling", "dynamic", &err), &err);
+    CHECK_OK(roped_work_param(work, "factor", "2", &err), &err);
+    CHECK_OK(roped_work_param(work, "max_position", "8", &err), &err);
+    CHECK_OK(turn(work, 3, out), &err);
+    CHECK_INT(turn(work, -1, out), ROPED_INVALID);
+    roped_work_free(work);
+}
+
 int main(void)
 {
     if (roped_session_open("cpu", 0, NULL, &session, &err)) {
@@ -222,6 +285,8 @@ int main(void)
     RUN(moved_inputs_are_the_ones_read);
     RUN(refusals_name_the_culprit);
     RUN(updated_caches_stay_where_they_are);
+    RUN(launch_on_checks_index_values_each_time);
+    RUN(launch_on_trusts_where_it_may);
     roped_session_close(session);
     return check_done();
 }
