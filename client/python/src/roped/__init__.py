@@ -1,0 +1,18 @@
+"""roped for Python: transformer kernels of a daemon, and of this process.
+
+    import roped
+
+    client = roped.Client("http://127.0.0.1:8000")   # remote
+    q, k = client.rope(q, k, positions=positions, theta=500000.0)
+
+    from roped import ops                            # in this process
+    y = ops.rmsnorm(x, weight, eps=1e-5)
+
+Tensors are numpy's or torch's, and results are of the same kind.
+"""
+
+from roped._client import AsyncClient, Client, Region, Timing
+from roped._errors import Error
+from roped._operators import VERSION as __version__
+
+__all__ = ["AsyncClient", "Client", "Error", "Region", "Timing", "__version__"]

@@ -1,0 +1,314 @@
+"""Calls to a roped daemon: tensors go in, tensors of the same kind come out."""
+
+import asyncio
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+
+from roped import _safetensors, _shapes
+from roped._errors import Error
+from roped._functions import Operator, functions, text_of
+from roped._http import Pool
+from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
+from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
+
+if TYPE_CHECKING:
+    from roped._operators import AsyncOperators, Operators
+else:
+    AsyncOperators = Operators = object
+
+Sent = dict[str, tuple[str, tuple[int, ...], Any]]  # type, shape, bytes
+Query = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of a call: phases as the server says them, and all of it as seen here."""
+
+    wall: float = 0.0
+    receive: float = 0.0
+    queue: float = 0.0
+    plan: float = 0.0
+    h2d: float = 0.0
+    kernel: float = 0.0
+    d2h: float = 0.0
+
+    @staticmethod
+    def _read(header: str, wall: float) -> "Timing":
+        phases = {"wall": wall}
+        for part in header.split(","):
+            name, _, milliseconds = part.strip().partition(";dur=")
+            if name in Timing.__dataclass_fields__ and milliseconds:
+                phases[name] = float(milliseconds) * 1e-3
+        return Timing(**phases)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that stays on the server, as a tensor: an input of calls, or the place of an output."""
+
+    name: str
+    dtype: str | None  # as safetensors has it: "BF16"
+    shape: tuple[int, ...]
+    client: "Client" = field(repr=False, compare=False)
+    like: Any = field(default=None, repr=False, compare=False)  # of this library get() makes tensors
+    offset: int | None = None  # bytes, of a part
+
+    def get(self) -> Any:
+        """A copy of the whole region, of the kind that was put."""
+        return self.client.get(self)
+
+    def delete(self) -> None:
+        self.client.delete(self)
+
+    def part(self, offset: int, shape: Sequence[int], dtype: str | None = None) -> "Region":
+        """A tensor inside the region, offset bytes from its start."""
+        return Region(self.name, dtype or self.dtype, tuple(shape), self.client, self.like, offset)
+
+    def __enter__(self) -> "Region":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.delete()
+
+    def _place(self) -> str:
+        return self.name if self.offset is None else f"{self.name}:{self.offset}"
+
+    def _as_input(self, tensor: str) -> Query:
+        query = [(f"from.{tensor}", self._place())]
+        if self.offset is not None:
+            query += [(f"shape.{tensor}", text_of(self.shape)), (f"dtype.{tensor}", str(self.dtype))]
+        return query
+
+
+class Client(Operators):  # a method for each operator is added below
+    """A roped daemon. Threads may share it: each request has a connection of its own.
+
+    url: http://HOST:PORT or https://...; default $ROPED_URL, else port 8000 of this host.
+    token: bearer token. ca: file of certificates to trust, instead of the system's.
+    timeout: seconds that one wait for the server may take.
+    retries: how often a busy server (503) is asked again, when its Retry-After says.
+    shared_memory: large calls to a server of this host travel in shared memory where it allows that.
+
+    timing says where the time of the last call went.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        ca: str | None = None,
+        timeout: float = 300.0,
+        retries: int = 3,
+        shared_memory: bool = True,
+    ) -> None:
+        url = url or os.environ.get("ROPED_URL", "http://127.0.0.1:8000")
+        self._pool = Pool(url, token, ca, timeout, retries)
+        self._segments = Segments(self._pool)
+        self._segments.is_off |= not shared_memory
+        self._timing = ("", 0.0)
+
+    @property
+    def timing(self) -> Timing:
+        return Timing._read(*self._timing)
+
+    def close(self) -> None:
+        self._segments.close()
+        self._pool.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------- calls
+    def _call(self, op: Operator, tensors: dict[str, Any], out: Any, params: dict[str, Any]) -> Any:
+        query = [(name, text_of(value)) for name, value in params.items()]
+        sent: Sent = {}
+        values: dict[str, Any] = {}  # outputs that stay in regions
+        like = None
+        for name, tensor in tensors.items():
+            if isinstance(tensor, Region):
+                query += tensor._as_input(name)
+                if name in op.updated:
+                    values[name] = tensor
+                continue
+            array = as_array(tensor, name)
+            like = array if like is None or is_torch(array) else like
+            sent[name] = (dtype_name(array.dtype), tuple(array.shape), host_bytes(array))
+        for name, region in op.places(out).items():
+            query.append((f"into.{name}", region._place()))
+            values[name] = region
+        for name, (kind, data) in self._send(op, query, sent, tensors, params, values).items():
+            values[name] = from_bytes(data, kind[0], kind[1], like)
+        return op.result(values)
+
+    def _send(
+        self, op: Operator, query: Query, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any
+    ) -> dict[str, Any]:
+        """Type, shape and bytes of the outputs that come back."""
+        size = sum(data.nbytes for _, _, data in sent.values())
+        if size >= LEAST_BYTES and not self._segments.is_off and not op.updated:
+            placed = self._placed(op, sent, tensors, params, kept)
+            if placed:
+                more, outputs, _inputs = placed
+                try:
+                    self._post(op.name, query + more, {})
+                    return outputs
+                except Error as error:
+                    if SEGMENT_NAME not in str(error):
+                        raise
+                    del placed, outputs, _inputs
+                    self._segments.forget()  # the server was started anew
+        return self._post(op.name, query, sent)
+
+    def _placed(
+        self, op: Operator, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any
+    ) -> tuple[Query, dict[str, Any], Any] | None:
+        """The call in shared memory: its query, its outputs, and what keeps its inputs."""
+        inputs = {n: (str(t.dtype), t.shape) for n, t in tensors.items() if isinstance(t, Region)}
+        try:
+            made = _shapes.outputs(op, inputs | {n: (dtype, shape) for n, (dtype, shape, _) in sent.items()}, params)
+        except _shapes.Mismatch:
+            return None
+        made = {name: kind for name, kind in made.items() if name not in kept}
+        filled, placed = self._segments.fill(sent), self._segments.place(made)
+        if not filled or not placed:
+            return None
+        return filled[0] + placed[0], {name: (made[name], data) for name, data in placed[1].items()}, filled[1]
+
+    def _post(self, op: str, query: Query, sent: Sent) -> dict[str, Any]:
+        start = time.perf_counter()
+        path = f"/v1/{op}?{urlencode(query)}" if query else f"/v1/{op}"
+        answer, data = self._pool.request("POST", path, _safetensors.pieces(sent) if sent else ())
+        self._timing = (answer.headers.get("Server-Timing", ""), time.perf_counter() - start)
+        return _safetensors.read(data) if len(data) else {}
+
+    # ----------------------------------------------------------- regions
+    def put(self, tensor: Any, name: str | None = None, *, device: int | None = None) -> Region:
+        """Stores a tensor on the server, in the place of a region of that name."""
+        array = as_array(tensor, name or "tensor")
+        name = name or f"py-{uuid.uuid4().hex}"
+        dtype, shape = dtype_name(array.dtype), tuple(array.shape)
+        query = f"?device={device}" if device is not None else ""
+        body = _safetensors.pieces({"tensor": (dtype, shape, host_bytes(array))})
+        self._pool.request("PUT", f"/v1/regions/{quote(name, safe='')}{query}", body)
+        return Region(name, dtype, shape, self, array.new_empty(0) if is_torch(array) else None)
+
+    def zeros(
+        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: int | None = None
+    ) -> Region:
+        """Makes a region of zeros; dtype is numpy's, torch's or a name such as BF16."""
+        text = dtype if isinstance(dtype, str) else dtype_name(np.dtype(dtype) if isinstance(dtype, type) else dtype)
+        name = name or f"py-{uuid.uuid4().hex}"
+        query = [("dtype", text), ("shape", text_of(tuple(shape)))]
+        query += [("device", str(device))] if device is not None else []
+        self._pool.request("PUT", f"/v1/regions/{quote(name, safe='')}?{urlencode(query)}")
+        return Region(name, text, tuple(shape), self)
+
+    def get(self, region: Region) -> Any:
+        """A copy of the whole region."""
+        _, data = self._pool.request("GET", f"/v1/regions/{quote(region.name, safe='')}")
+        ((kind, bytes_),) = _safetensors.read(data).values()
+        return from_bytes(bytes_, kind[0], kind[1], region.like)
+
+    def delete(self, region: Region) -> None:
+        self._pool.request("DELETE", f"/v1/regions/{quote(region.name, safe='')}")
+
+    def region(self, name: str) -> Region:
+        """One that is there, by its name; KeyError."""
+        for row in self._pool.json("GET", "/v1/regions")["regions"]:
+            if row["name"] == name:
+                return Region(name, row.get("dtype"), tuple(row.get("shape", ())), self)
+        raise KeyError(name)
+
+    # ---------------------------------------------------- tables, the rest
+    def put_table(self, name: str, config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
+        """Keeps rotary angles under a name for table=: rope parameters, or a model's config.json."""
+        document = config if isinstance(config, Mapping) else json.loads(Path(config).read_text())
+        return self._object("PUT", f"/v1/tables/{quote(name, safe='')}", document)
+
+    def tables(self) -> list[dict[str, Any]]:
+        return list(self._object("GET", "/v1/tables")["tables"])
+
+    def delete_table(self, name: str) -> None:
+        self._pool.request("DELETE", f"/v1/tables/{quote(name, safe='')}")
+
+    def describe(self, operator: str) -> dict[str, Any]:
+        """What the server says of an operator."""
+        return self._object("GET", f"/v1/{quote(operator, safe='')}")
+
+    def devices(self) -> list[dict[str, Any]]:
+        return list(self._object("GET", "/v1/devices")["devices"])
+
+    def _object(self, method: str, path: str, document: Any = None) -> dict[str, Any]:
+        return dict(self._pool.json(method, path, document))
+
+
+class AsyncClient(AsyncOperators):  # likewise
+    """The same for asyncio: every call is awaited, and runs on one of some threads,
+    which let go of the interpreter while they wait for the server."""
+
+    def __init__(self, url: str | None = None, *, connections: int = 8, **options: Any) -> None:
+        self._client = Client(url, **options)
+        self._threads = ThreadPoolExecutor(connections, "roped")
+
+    @property
+    def timing(self) -> Timing:
+        return self._client.timing
+
+    async def _run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: function(*arguments, **named))
+
+    async def put(self, tensor: Any, name: str | None = None, *, device: int | None = None) -> Region:
+        region: Region = await self._run(self._client.put, tensor, name, device=device)
+        return region
+
+    async def zeros(self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None) -> Region:
+        region: Region = await self._run(self._client.zeros, shape, dtype, name)
+        return region
+
+    async def get(self, region: Region) -> Any:
+        return await self._run(self._client.get, region)
+
+    async def delete(self, region: Region) -> None:
+        await self._run(self._client.delete, region)
+
+    async def put_table(self, name: str, config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
+        return dict(await self._run(self._client.put_table, name, config))
+
+    async def close(self) -> None:
+        await self._run(self._client.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def method(self: AsyncClient, *arguments: Any, **named: Any) -> Any:
+        return await self._run(function, self._client, *arguments, **named)
+
+    return method
+
+
+for _name, _function in functions(Client._call, ["table"]):
+    setattr(Client, _name, _function)
+    setattr(AsyncClient, _name, _awaited(_function))

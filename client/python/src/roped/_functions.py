@@ -1,0 +1,110 @@
+"""Methods made from the operator table: one for each operator, with its
+arguments, defaults and text. Only what a caller gives is passed on, because an
+argument that is given may exclude another."""
+
+import inspect
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from roped._operators import OPERATORS
+
+Call = Callable[[Any, "Operator", dict[str, Any], Any, dict[str, Any]], Any]  # first: whose method it is
+
+
+class Operator:
+    """A row of the table, with what every call of it looks up."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.name: str = row["name"]
+        self.help: str = row["help"]
+        self.forms, self.inputs, self.outputs = row["forms"], row["inputs"], row["outputs"]
+        self.has_angles = row.get("angles", False)
+        self.params = {param["name"]: param for param in row["parameters"]}
+        self.tensors = [port["name"] for port in sorted(self.inputs, key=lambda port: "optional" in port)]
+        self.required = [port["name"] for port in self.inputs if "optional" not in port]
+        self.updated = [port["name"] for port in self.inputs if "updated" in port]
+        self.indexes = [port["name"] for port in self.inputs if "index" in port]
+        self.output_names = [port["name"] for port in self.outputs]
+        title = "".join(word.capitalize() for word in self.name.split("_"))
+        self._tuple: Any = namedtuple(f"{title}Result", self.output_names)  # type: ignore[misc]
+
+    def result(self, values: dict[str, Any]) -> Any:
+        """The one output itself, or a named tuple with None for what was not made."""
+        if len(self.output_names) == 1:
+            return values[self.output_names[0]]
+        return self._tuple._make(map(values.get, self.output_names))
+
+    def places(self, out: Any) -> dict[str, Any]:
+        """out= of a call by name: of an operator with one output, it may be the place itself."""
+        if out is None or isinstance(out, dict):
+            return out or {}
+        if len(self.output_names) > 1:
+            raise TypeError(f"{self.name}() has outputs {', '.join(self.output_names)}: out is a dict of them")
+        return {self.output_names[0]: out}
+
+
+def _signature(op: Operator, more: list[str]) -> inspect.Signature:
+    kind = inspect.Parameter
+    arguments = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
+    arguments += [
+        kind(name, kind.POSITIONAL_OR_KEYWORD, default=kind.empty if name in op.required else None)
+        for name in op.tensors
+    ]
+    arguments += [kind("out", kind.KEYWORD_ONLY, default=None)]
+    arguments += [kind(p["name"], kind.KEYWORD_ONLY, default=p.get("default")) for p in op.params.values()]
+    arguments += [kind(name, kind.KEYWORD_ONLY, default=None) for name in more]
+    return inspect.Signature(arguments)
+
+
+def _function(op: Operator, call: Call, more: list[str]) -> Callable[..., Any]:
+    names, known = op.tensors, {*op.params, *more}
+
+    def refuse(name: str) -> TypeError:
+        near = get_close_matches(name, [*names, *known], 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        return TypeError(f"{op.name}() got an unexpected argument '{name}'{hint}")
+
+    def function(self: Any, *arguments: Any, out: Any = None, **named: Any) -> Any:
+        if len(arguments) > len(names):
+            raise TypeError(f"{op.name}() takes {len(names)} tensors, {len(arguments)} were given")
+        tensors = {name: tensor for name, tensor in zip(names, arguments) if tensor is not None}
+        params = {}
+        for name, value in named.items():
+            if name in known:
+                if value is not None:
+                    params[name] = value
+            elif name not in names:
+                raise refuse(name)
+            elif name in tensors:
+                raise TypeError(f"{op.name}() got tensor '{name}' twice")
+            elif value is not None:
+                tensors[name] = value
+        for name in op.required:
+            if name not in tensors:
+                raise TypeError(f"{op.name}() misses tensor '{name}'")
+        return call(self, op, tensors, out, params)
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.help
+    function.__signature__ = _signature(op, more)  # type: ignore[attr-defined]
+    return function
+
+
+def functions(call: Call, angle_parameters: list[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Each operator's name and method. angle_parameters: more, of those that take angles."""
+    for op in TABLE.values():
+        yield op.name, _function(op, call, angle_parameters if op.has_angles else [])
+
+
+def text_of(value: Any) -> str:
+    """A parameter as a query string has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+TABLE = {name: Operator(row) for name, row in OPERATORS.items()}

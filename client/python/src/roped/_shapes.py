@@ -1,0 +1,96 @@
+"""Types and shapes of a call's outputs, from the descriptor and the inputs'."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from roped._functions import Operator
+
+Kind = tuple[str, tuple[Any, ...]]  # type and shape; sizes may be symbols of torch
+_FP8 = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2"}
+
+
+class Mismatch(Exception):
+    """The inputs fit no form: the library or the server says what is wrong."""
+
+
+def _alternative(port: Mapping[str, Any], form: int) -> list[str]:
+    shapes: list[str] = port["shape"].split("|")
+    return shapes[form if len(shapes) > 1 else 0].split()
+
+
+def _match(pattern: list[str], shape: tuple[Any, ...], sizes: dict[str, Any]) -> None:
+    packs = [i for i, dim in enumerate(pattern) if dim.startswith("...")]
+    n_packed = len(shape) - len(pattern) + 1 if packs else 1
+    if n_packed < 0 or (not packs and len(shape) != len(pattern)):
+        raise Mismatch
+    at = 0
+    for dim in pattern:
+        if dim.startswith("..."):
+            sizes[dim[3:]] = tuple(shape[at : at + n_packed])
+            at += n_packed
+        else:
+            sizes.setdefault(dim, shape[at])
+            at += 1
+
+
+def _sizes(op: Operator, form: int, inputs: Mapping[str, Kind], values: dict[str, Any]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {}
+    for param in op.params.values():
+        if "shape" in param and values.get(param["name"]) is not None:
+            sizes[param["shape"]] = tuple(values[param["name"]])
+    for port in op.inputs:
+        if port["name"] in inputs:
+            _match(_alternative(port, form), inputs[port["name"]][1], sizes)
+    return sizes
+
+
+def _bound(op: Operator, inputs: Mapping[str, Kind], values: dict[str, Any]) -> dict[str, Any]:
+    """Sizes by symbol of the first form that fits, and its index."""
+    for form, row in enumerate(op.forms or [{}]):
+        if "param" in row and values[row["param"]] != row["value"]:
+            continue
+        try:
+            return {"": form, **_sizes(op, form, inputs, values)}
+        except Mismatch:
+            continue
+    raise Mismatch
+
+
+def _shape(pattern: list[str], sizes: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+    shape: list[Any] = []
+    for dim in pattern:
+        name, _, divisor = dim.lstrip(".").partition("/")
+        size: Any = int(name) if name.isdecimal() else sizes.get(name)
+        if size is None:
+            raise Mismatch
+        if dim.startswith("..."):
+            shape.extend(size)
+        elif not divisor:
+            shape.append(prod(size) if isinstance(size, tuple) else size)
+        elif values[divisor]:
+            shape.append(size // values[divisor])
+    return tuple(shape)
+
+
+def _type(op: Operator, port: Mapping[str, Any], inputs: Mapping[str, Kind], values: dict[str, Any]) -> str:
+    for other in op.inputs:
+        if other["type"] == port["type"] and other["name"] in inputs:
+            return inputs[other["name"]][0]
+    for param in op.params.values():
+        if param.get("type") == port["type"]:
+            return _FP8[values[param["name"]]]
+    return str(port["dtypes"][0])
+
+
+def outputs(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, Any]) -> dict[str, Kind]:
+    """The outputs that the call makes, by name; Mismatch."""
+    values = {name: params.get(name, row.get("default")) for name, row in op.params.items()}
+    sizes = _bound(op, inputs, values)
+    made = {}
+    for port in op.outputs:
+        needs = port.get("requires")
+        if needs is None or needs in inputs or values.get(needs) is True:
+            shape = _shape(_alternative(port, sizes[""]), sizes, values)
+            made[port["name"]] = (_type(op, port, inputs, values), shape)
+    return made

@@ -1,0 +1,1 @@
+"""Functions under the names and with the arguments of other libraries."""

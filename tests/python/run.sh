@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The Python package against a daemon of the same build.
+#   tests/python/run.sh BUILD_DIR [PYTEST_ARGUMENTS...]
+# installs the package of BUILD_DIR into BUILD_DIR/python-tests, makes a virtual
+# environment there (once per requirements.txt), and runs pytest.
+#   ROPED_PYTHON=PYTHON       this interpreter has the packages: no environment
+#   ROPED_INTEROP_TORCH=1     installs torch and transformers too: gigabytes
+# Exit 77: skipped, with a line that says why.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build_dir=$(cd "$1" && pwd)
+shift
+work=$build_dir/python-tests
+mkdir -p "$work"
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+prepare() {
+    local wanted packages=(-r "$here/requirements.txt")
+    python=${ROPED_PYTHON:-$work/venv/bin/python}
+    if [ -n "${ROPED_PYTHON:-}" ]; then
+        return
+    fi
+    wanted=$(cat "$here/requirements.txt"; echo "torch: ${ROPED_INTEROP_TORCH:-}")
+    if [ "$(cat "$work/installed" 2>/dev/null)" = "$wanted" ]; then
+        return
+    fi
+    if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
+        packages+=(-r "$here/../interop/requirements-torch.txt")
+    fi
+    rm -rf "$work/venv" "$work/installed"
+    echo "installing the packages of requirements.txt into $work/venv"
+    python3 -m venv "$work/venv" >"$work/pip.log" 2>&1 ||
+        skip "python3 -m venv does not work here (Debian: apt-get install python3-venv)"
+    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" \
+        >>"$work/pip.log" 2>&1 ||
+        skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
+    printf '%s' "$wanted" >"$work/installed"
+}
+
+prepare
+rm -rf "$work/package"
+cmake --install "$build_dir" --component python --prefix "$work/package" >/dev/null
+export PYTHONPATH=$work/package ROPED_TEST_BIN=$build_dir/bin/roped
+cd "$here"
+exec "$python" -B -m pytest -q -rs -p no:cacheprovider "$@"

@@ -1,0 +1,122 @@
+"""roped.compat beside the same in torch's own operators."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch (ROPED_INTEROP_TORCH=1 installs it)")
+
+from roped import ops  # noqa: E402
+from roped.compat import flashinfer, vllm  # noqa: E402
+
+N, HEAD = 5, 16
+POSITIONS = torch.tensor([7, 0, 3, 30, 12])
+
+
+@pytest.fixture
+def qk():
+    torch.manual_seed(1)
+    return torch.randn(N, 4, HEAD), torch.randn(N, 2, HEAD)
+
+
+def cache(rotary_dim, theta=1e4, rows=32, scale=1.0):
+    frequency = theta ** (-torch.arange(0, rotary_dim, 2).double() / rotary_dim) / scale
+    angle = torch.arange(rows).double()[:, None] * frequency
+    return torch.cat([angle.cos(), angle.sin()], 1).float()
+
+
+def rotated(x, table, positions, is_neox):
+    cos, sin = table[positions].chunk(2, dim=-1)
+    width = table.shape[1]
+    part = x[..., :width]
+    if is_neox:
+        a, b = part.chunk(2, dim=-1)
+    else:
+        a, b = part[..., ::2], part[..., 1::2]
+    cos, sin = cos[:, None], sin[:, None]
+    pairs = (a * cos - b * sin, b * cos + a * sin)
+    turned = torch.cat(pairs, -1) if is_neox else torch.stack(pairs, -1).flatten(-2)
+    return torch.cat([turned, x[..., width:]], -1)
+
+
+@pytest.mark.parametrize("is_neox", [True, False], ids=["neox", "gptj"])
+@pytest.mark.parametrize("function", ["flashinfer", "flashinfer_inplace", "vllm"])
+def test_rope_with_a_cache(qk, is_neox, function):
+    table = cache(8)
+    want = [rotated(x, table, POSITIONS, is_neox) for x in qk]
+    q, k = (x.reshape(N, -1).clone() for x in qk)
+    if function == "flashinfer":
+        q, k = flashinfer.apply_rope_with_cos_sin_cache(POSITIONS, q, k, HEAD, table, is_neox)
+    elif function == "vllm":
+        vllm.rotary_embedding(POSITIONS, q, k, HEAD, table, is_neox)
+    else:
+        flashinfer.apply_rope_with_cos_sin_cache_inplace(POSITIONS, q, k, HEAD, table, is_neox)
+    torch.testing.assert_close([q, k], [x.reshape(N, -1) for x in want])
+
+
+@pytest.mark.parametrize("interleave", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_rope_by_position(qk, interleave, scale):
+    table = cache(HEAD, 5e5, scale=scale)
+    want = [rotated(x, table, POSITIONS, not interleave) for x in qk]
+    named = {"interleave": interleave, "rope_scale": scale, "rope_theta": 5e5}
+    torch.testing.assert_close(list(flashinfer.apply_rope_pos_ids(*qk, POSITIONS, **named)), want)
+    indptr, offsets = torch.tensor([0, 2, 5]), torch.tensor([9, 1])
+    ragged = torch.tensor([9, 10, 1, 2, 3])
+    want = [rotated(x, table, ragged, not interleave) for x in qk]
+    torch.testing.assert_close(list(flashinfer.apply_rope(*qk, indptr, offsets, **named)), want)
+    own = [x.clone() for x in qk]
+    flashinfer.apply_rope_inplace(*own, indptr, offsets, **named)
+    torch.testing.assert_close(own, want)
+    own = [x.clone() for x in qk]
+    flashinfer.apply_rope_pos_ids_inplace(*own, ragged, **named)
+    torch.testing.assert_close(own, want)
+
+
+def test_llama31(qk):
+    params = {"scaling": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    want = ops.rope(*qk, POSITIONS, theta=5e5, original_max_position=8192, **params)
+    torch.testing.assert_close(flashinfer.apply_llama31_rope_pos_ids(*qk, POSITIONS), (want.q, want.k))
+    assert not torch.equal(want.q, ops.rope(*qk, POSITIONS, theta=5e5).q)
+    own, indptr, offsets = [x.clone() for x in qk], torch.tensor([0, N]), torch.tensor([3])
+    flashinfer.apply_llama31_rope_inplace(*own, indptr, offsets)
+    torch.testing.assert_close(tuple(own), flashinfer.apply_llama31_rope(*qk, indptr, offsets))
+    flashinfer.apply_llama31_rope_pos_ids_inplace(*qk, POSITIONS)
+    torch.testing.assert_close(qk, (want.q, want.k))
+
+
+def test_vllm_batches_and_query_alone(qk):
+    table, q = cache(HEAD), qk[0]
+    want = rotated(q, table, POSITIONS, True)
+    own = q.clone()[None]
+    vllm.rotary_embedding(POSITIONS[None], own, None, HEAD, table, True)
+    torch.testing.assert_close(own[0], want)
+    with pytest.raises(ValueError, match="'q': not contiguous"):
+        vllm.rotary_embedding(POSITIONS, q.transpose(0, 1).contiguous().transpose(0, 1), None, HEAD, table, True)
+
+
+def norm(x, weight, eps, bias=0.0):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * (weight + bias)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_norms(bias):
+    x, residual, weight = torch.randn(3, 32), torch.randn(3, 32), torch.randn(32)
+    plain, fused = (
+        (flashinfer.gemma_rmsnorm, flashinfer.gemma_fused_add_rmsnorm) if bias else
+        (flashinfer.rmsnorm, flashinfer.fused_add_rmsnorm)
+    )  # fmt: skip
+    torch.testing.assert_close(plain(x, weight, 1e-5), norm(x, weight, 1e-5, bias))
+    place = torch.empty_like(x)
+    assert plain(x, weight, 1e-5, out=place) is place
+    own = x.clone(), residual.clone()
+    fused(*own, weight, 1e-5)
+    torch.testing.assert_close(own, (norm(x + residual, weight, 1e-5, bias), x + residual))
+
+
+def test_vllm_norms():
+    x, residual, weight = torch.randn(3, 32), torch.randn(3, 32), torch.randn(32)
+    out = torch.empty_like(x)
+    vllm.rms_norm(out, x, weight, 1e-5)
+    torch.testing.assert_close(out, norm(x, weight, 1e-5))
+    own = x.clone(), residual.clone()
+    vllm.fused_add_rms_norm(*own, weight, 1e-5)
+    torch.testing.assert_close(own, (norm(x + residual, weight, 1e-5), x + residual))

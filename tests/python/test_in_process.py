@@ -1,0 +1,115 @@
+"""Calls in this process beside their results: places, memory, errors, threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import roped
+from roped import ops
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((4, 64), np.float32)
+
+
+def test_the_same_bits_as_the_server(client, x, rng):
+    q, positions = rng.standard_normal((4, 2, 64), np.float32), np.array([9, 5, 70000, 0])
+    np.testing.assert_array_equal(ops.rmsnorm(x), client.rmsnorm(x))
+    remote, own = (owner.rope(q, positions=positions, angles="compute") for owner in (client, ops))
+    np.testing.assert_array_equal(remote.q, own.q)
+
+
+def test_places(x):
+    want, place = ops.rmsnorm(x), np.empty_like(x)
+    assert ops.rmsnorm(x, out=place) is place
+    np.testing.assert_array_equal(place, want)
+    own = x.copy()
+    ops.rmsnorm(own, out=own)
+    np.testing.assert_array_equal(own, want)
+    for wrong, words in [(place[:2], "expected F32 of"), (place.astype(np.float16), "F16"), (place.T[:4, :4], "F32")]:
+        with pytest.raises(ValueError, match=words):
+            ops.rmsnorm(x, out=wrong)
+    with pytest.raises(ValueError, match="contiguous"):
+        ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, :64])
+
+
+def test_updated_caches_stay_where_they_are(x):
+    k = x.reshape(4, 1, 64)
+    k_cache, v_cache = np.zeros((8, 1, 64), np.float32), np.zeros((8, 1, 64), np.float32)
+    result = ops.rope_append(k, k, k, k_cache, v_cache, np.array([1, 2, 3, 7]))
+    assert result.k_cache is k_cache
+    np.testing.assert_array_equal(v_cache[[1, 2, 3, 7]], k)
+    with pytest.raises(ValueError, match="'k_cache': not contiguous"):
+        ops.rope_append(k, k, k, np.zeros((8, 1, 128), np.float32)[..., :64], v_cache, np.arange(4))
+
+
+def test_what_is_prepared_serves_other_values(x):
+    q = x.reshape(4, 1, 64)
+    for first in range(5):
+        positions = np.arange(first, first + 4)
+        np.testing.assert_array_equal(ops.rope(q, positions=positions).q, ops.rope(q, offset=first).q)
+    with pytest.raises(roped.Error, match="position -1 at index 3") as caught:
+        ops.rope(q, positions=np.array([0, 1, 2, -1]))
+    assert caught.value.tensor == "positions"
+    for theta in [1e4, 5e5, 1e4]:
+        np.testing.assert_array_equal(ops.rope(q, theta=theta).q, ops.rope(q.copy(), theta=theta).q)
+
+
+def test_errors(x):
+    with pytest.raises(roped.Error, match="dim 0 is 3, expected h = 64"):
+        ops.rmsnorm(x, x[0, :3].copy())
+    with pytest.raises(roped.Error, match="parameter 'theta'"):
+        ops.rope(x.reshape(4, 1, 64), theta=-1)
+    with pytest.raises(TypeError, match="a tensor has type <U8"):
+        ops.rmsnorm(x.astype("U8"))
+    with pytest.raises(roped.Error, match="F64"):
+        ops.rmsnorm(x.astype(np.float64))
+
+
+class Foreign:
+    """An array that speaks DLPack and the array API, and is nobody's we know."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __array_namespace__(self):
+        return type("namespace", (), {"from_dlpack": staticmethod(lambda array: Foreign(np.from_dlpack(array)))})
+
+
+def test_arrays_of_other_libraries(x):
+    y = ops.rmsnorm(Foreign(x))
+    assert isinstance(y, Foreign)
+    np.testing.assert_array_equal(y.array, ops.rmsnorm(x))
+
+
+def test_views_are_packed(x):
+    np.testing.assert_array_equal(ops.rmsnorm(x[:, ::2]), ops.rmsnorm(x[:, ::2].copy()))
+
+
+def test_threads(x):
+    want, failures = ops.rmsnorm(x), []
+
+    def work():
+        for _ in range(200):
+            if not np.array_equal(ops.rmsnorm(x), want):
+                failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_many_shapes(rng):
+    for n in range(1, 1100):
+        assert ops.rmsnorm(np.ones((n, 1), np.float32))[n - 1, 0] == pytest.approx(1)

@@ -1,0 +1,140 @@
+"""Operators in all four ways, against numpy in float64."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reference
+from reference import assert_close, assert_rounded_to
+
+BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+FLOATS = [np.float32, np.float16, BF16]
+
+
+@pytest.fixture
+def heads(rng):
+    def make(n, count, width, dtype):
+        return rng.standard_normal((n, count, width)).astype(dtype)
+
+    return make
+
+
+@pytest.fixture(params=FLOATS, ids=["f32", "f16", "bf16"])
+def dtype(request):
+    return request.param
+
+
+@pytest.mark.parametrize("style", ["neox", "gptj"])
+def test_rope(call, heads, dtype, style):
+    q, k, positions = heads(5, 4, 64, dtype), heads(5, 2, 64, dtype), np.array([3, 0, 900, 17, 4], np.int64)
+    out = call("rope", {"q": q, "k": k, "positions": positions}, style=style, theta=5e5, rotary_dim=48)
+    for name, x in {"q": q, "k": k}.items():
+        assert out[name].dtype == dtype
+        assert_close(out[name], reference.rope(x, positions, style, 5e5, 48))
+
+
+def test_rope_of_one_tensor(call, heads):
+    q = heads(3, 1, 32, np.float32)
+    assert call("rope", {"q": q}, offset=7).keys() == {"q"}
+
+
+@pytest.mark.parametrize("code, dtype8", [("e4m3", E4M3), ("e5m2", E5M2)])
+def test_rope_quantize(call, heads, code, dtype8):
+    q, k, nope = heads(4, 8, 64, BF16), heads(4, 1, 64, BF16)[:, 0], heads(4, 8, 32, BF16)
+    positions = np.arange(4, dtype=np.int32)
+    tensors = {"q_rope": q, "k_rope": k, "q_nope": nope, "k_nope": nope[:, 0], "positions": positions}
+    out = call("rope_quantize", tensors, output_dtype=code, scale_q=0.5)
+    assert_rounded_to(out["q_rope"], 0.5 * reference.rope(q, positions))
+    assert_rounded_to(out["k_rope"], reference.rope(k[:, None], positions)[:, 0])
+    assert_rounded_to(out["q_nope"], 0.5 * nope.astype(np.float64))
+    assert_rounded_to(out["k_nope"], nope[:, 0].astype(np.float64))
+    assert out["q_rope"].dtype == dtype8
+
+
+def test_qk_rmsnorm_rope(call, heads, rng):
+    q, k, positions = heads(4, 4, 64, np.float32), heads(4, 2, 64, np.float32), np.arange(4) * 5
+    weights = {name: rng.standard_normal(64, np.float32) for name in ["q_weight", "k_weight"]}
+    out = call("qk_rmsnorm_rope", {"q": q, "k": k, **weights, "positions": positions}, eps=1e-5)
+    for name, x in {"q": q, "k": k}.items():
+        norm = reference.rmsnorm(x, weights[f"{name}_weight"], 1e-5)
+        assert_close(out[name], reference.rope(norm, positions))
+
+
+def test_rope_append(call, heads):
+    q, k, v = (heads(3, n, 32, np.float32) for n in [4, 2, 2])
+    caches = {name: heads(8, 2, 32, np.float32) for name in ["k_cache", "v_cache"]}
+    before = {name: cache.copy() for name, cache in caches.items()}
+    positions, slots = np.array([2, 9, 4]), np.array([5, -1, 0])
+    tensors = {"q": q, "k": k, "v": v, **caches, "slots": slots, "positions": positions}
+    out = call("rope_append", tensors)
+    rotated = reference.rope(k, positions)
+    assert_close(out["q"], reference.rope(q, positions))
+    assert_close(out["k_cache"][[5, 0]], rotated[[0, 2]])
+    np.testing.assert_array_equal(out["v_cache"][[5, 0]], v[[0, 2]])
+    others = [1, 2, 3, 4, 6, 7]
+    for name in caches:
+        np.testing.assert_array_equal(out[name][others], before[name][others])
+
+
+def test_rope_quantize_append(call, heads):
+    q, k, v = heads(3, 4, 32, BF16), heads(3, 2, 32, BF16), heads(3, 2, 32, BF16)
+    index = lambda *values: np.array(values, np.int32)  # noqa: E731
+    cache = lambda: np.zeros((4, 2, 2, 32), E4M3)  # noqa: E731  pages of two entries
+    pages = {"page_indices": index(3, 1), "page_indptr": index(0, 2)}
+    where = {"batch_indices": index(0, 0, 0), "kv_positions": index(0, 1, 2), "positions": index(0, 1, 2)}
+    tensors = {"q_rope": q, "k_rope": k, "v": v, "k_cache": cache(), "v_cache": cache(), **pages, **where}
+    out = call("rope_quantize_append", tensors)
+    positions = where["positions"]
+    assert_rounded_to(out["q_rope"], reference.rope(q, positions))
+    stored = np.stack([out["k_cache"][3, 0], out["k_cache"][3, 1], out["k_cache"][1, 0]])
+    assert_rounded_to(stored, reference.rope(k, positions))
+    assert not out["k_cache"][[0, 2]].view(np.uint8).any()
+
+
+def test_rmsnorm(call, rng, dtype):
+    x, weight = rng.standard_normal((3, 2, 96)).astype(dtype), rng.standard_normal(96).astype(dtype)
+    out = call("rmsnorm", {"x": x, "weight": weight}, eps=1e-5)["y"]
+    assert out.dtype == dtype
+    assert_close(out, reference.rmsnorm(x, weight, 1e-5))
+
+
+def test_add_rmsnorm(call, rng, dtype):
+    x, residual = (rng.standard_normal((3, 96)).astype(dtype) for _ in range(2))
+    out = call("add_rmsnorm", {"x": x, "residual": residual})
+    total = x.astype(np.float64) + residual.astype(np.float64)
+    assert_close(out["residual"], total)
+    assert_close(out["y"], reference.rmsnorm(total))
+
+
+def test_rmsnorm_quantize(call, rng):
+    x = rng.standard_normal((3, 128)).astype(BF16)
+    out = call("rmsnorm_quantize", {"x": x}, dynamic=True)
+    norm = reference.rmsnorm(x)
+    scales = np.abs(norm).max(axis=-1) / 448
+    np.testing.assert_allclose(out["scales"], scales, rtol=1e-6)
+    assert_rounded_to(out["y"], norm / out["scales"].astype(np.float64)[:, None])
+
+
+def reduce(terms, shape):
+    """Sums a gradient to the shape of its operand, and its terms' magnitudes."""
+    for _ in range(terms.ndim - len(shape)):
+        terms = terms.sum(axis=0)
+    axes = tuple(i for i, size in enumerate(shape) if size == 1)
+    return terms.sum(axis=axes, keepdims=True)
+
+
+@pytest.mark.parametrize("function", ["add", "sub", "mul", "div"])
+def test_binary_backward(call, rng, function):
+    a, b = (rng.standard_normal(shape, np.float32) for shape in [(4, 1, 8), (5, 8)])
+    b += np.sign(b)
+    grad = rng.standard_normal((4, 5, 8), np.float32)
+    out = call("binary_backward", {"grad_output": grad, "a": a, "b": b}, function=function)
+    g, x, y = (tensor.astype(np.float64) for tensor in (grad, a, b))
+    to_a = {"add": g, "sub": g, "mul": g * y, "div": g / y}[function]
+    to_b = {"add": g, "sub": -g, "mul": g * x, "div": -g * x / (y * y)}[function]
+    for name, terms, shape in [("grad_a", to_a, a.shape), ("grad_b", to_b, b.shape)]:
+        error = np.abs(out[name].astype(np.float64) - reduce(terms, shape))
+        assert (error <= 1e-6 * reduce(np.abs(terms), shape)).all()
+
+
+def test_empty_tensors(call):
+    assert call("rmsnorm", {"x": np.zeros((0, 8), np.float32)})["y"].shape == (0, 8)

@@ -1,0 +1,222 @@
+"""The client beside its operators: regions, tables, errors, connections, memory."""
+
+import asyncio
+import gc
+import http.server
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import start, stop
+
+import roped
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((4, 64), np.float32)
+
+
+def test_regions(client, x):
+    want = client.rmsnorm(x)
+    with client.put(x) as region, client.zeros(x.shape, name="python-y") as y:
+        assert region.dtype == "F32" and region.shape == x.shape
+        np.testing.assert_array_equal(region.get(), x)
+        assert client.rmsnorm(region, out=y) is y
+        np.testing.assert_array_equal(client.region("python-y").get(), want)
+        half = region.part(128 * 4, (2, 64))
+        np.testing.assert_array_equal(client.rmsnorm(half), want[2:])
+        np.testing.assert_array_equal(client.rmsnorm(region), want)
+    with pytest.raises(KeyError):
+        client.region("python-y")
+
+
+def test_outputs_by_name(client, x):
+    with client.zeros(x.shape) as total:
+        result = client.add_rmsnorm(x, x, out={"residual": total})
+        assert result.residual is total
+        np.testing.assert_array_equal(total.get(), x + x)
+        np.testing.assert_array_equal(result.y, client.add_rmsnorm(x, x).y)
+    with pytest.raises(TypeError, match="out is a dict"):
+        client.add_rmsnorm(x, x, out=total)
+
+
+def test_caches_in_regions(client, rng):
+    k = rng.standard_normal((1, 2, 8), np.float32)
+    with client.zeros((4, 2, 8)) as k_cache, client.zeros((4, 2, 8)) as v_cache:
+        result = client.rope_append(k, k, k, k_cache, v_cache, np.array([2]))
+        assert result.k_cache is k_cache
+        np.testing.assert_array_equal(k_cache.get()[2], k[0])
+        assert not k_cache.get()[[0, 1, 3]].any()
+
+
+def test_tables(client, rng):
+    q = rng.standard_normal((3, 2, 64), np.float32)
+    client.put_table("python", {"theta": 5e5, "rotary_dim": 64})
+    assert "python" in [table["name"] for table in client.tables()]
+    np.testing.assert_array_equal(client.rope(q, table="python").q, client.rope(q, theta=5e5).q)
+    client.delete_table("python")
+    with pytest.raises(roped.Error, match="python"):
+        client.rope(q, table="python")
+
+
+def test_errors_name_the_culprit(client, x):
+    with pytest.raises(roped.Error) as caught:
+        client.rmsnorm(x, x[0, :3].copy())
+    assert str(caught.value) == "tensor 'weight': dim 0 is 3, expected h = 64 (set by 'x')"
+    assert (caught.value.tensor, caught.value.dim, caught.value.status) == ("weight", 0, 400)
+    with pytest.raises(roped.Error) as caught:
+        client.rmsnorm(x, eps=-1.0)
+    assert caught.value.parameter == "eps" and caught.value.tensor is None
+    with pytest.raises(TypeError, match=r"unexpected argument 'epps'; did you mean 'eps'\?"):
+        client.rmsnorm(x, epps=1.0)
+    with pytest.raises(TypeError, match="misses tensor 'residual'"):
+        client.add_rmsnorm(x)
+    with pytest.raises(TypeError, match="tensor 'x': list"):
+        client.rmsnorm([1.0])
+    with pytest.raises(TypeError, match="complex64"):
+        client.rmsnorm(x.astype(np.complex64))
+    with pytest.raises(roped.Error, match="127.0.0.1:9: "):
+        roped.Client("http://127.0.0.1:9").rmsnorm(x)
+    with pytest.raises(ValueError, match="'ftp://host'"):
+        roped.Client("ftp://host")
+
+
+def test_timing(client, x):
+    client.rmsnorm(x)
+    timing = client.timing
+    assert 0 < timing.kernel < timing.wall and timing.receive > 0
+
+
+def test_views_are_sent_in_order(client, x):
+    np.testing.assert_array_equal(client.rmsnorm(x.T), client.rmsnorm(np.ascontiguousarray(x.T)))
+    np.testing.assert_array_equal(client.rmsnorm(x.astype(">f4").astype("<f4")), client.rmsnorm(x))
+
+
+def test_threads_share_a_client(client, x):
+    want, failures = client.rmsnorm(x), []
+
+    def work():
+        for _ in range(20):
+            if not np.array_equal(client.rmsnorm(x), want):
+                failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and 1 <= len(client._pool.idle) <= 9
+
+
+def test_async(server, x):
+    async def main():
+        async with roped.AsyncClient(server) as client:
+            all_y = await asyncio.gather(*(client.rmsnorm(x * i) for i in range(1, 20)))
+            region = await client.put(x)
+            assert np.array_equal(await client.get(region), x)
+            kept = await client.rmsnorm(x, out=region)
+            assert kept is region and client.timing.wall > 0
+            await client.delete(region)
+            with pytest.raises(roped.Error):
+                await client.get(region)
+            return all_y
+
+    all_y = asyncio.run(main())
+    assert len(all_y) == 19
+    for y in all_y:
+        np.testing.assert_allclose(y, all_y[0], rtol=1e-4)
+
+
+def test_token(tmp_path, x):
+    (tmp_path / "token").write_text("secret-of-the-test-0123456789\n")
+    process, url = start(tmp_path, "--bearer_token_file", tmp_path / "token")
+    try:
+        assert roped.Client(url, token="secret-of-the-test-0123456789").rmsnorm(x).shape == x.shape
+        with pytest.raises(roped.Error) as caught:
+            roped.Client(url).rmsnorm(x)
+        assert caught.value.status == 401
+    finally:
+        stop(process)
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    """Refuses twice, then answers, and closes the connection without a word."""
+
+    protocol_version = "HTTP/1.1"
+    asked = 0
+
+    def do_GET(self):
+        type(self).asked += 1
+        body = b'{"error": "busy"}' if self.asked < 3 else b'{"tables": []}'
+        self.send_response(503 if self.asked < 3 else 200)
+        if self.asked < 3:
+            self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = self.asked >= 3
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_busy_servers_are_asked_again_and_stale_connections_replaced():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    with pytest.raises(roped.Error, match="busy"):
+        roped.Client(url, retries=1).tables()
+    Busy.asked = 0
+    client = roped.Client(url)
+    assert client.tables() == [] and Busy.asked == 3
+    assert client.tables() == [] and Busy.asked == 4  # the server had closed the connection
+    server.shutdown()
+    server.server_close()
+
+
+def test_shared_memory_is_used_and_reused(server, rng):
+    big = rng.standard_normal((512, 8, 128), np.float32)
+    plain = roped.Client(server, shared_memory=False)
+    with roped.Client(server) as client:
+        first = client.rope(big)
+        assert client.timing.receive == 0.0, "the body travelled"
+        np.testing.assert_array_equal(first.q, plain.rope(big).q)
+        assert plain.timing.receive > 0
+        kept = first.q.copy()
+        second = client.rope(big * 2)
+        np.testing.assert_array_equal(first.q, kept)  # an array's memory is its own
+        del first, second
+        gc.collect()
+        n_segments = client._segments.count
+        for _ in range(5):
+            client.rope(big.astype(ml_dtypes.bfloat16)).q.astype(np.float32)
+            client.rope(big)
+        assert client._segments.count <= n_segments + 2
+        with pytest.raises(roped.Error, match="positions"):
+            client.rope(big, positions=np.full(512, -1))
+
+
+def test_a_server_that_forgot_the_memory(server, rng):
+    big = rng.standard_normal((512, 8, 128), np.float32)
+    with roped.Client(server) as client:
+        want = client.rope(big).q.copy()
+        gc.collect()
+        client._pool.request("POST", "/v2/systemsharedmemory/unregister")
+        np.testing.assert_array_equal(client.rope(big).q, want)
+        assert client.timing.receive > 0
+        gc.collect()
+        client.rope(big)
+        assert client.timing.receive == 0.0
+
+
+def test_without_shared_memory(tmp_path, rng):
+    process, url = start(tmp_path)
+    try:
+        big = rng.standard_normal((512, 8, 128), np.float32)
+        client = roped.Client(url)
+        assert client.rope(big).q.shape == big.shape and client._segments.is_off
+        assert client.timing.receive > 0
+    finally:
+        stop(process)

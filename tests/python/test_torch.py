@@ -1,0 +1,152 @@
+"""torch's own checks of the operators, its compiler, its gradients, and a model."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch (ROPED_INTEROP_TORCH=1 installs it)")
+
+from roped import ops  # noqa: E402
+from roped._functions import TABLE  # noqa: E402
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=dtype)
+
+
+def calls():
+    """Tensors and parameters for each operator."""
+    q, k, positions = random(3, 4, 32), random(3, 2, 32), torch.tensor([1, 5, 2])
+    cache, slots = (lambda: torch.zeros(8, 2, 32)), torch.tensor([4, 0, 7])
+    index = lambda *values: torch.tensor(values, dtype=torch.int32)  # noqa: E731
+    pages = {"page_indices": index(3, 1), "page_indptr": index(0, 2), "batch_indices": index(0, 0, 0)}
+    # codes as U8: opcheck multiplies what is updated, which torch cannot in FP8
+    fp8 = lambda: torch.zeros(4, 2, 2, 32, dtype=torch.uint8)  # noqa: E731
+    return {
+        "rope": ({"q": q, "k": k, "positions": positions}, {"theta": 5e5, "style": "gptj"}),
+        "rope_quantize": ({"q_rope": q, "k_rope": k, "positions": positions}, {"output_dtype": "e5m2"}),
+        "qk_rmsnorm_rope": ({"q": q, "k": k, "q_weight": random(32), "k_weight": random(32)}, {"eps": 1e-5}),
+        "rope_append": ({"q": q, "k": k, "v": k, "k_cache": cache(), "v_cache": cache(), "slots": slots}, {}),
+        "rope_quantize_append": (
+            {"q_rope": q, "k_rope": k, "v": k, "k_cache": fp8(), "v_cache": fp8(), **pages,
+             "kv_positions": index(0, 1, 2)}, {}),
+        "rmsnorm": ({"x": random(3, 32), "weight": random(32)}, {"eps": 1e-5}),
+        "add_rmsnorm": ({"x": random(3, 32), "residual": random(3, 32)}, {}),
+        "rmsnorm_quantize": ({"x": random(3, 32)}, {"dynamic": True}),
+        "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
+    }  # fmt: skip
+
+
+CALLS = calls()
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_opcheck(name):
+    ops.rmsnorm(random(1, 4))  # registers
+    tensors, params = CALLS[name]
+    arguments = [tensors.get(tensor) for tensor in TABLE[name].tensors]
+    while arguments[-1] is None:
+        arguments.pop()
+    torch.library.opcheck(getattr(torch.ops.roped, name).default, tuple(arguments), params)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_compile(name):
+    tensors, params = CALLS[name]
+    own = {key: tensor.clone() for key, tensor in tensors.items()}
+
+    def function(given):
+        result = getattr(ops, name)(**given, **params)
+        parts = result if isinstance(result, tuple) else (result,)
+        return [part for part in parts if part is not None]
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for one, other in zip(compiled(own), function(tensors), strict=True):
+        np.testing.assert_array_equal(*(t.contiguous().view(torch.uint8).numpy() for t in (one, other)))
+
+
+def test_compile_with_dynamic_shapes():
+    compiled = torch.compile(lambda x: ops.rmsnorm(x) * 2, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in [3, 5, 9]:
+        x = random(n, 32)
+        torch.testing.assert_close(compiled(x), ops.rmsnorm(x) * 2)
+
+
+@pytest.mark.parametrize("style", ["neox", "gptj"])
+def test_gradient_of_rope(style):
+    """Beside the same in torch's own operators; gradcheck wants float64, which no kernel has."""
+    q, k, weight = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_(), random(3, 2, 8)
+    positions = torch.tensor([0, 3, 11])
+    out = ops.rope(q, k, positions, style=style, rotary_dim=4)
+    (out.q * weight).sum().backward(retain_graph=True)
+    matrix = torch.autograd.functional.jacobian(lambda t: torch.ops.roped.rope(t, None, positions, style=style,
+                                                                               rotary_dim=4)[0], q)  # fmt: skip
+    torch.testing.assert_close(q.grad, torch.einsum("abcxyz,abc->xyz", matrix, weight))
+    n = q.numel()
+    basis = torch.eye(n).reshape(n, 3, 2, 8)
+    columns = torch.stack([ops.rope(one, positions=positions, style=style, rotary_dim=4).q for one in basis])
+    torch.testing.assert_close(matrix.reshape(n, n), columns.reshape(n, n).T)
+    assert k.grad is None or not k.grad.any()
+    out.k.sum().backward()
+    assert k.grad.abs().max() > 0
+
+
+def test_gradient_in_a_compiled_function():
+    compiled = torch.compile(lambda x: ops.rope(x, theta=5e5).q.square().sum(), fullgraph=True, backend="aot_eager")
+    x = random(4, 2, 8).requires_grad_()
+    compiled(x).backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())  # a rotation keeps lengths
+
+
+def test_parameters_and_devices():
+    weight = torch.nn.Parameter(torch.ones(8), requires_grad=False)
+    assert ops.rmsnorm(random(2, 8), weight).shape == (2, 8)
+    with pytest.raises(TypeError, match="one library"):
+        ops.rmsnorm(random(2, 8), np.ones(8, np.float32))
+    with pytest.raises(ValueError, match="of the inputs' device"):
+        ops.rmsnorm(random(2, 8), out=torch.empty(2, 8, device="meta"))
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_a_model(is_compiled, monkeypatch):
+    """A small random Llama writes the same tokens with our rope and RMSNorm as with its own."""
+    transformers = pytest.importorskip("transformers", reason="no transformers")
+    from transformers.models.llama import modeling_llama as llama
+
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=500, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, attn_implementation="eager",
+    )  # fmt: skip
+    model = llama.LlamaForCausalLM(config).eval()
+    prompt = torch.randint(3, 500, (2, 7))
+
+    def tokens():
+        return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False,
+                              pad_token_id=0)  # fmt: skip
+
+    def rotate(q, k, cos, sin, *_):
+        batch, heads, n, width = q.shape
+        half = width // 2
+        rows = [t.transpose(1, 2).reshape(batch * n, -1, width) for t in (q, k)]
+        cos, sin = (t[..., :half].expand(batch, n, half).reshape(batch * n, half) for t in (cos, sin))
+        return tuple(t.reshape(batch, n, -1, width).transpose(1, 2) for t in ops.rope(*rows, cos=cos, sin=sin))
+
+    n_calls = []
+
+    def norm(self, x):
+        n_calls.append(1)
+        return ops.rmsnorm(x, self.weight, eps=self.variance_epsilon, rounding="hf")
+
+    with torch.no_grad():
+        want = tokens()
+        monkeypatch.setattr(llama, "apply_rotary_pos_emb", rotate)
+        monkeypatch.setattr(llama.LlamaRMSNorm, "forward", norm)
+        if is_compiled:
+            monkeypatch.setattr(model, "forward", torch.compile(model.forward, backend="aot_eager"))
+        assert torch.equal(tokens(), want)
+    assert n_calls

@@ -1,0 +1,76 @@
+"""Type checkers accept the package, and programs that use it rightly, alone."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import roped
+
+PACKAGE = Path(roped.__file__).parent
+PROGRAM = """
+import numpy as np
+import numpy.typing as npt
+import roped
+from roped import ops
+
+client = roped.Client()
+x: npt.NDArray[np.float32] = np.ones((2, 4), np.float32)
+y: npt.NDArray[np.float32] = client.rmsnorm(x, eps=1e-5)
+q, k = client.rope(x, x, positions=x, style="gptj", mrope_section=[1, 1])
+region: roped.Region = client.put(x)
+kept = client.rmsnorm(region, out=region)
+z: npt.NDArray[np.float32] = ops.rmsnorm(x, out=x)
+residual: npt.NDArray[np.float32] = ops.add_rmsnorm(x, x).residual
+
+
+async def asked(client: roped.AsyncClient) -> npt.NDArray[np.float32]:
+    return (await client.rope(x, table="llama")).q
+"""
+WRONG = """
+import numpy as np
+import roped
+
+client = roped.Client()
+x = np.ones((2, 4), np.float32)
+client.rope(x, style="niox")
+client.rmsnorm(x, epsilon=1e-5)
+client.add_rmsnorm(x)
+client.binary_backward(x, table="llama")
+"""
+CHECKERS = {"mypy": ["mypy", "--strict", "--no-error-summary"], "pyright": ["pyright"]}
+
+
+@pytest.fixture(params=CHECKERS)
+def check(request, tmp_path):
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"no {request.param}")
+
+    def run(*paths):
+        (tmp_path / "pyproject.toml").write_text("[tool.pyright]\nreportMissingImports = false\n")
+        command = [sys.executable, "-m", *CHECKERS[request.param], *map(str, paths)]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        if "error" not in result.stdout and result.returncode:
+            pytest.skip(f"{request.param} does not run here: {(result.stderr or result.stdout).strip()[-200:]}")
+        lines = [line for line in result.stdout.splitlines() if "error" in line and ": " in line]
+        return [line for line in lines if not line[:1].isdigit()]
+
+    return run
+
+
+def test_a_program(check, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert check("program.py") == []
+
+
+def test_a_wrong_program(check, tmp_path):
+    (tmp_path / "wrong.py").write_text(WRONG)
+    found = check("wrong.py")
+    for line in range(7, 11):
+        assert any(f"wrong.py:{line}:" in text for text in found), (line, found)
+
+
+def test_the_package(check):
+    assert check(PACKAGE) == []
