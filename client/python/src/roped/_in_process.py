@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from roped._errors import Error
 from roped._functions import Operator, functions
-from roped._library import Session, Work, session
+from roped._library import Session, Work, session, sessions
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
 
 _MOST_WORKS = 1024  # of one stream; past it the CPU's are forgotten
@@ -91,6 +92,12 @@ def _packed(library: Any, op: Operator, tensors: dict[str, Any]) -> dict[str, An
     return packed
 
 
+def _refuse_in_capture(place: tuple[str, int, int]) -> None:
+    """Preparing allocates and waits, which ends a capture."""
+    if place != _HOST and sys.modules["torch"].cuda.is_current_stream_capturing():
+        raise Error("a graph is captured: make this call once on this stream before, with these shapes and parameters")
+
+
 def _new_work(owner: Session, library: Any, op: Operator, tensors: dict[str, Any], params: dict[str, Any]) -> Work:
     devices = {library.device(tensor) for tensor in tensors.values()}
     if len(devices) > 1:
@@ -139,11 +146,15 @@ def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: d
         if _libraries.get(type(tensor)) is not library or not library.is_packed(tensor):
             return run(op, _packed(_library_of(as_array(first, "")), op, tensors), places, params)
         key += (name, tensor.shape, tensor.dtype, library.device(tensor))
-    owner = session(library.place(first))
+    place = library.place(first)
+    if place not in sessions:
+        _refuse_in_capture(place)
+    owner = session(place)
     with owner.lock:
         found = owner.works.get(tuple(key))
         if found is not None:
             return _launch(found, library, op, tensors, places)
+        _refuse_in_capture(place)
         work = _new_work(owner, library, op, tensors, params)
         try:
             values = _launch(work, library, op, tensors, places)

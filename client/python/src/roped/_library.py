@@ -97,15 +97,15 @@ class Session:
         self.lock = threading.RLock()
 
 
-_sessions: dict[Any, Session] = {}
+sessions: dict[Any, Session] = {}
 _sessions_lock = threading.Lock()
 
 
 def session(place: tuple[str, int, int]) -> Session:
     """That of a backend, device and stream; it lives as long as the process."""
-    found = _sessions.get(place)
+    found = sessions.get(place)
     if found is None:
         with _sessions_lock:
-            found = _sessions.get(place) or Session(*place)
-            _sessions[place] = found
+            found = sessions.get(place) or Session(*place)
+            sessions[place] = found
     return found
