@@ -11,16 +11,18 @@
 #include <unistd.h>
 
 enum {
-    PAUSE_MS = 2, /* where there is no room: until it looks again */
-    LAST_MS = 50, /* at the end: for handshakes under way */
-    PAUSES = 500  /* at the end: for room, together a second */
+    PAUSE_MS = 2,  /* where there is no room: until it looks again */
+    LAST_MS = 50,  /* at the end: for handshakes under way */
+    PAUSES = 500,  /* at the end: for room, together a second */
+    FOR_ADMIN = 32 /* connections, besides max_connections */
 };
 
 static bool is_full(const struct listener *listener)
 {
     struct service *service = listener->transport->service;
-    return !listener->is_admin &&
-           peers_count(&service->peers) >= service->config->max_connections;
+    int64_t most =
+        service->config->max_connections + (listener->is_admin ? FOR_ADMIN : 0);
+    return peers_count(&service->peers) >= most;
 }
 
 static bool has_come(const struct listener *listener)

@@ -54,6 +54,7 @@ struct tls_link {
     struct credentials *credentials;
     int fd;
     bool has_begun, is_shaken; /* a byte has come; the handshake is over */
+    bool is_refused;           /* its client's certificate, in the log */
     bool is_watched;           /* the epoll descriptor knows fd */
     struct tls_link *previous, *next; /* under lock, while it waits */
     size_t ahead_at, ahead_end;
@@ -185,13 +186,19 @@ static enum roped_status set_pair(const struct config *config,
     return status;
 }
 
-/* One line for a client whose certificate is not taken; it is told as well,
- * which the library does not do. */
-static int refuse_client(gnutls_session_t session, const char *reason)
+static void log_refusal(struct tls_link *link, const char *reason)
 {
     char quoted[300];
+    link->is_refused = true;
     log_line(LOG_WARN, "refused", "by=tls_client_ca_file error=\"%s\"",
              log_quote(reason, quoted, sizeof quoted));
+}
+
+/* One line for a client whose certificate is not taken. It is told as well, if
+ * it still listens, which the library does not do. */
+static int refuse_client(gnutls_session_t session, const char *reason)
+{
+    log_refusal(gnutls_transport_get_ptr(session), reason);
     (void)gnutls_alert_send(session, GNUTLS_AL_FATAL, GNUTLS_A_BAD_CERTIFICATE);
     return GNUTLS_E_CERTIFICATE_ERROR;
 }
@@ -483,6 +490,9 @@ void tls_link_close(struct tls_link *link)
         return;
     if (link->is_watched)
         (void)epoll_ctl(link->tls->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
+    if (link->credentials->wants_client && link->has_begun &&
+        !link->is_shaken && !link->is_refused)
+        log_refusal(link, "the client showed no certificate, or broke off");
     give_credentials(link->credentials);
     free(link);
 }
