@@ -96,6 +96,20 @@ static const struct command commands[] = {
      "tensors of a file: names, shapes, first values",
      "Prints name, type, shape and first values of each tensor of a\n"
      "safetensors or .npy file. '-' is standard input.\n"},
+    {"token", command_token,
+     "new NAME [--scopes call,regions] [--quota bytes=1g,names=100]",
+     "a bearer token for somebody, and the daemon's line for it",
+     "Prints a random token, for its owner's --token-file, and a line for the\n"
+     "daemon's bearer_token_file, which holds the token's SHA-256 and not the\n"
+     "token. The daemon reads the file again on SIGHUP.\n"
+     "\n"
+     "  NAME                whose it is: what the log says, and whose regions\n"
+     "                      and tables are made with it\n"
+     "  --scopes call       what it may do: call, regions, tables, shm,\n"
+     "                      metrics, admin (all of it); ',' between several\n"
+     "  --quota bytes=1g,names=100\n"
+     "                      most that its regions take, and most regions and\n"
+     "                      tables; without it there is no limit\n"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

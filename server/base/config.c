@@ -71,7 +71,7 @@ static enum roped_status refuse(const struct source *source, const char *key,
 
 /* ----------------------------------------------------------------- values */
 
-static bool parse_number(const char *text, bool has_unit, double *out)
+bool config_parse_number(const char *text, bool has_unit, double *out)
 {
     char *end;
     if (!isdigit((unsigned char)text[0]))
@@ -114,8 +114,9 @@ static enum roped_status set_number(struct config *config,
              row->kind == BYTES     ? " (bytes; k, m, g, t)"
              : row->kind == SECONDS ? " (seconds)"
                                     : "");
-    if (!parse_number(text, row->kind == BYTES, &value) || value < row->min ||
-        value > row->max || (is_whole && value != floor(value)))
+    if (!config_parse_number(text, row->kind == BYTES, &value) ||
+        value < row->min || value > row->max ||
+        (is_whole && value != floor(value)))
         return refuse(source, row->key, text, expected, err);
     if (row->kind == COUNT)
         *(int64_t *)(void *)at = (int64_t)value;

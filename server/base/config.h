@@ -44,6 +44,10 @@ ROPED_MUST_CHECK enum roped_status config_load(struct config *config, int argc,
                                                enum config_action *action,
                                                struct roped_error *err);
 
+/* A number, all of text; has_unit: k, m, g or t may follow. False: it is none.
+ */
+bool config_parse_number(const char *text, bool has_unit, double *out);
+
 /* The indices that 'devices' or 'device' lists; 0 of them: all there are. */
 ROPED_MUST_CHECK enum roped_status config_devices(const struct config *config,
                                                   int out[CONFIG_MAX_DEVICES],

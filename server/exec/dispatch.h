@@ -15,6 +15,7 @@
 struct executor {
     const struct roped_backend_api *api;
     struct memory_pool *memory;
+    struct tenants *tenants;
     struct tables *tables;
     struct regions *regions;
     struct exec_options options;

@@ -240,6 +240,8 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         status = memory_open(api, exec->device[0].backend, options->pool_bytes,
                              options->host_bytes, &exec->memory, err);
     if (!status)
+        status = tenants_open(&exec->tenants, err);
+    if (!status)
         status =
             tables_open(exec->resident, exec->n_devices, &exec->tables, err);
     if (!status)
@@ -299,6 +301,7 @@ void exec_close(struct executor *exec)
         pthread_join(exec->sweeper, NULL);
     regions_close(exec->regions);
     tables_close(exec->tables);
+    tenants_close(exec->tenants);
     memory_close(exec->memory);
     for (int i = 0; i < exec->n_devices; i++) {
         device_close(&exec->device[i]);
@@ -389,6 +392,11 @@ bool exec_is_healthy(struct executor *exec)
 struct memory_pool *exec_memory(struct executor *exec)
 {
     return exec->memory;
+}
+
+struct tenants *exec_tenants(struct executor *exec)
+{
+    return exec->tenants;
 }
 
 struct tables *exec_tables(struct executor *exec)

@@ -47,6 +47,7 @@
 #include "exec/placement.h"
 #include "exec/regions.h"
 #include "exec/tables.h"
+#include "exec/tenants.h"
 
 #include <roped/backend.h>
 #include <roped/op.h>
@@ -227,6 +228,7 @@ bool exec_has_room(struct executor *exec);
 /* False where one device is not. */
 bool exec_is_healthy(struct executor *exec);
 struct memory_pool *exec_memory(struct executor *exec);
+struct tenants *exec_tenants(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);
 struct regions *exec_regions(struct executor *exec);
 const struct roped_backend_api *exec_backend(struct executor *exec);

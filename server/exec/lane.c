@@ -352,6 +352,9 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
             ? api->download(lane->queue, host, data, bytes, err)
             : api->clear(lane->queue, data, bytes, err);
     status = await(lane, status, err);
+    if (!status && job->work != EXEC_LOAD &&
+        bytes == region_info(job->transfer.region)->bytes)
+        region_set_written(job->transfer.region);
     uint64_t ns = lane_now_ns() - start_ns;
     *(job->work == EXEC_LOAD ? &job->timing.d2h_ns : &job->timing.h2d_ns) = ns;
     return status;

@@ -15,6 +15,7 @@ struct region {
     struct region_info info; /* constant, as are data and is_device */
     unsigned char *data;
     bool is_device;
+    bool is_written;             /* all of it */
     struct client_memory client; /* REGION_SYSTEM */
     int references;              /* one is the list's while it is listed */
     struct region *next;
@@ -95,6 +96,8 @@ static void destroy(struct regions *regions, struct region *region)
     if (region->info.kind == REGION_RESIDENT)
         regions->device[region->info.device].bytes -= region->info.bytes;
     pthread_mutex_unlock(&regions->lock);
+    if (region->info.kind == REGION_RESIDENT)
+        tenant_give_bytes(region->info.tenant, region->info.bytes);
     free(region);
 }
 
@@ -141,13 +144,10 @@ static enum roped_status check_claim(const struct regions *regions,
 }
 
 /* Chooses the device, where that is left open, and claims of its budget. */
-static enum roped_status claim(struct regions *regions,
-                               struct region_info *info,
-                               struct roped_error *err)
+static enum roped_status claim_memory(struct regions *regions,
+                                      struct region_info *info,
+                                      struct roped_error *err)
 {
-    enum roped_status status = check_claim(regions, info, err);
-    if (status)
-        return status;
     pthread_mutex_lock(&regions->lock);
     if (info->device == REGION_ANY_DEVICE)
         info->device = emptiest(regions);
@@ -168,6 +168,22 @@ static enum roped_status claim(struct regions *regions,
                       info->name, (unsigned long long)info->bytes,
                       (unsigned long long)left,
                       (unsigned long long)regions->budget_bytes, info->device);
+}
+
+/* Of the device's budget, and of the tenant's quota. */
+static enum roped_status claim(struct regions *regions,
+                               struct region_info *info,
+                               struct roped_error *err)
+{
+    enum roped_status status = check_claim(regions, info, err);
+    if (!status)
+        status = tenant_take_bytes(info->tenant, info->bytes, info->name, err);
+    if (status)
+        return status;
+    status = claim_memory(regions, info, err);
+    if (status)
+        tenant_give_bytes(info->tenant, info->bytes);
+    return status;
 }
 
 enum roped_status regions_create(struct regions *regions,
@@ -294,20 +310,28 @@ enum roped_status regions_import(struct regions *regions,
 
 /* ------------------------------------------------------------------- list */
 
-/* Under lock: the link that points at the first name not before this one. */
-static struct region **find_link(struct regions *regions, const char *name)
+static int compare(const struct region *region, const struct tenant *tenant,
+                   const char *name)
+{
+    return tenant_compare(region->info.tenant, region->info.name, tenant, name);
+}
+
+/* Under lock: the link that points at the first region not before this one. */
+static struct region **find_link(struct regions *regions,
+                                 const struct tenant *tenant, const char *name)
 {
     struct region **link = &regions->listed;
-    while (*link && strcmp((*link)->info.name, name) < 0)
+    while (*link && compare(*link, tenant, name) < 0)
         link = &(*link)->next;
     return link;
 }
 
-/* Under lock: the listed region of this name, or NULL. */
-static struct region *find(struct regions *regions, const char *name)
+/* Under lock: the tenant's listed region of this name, or NULL. */
+static struct region *find(struct regions *regions, const struct tenant *tenant,
+                           const char *name)
 {
-    struct region *region = *find_link(regions, name);
-    return region && strcmp(region->info.name, name) == 0 ? region : NULL;
+    struct region *region = *find_link(regions, tenant, name);
+    return region && compare(region, tenant, name) == 0 ? region : NULL;
 }
 
 /* Under lock: drops a reference; the region, where it was the last one, to be
@@ -320,10 +344,17 @@ static struct region *drop(struct region *region)
 /* Under lock: takes a region out of the list. */
 static struct region *unlist(struct regions *regions, struct region *region)
 {
-    *find_link(regions, region->info.name) = region->next;
+    *find_link(regions, region->info.tenant, region->info.name) = region->next;
     region->next = NULL;
     regions->n[region->info.kind]--;
     return drop(region);
+}
+
+/* The same, and its name is not taken by another. */
+static struct region *forget(struct regions *regions, struct region *region)
+{
+    tenant_give_name(region->info.tenant);
+    return unlist(regions, region);
 }
 
 static int count_listed(const struct regions *regions)
@@ -341,6 +372,10 @@ static enum roped_status check_publish(const struct regions *regions,
                                        struct roped_error *err)
 {
     const char *name = region->info.name;
+    if (region->info.kind == REGION_RESIDENT && !region->is_written)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "region '%s' holds what was in its memory before",
+                          name);
     if (old && (old->info.kind != REGION_RESIDENT ||
                 region->info.kind != REGION_RESIDENT))
         return roped_fail(err, ROPED_INVALID,
@@ -355,18 +390,27 @@ static enum roped_status check_publish(const struct regions *regions,
                       name, MAX_REGIONS);
 }
 
+void region_set_written(struct region *region)
+{
+    region->is_written = true;
+}
+
 enum roped_status regions_publish(struct regions *regions,
                                   struct region *region, bool *replaced,
                                   struct roped_error *err)
 {
     struct region *freed = NULL;
+    struct tenant *tenant = region->info.tenant;
+    const char *name = region->info.name;
     pthread_mutex_lock(&regions->lock);
-    struct region *old = find(regions, region->info.name);
+    struct region *old = find(regions, tenant, name);
     bool is_replacing = old != NULL;
     enum roped_status status = check_publish(regions, region, old, err);
+    if (!status && !old)
+        status = tenant_take_name(tenant, "region", name, err);
     if (!status) {
         freed = old ? unlist(regions, old) : NULL;
-        struct region **link = find_link(regions, region->info.name);
+        struct region **link = find_link(regions, tenant, name);
         region->next = *link;
         region->references++;
         *link = region;
@@ -387,13 +431,14 @@ static enum roped_status unknown(const char *name, struct roped_error *err)
                       "Unable to find shared memory region: '%.64s'", name);
 }
 
-enum roped_status regions_remove(struct regions *regions, const char *name,
+enum roped_status regions_remove(struct regions *regions,
+                                 const struct tenant *tenant, const char *name,
                                  struct roped_error *err)
 {
     struct region *freed = NULL;
     enum roped_status status = ROPED_OK;
     pthread_mutex_lock(&regions->lock);
-    struct region *region = find(regions, name);
+    struct region *region = find(regions, tenant, name);
     if (!region)
         status = unknown(name, err);
     else if (region->info.kind != REGION_RESIDENT)
@@ -402,23 +447,25 @@ enum roped_status regions_remove(struct regions *regions, const char *name,
                             "through /v2",
                             name);
     else
-        freed = unlist(regions, region);
+        freed = forget(regions, region);
     pthread_mutex_unlock(&regions->lock);
     if (freed)
         destroy(regions, freed);
     return status;
 }
 
-void regions_unregister(struct regions *regions, enum region_kind kind,
-                        const char *name)
+void regions_unregister(struct regions *regions, const struct tenant *tenant,
+                        enum region_kind kind, const char *name)
 {
     struct region *freed = NULL;
     pthread_mutex_lock(&regions->lock);
-    struct region *region = name ? find(regions, name) : regions->listed;
+    struct region *region =
+        name ? find(regions, tenant, name) : regions->listed;
     while (region) {
         struct region *next = name ? NULL : region->next;
-        struct region *gone =
-            region->info.kind == kind ? unlist(regions, region) : NULL;
+        bool is_meant =
+            region->info.kind == kind && region->info.tenant == tenant;
+        struct region *gone = is_meant ? forget(regions, region) : NULL;
         if (gone) {
             gone->next = freed;
             freed = gone;
@@ -435,11 +482,12 @@ void regions_unregister(struct regions *regions, enum region_kind kind,
 
 /* -------------------------------------------------------------- references */
 
-enum roped_status regions_take(struct regions *regions, const char *name,
+enum roped_status regions_take(struct regions *regions,
+                               const struct tenant *tenant, const char *name,
                                struct region **out, struct roped_error *err)
 {
     pthread_mutex_lock(&regions->lock);
-    struct region *region = find(regions, name);
+    struct region *region = find(regions, tenant, name);
     if (region)
         region->references++;
     pthread_mutex_unlock(&regions->lock);
@@ -513,13 +561,14 @@ enum roped_status region_check_range(const struct region *region,
                       (unsigned long long)info->bytes);
 }
 
-void regions_each(struct regions *regions,
+void regions_each(struct regions *regions, const struct tenant *tenant,
                   void (*visit)(void *context, const struct region_info *info),
                   void *context)
 {
     pthread_mutex_lock(&regions->lock);
     for (struct region *region = regions->listed; region; region = region->next)
-        visit(context, &region->info);
+        if (tenant_sees(tenant, region->info.tenant))
+            visit(context, &region->info);
     pthread_mutex_unlock(&regions->lock);
 }
 

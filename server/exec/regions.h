@@ -6,6 +6,9 @@
  * replaced while calls use it is forgotten at once: its name is free, and its
  * memory goes, budget and all, with the last of them.
  *
+ * A region is found by its tenant alone, and only once all of its memory has
+ * been written: what was in that memory before is another's, and never read.
+ *
  * Nothing orders calls that use one region at the same time: who needs an
  * order sends the second call after the answer to the first. Values that the
  * host checks are read out of a region once, and the kernel gets what was
@@ -16,6 +19,7 @@
 #define ROPED_EXEC_REGIONS_H
 
 #include "exec/client_memory.h"
+#include "exec/tenants.h"
 
 #include <roped/backend.h>
 
@@ -37,6 +41,7 @@ enum region_kind {
 
 /* What does not change as long as the region lives. */
 struct region_info {
+    struct tenant *tenant; /* whose it is */
     char name[ROPED_NAME_BYTES];
     enum region_kind kind;
     uint64_t bytes;
@@ -72,8 +77,8 @@ void regions_close(struct regions *regions);
  * Allocates memory of info->device for a new region, whose contents are
  * undefined; REGION_ANY_DEVICE is the one with the most left of its budget. The
  * caller holds its only reference and nobody finds it before it is published.
- * ROPED_INVALID: no such device; ROPED_TOO_LARGE: more than the budget;
- * ROPED_BUSY: than what is left of it.
+ * ROPED_INVALID: no such device; ROPED_TOO_LARGE: more than the budget
+ * or the tenant's quota; ROPED_BUSY: than what is left of them.
  */
 ROPED_MUST_CHECK enum roped_status
 regions_create(struct regions *regions, const struct region_info *info,
@@ -97,10 +102,14 @@ ROPED_MUST_CHECK enum roped_status
 regions_import(struct regions *regions, const struct region_info *info,
                struct region **out, struct roped_error *err);
 
+/* All of its memory has been written: now it may be published. */
+void region_set_written(struct region *region);
+
 /*
- * Lists a region under its name, in place of one of that name if both are
- * resident; ROPED_INVALID if they are not. The caller keeps its reference.
- * *replaced may be NULL.
+ * Lists a region under its name, in place of one of that name of its tenant if
+ * both are resident; ROPED_INVALID if they are not. ROPED_INTERNAL: it is
+ * resident, and was not written. The caller keeps its reference. *replaced may
+ * be NULL.
  */
 ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
                                                    struct region *region,
@@ -109,20 +118,20 @@ ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
 
 /* Forgets a resident region; ROPED_NOT_FOUND for an unknown name. */
 ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
+                                                  const struct tenant *tenant,
                                                   const char *name,
                                                   struct roped_error *err);
 
-/* Forgets the region of this kind and name (NULL: all of the kind), if there
- * is one. */
-void regions_unregister(struct regions *regions, enum region_kind kind,
-                        const char *name);
+/* Forgets the tenant's region of this kind and name (NULL: all of the kind), if
+ * there is one. */
+void regions_unregister(struct regions *regions, const struct tenant *tenant,
+                        enum region_kind kind, const char *name);
 
 /* A reference by name; a second one to a region that is held; giving one
  * back (NULL is ignored). */
-ROPED_MUST_CHECK enum roped_status regions_take(struct regions *regions,
-                                                const char *name,
-                                                struct region **out,
-                                                struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+regions_take(struct regions *regions, const struct tenant *tenant,
+             const char *name, struct region **out, struct roped_error *err);
 struct region *regions_share(struct regions *regions, struct region *region);
 void regions_give(struct regions *regions, struct region *region);
 
@@ -145,8 +154,9 @@ ROPED_MUST_CHECK enum roped_status
 region_check_range(const struct region *region, const char *name,
                    uint64_t offset, uint64_t bytes, struct roped_error *err);
 
-/* Calls visit for every listed region, in name order, under the lock. */
-void regions_each(struct regions *regions,
+/* Calls visit for every listed region that the tenant sees, in name order,
+ * under the lock. */
+void regions_each(struct regions *regions, const struct tenant *tenant,
                   void (*visit)(void *context, const struct region_info *info),
                   void *context);
 

@@ -12,6 +12,7 @@
 enum { MAX_NAMED = 4096 };
 
 struct table_entry {
+    struct tenant *tenant;
     char name[ROPED_NAME_BYTES];
     struct roped_angle_set set;
     float *factors; /* owned copy, short then long */
@@ -62,13 +63,15 @@ void tables_close(struct tables *tables)
 
 /* ------------------------------------------------------------- named sets */
 
-static struct table_entry *copy_set(const struct roped_angle_set *set)
+static struct table_entry *copy_set(struct tenant *tenant,
+                                    const struct roped_angle_set *set)
 {
     struct table_entry *entry = calloc(1, sizeof *entry);
     size_t n = (size_t)set->factors.count;
     if (!entry)
         return NULL;
     snprintf(entry->name, sizeof entry->name, "%s", set->name);
+    entry->tenant = tenant;
     entry->set = *set;
     entry->set.name = entry->name;
     entry->references = 1;
@@ -86,13 +89,28 @@ static struct table_entry *copy_set(const struct roped_angle_set *set)
     return entry;
 }
 
-/* Under lock: the link that points at the first name not before this one. */
-static struct table_entry **find_link(struct tables *tables, const char *name)
+static int compare(const struct table_entry *entry, const struct tenant *tenant,
+                   const char *name)
+{
+    return tenant_compare(entry->tenant, entry->name, tenant, name);
+}
+
+/* Under lock: the link that points at the first entry not before this one. */
+static struct table_entry **
+find_link(struct tables *tables, const struct tenant *tenant, const char *name)
 {
     struct table_entry **link = &tables->named;
-    while (*link && strcmp((*link)->name, name) < 0)
+    while (*link && compare(*link, tenant, name) < 0)
         link = &(*link)->next;
     return link;
+}
+
+/* Under lock: the tenant's entry of this name, or NULL. */
+static struct table_entry *find(struct tables *tables,
+                                const struct tenant *tenant, const char *name)
+{
+    struct table_entry *entry = *find_link(tables, tenant, name);
+    return entry && compare(entry, tenant, name) == 0 ? entry : NULL;
 }
 
 /* Under lock: drops one reference. */
@@ -102,40 +120,54 @@ static void drop_entry(struct table_entry *entry)
         free_entry(entry);
 }
 
-enum roped_status tables_put(struct tables *tables,
+/* Under lock: takes an entry out of the list. */
+static void unlist(struct tables *tables, struct table_entry *entry)
+{
+    *find_link(tables, entry->tenant, entry->name) = entry->next;
+    tables->n_named--;
+    drop_entry(entry);
+}
+
+/* Under lock: may there be one more? */
+static enum roped_status claim_name(const struct tables *tables,
+                                    struct tenant *tenant, const char *name,
+                                    struct roped_error *err)
+{
+    if (tables->n_named < MAX_NAMED)
+        return tenant_take_name(tenant, "table", name, err);
+    return roped_fail(err, ROPED_BUSY,
+                      "table '%.64s': %d tables exist, the most there may "
+                      "be; DELETE one",
+                      name, MAX_NAMED);
+}
+
+enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
                              const struct roped_angle_set *set, bool *replaced,
                              struct roped_error *err)
 {
-    struct table_entry *entry = copy_set(set);
-    bool has_replaced = false;
+    struct table_entry *entry = copy_set(tenant, set);
     if (!entry)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for table '%s'",
                           set->name);
     pthread_mutex_lock(&tables->lock);
-    struct table_entry **link = find_link(tables, entry->name);
-    if (*link && strcmp((*link)->name, entry->name) == 0) {
-        struct table_entry *old = *link;
-        *link = old->next;
-        tables->n_named--;
-        drop_entry(old);
-        has_replaced = true;
-    }
-    bool has_room = tables->n_named < MAX_NAMED;
-    if (has_room) {
+    struct table_entry *old = find(tables, tenant, entry->name);
+    bool has_replaced = old != NULL;
+    enum roped_status status =
+        old ? ROPED_OK : claim_name(tables, tenant, entry->name, err);
+    if (old)
+        unlist(tables, old);
+    if (!status) {
+        struct table_entry **link = find_link(tables, tenant, entry->name);
         entry->next = *link;
         *link = entry;
         tables->n_named++;
     }
     pthread_mutex_unlock(&tables->lock);
+    if (status)
+        free_entry(entry);
     if (replaced)
         *replaced = has_replaced;
-    if (has_room)
-        return ROPED_OK;
-    free_entry(entry);
-    return roped_fail(err, ROPED_BUSY,
-                      "table '%.64s': %d tables exist, the most there may "
-                      "be; DELETE one",
-                      set->name, MAX_NAMED);
+    return status;
 }
 
 static enum roped_status no_table(const char *name, struct roped_error *err)
@@ -147,33 +179,31 @@ static enum roped_status no_table(const char *name, struct roped_error *err)
         name, name);
 }
 
-enum roped_status tables_delete(struct tables *tables, const char *name,
+enum roped_status tables_delete(struct tables *tables,
+                                const struct tenant *tenant, const char *name,
                                 struct roped_error *err)
 {
     pthread_mutex_lock(&tables->lock);
-    struct table_entry **link = find_link(tables, name);
-    struct table_entry *entry = *link;
-    bool is_known = entry && strcmp(entry->name, name) == 0;
-    if (is_known) {
-        *link = entry->next;
-        tables->n_named--;
-        drop_entry(entry);
+    struct table_entry *entry = find(tables, tenant, name);
+    if (entry) {
+        tenant_give_name(entry->tenant);
+        unlist(tables, entry);
     }
     pthread_mutex_unlock(&tables->lock);
-    return is_known ? ROPED_OK : no_table(name, err);
+    return entry ? ROPED_OK : no_table(name, err);
 }
 
-enum roped_status tables_take(struct tables *tables, const char *name,
+enum roped_status tables_take(struct tables *tables,
+                              const struct tenant *tenant, const char *name,
                               struct table_entry **out, struct roped_error *err)
 {
     pthread_mutex_lock(&tables->lock);
-    struct table_entry *entry = *find_link(tables, name);
-    bool is_known = entry && strcmp(entry->name, name) == 0;
-    if (is_known)
+    struct table_entry *entry = find(tables, tenant, name);
+    if (entry)
         entry->references++;
     pthread_mutex_unlock(&tables->lock);
-    *out = is_known ? entry : NULL;
-    return is_known ? ROPED_OK : no_table(name, err);
+    *out = entry;
+    return entry ? ROPED_OK : no_table(name, err);
 }
 
 const struct roped_angle_set *tables_set(const struct table_entry *entry)
@@ -207,14 +237,19 @@ static uint64_t device_bytes_of(struct tables *tables,
     return bytes;
 }
 
-void tables_each(struct tables *tables,
-                 void (*visit)(void *context, const struct roped_angle_set *set,
-                               uint64_t resident_bytes),
+void tables_each(struct tables *tables, const struct tenant *tenant,
+                 void (*visit)(void *context, const struct table_info *info),
                  void *context)
 {
     pthread_mutex_lock(&tables->lock);
-    for (struct table_entry *entry = tables->named; entry; entry = entry->next)
-        visit(context, &entry->set, device_bytes_of(tables, &entry->set));
+    for (struct table_entry *entry = tables->named; entry;
+         entry = entry->next) {
+        if (!tenant_sees(tenant, entry->tenant))
+            continue;
+        struct table_info info = {entry->tenant, &entry->set,
+                                  device_bytes_of(tables, &entry->set)};
+        visit(context, &info);
+    }
     pthread_mutex_unlock(&tables->lock);
 }
 

@@ -7,6 +7,7 @@
 #define ROPED_EXEC_TABLES_H
 
 #include "exec/resident.h"
+#include "exec/tenants.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,30 +30,41 @@ ROPED_MUST_CHECK enum roped_status tables_open(struct resident *const *resident,
                                                struct roped_error *err);
 void tables_close(struct tables *tables);
 
-/* Stores a copy of set under its name, replacing one of the same name:
- * calls that hold the old one finish with it. *replaced may be NULL. */
+/* Stores a copy of set under its name, replacing one of the same name and
+ * tenant: calls that hold the old one finish with it. *replaced may be NULL.
+ * ROPED_BUSY: there are too many, or more than the tenant's quota. */
 ROPED_MUST_CHECK enum roped_status tables_put(struct tables *tables,
+                                              struct tenant *tenant,
                                               const struct roped_angle_set *set,
                                               bool *replaced,
                                               struct roped_error *err);
 
 /* ROPED_NOT_FOUND for an unknown name. */
-ROPED_MUST_CHECK enum roped_status
-tables_delete(struct tables *tables, const char *name, struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status tables_delete(struct tables *tables,
+                                                 const struct tenant *tenant,
+                                                 const char *name,
+                                                 struct roped_error *err);
 
 /* Takes a named set; tables_give returns it. The set outlives its DELETE. */
 ROPED_MUST_CHECK enum roped_status tables_take(struct tables *tables,
+                                               const struct tenant *tenant,
                                                const char *name,
                                                struct table_entry **out,
                                                struct roped_error *err);
 const struct roped_angle_set *tables_set(const struct table_entry *entry);
 void tables_give(struct tables *tables, struct table_entry *entry);
 
-/* Calls visit for every named set, in name order, under the lock, with what it
- * takes on all devices. */
-void tables_each(struct tables *tables,
-                 void (*visit)(void *context, const struct roped_angle_set *set,
-                               uint64_t resident_bytes),
+/* A named set, whose it is, and what it takes on all devices. */
+struct table_info {
+    const struct tenant *tenant;
+    const struct roped_angle_set *set;
+    uint64_t resident_bytes;
+};
+
+/* Calls visit for every named set that the tenant sees, in name order, under
+ * the lock. */
+void tables_each(struct tables *tables, const struct tenant *tenant,
+                 void (*visit)(void *context, const struct table_info *info),
                  void *context);
 
 void tables_usage(struct tables *tables, struct tables_usage *out);

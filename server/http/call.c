@@ -29,8 +29,9 @@ enum roped_status call_use_table(struct request *request, const char *name)
     if (job->table)
         return roped_fail(err, ROPED_INVALID,
                           "parameter 'table' is given twice");
-    enum roped_status status = tables_take(exec_tables(request->service->exec),
-                                           name, &job->table, err);
+    enum roped_status status =
+        tables_take(exec_tables(request->service->exec), request->caller.tenant,
+                    name, &job->table, err);
     if (status)
         return status;
     return roped_call_use_angles(&job->call, tables_set(job->table), err);

@@ -30,9 +30,9 @@ static enum roped_status take(struct request *request,
                           "parameter '%s.%s' is given without 'from.%s', which "
                           "names the region",
                           ref->has_shape ? "shape" : "dtype", name, name);
-    enum roped_status status =
-        regions_take(exec_regions(request->service->exec), ref->region,
-                     &place->region, &request->error);
+    enum roped_status status = regions_take(
+        exec_regions(request->service->exec), request->caller.tenant,
+        ref->region, &place->region, &request->error);
     if (status)
         return status;
     place->offset = ref->offset;

@@ -67,7 +67,7 @@ static enum roped_status listen_on(struct daemon *daemon, uint16_t *port,
             *port = listener_port(listener);
     }
     service->origins.is_private =
-        is_private(listeners) && service->token.bytes == 0;
+        is_private(listeners) && !gate_is_guarded(&service->gate);
     return status;
 }
 
@@ -125,7 +125,8 @@ static enum roped_status start_parts(struct daemon *daemon, uint16_t *port,
 {
     struct service *service = &daemon->service;
     enum roped_status status =
-        token_read(service->config->bearer_token_file, &service->token, err);
+        gate_open(&service->gate, service->config->bearer_token_file,
+                  exec_tenants(service->exec), err);
     if (!status)
         status = tls_open(service->config, &daemon->tls, err);
     if (!status)
@@ -163,7 +164,12 @@ void daemon_set_draining(struct daemon *daemon)
 
 enum roped_status daemon_reload(struct daemon *daemon, struct roped_error *err)
 {
-    return daemon->tls ? tls_reload(daemon->tls, err) : ROPED_OK;
+    struct gate *gate = &daemon->service.gate;
+    enum roped_status status =
+        gate_is_guarded(gate) ? gate_reload(gate, err) : ROPED_OK;
+    if (status || !daemon->tls)
+        return status;
+    return tls_reload(daemon->tls, err);
 }
 
 void daemon_close_listener(struct daemon *daemon)
@@ -196,5 +202,6 @@ void daemon_stop(struct daemon *daemon)
     tls_close(daemon->tls);
     peers_stop(&daemon->service.peers);
     peers_fini(&daemon->service.peers);
+    gate_close(&daemon->service.gate);
     free(daemon);
 }

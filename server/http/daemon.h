@@ -30,8 +30,8 @@ daemon_start(const struct daemon_options *options, struct daemon **out,
 /* Readiness turns 503, answers carry Connection: close; calls go on. */
 void daemon_set_draining(struct daemon *daemon);
 
-/* Reads again what the settings name: certificates. Where that fails, what was
- * read before stays in force. */
+/* Reads again what the settings name: tokens and certificates. Where that
+ * fails, what was read before stays in force. */
 ROPED_MUST_CHECK enum roped_status daemon_reload(struct daemon *daemon,
                                                  struct roped_error *err);
 

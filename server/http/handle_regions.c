@@ -20,10 +20,16 @@ static struct regions *regions_of(const struct request *request)
 
 /* ------------------------------------------------------------------- list */
 
-static void write_region(struct buffer *buffer, const struct region_info *info)
+/* sees: for whom; everyone is told whose it is. */
+static void write_region(struct buffer *buffer, const struct tenant *sees,
+                         const struct region_info *info)
 {
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, info->name);
+    if (sees == &tenant_everyone && info->tenant->name[0]) {
+        buffer_text(buffer, ",\"tenant\":");
+        buffer_json_string(buffer, info->tenant->name);
+    }
     buffer_printf(buffer, ",\"kind\":\"%s\",\"bytes\":%llu",
                   region_kind_name(info->kind),
                   (unsigned long long)info->bytes);
@@ -41,6 +47,7 @@ static void write_region(struct buffer *buffer, const struct region_info *info)
 
 struct listing {
     struct buffer *buffer;
+    const struct tenant *sees;
     int n;
 };
 
@@ -48,21 +55,23 @@ static void list_region(void *context, const struct region_info *info)
 {
     struct listing *listing = context;
     buffer_text(listing->buffer, listing->n++ ? "," : "");
-    write_region(listing->buffer, info);
+    write_region(listing->buffer, listing->sees, info);
 }
 
 struct reply handle_regions(struct request *request)
 {
     struct buffer buffer;
-    struct listing listing = {&buffer, 0};
+    const struct tenant *sees = request->caller.sees;
+    struct listing listing = {&buffer, sees, 0};
     struct regions_usage usage;
     regions_usage(regions_of(request), &usage);
+    uint64_t used = sees == &tenant_everyone ? usage.bytes[REGION_RESIDENT]
+                                             : atomic_load(&sees->bytes);
     reply_begin_text(request, &buffer);
-    buffer_printf(&buffer,
-                  "{\"region_memory\":%llu,\"used\":%llu,\"regions\":[",
-                  (unsigned long long)usage.budget_bytes,
-                  (unsigned long long)usage.bytes[REGION_RESIDENT]);
-    regions_each(regions_of(request), list_region, &listing);
+    buffer_printf(
+        &buffer, "{\"region_memory\":%llu,\"used\":%llu,\"regions\":[",
+        (unsigned long long)usage.budget_bytes, (unsigned long long)used);
+    regions_each(regions_of(request), sees, list_region, &listing);
     buffer_text(&buffer, "]}");
     return reply_json(request, &buffer);
 }
@@ -92,6 +101,9 @@ static enum roped_status read_param(struct reading *reading, const char *name,
     struct region_info *info = &reading->info;
     struct roped_error *err = &reading->request->error;
     uint64_t device;
+    if (strcmp(name, "tenant") == 0 &&
+        gate_is_guarded(&reading->request->service->gate))
+        return ROPED_OK; /* the caller's, see gate.h */
     if (strcmp(name, "device") == 0 && !reading->has_device &&
         region_refs_read_size(value, &device)) {
         reading->has_device = true; /* its range is checked with the claim */
@@ -194,6 +206,7 @@ static enum roped_status read_size(struct reading *reading)
 enum roped_status region_decode(struct request *request)
 {
     struct reading reading = {.request = request,
+                              .info.tenant = request->caller.tenant,
                               .info.device = REGION_ANY_DEVICE};
     if (!is_region_name(request->match.capture))
         return roped_fail(&request->error, ROPED_INVALID,
@@ -224,7 +237,7 @@ static struct reply answer_put(struct request *request)
     if (status)
         return reply_status(request, &err);
     reply_begin_text(request, &buffer);
-    write_region(&buffer, region_info(request->region));
+    write_region(&buffer, request->caller.tenant, region_info(request->region));
     return reply_text(request, replaced ? 200 : 201, "application/json",
                       &buffer);
 }
@@ -280,8 +293,8 @@ static enum roped_status prepare_get(struct request *request)
 {
     struct buffer header;
     enum roped_status status =
-        regions_take(regions_of(request), request->match.capture,
-                     &request->region, &request->error);
+        regions_take(regions_of(request), request->caller.tenant,
+                     request->match.capture, &request->region, &request->error);
     if (status)
         return status;
     const struct region_info *info = region_info(request->region);
@@ -319,9 +332,9 @@ struct reply handle_region_delete(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err;
-    if (regions_remove(regions_of(request), request->match.capture, &err)) {
+    if (regions_remove(regions_of(request), request->caller.tenant,
+                       request->match.capture, &err))
         return reply_status(request, &err);
-    }
     reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{}");
     return reply_json(request, &buffer);

@@ -69,7 +69,8 @@ static struct reply reply_list(struct request *request, enum region_kind kind)
     struct listing listing = {&buffer, kind, name_of(request), 0};
     reply_begin_text(request, &buffer);
     buffer_text(&buffer, "[");
-    regions_each(regions_of(request), list_region, &listing);
+    regions_each(regions_of(request), request->caller.tenant, list_region,
+                 &listing);
     buffer_text(&buffer, "]");
     if (!listing.name || listing.n > 0 || !is_allowed(request))
         return reply_json(request, &buffer);
@@ -127,7 +128,7 @@ static enum roped_status read_system(struct request *request,
 
 static enum roped_status register_system(struct request *request)
 {
-    struct region_info info = {.bytes = 0};
+    struct region_info info = {.tenant = request->caller.tenant};
     struct roped_error *err = &request->error;
     enum roped_status status = read_system(request, &info, err);
     if (!status)
@@ -186,7 +187,7 @@ static enum roped_status read_cuda(struct request *request,
 
 static enum roped_status register_cuda(struct request *request)
 {
-    struct region_info info = {.bytes = 0};
+    struct region_info info = {.tenant = request->caller.tenant};
     struct roped_error *err = &request->error;
     enum roped_status status = read_cuda(request, &info, err);
     if (!status)
@@ -223,7 +224,8 @@ static struct reply unregister(struct request *request, enum region_kind kind)
 {
     if (!is_allowed(request))
         return reply_disabled(request);
-    regions_unregister(regions_of(request), kind, name_of(request));
+    regions_unregister(regions_of(request), request->caller.tenant, kind,
+                       name_of(request));
     return reply_empty();
 }
 

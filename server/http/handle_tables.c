@@ -14,27 +14,30 @@ static struct tables *tables_of(const struct request *request)
 
 struct listing {
     struct buffer *buffer;
+    const struct tenant *sees;
     const char *name; /* only this one, or NULL: all */
     int n;
 };
 
-static void list_table(void *context, const struct roped_angle_set *set,
-                       uint64_t resident_bytes)
+/* Everyone is told whose it is. */
+static void list_table(void *context, const struct table_info *info)
 {
     struct listing *listing = context;
-    if (listing->name && strcmp(listing->name, set->name) != 0)
+    bool is_told = listing->sees == &tenant_everyone;
+    if (listing->name && strcmp(listing->name, info->set->name) != 0)
         return;
     buffer_text(listing->buffer, listing->n++ ? "," : "");
-    angles_json_write(listing->buffer, set, resident_bytes);
+    angles_json_write(listing->buffer, info->set,
+                      is_told ? info->tenant->name : "", info->resident_bytes);
 }
 
 struct reply handle_tables(struct request *request)
 {
     struct buffer buffer;
-    struct listing listing = {&buffer, NULL, 0};
+    struct listing listing = {&buffer, request->caller.sees, NULL, 0};
     reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{\"tables\":[");
-    tables_each(tables_of(request), list_table, &listing);
+    tables_each(tables_of(request), listing.sees, list_table, &listing);
     buffer_text(&buffer, "]}");
     return reply_json(request, &buffer);
 }
@@ -42,9 +45,10 @@ struct reply handle_tables(struct request *request)
 struct reply handle_table_get(struct request *request)
 {
     struct buffer buffer;
-    struct listing listing = {&buffer, request->match.capture, 0};
+    struct listing listing = {&buffer, request->caller.tenant,
+                              request->match.capture, 0};
     reply_begin_text(request, &buffer);
-    tables_each(tables_of(request), list_table, &listing);
+    tables_each(tables_of(request), listing.sees, list_table, &listing);
     if (listing.n > 0)
         return reply_json(request, &buffer);
     struct roped_error err;
@@ -70,11 +74,11 @@ static enum roped_status put_sets(struct request *request,
     buffer_text(buffer, "{\"tables\":[");
     for (int i = 0; i < n && !status; i++) {
         bool has_replaced = false;
-        status =
-            tables_put(tables_of(request), &sets[i].set, &has_replaced, err);
+        status = tables_put(tables_of(request), request->caller.tenant,
+                            &sets[i].set, &has_replaced, err);
         *replaced |= has_replaced;
         buffer_text(buffer, i ? "," : "");
-        angles_json_write(buffer, &sets[i].set, 0);
+        angles_json_write(buffer, &sets[i].set, "", 0);
     }
     buffer_text(buffer, "]}");
     return status;
@@ -109,7 +113,8 @@ struct reply handle_table_delete(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err;
-    if (tables_delete(tables_of(request), request->match.capture, &err))
+    if (tables_delete(tables_of(request), request->caller.tenant,
+                      request->match.capture, &err))
         return reply_status(request, &err);
     reply_begin_text(request, &buffer);
     buffer_text(&buffer, "{}");

@@ -108,14 +108,13 @@ static bool check_origin(struct request *request)
                         &request->refusal_code, &request->error) == ROPED_OK;
 }
 
-static bool check_token(struct request *request)
+static bool check_access(struct request *request)
 {
-    const struct route *route = request->match.route;
-    const char *sent = head_value(&request->head, HEADER_AUTHORIZATION);
-    if ((route && route->is_open) ||
-        token_matches(&request->service->token, sent))
-        return true;
-    return refuse(request, 401, "missing or wrong bearer token");
+    enum roped_status status =
+        gate_check(&request->service->gate, request->match.route,
+                   &request->head, &request->caller, &request->error);
+    request->refusal_code = request->caller.code;
+    return accept(request, status);
 }
 
 static bool check_route(struct request *request)
@@ -185,7 +184,7 @@ static bool admit(struct request *request)
         return false;
     if (is_preflight(request)) /* a browser asks without its token */
         return true;
-    return check_token(request) && check_route(request) &&
+    return check_access(request) && check_route(request) &&
            accept(request, admit_body(request));
 }
 
@@ -207,6 +206,7 @@ bool request_begin(struct request *request)
     const struct body *body = &request->body;
     route_find(request->head.method, request->head.path, &request->match);
     read_id(request);
+    request->caller.name = "";
     if (admit(request))
         return true;
     /* a refusal now ends the connection: after it nothing more is read */

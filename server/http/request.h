@@ -17,6 +17,7 @@
 
 #include "http/body.h"
 #include "http/call.h"
+#include "http/gate.h"
 #include "http/head.h"
 #include "http/reply.h"
 #include "http/route.h"
@@ -33,6 +34,7 @@ enum {
 struct request {
     struct service *service;
     struct route_match match;
+    struct caller caller;
     char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
     uint64_t started_ns, first_byte_ns, received_ns;
 

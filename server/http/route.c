@@ -13,54 +13,54 @@
 
 /* clang-format off */
 static const struct route routes[] = {
-    {"POST",   "/v2/models/*/infer",             ROUTE_BODY_V2,      false, call_start, &protocol_v2},
-    {"GET",    "/v1",                            ROUTE_BODY_IGNORED, false, handle_describe_all, NULL},
-    {"GET",    "/v1/devices",                    ROUTE_BODY_IGNORED, false, handle_devices, NULL},
-    {"GET",    "/v1/tables",                     ROUTE_BODY_IGNORED, false, handle_tables, NULL},
-    {"GET",    "/v1/regions",                    ROUTE_BODY_IGNORED, false, handle_regions, NULL},
-    {"POST",   "/v1/*",                          ROUTE_BODY_V1,      false, call_start, &protocol_v1},
-    {"GET",    "/v1/*",                          ROUTE_BODY_IGNORED, false, handle_describe, NULL},
-    {"GET",    "/v2/health/live",                ROUTE_BODY_IGNORED, true,  handle_live, NULL},
-    {"GET",    "/v2/health/ready",               ROUTE_BODY_IGNORED, true,  handle_ready, NULL},
-    {"GET",    "/metrics",                       ROUTE_BODY_IGNORED, false, handle_metrics, NULL},
-    {"GET",    "/",                              ROUTE_BODY_IGNORED, false, handle_root, NULL},
-    {"GET",    "/openapi.json",                  ROUTE_BODY_IGNORED, false, handle_openapi, NULL},
-    {"GET",    "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_get, NULL},
-    {"PUT",    "/v1/tables/*",                   ROUTE_BODY_JSON,    false, handle_table_put, NULL},
-    {"DELETE", "/v1/tables/*",                   ROUTE_BODY_IGNORED, false, handle_table_delete, NULL},
-    {"GET",    "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_get, NULL},
-    {"PUT",    "/v1/regions/*",                  ROUTE_BODY_TENSOR,  false, handle_region_put, NULL},
-    {"DELETE", "/v1/regions/*",                  ROUTE_BODY_IGNORED, false, handle_region_delete, NULL, true},
-    {"GET",    "/v2",                            ROUTE_BODY_IGNORED, false, handle_server, NULL},
-    {"GET",    "/v2/models/stats",               ROUTE_BODY_IGNORED, false, handle_stats_all, NULL},
-    {"POST",   "/v2/repository/index",           ROUTE_BODY_JSON,    false, handle_index, NULL},
-    {"POST",   "/v2/repository/models/*/load",   ROUTE_BODY_JSON,    false, handle_load, NULL},
-    {"POST",   "/v2/repository/models/*/unload", ROUTE_BODY_IGNORED, false, handle_unload, NULL},
-    {"GET",    "/v2/logging",                    ROUTE_BODY_IGNORED, false, handle_log_get, NULL},
-    {"POST",   "/v2/logging",                    ROUTE_BODY_JSON,    false, handle_log_post, NULL},
-    {"GET",    "/v2/trace/setting",              ROUTE_BODY_IGNORED, false, handle_trace_get, NULL},
-    {"POST",   "/v2/trace/setting",              ROUTE_BODY_JSON,    false, handle_trace_post, NULL},
-    {"GET",    "/v2/models/*/trace/setting",     ROUTE_BODY_IGNORED, false, handle_trace_get, NULL},
-    {"POST",   "/v2/models/*/trace/setting",     ROUTE_BODY_JSON,    false, handle_trace_post, NULL},
-    {"GET",    "/v2/models/*",                   ROUTE_BODY_IGNORED, false, handle_model, NULL},
-    {"GET",    "/v2/models/*/ready",             ROUTE_BODY_IGNORED, false, handle_model_ready, NULL},
-    {"GET",    "/v2/models/*/config",            ROUTE_BODY_IGNORED, false, handle_config, NULL},
-    {"GET",    "/v2/models/*/stats",             ROUTE_BODY_IGNORED, false, handle_stats, NULL},
-    {"GET",    "/v2/models/*/versions/*",        ROUTE_BODY_IGNORED, false, handle_model, NULL},
-    {"GET",    "/v2/models/*/versions/*/ready",  ROUTE_BODY_IGNORED, false, handle_model_ready, NULL},
-    {"GET",    "/v2/models/*/versions/*/config", ROUTE_BODY_IGNORED, false, handle_config, NULL},
-    {"GET",    "/v2/models/*/versions/*/stats",  ROUTE_BODY_IGNORED, false, handle_stats, NULL},
-    {"POST",   "/v2/models/*/versions/*/infer",  ROUTE_BODY_V2,      false, call_start, &protocol_v2},
-    {"GET",    "/v2/systemsharedmemory/status",              ROUTE_BODY_IGNORED, false, handle_system_status, NULL},
-    {"GET",    "/v2/systemsharedmemory/region/*/status",     ROUTE_BODY_IGNORED, false, handle_system_status, NULL},
-    {"POST",   "/v2/systemsharedmemory/region/*/register",   ROUTE_BODY_JSON,    false, handle_system_register, NULL, true},
-    {"POST",   "/v2/systemsharedmemory/unregister",          ROUTE_BODY_IGNORED, false, handle_system_unregister, NULL, true},
-    {"POST",   "/v2/systemsharedmemory/region/*/unregister", ROUTE_BODY_IGNORED, false, handle_system_unregister, NULL, true},
-    {"GET",    "/v2/cudasharedmemory/status",                ROUTE_BODY_IGNORED, false, handle_cuda_status, NULL},
-    {"GET",    "/v2/cudasharedmemory/region/*/status",       ROUTE_BODY_IGNORED, false, handle_cuda_status, NULL},
-    {"POST",   "/v2/cudasharedmemory/region/*/register",     ROUTE_BODY_JSON,    false, handle_cuda_register, NULL, true},
-    {"POST",   "/v2/cudasharedmemory/unregister",            ROUTE_BODY_IGNORED, false, handle_cuda_unregister, NULL, true},
-    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   ROUTE_BODY_IGNORED, false, handle_cuda_unregister, NULL, true},
+    {"POST",   "/v2/models/*/infer",             SCOPE_CALL,     ROUTE_BODY_V2,      call_start, &protocol_v2},
+    {"GET",    "/v1",                            SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_describe_all, NULL},
+    {"GET",    "/v1/devices",                    SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_devices, NULL},
+    {"GET",    "/v1/tables",                     SCOPE_TABLES,   ROUTE_BODY_IGNORED, handle_tables, NULL},
+    {"GET",    "/v1/regions",                    SCOPE_REGIONS,  ROUTE_BODY_IGNORED, handle_regions, NULL},
+    {"POST",   "/v1/*",                          SCOPE_CALL,     ROUTE_BODY_V1,      call_start, &protocol_v1},
+    {"GET",    "/v1/*",                          SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_describe, NULL},
+    {"GET",    "/v2/health/live",                SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_live, NULL},
+    {"GET",    "/v2/health/ready",               SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_ready, NULL},
+    {"GET",    "/metrics",                       SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_metrics, NULL},
+    {"GET",    "/",                              SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_root, NULL},
+    {"GET",    "/openapi.json",                  SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_openapi, NULL},
+    {"GET",    "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_IGNORED, handle_table_get, NULL},
+    {"PUT",    "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_JSON,    handle_table_put, NULL},
+    {"DELETE", "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_IGNORED, handle_table_delete, NULL},
+    {"GET",    "/v1/regions/*",                  SCOPE_REGIONS,  ROUTE_BODY_IGNORED, handle_region_get, NULL},
+    {"PUT",    "/v1/regions/*",                  SCOPE_REGIONS,  ROUTE_BODY_TENSOR,  handle_region_put, NULL},
+    {"DELETE", "/v1/regions/*",                  SCOPE_REGIONS,  ROUTE_BODY_IGNORED, handle_region_delete, NULL, true},
+    {"GET",    "/v2",                            SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_server, NULL},
+    {"GET",    "/v2/models/stats",               SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_stats_all, NULL},
+    {"POST",   "/v2/repository/index",           SCOPE_ANY,      ROUTE_BODY_JSON,    handle_index, NULL},
+    {"POST",   "/v2/repository/models/*/load",   SCOPE_ANY,      ROUTE_BODY_JSON,    handle_load, NULL},
+    {"POST",   "/v2/repository/models/*/unload", SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_unload, NULL},
+    {"GET",    "/v2/logging",                    SCOPE_ADMIN,    ROUTE_BODY_IGNORED, handle_log_get, NULL},
+    {"POST",   "/v2/logging",                    SCOPE_ADMIN,    ROUTE_BODY_JSON,    handle_log_post, NULL},
+    {"GET",    "/v2/trace/setting",              SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_trace_get, NULL},
+    {"POST",   "/v2/trace/setting",              SCOPE_ANY,      ROUTE_BODY_JSON,    handle_trace_post, NULL},
+    {"GET",    "/v2/models/*/trace/setting",     SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_trace_get, NULL},
+    {"POST",   "/v2/models/*/trace/setting",     SCOPE_ANY,      ROUTE_BODY_JSON,    handle_trace_post, NULL},
+    {"GET",    "/v2/models/*",                   SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_model, NULL},
+    {"GET",    "/v2/models/*/ready",             SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_model_ready, NULL},
+    {"GET",    "/v2/models/*/config",            SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_config, NULL},
+    {"GET",    "/v2/models/*/stats",             SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_stats, NULL},
+    {"GET",    "/v2/models/*/versions/*",        SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_model, NULL},
+    {"GET",    "/v2/models/*/versions/*/ready",  SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_model_ready, NULL},
+    {"GET",    "/v2/models/*/versions/*/config", SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_config, NULL},
+    {"GET",    "/v2/models/*/versions/*/stats",  SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_stats, NULL},
+    {"POST",   "/v2/models/*/versions/*/infer",  SCOPE_CALL,     ROUTE_BODY_V2,      call_start, &protocol_v2},
+    {"GET",    "/v2/systemsharedmemory/status",              SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_system_status, NULL},
+    {"GET",    "/v2/systemsharedmemory/region/*/status",     SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_system_status, NULL},
+    {"POST",   "/v2/systemsharedmemory/region/*/register",   SCOPE_SHM,      ROUTE_BODY_JSON,    handle_system_register, NULL, true},
+    {"POST",   "/v2/systemsharedmemory/unregister",          SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_system_unregister, NULL, true},
+    {"POST",   "/v2/systemsharedmemory/region/*/unregister", SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_system_unregister, NULL, true},
+    {"GET",    "/v2/cudasharedmemory/status",                SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_cuda_status, NULL},
+    {"GET",    "/v2/cudasharedmemory/region/*/status",       SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_cuda_status, NULL},
+    {"POST",   "/v2/cudasharedmemory/region/*/register",     SCOPE_SHM,      ROUTE_BODY_JSON,    handle_cuda_register, NULL, true},
+    {"POST",   "/v2/cudasharedmemory/unregister",            SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_cuda_unregister, NULL, true},
+    {"POST",   "/v2/cudasharedmemory/region/*/unregister",   SCOPE_SHM,      ROUTE_BODY_IGNORED, handle_cuda_unregister, NULL, true},
 };
 /* clang-format on */
 
@@ -130,6 +130,16 @@ bool route_is_admin(const struct route *route)
 {
     return route->handler == handle_live || route->handler == handle_ready ||
            route->handler == handle_metrics;
+}
+
+int route_count(void)
+{
+    return sizeof routes / sizeof *routes;
+}
+
+const struct route *route_at(int i)
+{
+    return &routes[i];
 }
 
 void route_find(const char *method, const char *path, struct route_match *out)

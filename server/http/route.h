@@ -6,6 +6,7 @@
 
 #include "http/protocol.h"
 #include "http/reply.h"
+#include "tokens.h"
 
 #include <roped/op.h>
 
@@ -24,8 +25,8 @@ enum route_body {
 struct route {
     const char *method; /* HEAD is served as GET */
     const char *path;   /* '*' stands for one segment */
+    enum scope scope;   /* that a token must have, where tokens are wanted */
     enum route_body body;
-    bool is_open; /* needs no bearer token */
     reply_fn *handler;
     const struct protocol *protocol; /* of a call, else NULL */
     bool is_long; /* frees or page-locks memory: its handler runs on a lane */
@@ -45,5 +46,9 @@ bool route_is_admin(const struct route *route);
 
 /* Finds the route of a method and a decoded path. */
 void route_find(const char *method, const char *path, struct route_match *out);
+
+/* The routes: 0 <= i < route_count(). */
+int route_count(void);
+const struct route *route_at(int i);
 
 #endif

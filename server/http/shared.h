@@ -6,10 +6,10 @@
 
 #include "config.h"
 #include "exec/executor.h"
+#include "http/gate.h"
 #include "http/origin.h"
 #include "http/peers.h"
 #include "metrics.h"
-#include "token.h"
 #include "wire/models.h"
 
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ struct service {
     const struct models *models;
     const char *version;
     uint64_t start_time_seconds;
-    struct token token;
+    struct gate gate;
     struct origin_rules origins;
     struct peers peers;
     bool is_lax; /* the library does not frame requests strictly: what follows

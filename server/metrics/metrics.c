@@ -228,6 +228,12 @@ static const struct roped_device_info *info_of(struct scrape *s, int device)
     return &s->info;
 }
 
+/* All but the one without a name. */
+static struct tenant *tenant_of(struct scrape *s)
+{
+    return tenants_at(exec_tenants(s->gauges->exec), AT(BY_TOKEN) + 1);
+}
+
 /* A label's value: backslash, quote and newline are escaped, and what is not
  * printable ASCII is left out. */
 static const char *quoted(struct scrape *s, const char *text)

@@ -316,10 +316,14 @@ static void write_list(struct buffer *buffer, const char *name,
 }
 
 void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
-                       uint64_t resident_bytes)
+                       const char *tenant, uint64_t resident_bytes)
 {
     buffer_text(buffer, "{\"name\":");
     buffer_json_string(buffer, set->name);
+    if (tenant[0]) {
+        buffer_text(buffer, ",\"tenant\":");
+        buffer_json_string(buffer, tenant);
+    }
     write_params(buffer, &set->params);
     if (set->factors.count) {
         write_list(buffer, "short_factor", set->factors.short_factor,

@@ -48,8 +48,9 @@ angles_json_read(const char *name, const char *json, size_t json_bytes,
 void angles_json_fini(struct angles_json_set *set);
 
 /* One table as JSON: its name, every parameter that is not at its default,
- * theta and scaling always, widths, rows, factor lists, resident bytes. */
+ * theta and scaling always, widths, rows, factor lists, resident bytes; whose
+ * it is, unless that is "". */
 void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
-                       uint64_t resident_bytes);
+                       const char *tenant, uint64_t resident_bytes);
 
 #endif

@@ -47,7 +47,35 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
     buffer_text(buffer, "}");
 }
 
-/* "responses" of an operator: the success object and the failures. */
+/* "security" of an operation, with a comma behind it. */
+static void write_security(struct buffer *buffer, const char *method,
+                           const char *path, openapi_scope_fn *scope_of)
+{
+    const char *scope = scope_of ? scope_of(method, path) : NULL;
+    if (!scope_of)
+        return;
+    if (!scope)
+        buffer_text(buffer, "\"security\":[],");
+    else
+        buffer_printf(buffer, "\"security\":[{\"bearer\":[%s%s%s]}],",
+                      scope[0] ? "\"" : "", scope, scope[0] ? "\"" : "");
+}
+
+/* Its answers to whoever may not have it, with a comma before each. */
+static void write_refusals(struct buffer *buffer, const char *method,
+                           const char *path, openapi_scope_fn *scope_of)
+{
+    const char *scope = scope_of ? scope_of(method, path) : NULL;
+    if (scope)
+        buffer_text(buffer, ",\"401\":{\"$ref\":"
+                            "\"#/components/responses/Unauthorized\"}");
+    if (scope && scope[0])
+        buffer_text(buffer, ",\"403\":{\"$ref\":"
+                            "\"#/components/responses/Forbidden\"}");
+}
+
+/* "responses" of an operator but the closing bracket: the success object and
+ * the failures. */
 static void write_answers(struct buffer *buffer, const char *success)
 {
     static const char *const failures[] = {"400", "404", "413", "503"};
@@ -56,7 +84,6 @@ static void write_answers(struct buffer *buffer, const char *success)
         buffer_printf(buffer,
                       ",\"%s\":{\"$ref\":\"#/components/responses/Error\"}",
                       failures[i]);
-    buffer_text(buffer, "}");
 }
 
 /* All of a query parameter but its schema and closing bracket. */
@@ -116,17 +143,29 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     buffer_text(buffer, "]");
 }
 
-static void write_op(struct buffer *buffer, const struct roped_op *op,
-                     const char *separator)
+static void write_op_get(struct buffer *buffer, const struct roped_op *op,
+                         const char *path, openapi_scope_fn *scope_of)
 {
-    buffer_printf(buffer,
-                  "%s\"/v1/%s\":{\"get\":{\"summary\":\"what %s takes and "
-                  "returns\",",
-                  separator, op->name, op->name);
+    buffer_printf(buffer, "\"get\":{\"summary\":\"what %s takes and returns\",",
+                  op->name);
+    write_security(buffer, "get", path, scope_of);
     write_answers(
         buffer,
         "{\"description\":\"tensors, parameters and rules\"," JSON_CONTENT "}");
-    buffer_text(buffer, "},\"post\":{\"summary\":");
+    write_refusals(buffer, "get", path, scope_of);
+    buffer_text(buffer, "}}");
+}
+
+static void write_op(struct buffer *buffer, const struct roped_op *op,
+                     const char *separator, openapi_scope_fn *scope_of)
+{
+    char path[ROPED_NAME_BYTES + 8];
+    snprintf(path, sizeof path, "/v1/%s", op->name);
+    buffer_printf(buffer, "%s\"%s\":{", separator, path);
+    write_op_get(buffer, op, path, scope_of);
+    buffer_text(buffer, ",\"post\":{");
+    write_security(buffer, "post", path, scope_of);
+    buffer_text(buffer, "\"summary\":");
     buffer_json_string(buffer, op->summary);
     if (op->rule_doc) {
         buffer_text(buffer, ",\"description\":");
@@ -142,7 +181,8 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
     buffer_text(buffer, ",");
     write_answers(buffer, "{\"description\":\"the outputs, one safetensors "
                           "file\"," SAFETENSORS_CONTENT "}");
-    buffer_text(buffer, "}}");
+    write_refusals(buffer, "post", path, scope_of);
+    buffer_text(buffer, "}}}");
 }
 
 /* ----------------------------------------------------------- other routes */
@@ -261,13 +301,15 @@ static void write_region_query(struct buffer *buffer)
     buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}],");
 }
 
-static void write_operation(struct buffer *buffer,
-                            const struct operation *operation)
+static void write_operation(struct buffer *buffer, const char *path,
+                            const struct operation *operation,
+                            openapi_scope_fn *scope_of)
 {
     bool is_infer = operation->body && strstr(operation->body, "octet-stream");
     bool is_region = operation->body && strstr(operation->body, "safetensors");
     buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
                   operation->summary);
+    write_security(buffer, operation->method, path, scope_of);
     if (is_infer)
         write_json_length(buffer);
     if (is_region)
@@ -280,6 +322,7 @@ static void write_operation(struct buffer *buffer,
                   operation->code, operation->summary,
                   operation->content ? "," : "",
                   operation->content ? operation->content : "");
+    write_refusals(buffer, operation->method, path, scope_of);
     buffer_text(buffer, ",\"default\":{\"$ref\":"
                         "\"#/components/responses/Error\"}}}");
 }
@@ -287,7 +330,6 @@ static void write_operation(struct buffer *buffer,
 static void write_path_parameters(struct buffer *buffer, const char *names)
 {
     const char *separator = "";
-    buffer_text(buffer, "\"parameters\":[");
     while (*names) {
         size_t length = strcspn(names, ",");
         buffer_printf(buffer,
@@ -297,37 +339,91 @@ static void write_path_parameters(struct buffer *buffer, const char *names)
         names += length + (names[length] == ',');
         separator = ",";
     }
+}
+
+/* Do its operations use names that belong to somebody? */
+static bool has_owner(const struct route *route, openapi_scope_fn *scope_of)
+{
+    const char *scope =
+        scope_of ? scope_of(route->operation[0].method, route->path) : NULL;
+    return scope && (strcmp(scope, "regions") == 0 ||
+                     strcmp(scope, "tables") == 0 || strcmp(scope, "shm") == 0);
+}
+
+/* Those of all operations of a path. */
+static void write_parameters(struct buffer *buffer, const struct route *route,
+                             bool has_tenant)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    if (route->parameters)
+        write_path_parameters(buffer, route->parameters);
+    if (has_tenant) {
+        write_query_parameter(buffer, route->parameters ? "," : "", "tenant",
+                              "with scope admin: whose names are meant");
+        buffer_text(buffer, "{\"type\":\"string\"}}");
+    }
     buffer_text(buffer, "],");
 }
 
-static void write_route(struct buffer *buffer, const struct route *route)
+static void write_route(struct buffer *buffer, const struct route *route,
+                        openapi_scope_fn *scope_of)
 {
+    bool has_tenant = has_owner(route, scope_of);
     buffer_printf(buffer, ",\"%s\":{", route->path);
-    if (route->parameters)
-        write_path_parameters(buffer, route->parameters);
+    if (route->parameters || has_tenant)
+        write_parameters(buffer, route, has_tenant);
     for (int i = 0; i < MAX_OPERATIONS && route->operation[i].method; i++) {
         buffer_text(buffer, i ? "," : "");
-        write_operation(buffer, &route->operation[i]);
+        write_operation(buffer, route->path, &route->operation[i], scope_of);
     }
     buffer_text(buffer, "}");
 }
 
-void openapi_write(struct buffer *buffer, const char *version)
+/* A failure that operations refer to; headers: "" or more of it. */
+static void write_response(struct buffer *buffer, const char *name,
+                           const char *text, const char *headers)
+{
+    buffer_printf(buffer,
+                  "\"%s\":{\"description\":\"%s\"%s," CONTENT_OF("Error") "}",
+                  name, text, headers);
+}
+
+static void write_components(struct buffer *buffer, openapi_scope_fn *scope_of)
+{
+    buffer_text(buffer, "\"components\":{\"responses\":{");
+    write_response(buffer, "Error", "what was found, what was expected", "");
+    if (scope_of) {
+        buffer_text(buffer, ",");
+        write_response(buffer, "Unauthorized", "no token, or a wrong one",
+                       ",\"headers\":{\"WWW-Authenticate\":{\"schema\":{"
+                       "\"const\":\"Bearer\"}}}");
+        buffer_text(buffer, ",");
+        write_response(buffer, "Forbidden",
+                       "the token lacks the scope that the error names", "");
+        buffer_text(buffer, "},\"securitySchemes\":{\"bearer\":{\"type\":"
+                            "\"http\",\"scheme\":\"bearer\",\"description\":"
+                            "\"a token of the operator of the server; each "
+                            "operation names the scope that it must have\"}");
+    }
+    buffer_text(buffer, "},");
+    openapi_write_schemas(buffer);
+    buffer_text(buffer, "},");
+}
+
+void openapi_write(struct buffer *buffer, const char *version,
+                   openapi_scope_fn *scope_of)
 {
     buffer_text(buffer, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"roped\","
                         "\"summary\":\"transformer kernels as a service\","
                         "\"license\":{\"name\":\"Apache-2.0\","
                         "\"identifier\":\"Apache-2.0\"},\"version\":");
     buffer_json_string(buffer, version);
-    buffer_text(
-        buffer,
-        "},\"components\":{\"responses\":{\"Error\":{\"description\":"
-        "\"what was found, what was expected\"," CONTENT_OF("Error") "}},");
-    openapi_write_schemas(buffer);
-    buffer_text(buffer, "},\"paths\":{");
+    buffer_text(buffer, "},");
+    write_components(buffer, scope_of);
+    buffer_text(buffer, "\"paths\":{");
     for (int i = 0; i < roped_op_count(); i++)
-        write_op(buffer, roped_op_at(i), i ? "," : "");
+        write_op(buffer, roped_op_at(i), i ? "," : "", scope_of);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        write_route(buffer, &routes[i]);
+        write_route(buffer, &routes[i], scope_of);
     buffer_text(buffer, "}}");
 }

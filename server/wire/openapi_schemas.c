@@ -75,7 +75,7 @@ static const struct {
     {"Table", FREE},
     {"Tables", OBJECT("'tables'", "'tables':" ARRAY(REF("Table")))},
     {"Region", OBJECT("'name','kind','bytes'",
-        "'name':" STRING ",'kind':{'enum':['resident','system','cuda']},'bytes':" COUNT
+        "'name':" STRING ",'tenant':" STRING ",'kind':{'enum':['resident','system','cuda']},'bytes':" COUNT
         ",'device':" COUNT ",'tensor':" STRING ",'dtype':" STRING ",'shape':" ARRAY(COUNT))},
     {"Devices", OBJECT("'backend','devices'",
         "'backend':" STRING ",'devices':" ARRAY(REF("Device")))},

@@ -21,7 +21,7 @@ static void check(const struct angles_json_set *table)
     FUZZ_PROMISE(!set->head_dim || set->rotary_dim <= set->head_dim);
     FUZZ_PROMISE(set->rows >= 0 && set->rows <= 1 << 24);
     buffer_init(&buffer);
-    angles_json_write(&buffer, set, 0);
+    angles_json_write(&buffer, set, "", 0);
     FUZZ_PROMISE(!buffer.has_failed);
     FUZZ_PROMISE(!json_parse(buffer.text, buffer.bytes, &tree, &err));
     json_free(tree);

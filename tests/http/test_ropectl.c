@@ -69,7 +69,7 @@ TEST(every_command_has_a_page)
 {
     static const char *const commands[] = {"ops",    "describe", "run",
                                            "bench",  "tables",   "regions",
-                                           "status", "cat"};
+                                           "status", "cat",      "token"};
     char arguments[64], part[64];
     expect("", 2, "usage: ropectl [options] COMMAND");
     expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -119,6 +119,68 @@ TEST(wrong_usage_says_what_is_wrong)
            "could not connect to http://127.0.0.1:1: Connection refused");
     expect("status --token-file none", 1,
            "cannot read a token from 'none': No such file");
+}
+
+/* Cuts a line of output off; returns what stands behind label in it. */
+static char *value_of(char *output, const char *label)
+{
+    char *at = strstr(output, label);
+    if (!at) {
+        CHECK_FAIL("'%s' lacks '%s'", output, label);
+        exit(EXIT_FAILURE);
+    }
+    at += strlen(label);
+    at[strcspn(at, "\n")] = '\0';
+    return at;
+}
+
+TEST(a_new_token_opens_what_its_line_says)
+{
+    char output[1024], arguments[256], path[64];
+    struct server other;
+    CHECK_INT(
+        ropectl("token new alice --scopes metrics,regions --quota=names=3",
+                output, sizeof output),
+        0);
+    char *line = value_of(output, "line   ");
+    CHECK_CONTAINS(line, "alice sha256:");
+    CHECK_CONTAINS(line, " metrics,regions names=3");
+    write_file("tokens", line, strlen(line));
+    char *token = value_of(output, "token  ");
+    CHECK(!strstr(line, token));
+    write_file("token", token, strlen(token));
+    snprintf(path, sizeof path, "%s/tokens", folder);
+    const char *flags[] = {"--bearer_token_file", path, NULL};
+    server_start(&other, flags);
+    snprintf(arguments, sizeof arguments,
+             "--server %s --token-file token regions", other.url);
+    expect(arguments, 0, "\"regions\":[]");
+    snprintf(arguments, sizeof arguments,
+             "--server %s --token-file token tables", other.url);
+    expect(arguments, 1,
+           "token 'alice' has scopes regions, metrics, expected 'tables'");
+    CHECK(server_stop(&other));
+    unlink(path);
+    snprintf(path, sizeof path, "%s/token", folder);
+    unlink(path);
+}
+
+TEST(no_two_tokens_are_alike)
+{
+    char first[1024], second[1024];
+    CHECK_INT(ropectl("--output json token new a", first, sizeof first), 0);
+    CHECK_INT(ropectl("--output json token new a", second, sizeof second), 0);
+    CHECK_CONTAINS(first, "{\"token\":\"roped_");
+    CHECK_CONTAINS(first, "\"line\":\"a sha256:");
+    CHECK(strcmp(first, second) != 0);
+    expect("token", 2, "expected 'new NAME'");
+    expect("token new", 2, "expected 'new NAME'");
+    expect("token old a", 2, "expected 'new NAME'");
+    expect("token new a/b", 2, "expected a name of 1 to 63 letters");
+    expect("token new a --scopes all", 2, "expected scopes out of call,");
+    expect("token new a --quota 1g", 2, "expected a quota like bytes=1g");
+    expect("token new a --scope call", 2, "no option '--scope'");
+    expect("token new a b", 2, "'b' is no option with a value");
 }
 
 TEST(bench_refuses_what_it_does_not_know)
@@ -305,6 +367,8 @@ int main(void)
     server_start(&server, NULL);
     RUN(every_command_has_a_page);
     RUN(wrong_usage_says_what_is_wrong);
+    RUN(a_new_token_opens_what_its_line_says);
+    RUN(no_two_tokens_are_alike);
     RUN(bench_refuses_what_it_does_not_know);
     RUN(calls_use_regions);
     RUN(tables_are_put_listed_and_forgotten);

@@ -216,10 +216,16 @@ enum { ROW = HIDDEN * (int)sizeof(float), ROWS = 16 };
 
 static struct work work;
 
+static struct tenant *nameless(void)
+{
+    return tenants_nameless(exec_tenants(exec));
+}
+
 /* Registers the file as region "r" from offset on. */
 static struct region *map_region(uint64_t offset, uint64_t bytes)
 {
-    struct region_info info = {.offset = offset, .bytes = bytes};
+    struct region_info info = {
+        .tenant = nameless(), .offset = offset, .bytes = bytes};
     struct region *region = NULL;
     snprintf(info.name, sizeof info.name, "r");
     snprintf(info.key, sizeof info.key, "%s", key);
@@ -343,16 +349,17 @@ static enum roped_status take(void)
 {
     struct region *region;
     enum roped_status status =
-        regions_take(exec_regions(exec), "r", &region, &err);
+        regions_take(exec_regions(exec), nameless(), "r", &region, &err);
     regions_give(exec_regions(exec), region);
     return status;
 }
 
 static struct region *make_resident(void)
 {
-    struct region_info info = {.name = "r", .bytes = 8};
+    struct region_info info = {.tenant = nameless(), .name = "r", .bytes = 8};
     struct region *region;
     CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
+    region_set_written(region);
     return region;
 }
 
@@ -367,17 +374,19 @@ TEST(all_kinds_share_their_names)
     CHECK_CONTAINS(err.text, "shared memory region 'r' already in manager");
     CHECK_INT(publish(make_resident()), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "already in manager: it is a system region");
-    CHECK_INT(regions_remove(regions, "r", &err), ROPED_INVALID);
+    CHECK_INT(regions_remove(regions, nameless(), "r", &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "unregister it");
-    regions_unregister(regions, REGION_RESIDENT, "r"); /* another kind */
-    regions_unregister(regions, REGION_SYSTEM, "q");   /* not there */
+    regions_unregister(regions, nameless(), REGION_RESIDENT,
+                       "r"); /* another kind */
+    regions_unregister(regions, nameless(), REGION_SYSTEM, "q"); /* not there */
     CHECK_OK(take(), &err);
-    regions_unregister(regions, REGION_SYSTEM, "r");
+    regions_unregister(regions, nameless(), REGION_SYSTEM, "r");
     CHECK_INT(take(), ROPED_NOT_FOUND);
     CHECK_OK(publish(make_resident()), &err);
     CHECK_INT(publish(map_region(0, 8)), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "it is a resident region");
-    regions_unregister(regions, REGION_SYSTEM, NULL); /* all of the kind */
+    regions_unregister(regions, nameless(), REGION_SYSTEM,
+                       NULL); /* all of the kind */
     CHECK_OK(take(), &err);
     close_executor();
     drop_shared();
@@ -390,8 +399,9 @@ TEST(an_unregistered_region_stays_mapped_while_it_is_used)
     make_shared();
     open_executor(&fake_api);
     CHECK_OK(publish(map_region(0, BYTES)), &err);
-    CHECK_OK(regions_take(exec_regions(exec), "r", &region, &err), &err);
-    regions_unregister(exec_regions(exec), REGION_SYSTEM, NULL);
+    CHECK_OK(regions_take(exec_regions(exec), nameless(), "r", &region, &err),
+             &err);
+    regions_unregister(exec_regions(exec), nameless(), REGION_SYSTEM, NULL);
     CHECK_INT(region_data(region)[BYTES - 1],
               (unsigned char)((BYTES - 1) * 31 >> 3));
     regions_usage(exec_regions(exec), &usage);
@@ -409,8 +419,11 @@ TEST(an_unregistered_region_stays_mapped_while_it_is_used)
 static enum roped_status import(unsigned char first, uint64_t bytes,
                                 struct region **out)
 {
-    struct region_info info = {
-        .name = "r", .bytes = bytes, .handle = {first}, .device = 0};
+    struct region_info info = {.tenant = nameless(),
+                               .name = "r",
+                               .bytes = bytes,
+                               .handle = {first},
+                               .device = 0};
     return regions_import(exec_regions(exec), &info, out, &err);
 }
 

@@ -231,6 +231,7 @@ TEST(a_region_is_made_where_most_room_is)
         .name = "large", .bytes = HALF + 1, .device = REGION_ANY_DEVICE};
     struct region *refused;
     open_devices(2, 1);
+    large.tenant = tenants_nameless(exec_tenants(exec));
     for (int i = 0; i < 4; i++)
         made[i] = work_region(exec, "r", i == 0 ? HALF / 2 : HALF / 4,
                               REGION_ANY_DEVICE);

@@ -14,6 +14,8 @@ enum { BUDGET = 1 << 20 };
 static struct roped_error err;
 static struct roped_backend *backend;
 static struct regions *regions;
+static struct tenant tenant = {.most_bytes = UINT64_MAX,
+                               .most_names = UINT64_MAX};
 
 static void open_regions(void)
 {
@@ -31,12 +33,21 @@ static void close_regions(void)
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
 
+static enum roped_status create_for(struct tenant *owner, const char *name,
+                                    uint64_t bytes, struct region **out)
+{
+    struct region_info info = {.tenant = owner, .bytes = bytes};
+    snprintf(info.name, sizeof info.name, "%s", name);
+    enum roped_status status = regions_create(regions, &info, out, &err);
+    if (!status)
+        region_set_written(*out);
+    return status;
+}
+
 static enum roped_status create(const char *name, uint64_t bytes,
                                 struct region **out)
 {
-    struct region_info info = {.bytes = bytes};
-    snprintf(info.name, sizeof info.name, "%s", name);
-    return regions_create(regions, &info, out, &err);
+    return create_for(&tenant, name, bytes, out);
 }
 
 /* Creates, publishes and lets go. */
@@ -70,11 +81,12 @@ TEST(a_region_is_found_once_it_is_published)
     open_regions();
     CHECK_OK(create("a", 1000, &region), &err);
     CHECK_INT(held_bytes(), 1000);
-    CHECK_INT(regions_take(regions, "a", &found, &err), ROPED_NOT_FOUND);
+    CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
+              ROPED_NOT_FOUND);
     CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
     CHECK(!found);
     CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
-    CHECK_OK(regions_take(regions, "a", &found, &err), &err);
+    CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
     CHECK(found == region);
     CHECK_TEXT(region_info(found)->name, "a");
     CHECK_INT(region_info(found)->bytes, 1000);
@@ -104,10 +116,10 @@ TEST(a_removed_region_lives_as_long_as_it_is_held)
     struct region *first, *second;
     open_regions();
     put("a", 1000);
-    CHECK_OK(regions_take(regions, "a", &first, &err), &err);
+    CHECK_OK(regions_take(regions, &tenant, "a", &first, &err), &err);
     second = regions_share(regions, first);
-    CHECK_OK(regions_remove(regions, "a", &err), &err);
-    CHECK_INT(regions_remove(regions, "a", &err), ROPED_NOT_FOUND);
+    CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
+    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NOT_FOUND);
     CHECK_INT(n_listed(), 0);
     memset(region_data(first), 7, 1000); /* a sanitizer would tell */
     regions_give(regions, first);
@@ -124,11 +136,11 @@ TEST(a_replaced_region_lives_as_long_as_it_is_held)
     struct region *old, *new;
     open_regions();
     CHECK(!put("a", 1000));
-    CHECK_OK(regions_take(regions, "a", &old, &err), &err);
+    CHECK_OK(regions_take(regions, &tenant, "a", &old, &err), &err);
     CHECK(put("a", 2000));
     CHECK_INT(n_listed(), 1);
     CHECK_INT(held_bytes(), 3000);
-    CHECK_OK(regions_take(regions, "a", &new, &err), &err);
+    CHECK_OK(regions_take(regions, &tenant, "a", &new, &err), &err);
     CHECK(new != old);
     CHECK_INT(region_info(new)->bytes, 2000);
     CHECK_INT(region_info(old)->bytes, 1000);
@@ -151,7 +163,7 @@ TEST(the_budget_is_kept_and_given_back)
     CHECK_CONTAINS(err.text, "region 'b': 101 bytes, expected at most the 100");
     put("b", 100);
     CHECK_INT(held_bytes(), BUDGET);
-    CHECK_OK(regions_remove(regions, "a", &err), &err);
+    CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
     put("c", BUDGET - 100);
     put("empty", 0);
     close_regions();
@@ -182,11 +194,11 @@ TEST(regions_are_listed_in_name_order)
     put("c", 1);
     put("a", 1);
     put("b", 2);
-    regions_each(regions, note_name, names);
+    regions_each(regions, &tenant, note_name, names);
     CHECK_TEXT(names, "a b c ");
-    CHECK_OK(regions_remove(regions, "c", &err), &err);
+    CHECK_OK(regions_remove(regions, &tenant, "c", &err), &err);
     names[0] = '\0';
-    regions_each(regions, note_name, names);
+    regions_each(regions, &tenant, note_name, names);
     CHECK_TEXT(names, "a b ");
     close_regions();
 }
@@ -238,6 +250,114 @@ TEST(ranges_are_checked_without_overflow)
     close_regions();
 }
 
+/* ---------------------------------------------------------------- tenants */
+
+static struct tenant other = {
+    .name = "other", .most_bytes = 1000, .most_names = 2};
+
+static enum roped_status put_for(struct tenant *owner, const char *name,
+                                 uint64_t bytes)
+{
+    struct region *region;
+    enum roped_status status = create_for(owner, name, bytes, &region);
+    if (status)
+        return status;
+    status = regions_publish(regions, region, NULL, &err);
+    regions_give(regions, region);
+    return status;
+}
+
+TEST(a_region_is_its_tenants_alone)
+{
+    struct region *found;
+    char names[64] = "";
+    open_regions();
+    CHECK_OK(put_for(&tenant, "a", 1), &err);
+    CHECK_INT(regions_take(regions, &other, "a", &found, &err),
+              ROPED_NOT_FOUND);
+    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
+    CHECK_INT(regions_remove(regions, &other, "a", &err), ROPED_NOT_FOUND);
+    regions_unregister(regions, &other, REGION_RESIDENT, "a");
+    regions_unregister(regions, &other, REGION_RESIDENT, NULL);
+    CHECK_OK(put_for(&other, "a", 2), &err);
+    CHECK_OK(put_for(&other, "b", 2), &err);
+    CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
+    CHECK_INT(region_info(found)->bytes, 1);
+    regions_give(regions, found);
+    regions_each(regions, &other, note_name, names);
+    CHECK_TEXT(names, "a b ");
+    names[0] = '\0';
+    regions_each(regions, &tenant_everyone, note_name, names);
+    CHECK_TEXT(names, "a a b ");
+    CHECK_INT(n_listed(), 3); /* in metrics they are one sum */
+    CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
+    CHECK_OK(regions_take(regions, &other, "a", &found, &err), &err);
+    CHECK_INT(region_info(found)->bytes, 2);
+    regions_give(regions, found);
+    regions_unregister(regions, &other, REGION_RESIDENT, NULL);
+    CHECK_INT(atomic_load(&other.names), 0);
+    CHECK_INT(atomic_load(&other.bytes), 0);
+    close_regions();
+}
+
+TEST(a_quota_is_kept_and_given_back)
+{
+    struct region *held;
+    open_regions();
+    CHECK_INT(put_for(&other, "a", 1001), ROPED_TOO_LARGE);
+    CHECK_TEXT(err.text, "region 'a': 1001 bytes, expected at most the quota "
+                         "of 'other', 1000");
+    CHECK_OK(put_for(&other, "a", 600), &err);
+    CHECK_INT(put_for(&other, "b", 401), ROPED_BUSY);
+    CHECK_TEXT(err.text, "region 'b': 401 bytes, expected at most the 400 that "
+                         "are left of the quota of 'other', 1000; DELETE one");
+    CHECK_OK(put_for(&tenant, "b", 5000), &err); /* another's is another's */
+    CHECK_OK(put_for(&other, "b", 400), &err);
+    CHECK_OK(regions_take(regions, &other, "b", &held, &err), &err);
+    CHECK_OK(regions_remove(regions, &other, "b", &err), &err);
+    CHECK_INT(put_for(&other, "b", 1), ROPED_BUSY); /* it is still held */
+    regions_give(regions, held);
+    CHECK_OK(put_for(&other, "b", 1), &err);
+    CHECK_INT(put_for(&other, "c", 1), ROPED_BUSY);
+    CHECK_TEXT(err.text, "region 'c': 'other' has 2 regions and tables, its "
+                         "quota; DELETE one");
+    CHECK_OK(put_for(&other, "b", 2), &err); /* in place of another */
+    CHECK_INT(create_for(&other, "d", BUDGET + 1, &held), ROPED_TOO_LARGE);
+    CHECK_OK(regions_remove(regions, &other, "a", &err), &err);
+    CHECK_OK(regions_remove(regions, &other, "b", &err), &err);
+    CHECK_INT(atomic_load(&other.names), 0);
+    CHECK_INT(atomic_load(&other.bytes), 0);
+    close_regions();
+}
+
+/* A device without room gives the quota back too. */
+TEST(a_refused_region_takes_nothing_of_the_quota)
+{
+    struct region *region;
+    open_regions();
+    put("all", BUDGET);
+    CHECK_INT(create_for(&other, "a", 1, &region), ROPED_BUSY);
+    CHECK_CONTAINS(err.text, "region_memory");
+    CHECK_INT(atomic_load(&other.bytes), 0);
+    close_regions();
+}
+
+TEST(a_region_that_was_not_written_is_not_listed)
+{
+    struct region_info info = {.tenant = &tenant, .name = "a", .bytes = 8};
+    struct region *region, *found;
+    open_regions();
+    CHECK_OK(regions_create(regions, &info, &region, &err), &err);
+    CHECK_INT(regions_publish(regions, region, NULL, &err), ROPED_INTERNAL);
+    CHECK_CONTAINS(err.text, "region 'a' holds what was in its memory before");
+    CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
+              ROPED_NOT_FOUND);
+    region_set_written(region);
+    CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
+    regions_give(regions, region);
+    close_regions();
+}
+
 /* ---------------------------------------------------------------- threads */
 
 enum { N_THREADS = 4 };
@@ -252,7 +372,7 @@ static void *use_regions(void *context)
     (void)context;
     for (int i = 0; i < n; i++) {
         struct region *region;
-        if (regions_take(regions, names[i % 3], &region, &why))
+        if (regions_take(regions, &tenant, names[i % 3], &region, &why))
             continue;
         const struct region_info *info = region_info(region);
         n_wrong += region_data(region)[0] != info->name[0] ||
@@ -281,7 +401,7 @@ TEST(regions_come_and_go_under_their_users)
         CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
         regions_give(regions, region);
         if (i % 5 == 0)
-            CHECK_OK(regions_remove(regions, name, &err), &err);
+            CHECK_OK(regions_remove(regions, &tenant, name, &err), &err);
     }
     for (int i = 0; i < N_THREADS; i++) {
         pthread_join(threads[i], &n_wrong);
@@ -301,6 +421,10 @@ int main(void)
     RUN(regions_are_listed_in_name_order);
     RUN(there_is_a_most_of_names);
     RUN(ranges_are_checked_without_overflow);
+    RUN(a_region_is_its_tenants_alone);
+    RUN(a_quota_is_kept_and_given_back);
+    RUN(a_refused_region_takes_nothing_of_the_quota);
+    RUN(a_region_that_was_not_written_is_not_listed);
     RUN(regions_come_and_go_under_their_users);
     return check_done();
 }

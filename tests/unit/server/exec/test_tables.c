@@ -13,6 +13,8 @@ static struct roped_backend *backend;
 static struct roped_queue *queue;
 static struct resident *resident;
 static struct tables *tables;
+static struct tenant tenant = {.most_bytes = UINT64_MAX,
+                               .most_names = UINT64_MAX};
 
 static void open_all(size_t budget_bytes, size_t table_bytes)
 {
@@ -145,18 +147,18 @@ TEST(named_sets_outlive_their_deletion)
     bool replaced;
     open_all(1 << 20, 1 << 20);
     roped_angle_params_init(&set.params);
-    CHECK_OK(tables_put(tables, &set, &replaced, &err), &err);
+    CHECK_OK(tables_put(tables, &tenant, &set, &replaced, &err), &err);
     CHECK(!replaced);
-    CHECK_OK(tables_take(tables, "a", &entry, &err), &err);
+    CHECK_OK(tables_take(tables, &tenant, "a", &entry, &err), &err);
     set.rows = 8;
-    CHECK_OK(tables_put(tables, &set, &replaced, &err), &err);
+    CHECK_OK(tables_put(tables, &tenant, &set, &replaced, &err), &err);
     CHECK(replaced);
     CHECK_INT(tables_set(entry)->rows, 7);
-    CHECK_OK(tables_delete(tables, "a", &err), &err);
+    CHECK_OK(tables_delete(tables, &tenant, "a", &err), &err);
     CHECK_TEXT(tables_set(entry)->name, "a");
     tables_give(tables, entry);
-    CHECK_INT(tables_take(tables, "a", &entry, &err), ROPED_NOT_FOUND);
-    CHECK_INT(tables_delete(tables, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(tables_take(tables, &tenant, "a", &entry, &err), ROPED_NOT_FOUND);
+    CHECK_INT(tables_delete(tables, &tenant, "a", &err), ROPED_NOT_FOUND);
     close_all();
 }
 
@@ -214,27 +216,28 @@ TEST(named_sets_are_bounded)
     set.name = name;
     for (; n < 100000 && !status; n++) {
         snprintf(name, sizeof name, "t%d", n);
-        status = tables_put(tables, &set, NULL, &err);
+        status = tables_put(tables, &tenant, &set, NULL, &err);
     }
     CHECK_INT(status, ROPED_BUSY);
     CHECK_INT(n, 4096 + 1);
     set.name = "t0"; /* replacing needs no room */
-    CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
-    CHECK_OK(tables_delete(tables, "t1", &err), &err);
+    CHECK_OK(tables_put(tables, &tenant, &set, NULL, &err), &err);
+    CHECK_OK(tables_delete(tables, &tenant, "t1", &err), &err);
     set.name = name;
-    CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
+    CHECK_OK(tables_put(tables, &tenant, &set, NULL, &err), &err);
     close_all();
 }
 
 static const char *const in_order[] = {"a", "b", "b.c", "d"};
 static int n_visited;
 
-static void visit(void *context, const struct roped_angle_set *set,
-                  uint64_t resident_bytes)
+static void visit(void *context, const struct table_info *info)
 {
     const float *factors = context;
+    const struct roped_angle_set *set = info->set;
+    CHECK(info->tenant == &tenant);
     CHECK_TEXT(set->name, n_visited < 4 ? in_order[n_visited] : "");
-    CHECK_INT(resident_bytes, 0);
+    CHECK_INT(info->resident_bytes, 0);
     CHECK_INT(set->factors.count, 2);
     CHECK(set->factors.short_factor != factors); /* a copy of its own */
     CHECK_DOUBLE((double)set->factors.short_factor[1], 2, 0);
@@ -251,10 +254,10 @@ TEST(sets_are_listed_by_name_with_copies_of_their_lists)
     roped_angle_params_init(&set.params);
     for (int i = 0; i < 4; i++) {
         set.name = in_order[made_order[i]];
-        CHECK_OK(tables_put(tables, &set, NULL, &err), &err);
+        CHECK_OK(tables_put(tables, &tenant, &set, NULL, &err), &err);
     }
     n_visited = 0;
-    tables_each(tables, visit, factors);
+    tables_each(tables, &tenant, visit, factors);
     CHECK_INT(n_visited, 4);
     close_all();
 }
@@ -323,6 +326,50 @@ TEST(threads_share_grow_and_evict_tables)
     close_all();
 }
 
+static void count(void *context, const struct table_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+}
+
+TEST(a_table_is_its_tenants_alone)
+{
+    static struct tenant other = {
+        .name = "other", .most_bytes = UINT64_MAX, .most_names = 2};
+    struct roped_angle_set set = {.name = "a", .rows = 7};
+    struct table_entry *entry;
+    bool replaced;
+    int n = 0;
+    open_all(1 << 20, 1 << 20);
+    roped_angle_params_init(&set.params);
+    CHECK_OK(tables_put(tables, &tenant, &set, NULL, &err), &err);
+    CHECK_INT(tables_take(tables, &other, "a", &entry, &err), ROPED_NOT_FOUND);
+    CHECK_INT(tables_delete(tables, &other, "a", &err), ROPED_NOT_FOUND);
+    set.rows = 8;
+    CHECK_OK(tables_put(tables, &other, &set, &replaced, &err), &err);
+    CHECK(!replaced);
+    CHECK_OK(tables_take(tables, &tenant, "a", &entry, &err), &err);
+    CHECK_INT(tables_set(entry)->rows, 7);
+    tables_give(tables, entry);
+    tables_each(tables, &other, count, &n);
+    CHECK_INT(n, 1);
+    tables_each(tables, &tenant_everyone, count, &n);
+    CHECK_INT(n, 3);
+    set.name = "b";
+    CHECK_OK(tables_put(tables, &other, &set, NULL, &err), &err);
+    set.name = "c";
+    CHECK_INT(tables_put(tables, &other, &set, NULL, &err), ROPED_BUSY);
+    CHECK_TEXT(err.text, "table 'c': 'other' has 2 regions and tables, its "
+                         "quota; DELETE one");
+    set.name = "b"; /* in place of another is no more */
+    CHECK_OK(tables_put(tables, &other, &set, &replaced, &err), &err);
+    CHECK(replaced);
+    CHECK_OK(tables_delete(tables, &other, "a", &err), &err);
+    CHECK_OK(tables_delete(tables, &other, "b", &err), &err);
+    CHECK_INT(atomic_load(&other.names), 0);
+    close_all();
+}
+
 int main(void)
 {
     RUN(a_table_is_built_once_and_shared);
@@ -334,6 +381,7 @@ int main(void)
     RUN(a_table_in_use_is_not_evicted);
     RUN(named_sets_outlive_their_deletion);
     RUN(named_sets_are_bounded);
+    RUN(a_table_is_its_tenants_alone);
     RUN(sets_are_listed_by_name_with_copies_of_their_lists);
     RUN(threads_share_grow_and_evict_tables);
     return check_done();

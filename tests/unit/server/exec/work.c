@@ -73,7 +73,9 @@ static void on_done(struct exec_job *job)
 struct region *work_region(struct executor *exec, const char *name,
                            uint64_t bytes, int device)
 {
-    struct region_info info = {.bytes = bytes, .device = device};
+    struct region_info info = {.tenant = tenants_nameless(exec_tenants(exec)),
+                               .bytes = bytes,
+                               .device = device};
     struct region *region = NULL;
     struct roped_error err;
     snprintf(info.name, sizeof info.name, "%s", name);

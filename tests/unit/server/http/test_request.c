@@ -38,6 +38,8 @@ static struct service *open_service(void)
     CHECK_INT(
         exec_open(&roped_backend_cpu, &backend, &options, &service.exec, &err),
         ROPED_OK);
+    CHECK_OK(gate_open(&service.gate, "", exec_tenants(service.exec), &err),
+             &err);
     CHECK_INT(metrics_new(&models, &service.metrics, &err), ROPED_OK);
     return &service;
 }

@@ -221,10 +221,24 @@ static void check_written(const char *json, const char *expected)
     int n;
     CHECK_OK(read_table(json, sets, &n, &err), &err);
     buffer_init(&buffer);
-    angles_json_write(&buffer, &sets[0].set, 77);
+    angles_json_write(&buffer, &sets[0].set, "", 77);
     CHECK_TEXT(buffer.text, expected);
     CHECK_OK(json_parse(buffer.text, buffer.bytes, &tree, &err), &err);
     json_free(tree);
+    buffer_fini(&buffer);
+    angles_json_fini(&sets[0]);
+}
+
+TEST(writes_whose_it_is)
+{
+    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
+    struct roped_error err;
+    struct buffer buffer;
+    int n;
+    CHECK_OK(read_table("{}", sets, &n, &err), &err);
+    buffer_init(&buffer);
+    angles_json_write(&buffer, &sets[0].set, "alice", 0);
+    CHECK_CONTAINS(buffer.text, "{\"name\":\"t\",\"tenant\":\"alice\",");
     buffer_fini(&buffer);
     angles_json_fini(&sets[0]);
 }
@@ -257,6 +271,7 @@ int main(void)
     RUN(refuses_what_its_variant_misses);
     RUN(refuses_bad_factor_lists);
     RUN(names_are_bounded);
+    RUN(writes_whose_it_is);
     RUN(writes_what_is_not_default);
     return check_done();
 }

@@ -11,7 +11,8 @@
 #include <cjson/cJSON.h>
 #include <roped/op.h>
 
-static const struct cJSON *document;
+static const struct cJSON *document; /* of a server that asks for tokens */
+static const struct cJSON *open_document;
 
 static const struct cJSON *operation(const char *path, const char *method)
 {
@@ -176,24 +177,119 @@ TEST(path_parameters_are_those_of_the_path)
                "version");
 }
 
+/* openapi_scope_fn: health is open, descriptions are for any token, and what
+ * else is asked for depends on path and method. */
+static const char *scope_of(const char *method, const char *path)
+{
+    if (strncmp(path, "/v2/health", 10) == 0)
+        return NULL;
+    if (strcmp(path, "/v1/rope") == 0 || strcmp(path, "/v2/logging") == 0)
+        return strcmp(method, "post") == 0 ? "writing" : "";
+    if (strncmp(path, "/v1/regions", 11) == 0)
+        return "regions";
+    return strcmp(path, "/metrics") == 0 ? "reading" : "";
+}
+
+/* scope NULL: whoever asks gets it. */
+static void check_security(const char *method, const char *path,
+                           const char *scope)
+{
+    const struct cJSON *found = operation(path, method);
+    const struct cJSON *security = json_member(found, "security");
+    const struct cJSON *answers = json_member(found, "responses");
+    const struct cJSON *scopes = json_member(security->child, "bearer");
+    CHECK(cJSON_IsArray(security));
+    CHECK_INT(cJSON_GetArraySize(security), scope ? 1 : 0);
+    CHECK_INT(scopes ? cJSON_GetArraySize(scopes) : 0, scope && scope[0]);
+    if (scope && scope[0])
+        CHECK_TEXT(scopes->child->valuestring, scope);
+    CHECK((json_member(answers, "401") != NULL) == (scope != NULL));
+    CHECK((json_member(answers, "403") != NULL) == (scope && scope[0]));
+}
+
+TEST(operations_name_their_scope_and_its_refusals)
+{
+    const struct cJSON *parts = json_member(document, "components");
+    const struct cJSON *bearer =
+        json_member(json_member(parts, "securitySchemes"), "bearer");
+    CHECK_TEXT(json_member(bearer, "type")->valuestring, "http");
+    CHECK_TEXT(json_member(bearer, "scheme")->valuestring, "bearer");
+    check_security("get", "/v2/health/live", NULL);
+    check_security("get", "/v1", "");
+    check_security("get", "/v1/rope", "");
+    check_security("post", "/v1/rope", "writing");
+    check_security("get", "/v2/logging", "");
+    check_security("post", "/v2/logging", "writing");
+    check_security("get", "/metrics", "reading");
+    check_security("put", "/v1/regions/{name}", "regions");
+}
+
+/* The parameters of a path, of a document. */
+static const struct cJSON *parameters_of(const struct cJSON *tree,
+                                         const char *path)
+{
+    return json_member(json_member(json_member(tree, "paths"), path),
+                       "parameters");
+}
+
+TEST(paths_with_names_say_whose)
+{
+    const struct cJSON *one = parameters_of(document, "/v1/regions/{name}");
+    const struct cJSON *all = parameters_of(document, "/v1/regions");
+    CHECK_INT(cJSON_GetArraySize(one), 2);
+    CHECK_TEXT(json_member(one->child->next, "name")->valuestring, "tenant");
+    CHECK_INT(cJSON_GetArraySize(all), 1);
+    CHECK_TEXT(json_member(all->child, "in")->valuestring, "query");
+    CHECK(!parameters_of(open_document, "/v1/regions"));
+    CHECK_INT(
+        cJSON_GetArraySize(parameters_of(open_document, "/v1/regions/{name}")),
+        1);
+}
+
+/* Also below: no part of a server that asks for no token speaks of them. */
+static void check_open(const struct cJSON *node)
+{
+    for (; node; node = node->next) {
+        check_open(node->child);
+        if (node->string && (strncmp(node->string, "security", 8) == 0 ||
+                             strcmp(node->string, "401") == 0 ||
+                             strcmp(node->string, "403") == 0))
+            CHECK_FAIL("an open server has '%s'", node->string);
+    }
+}
+
+TEST(an_open_server_asks_for_nothing)
+{
+    CHECK(json_member(open_document, "paths") != NULL);
+    check_open(open_document);
+}
+
+static const struct cJSON *parse(struct buffer *buffer,
+                                 openapi_scope_fn *scopes)
+{
+    const struct cJSON *tree = NULL;
+    struct roped_error err = {.text = "no memory"};
+    buffer_init(buffer);
+    openapi_write(buffer, "1.2.3", scopes);
+    /* strict: a duplicate path or parameter member is an error */
+    if (!buffer->has_failed &&
+        json_parse(buffer->text, buffer->bytes, &tree, &err) == ROPED_OK)
+        return tree;
+    fprintf(stderr, "not JSON: %s\n", err.text);
+    exit(EXIT_FAILURE);
+}
+
 int main(int n_arguments, char **arguments)
 {
-    struct roped_error err;
-    struct buffer buffer;
-    buffer_init(&buffer);
-    openapi_write(&buffer, "1.2.3");
+    struct buffer buffer, open_buffer;
+    document = parse(&buffer, scope_of);
+    open_document = parse(&open_buffer, NULL);
     if (n_arguments > 1) {
         FILE *file = fopen(arguments[1], "w");
         if (!file || fwrite(buffer.text, 1, buffer.bytes, file) != buffer.bytes)
             perror(arguments[1]);
         if (file)
             fclose(file);
-    }
-    /* strict: a duplicate path or parameter member is an error */
-    if (buffer.has_failed ||
-        json_parse(buffer.text, buffer.bytes, &document, &err)) {
-        fprintf(stderr, "not JSON: %s\n", err.text);
-        return EXIT_FAILURE;
     }
     RUN(is_version_3_1);
     RUN(every_operator_has_its_path_and_parameters);
@@ -202,7 +298,12 @@ int main(int n_arguments, char **arguments)
     RUN(the_other_routes_are_there);
     RUN(references_point_at_something);
     RUN(path_parameters_are_those_of_the_path);
+    RUN(operations_name_their_scope_and_its_refusals);
+    RUN(paths_with_names_say_whose);
+    RUN(an_open_server_asks_for_nothing);
     json_free(document);
+    json_free(open_document);
     buffer_fini(&buffer);
+    buffer_fini(&open_buffer);
     return check_done();
 }

@@ -1,0 +1,62 @@
+/*
+ * gate.h - who sends a request, and may they?
+ *
+ * THREADS. Requests look into the set of tokens that is in force without a
+ * lock. A set that has been replaced stays until the end, because a thread may
+ * still look into it: sets are small, and people replace them.
+ */
+#ifndef ROPED_HTTP_GATE_H
+#define ROPED_HTTP_GATE_H
+
+#include "exec/tenants.h"
+#include "http/head.h"
+#include "http/route.h"
+#include "tokens.h"
+
+#include <stdatomic.h>
+
+struct gate_set;
+
+struct gate {
+    const char *path; /* of the file; "": no token is wanted */
+    struct tenants *tenants;
+    _Atomic(struct gate_set *) set; /* in force; NULL: none is wanted */
+};
+
+/* Whose request it is. */
+struct caller {
+    const char *name;          /* of the token; "": it has none */
+    struct tenant *tenant;     /* whose names it uses */
+    const struct tenant *sees; /* whose names it is shown in lists */
+    int code;                  /* of its refusal, where that is 401 or 403 */
+};
+
+/* Reads the tokens, whose names become tenants, with their quotas; gate_close
+ * also after a failure. */
+ROPED_MUST_CHECK enum roped_status gate_open(struct gate *gate,
+                                             const char *path,
+                                             struct tenants *tenants,
+                                             struct roped_error *err);
+void gate_close(struct gate *gate);
+
+/* Reads them again, on one thread at a time; where that fails, those before
+ * stay in force. */
+ROPED_MUST_CHECK enum roped_status gate_reload(struct gate *gate,
+                                               struct roped_error *err);
+
+/* Are tokens wanted? */
+bool gate_is_guarded(const struct gate *gate);
+
+/*
+ * May the request have what is behind a route (NULL: there is none, and any
+ * token will do)? Else out->code and the error say why not. An admin is shown
+ * what all have, and with the parameter 'tenant' uses the names of one, where a
+ * route has names; ROPED_NOT_FOUND: nobody is called so.
+ */
+ROPED_MUST_CHECK enum roped_status gate_check(const struct gate *gate,
+                                              const struct route *route,
+                                              const struct head *head,
+                                              struct caller *out,
+                                              struct roped_error *err);
+
+#endif
