@@ -16,6 +16,7 @@ void roped_call_init(struct roped_call *call, const struct roped_op *op)
     call->n_out = roped_op_outputs(op);
     call->n_params = roped_op_params(op);
     call->host_values = true;
+    call->largest_position = -1;
     call_default_params(call);
 }
 

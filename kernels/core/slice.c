@@ -102,7 +102,7 @@ enum roped_status roped_call_slice(const struct roped_call *call, int64_t begin,
     memcpy(out->params, call->params, sizeof out->params);
     out->given = call->given;
     out->angle_set = call->angle_set;
-    out->host_values = false; /* they are checked */
+    out->host_values = call->host_values;
     out->largest_position = call->table.rows - 1;
     if (has_implicit_positions(call))
         move_offset(out, begin);

@@ -560,10 +560,7 @@ static enum roped_status plan_positions(const struct roped_call *call,
                               (long long)last, (long long)bound.rows, bound.why,
                               bound.name);
         out->largest_position = shape->n_tokens > 0 ? last : -1;
-        if (call->host_values || call->largest_position < last)
-            return ROPED_OK; /* else a slice of a longer call */
     }
-    out->largest_position = call->largest_position;
     return ROPED_OK;
 }
 
@@ -625,6 +622,8 @@ enum roped_status rotary_plan(struct roped_call *call,
     enum roped_status status = plan_positions(call, shape, out, err);
     if (status)
         return status;
+    if (out->largest_position < call->largest_position)
+        out->largest_position = call->largest_position;
     plan_axes(call, shape, out);
     if (is_derived(call, shape)) {
         out->angle_source = ROPE_ANGLES_DERIVED;

@@ -336,7 +336,7 @@ def draw_quantized_norms() -> Iterator[Case]:
 
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
-    return [
+    cases = [
         *draw_scalings(),
         *draw_widths(),
         *draw_ragged(),
@@ -344,9 +344,12 @@ def draw_cases() -> list[Case]:
         *draw_norms(),
         *draw_quantized(),
         *draw_gradients(),
-        *draw_rows_of_positions(),
-        *draw_quantized_norms(),
     ]
+    state = generator.get_state()
+    for draw in (draw_rows_of_positions, draw_quantized_norms):
+        generator.set_state(state)  # further groups begin here, so each may change alone
+        cases += draw()
+    return cases
 
 
 # ------------------------------------------------------------------ results

@@ -291,7 +291,8 @@ struct roped_call {
      * and takes largest_position as given, and no position may be -1. For
      * in-process callers only. */
     bool host_values;
-    int64_t largest_position; /* used when host_values is false */
+    int64_t largest_position; /* that may be, where host_values is false; of a
+                                 slice: in the whole call; -1: not known */
 
     /* host memory of op->aux_bytes() for plan, 16-byte aligned, set by the
      * caller before plan; device-reachable at launch */
@@ -368,8 +369,7 @@ roped_call_plan(struct roped_call *call, struct roped_error *err);
 /*
  * Into how many rows a resolved call may be cut; 0: it is one piece. And the
  * part of a planned call from row begin to before row end: a call of its own,
- * resolved, to be planned. Its data begins where that of those rows does, and
- * its index values are not checked again.
+ * resolved, to be planned. Its data begins where that of those rows does.
  */
 ROPED_API int64_t roped_call_rows(const struct roped_call *call);
 ROPED_API ROPED_MUST_CHECK enum roped_status
