@@ -169,11 +169,12 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
         judge_value(judge, same_zero ? found : NAN, rounded, 0, what, i);
         return;
     }
-    double unit = unit_at(clamped, mantissa, min_exponent);
-    double to_midpoint = fabs(fabs(clamped - rounded) - unit / 2);
-    bool is_tie = to_midpoint <= 1e-6 * fmax(scale, fabs(exact)) &&
-                  fabs(found - rounded) <= unit * 1.0000001;
-    judge_value(judge, is_tie ? rounded : found, rounded, 0, what, i);
+    /* a difference that cancels may be several codes off */
+    double off = 1e-6 * fmax(scale, fabs(exact));
+    bool is_near =
+        found >= round_to(clamped - off, mantissa, min_exponent, max) &&
+        found <= round_to(clamped + off, mantissa, min_exponent, max);
+    judge_value(judge, is_near ? rounded : found, rounded, 0, what, i);
 }
 
 /* --------------------------------------------------------------- rotation */

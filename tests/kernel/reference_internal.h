@@ -32,8 +32,8 @@ void judge_float(struct reference_judge *judge, const struct roped_tensor *out,
                  int64_t i, double exact, double scale, const char *what);
 
 /*
- * Judges one FP8 code: the correctly rounded one, or its neighbour where the
- * exact value lies within 1e-6 (of scale) of the midpoint between the two.
+ * Judges one FP8 code: that of the exact value, or of one within 1e-6 (of
+ * scale) of it: the neighbour near a midpoint.
  */
 void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
                int64_t i, double exact, double scale, const char *what);
