@@ -165,11 +165,13 @@ void daemon_set_draining(struct daemon *daemon)
 enum roped_status daemon_reload(struct daemon *daemon, struct roped_error *err)
 {
     struct gate *gate = &daemon->service.gate;
+    struct roped_error other;
     enum roped_status status =
         gate_is_guarded(gate) ? gate_reload(gate, err) : ROPED_OK;
-    if (status || !daemon->tls)
-        return status;
-    return tls_reload(daemon->tls, err);
+    /* certificates all the same; the first that failed is told */
+    enum roped_status tls =
+        daemon->tls ? tls_reload(daemon->tls, status ? &other : err) : ROPED_OK;
+    return status ? status : tls;
 }
 
 void daemon_close_listener(struct daemon *daemon)

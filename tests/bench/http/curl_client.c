@@ -79,7 +79,7 @@ void curl_client_close(struct curl_client *client)
     free(client);
 }
 
-bool curl_client_exchange(struct curl_client *client, unsigned char *into,
+long curl_client_exchange(struct curl_client *client, unsigned char *into,
                           size_t room)
 {
     long code = 0;
@@ -87,7 +87,7 @@ bool curl_client_exchange(struct curl_client *client, unsigned char *into,
     client->room = room;
     client->at = 0;
     if (curl_easy_perform(client->curl) != CURLE_OK)
-        return false;
+        return 0;
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &code);
-    return code / 100 == 2;
+    return code;
 }

@@ -16,8 +16,8 @@ struct curl_client *curl_client_open(uint16_t port, const char *ca_file,
                                      const struct http_request *request);
 void curl_client_close(struct curl_client *client);
 
-/* One exchange; false: it failed or was not answered with 200. */
-bool curl_client_exchange(struct curl_client *client, unsigned char *into,
+/* One exchange; the code of its answer, 0: it failed. */
+long curl_client_exchange(struct curl_client *client, unsigned char *into,
                           size_t room);
 
 #endif

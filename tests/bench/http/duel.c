@@ -51,14 +51,15 @@ static double ask(struct contender *contender, struct connection *connection,
 {
     struct http_answer answer = {0};
     double start = now_seconds();
-    bool is_answered =
-        connection->curl
-            ? curl_client_exchange(connection->curl, room->start, room->bytes)
-            : client_exchange(connection->fd, &contender->request, room->start,
-                              room->bytes, &answer) &&
-                  answer.code == 200;
+    long code = 0;
+    if (connection->curl)
+        code = curl_client_exchange(connection->curl, room->start, room->bytes);
+    else if (client_exchange(connection->fd, &contender->request, room->start,
+                             room->bytes, &answer))
+        code = answer.code;
     double seconds = now_seconds() - start;
-    if (!is_answered)
+    bool is_taken = contender->refusal && code == contender->refusal;
+    if (code / 100 != 2 && !is_taken)
         return -1;
     for (int i = 0; answer.stages.is_known && i < N_STAGES; i++)
         stats_add(&contender->stage[i], answer.stages.us[i]);

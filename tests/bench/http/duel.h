@@ -17,6 +17,7 @@ struct contender {
     bool by_curl;                /* through libcurl: no stages */
     const char *ca_file;         /* by_curl: over TLS; or NULL */
     const char *socket;  /* the path of a Unix socket to ask over, or NULL */
+    int refusal;         /* by_curl: a code that is taken as well, or 0 */
     size_t answer_bytes; /* at most, where more than its body's */
 
     /* results */
