@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import http.server
+import shutil
+import subprocess
 import threading
 
 import ml_dtypes
@@ -137,6 +139,39 @@ def test_token(tmp_path, x):
         with pytest.raises(roped.Error) as caught:
             roped.Client(url).rmsnorm(x)
         assert caught.value.status == 401
+    finally:
+        stop(process)
+
+
+def test_tls(tmp_path, x):
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        cert,
+        "-subj",
+        "/CN=test",
+    ]
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    process, url = start(tmp_path, "--tls_cert_file", cert, "--tls_key_file", key)
+    url = url.replace("http:", "https:")
+    try:
+        client = roped.Client(url, ca=str(cert))
+        assert client.rmsnorm(x).shape == x.shape and client.rmsnorm(x).shape == x.shape
+        assert len(client._pool.idle) == 1
+        big = np.ones((4096, 64), np.float32)
+        np.testing.assert_allclose(client.rmsnorm(big), big, rtol=1e-5)
+        with pytest.raises(roped.Error, match="certificate"):
+            roped.Client(url).rmsnorm(x)
     finally:
         stop(process)
 
