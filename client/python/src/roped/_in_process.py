@@ -143,7 +143,8 @@ def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: d
     library = _library_of(first)
     key: list[Any] = [op.name, *params.items()]
     for name, tensor in tensors.items():
-        if _libraries.get(type(tensor)) is not library or not library.is_packed(tensor):
+        own: Any = _libraries.get(type(tensor))
+        if own is not library or not own.is_packed(tensor):
             return run(op, _packed(_library_of(as_array(first, "")), op, tensors), places, params)
         key += (name, tensor.shape, tensor.dtype, library.device(tensor))
     place = library.place(first)
