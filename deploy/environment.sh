@@ -35,11 +35,12 @@ quietly() {
     return "$status"
 }
 
-# build DIR "CMAKE_FLAG ..." [TARGET ...]
+# build DIR "CMAKE_FLAG ..." [TARGET ...] : ninja's lines are the progress of
+# what may take minutes; on a terminal they are one line
 build() {
     local dir=$1 flags
     read -ra flags <<<"$2"
     shift 2
     quietly cmake -G Ninja "${flags[@]}" &&
-        quietly ninja -C "$dir" -j "$(nproc)" "$@"
+        ninja -C "$dir" -j "$(nproc)" "$@"
 }

@@ -54,25 +54,27 @@ missing_of() {
     done
 }
 
+can_install() { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
-    elif command -v sudo >/dev/null; then
-        sudo "$@"
     else
-        say "cannot run '$*': neither root nor sudo"
-        return 1
+        sudo "$@"
     fi
 }
 
 apt() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" -o Dpkg::Use-Pty=0
+    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q "$@" \
+        -o Dpkg::Use-Pty=0
 }
 
+# What it will take is said first: apt answers its own question with no.
 install() {
-    local packages=("$@")
-    say "installing with apt-get: ${packages[*]}"
-    apt install -y --no-install-recommends "${packages[@]}" >/dev/null
+    say "installing with apt-get: $*"
+    apt install --no-install-recommends --assume-no "$@" |
+        grep -E '^(Need to get|After this operation)' || true
+    apt install -y --no-install-recommends "$@" >/dev/null
 }
 
 # Ubuntu 22.04 has CMake 3.22: a newer one goes into the build folder.
@@ -98,7 +100,18 @@ fi
 read -ra missing <<<"$(missing_of "${needed[@]}")"
 read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac) \
 $(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac)"
+if [ ${#missing[@]} -gt 0 ] && ! can_install; then
+    say "missing: ${missing[*]}" >&2
+    say "to install them takes root or sudo. As root:" \
+        "apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+fi
+if [ ${#extra[@]} -gt 0 ] && ! can_install; then
+    say "missing, and neither root nor sudo: ${extra[*]}: their checks are skipped" >&2
+    extra=()
+fi
 if [ ${#missing[@]} -gt 0 ] || [ ${#extra[@]} -gt 0 ]; then
+    say "fetching the lists of packages: apt-get update"
     apt update >/dev/null
 fi
 if [ ${#missing[@]} -gt 0 ]; then

@@ -86,6 +86,12 @@ if [ "${1:-}" = --all ]; then
     shift
 fi
 
+# ctest shows nothing of a test that passes, so this is said here.
+say_downloads() {
+    [ -f "$build_dir/interop/installed" ] ||
+        echo "tests/interop installs clients from PyPI into $build_dir/interop: 280 MB"
+}
+
 choose_build
 step "build $build_dir" build "$build_dir" "$build_flags" || finish
 if [ $# -gt 0 ]; then
@@ -98,6 +104,7 @@ if [ -z "$is_all" ]; then
     echo "left out: clients from PyPI, attacks, sanitizers; tests/run.sh --all runs them"
     finish
 fi
+say_downloads
 step "tests of $build_dir" run_ctest "$build_dir"
 if has_gpu; then
     ROPED_TEST_BACKEND=cuda step "http tests on the GPU" run_ctest "$build_dir" -L http
