@@ -89,7 +89,7 @@ fi
 # ctest shows nothing of a test that passes, so this is said here.
 say_downloads() {
     [ -f "$build_dir/interop/installed" ] ||
-        echo "tests/interop installs clients from PyPI into $build_dir/interop: 280 MB"
+        echo "tests/interop installs clients from PyPI into $build_dir/interop: 320 MB"
 }
 
 choose_build

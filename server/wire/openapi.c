@@ -11,10 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#define BINARY "{\"schema\":{\"type\":\"string\",\"format\":\"binary\"}}"
 #define SAFETENSORS_CONTENT                                                    \
-    "\"content\":{\"application/x-safetensors\":{\"schema\":{\"type\":"        \
-    "\"string\",\"format\":\"binary\"}}}"
-#define JSON_CONTENT "\"content\":{\"application/json\":{}}"
+    "\"content\":{\"application/x-safetensors\":" BINARY "}"
+/* What is sent may be called anything; generators know the second name. */
+#define SAFETENSORS_BODY                                                       \
+    "\"content\":{\"application/x-safetensors\":" BINARY                       \
+    ",\"application/octet-stream\":" BINARY "}"
+#define JSON_CONTENT                                                           \
+    "\"content\":{\"application/json\":{\"schema\":{\"type\":\"object\"}}}"
 
 /* The schema of a parameter in a query string. */
 static void write_schema(struct buffer *buffer, const struct roped_param *param)
@@ -72,6 +77,29 @@ static void write_refusals(struct buffer *buffer, const char *method,
     if (scope && scope[0])
         buffer_text(buffer, ",\"403\":{\"$ref\":"
                             "\"#/components/responses/Forbidden\"}");
+}
+
+/* What an operation is called in a generated client, and the group it is in:
+ * by the first of these that its path begins with. */
+static void write_identity(struct buffer *buffer, const char *path,
+                           const char *verb, const char *id)
+{
+    static const struct {
+        const char *path, *tag;
+    } tags[] = {{"/v1/tables", "tables"},
+                {"/v1/regions", "regions"},
+                {"/v1/devices", "server"},
+                {"/v1", "operators"},
+                {"/v2/systemsharedmemory", "shared memory"},
+                {"/v2/cudasharedmemory", "shared memory"},
+                {"/v2/models/", "models"},
+                {"/v2/repository", "models"},
+                {"", "server"}};
+    size_t i = 0;
+    while (strncmp(path, tags[i].path, strlen(tags[i].path)) != 0)
+        i++;
+    buffer_printf(buffer, "\"operationId\":\"%s%s\",\"tags\":[\"%s\"],", verb,
+                  id, tags[i].tag);
 }
 
 /* "responses" of an operator but the closing bracket: the success object and
@@ -148,6 +176,7 @@ static void write_op_get(struct buffer *buffer, const struct roped_op *op,
 {
     buffer_printf(buffer, "\"get\":{\"summary\":\"what %s takes and returns\",",
                   op->name);
+    write_identity(buffer, path, "describe_", op->name);
     write_security(buffer, "get", path, scope_of);
     write_answers(
         buffer,
@@ -164,6 +193,7 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
     buffer_printf(buffer, "%s\"%s\":{", separator, path);
     write_op_get(buffer, op, path, scope_of);
     buffer_text(buffer, ",\"post\":{");
+    write_identity(buffer, path, "", op->name);
     write_security(buffer, "post", path, scope_of);
     buffer_text(buffer, "\"summary\":");
     buffer_json_string(buffer, op->summary);
@@ -174,7 +204,7 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
     write_query(buffer, op);
     buffer_text(buffer, ",\"requestBody\":{\"required\":true,"
                         "\"description\":\"the inputs, one safetensors "
-                        "file\"," SAFETENSORS_CONTENT "},\"x-roped-inputs\":");
+                        "file\"," SAFETENSORS_BODY "},\"x-roped-inputs\":");
     describe_write_ports(buffer, op, true);
     buffer_text(buffer, ",\"x-roped-outputs\":");
     describe_write_ports(buffer, op, false);
@@ -188,7 +218,7 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
 /* ----------------------------------------------------------- other routes */
 
 struct operation {
-    const char *method, *summary;
+    const char *method, *id, *summary;
     const char *code, *content; /* of success; content NULL: no body */
     const char *body;           /* content of the request, or NULL */
     bool may_lack_body;
@@ -203,72 +233,73 @@ struct route {
     struct operation operation[MAX_OPERATIONS];
 };
 
-#define TEXT_CONTENT "\"content\":{\"text/plain\":{}}"
+#define TEXT_CONTENT                                                           \
+    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}"
 #define SCHEMA_OF(name)                                                        \
     "{\"schema\":{\"$ref\":\"#/components/schemas/" name "\"}}"
 #define CONTENT_OF(name)                                                       \
     "\"content\":{\"application/json\":" SCHEMA_OF(name) "}"
 #define INFER_CONTENT(name)                                                    \
     "\"content\":{\"application/json\":" SCHEMA_OF(                            \
-        name) ",\"application/octet-stream\":{}}"
+        name) ",\"application/octet-stream\":" BINARY "}"
 
 #define REGION_CONTENT                                                         \
-    "\"content\":{\"application/x-safetensors\":{},\"application/octet-"       \
-    "stream\":{}}"
+    "\"content\":{\"application/x-safetensors\":" BINARY                       \
+    ",\"application/octet-stream\":" BINARY "}"
 
 /* clang-format off */
 static const struct route routes[] = {
-    {"/", NULL, {{"get", "where to look", "200", TEXT_CONTENT}}},
-    {"/v1", NULL, {{"get", "the operators", "200", CONTENT_OF("Operators")}}},
-    {"/v1/tables", NULL, {{"get", "the named rotary tables", "200", CONTENT_OF("Tables")}}},
+    {"/", NULL, {{"get", "index", "where to look", "200", TEXT_CONTENT}}},
+    {"/v1", NULL, {{"get", "list_operators", "the operators", "200", CONTENT_OF("Operators")}}},
+    {"/v1/tables", NULL, {{"get", "list_tables", "the named rotary tables", "200", CONTENT_OF("Tables")}}},
     {"/v1/tables/{name}", "name", {
-        {"get", "one named table", "200", CONTENT_OF("Table")},
-        {"put", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
-        {"delete", "forget a table", "200", JSON_CONTENT}}},
-    {"/v1/devices", NULL, {{"get", "the devices that calls run on, and what each has done", "200", CONTENT_OF("Devices")}}},
-    {"/v1/regions", NULL, {{"get", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
+        {"get", "get_table", "one named table", "200", CONTENT_OF("Table")},
+        {"put", "put_table", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
+        {"delete", "delete_table", "forget a table", "200", JSON_CONTENT}}},
+    {"/v1/devices", NULL, {{"get", "list_devices", "the devices that calls run on, and what each has done", "200", CONTENT_OF("Devices")}}},
+    {"/v1/regions", NULL, {{"get", "list_regions", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
     {"/v1/regions/{name}", "name", {
-        {"get", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
-        {"put", "make or replace a region: one tensor, or zeros", "2XX", CONTENT_OF("Region"), SAFETENSORS_CONTENT, true},
-        {"delete", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
-    {"/v2", NULL, {{"get", "server metadata (KServe v2)", "200", CONTENT_OF("Server")}}},
-    {"/v2/health/live", NULL, {{"get", "the process answers", "200", CONTENT_OF("Live")}}},
-    {"/v2/health/ready", NULL, {{"get", "the server takes calls", "200", CONTENT_OF("Ready")}}},
-    {"/v2/models/stats", NULL, {{"get", "statistics of every model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}", "model", {{"get", "model metadata", "200", CONTENT_OF("Model")}}},
-    {"/v2/models/{model}/ready", "model", {{"get", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
-    {"/v2/models/{model}/config", "model", {{"get", "model configuration", "200", CONTENT_OF("Config")}}},
-    {"/v2/models/{model}/stats", "model", {{"get", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}/infer", "model", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
-    {"/v2/models/{model}/versions/{version}", "model,version", {{"get", "model metadata", "200", CONTENT_OF("Model")}}},
-    {"/v2/models/{model}/versions/{version}/ready", "model,version", {{"get", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
-    {"/v2/models/{model}/versions/{version}/config", "model,version", {{"get", "model configuration", "200", CONTENT_OF("Config")}}},
-    {"/v2/models/{model}/versions/{version}/stats", "model,version", {{"get", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}/versions/{version}/infer", "model,version", {{"post", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
+        {"get", "get_region", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
+        {"put", "put_region", "make or replace a region: one tensor, or zeros", "2XX", CONTENT_OF("Region"), SAFETENSORS_BODY, true},
+        {"delete", "delete_region", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
+    {"/v2", NULL, {{"get", "server_metadata", "server metadata (KServe v2)", "200", CONTENT_OF("Server")}}},
+    {"/v2/health/live", NULL, {{"get", "server_live", "the process answers", "200", CONTENT_OF("Live")}}},
+    {"/v2/health/ready", NULL, {{"get", "server_ready", "the server takes calls", "200", CONTENT_OF("Ready")}}},
+    {"/v2/models/stats", NULL, {{"get", "all_statistics", "statistics of every model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}", "model", {{"get", "model_metadata", "model metadata", "200", CONTENT_OF("Model")}}},
+    {"/v2/models/{model}/ready", "model", {{"get", "model_ready", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
+    {"/v2/models/{model}/config", "model", {{"get", "model_config", "model configuration", "200", CONTENT_OF("Config")}}},
+    {"/v2/models/{model}/stats", "model", {{"get", "model_statistics", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}/infer", "model", {{"post", "model_infer", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
+    {"/v2/models/{model}/versions/{version}", "model,version", {{"get", "version_metadata", "model metadata", "200", CONTENT_OF("Model")}}},
+    {"/v2/models/{model}/versions/{version}/ready", "model,version", {{"get", "version_ready", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
+    {"/v2/models/{model}/versions/{version}/config", "model,version", {{"get", "version_config", "model configuration", "200", CONTENT_OF("Config")}}},
+    {"/v2/models/{model}/versions/{version}/stats", "model,version", {{"get", "version_statistics", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
+    {"/v2/models/{model}/versions/{version}/infer", "model,version", {{"post", "version_infer", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
     {"/v2/models/{model}/trace/setting", "model", {
-        {"get", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
-        {"post", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
+        {"get", "get_model_trace", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
+        {"post", "set_model_trace", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
     {"/v2/trace/setting", NULL, {
-        {"get", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
-        {"post", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
+        {"get", "get_trace", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
+        {"post", "set_trace", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
     {"/v2/logging", NULL, {
-        {"get", "log settings", "200", CONTENT_OF("LogSettings")},
-        {"post", "change how much is logged", "200", CONTENT_OF("LogSettings"), CONTENT_OF("LogSettings"), true}}},
-    {"/v2/repository/index", NULL, {{"post", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
-    {"/v2/repository/models/{model}/load", "model", {{"post", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
-    {"/v2/repository/models/{model}/unload", "model", {{"post", "refused: models are built in", "400", CONTENT_OF("Error")}}},
-    {"/v2/systemsharedmemory/status", NULL, {{"get", "the system regions of clients", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "forget every system region", "200", NULL}}},
-    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "one system region", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("SystemMemory")}}},
-    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "forget one system region", "200", NULL}}},
-    {"/v2/cudasharedmemory/status", NULL, {{"get", "the cuda regions of clients", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "forget every cuda region", "200", NULL}}},
-    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "one cuda region", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
-    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "forget one cuda region", "200", NULL}}},
-    {"/metrics", NULL, {{"get", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
-    {"/openapi.json", NULL, {{"get", "this document", "200", JSON_CONTENT}}},
+        {"get", "get_logging", "log settings", "200", CONTENT_OF("LogSettings")},
+        {"post", "set_logging", "change how much is logged", "200", CONTENT_OF("LogSettings"), CONTENT_OF("LogSettings"), true}}},
+    {"/v2/repository/index", NULL, {{"post", "repository_index", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
+    {"/v2/repository/models/{model}/load", "model", {{"post", "load_model", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
+    {"/v2/repository/models/{model}/unload", "model", {{"post", "unload_model", "refused: models are built in", "400", CONTENT_OF("Error")}}},
+    {"/v2/systemsharedmemory/status", NULL, {{"get", "list_system_memory", "the system regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "unregister_all_system_memory", "forget every system region", "200", NULL}}},
+    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "get_system_memory", "one system region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "register_system_memory", "make memory of a client a region", "200", NULL, CONTENT_OF("SystemMemory")}}},
+    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "unregister_system_memory", "forget one system region", "200", NULL}}},
+    {"/v2/cudasharedmemory/status", NULL, {{"get", "list_cuda_memory", "the cuda regions of clients", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "unregister_all_cuda_memory", "forget every cuda region", "200", NULL}}},
+    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "get_cuda_memory", "one cuda region", "200", CONTENT_OF("SharedMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "register_cuda_memory", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
+    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "unregister_cuda_memory", "forget one cuda region", "200", NULL}}},
+    {"/metrics", NULL, {{"get", "metrics", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
+    {"/openapi.json", NULL, {{"get", "openapi", "this document", "200", JSON_CONTENT}}},
 };
 /* clang-format on */
 
@@ -291,10 +322,15 @@ static void write_region_query(struct buffer *buffer)
     buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}");
     write_query_parameter(buffer, ",", "dtype",
                           "no body: zeros of this type, like BF16");
-    buffer_text(buffer, "{\"type\":\"string\"}}");
+    buffer_text(buffer, "{\"type\":\"string\",\"enum\":[");
+    for (int dtype = ROPED_NO_DTYPE + 1; dtype < ROPED_DTYPE_COUNT; dtype++)
+        buffer_printf(buffer, "%s\"%s\"", dtype > ROPED_NO_DTYPE + 1 ? "," : "",
+                      roped_dtype_name((enum roped_dtype)dtype));
+    buffer_text(buffer, "]}}");
     write_query_parameter(buffer, ",", "shape",
                           "no body: dims of the zeros, like 4096,128");
-    buffer_text(buffer, "{\"type\":\"string\"}}");
+    buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
+                        "\"^([0-9]+(,[0-9]+)*)?$\"}}");
     write_query_parameter(buffer, ",", "device",
                           "number of the device that has it; else the one with "
                           "the most room");
@@ -305,10 +341,11 @@ static void write_operation(struct buffer *buffer, const char *path,
                             const struct operation *operation,
                             openapi_scope_fn *scope_of)
 {
-    bool is_infer = operation->body && strstr(operation->body, "octet-stream");
+    bool is_infer = operation->body && strstr(operation->body, "InferRequest");
     bool is_region = operation->body && strstr(operation->body, "safetensors");
     buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
                   operation->summary);
+    write_identity(buffer, path, "", operation->id);
     write_security(buffer, operation->method, path, scope_of);
     if (is_infer)
         write_json_length(buffer);
@@ -327,15 +364,26 @@ static void write_operation(struct buffer *buffer, const char *path,
                         "\"#/components/responses/Error\"}}}");
 }
 
-static void write_path_parameters(struct buffer *buffer, const char *names)
+/* What a name in a path may be made of; memory of clients has any name. */
+static const char *name_pattern(const char *path, const char *name)
+{
+    if (strncmp(name, "version", 7) == 0)
+        return "^1$";
+    return strncmp(path, "/v1/", 4) == 0
+               ? "^(?!\\\\.{1,2}$)[A-Za-z0-9._-]{1,63}$"
+               : "^[^/\\\\u0000-\\\\u001f\\\\u007f]+$";
+}
+
+static void write_path_parameters(struct buffer *buffer, const char *path,
+                                  const char *names)
 {
     const char *separator = "";
     while (*names) {
         size_t length = strcspn(names, ",");
         buffer_printf(buffer,
                       "%s{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,"
-                      "\"schema\":{\"type\":\"string\"}}",
-                      separator, (int)length, names);
+                      "\"schema\":{\"type\":\"string\",\"pattern\":\"%s\"}}",
+                      separator, (int)length, names, name_pattern(path, names));
         names += length + (names[length] == ',');
         separator = ",";
     }
@@ -356,7 +404,7 @@ static void write_parameters(struct buffer *buffer, const struct route *route,
 {
     buffer_text(buffer, "\"parameters\":[");
     if (route->parameters)
-        write_path_parameters(buffer, route->parameters);
+        write_path_parameters(buffer, route->path, route->parameters);
     if (has_tenant) {
         write_query_parameter(buffer, route->parameters ? "," : "", "tenant",
                               "with scope admin: whose names are meant");
@@ -413,8 +461,11 @@ static void write_components(struct buffer *buffer, openapi_scope_fn *scope_of)
 void openapi_write(struct buffer *buffer, const char *version,
                    openapi_scope_fn *scope_of)
 {
-    buffer_text(buffer, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"roped\","
+    buffer_text(buffer, "{\"openapi\":\"3.1.0\",\"servers\":[{\"url\":\"/"
+                        "\"}],\"info\":{\"title\":\"roped\","
                         "\"summary\":\"transformer kernels as a service\","
+                        "\"description\":\"In JSON that is sent, names have no "
+                        "control characters, and strings no NUL.\","
                         "\"license\":{\"name\":\"Apache-2.0\","
                         "\"identifier\":\"Apache-2.0\"},\"version\":");
     buffer_json_string(buffer, version);

@@ -56,15 +56,15 @@ static const struct {
     {"Index", ARRAY(OBJECT("'name','version','state','reason'",
         "'name':" STRING ",'version':" STRING ",'state':" STRING ",'reason':" STRING))},
     {"LogSettings", OBJECT("",
-        "'log_file':" STRING ",'log_info':" BOOLEAN ",'log_warning':" BOOLEAN ",'log_error':" BOOLEAN
-        ",'log_verbose_level':" COUNT ",'log_format':" STRING)},
+        "'log_file':{'enum':['']},'log_info':" BOOLEAN ",'log_warning':" BOOLEAN ",'log_error':" BOOLEAN
+        ",'log_verbose_level':" COUNT ",'log_format':{'enum':['default']}")},
     {"TraceSettings", FREE},
     {"InferInput", OBJECT("'name','datatype','shape'",
         "'name':" STRING ",'datatype':" DATATYPE ",'shape':" ARRAY(COUNT)
-        ",'data':{'type':'array'},'parameters':" FREE)},
+        ",'data':" ARRAY("{}") ",'parameters':" FREE)},
     {"InferOutput", OBJECT("'name','datatype','shape'",
         "'name':" STRING ",'datatype':" DATATYPE ",'shape':" ARRAY(COUNT)
-        ",'data':{'type':'array'},'parameters':" FREE)},
+        ",'data':" ARRAY("{}") ",'parameters':" FREE)},
     {"InferRequest", OBJECT("'inputs'",
         "'id':" STRING ",'inputs':" ARRAY(REF("InferInput"))
         ",'outputs':" ARRAY(OBJECT("'name'", "'name':" STRING ",'parameters':" FREE))

@@ -101,6 +101,44 @@ TEST(operators_answer_with_every_code)
                       "application/x-safetensors") != NULL);
 }
 
+static void check_identity(const char *method, const char *path, const char *id,
+                           const char *tag)
+{
+    const struct cJSON *found = operation(path, method);
+    CHECK_TEXT(json_member(found, "operationId")->valuestring, id);
+    CHECK_TEXT(json_member(found, "tags")->child->valuestring, tag);
+}
+
+TEST(operations_have_the_names_of_functions)
+{
+    const struct cJSON *servers = json_member(document, "servers");
+    CHECK_TEXT(json_member(servers->child, "url")->valuestring, "/");
+    check_identity("post", "/v1/rmsnorm", "rmsnorm", "operators");
+    check_identity("get", "/v1/rmsnorm", "describe_rmsnorm", "operators");
+    check_identity("put", "/v1/tables/{name}", "put_table", "tables");
+    check_identity("delete", "/v1/regions/{name}", "delete_region", "regions");
+    check_identity("post", "/v2/models/{model}/infer", "model_infer", "models");
+    check_identity("get", "/v2/cudasharedmemory/status", "list_cuda_memory",
+                   "shared memory");
+    check_identity("get", "/metrics", "metrics", "server");
+}
+
+static const char *name_pattern(const char *path)
+{
+    const struct cJSON *item = json_member(
+        json_member(json_member(document, "paths"), path), "parameters");
+    return json_member(json_member(item->child, "schema"), "pattern")
+        ->valuestring;
+}
+
+TEST(names_in_paths_say_what_they_are_made_of)
+{
+    CHECK_TEXT(name_pattern("/v1/regions/{name}"),
+               "^(?!\\.{1,2}$)[A-Za-z0-9._-]{1,63}$");
+    CHECK_TEXT(name_pattern("/v2/models/{model}"),
+               "^[^/\\u0000-\\u001f\\u007f]+$");
+}
+
 TEST(the_other_routes_are_there)
 {
     static const char *const routes[][2] = {
@@ -295,6 +333,8 @@ int main(int n_arguments, char **arguments)
     RUN(every_operator_has_its_path_and_parameters);
     RUN(schemas_have_ranges_defaults_and_choices);
     RUN(operators_answer_with_every_code);
+    RUN(operations_have_the_names_of_functions);
+    RUN(names_in_paths_say_what_they_are_made_of);
     RUN(the_other_routes_are_there);
     RUN(references_point_at_something);
     RUN(path_parameters_are_those_of_the_path);

@@ -1,0 +1,101 @@
+"""Clients that generators make of /openapi.json, with no hint besides: every
+operator is a function in them, named and grouped as the document says, and a
+call of one is computed."""
+
+import importlib
+import io
+import shlex
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import requests
+import safetensors.numpy
+
+from reference import assert_close, rmsnorm
+
+OPERATORS = [
+    "rope", "rope_quantize", "qk_rmsnorm_rope", "rope_append", "rope_quantize_append",
+    "rmsnorm", "add_rmsnorm", "rmsnorm_quantize", "binary_backward",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory, address):
+    path = tmp_path_factory.mktemp("document") / "openapi.json"
+    path.write_bytes(requests.get(f"http://{address}/openapi.json").content)
+    return path
+
+
+def generate(folder, *arguments):
+    run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 0, run.stdout + run.stderr
+    sys.path.insert(0, str(folder))
+    return run.stdout + run.stderr
+
+
+@pytest.fixture(scope="module")
+def python_client(tmp_path_factory, document):
+    folder = tmp_path_factory.mktemp("python_client")
+    said = generate(
+        folder, "-m", "openapi_python_client", "generate", "--path", document, "--meta=none", "--output-path=roped_a"
+    )
+    assert "will not be generated" not in said, said
+    return importlib.import_module("roped_a")
+
+
+@pytest.fixture(scope="module")
+def generator_client(tmp_path_factory, document):
+    if not shutil.which("java"):
+        pytest.skip("openapi-generator needs java")
+    folder = tmp_path_factory.mktemp("generator_client")
+    command = "-c 'from openapi_generator_cli import cli; cli()' generate -g python --package-name roped_b -o . -i"
+    said = generate(folder, *shlex.split(command), document)
+    assert "Renamed to auto-generated" not in said and "ERROR" not in said, said
+    return importlib.import_module("roped_b")
+
+
+def case(rng):
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    weight = rng.standard_normal(64).astype(np.float32)
+    return x, weight, safetensors.numpy.save({"x": x, "weight": weight})
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_openapi_python_client_has(python_client, operator):
+    module = importlib.import_module(f"roped_a.api.operators.{operator}")
+    assert callable(module.sync_detailed)
+
+
+def test_openapi_python_client_calls(python_client, address, rng):
+    x, weight, body = case(rng)
+    call = importlib.import_module("roped_a.api.operators.rmsnorm").sync_detailed
+    with python_client.Client(base_url=f"http://{address}") as client:
+        file = importlib.import_module("roped_a.types").File
+        answer = call(client=client, body=file(io.BytesIO(body)), eps=1e-5)
+        assert answer.status_code == 200
+        y = safetensors.numpy.load(answer.content)["y"]
+        assert_close(y, rmsnorm(x, weight, 1e-5))
+        refused = call(client=client, body=file(io.BytesIO(body)), from_x="nowhere")
+        assert refused.status_code == 404 and "nowhere" in refused.parsed.error
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_openapi_generator_has(generator_client, operator):
+    assert callable(getattr(generator_client.OperatorsApi, operator))
+
+
+def test_openapi_generator_calls(generator_client, address, rng):
+    x, weight, body = case(rng)
+    settings = generator_client.Configuration(host=f"http://{address}")
+    with generator_client.ApiClient(settings) as client:
+        answer = generator_client.OperatorsApi(client).rmsnorm(body, eps=1e-5)
+        assert_close(safetensors.numpy.load(bytes(answer))["y"], rmsnorm(x, weight, 1e-5))
+        models = generator_client.ModelsApi(client)
+        inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [3, 4]}]
+        request = generator_client.InferRequest.from_dict({"inputs": inputs})
+        found = models.model_infer("rmsnorm", request)
+        y = np.array([found.outputs[0].data], np.float32)
+        assert_close(y, rmsnorm(np.array([[3, 4]]), eps=1e-6))
