@@ -1,6 +1,6 @@
 /*
- * consumer.c - a program of someone else, in C11 and in C++11: it uses what the
- * client's header declares, and what the headers do that come with it.
+ * client_consumer.c - a program of someone else, in C11 and in C++11: it uses
+ * what the client's header declares, and what the headers do that come with it.
  */
 #include <roped_client.h>
 

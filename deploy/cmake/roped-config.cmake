@@ -1,0 +1,13 @@
+# roped::client and roped::kernels, as far as they are installed.
+foreach(part client kernels)
+  include(${CMAKE_CURRENT_LIST_DIR}/roped-${part}.cmake OPTIONAL)
+  if(TARGET roped::${part})
+    set(roped_${part}_FOUND TRUE)
+  endif()
+endforeach()
+foreach(part ${roped_FIND_COMPONENTS})
+  if(roped_FIND_REQUIRED_${part} AND NOT roped_${part}_FOUND)
+    set(roped_FOUND FALSE)
+    set(roped_NOT_FOUND_MESSAGE "roped::${part} is not installed")
+  endif()
+endforeach()

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Manual pages and completions as deploy/pages.sh makes them: every key, command
+# and operator is in them, man has no complaint, and shells complete with them.
+#   pages.sh PAGES_DIR BIN_DIR
+# A shell that is not installed is left out, in so many words.
+set -u
+pages=$1
+export PATH=$2:$PATH
+n_failed=0
+
+check() { # check WHAT FOUND EXPECTED
+    if [ "$2" = "$3" ]; then
+        echo "ok     $1"
+    else
+        printf 'FAILED %s:\n%s\nexpected:\n%s\n' "$1" "$2" "$3"
+        n_failed=$((n_failed + 1))
+    fi
+}
+
+# ------------------------------------------------------------ manual pages
+keys=$(roped --help | sed -n 's/^  --\([a-z_]*\).*/\1/p')
+commands=$(ropectl help | awk '/^$/ {n++; next} n == 1 && $1 != "help" {print $1}')
+operators=$(ropectl ops | awk '{print $1}')
+check "roped(8) has every key" \
+    "$(sed -n 's/^\.B \\-\\-\([a-z_]*\) *$/\1/p' "$pages/man/roped.8" | grep -vx healthcheck)" "$keys"
+check "roped.conf(5) has every key" \
+    "$(sed -n 's/^\.B \([a-z_]*\) *$/\1/p' "$pages/man/roped.conf.5")" "$keys"
+check "ropectl(1) has every command" "$(sed -n 's/^\.SS //p' "$pages/man/ropectl.1")" "$commands"
+check "and every operator" \
+    "$(sed -n '/^\.SH OPERATORS/,/^\.SH EXIT/s/^\.B //p' "$pages/man/ropectl.1")" "$operators"
+if command -v man >/dev/null; then
+    for page in "$pages"/man/*; do
+        check "man reads ${page##*/}" \
+            "$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null)" ""
+    done
+else
+    echo "no man: nobody has read the pages"
+fi
+
+# -------------------------------------------------------------- completions
+# complete WORD... : what bash offers for the last of them
+complete_in_bash() {
+    bash --norc -c '. "$1/bash/$2"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2))
+        _"$2"; printf "%s\n" "${COMPREPLY[@]}"' _ "$pages" "$@" | sort -u
+}
+check "bash: commands" "$(complete_in_bash ropectl st)" status
+check "bash: operators" "$(complete_in_bash ropectl --server x run rmsn)" $'rmsnorm\nrmsnorm_quantize'
+check "bash: parameters" "$(complete_in_bash ropectl run rope --sty)" --style
+check "bash: choices" "$(complete_in_bash ropectl run rope x --style '')" $'gptj\nneox'
+check "bash: of that operator alone" "$(complete_in_bash ropectl run rmsnorm --sty)" ""
+check "bash: JSON" "$(complete_in_bash ropectl ops --output j)" json
+check "bash: keys" "$(complete_in_bash roped --drain_d)" --drain_delay_seconds
+check "bash: values of keys" "$(complete_in_bash roped --lanes 2 --backend c)" $'cpu\ncuda'
+
+if command -v fish >/dev/null; then
+    complete_in_fish() {
+        fish --no-config -c "source $pages/fish/${1%% *}.fish; complete -C '$1'" | cut -f1 | sort -u
+    }
+    check "fish: commands" "$(complete_in_fish 'ropectl st')" status
+    check "fish: operators" "$(complete_in_fish 'ropectl describe rmsn')" $'rmsnorm\nrmsnorm_quantize'
+    check "fish: choices" "$(complete_in_fish 'ropectl run rope x --style ')" $'gptj\nneox'
+    check "fish: of that operator alone" "$(complete_in_fish 'ropectl run rmsnorm --sty')" ""
+    check "fish: values of keys" "$(complete_in_fish 'roped --backend c')" $'cpu\ncuda'
+else
+    echo "no fish: its completions are not tried"
+fi
+
+if command -v zsh >/dev/null; then
+    # compadd is what zsh's own completion would call
+    complete_in_zsh() {
+        zsh -f -c 'compadd() { shift; print -l -- ${(M)@:#${last}*} }; _files() { }
+            pages=$1; shift; last=$@[-1]; words=("$@"); CURRENT=$#words; name=$1
+            set --; . $pages/zsh/_$name' _ "$pages" "$@" | sed '/^$/d' | sort -u
+    }
+    check "zsh: commands" "$(complete_in_zsh ropectl st)" status
+    check "zsh: choices" "$(complete_in_zsh ropectl run rope x --style '')" $'gptj\nneox'
+    check "zsh: of that operator alone" "$(complete_in_zsh ropectl run rmsnorm --sty)" ""
+    check "zsh: values of keys" "$(complete_in_zsh roped --backend c)" $'cpu\ncuda'
+else
+    echo "no zsh: its completions are not tried"
+fi
+[ "$n_failed" -eq 0 ]
