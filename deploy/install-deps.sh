@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
     libgnutls28-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
-# tests/attack restarts two daemons behind
+# tests/attack restarts three daemons behind
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then

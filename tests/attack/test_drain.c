@@ -1,8 +1,7 @@
 /*
  * test_drain.c - SIGTERM amid load: no request is lost, not even one that was
- * sent on an idle connection just after it; the listener closes, so that new
- * clients are refused instead of waiting; and two daemons behind HAProxy are
- * restarted in turn without a loss.
+ * sent on an idle connection just after it; and the listener closes, so that
+ * new clients are refused instead of waiting.
  */
 #include "attack/attack.h"
 #include "check.h"
@@ -10,12 +9,8 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#define HAPROXY "/usr/sbin/haproxy"
 
 enum { N_CLIENTS = 16, N_IDLE = 20, N_KINDS = 3 };
 static struct http_request request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
@@ -185,111 +180,6 @@ TEST(new_clients_are_refused_while_it_drains)
     close(stuck);
 }
 
-/* ---------------------------------------------------------- behind a proxy */
-
-static void write_config(const char *path, int port,
-                         const struct server *server)
-{
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        CHECK_FAIL("%s: %s", path, strerror(errno));
-        return;
-    }
-    fprintf(file,
-            "defaults\n"
-            "  mode http\n"
-            "  timeout connect 2s\n"
-            "  timeout client 30s\n"
-            "  timeout server 30s\n"
-            "  timeout queue 10s\n"
-            "  option redispatch\n"
-            "  retries 3\n"
-            "  default-server inter 200ms fall 1 rise 1\n"
-            "frontend clients\n"
-            "  bind 127.0.0.1:%d\n"
-            "  default_backend daemons\n"
-            "backend daemons\n"
-            "  balance leastconn\n"
-            "  option httpchk\n"
-            "  http-check send meth GET uri /v2/health/ready ver HTTP/1.1 "
-            "hdr Host localhost\n"
-            "  http-check expect status 200\n"
-            "  server one 127.0.0.1:%d check\n"
-            "  server two 127.0.0.1:%d check\n",
-            port, server[0].port, server[1].port);
-    fclose(file);
-}
-
-static pid_t start_proxy(const char *config, const char *log)
-{
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!freopen(log, "w", stderr) || !freopen("/dev/null", "w", stdout))
-        _exit(126);
-    execl(HAPROXY, HAPROXY, "-db", "-f", config, (char *)NULL);
-    _exit(127);
-}
-
-/* Until a request through the proxy is answered n times in a row. */
-static bool await_proxy(int port, int n)
-{
-    double since = now_seconds();
-    for (int i = 0; i < n && now_seconds() - since < 10; i++)
-        if (attack_get(port, "/v2/health/live", 1) != 200) {
-            i = -1;
-            pause_seconds(0.05);
-        }
-    return now_seconds() - since < 10;
-}
-
-/* As a supervisor does: the same port, once the old one has ended. */
-static void restart(struct server *server)
-{
-    char listen[32];
-    const char *flags[] = {"--listen", listen, "--drain_delay_seconds", "2",
-                           NULL};
-    snprintf(listen, sizeof listen, "127.0.0.1:%d", server->port);
-    CHECK(server_stop(server));
-    server_start(server, flags);
-    pause_seconds(1); /* the proxy's health check sees it */
-}
-
-TEST(a_rolling_restart_behind_haproxy_loses_nothing)
-{
-    const char *flags[] = {"--drain_delay_seconds", "2", NULL};
-    char config[64], log[64];
-    struct server server[2];
-    int port = free_port(), status;
-    if (access(HAPROXY, X_OK) != 0) {
-        printf("no " HAPROXY ": the rolling restart is not tested\n");
-        return;
-    }
-    snprintf(config, sizeof config, "/tmp/attack_%d.cfg", (int)getpid());
-    snprintf(log, sizeof log, "/tmp/attack_%d.log", (int)getpid());
-    server_start(&server[0], flags);
-    server_start(&server[1], flags);
-    write_config(config, port, server);
-    pid_t proxy = start_proxy(config, log);
-    CHECK(await_proxy(port, 20));
-    struct load_child child = start_clients(port, 2 * N_CLIENTS, 60, false);
-    double since = now_seconds();
-    pause_seconds(0.5);
-    restart(&server[0]);
-    restart(&server[1]);
-    atomic_store(&child.result->is_over, true);
-    expect_no_loss("rolling restart of two behind HAProxy", &child,
-                   now_seconds() - since);
-    kill(proxy, SIGKILL);
-    waitpid(proxy, &status, 0);
-    CHECK(server_stop(&server[0]));
-    CHECK(server_stop(&server[1]));
-    unlink(config);
-    unlink(log);
-}
-
 int main(void)
 {
     static const int rows[N_KINDS] = {1, 64, 1024};
@@ -300,6 +190,5 @@ int main(void)
     RUN(drain_under_load_loses_nothing);
     RUN(drain_with_a_delay_loses_nothing);
     RUN(new_clients_are_refused_while_it_drains);
-    RUN(a_rolling_restart_behind_haproxy_loses_nothing);
     return check_done();
 }
