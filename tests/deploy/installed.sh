@@ -23,6 +23,13 @@ check() { # check WHAT COMMAND...
     echo "ok     $1"
 }
 
+for header in roped_client.h $(cd "$work/prefix/include" && echo roped/*.h); do
+    echo "#include <$header>" >"$work/header.cc"
+    # shellcheck disable=SC2086
+    check "$header: alone, as C++11" c++ -std=c++11 $strict -fsyntax-only \
+        -I "$work/prefix/include" "$work/header.cc"
+done
+
 for part in client kernels; do
     cp "$here/${part}_consumer.c" "$work/$part.cc"
     read -ra flags < <(pkg-config --cflags --libs roped_$part)

@@ -47,7 +47,7 @@ static inline float roped_f16_to_float(uint16_t code)
     if (magnitude >= 0x7C00u) /* Inf, NaN */
         return roped_bits_float(sign | 0x7F800000u | (magnitude << 13));
     if (magnitude < 0x0400u) { /* subnormal: an integer times 2^-24 */
-        float x = (float)magnitude * 0x1p-24f;
+        float x = (float)magnitude * (1.0f / 16777216);
         return roped_bits_float(sign | roped_float_bits(x));
     }
     return roped_bits_float(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
@@ -118,7 +118,7 @@ static inline float roped_e4m3_to_float(uint8_t code)
     if (magnitude == 0x7Fu)
         return roped_bits_float(sign | 0x7FC00000u);
     if (magnitude < 8u)
-        x = (float)magnitude * 0x1p-9f;
+        x = (float)magnitude * (1.0f / 512);
     else
         x = roped_bits_float((magnitude << 20) + ((127u - 7u) << 23));
     return roped_bits_float(sign | roped_float_bits(x));
