@@ -60,16 +60,16 @@ void request_log(const struct request *request, int code, bool is_whole)
     trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
     log_line(LOG_INFO, "request",
              "method=\"%s\" route=%s target=\"%s\" code=%d is_whole=%s "
-             "bytes=%llu seconds=%.6f id=\"%s\" name=\"%s\" trace_id=\"%s\" "
-             "parent_id=\"%s\"",
+             "bytes=%llu seconds=%.6f id=\"%s\" trace_id=\"%s\" "
+             "parent_id=\"%s\" name=\"%s\"",
              log_quote(request->head.method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",
              log_quote(request->match.capture, target, sizeof target), code,
              is_whole ? "true" : "false",
              (unsigned long long)request->body.received,
              (double)(clock_now_ns() - request->started_ns) * 1e-9,
-             log_quote(request->id, id, sizeof id), request->caller.name,
-             trace.trace_id, trace.parent_id);
+             log_quote(request->id, id, sizeof id), trace.trace_id,
+             trace.parent_id, request->caller.name);
 }
 
 void request_log_refusal(const struct request *request, int code,
@@ -85,10 +85,10 @@ void request_log_refusal(const struct request *request, int code,
     trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
     log_line(LOG_WARN, "refused",
              "code=%d error=\"%s\" client=\"%s\" method=\"%s\" route=%s "
-             "id=\"%s\" name=\"%s\" trace_id=\"%s\"",
+             "id=\"%s\" trace_id=\"%s\" name=\"%s\"",
              code, log_quote(request->error.text, error, sizeof error), from,
              log_quote(request->head.method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",
-             log_quote(request->id, id, sizeof id), request->caller.name,
-             trace.trace_id);
+             log_quote(request->id, id, sizeof id), trace.trace_id,
+             request->caller.name);
 }

@@ -112,7 +112,7 @@ TEST(prepare_again_follows_the_positions)
     CHECK_OK(roped_work_output(work, "q", q, &err), &err);
     CHECK_OK(roped_work_launch(work, &err), &err);
     CHECK_DOUBLE(q[0], cos(4001), 1e-6);
-    position = -1;
+    position = -2;
     CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "positions");
     CHECK_INT(roped_work_launch(work, &err), ROPED_INVALID);
@@ -241,7 +241,7 @@ TEST(launch_on_checks_index_values_each_time)
         CHECK_OK(turn(work, i, out), &err);
         CHECK_DOUBLE(out[0], cos(i), 1e-6);
     }
-    CHECK_INT(turn(work, -1, out), ROPED_INVALID);
+    CHECK_INT(turn(work, -2, out), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "'positions'");
     CHECK_OK(turn(work, 7, out), &err);
     CHECK_DOUBLE(out[2], sin(7), 1e-6);
@@ -267,7 +267,7 @@ TEST(launch_on_trusts_where_it_may)
     CHECK_OK(roped_work_param(work, "factor", "2", &err), &err);
     CHECK_OK(roped_work_param(work, "max_position", "8", &err), &err);
     CHECK_OK(turn(work, 3, out), &err);
-    CHECK_INT(turn(work, -1, out), ROPED_INVALID);
+    CHECK_INT(turn(work, -2, out), ROPED_INVALID);
     roped_work_free(work);
 }
 
