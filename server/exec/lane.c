@@ -10,7 +10,6 @@
  */
 #include "exec/dispatch.h"
 #include "exec/inbox.h"
-#include "exec/slices.h"
 
 #include <string.h>
 #include <time.h>
@@ -43,8 +42,9 @@ void lane_fini(struct lane *lane)
         device->api->host_free(device->backend, lane->scratch);
     if (lane->queue)
         device->api->queue_close(lane->queue);
-    if (lane->second)
-        device->api->queue_close(lane->second);
+    for (int i = 0; i < SLICE_SIDES - 1; i++)
+        if (lane->side[i])
+            device->api->queue_close(lane->side[i]);
     pthread_cond_destroy(&lane->wake);
     memset(lane, 0, sizeof *lane);
 }

@@ -12,6 +12,7 @@
 #include "exec/caches.h" /* CACHE_LINE */
 #include "exec/device.h"
 #include "exec/executor.h"
+#include "exec/slices.h"
 
 #include <pthread.h>
 
@@ -23,9 +24,10 @@ struct lane {
                                     device */
     bool has_long;               /* is that a long one? */
     struct device *device;
-    struct roped_queue *queue;  /* that of the job's inbox meanwhile */
-    struct roped_queue *second; /* for slices; NULL until there are any */
-    unsigned char *arena;       /* device memory */
+    struct roped_queue *queue; /* that of the job's inbox meanwhile */
+    struct roped_queue *side[SLICE_SIDES - 1]; /* for slices; NULL until there
+                                                  are any */
+    unsigned char *arena;                      /* device memory */
     uint64_t arena_bytes;
     void *scratch; /* host memory that the device reaches: aux */
     size_t scratch_bytes;

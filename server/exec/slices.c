@@ -1,10 +1,10 @@
 /*
- * slices.c - cutting a call, and running its slices on two queues.
+ * slices.c - cutting a call, and running its slices on several queues.
  *
  * A queue does what it is given in turn: upload, launch and download of one
- * slice, then of the next but one. The other queue does the same half a step
- * later, by itself: its upload waits for the link, and runs beside the first
- * one's download.
+ * slice, then of the next that is its own. The other queues do the same a step
+ * later, by themselves: an upload waits for the link, and runs beside the
+ * download of another queue.
  */
 #include "exec/slices.h"
 
@@ -92,7 +92,7 @@ struct slices slices_of(const struct exec_job *job, const struct device *device)
 
 uint64_t slices_arena_bytes(const struct slices *slices)
 {
-    return 2 * slices->side_bytes;
+    return SLICE_SIDES * slices->side_bytes;
 }
 
 /* Each slice has its own: it is read when its upload is due. */
@@ -122,7 +122,8 @@ static enum roped_status upload(struct slice *slice, struct exec_job *job)
         const struct placed *p = &all->port[i];
         struct roped_tensor *tensor = tensor_of(&slice->call, p);
         uint64_t bytes = (uint64_t)roped_tensor_bytes(tensor);
-        bool is_there = bytes == p->bytes && slice->number > 1; /* not cut */
+        bool is_there =
+            bytes == p->bytes && slice->number >= SLICE_SIDES; /* not cut */
         if (!slice->all->room[i])
             continue;
         if (!p->is_output && !is_there)
@@ -187,25 +188,36 @@ static enum roped_status await(const struct roped_backend_api *api,
     return status ? status : waited;
 }
 
-enum roped_status slices_run(const struct slices *slices, struct lane *lane,
-                             struct exec_job *job)
+static enum roped_status open_sides(struct lane *lane, struct roped_error *err)
 {
     const struct device *device = lane->device;
     enum roped_status status = ROPED_OK;
-    if (!lane->second)
-        status = device->api->queue_open(device->backend, &lane->second,
-                                         &job->error);
+    for (int i = 0; i < SLICE_SIDES - 1 && !status; i++)
+        if (!lane->side[i])
+            status =
+                device->api->queue_open(device->backend, &lane->side[i], err);
+    return status;
+}
+
+enum roped_status slices_run(const struct slices *slices, struct lane *lane,
+                             struct exec_job *job)
+{
+    const struct roped_backend_api *api = lane->device->api;
+    enum roped_status status = open_sides(lane, &job->error);
     if (status)
         return status;
     for (int i = 0; i < slices->n && !status; i++) {
-        struct slice slice = {.all = slices,
-                              .api = device->api,
-                              .queue = i % 2 ? lane->second : lane->queue,
-                              .memory = lane->arena +
-                                        (i % 2 ? slices->side_bytes : 0),
-                              .number = i};
+        int side = i % SLICE_SIDES;
+        struct slice slice = {
+            .all = slices,
+            .api = api,
+            .queue = side ? lane->side[side - 1] : lane->queue,
+            .memory = lane->arena + (uint64_t)side * slices->side_bytes,
+            .number = i};
         status = run_slice(&slice, lane, job);
     }
-    status = await(device->api, lane->queue, status, &job->error);
-    return await(device->api, lane->second, status, &job->error);
+    status = await(api, lane->queue, status, &job->error);
+    for (int i = 0; i < SLICE_SIDES - 1; i++)
+        status = await(api, lane->side[i], status, &job->error);
+    return status;
 }

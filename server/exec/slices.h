@@ -2,14 +2,18 @@
  * slices.h - a call that is cut by rows, so that both directions of the link to
  * a device are busy at once: while one slice comes back the next one goes up.
  *
- * Slices take turns on two queues. Each is a call of its own
+ * Slices take turns on a few queues. Each is a call of its own
  * (roped_call_slice); those of one queue follow one another in the same memory
- * of the device, so the call needs room for two slices and not for all of it.
+ * of the device, so the call needs room for a slice of each queue and not for
+ * all of it.
  */
 #ifndef ROPED_EXEC_SLICES_H
 #define ROPED_EXEC_SLICES_H
 
 #include "exec/executor.h"
+
+/* Two would do if upload, kernel and download followed at once. */
+enum { SLICE_SIDES = 3 };
 
 struct lane;
 

@@ -110,7 +110,7 @@ TEST(a_call_in_slices_is_right)
     CHECK_INT(run(&large), ROPED_OK);
     CHECK_INT(count_wrong(&large), 0);
     CHECK_INT(atomic_load(&queued_n_uploads),
-              6 + 2); /* a weight for each side */
+              6 + 3); /* a weight for each side */
     drop(&large);
     close_exec();
 }
@@ -130,7 +130,7 @@ TEST(a_small_call_is_not_cut)
 TEST(slices_need_less_memory_than_the_call)
 {
     static struct large large;
-    open_exec(24 * MIB);
+    open_exec(32 * MIB);
     make(&large, 16384); /* 64 MiB each way */
     CHECK_INT(run(&large), ROPED_OK);
     CHECK_INT(count_wrong(&large), 0);
@@ -144,7 +144,7 @@ TEST(a_failed_copy_ends_the_call_alone)
 {
     static struct large large;
     for (int late = 0; late < 2; late++)
-        for (int n = 1; n <= 8; n++) {
+        for (int n = 1; n <= 9; n++) {
             open_exec(256 * MIB);
             make(&large, 7001);
             atomic_store(&queued_fails_late, late);
