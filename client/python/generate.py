@@ -93,15 +93,21 @@ def param_type(param):
     return {"float": "float", "int": "int", "bool": "bool", "ints": "Sequence[int]"}[param["kind"]]
 
 
-def typed_param(param):
+def typed_param(op, param, tensor):
+    """Some are a number or a tensor."""
+    kind = param_type(param)
+    if any(port["name"] == param["name"] for port in op["inputs"]):
+        kind += f" | {tensor}"
     if "default" in param:
-        return f"{param['name']}: {param_type(param)} = {param['default']!r}"
-    return f"{param['name']}: {param_type(param)} | None = None"
+        return f"{param['name']}: {kind} = {param['default']!r}"
+    return f"{param['name']}: {kind} | None = None"
 
 
 def typed_tensors(op, tensor):
     """As arguments: the required tensors come first."""
+    params = {param["name"] for param in op["parameters"]}
     ports = sorted(op["inputs"], key=lambda port: "optional" in port)
+    ports = [port for port in ports if port["name"] not in params]
     return [f"{p['name']}: {tensor}" + " | None = None" * ("optional" in p) for p in ports]
 
 
@@ -121,7 +127,7 @@ def function(op, indent, head, arguments, result, text):
 def methods(op, head):
     """Two of each: what stays on the server comes back as its Region."""
     tensors = typed_tensors(op, "T | Region")
-    more = [typed_param(param) for param in op["parameters"]]
+    more = [typed_param(op, param, "T | Region") for param in op["parameters"]]
     more += ["table: str | None = None"] * ("angles" in op)
     kept = "out: Region | Mapping[str, Region]"
     text = "    @overload\n" + function(
@@ -154,7 +160,7 @@ def ops_stub(operators):
     text = NOTE + OPS_IMPORTS.format(results=names)
     for op in operators:
         arguments = [*typed_tensors(op, "T"), "*", "out: T | Mapping[str, T] | None = None"]
-        arguments += [typed_param(param) for param in op["parameters"]]
+        arguments += [typed_param(op, param, "T") for param in op["parameters"]]
         text += function(op, "", "def", arguments, typed_result(op, "T"), True) + "\n"
     return text
 

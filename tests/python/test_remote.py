@@ -230,7 +230,7 @@ def test_shared_memory_is_used_and_reused(server, rng):
             client.rope(big)
         assert client._segments.count <= n_segments + 2
         with pytest.raises(roped.Error, match="positions"):
-            client.rope(big, positions=np.full(512, -1))
+            client.rope(big, positions=np.full(512, -2))
 
 
 def test_a_server_that_forgot_the_memory(server, rng):

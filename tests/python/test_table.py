@@ -42,5 +42,5 @@ def test_functions(name):
         arguments = inspect.signature(function).parameters
         for param in op.params.values():
             assert arguments[param["name"]].default == param.get("default")
-        assert [n for n in arguments if n in op.tensors] == op.tensors
+        assert [n for n in arguments if n in op.positional] == op.positional
     assert ("table" in inspect.signature(getattr(roped.Client, name)).parameters) == op.has_angles

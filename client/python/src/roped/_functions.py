@@ -23,6 +23,7 @@ class Operator:
         self.has_angles = row.get("angles", False)
         self.params = {param["name"]: param for param in row["parameters"]}
         self.tensors = [port["name"] for port in sorted(self.inputs, key=lambda port: "optional" in port)]
+        self.positional = [name for name in self.tensors if name not in self.params]  # the others are numbers or tensors
         self.required = [port["name"] for port in self.inputs if "optional" not in port]
         self.updated = [port["name"] for port in self.inputs if "updated" in port]
         self.indexes = [port["name"] for port in self.inputs if "index" in port]
@@ -50,7 +51,7 @@ def _signature(op: Operator, more: list[str]) -> inspect.Signature:
     arguments = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
     arguments += [
         kind(name, kind.POSITIONAL_OR_KEYWORD, default=kind.empty if name in op.required else None)
-        for name in op.tensors
+        for name in op.positional
     ]
     arguments += [kind("out", kind.KEYWORD_ONLY, default=None)]
     arguments += [kind(p["name"], kind.KEYWORD_ONLY, default=p.get("default")) for p in op.params.values()]
@@ -59,7 +60,7 @@ def _signature(op: Operator, more: list[str]) -> inspect.Signature:
 
 
 def _function(op: Operator, call: Call, more: list[str]) -> Callable[..., Any]:
-    names, known = op.tensors, {*op.params, *more}
+    names, known = op.positional, {*op.params, *more}
 
     def refuse(name: str) -> TypeError:
         near = get_close_matches(name, [*names, *known], 1)
@@ -70,11 +71,12 @@ def _function(op: Operator, call: Call, more: list[str]) -> Callable[..., Any]:
         if len(arguments) > len(names):
             raise TypeError(f"{op.name}() takes {len(names)} tensors, {len(arguments)} were given")
         tensors = {name: tensor for name, tensor in zip(names, arguments) if tensor is not None}
-        params = {}
+        params: dict[str, Any] = {}
         for name, value in named.items():
             if name in known:
+                is_tensor = name in op.tensors and not isinstance(value, int | float)
                 if value is not None:
-                    params[name] = value
+                    (tensors if is_tensor else params)[name] = value
             elif name not in names:
                 raise refuse(name)
             elif name in tensors:

@@ -1,5 +1,6 @@
 """Types and shapes of a call's outputs, from the descriptor and the inputs'."""
 
+import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from roped._functions import Operator
 
 Kind = tuple[str, tuple[Any, ...]]  # type and shape; sizes may be symbols of torch
+_DIM = re.compile(r"(\.\.\.)?(\w+)(?:(//?)(\w+))?(?:\^(\d+))?")
 _FP8 = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2"}
 
 
@@ -60,16 +62,19 @@ def _bound(op: Operator, inputs: Mapping[str, Kind], values: dict[str, Any]) -> 
 def _shape(pattern: list[str], sizes: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
     shape: list[Any] = []
     for dim in pattern:
-        name, _, divisor = dim.lstrip(".").partition("/")
+        pack, name, slash, divisor, unit = _DIM.fullmatch(dim).groups()  # type: ignore[union-attr]
         size: Any = int(name) if name.isdecimal() else sizes.get(name)
         if size is None:
             raise Mismatch
-        if dim.startswith("..."):
+        if pack:
             shape.extend(size)
-        elif not divisor:
-            shape.append(prod(size) if isinstance(size, tuple) else size)
-        elif values[divisor]:
-            shape.append(size // values[divisor])
+            continue
+        size = prod(size) if isinstance(size, tuple) else size
+        by = values[divisor] if divisor else 1
+        if by == 0 and slash == "/":
+            continue  # no such dim
+        size = size // by if by else 1
+        shape.append(-(-size // int(unit)) * int(unit) if unit else size)
     return tuple(shape)
 
 

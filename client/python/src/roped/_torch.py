@@ -31,7 +31,8 @@ def _schema(op: Operator) -> str:
     arguments = []
     for name in op.tensors:
         kind = f"Tensor({next(aliases)}!)" if name in op.updated else "Tensor"
-        arguments.append(f"{kind} {name}" if name in op.required else f"{kind}? {name}=None")
+        label = f"{name}_tensor" if name in op.params else name
+        arguments.append(f"{kind} {name}" if name in op.required else f"{kind}? {label}=None")
     arguments += ["*"] + [f"{_TYPES[param['kind']]} {name}=None" for name, param in op.params.items()]
     returned = ["Tensor"] * len(_returned(op))
     return f"{op.name}({', '.join(arguments)}) -> ({', '.join(returned)})"
