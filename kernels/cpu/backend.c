@@ -29,7 +29,7 @@ static int device_count(struct roped_error *err)
  * is less: a virtual machine of two cores may report the 300 MiB of its host.
  * There rmsnorm past the caches is as fast as through them at 4 MB, read and
  * written, by a quarter faster at 16 MB, and twice as fast from 128 MB on;
- * on 16 cores faster by a tenth from 16 MB on (Xeon, tests/bench/RESULTS.md).
+ * on 16 cores faster by a tenth from 16 MB on (NOTES.md).
  */
 static int64_t large_bytes(int n_threads)
 {
