@@ -59,7 +59,8 @@ static enum roped_dtype type_of(const struct roped_op *op,
 
 static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
 {
-    static int32_t none[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
+    static int64_t none[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                               -1, -1, -1, -1, -1, -1, -1, -1};
     if (strcmp(port->name, "slots") == 0)
         return counting;
     if (strcmp(port->name, "batch_indices") == 0)
