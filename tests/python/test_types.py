@@ -27,7 +27,8 @@ residual: npt.NDArray[np.float32] = ops.add_rmsnorm(x, x).residual
 
 
 async def asked(client: roped.AsyncClient) -> npt.NDArray[np.float32]:
-    return (await client.rope(x, table="llama")).q
+    turned: npt.NDArray[np.float32] = (await client.rope(x, table="llama")).q
+    return turned
 """
 WRONG = """
 import numpy as np
