@@ -68,6 +68,7 @@ static enum roped_status read_set(const struct gate *gate,
                                   struct roped_error *err)
 {
     struct gate_set *set = calloc(1, sizeof *set);
+    *out = NULL;
     if (!set)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the tokens");
     set->before = set_of(gate);
@@ -76,7 +77,8 @@ static enum roped_status read_set(const struct gate *gate,
         status = find_tenants(gate, set, err);
     if (status)
         free_set(set);
-    *out = status ? NULL : set;
+    else
+        *out = set;
     return status;
 }
 
