@@ -83,6 +83,6 @@ graviton=$(nearest neoverse-v1 max)
 for cpu in $(printf '%s\n' "$orin" "$graviton" max | sort -u); do
     echo "as $cpu:"
     export QEMU_CPU=$cpu
-    run_ctest -L 'unit|kernel' -LE gpu -E 'installed_client|in_process_torch'
+    run_ctest -L 'unit|kernel' -LE gpu -E 'test_installed|in_process_torch'
     run_ctest -R '^test_golden$'
 done
