@@ -295,7 +295,6 @@ static enum roped_status prepare(struct roped_work *work,
     const struct roped_session *session = work->session;
     struct roped_call *call = &work->call;
     call->host_values = !work->is_trusting || needs_values(call);
-    call->largest_position = -1;
     enum roped_status status = roped_call_resolve(call, err);
     if (!status)
         status = check_inputs(call, err);

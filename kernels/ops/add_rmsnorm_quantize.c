@@ -6,26 +6,17 @@
 
 #include "ops/norm.h"
 
-static const struct rmsnorm_quantize_params *
-params_of(const struct roped_call *call)
-{
-    return (const void *)call->params;
-}
-
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    return norm_quantize_rule(call, &call->in[ADD_RMSNORM_QUANTIZE_X],
-                              &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT],
-                              params_of(call), err);
+    return norm_quantize_rule(call, ADD_RMSNORM_QUANTIZE_X,
+                              ADD_RMSNORM_QUANTIZE_WEIGHT, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rmsnorm_quantize_plan *plan = (void *)call->plan;
     (void)err;
-    *plan =
-        norm_quantize_plan(params_of(call), &call->in[ADD_RMSNORM_QUANTIZE_X],
-                           &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT]);
+    norm_quantize_plan(call, ADD_RMSNORM_QUANTIZE_X,
+                       ADD_RMSNORM_QUANTIZE_WEIGHT);
     return ROPED_OK;
 }
 

@@ -51,13 +51,18 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
 
 /* -------------------------------------------------------------------- FP8 */
 
+static const struct rmsnorm_quantize_params *
+params_of(const struct roped_call *call)
+{
+    return (const void *)call->params;
+}
+
 /* Either a scale is given, or everything about a dynamic one may be. */
-static enum roped_status
-check_scales(const struct roped_call *call,
-             const struct rmsnorm_quantize_params *params,
-             struct roped_error *err)
+static enum roped_status check_scales(const struct roped_call *call,
+                                      struct roped_error *err)
 {
     static const char *const dynamic_only[] = {"scale_ub", "group_size"};
+    const struct rmsnorm_quantize_params *params = params_of(call);
     int64_t size = params->group_size;
     if (params->dynamic && roped_call_gave(call, "dequant_scale"))
         return roped_fail(err, ROPED_INVALID,
@@ -77,21 +82,17 @@ check_scales(const struct roped_call *call,
     return ROPED_OK;
 }
 
-enum roped_status
-norm_quantize_rule(const struct roped_call *call, const struct roped_tensor *x,
-                   const struct roped_tensor *weight,
-                   const struct rmsnorm_quantize_params *params,
-                   struct roped_error *err)
+enum roped_status norm_quantize_rule(const struct roped_call *call, int x,
+                                     int weight, struct roped_error *err)
 {
-    enum roped_status status = norm_rule(x, weight, err);
-    return status ? status : check_scales(call, params, err);
+    enum roped_status status = norm_rule(&call->in[x], &call->in[weight], err);
+    return status ? status : check_scales(call, err);
 }
 
 const char norm_quantize_rule_doc[] =
     "weight has the type of x, or F32 beside narrow x, or F16 or BF16 beside x "
     "of F32; dequant_scale or dynamic, not both; scale_ub and group_size "
-    "belong "
-    "to dynamic, and group_size divides h";
+    "belong to dynamic, and group_size divides h";
 
 /* Where the scales are. */
 static void plan_scales(struct rmsnorm_quantize_plan *plan,
@@ -112,20 +113,18 @@ static void plan_scales(struct rmsnorm_quantize_plan *plan,
     plan->scale_group = n_rows + plan->n_padding;
 }
 
-struct rmsnorm_quantize_plan
-norm_quantize_plan(const struct rmsnorm_quantize_params *params,
-                   const struct roped_tensor *x,
-                   const struct roped_tensor *weight)
+void norm_quantize_plan(struct roped_call *call, int x, int weight)
 {
+    struct rmsnorm_quantize_plan *plan = (void *)call->plan;
+    const struct rmsnorm_quantize_params *params = params_of(call);
     bool is_e5m2 = params->output_dtype == ROPED_F8_E5M2;
-    struct rmsnorm_quantize_plan plan = {
-        .norm = norm_plan(&params->norm, x, weight),
+    *plan = (struct rmsnorm_quantize_plan){
+        .norm = norm_plan(&params->norm, &call->in[x], &call->in[weight]),
         .dequant_scale = (float)params->dequant_scale,
         .scale_ub = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub,
         .largest = is_e5m2 ? ROPED_E5M2_MAX : ROPED_E4M3_MAX,
     };
-    plan.smallest_scale = 1 / (512 * plan.largest);
+    plan->smallest_scale = 1 / (512 * plan->largest);
     if (params->dynamic)
-        plan_scales(&plan, params);
-    return plan;
+        plan_scales(plan, params);
 }

@@ -54,18 +54,14 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight);
 
-/* The same for norms into FP8, of a call whose parameters are params. */
+/* The same for norms into FP8, whose x and weight are these ports: parameters
+ * and plan of the call are those of rmsnorm_quantize. */
 ROPED_MUST_CHECK enum roped_status
-norm_quantize_rule(const struct roped_call *call, const struct roped_tensor *x,
-                   const struct roped_tensor *weight,
-                   const struct rmsnorm_quantize_params *params,
+norm_quantize_rule(const struct roped_call *call, int x, int weight,
                    struct roped_error *err);
 
 extern const char norm_quantize_rule_doc[];
 
-struct rmsnorm_quantize_plan
-norm_quantize_plan(const struct rmsnorm_quantize_params *params,
-                   const struct roped_tensor *x,
-                   const struct roped_tensor *weight);
+void norm_quantize_plan(struct roped_call *call, int x, int weight);
 
 #endif

@@ -78,7 +78,9 @@ struct slices slices_of(const struct exec_job *job, const struct device *device)
     const struct placement *all = &job->placement;
     struct slices slices;
     slices.n = 0;
-    int64_t n = device->api->is_host || all->uses_inbox ? 0 : count(all);
+    bool is_small = all->arena_bytes < 2 * LEAST_SLICES * SLICE_BYTES;
+    int64_t n =
+        is_small || device->api->is_host || all->uses_inbox ? 0 : count(all);
     if (n == 0)
         return slices;
     slices.rows = roped_call_rows(&job->call);

@@ -183,12 +183,13 @@ enum roped_status gate_check(const struct gate *gate, const struct route *route,
                              struct roped_error *err)
 {
     const struct gate_set *set = set_of(gate);
-    const char *why, *asked = asked_tenant(route, head);
+    const char *why;
     enum scope scope = route ? route->scope : SCOPE_ANY;
     struct tenant *nameless = tenants_nameless(gate->tenants);
     *out = (struct caller){"", nameless, nameless, 0};
     if (!set || scope == SCOPE_OPEN)
         return ROPED_OK;
+    const char *asked = asked_tenant(route, head);
     const struct token *token =
         tokens_find(set->tokens, head_value(head, HEADER_AUTHORIZATION), &why);
     if (!token)

@@ -9,6 +9,7 @@
 #include "log.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 enum { QUOTED_BYTES = 300 };
 
@@ -72,16 +73,17 @@ void request_log(const struct request *request, int code, bool is_whole)
              trace.parent_id, request->caller.name);
 }
 
-void request_log_refusal(const struct request *request, int code,
-                         const struct sockaddr *client)
+void request_log_refusal(const struct request *request, int code, int fd)
 {
     char method[40], error[2 * ROPED_ERROR_BYTES], id[QUOTED_BYTES];
     char from[ADDRESS_TEXT_BYTES] = "";
+    struct sockaddr_storage client;
+    socklen_t bytes = sizeof client;
     struct trace trace;
     if (code != 401 && code != 403 && code != 421)
         return;
-    if (client)
-        address_text(client, from);
+    if (getpeername(fd, (struct sockaddr *)&client, &bytes) == 0)
+        address_text((struct sockaddr *)&client, from);
     trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
     log_line(LOG_WARN, "refused",
              "code=%d error=\"%s\" client=\"%s\" method=\"%s\" route=%s "

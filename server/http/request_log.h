@@ -7,8 +7,6 @@
 
 #include "http/request.h"
 
-#include <sys/socket.h>
-
 /* Of the trace that a request belongs to, in lower-case hex. */
 enum { TRACE_ID_BYTES = 33, PARENT_ID_BYTES = 17 };
 struct trace {
@@ -22,9 +20,8 @@ void trace_read(const char *header, struct trace *out);
 /* The request has ended; code 0: without an answer. Its head must be there. */
 void request_log(const struct request *request, int code, bool is_whole);
 
-/* Its answer will be 401, 403 or 421; for others there is no line. client may
- * be NULL. */
-void request_log_refusal(const struct request *request, int code,
-                         const struct sockaddr *client);
+/* Its answer will be 401, 403 or 421; for others there is no line. fd: its
+ * connection, or -1. */
+void request_log_refusal(const struct request *request, int code, int fd);
 
 #endif

@@ -166,14 +166,6 @@ static struct MHD_Response *make_response(struct reply *reply)
         reply->bytes, (void *)(uintptr_t)reply->data, MHD_RESPMEM_PERSISTENT);
 }
 
-/* Where it comes from, or NULL. */
-static const struct sockaddr *client_of(const struct exchange *exchange)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    return info ? info->client_addr : NULL;
-}
-
 static mhd_result send_reply(struct exchange *exchange,
                              const struct reply *reply)
 {
@@ -184,7 +176,8 @@ static mhd_result send_reply(struct exchange *exchange,
         return MHD_NO;
     reply_headers(request, reply, add_header, response);
     metrics_count_response(exchange->service->metrics, reply->code);
-    request_log_refusal(request, reply->code, client_of(exchange));
+    request_log_refusal(request, reply->code,
+                        exchange->peer ? exchange->peer->fd : -1);
     exchange->code = reply->code;
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
