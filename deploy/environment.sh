@@ -5,6 +5,12 @@
 # tools that deploy/install-deps.sh put there, and a toolkit that is not on PATH
 export PATH="$PWD/build/tools/bin:$PATH:/usr/local/cuda/bin"
 
+# a file that was compiled before is not compiled again
+if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+    export CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+fi
+
 has_gpu() {
     command -v nvcc >/dev/null && command -v nvidia-smi >/dev/null &&
         nvidia-smi -L 2>/dev/null | grep -q '^GPU'
