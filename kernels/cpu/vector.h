@@ -67,7 +67,7 @@ enum { QUOTIENT_WINDOW = 32 };
 #include "cpu/vector_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "cpu/vector_avx2.h"
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(VECTOR_PORTABLE)
 #include "cpu/vector_neon.h"
 #else
 #include "cpu/vector_portable.h"
