@@ -22,7 +22,8 @@ struct executor {
     int n_devices;
     struct device *device;
     struct resident **resident; /* of each device, for the tables */
-    pthread_t sweeper; /* ends jobs whose deadline passes while they wait */
+    pthread_t sweeper; /* ends jobs whose deadline passes while they wait, and
+                          trims memory */
     bool has_sweeper;
     /* changed under lock */
     atomic_int n_waiting, n_waiting_short;
@@ -32,6 +33,7 @@ struct executor {
     pthread_cond_t idle;    /* nothing waits and nothing runs */
     pthread_cond_t sweep;   /* a job ends before sweep_ns, or closing */
     uint64_t sweep_ns;      /* when the sweeper looks at waiting jobs again */
+    uint64_t trim_ns;       /* and at kept memory; UINT64_MAX: never */
     struct waiting waiting; /* jobs that can run anywhere */
     struct heap expiring;   /* all that wait and have a deadline */
     int n_ending; /* jobs that ceased to wait without a lane, done under way */

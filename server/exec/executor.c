@@ -16,6 +16,8 @@
 /* What inboxes may take of a device's memory for calls: one part in so many. */
 enum { INBOXES_SHARE = 4 };
 
+enum { LEAST_TRIM_NS = 10000000 }; /* between two looks at kept memory */
+
 /* ---------------------------------------------------------------- expiring */
 
 static struct exec_job *first_to_expire(const struct executor *exec)
@@ -81,6 +83,35 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
     dispatch_tell_idle(exec);
 }
 
+/* Under lock, which it lets go: gives back memory that is kept and not used,
+ * so often that the trim which ends it comes keep_ns after the first. */
+static void trim(struct executor *exec, uint64_t now_ns)
+{
+    uint64_t interval_ns = exec->options.keep_ns / MEMORY_TRIMS;
+    if (interval_ns < LEAST_TRIM_NS)
+        interval_ns = LEAST_TRIM_NS;
+    exec->trim_ns = exec->options.keep_ns ? now_ns + interval_ns : UINT64_MAX;
+    pthread_mutex_unlock(&exec->lock);
+    memory_trim(exec->memory);
+    pthread_mutex_lock(&exec->lock);
+}
+
+/* Under lock, which it lets go. */
+static void wait_to_sweep(struct executor *exec)
+{
+    const struct exec_job *first = first_to_expire(exec);
+    uint64_t next_ns = first ? first->deadline_ns : UINT64_MAX;
+    next_ns = next_ns < exec->trim_ns ? next_ns : exec->trim_ns;
+    exec->sweep_ns = next_ns;
+    if (next_ns == UINT64_MAX) {
+        pthread_cond_wait(&exec->sweep, &exec->lock);
+    } else {
+        struct timespec until = {(time_t)(next_ns / 1000000000u),
+                                 (long)(next_ns % 1000000000u)};
+        pthread_cond_timedwait(&exec->sweep, &exec->lock, &until);
+    }
+}
+
 static void *sweep(void *context)
 {
     struct executor *exec = context;
@@ -88,20 +119,12 @@ static void *sweep(void *context)
     while (!exec->is_closing) {
         uint64_t now = lane_now_ns();
         struct exec_job *expired = take_expired(exec, now);
-        if (expired) {
+        if (expired)
             end_jobs(exec, expired, now);
-            continue;
-        }
-        const struct exec_job *first = first_to_expire(exec);
-        uint64_t next_ns = first ? first->deadline_ns : UINT64_MAX;
-        exec->sweep_ns = next_ns;
-        if (next_ns == UINT64_MAX) {
-            pthread_cond_wait(&exec->sweep, &exec->lock);
-        } else {
-            struct timespec until = {(time_t)(next_ns / 1000000000u),
-                                     (long)(next_ns % 1000000000u)};
-            pthread_cond_timedwait(&exec->sweep, &exec->lock, &until);
-        }
+        else if (now >= exec->trim_ns)
+            trim(exec, now);
+        else
+            wait_to_sweep(exec);
     }
     pthread_mutex_unlock(&exec->lock);
     return NULL;

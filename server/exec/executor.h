@@ -70,6 +70,8 @@ struct exec_options {
     int queue_depth;             /* jobs that may wait */
     uint64_t pool_bytes;         /* host pool, page-locked on a GPU */
     uint64_t host_bytes;         /* host budget, pool included */
+    uint64_t keep_ns;            /* mappings that nobody uses are kept so long;
+                                    0: for ever */
     uint64_t device_bytes;       /* device arenas of its lanes together */
     uint64_t table_budget_bytes; /* resident rotary tables, all */
     uint64_t table_bytes;        /* and one of them */

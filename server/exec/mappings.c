@@ -14,25 +14,27 @@ void mappings_init(struct mappings *mappings, pthread_mutex_t *lock,
 void mappings_fini(struct mappings *mappings)
 {
     for (int i = 0; i < KEPT_MAPPINGS; i++)
-        if (mappings->kept[i].start)
-            munmap(mappings->kept[i].start, mappings->kept[i].bytes);
+        if (mappings->kept[i].mapping.start)
+            munmap(mappings->kept[i].mapping.start,
+                   mappings->kept[i].mapping.bytes);
 }
 
 /* Takes the i-th kept one out of the list. */
 static struct mapping unkeep(struct mappings *mappings, int i)
 {
-    struct mapping mapping = mappings->kept[i];
+    struct mapping mapping = mappings->kept[i].mapping;
     for (; i + 1 < KEPT_MAPPINGS; i++)
         mappings->kept[i] = mappings->kept[i + 1];
-    mappings->kept[i] = (struct mapping){NULL, 0};
+    mappings->kept[i] = (struct kept_mapping){.n_trims = 0};
     return mapping;
 }
 
-/* A kept one that fits without wasting half of it. */
+/* A kept one that fits without wasting half of it: the last that was given
+ * back, so that those that nobody needs grow old. */
 static struct mapping take_kept(struct mappings *mappings, size_t bytes)
 {
-    for (int i = 0; i < KEPT_MAPPINGS; i++) {
-        const struct mapping *kept = &mappings->kept[i];
+    for (int i = KEPT_MAPPINGS - 1; i >= 0; i--) {
+        const struct mapping *kept = &mappings->kept[i].mapping;
         if (kept->start && kept->bytes >= bytes && kept->bytes / 2 <= bytes)
             return unkeep(mappings, i);
     }
@@ -54,7 +56,7 @@ static bool claim(struct mappings *mappings, size_t bytes)
     size_t limit = mappings->limit_bytes;
     if (bytes > limit)
         return false;
-    while (mappings->bytes > limit - bytes && mappings->kept[0].start)
+    while (mappings->bytes > limit - bytes && mappings->kept[0].mapping.start)
         unmap(mappings, unkeep(mappings, 0));
     if (mappings->bytes > limit - bytes)
         return false;
@@ -87,13 +89,30 @@ void mappings_give(struct mappings *mappings, struct mapping mapping)
 {
     int i = 0;
     struct mapping oldest = {NULL, 0};
-    if (mappings->kept[KEPT_MAPPINGS - 1].start)
+    if (mappings->kept[KEPT_MAPPINGS - 1].mapping.start)
         oldest = unkeep(mappings, 0);
-    while (mappings->kept[i].start)
+    while (mappings->kept[i].mapping.start)
         i++;
-    mappings->kept[i] = mapping;
+    mappings->kept[i] = (struct kept_mapping){mapping, 0};
     if (oldest.start)
         unmap(mappings, oldest);
+}
+
+void mappings_trim(struct mappings *mappings, int n_trims)
+{
+    for (int i = 0; i < KEPT_MAPPINGS && mappings->kept[i].mapping.start; i++)
+        mappings->kept[i].n_trims++;
+    while (mappings->kept[0].mapping.start &&
+           mappings->kept[0].n_trims > n_trims)
+        unmap(mappings, unkeep(mappings, 0));
+}
+
+size_t mappings_kept_bytes(const struct mappings *mappings)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < KEPT_MAPPINGS; i++)
+        bytes += mappings->kept[i].mapping.bytes;
+    return bytes;
 }
 
 bool mappings_grow(struct mappings *mappings, struct mapping *mapping,

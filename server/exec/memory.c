@@ -656,12 +656,20 @@ enum roped_status memory_extend(struct memory_pool *pool,
     return status;
 }
 
+void memory_trim(struct memory_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    mappings_trim(&pool->mappings, MEMORY_TRIMS);
+    pthread_mutex_unlock(&pool->lock);
+}
+
 void memory_usage(struct memory_pool *pool, struct memory_usage *out)
 {
     pthread_mutex_lock(&pool->lock);
     out->pool_bytes = pool->range_bytes;
     out->pool_used_bytes = pool_used_bytes(pool);
     out->mapped_bytes = pool->mappings.bytes;
+    out->kept_bytes = mappings_kept_bytes(&pool->mappings);
     out->budget_bytes = pool->budget_bytes;
     pthread_mutex_unlock(&pool->lock);
     out->lent_bytes = atomic_load(&pool->lent_bytes);

@@ -3,7 +3,8 @@
  * at start (page-locked where the backend is a GPU), so that a request costs
  * no allocation. What does not fit the pool gets a mapping of its own, slower
  * and still inside the host budget. Past the budget: ROPED_BUSY; larger than
- * the budget could ever give: ROPED_TOO_LARGE.
+ * the budget could ever give: ROPED_TOO_LARGE. The last few mappings are kept
+ * for the next large blocks, until memory_trim finds that nobody used them.
  *
  * SMALL CALLS. Large blocks never take everything: blocks that are or will be
  * larger than 4 MiB take together at most 7/8 of the budget, and none of the
@@ -34,7 +35,8 @@ struct memory_block {
 
 struct memory_usage {
     uint64_t pool_bytes, pool_used_bytes; /* of the pool */
-    uint64_t mapped_bytes;                /* own mappings, now */
+    uint64_t mapped_bytes;                /* own mappings, kept ones included */
+    uint64_t kept_bytes;                  /* for the next large block */
     uint64_t budget_bytes;
     uint64_t lent_bytes; /* of used and mapped ones: ahead of arrival */
 };
@@ -80,6 +82,11 @@ void memory_arrived(struct memory_pool *pool, struct memory_block *block,
 
 /* Gives a block back, lent or not, and clears it; an empty block is ignored. */
 void memory_give(struct memory_pool *pool, struct memory_block *block);
+
+/* Unmaps what has been kept, and used by nobody, since MEMORY_TRIMS calls
+ * before this one. */
+enum { MEMORY_TRIMS = 2 };
+void memory_trim(struct memory_pool *pool);
 
 void memory_usage(struct memory_pool *pool, struct memory_usage *out);
 

@@ -210,6 +210,30 @@ TEST(memory_that_is_not_there_is_503_or_413)
     free(body);
 }
 
+/* A large call's memory stays for the next one, and then goes. */
+TEST(memory_of_a_large_call_is_given_back_after_a_time)
+{
+    enum { ROWS = 8192, H = 1024 }; /* 32 MiB there, 32 MiB back */
+    struct server server;
+    const char *flags[] = {"--pool_bytes", "1m", "--keep_seconds", "2.5", NULL};
+    double bytes = (double)ROWS * H * sizeof(float);
+    server_start(&server, flags);
+    double before = metric(&server, "process_resident_memory_bytes ");
+    CHECK(call_ones(&server, ROWS, H));
+    double kept = metric(&server, "roped_kept_bytes ");
+    if (kept < bytes)
+        CHECK_FAIL("%g bytes are kept, expected at least %g", kept, bytes);
+    double during = metric(&server, "process_resident_memory_bytes ");
+    CHECK(during > before + bytes);
+    expect_metric(&server, "roped_kept_bytes ", 0);
+    expect_metric(&server, "roped_mapped_bytes ", 0);
+    double after = metric(&server, "process_resident_memory_bytes ");
+    if (after > during - bytes)
+        CHECK_FAIL("resident memory is %g, and was %g", after, during);
+    CHECK(call_ones(&server, ROWS, H));
+    CHECK(server_stop(&server));
+}
+
 TEST(slow_clients_are_cut_off)
 {
     struct server server;
@@ -393,6 +417,7 @@ int main(void)
     RUN(limits_are_answered_before_the_body);
     RUN(chunked_bodies_are_bodies);
     RUN(memory_that_is_not_there_is_503_or_413);
+    RUN(memory_of_a_large_call_is_given_back_after_a_time);
     RUN(slow_clients_are_cut_off);
     RUN(a_burst_past_max_connections_stops_nothing);
     RUN(a_bearer_token_guards_all_but_health);

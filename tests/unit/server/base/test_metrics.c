@@ -98,6 +98,7 @@ TEST(known_series_are_there_before_the_first_call)
         "roped_lanes{device=\"0\",state=\"busy\"}",
         "roped_pool_bytes{state=\"used\"}",
         "roped_mapped_bytes",
+        "roped_kept_bytes",
         "roped_device_arena_bytes{device=\"0\"}",
         "roped_device_errors_total{device=\"0\"}",
         "roped_log_dropped_total",

@@ -75,6 +75,13 @@ static uint64_t mapped_bytes(struct memory_pool *pool)
     return usage.mapped_bytes;
 }
 
+static uint64_t kept_bytes(struct memory_pool *pool)
+{
+    struct memory_usage usage;
+    memory_usage(pool, &usage);
+    return usage.kept_bytes;
+}
+
 /* Freed mappings serve again while they fit; the oldest go first. */
 TEST(freed_mappings_are_kept_for_a_while)
 {
@@ -94,6 +101,35 @@ TEST(freed_mappings_are_kept_for_a_while)
     CHECK_INT(mapped_bytes(pool), (6 + 5 + 50) << 20); /* 3 and 4 went */
     memory_give(pool, &block[0]);
     memory_give(pool, &block[1]);
+    close_pool(pool);
+}
+
+/* Those that serve stay, however often it is looked; of two that fit, the same
+ * one serves again and the other goes. */
+TEST(kept_mappings_that_nobody_uses_are_given_back)
+{
+    struct memory_pool *pool = open_pool(1 << 20, 64 << 20);
+    struct memory_block a, b;
+    CHECK_OK(memory_take(pool, 4 << 20, &a, &err), &err);
+    CHECK_OK(memory_take(pool, 4 << 20, &b, &err), &err);
+    CHECK_INT(kept_bytes(pool), 0);
+    memory_give(pool, &a);
+    memory_give(pool, &b);
+    CHECK_INT(kept_bytes(pool), 8 << 20);
+    for (int i = 0; i < MEMORY_TRIMS; i++) {
+        memory_trim(pool);
+        CHECK_INT(kept_bytes(pool), 8 << 20);
+        CHECK_OK(memory_take(pool, 4 << 20, &a, &err), &err);
+        CHECK_INT(kept_bytes(pool), 4 << 20);
+        memory_give(pool, &a);
+    }
+    memory_trim(pool);
+    CHECK_INT(kept_bytes(pool), 4 << 20);
+    CHECK_INT(mapped_bytes(pool), 4 << 20);
+    for (int i = 0; i < MEMORY_TRIMS; i++)
+        memory_trim(pool);
+    CHECK_INT(kept_bytes(pool), 0);
+    CHECK_INT(mapped_bytes(pool), 0);
     close_pool(pool);
 }
 
@@ -511,6 +547,7 @@ int main(void)
     RUN(blocks_are_aligned_apart_and_merge_when_given_back);
     RUN(what_does_not_fit_the_pool_is_mapped_within_the_budget);
     RUN(freed_mappings_are_kept_for_a_while);
+    RUN(kept_mappings_that_nobody_uses_are_given_back);
     RUN(blocks_of_nothing_and_of_too_much);
     RUN(a_body_gets_all_of_its_block_at_once_and_it_is_lent);
     RUN(blocks_of_64_kib_are_given_whole_and_never_lent);
