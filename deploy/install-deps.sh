@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
-#   deploy/install-deps.sh [build | tests | arm]...      (default: build)
+#   deploy/install-deps.sh [build | tests | arm | deploy]...      (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
 #              python3-venv for tests/interop, openssl for the tests of TLS
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
+#     deploy   Chromium (300 MB), which looks at the page of GET /
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -17,6 +18,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 # tests/attack restarts three daemons behind
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 arm=(gcc-aarch64-linux-gnu qemu-user)
+deploy=(chromium)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -99,7 +101,8 @@ fi
 
 read -ra missing <<<"$(missing_of "${needed[@]}")"
 read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac) \
-$(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac)"
+$(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac) \
+$(case " $* " in *" deploy "*) missing_of "${deploy[@]}" ;; esac)"
 if [ ${#missing[@]} -gt 0 ] && ! can_install; then
     say "missing: ${missing[*]}" >&2
     say "to install them takes root or sudo. As root:" \

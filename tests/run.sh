@@ -19,8 +19,13 @@ mkdir -p "$logs"
 summary=()
 n_failed=0
 
+is_all=
+if [ "${1:-}" = --all ]; then
+    is_all=1
+    shift
+fi
 if [ -z "${ROPED_NO_INSTALL:-}" ]; then
-    deploy/install-deps.sh build tests || exit 1
+    deploy/install-deps.sh build tests ${is_all:+deploy} || exit 1
 fi
 
 # step NAME COMMAND... : runs it into a log; a line now and one in the summary
@@ -79,12 +84,6 @@ finish() {
     [ "$n_failed" -eq 0 ]
     exit
 }
-
-is_all=
-if [ "${1:-}" = --all ]; then
-    is_all=1
-    shift
-fi
 
 # ctest shows nothing of a test that passes, so this is said here.
 say_downloads() {

@@ -42,7 +42,7 @@ static const char *scope_of(const char *method, const char *path)
     for (; method[n] && n < sizeof upper - 1; n++)
         upper[n] = (char)toupper((unsigned char)method[n]);
     upper[n] = '\0';
-    route_find(upper, path, &match);
+    route_find(upper, path, NULL, &match);
     enum scope scope = match.route ? match.route->scope : SCOPE_ADMIN;
     return scope == SCOPE_OPEN  ? NULL
            : scope == SCOPE_ANY ? ""

@@ -10,6 +10,9 @@
 /* handle_health.c */
 reply_fn handle_root, handle_live, handle_ready, handle_metrics;
 
+/* handle_page.c */
+reply_fn handle_page;
+
 /* handle_meta.c */
 reply_fn handle_openapi, handle_describe_all, handle_describe;
 reply_fn handle_server, handle_model, handle_model_ready;

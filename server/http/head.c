@@ -13,6 +13,7 @@ static const struct {
 /* clang-format off */
 #define KNOWN(name) {name, sizeof name - 1}
     /* clang-format on */
+    [HEADER_ACCEPT] = KNOWN("Accept"),
     [HEADER_ACCEPT_ENCODING] = KNOWN("Accept-Encoding"),
     [HEADER_AUTHORIZATION] = KNOWN("Authorization"),
     [HEADER_CONTENT_ENCODING] = KNOWN("Content-Encoding"),

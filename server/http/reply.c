@@ -221,6 +221,17 @@ static void emit_timing(const struct request *request, reply_header_fn *emit,
     emit(context, "Server-Timing", at + sizeof ", " - 1);
 }
 
+/* What keeps a page from doing, or being used for, anything else. */
+static void emit_page(const struct reply *reply, reply_header_fn *emit,
+                      void *context)
+{
+    emit(context, "Content-Security-Policy", reply->policy);
+    emit(context, "X-Content-Type-Options", "nosniff");
+    emit(context, "Referrer-Policy", "no-referrer");
+    emit(context, "Cache-Control", "no-cache");
+    emit(context, "Vary", "Accept");
+}
+
 static void emit_body(const struct reply *reply, reply_header_fn *emit,
                       void *context)
 {
@@ -232,6 +243,8 @@ static void emit_body(const struct reply *reply, reply_header_fn *emit,
         emit(context, "Content-Encoding", reply->encoding);
         emit(context, "Vary", "Accept-Encoding");
     }
+    if (reply->policy)
+        emit_page(reply, emit, context);
     if (!reply->json_bytes)
         return;
     buffer_init_fixed(&buffer, text, sizeof text);

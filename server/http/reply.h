@@ -32,6 +32,7 @@ struct reply {
     size_t bytes;
     size_t json_bytes;    /* of a v2 answer with binary tensors, else 0 */
     const char *encoding; /* Content-Encoding, or NULL */
+    const char *policy;   /* Content-Security-Policy of a page, or NULL */
     struct exec_job *job;
     reply_fn *then;
 };

@@ -204,7 +204,8 @@ bool request_begin(struct request *request)
 {
     const char *expect = head_value(&request->head, HEADER_EXPECT);
     const struct body *body = &request->body;
-    route_find(request->head.method, request->head.path, &request->match);
+    route_find(request->head.method, request->head.path,
+               head_value(&request->head, HEADER_ACCEPT), &request->match);
     read_id(request);
     request->caller.name = "";
     if (admit(request))

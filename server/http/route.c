@@ -5,6 +5,7 @@
  */
 #include "http/route.h"
 
+#include "http/accept.h"
 #include "http/call.h"
 #include "http/handlers.h"
 
@@ -23,6 +24,7 @@ static const struct route routes[] = {
     {"GET",    "/v2/health/live",                SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_live, NULL},
     {"GET",    "/v2/health/ready",               SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_ready, NULL},
     {"GET",    "/metrics",                       SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_metrics, NULL},
+    {"GET",    "/",                              SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_page, NULL, .is_page = true},
     {"GET",    "/",                              SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_root, NULL},
     {"GET",    "/openapi.json",                  SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_openapi, NULL},
     {"GET",    "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_IGNORED, handle_table_get, NULL},
@@ -142,7 +144,8 @@ const struct route *route_at(int i)
     return &routes[i];
 }
 
-void route_find(const char *method, const char *path, struct route_match *out)
+void route_find(const char *method, const char *path, const char *accept,
+                struct route_match *out)
 {
     const char *first = NULL;
     memset(out, 0, sizeof *out);
@@ -150,7 +153,8 @@ void route_find(const char *method, const char *path, struct route_match *out)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         if (is_of(i, path, &first, out) &&
-            strcmp(routes[i].method, method) == 0) {
+            strcmp(routes[i].method, method) == 0 &&
+            (!routes[i].is_page || accept_prefers_html(accept))) {
             out->route = &routes[i];
             return;
         }

@@ -30,6 +30,8 @@ struct route {
     reply_fn *handler;
     const struct protocol *protocol; /* of a call, else NULL */
     bool is_long; /* frees or page-locks memory: its handler runs on a lane */
+    bool is_page; /* for clients that would rather have HTML; others get the
+                     next route of its path */
 };
 
 struct route_match {
@@ -44,8 +46,10 @@ struct route_match {
 /* Is it served on admin_listen? Health and metrics are. */
 bool route_is_admin(const struct route *route);
 
-/* Finds the route of a method and a decoded path. */
-void route_find(const char *method, const char *path, struct route_match *out);
+/* Finds the route of a method and a decoded path. accept: the header of that
+ * name, or NULL. */
+void route_find(const char *method, const char *path, const char *accept,
+                struct route_match *out);
 
 /* The routes: 0 <= i < route_count(). */
 int route_count(void);

@@ -235,6 +235,9 @@ struct route {
 
 #define TEXT_CONTENT                                                           \
     "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}"
+#define INDEX_CONTENT                                                          \
+    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}},"          \
+    "\"text/html\":{\"schema\":{\"type\":\"string\"}}}"
 #define SCHEMA_OF(name)                                                        \
     "{\"schema\":{\"$ref\":\"#/components/schemas/" name "\"}}"
 #define CONTENT_OF(name)                                                       \
@@ -249,7 +252,7 @@ struct route {
 
 /* clang-format off */
 static const struct route routes[] = {
-    {"/", NULL, {{"get", "index", "where to look", "200", TEXT_CONTENT}}},
+    {"/", NULL, {{"get", "index", "where to look; for browsers a page that shows what the daemon does", "200", INDEX_CONTENT}}},
     {"/v1", NULL, {{"get", "list_operators", "the operators", "200", CONTENT_OF("Operators")}}},
     {"/v1/tables", NULL, {{"get", "list_tables", "the named rotary tables", "200", CONTENT_OF("Tables")}}},
     {"/v1/tables/{name}", "name", {

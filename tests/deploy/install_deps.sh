@@ -49,5 +49,6 @@ check "asks apt-get for nothing" test ! -s "$work/calls"
 check "root: it succeeds" ask 0 build
 check "says what" grep -q 'installing with apt-get: gcc libc6-dev' "$work/out"
 check "and how much" grep -q '^Need to get 9 MB' "$work/out"
+check "without what only some tests want" fails grep -q chromium "$work/out"
 check "before it installs" test "$(sed -n '/--assume-no/=;/ -y /=' "$work/calls")" = $'2\n3'
 [ "$n_failed" -eq 0 ]

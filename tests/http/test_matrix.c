@@ -55,6 +55,7 @@ struct query {
     char path[160];
     const void *body;
     size_t bytes;
+    bool is_page;
 };
 
 /* ---------------------------------------------------------------- requests */
@@ -100,7 +101,7 @@ static void set_body(const struct route *route, struct query *out)
 
 static struct query query_of(const struct route *route)
 {
-    struct query query = {.method = route->method};
+    struct query query = {.method = route->method, .is_page = route->is_page};
     size_t at = 0;
     int n_names = 0;
     for (const char *from = route->path; *from; from++)
@@ -118,12 +119,13 @@ static struct query query_of(const struct route *route)
 static struct answer ask_query(const struct server *server, const char *name,
                                const struct query *query)
 {
-    char header[128];
-    const char *headers[] = {header, NULL};
-    snprintf(header, sizeof header, "Authorization: Bearer secret-of-%s",
+    char token[128];
+    const char *accept = query->is_page ? "Accept: text/html" : "Accept: */*";
+    const char *headers[] = {accept, name ? token : NULL, NULL};
+    snprintf(token, sizeof token, "Authorization: Bearer secret-of-%s",
              name ? name : "");
     return ask(server, query->method, query->path, query->body, query->bytes,
-               name ? headers : NULL);
+               headers);
 }
 
 static void change(const struct server *server, const char *name,

@@ -1,0 +1,48 @@
+# Makes page.html into C: cmake -DPAGE=page.html -DOUT=page.inc -P page.cmake
+# writes its bytes, and the hashes of its script and style, by which the
+# Content-Security-Policy of the page allows these two and no other.
+
+# base64 of 32 bytes in hex
+function(base64 hex out)
+  set(alphabet ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/)
+  set(text "")
+  foreach(at RANGE 0 60 6)
+    string(SUBSTRING "${hex}00" ${at} 6 three)
+    foreach(shift 18 12 6 0)
+      math(EXPR digit "(0x${three} >> ${shift}) & 63")
+      string(SUBSTRING ${alphabet} ${digit} 1 letter)
+      string(APPEND text ${letter})
+    endforeach()
+  endforeach()
+  string(SUBSTRING ${text} 0 43 text) # the last byte was not there
+  set(${out} "${text}=" PARENT_SCOPE)
+endfunction()
+
+# the hash of what stands between <tag> and </tag>
+function(hash_of tag html out)
+  string(FIND "${html}" "<${tag}>" start)
+  string(FIND "${html}" "</${tag}>" end)
+  if(start LESS 0 OR end LESS start)
+    message(FATAL_ERROR "${PAGE} has no <${tag}>")
+  endif()
+  string(LENGTH "<${tag}>" length)
+  math(EXPR start "${start} + ${length}")
+  math(EXPR length "${end} - ${start}")
+  string(SUBSTRING "${html}" ${start} ${length} text)
+  string(SHA256 hex "${text}")
+  base64(${hex} hash)
+  set(${out} "sha256-${hash}" PARENT_SCOPE)
+endfunction()
+
+file(READ ${PAGE} html)
+hash_of(script "${html}" script)
+hash_of(style "${html}" style)
+file(READ ${PAGE} bytes HEX)
+string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+file(WRITE ${OUT} "/* Made by page.cmake. */
+#define PAGE_SCRIPT \"${script}\"
+#define PAGE_STYLE \"${style}\"
+static const unsigned char page[] = {
+${bytes}};
+")
