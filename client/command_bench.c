@@ -36,13 +36,14 @@ struct bench {
 struct worker {
     struct bench *bench;
     pthread_t thread;
+    struct roped_client *client; /* NULL: it could not be opened */
     size_t answer_bytes;
     struct roped_client_timing sum;
     enum roped_status status;
     struct roped_error error;
 };
 
-static void add_timing(struct roped_client_timing *sum,
+static void sum_timing(struct roped_client_timing *sum,
                        const struct roped_client_timing *timing)
 {
 #define PHASE(id, name, ...) sum->name += timing->name;
@@ -58,7 +59,7 @@ static void add_call(struct worker *worker,
     int i = atomic_fetch_add(&bench->n_calls, 1);
     if (i < MAX_SAMPLES)
         bench->sample[i] = result->timing.wall;
-    add_timing(&worker->sum, &result->timing);
+    sum_timing(&worker->sum, &result->timing);
     worker->answer_bytes = result->bytes;
 }
 
@@ -67,22 +68,20 @@ static void *work(void *context)
     struct worker *worker = context;
     struct bench *bench = worker->bench;
     struct roped_client_result result;
-    struct roped_client *client = NULL;
-    worker->status =
-        roped_client_open(&bench->ctl->options, &client, &worker->error);
+    worker->status = roped_client_open(&bench->ctl->options, &worker->client,
+                                       &worker->error);
     for (int i = -3; !worker->status; i++) { /* the first three warm up */
         if (i > 0 && progress_now_seconds() >= bench->end_seconds)
             break;
         worker->status = roped_client_call_bytes(
-            client, bench->op->name, bench->query, bench->body, bench->bytes,
-            &result, &worker->error);
+            worker->client, bench->op->name, bench->query, bench->body,
+            bench->bytes, &result, &worker->error);
         if (worker->status)
             break;
         if (i >= 0)
             add_call(worker, &result);
         roped_client_result_free(&result);
     }
-    roped_client_close(client);
     if (worker->status)
         atomic_store(&bench->has_failed, true);
     return NULL;
@@ -103,7 +102,7 @@ struct summary {
     struct roped_client_timing sum;
 };
 
-static void report_json(const struct bench *bench, const struct summary *s)
+static int print_summary(const struct bench *bench, const struct summary *s)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "operator", bench->op->name);
@@ -117,30 +116,17 @@ static void report_json(const struct bench *bench, const struct summary *s)
     cJSON_AddNumberToObject(latency, "p99", s->p99 * 1e3);
     cJSON_AddNumberToObject(document, "calls_per_second", s->calls_per_second);
     cJSON_AddNumberToObject(document, "bytes_per_second", s->bytes_per_second);
-    add_timing_json(document, "mean_ms", &s->sum, s->n);
-    print_json(stdout, document);
+    add_timing(document, "mean_ms", &s->sum, s->n);
+    return print_document(bench->ctl, document);
 }
 
-static void report_text(const struct bench *bench, const struct summary *s)
-{
-    printf("%d calls, %d connections, %zu bytes in, %zu out\n", s->n,
-           bench->n_connections, bench->bytes, s->answer_bytes);
-    printf("latency   p50 %.4f, p90 %.4f, p99 %.4f ms\n", s->p50 * 1e3,
-           s->p90 * 1e3, s->p99 * 1e3);
-    printf("rate      %.0f calls/s, %.3f GB/s both ways\n", s->calls_per_second,
-           s->bytes_per_second * 1e-9);
-    printf("phases    ");
-    print_phases(stdout, &s->sum, s->n, 4);
-    printf(" ms (means)\n");
-}
-
-static void report(struct bench *bench, const struct worker *workers)
+static int report(struct bench *bench, const struct worker *workers)
 {
     struct summary s = {.n = atomic_load(&bench->n_calls),
                         .answer_bytes = workers[0].answer_bytes};
     size_t n = (size_t)(s.n < MAX_SAMPLES ? s.n : MAX_SAMPLES);
     for (int i = 0; i < bench->n_connections; i++)
-        add_timing(&s.sum, &workers[i].sum);
+        sum_timing(&s.sum, &workers[i].sum);
     qsort(bench->sample, n, sizeof *bench->sample, compare);
     s.p50 = bench->sample[n / 2];
     s.p90 = bench->sample[n * 9 / 10];
@@ -148,24 +134,19 @@ static void report(struct bench *bench, const struct worker *workers)
     s.calls_per_second = s.n / (s.sum.wall / bench->n_connections);
     s.bytes_per_second =
         s.calls_per_second * (double)(bench->bytes + s.answer_bytes);
-    if (bench->ctl->is_json)
-        report_json(bench, &s);
-    else
-        report_text(bench, &s);
+    return print_summary(bench, &s);
 }
 
 static void wait_for_end(struct bench *bench)
 {
-    struct progress progress;
     double left;
-    progress_start(&progress);
+    progress_start();
     while ((left = bench->end_seconds - progress_now_seconds()) > 0 &&
            !atomic_load(&bench->has_failed)) {
         nanosleep(&(struct timespec){0, 50000000}, NULL);
-        progress_show(&progress, "measuring", bench->seconds - left,
-                      bench->seconds);
+        progress_show("measuring", bench->seconds - left, bench->seconds);
     }
-    progress_end(&progress);
+    progress_end();
 }
 
 /* A thread for each connection. */
@@ -190,21 +171,25 @@ static int run_workers(struct bench *bench)
     for (int i = 0; i < n; i++) {
         pthread_join(workers[i].thread, NULL);
         if (workers[i].status && !code)
-            code = fail(&workers[i].error);
+            code = workers[i].client
+                       ? failed_request(workers[i].client, &workers[i].error)
+                       : fail(&workers[i].error);
+        roped_client_close(workers[i].client);
     }
     if (!code)
-        report(bench, workers);
+        code = report(bench, workers);
     free(bench->sample);
     free(workers);
     return code;
 }
 
-static bool set_dtype(struct bench *bench, const char *text)
+static bool set_dtype(void *target, const char *text)
 {
     static const struct {
         const char *name;
         enum roped_dtype dtype;
     } names[] = {{"f32", ROPED_F32}, {"f16", ROPED_F16}, {"bf16", ROPED_BF16}};
+    struct bench *bench = target;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcasecmp(text, names[i].name) == 0) {
             bench->dtype = names[i].dtype;
@@ -213,42 +198,33 @@ static bool set_dtype(struct bench *bench, const char *text)
     return false;
 }
 
-static bool set_seconds(struct bench *bench, const char *text)
+static bool set_seconds(void *target, const char *text)
 {
-    char *end;
-    bench->seconds = strtod(text, &end);
-    return end != text && *end == '\0' && bench->seconds > 0 &&
-           bench->seconds <= 1e6;
+    return read_number(text, 1e6, &((struct bench *)target)->seconds);
 }
 
-static bool set_connections(struct bench *bench, const char *text)
+static bool set_connections(void *target, const char *text)
 {
+    struct bench *bench = target;
     char *end;
     long n = strtol(text, &end, 10);
     bench->n_connections = (int)n;
     return end != text && *end == '\0' && n >= 1 && n <= MAX_CONNECTIONS;
 }
 
-static const struct {
-    const char *name;
-    bool (*set)(struct bench *bench, const char *text);
-    const char *expected;
-} options[] = {{"dtype", set_dtype, "f32, f16 or bf16"},
-               {"seconds", set_seconds, "a time above 0"},
-               {"connections", set_connections, "1 to 256"}};
+static const struct option_row options[] = {
+    {"dtype", set_dtype, "f32, f16 or bf16"},
+    {"seconds", set_seconds, "a time above 0"},
+    {"connections", set_connections, "1 to 256"},
+    {NULL}};
 
 /* One of the options above, or a parameter of the operator. */
-static int take_option(struct bench *bench, const struct option *option)
+static int take_argument(struct bench *bench, const struct option *option)
 {
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (strcmp(option->name, options[i].name) != 0)
-            continue;
-        if (option->value && options[i].set(bench, option->value))
-            return EXIT_SUCCESS;
-        return usage("bench", "option '--%s': '%s', expected %s", option->name,
-                     option->value ? option->value : "", options[i].expected);
-    }
-    return add_parameter("bench", &bench->call, option, &bench->query);
+    int code = take_option("bench", options, option, bench);
+    return code >= 0
+               ? code
+               : add_parameter("bench", &bench->call, option, &bench->query);
 }
 
 /* EXIT_SUCCESS, or the exit code after saying what is wrong. */
@@ -264,7 +240,7 @@ static int read_arguments(struct bench *bench, int argc, char **argv)
     roped_call_init(&bench->call, bench->op);
     for (int at = 2; at < argc && !code; at++)
         code = read_option(argc, argv, &at, &option)
-                   ? take_option(bench, &option)
+                   ? take_argument(bench, &option)
                    : bench_size_add(&bench->sizes, bench->op, argv[at]);
     return code;
 }

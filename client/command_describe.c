@@ -3,34 +3,12 @@
  */
 #include "ropectl.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-/* ------------------------------------------------------------------- JSON */
-
-static cJSON *add_object(cJSON *array)
-{
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddItemToArray(array, object);
-    return object;
-}
-
-static int print_ops_json(void)
-{
-    cJSON *document = cJSON_CreateObject();
-    cJSON *operators = cJSON_AddArrayToObject(document, "operators");
-    for (int i = 0; i < roped_op_count(); i++) {
-        cJSON *op = add_object(operators);
-        cJSON_AddStringToObject(op, "name", roped_op_at(i)->name);
-        cJSON_AddStringToObject(op, "summary", roped_op_at(i)->summary);
-    }
-    return print_json(stdout, document);
-}
 
 static void add_port(cJSON *array, const struct roped_op *op,
                      const struct roped_port *port)
 {
-    cJSON *object = add_object(array);
+    cJSON *object = add_row(array);
     uint32_t set = roped_op_types(op, port);
     cJSON_AddStringToObject(object, "name", port->name);
     cJSON_AddStringToObject(object, "shape", port->shape);
@@ -62,7 +40,7 @@ static void add_param(cJSON *array, const struct roped_param *param)
         [ROPED_PARAM_FLOAT] = "float", [ROPED_PARAM_INT] = "int",
         [ROPED_PARAM_BOOL] = "bool",   [ROPED_PARAM_CHOICE] = "choice",
         [ROPED_PARAM_DTYPE] = "dtype", [ROPED_PARAM_INTS] = "ints"};
-    cJSON *object = add_object(array);
+    cJSON *object = add_row(array);
     cJSON_AddStringToObject(object, "name", param->name);
     cJSON_AddStringToObject(object, "kind", kinds[param->kind]);
     if (param->choices)
@@ -83,7 +61,7 @@ static void add_param(cJSON *array, const struct roped_param *param)
     cJSON_AddStringToObject(object, "doc", param->doc);
 }
 
-static int print_op_json(const struct roped_op *op)
+static cJSON *describe(const struct roped_op *op)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "name", op->name);
@@ -91,7 +69,7 @@ static int print_op_json(const struct roped_op *op)
     cJSON_AddStringToObject(document, "summary", op->summary);
     cJSON *forms = cJSON_AddArrayToObject(document, "forms");
     for (int i = 0; i < ROPED_MAX_FORMS && op->form[i].name; i++) {
-        cJSON *form = add_object(forms);
+        cJSON *form = add_row(forms);
         cJSON_AddStringToObject(form, "name", op->form[i].name);
         cJSON_AddStringToObject(form, "doc", op->form[i].doc);
     }
@@ -106,71 +84,21 @@ static int print_op_json(const struct roped_op *op)
         add_param(params, &op->param[i]);
     if (op->rule_doc)
         cJSON_AddStringToObject(document, "rule", op->rule_doc);
-    return print_json(stdout, document);
+    return document;
 }
-
-/* ------------------------------------------------------------------- text */
 
 int command_ops(const struct ropectl *ctl, int argc, char **argv)
 {
     if (argc != 1)
         return usage("ops", "no arguments, found '%s'", argv[1]);
-    if (ctl->is_json)
-        return print_ops_json();
-    for (int i = 0; i < roped_op_count(); i++)
-        printf("%-20s %s\n", roped_op_at(i)->name, roped_op_at(i)->summary);
-    return EXIT_SUCCESS;
-}
-
-static void print_port(const struct roped_op *op, const struct roped_port *port,
-                       bool is_input)
-{
-    char types[96];
-    printf("  %-14s [%s]  %s%s%s\n      %s\n", port->name, port->shape,
-           roped_dtype_set_text(roped_op_types(op, port), types, sizeof types),
-           is_input && (port->flags & ROPED_OPTIONAL) ? ", optional" : "",
-           port->flags & ROPED_UPDATED ? ", updated in place" : "", port->doc);
-}
-
-static void print_param(const struct roped_param *param)
-{
-    char choice[32];
-    printf("  --%-22s", param->name);
-    if (param->choices)
-        printf(
-            " %s; %s", param->choices,
-            roped_param_choice(param, (int)param->init, choice, sizeof choice));
-    else if (param->flags & ROPED_NO_DEFAULT || param->kind == ROPED_PARAM_INTS)
-        printf(" no default");
-    else if (param->kind == ROPED_PARAM_BOOL)
-        printf(" %s", param->init != 0 ? "true" : "false");
-    else
-        printf(" %.10g", param->init);
-    if (param->max != 0 && fabs(param->max) < 1e30)
-        printf(" (%.10g to %.10g)", param->min, param->max);
-    else if (param->flags & ROPED_ABOVE_MIN)
-        printf(" (above %.10g)", param->min);
-    printf("\n      %s\n", param->doc);
-}
-
-static int print_op(const struct roped_op *op)
-{
-    printf("%s (since %s): %s\n", op->name, op->since, op->summary);
-    for (int i = 0; i < ROPED_MAX_FORMS && op->form[i].name; i++)
-        printf("%s  %-8s %s\n", i ? "" : "\nforms (shapes by '|'):\n",
-               op->form[i].name, op->form[i].doc);
-    puts("\ninputs:");
-    for (int i = 0; i < roped_op_inputs(op); i++)
-        print_port(op, &op->in[i], true);
-    puts("\noutputs:");
-    for (int i = 0; i < roped_op_outputs(op); i++)
-        print_port(op, &op->out[i], false);
-    puts("\nparameters:");
-    for (int i = 0; i < roped_op_params(op); i++)
-        print_param(&op->param[i]);
-    if (op->rule_doc)
-        printf("\nrule: %s\n", op->rule_doc);
-    return EXIT_SUCCESS;
+    cJSON *document = cJSON_CreateObject();
+    cJSON *operators = cJSON_AddArrayToObject(document, "operators");
+    for (int i = 0; i < roped_op_count(); i++) {
+        cJSON *op = add_row(operators);
+        cJSON_AddStringToObject(op, "name", roped_op_at(i)->name);
+        cJSON_AddStringToObject(op, "summary", roped_op_at(i)->summary);
+    }
+    return print_document(ctl, document);
 }
 
 int command_describe(const struct ropectl *ctl, int argc, char **argv)
@@ -178,7 +106,5 @@ int command_describe(const struct ropectl *ctl, int argc, char **argv)
     if (argc != 2)
         return usage("describe", "%d operators, expected one", argc - 1);
     const struct roped_op *op = find_op(argv[1]);
-    if (!op)
-        return EXIT_USAGE;
-    return ctl->is_json ? print_op_json(op) : print_op(op);
+    return op ? print_document(ctl, describe(op)) : EXIT_USAGE;
 }

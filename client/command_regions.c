@@ -28,29 +28,23 @@ static bool write_as_npy(const char *file, void *answer, size_t bytes)
 static int get_region(const struct ropectl *ctl, const char *path,
                       const char *file)
 {
-    struct roped_error err;
     void *answer;
     size_t bytes;
-    struct roped_client *client = connect_to(ctl);
-    if (!client)
-        return EXIT_FAILURE;
-    enum roped_status status = roped_client_request_bytes(
-        client, "GET", path, NULL, 0, &answer, &bytes, &err);
-    roped_client_close(client);
-    if (status)
-        return fail(&err);
+    int code = ask(ctl, &(struct request){"GET", path}, &answer, &bytes);
+    if (code)
+        return code;
     bool is_written = is_npy_path(file)
                           ? write_as_npy(file, answer, bytes)
                           : write_output(file, "", 0, answer, bytes);
     free(answer);
     if (!is_written)
         return EXIT_FAILURE;
-    if (ctl->is_json && strcmp(file, "-") != 0) {
-        cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "file", file);
-        print_json(stdout, document);
-    }
-    return EXIT_SUCCESS;
+    if (strcmp(file, "-") == 0)
+        return EXIT_SUCCESS;
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "file", file);
+    cJSON_AddNumberToObject(document, "bytes", (double)bytes);
+    return print_document(ctl, document);
 }
 
 /* The file's own bytes, or its array as a tensor of the region's name. */
@@ -67,13 +61,15 @@ static int put_region(const struct ropectl *ctl, const char *path,
         return EXIT_FAILURE;
     }
     if (!tensors.is_npy) {
-        code = print_answer(ctl, "PUT", path, tensors.bytes, tensors.n_bytes);
+        code = print_answer(ctl, &(struct request){"PUT", path, tensors.bytes,
+                                                   tensors.n_bytes});
     } else {
         tensors.tensors->name = name;
         if (roped_client_write(tensors.tensors, 1, &body, &bytes, &err)) {
             fail(&err);
         } else {
-            code = print_answer(ctl, "PUT", path, body, bytes);
+            code =
+                print_answer(ctl, &(struct request){"PUT", path, body, bytes});
             free(body);
         }
     }
@@ -100,7 +96,8 @@ static int make_zeros(const struct ropectl *ctl, const char *path, int argc,
         return usage("regions", "no size, %s", expected);
     if (asprintf(&whole, "%s?%s", path, query) < 0)
         whole = NULL;
-    int code = print_answer(ctl, "PUT", must_have(whole), "", 0);
+    int code =
+        print_answer(ctl, &(struct request){"PUT", must_have(whole), "", 0});
     free(whole);
     free(query);
     return code;
@@ -111,7 +108,7 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "list";
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
-        return print_answer(ctl, "GET", "/v1/regions", NULL, 0);
+        return print_answer(ctl, &(struct request){"GET", "/v1/regions"});
     char *path = path_to("/v1/regions/", argc > 2 ? argv[2] : "");
     if (argc == 4 && strcmp(verb, "put") == 0)
         code = put_region(ctl, path, argv[2], argv[3]);
@@ -120,7 +117,7 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
     else if (argc == 4 && strcmp(verb, "get") == 0)
         code = get_region(ctl, path, argv[3]);
     else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, "DELETE", path, NULL, 0);
+        code = print_answer(ctl, &(struct request){"DELETE", path});
     else
         code = usage("regions", "unknown verb '%s' with %d arguments", verb,
                      argc > 2 ? argc - 2 : 0);

@@ -219,24 +219,14 @@ static FILE *report_of(const struct run *run)
 static void report(const struct ropectl *ctl, const struct run *run,
                    const struct roped_client_result *result)
 {
-    FILE *out = report_of(run);
-    cJSON *document = ctl->is_json ? cJSON_CreateObject() : NULL;
-    cJSON *outputs =
-        document ? cJSON_AddArrayToObject(document, "outputs") : NULL;
+    cJSON *document = cJSON_CreateObject();
+    cJSON *outputs = cJSON_AddArrayToObject(document, "outputs");
     for (int i = 0; i < result->n_tensors; i++) {
         struct roped_client_tensor tensor = output_at(result, i);
-        if (document)
-            add_tensor_json(outputs, &tensor);
-        else
-            print_tensor(out, &tensor);
+        add_tensor(outputs, &tensor);
     }
-    if (!document) {
-        print_phases(out, &result->timing, 1, 3);
-        fprintf(out, "; wall %.3f ms\n", result->timing.wall * 1e3);
-        return;
-    }
-    add_timing_json(document, "timing_ms", &result->timing, 1);
-    print_json(out, document);
+    add_timing(document, "timing_ms", &result->timing, 1);
+    write_document(ctl, report_of(run), document);
 }
 
 /* -------------------------------------------------------------------- call */
@@ -244,23 +234,20 @@ static void report(const struct ropectl *ctl, const struct run *run,
 static int send_call(const struct ropectl *ctl, const struct run *run,
                      const void *body, size_t bytes)
 {
-    struct ropectl with_progress = *ctl;
-    struct progress progress;
     struct roped_client_result result;
     struct roped_error err;
     int code = EXIT_SUCCESS;
-    with_progress.options.progress = progress_transfer;
-    with_progress.options.progress_context = &progress;
-    struct roped_client *client = connect_to(&with_progress);
+    struct roped_client *client = connect_to(ctl);
     if (!client)
         return EXIT_FAILURE;
-    progress_start(&progress);
     enum roped_status status = roped_client_call_bytes(
         client, run->op->name, run->query, body, bytes, &result, &err);
-    progress_end(&progress);
-    roped_client_close(client);
+    progress_end();
     if (status)
-        return fail(&err);
+        code = failed_request(client, &err);
+    roped_client_close(client);
+    if (code)
+        return code;
     report(ctl, run, &result);
     for (int i = 0; i < run->n_outputs && code == EXIT_SUCCESS; i++)
         if (!write_place(&run->output[i], &result))
@@ -303,18 +290,13 @@ int command_cat(const struct ropectl *ctl, int argc, char **argv)
     if (argc != 2 || (argv[1][0] == '-' && argv[1][1]))
         return usage("cat", "%d arguments, expected one file", argc - 1);
     bool is_open = tensor_file_open(&file, argv[1], NULL);
-    cJSON *document = ctl->is_json ? cJSON_CreateObject() : NULL;
-    cJSON *tensors =
-        document ? cJSON_AddArrayToObject(document, "tensors") : NULL;
+    cJSON *document = cJSON_CreateObject();
+    cJSON *tensors = cJSON_AddArrayToObject(document, "tensors");
     for (int i = 0; i < file.n_tensors && is_open; i++)
-        if (document)
-            add_tensor_json(tensors, &file.tensors[i]);
-        else
-            print_tensor(stdout, &file.tensors[i]);
-    if (document && is_open)
-        print_json(stdout, document);
-    else
-        cJSON_Delete(document);
+        add_tensor(tensors, &file.tensors[i]);
     tensor_file_close(&file);
-    return is_open ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (is_open)
+        return print_document(ctl, document);
+    cJSON_Delete(document);
+    return EXIT_FAILURE;
 }

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double mib = 1 << 20;
-
 /* The line behind a sample's name, or NULL. */
 static const char *find_sample(const char *metrics, const char *name)
 {
@@ -57,8 +55,7 @@ static void add_devices(cJSON *document, const char *metrics)
                  i);
         if (!find_sample(metrics, busy))
             return;
-        cJSON *device = cJSON_CreateObject();
-        cJSON_AddItemToArray(devices, device);
+        cJSON *device = add_row(devices);
         cJSON_AddNumberToObject(device, "device", i);
         cJSON_AddNumberToObject(device, "lanes_busy",
                                 sample(metrics, "%s", busy));
@@ -76,8 +73,7 @@ static void add_operators(cJSON *document, const char *metrics)
     cJSON *operators = cJSON_AddArrayToObject(document, "operators");
     for (int i = 0; i < roped_op_count(); i++) {
         const char *name = roped_op_at(i)->name;
-        cJSON *op = cJSON_CreateObject();
-        cJSON_AddItemToArray(operators, op);
+        cJSON *op = add_row(operators);
         double n = sample(
             metrics, "roped_request_duration_seconds_count{op=\"%s\"}", name);
         double total = sample(
@@ -116,38 +112,14 @@ static cJSON *status_document(const char *metrics)
     return document;
 }
 
-static double number(const cJSON *object, const char *name)
+/* A server that is not ready says why: that is an answer too. */
+static int print_not_ready(const struct ropectl *ctl, const char *reason)
 {
-    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, name));
-}
-
-static const char *text(const cJSON *object, const char *name)
-{
-    return cJSON_GetStringValue(cJSON_GetObjectItem(object, name));
-}
-
-static void print_status(const cJSON *document)
-{
-    const cJSON *item;
-    puts("ready     yes");
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(document, "build"))
-        printf("%-9s %s\n", item->string, item->valuestring);
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(document, "devices"))
-        printf("device %-2.0f %.0f lanes busy, %.0f idle; %.0f jobs so far\n",
-               number(item, "device"), number(item, "lanes_busy"),
-               number(item, "lanes_idle"), number(item, "jobs"));
-    printf("queue     %.0f calls wait\n", number(document, "waiting_calls"));
-    printf("memory    pool %.1f MiB used of %.1f; tables %.1f MiB\n",
-           number(document, "pool_used_bytes") / mib,
-           number(document, "pool_bytes") / mib,
-           number(document, "table_bytes") / mib);
-    printf("regions   %.1f MiB\n", number(document, "region_bytes") / mib);
-    printf("%-20s %10s %12s %12s\n", "operator", "calls", "mean ms",
-           "kernel ms");
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(document, "operators"))
-        printf("%-20s %10.0f %12.4f %12.4f\n", text(item, "name"),
-               number(item, "calls"), number(item, "mean_ms"),
-               number(item, "mean_kernel_ms"));
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddBoolToObject(document, "ready", false);
+    cJSON_AddStringToObject(document, "reason", reason);
+    print_document(ctl, document);
+    return EXIT_FAILURE;
 }
 
 int command_status(const struct ropectl *ctl, int argc, char **argv)
@@ -161,19 +133,19 @@ int command_status(const struct ropectl *ctl, int argc, char **argv)
         return EXIT_FAILURE;
     enum roped_status status = roped_client_request(
         client, "GET", "/v2/health/ready", NULL, 0, &answer, &err);
+    bool is_ready = !status || roped_client_http_status(client) != 503;
     if (!status) {
         free(answer);
         status = roped_client_request(client, "GET", "/metrics", NULL, 0,
                                       &answer, &err);
     }
+    int code = status && is_ready ? failed_request(client, &err) : EXIT_SUCCESS;
     roped_client_close(client);
-    if (status)
-        return fail(&err);
+    if (!is_ready)
+        return print_not_ready(ctl, err.text);
+    if (code)
+        return code;
     cJSON *document = status_document(answer);
     free(answer);
-    if (ctl->is_json)
-        return print_json(stdout, document);
-    print_status(document);
-    cJSON_Delete(document);
-    return EXIT_SUCCESS;
+    return print_document(ctl, document);
 }

@@ -13,7 +13,7 @@ static int put_table(const struct ropectl *ctl, const char *path,
     unsigned char *body = read_input(file, &bytes);
     if (!body)
         return EXIT_FAILURE;
-    int code = print_answer(ctl, "PUT", path, body, bytes);
+    int code = print_answer(ctl, &(struct request){"PUT", path, body, bytes});
     free(body);
     return code;
 }
@@ -23,12 +23,12 @@ int command_tables(const struct ropectl *ctl, int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "list";
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
-        return print_answer(ctl, "GET", "/v1/tables", NULL, 0);
+        return print_answer(ctl, &(struct request){"GET", "/v1/tables"});
     char *path = path_to("/v1/tables/", argc > 2 ? argv[2] : "");
     if (argc == 3 && strcmp(verb, "get") == 0)
-        code = print_answer(ctl, "GET", path, NULL, 0);
+        code = print_answer(ctl, &(struct request){"GET", path});
     else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, "DELETE", path, NULL, 0);
+        code = print_answer(ctl, &(struct request){"DELETE", path});
     else if (argc == 4 && strcmp(verb, "put") == 0)
         code = put_table(ctl, path, argv[3]);
     else

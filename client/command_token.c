@@ -38,19 +38,21 @@ static bool make_secret(struct secret *out)
 static int print_token(const struct ropectl *ctl, const struct secret *secret,
                        const char *line)
 {
-    if (!ctl->is_json) {
-        printf("token  %s\nline   %s\n", secret->text, line);
-        return EXIT_SUCCESS;
-    }
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "token", secret->text);
     cJSON_AddStringToObject(document, "line", line);
-    return print_json(stdout, document);
+    return print_document(ctl, document);
 }
 
+/* What the token may do, as the daemon's file says it. */
+struct rights {
+    const char *scopes, *quota;
+};
+
 static int new_token(const struct ropectl *ctl, const char *name,
-                     const char *scopes, const char *quota)
+                     const struct rights *rights)
 {
+    const char *scopes = rights->scopes, *quota = rights->quota;
     char line[LINE_BYTES], copy[LINE_BYTES];
     struct secret secret;
     struct token token;
@@ -69,21 +71,28 @@ static int new_token(const struct ropectl *ctl, const char *name,
     return print_token(ctl, &secret, line);
 }
 
+static bool set_scopes(void *target, const char *text)
+{
+    ((struct rights *)target)->scopes = text;
+    return true;
+}
+
+static bool set_quota(void *target, const char *text)
+{
+    ((struct rights *)target)->quota = text;
+    return true;
+}
+
+static const struct option_row options[] = {
+    {"scopes", set_scopes, "call, regions, ..."},
+    {"quota", set_quota, "bytes=1g,names=100"},
+    {NULL}};
+
 int command_token(const struct ropectl *ctl, int argc, char **argv)
 {
-    const char *scopes = "call", *quota = NULL;
-    struct option option;
+    struct rights rights = {.scopes = "call"};
     if (argc < 3 || strcmp(argv[1], "new") != 0)
         return usage("token", "expected 'new NAME'");
-    for (int i = 3; i < argc; i++) {
-        if (!read_option(argc, argv, &i, &option) || !option.value)
-            return usage("token", "'%s' is no option with a value", argv[i]);
-        if (strcmp(option.name, "scopes") == 0)
-            scopes = option.value;
-        else if (strcmp(option.name, "quota") == 0)
-            quota = option.value;
-        else
-            return usage("token", "no option '--%s'", option.name);
-    }
-    return new_token(ctl, argv[2], scopes, quota);
+    int code = take_options("token", options, argc - 3, argv + 3, &rights);
+    return code ? code : new_token(ctl, argv[2], &rights);
 }

@@ -3,13 +3,17 @@
  */
 #include "progress.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "ropectl.h"
+
 #include <time.h>
-#include <unistd.h>
 
 enum { BAR_CELLS = 32 };
 static const double patience_seconds = 0.5, refresh_seconds = 0.1;
+
+static struct progress {
+    double start_seconds, shown_seconds;
+    bool is_terminal, is_shown;
+} progress;
 
 double progress_now_seconds(void)
 {
@@ -18,24 +22,22 @@ double progress_now_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-void progress_start(struct progress *progress)
+void progress_start(void)
 {
-    memset(progress, 0, sizeof *progress);
-    progress->start_seconds = progress_now_seconds();
-    progress->is_terminal = isatty(STDERR_FILENO);
+    progress = (struct progress){.start_seconds = progress_now_seconds(),
+                                 .is_terminal = is_terminal(stderr)};
 }
 
-void progress_show(struct progress *progress, const char *what, double done,
-                   double total)
+void progress_show(const char *what, double done, double total)
 {
     char bar[BAR_CELLS + 1];
     double now = progress_now_seconds();
-    if (!progress->is_terminal || total <= 0 ||
-        now - progress->start_seconds < patience_seconds ||
-        now - progress->shown_seconds < refresh_seconds)
+    if (!progress.is_terminal || total <= 0 ||
+        now - progress.start_seconds < patience_seconds ||
+        now - progress.shown_seconds < refresh_seconds)
         return;
-    progress->shown_seconds = now;
-    progress->is_shown = true;
+    progress.shown_seconds = now;
+    progress.is_shown = true;
     int cells = (int)(BAR_CELLS * done / total);
     for (int i = 0; i < BAR_CELLS; i++)
         bar[i] = i < cells ? '=' : i == cells ? '>' : ' ';
@@ -47,15 +49,16 @@ void progress_show(struct progress *progress, const char *what, double done,
 void progress_transfer(void *context, uint64_t sent, uint64_t to_send,
                        uint64_t received, uint64_t to_receive)
 {
+    (void)context;
     if (received)
-        progress_show(context, "receiving", (double)received,
-                      (double)to_receive);
+        progress_show("receiving", (double)received, (double)to_receive);
     else
-        progress_show(context, "sending", (double)sent, (double)to_send);
+        progress_show("sending", (double)sent, (double)to_send);
 }
 
-void progress_end(struct progress *progress)
+void progress_end(void)
 {
-    if (progress->is_shown)
+    if (progress.is_shown)
         fprintf(stderr, "\r%*s\r", BAR_CELLS + 20, "");
+    progress.is_shown = false;
 }

@@ -52,7 +52,8 @@ static const struct command commands[] = {
      "                      several for '...rows': rows=8,128. An optional\n"
      "                      input is sent where all its dimensions have a "
      "size\n"
-     "  --dtype bf16        f32, f16 or bf16\n"
+     "  --dtype f32|f16|bf16\n"
+     "                      default bf16\n"
      "  --seconds 3         how long\n"
      "  --connections 1     how many at a time, 1 to 256\n"
      "  --NAME VALUE        a parameter of the operator\n"},
@@ -60,7 +61,6 @@ static const struct command commands[] = {
      "[list | put NAME FILE | get NAME | delete NAME]",
      "rotary tables of the server",
      "A table is a set of rope parameters under a name, for --table NAME.\n"
-     "Prints the server's answer, which is JSON.\n"
      "\n"
      "  list                all of them (what no verb means)\n"
      "  put NAME FILE       makes or replaces one: rope parameters as JSON, "
@@ -68,7 +68,7 @@ static const struct command commands[] = {
      "                      a Hugging Face config.json as it is; '-': "
      "standard\n"
      "                      input\n"
-     "  get NAME            its parameters as JSON\n"
+     "  get NAME            its parameters\n"
      "  delete NAME         forgets it\n"},
     {"regions", command_regions,
      "[list | put NAME FILE | zeros NAME SIZE | get NAME FILE | delete NAME]",
@@ -76,7 +76,6 @@ static const struct command commands[] = {
      "A region is memory of the device under a name: weights, caches, "
      "results.\n"
      "'ropectl run' uses it with --from.INPUT NAME and --into.OUTPUT NAME.\n"
-     "Prints the server's answer, which is JSON.\n"
      "\n"
      "  list                all of them (what no verb means)\n"
      "  put NAME FILE       makes or replaces one: a safetensors file of one\n"
@@ -91,7 +90,7 @@ static const struct command commands[] = {
      "  delete NAME         forgets it\n"},
     {"status", command_status, "", "is it ready, on what, what has it done",
      "Prints health, device, lanes, memory and the calls of every operator.\n"
-     "Exit status 1 where the server is not ready.\n"},
+     "Exit status 1 where the server says that it is not ready.\n"},
     {"cat", command_cat, "FILE",
      "tensors of a file: names, shapes, first values",
      "Prints name, type, shape and first values of each tensor of a\n"
@@ -123,8 +122,14 @@ static const char options_help[] =
     "  --cert FILE, --key FILE\n"
     "                     PEM of our own, where the server asks for it\n"
     "  --timeout SECONDS  of one request, default 300\n"
-    "  --output FORMAT    text, or json: one document on standard output\n"
-    "exit status: 0 done, 1 failed, 2 wrong usage\n";
+    "  --output table|json\n"
+    "                     for people, or one JSON document; the same names\n"
+    "\n"
+    "exit status:\n"
+#define X(id, code, meaning) "  " #code "  " meaning "\n"
+    ROPECTL_EXITS(X)
+#undef X
+    ;
 
 const struct command *command_find(const char *name)
 {
@@ -166,87 +171,51 @@ static int write_page(const char *name)
     return EXIT_SUCCESS;
 }
 
-static bool set_timeout(struct ropectl *ctl, const char *text)
-{
-    char *end;
-    ctl->options.timeout_seconds = strtod(text, &end);
-    return end != text && *end == '\0' && ctl->options.timeout_seconds > 0 &&
-           ctl->options.timeout_seconds <= 1e6;
-}
-
-static bool set_output(struct ropectl *ctl, const char *text)
-{
-    ctl->is_json = strcmp(text, "json") == 0;
-    return ctl->is_json || strcmp(text, "text") == 0;
-}
-
-static bool set_server(struct ropectl *ctl, const char *text)
-{
-    ctl->options.url = text;
-    return text[0] != '\0';
-}
-
-static bool set_token_file(struct ropectl *ctl, const char *text)
-{
-    ctl->options.token_file = text;
-    return text[0] != '\0';
-}
-
-static bool set_ca_file(struct ropectl *ctl, const char *text)
-{
-    ctl->options.ca_file = text;
-    return text[0] != '\0';
-}
-
-static bool set_cert(struct ropectl *ctl, const char *text)
-{
-    ctl->options.cert_file = text;
-    return text[0] != '\0';
-}
-
-static bool set_key(struct ropectl *ctl, const char *text)
-{
-    ctl->options.key_file = text;
-    return text[0] != '\0';
-}
-
-static const struct {
-    const char *name;
-    bool (*set)(struct ropectl *ctl, const char *text);
-    const char *expected;
-} options[] = {{"server", set_server, "a URL"},
-               {"token-file", set_token_file, "a file"},
-               {"ca-file", set_ca_file, "a file"},
-               {"cert", set_cert, "a file"},
-               {"key", set_key, "a file"},
-               {"timeout", set_timeout, "seconds above 0"},
-               {"output", set_output, "text or json"}};
-
-/* EXIT_SUCCESS, EXIT_USAGE after saying what is wrong, or -1 where it is no
- * common option. */
-static int take_option(struct ropectl *ctl, const struct option *option)
-{
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (strcmp(option->name, options[i].name) != 0)
-            continue;
-        if (option->value && options[i].set(ctl, option->value))
-            return EXIT_SUCCESS;
-        fail_text("option '--%s': '%s', expected %s", option->name,
-                  option->value ? option->value : "", options[i].expected);
-        return EXIT_USAGE;
+/* Setters of the options that every command takes. */
+#define TEXT_OPTION(member)                                                    \
+    static bool set_##member(void *target, const char *text)                   \
+    {                                                                          \
+        ((struct ropectl *)target)->options.member = text;                     \
+        return text[0] != '\0';                                                \
     }
-    return -1;
+TEXT_OPTION(url)
+TEXT_OPTION(token_file)
+TEXT_OPTION(ca_file)
+TEXT_OPTION(cert_file)
+TEXT_OPTION(key_file)
+
+static bool set_timeout(void *target, const char *text)
+{
+    return read_number(text, 1e6,
+                       &((struct ropectl *)target)->options.timeout_seconds);
 }
+
+static bool set_output(void *target, const char *text)
+{
+    struct ropectl *ctl = target;
+    ctl->is_json = strcmp(text, "json") == 0;
+    return ctl->is_json || strcmp(text, "table") == 0;
+}
+
+static const struct option_row options[] = {
+    {"server", set_url, "a URL"},
+    {"token-file", set_token_file, "a file"},
+    {"ca-file", set_ca_file, "a file"},
+    {"cert", set_cert_file, "a file"},
+    {"key", set_key_file, "a file"},
+    {"timeout", set_timeout, "seconds above 0"},
+    {"output", set_output, "table or json"},
+    {NULL}};
 
 /* Takes common options out of argv. */
-static int take_options(struct ropectl *ctl, int *argc, char **argv)
+static int take_common(struct ropectl *ctl, int *argc, char **argv)
 {
     struct option option;
     int n = 1;
     for (int at = 1; at < *argc; at++) {
         int last = at, code = -1;
         if (read_option(*argc, argv, &last, &option))
-            code = take_option(ctl, &option);
+            code = take_option(NULL, options, &option, ctl);
         if (code == EXIT_USAGE)
             return code;
         if (code == EXIT_SUCCESS)
@@ -273,7 +242,7 @@ int main(int argc, char **argv)
 {
     struct ropectl ctl = {.options = {.url = NULL}};
     cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
-    if (take_options(&ctl, &argc, argv))
+    if (take_common(&ctl, &argc, argv))
         return EXIT_USAGE;
     if (argc < 2) {
         write_menu(stderr);

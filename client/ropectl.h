@@ -11,7 +11,23 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-enum { EXIT_USAGE = 2 };
+/* What ropectl ends with, on which scripts rely: code, meaning. */
+#define ROPECTL_EXITS(X)                                                       \
+    X(DONE, 0, "done")                                                         \
+    X(FAILED, 1,                                                               \
+      "failed on this side: a file, tensors that do not fit, ...;"             \
+      " status: the server is not ready")                                      \
+    X(USAGE, 2, "wrong usage")                                                 \
+    X(REFUSED, 3, "the server refused the request (HTTP 4xx, 501)")            \
+    X(UNREACHABLE, 4, "no answer: no connection, or it broke")                 \
+    X(SERVER, 5, "the server is busy or failed (other HTTP 5xx)")              \
+    X(TIMEOUT, 6, "no answer within --timeout")
+
+enum ropectl_exit {
+#define X(id, code, meaning) EXIT_##id = code,
+    ROPECTL_EXITS(X)
+#undef X
+};
 
 /* Options that every command takes. */
 struct ropectl {
@@ -41,8 +57,8 @@ const struct command *command_find(const char *name);
 int fail(const struct roped_error *err);
 int fail_text(const char *format, ...) ROPED_PRINTF(1, 2);
 
-/* Prints what is wrong with the arguments, then the usage of a command.
- * Returns EXIT_USAGE. */
+/* Prints what is wrong with the arguments, then the usage of a command, where
+ * it is not NULL. Returns EXIT_USAGE. */
 int usage(const char *command, const char *format, ...) ROPED_PRINTF(2, 3);
 
 /* memory, where it is not NULL; else ends the program with a line. For small
@@ -59,11 +75,35 @@ struct option {
     const char *value; /* NULL: there is none */
 };
 
+/* An option of a command; a row without a name ends the table. */
+struct option_row {
+    const char *name;
+    bool (*set)(void *target, const char *text);
+    const char *expected;
+};
+
 /*
  * Reads "--name=value" or "--name value" at argv[*at], and moves *at to the
  * last word that it took. False where argv[*at] does not start with "--".
  */
 bool read_option(int argc, char **argv, int *at, struct option *out);
+
+/* Sets the option in target. EXIT_SUCCESS, EXIT_USAGE after saying what is
+ * wrong, or -1 where no row has its name. */
+int take_option(const char *command, const struct option_row *rows,
+                const struct option *option, void *target);
+
+/* Every word of argv is an option of rows, or its value. EXIT_SUCCESS, or
+ * EXIT_USAGE after saying what is wrong. */
+int take_options(const char *command, const struct option_row *rows, int argc,
+                 char **argv, void *target);
+
+/* Says so, and which is near. EXIT_USAGE. */
+int unknown_option(const char *command, const struct option_row *rows,
+                   const char *name);
+
+/* A number above 0, and at most most. */
+bool read_number(const char *text, double most, double *out);
 
 /* Appends "name=value" to a query string, percent-encoded. *query starts as
  * NULL and is to be freed. */
@@ -93,19 +133,43 @@ bool write_output(const char *path, const char *head, size_t head_bytes,
 /* Opens a client with these options; NULL after saying why not. */
 struct roped_client *connect_to(const struct ropectl *ctl);
 
-/* One request whose answer, JSON, is printed as it comes. Exit code. */
-int print_answer(const struct ropectl *ctl, const char *method,
-                 const char *path, const void *body, size_t bytes);
+/* Says why a client's request failed. Returns the exit code for it. */
+int failed_request(const struct roped_client *client,
+                   const struct roped_error *err);
 
-/* Prints a document and frees it. Returns the exit code. */
-int print_json(FILE *out, cJSON *document);
+struct request {
+    const char *method, *path;
+    const void *body;
+    size_t bytes;
+};
 
-/* "receive 0.012, queue ...": the phases of one of n_calls in milliseconds. */
-void print_phases(FILE *out, const struct roped_client_timing *timing,
-                  double n_calls, int digits);
+/* One request. *answer, to be freed, holds *answer_bytes and a NUL. Exit
+ * code, after saying what is wrong. */
+int ask(const struct ropectl *ctl, const struct request *request, void **answer,
+        size_t *answer_bytes);
 
-/* The same as an object with a member for each phase, and wall. */
-void add_timing_json(cJSON *object, const char *name,
-                     const struct roped_client_timing *timing, double n_calls);
+/* One request whose answer, a JSON object, is printed. Exit code. */
+int print_answer(const struct ropectl *ctl, const struct request *request);
+
+/* ------------------------------------------------------------------- output */
+
+/* Prints a document, a JSON object, as --output says, and frees it. Nothing
+ * else of a command goes to standard output. Exit code. */
+int print_document(const struct ropectl *ctl, cJSON *document);
+void write_document(const struct ropectl *ctl, FILE *out, cJSON *document);
+
+/* The document as a table, with names in bold. */
+void write_tables(FILE *out, const cJSON *document, bool is_bold);
+
+/* A terminal that understands escape codes. */
+bool is_terminal(FILE *out);
+
+/* A new object at the end of an array of objects. */
+cJSON *add_row(cJSON *array);
+
+/* A member with an object of milliseconds: each phase of one of n_calls, and
+ * wall. */
+void add_timing(cJSON *object, const char *name,
+                const struct roped_client_timing *timing, double n_calls);
 
 #endif

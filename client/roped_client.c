@@ -31,6 +31,7 @@ struct roped_client {
     const char *socket; /* of "unix:/path" the path, else NULL */
     char *ca_file, *cert_file, *key_file; /* or NULL */
     bool has_token;
+    int http_status; /* of the last answer; 0: there was none */
     double timeout_seconds;
     void (*progress)(void *context, uint64_t sent, uint64_t to_send,
                      uint64_t received, uint64_t to_receive);
@@ -432,6 +433,7 @@ static enum roped_status perform(struct roped_client *client,
     char *url;
     long code = 0;
     *in = (struct incoming){.curl = client->curl};
+    client->http_status = 0;
     if (asprintf(&url, "%s%s",
                  client->socket ? "http://localhost" : client->url, path) < 0)
         return no_memory(err, "a URL");
@@ -444,6 +446,7 @@ static enum roped_status perform(struct roped_client *client,
     free(url);
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &code);
     enum roped_status status = ROPED_OK;
+    client->http_status = result == CURLE_OK ? (int)code : 0;
     if (result != CURLE_OK)
         status = unanswered(client, in, result, err);
     else if (code < 200 || code > 299)
@@ -485,6 +488,11 @@ enum roped_status roped_client_request(struct roped_client *client,
     if (!status)
         *text = answer;
     return status;
+}
+
+int roped_client_http_status(const struct roped_client *client)
+{
+    return client->http_status;
 }
 
 /* ------------------------------------------------------------------ files */

@@ -113,6 +113,10 @@ roped_client_request_bytes(struct roped_client *client, const char *method,
                            void **answer, size_t *answer_bytes,
                            struct roped_error *err);
 
+/* The HTTP status of the client's last request: 400, 503, ...; 0: there was no
+ * answer, or no request. */
+ROPED_API int roped_client_http_status(const struct roped_client *client);
+
 /* The bytes of a safetensors file of these tensors, to be freed. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_client_write(const struct roped_client_tensor *tensors, int n_tensors,

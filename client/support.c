@@ -1,7 +1,8 @@
 /*
  * support.c - what every command of ropectl needs: failing in one line,
- * guessing what was meant, options, files, a connection, a request.
+ * guessing what was meant, files, a connection, a request.
  */
+#include "progress.h"
 #include "ropectl.h"
 
 #include <errno.h>
@@ -30,14 +31,15 @@ int fail_text(const char *format, ...)
 
 int usage(const char *command, const char *format, ...)
 {
-    const struct command *found = command_find(command);
+    const struct command *found = command ? command_find(command) : NULL;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "ropectl %s: ", command);
+    fprintf(stderr, "ropectl%s%s: ", found ? " " : "", found ? command : "");
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "\nusage: ropectl %s %s\n", command,
-            found ? found->arguments : "");
+    fputc('\n', stderr);
+    if (found)
+        fprintf(stderr, "usage: ropectl %s %s\n", command, found->arguments);
     return EXIT_USAGE;
 }
 
@@ -59,102 +61,6 @@ const struct roped_op *find_op(const char *name)
         fail_text("no operator '%s'%s ('ropectl ops' lists all)", name,
                   roped_nearest_text(&nearest, text, sizeof text));
     return op;
-}
-
-/* --------------------------------------------------------------- arguments */
-
-bool read_option(int argc, char **argv, int *at, struct option *out)
-{
-    const char *argument = argv[*at];
-    if (strncmp(argument, "--", 2) != 0 || !argument[2])
-        return false;
-    size_t length = strcspn(argument + 2, "=");
-    snprintf(out->name, sizeof out->name, "%.*s", (int)length, argument + 2);
-    out->value = NULL;
-    if (argument[2 + length] == '=')
-        out->value = argument + 2 + length + 1;
-    else if (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0)
-        out->value = argv[++*at];
-    return true;
-}
-
-/* Percent-encoded but for plain characters; to be freed. */
-static char *url_encode(const char *text)
-{
-    static const char hex[] = "0123456789ABCDEF";
-    char *encoded = must_have(malloc(3 * strlen(text) + 1)), *to = encoded;
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                        (c >= '0' && c <= '9') || strchr("-._,", c);
-        *to++ = is_plain ? (char)c : '%';
-        if (!is_plain) {
-            *to++ = hex[c >> 4];
-            *to++ = hex[c & 15];
-        }
-    }
-    *to = '\0';
-    return encoded;
-}
-
-void query_add(char **query, const char *name, const char *value)
-{
-    char *encoded_name = url_encode(name), *encoded = url_encode(value), *all;
-    if (asprintf(&all, "%s%s%s=%s", *query ? *query : "", *query ? "&" : "",
-                 encoded_name, encoded) < 0)
-        all = NULL;
-    free(encoded_name);
-    free(encoded);
-    free(*query);
-    *query = must_have(all);
-}
-
-char *path_to(const char *folder, const char *name)
-{
-    char *encoded = url_encode(name), *path;
-    if (asprintf(&path, "%s%s", folder, encoded) < 0)
-        path = NULL;
-    free(encoded);
-    return must_have(path);
-}
-
-/* Parameters of /v1 that no operator has of its own. */
-static bool is_common_parameter(const char *name)
-{
-    static const char *const names[] = {"table", "fp8"}, *const prefixes[] = {
-                                                             "from.", "into.",
-                                                             "dtype.",
-                                                             "shape."};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
-}
-
-int add_parameter(const char *command, struct roped_call *call,
-                  const struct option *option, char **query)
-{
-    char text[128];
-    struct roped_error err;
-    const struct roped_op *op = call->op;
-    struct roped_nearest nearest = {.word = option->name};
-    bool is_common = is_common_parameter(option->name);
-    for (int i = 0; i < roped_op_params(op); i++)
-        roped_nearest_offer(&nearest, op->param[i].name);
-    if (!is_common && roped_op_param(op, option->name) < 0)
-        return usage(command, "%s has no parameter '%s'%s", op->name,
-                     option->name,
-                     roped_nearest_text(&nearest, text, sizeof text));
-    if (!option->value)
-        return usage(command, "parameter '%s' has no value", option->name);
-    if (!is_common &&
-        roped_call_set_text(call, option->name, option->value, &err))
-        return usage(command, "%s", err.text);
-    query_add(query, option->name, option->value);
-    return EXIT_SUCCESS;
 }
 
 /* ------------------------------------------------------ files and requests */
@@ -232,59 +138,61 @@ bool write_output(const char *path, const char *head, size_t head_bytes,
 
 struct roped_client *connect_to(const struct ropectl *ctl)
 {
+    struct roped_client_options options = ctl->options;
     struct roped_client *client;
     struct roped_error err;
-    if (roped_client_open(&ctl->options, &client, &err) == ROPED_OK)
+    options.progress = progress_transfer;
+    if (roped_client_open(&options, &client, &err) == ROPED_OK) {
+        progress_start();
         return client;
+    }
     fail(&err);
     return NULL;
 }
 
-int print_answer(const struct ropectl *ctl, const char *method,
-                 const char *path, const void *body, size_t bytes)
+int failed_request(const struct roped_client *client,
+                   const struct roped_error *err)
+{
+    int answer = roped_client_http_status(client);
+    fail(err);
+    if (answer == 0)
+        return err->status == ROPED_DEADLINE    ? EXIT_TIMEOUT
+               : err->status == ROPED_NO_MEMORY ? EXIT_FAILURE
+                                                : EXIT_UNREACHABLE;
+    return (answer >= 400 && answer < 500) || answer == 501 ? EXIT_REFUSED
+                                                            : EXIT_SERVER;
+}
+
+int ask(const struct ropectl *ctl, const struct request *request, void **answer,
+        size_t *answer_bytes)
 {
     struct roped_error err;
-    char *text;
     struct roped_client *client = connect_to(ctl);
     if (!client)
         return EXIT_FAILURE;
-    enum roped_status status =
-        roped_client_request(client, method, path, body, bytes, &text, &err);
+    enum roped_status status = roped_client_request_bytes(
+        client, request->method, request->path, request->body, request->bytes,
+        answer, answer_bytes, &err);
+    progress_end();
+    int code = status ? failed_request(client, &err) : EXIT_SUCCESS;
     roped_client_close(client);
-    if (status)
-        return fail(&err);
-    puts(text);
-    free(text);
-    return EXIT_SUCCESS;
+    return code;
 }
 
-int print_json(FILE *out, cJSON *document)
+int print_answer(const struct ropectl *ctl, const struct request *request)
 {
-    char *text = must_have(cJSON_PrintUnformatted(document));
-    fprintf(out, "%s\n", text);
-    cJSON_free(text);
-    cJSON_Delete(document);
-    return EXIT_SUCCESS;
-}
-
-void print_phases(FILE *out, const struct roped_client_timing *timing,
-                  double n_calls, int digits)
-{
-    int n = 0;
-#define PHASE(id, name, ...)                                                   \
-    fprintf(out, "%s%s %.*f", n++ ? ", " : "", #name, digits,                  \
-            timing->name * 1e3 / n_calls);
-#define BODY_PHASE(...) PHASE(__VA_ARGS__)
-#include "phase.def"
-}
-
-void add_timing_json(cJSON *object, const char *name,
-                     const struct roped_client_timing *timing, double n_calls)
-{
-    cJSON *phases = cJSON_AddObjectToObject(object, name);
-#define PHASE(id, name, ...)                                                   \
-    cJSON_AddNumberToObject(phases, #name, timing->name * 1e3 / n_calls);
-#define BODY_PHASE(...) PHASE(__VA_ARGS__)
-#include "phase.def"
-    cJSON_AddNumberToObject(phases, "wall", timing->wall * 1e3 / n_calls);
+    void *answer;
+    size_t bytes;
+    int code = ask(ctl, request, &answer, &bytes);
+    if (code)
+        return code;
+    cJSON *document = cJSON_ParseWithLength(answer, bytes);
+    free(answer);
+    if (!cJSON_IsObject(document)) {
+        cJSON_Delete(document);
+        fail_text("%s %s: the answer is no JSON object", request->method,
+                  request->path);
+        return EXIT_SERVER;
+    }
+    return print_document(ctl, document);
 }

@@ -150,24 +150,11 @@ static double value_at(const struct roped_tensor *tensor, int64_t i)
     }
 }
 
-void print_tensor(FILE *out, const struct roped_client_tensor *tensor)
-{
-    char shape[128];
-    const struct roped_tensor *t = &tensor->tensor;
-    int64_t n = roped_tensor_elements(t);
-    fprintf(out, "%-14s %-8s %-18s", tensor->name, roped_dtype_name(t->dtype),
-            roped_shape_text(t->dims, t->rank, shape, sizeof shape));
-    for (int64_t i = 0; i < n && i < FIRST_VALUES; i++)
-        fprintf(out, " %.6g", value_at(t, i));
-    fputs(n > FIRST_VALUES ? " ...\n" : "\n", out);
-}
-
-void add_tensor_json(cJSON *array, const struct roped_client_tensor *tensor)
+void add_tensor(cJSON *array, const struct roped_client_tensor *tensor)
 {
     const struct roped_tensor *t = &tensor->tensor;
     int64_t n = roped_tensor_elements(t);
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddItemToArray(array, object);
+    cJSON *object = add_row(array);
     cJSON_AddStringToObject(object, "name", tensor->name);
     cJSON_AddStringToObject(object, "dtype", roped_dtype_name(t->dtype));
     cJSON *shape = cJSON_AddArrayToObject(object, "shape");

@@ -9,7 +9,6 @@
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
-#include <stdio.h>
 
 struct tensor_file {
     unsigned char *bytes;
@@ -34,9 +33,7 @@ bool is_npy_path(const char *path);
 /* Writes one tensor into a file; false after saying why not. */
 bool write_tensor(const char *path, const struct roped_client_tensor *tensor);
 
-/* A line for people: name, type, shape, first values; the same as an object
- * of a JSON array. */
-void print_tensor(FILE *out, const struct roped_client_tensor *tensor);
-void add_tensor_json(cJSON *array, const struct roped_client_tensor *tensor);
+/* A row of a document: name, type, shape, first values. */
+void add_tensor(cJSON *array, const struct roped_client_tensor *tensor);
 
 #endif

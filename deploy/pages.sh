@@ -102,24 +102,39 @@ EOF
     printf '.SH SEE ALSO\n.BR roped (8)\n'
 } >"$out/man/roped.conf.5"
 
+# The lines of 'ropectl help' from one that starts a part to an empty one
+part() { ropectl help | awk -v start="$1" '/^$/ {is_here = 0} is_here {print} $0 ~ start {is_here = 1}'; }
+
+# Lines "  NAME  meaning", with more meaning below, as tagged paragraphs
+tagged() {
+    roff | awk '
+        /^  [^ ]/ {
+            sub(/^  /, "")
+            at = match($0, /  +/)
+            printf ".TP\n.B %s\n", at ? substr($0, 1, at - 1) : $0
+            if (at) print substr($0, at + RLENGTH)
+            next
+        }
+        {sub(/^ +/, ""); print}'
+}
+
 commands=$(ropectl help | awk '/^$/ {n++; next} n == 1 && $1 != "help" {print $1}')
 {
     page ropectl 1 "the command line of roped"
     printf '.SH SYNOPSIS\n'
     ropectl help | sed -n 's/^usage: //p' | verbatim
     printf '.SH OPTIONS\n'
-    ropectl help | sed -n 's/^  \(--.*\)/\1/p' | roff |
-        sed 's/^\([^ ]* [^ ]*\)  */.TP\n.B \1\n/'
+    part '^options, anywhere' | tagged
     printf '.SH COMMANDS\n'
     for command in $commands; do
         printf '.SS %s\n' "$command"
         ropectl help "$command" | sed '/^options, anywhere/,$d; s/^usage: //' | verbatim
     done
     printf '.SH OPERATORS\n'
-    ropectl ops | roff | sed 's/^\([^ ]*\)  */.TP\n.B \1\n/'
+    ropectl ops | sed '1d; s/^/  /' | tagged
+    printf '.SH EXIT STATUS\n'
+    part '^exit status' | tagged
     cat <<'EOF'
-.SH EXIT STATUS
-0 done, 1 failed, 2 wrong usage.
 .SH SEE ALSO
 .BR roped (8)
 EOF
@@ -132,20 +147,48 @@ settings=$(roped --help | awk '/^  --/ {
     choices = match($0, /; [a-z0-9_|]*\|[a-z0-9_|]*\)/) ? substr($0, RSTART + 2, RLENGTH - 3) : ""
     gsub(/\|/, " ", choices)
     print substr($1, 3), choices}')
-operators=$(ropectl ops | awk '{print $1}')
+operators=$(ropectl ops | awk 'NR > 1 {print $1}')
 parameters=$(for operator in $operators; do
     ropectl describe "$operator" | awk -v operator="$operator" '
-        /^parameters:/ {is_here = 1; next}
-        is_here && /^  --/ {
-            choices = ""
-            if ($2 ~ /\|/) {choices = $2; sub(/;$/, "", choices)}
-            else if ($2 == "false" || $2 == "true") choices = "true false"
+        /^[a-z]/ {is_here = $1 == "parameters"; is_head = 1; next}
+        !is_here || !/^  [a-z]/ {next}
+        is_head {for (i = 1; i <= NF; i++) if ($i == "choices") column = i; is_head = 0; next}
+        {
+            choices = column && $column != "-" ? $column : ""
+            if ($2 == "bool") choices = "true|false"
             gsub(/\|/, " ", choices)
-            print operator, substr($1, 3), choices}
-        is_here && /^[a-z]/ {is_here = 0}'
+            print operator, $1, choices}'
 done)
 actions="check-config sample-config healthcheck version help config"
-verbs="list put get delete"
+
+# Options in lines "  --NAME VALUE, --NAME A|B  meaning" on standard input: a
+# line "--NAME VALUE..." each, whose values are FILE or choices
+options_in() {
+    awk '/^  [^ ]/ {for (i = 1; i <= NF; i++) if ($i ~ /^--?[a-z][a-z0-9-]*$/) {
+        value = $(i + 1)
+        sub(/,$/, "", value)
+        if (value ~ /=FILE$/) value = "FILE"
+        else if (value !~ /\|/ && value != "FILE") value = ""
+        gsub(/\|/, " ", value)
+        if (!seen[$i]++) print $i, value}}'
+}
+common=$(part '^options, anywhere' | options_in)
+
+#   usages: COMMAND WORD..., where WORD is a verb, OP or FILES
+#   options: COMMAND --NAME VALUE...
+usages=$(for command in $commands; do
+    ropectl help "$command" | awk -v command="$command" '/^usage: / {
+        words = command
+        if ($0 ~ /FILE/) words = words " FILES"
+        sub(/^usage: ropectl [a-z]+/, "")
+        gsub(/--[a-z]+ [^] ]*/, "")
+        gsub(/[][|=.]/, " ")
+        for (i = 1; i <= NF; i++) if ($i ~ /^([a-z][a-z]+|OP)$/) words = words " " $i
+        print words}'
+done)
+options=$(for command in $commands; do
+    ropectl help "$command" | sed '/^options, anywhere/,$d' | options_in | sed "s/^/$command /"
+done)
 
 one_line() { tr '\n' ' ' | sed 's/ *$//'; }
 
@@ -160,37 +203,57 @@ operator_choices() {
         print "\" ;;"}' <<<"$parameters"
 }
 
+# options_of COMMAND: its own options
+options_of() { awk -v c="$1" '$1 == c {printf "%s ", $2}' <<<"$options"; }
+
+# value_arms PREFIX, with "--NAME VALUE..." on standard input: arms of a 'case'
+value_arms() {
+    awk -v prefix="$1" 'NF > 1 {
+        printf "    %s%s) words=\"", prefix, $1
+        for (i = 2; i <= NF; i++) printf "%s%s", (i > 2 ? " " : ""), ($i == "FILE" ? "FILES" : $i)
+        print "\"; return ;;"}'
+}
+
+# command_arm COMMAND WORD...: what may follow that command
+command_arm() {
+    local command=$1 operator words own
+    shift
+    words=" $* "
+    own=$(options_of "$command" | one_line)
+    if [[ $words != *" OP "* ]]; then
+        printf '    %s) words="%s" ;;\n' "$command" "$(one_line <<<"$* $own")"
+        return
+    fi
+    printf '    %s)\n        case $operator in\n' "$command"
+    printf '        "") words="%s" ;;\n' "$(one_line <<<"$operators")"
+    words=${words/ OP / }
+    if [ "$command" != describe ]; then
+        for operator in $operators; do
+            printf '        %s) words="%s" ;;\n' "$operator" \
+                "$(one_line <<<"$(names_of "$operator")$words$own")"
+        done
+    fi
+    printf '        esac ;;\n'
+}
+
 # What bash and zsh share: sets words for the word after $previous
 ropectl_words() {
     cat <<EOF
     case \$previous in
-    --output) words="text json"; return ;;
-    --server | --timeout) words=; return ;;
-    --token-file | -o) words=FILES; return ;;
+$(value_arms "" <<<"$common")
+    $(awk 'NF == 1 {printf "%s%s", (n++ ? " | " : ""), $1}' <<<"$common")) words=; return ;;
+    esac
+    case \$command:\$previous in
+$(while read -r command option; do value_arms "$command:" <<<"$option"; done <<<"$options")
     esac
     case \$operator:\$previous in
 $(operator_choices)
     esac
     [ -z "\$words" ] || return
     case \$command in
-    "") words="$(one_line <<<"$commands") help --server --token-file --timeout --output --version" ;;
+    "") words="$(one_line <<<"$commands") help $(awk '{print $1}' <<<"$common" | one_line) --version" ;;
     help) words="$(one_line <<<"$commands")" ;;
-    describe) words="$(one_line <<<"$operators")" ;;
-    run | bench)
-        case \$operator in
-        "") words="$(one_line <<<"$operators")" ;;
-$(for operator in $operators; do
-        printf '        %s) words="%s" ;;\n' "$operator" "$(names_of "$operator" | one_line)"
-    done)
-        esac
-        case \$command:\$operator in
-        *:) ;;
-        run:*) words="\$words FILES --table --fp8 -o" ;;
-        bench:*) words="\$words --dtype --seconds --connections" ;;
-        esac ;;
-    tables) words="$verbs FILES" ;;
-    regions) words="$verbs zeros FILES --bytes --dtype --shape" ;;
-    cat) words=FILES ;;
+$(while read -r command words; do command_arm "$command" "$words"; done <<<"$usages")
     esac
 EOF
 }
@@ -207,6 +270,7 @@ EOF
 }
 
 # Sets command and operator: the first words that no option takes
+common_names=$(awk '{printf "%s | ", $1}' <<<"$common")
 find_command='    local word skips=
     for word in "${given[@]}"; do
         if [ -n "$skips" ]; then
@@ -215,7 +279,7 @@ find_command='    local word skips=
         fi
         case $word in
         --*=*) ;;
-        -o | --server | --token-file | --timeout | --output) skips=1 ;;
+        '"$common_names"'-o) skips=1 ;;
         --*) [ -z "$operator" ] || skips=1 ;;
         *)
             if [ -z "$command" ]; then
@@ -303,23 +367,38 @@ fish_quote() { sed "s/\\\\/\\\\\\\\/g; s/'/\\\\'/g"; }
     done
 } >"$out/fish/roped.fish"
 
+# fish_options [CONDITION], with "--NAME VALUE..." on standard input
+fish_options() {
+    awk -v condition="${1:-}" '{
+        is_long = sub(/^ *--/, "")
+        sub(/^ *-/, "")
+        name = $1
+        $1 = ""
+        sub(/^ /, "")
+        printf "complete -c ropectl %s %s %s %s\n", condition, is_long ? "-l" : "-s", name,
+            $0 == "FILE" ? "-r -F" : $0 != "" ? "-x -a \047" $0 "\047" : "-x"}'
+}
+
 {
     echo "# fish completion of ropectl, made by deploy/pages.sh"
     echo "complete -c ropectl -f"
     echo "set -l commands $(one_line <<<"$commands")"
     ropectl help | sed -n '/^$/,/^$/s/^  \([a-z]*\)  *\(.*\)/\1 \2/p' | fish_quote |
         sed "s/^\([^ ]*\) \(.*\)/complete -c ropectl -n \"not __fish_seen_subcommand_from \$commands\" -a \1 -d '\2'/"
-    ropectl help | sed -n 's/^  --\([a-z-]*\) [A-Z]*  *\(.*\)/\1 \2/p' | fish_quote |
-        sed "s/^\([^ ]*\) \(.*\)/complete -c ropectl -l \1 -r -d '\2'/"
-    echo "complete -c ropectl -l output -x -a 'text json'"
+    part '^options, anywhere' | options_in | fish_options
     operators_line=$(one_line <<<"$operators")
-    echo "complete -c ropectl -n \"__fish_seen_subcommand_from run bench describe; and not __fish_seen_subcommand_from $operators_line\" -a '$operators_line'"
-    awk '{
+    with_operator=$(awk '/ OP/ {print $1}' <<<"$usages" | one_line)
+    echo "complete -c ropectl -n \"__fish_seen_subcommand_from $with_operator; and not __fish_seen_subcommand_from $operators_line\" -a '$operators_line'"
+    awk -v commands="${with_operator/describe/}" '{
         choices = ""
         for (i = 3; i <= NF; i++) choices = choices (i > 3 ? " " : "") $i
-        printf "complete -c ropectl -n \"__fish_seen_subcommand_from run bench; and __fish_seen_subcommand_from %s\" -l %s -x%s\n",
-            $1, $2, choices != "" ? " -a \047" choices "\047" : ""}' <<<"$parameters"
-    echo "complete -c ropectl -n '__fish_seen_subcommand_from tables' -a '$verbs'"
-    echo "complete -c ropectl -n '__fish_seen_subcommand_from regions' -a '$verbs zeros'"
-    echo "complete -c ropectl -n '__fish_seen_subcommand_from run cat tables regions' -F"
+        printf "complete -c ropectl -n \"__fish_seen_subcommand_from %s; and __fish_seen_subcommand_from %s\" -l %s -x%s\n",
+            commands, $1, $2, choices != "" ? " -a \047" choices "\047" : ""}' <<<"$parameters"
+    while read -r command words; do
+        condition="__fish_seen_subcommand_from $command"
+        [[ " $words " != *" FILES "* ]] || echo "complete -c ropectl -n '$condition' -F"
+        words=$(sed 's/FILES//; s/OP//' <<<"$words" | xargs)
+        [ -z "$words" ] || echo "complete -c ropectl -n '$condition' -a '$words'"
+        awk -v c="$command" '$1 == c {$1 = ""; print}' <<<"$options" | fish_options "-n '$condition'"
+    done <<<"$usages"
 } >"$out/fish/ropectl.fish"

@@ -20,7 +20,7 @@ check() { # check WHAT FOUND EXPECTED
 # ------------------------------------------------------------ manual pages
 keys=$(roped --help | sed -n 's/^  --\([a-z_]*\).*/\1/p')
 commands=$(ropectl help | awk '/^$/ {n++; next} n == 1 && $1 != "help" {print $1}')
-operators=$(ropectl ops | awk '{print $1}')
+operators=$(ropectl ops | awk 'NR > 1 {print $1}')
 check "roped(8) has every key" \
     "$(sed -n 's/^\.B \\-\\-\([a-z_]*\) *$/\1/p' "$pages/man/roped.8" | grep -vx healthcheck)" "$keys"
 check "roped.conf(5) has every key" \
@@ -28,6 +28,9 @@ check "roped.conf(5) has every key" \
 check "ropectl(1) has every command" "$(sed -n 's/^\.SS //p' "$pages/man/ropectl.1")" "$commands"
 check "and every operator" \
     "$(sed -n '/^\.SH OPERATORS/,/^\.SH EXIT/s/^\.B //p' "$pages/man/ropectl.1")" "$operators"
+check "and every exit status" \
+    "$(sed -n '/^\.SH EXIT/,/^\.SH SEE/s/^\.B //p' "$pages/man/ropectl.1" | tr '\n' ' ')" \
+    "$(ropectl help | sed -n '/^exit status/,$s/^  \([0-9]*\)  .*/\1/p' | tr '\n' ' ')"
 if command -v man >/dev/null; then
     for page in "$pages"/man/*; do
         check "man reads ${page##*/}" \
@@ -47,8 +50,16 @@ check "bash: commands" "$(complete_in_bash ropectl st)" status
 check "bash: operators" "$(complete_in_bash ropectl --server x run rmsn)" $'rmsnorm\nrmsnorm_quantize'
 check "bash: parameters" "$(complete_in_bash ropectl run rope --sty)" --style
 check "bash: choices" "$(complete_in_bash ropectl run rope x --style '')" $'gptj\nneox'
+check "bash: choices behind other columns" \
+    "$(complete_in_bash ropectl run qk_rmsnorm_rope --style '')" $'gptj\nneox'
 check "bash: of that operator alone" "$(complete_in_bash ropectl run rmsnorm --sty)" ""
 check "bash: JSON" "$(complete_in_bash ropectl ops --output j)" json
+check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert'
+check "bash: a command's own options" "$(complete_in_bash ropectl bench rope --sec)" --seconds
+check "bash: and their choices" "$(complete_in_bash ropectl bench rope --dtype '')" $'bf16\nf16\nf32'
+check "bash: verbs" "$(cd "$pages/man" && complete_in_bash ropectl regions '' | grep -v '^rope')" \
+    $'--bytes\n--dtype\n--shape\ndelete\nget\nlist\nput\nzeros'
+check "bash: options of a verb" "$(complete_in_bash ropectl token new a --q)" --quota
 check "bash: keys" "$(complete_in_bash roped --drain_d)" --drain_delay_seconds
 check "bash: values of keys" "$(complete_in_bash roped --lanes 2 --backend c)" $'cpu\ncuda'
 
@@ -60,6 +71,8 @@ if command -v fish >/dev/null; then
     check "fish: operators" "$(complete_in_fish 'ropectl describe rmsn')" $'rmsnorm\nrmsnorm_quantize'
     check "fish: choices" "$(complete_in_fish 'ropectl run rope x --style ')" $'gptj\nneox'
     check "fish: of that operator alone" "$(complete_in_fish 'ropectl run rmsnorm --sty')" ""
+    check "fish: a command's own options" "$(complete_in_fish 'ropectl bench rope --sec')" --seconds
+    check "fish: verbs" "$(complete_in_fish 'ropectl regions z')" zeros
     check "fish: values of keys" "$(complete_in_fish 'roped --backend c')" $'cpu\ncuda'
 else
     echo "no fish: its completions are not tried"

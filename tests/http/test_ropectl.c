@@ -8,7 +8,9 @@
 
 #include <roped/op.h>
 
+#include <arpa/inet.h>
 #include <cjson/cJSON.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,7 +75,7 @@ TEST(every_command_has_a_page)
     char arguments[64], part[64];
     expect("", 2, "usage: ropectl [options] COMMAND");
     expect("help", 0, "usage: ropectl [options] COMMAND");
-    expect("--help", 0, "exit status: 0 done, 1 failed, 2 wrong usage");
+    expect("--help", 0, "exit status:\n  0  done\n");
     expect("--version", 0, "ropectl ");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         snprintf(part, sizeof part, "usage: ropectl %s", commands[i]);
@@ -113,9 +115,9 @@ TEST(wrong_usage_says_what_is_wrong)
     expect("regions zeros x", 2, "no size, expected --bytes N");
     expect("tables forget", 2, "usage: ropectl tables [list");
     expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
-    expect("--output xml ops", 2, "'xml', expected text or json");
+    expect("--output xml ops", 2, "'xml', expected table or json");
     expect("status --server", 2, "option '--server': '', expected a URL");
-    expect("status --server http://127.0.0.1:1", 1,
+    expect("status --server http://127.0.0.1:1", 4,
            "could not connect to http://127.0.0.1:1: Connection refused");
     expect("status --token-file none", 1,
            "cannot read a token from 'none': No such file");
@@ -154,10 +156,10 @@ TEST(a_new_token_opens_what_its_line_says)
     server_start(&other, flags);
     snprintf(arguments, sizeof arguments,
              "--server %s --token-file token regions", other.url);
-    expect(arguments, 0, "\"regions\":[]");
+    expect(arguments, 0, "regions        none");
     snprintf(arguments, sizeof arguments,
              "--server %s --token-file token tables", other.url);
-    expect(arguments, 1,
+    expect(arguments, 3,
            "token 'alice' has scopes regions, metrics, expected 'tables'");
     CHECK(server_stop(&other));
     unlink(path);
@@ -179,7 +181,8 @@ TEST(no_two_tokens_are_alike)
     expect("token new a/b", 2, "expected a name of 1 to 63 letters");
     expect("token new a --scopes all", 2, "expected scopes out of call,");
     expect("token new a --quota 1g", 2, "expected a quota like bytes=1g");
-    expect("token new a --scope call", 2, "no option '--scope'");
+    expect("token new a --scope call", 2,
+           "no option '--scope'; did you mean 'scopes'?");
     expect("token new a b", 2, "'b' is no option with a value");
 }
 
@@ -202,31 +205,31 @@ TEST(calls_use_regions)
 {
     write_constant("w.safetensors", "weight", 1, 5);
     write_constant("x.safetensors", "x", 4, 3);
-    expect("regions", 0, "\"regions\":[]");
-    expect("regions put w w.safetensors", 0, "\"dtype\":\"F32\",\"shape\":[4]");
-    expect("regions zeros y --dtype=F32 --shape=4,4", 0, "\"bytes\":64");
+    expect("regions", 0, "regions        none");
+    expect("regions put w w.safetensors", 0, "\ndtype   F32\nshape   [4]\n");
+    expect("regions zeros y --dtype=F32 --shape=4,4", 0, "\nbytes   64\n");
     expect("run rmsnorm x.safetensors --eps=0 --from.weight=w -o out", 0,
-           "y              F32      [4, 4]             5 5 5 5 ...");
-    expect("cat out", 0, "y              F32      [4, 4]");
+           "\n  y     F32    [4,4]  [5,5,5,5]\ntiming_ms  receive ");
+    expect("cat out", 0, "\ny     F32    [4,4]");
     expect("run rmsnorm x.safetensors --eps=0 --from.weight=w --into.y=y", 0,
            "receive ");
     expect("regions get y y.safetensors", 0, "");
-    expect("cat y.safetensors", 0, " 5 5 5 5 ...");
+    expect("cat y.safetensors", 0, " [5,5,5,5]");
     /* chained, and nothing is sent; the answer is read from a pipe */
-    expect("run rmsnorm --eps=0 --from.x=y", 0, " 1 1 1 1 ...");
+    expect("run rmsnorm --eps=0 --from.x=y", 0, " [1,1,1,1]");
     expect("run rmsnorm --eps=0 --from.x=y -o - 2>/dev/null | " //
            ROPED_TEST_ROPECTL " cat -",
-           0, " 1 1 1 1 ...");
-    expect("regions zeros raw --bytes=40", 0, "\"bytes\":40");
+           0, " [1,1,1,1]");
+    expect("regions zeros raw --bytes=40", 0, "\nbytes   40\n");
     expect("regions get raw - | wc -c", 0, "40");
-    expect("run rmsnorm --from.x=raw", 1, "region 'raw' is plain bytes");
-    expect("run rmsnorm --from.x=none", 1,
+    expect("run rmsnorm --from.x=raw", 3, "region 'raw' is plain bytes");
+    expect("run rmsnorm --from.x=none", 3,
            "Unable to find shared memory region: 'none'");
-    expect("regions list", 0, "\"name\":\"raw\"");
-    expect("regions delete raw", 0, "{}");
-    expect("regions delete raw", 1, "'raw'");
-    expect("regions get raw out", 1, "'raw'");
-    expect("regions put 'a b?bytes=1' w.safetensors", 1, "region names");
+    expect("regions list", 0, "\n  raw   resident     40");
+    expect("regions delete raw", 0, "");
+    expect("regions delete raw", 3, "'raw'");
+    expect("regions get raw out", 3, "'raw'");
+    expect("regions put 'a b?bytes=1' w.safetensors", 3, "region names");
 }
 
 TEST(tables_are_put_listed_and_forgotten)
@@ -234,9 +237,9 @@ TEST(tables_are_put_listed_and_forgotten)
     write_file("rope.json", "{\"theta\":500000,\"head_dim\":128}", 31);
     expect("tables put llama rope.json", 0, "500000");
     expect("tables get llama --timeout=5", 0, "500000");
-    expect("tables", 0, "\"llama\"");
+    expect("tables", 0, "\nllama  500000  none");
     expect("tables delete llama", 0, "");
-    expect("tables get llama", 1, "llama");
+    expect("tables get llama", 3, "table 'llama' does not exist");
     expect("status", 0, "rmsnorm ");
 }
 
@@ -304,7 +307,7 @@ TEST(every_command_prints_json)
     expect_json("tables", "\"tables\":[");
     expect_json("regions", "\"regions\":[");
     expect_json("regions put w w.safetensors", "\"dtype\":\"F32\"");
-    expect_json("regions get w out", "{\"file\":\"out\"}");
+    expect_json("regions get w out", "{\"file\":\"out\",\"bytes\":");
     expect_json("regions delete w", "{}");
 }
 
@@ -325,37 +328,110 @@ static void write_npy(const char *name, const char *shape, float value)
     write_file(name, file, sizeof file);
 }
 
+/* Everything that a table shows is in the document too. */
+TEST(tables_have_what_json_has)
+{
+    char output[65536];
+    cJSON *document;
+    const cJSON *member;
+    CHECK_INT(ropectl("status --output json", output, sizeof output), 0);
+    document = cJSON_Parse(output);
+    CHECK(document && cJSON_GetArraySize(document) > 5);
+    CHECK_INT(ropectl("status --output table", output, sizeof output), 0);
+    cJSON_ArrayForEach(member, document) CHECK_CONTAINS(output, member->string);
+    cJSON_Delete(document);
+    CHECK(!strchr(output, '\033')); /* a pipe gets no colours */
+}
+
+/* What is at the other end: nobody, somebody silent, or an answer. */
+struct peer {
+    int listener;
+    const char *answer; /* NULL: none, until the other side gives up */
+};
+
+static void *answer_one(void *context)
+{
+    const struct peer *peer = context;
+    char request[4096];
+    int socket = accept(peer->listener, NULL, NULL);
+    if (peer->answer && read(socket, request, sizeof request) > 0)
+        CHECK(write(socket, peer->answer, strlen(peer->answer)) >= 0);
+    while (!peer->answer && read(socket, request, sizeof request) > 0)
+        continue;
+    close(socket);
+    return NULL;
+}
+
+/* Runs ropectl against a peer that answers so. */
+static void expect_of_peer(const char *answer, const char *arguments, int code,
+                           const char *part)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    struct peer peer = {socket(AF_INET, SOCK_STREAM, 0), answer};
+    char command[256];
+    pthread_t thread;
+    CHECK(bind(peer.listener, (struct sockaddr *)&address, bytes) == 0 &&
+          listen(peer.listener, 1) == 0 &&
+          getsockname(peer.listener, (struct sockaddr *)&address, &bytes) == 0);
+    CHECK(pthread_create(&thread, NULL, answer_one, &peer) == 0);
+    snprintf(command, sizeof command, "--server http://127.0.0.1:%d %s",
+             ntohs(address.sin_port), arguments);
+    expect(command, code, part);
+    pthread_join(thread, NULL);
+    close(peer.listener);
+}
+
+TEST(every_exit_code_says_what_happened)
+{
+    expect("ops", 0, "rmsnorm");
+    expect("cat none", 1, "cannot read 'none'");
+    expect_of_peer("HTTP/1.1 503 No\r\nContent-Length: 20\r\n\r\n"
+                   "{\"error\":\"draining\"}",
+                   "status --output json", 1,
+                   "{\"ready\":false,\"reason\":\"draining\"}");
+    expect("tables forget", 2, "usage: ropectl tables");
+    expect("tables get none", 3, "table 'none' does not exist");
+    expect("tables --server http://127.0.0.1:1", 4, "could not connect");
+    expect_of_peer("", "tables", 4, "http://127.0.0.1:");
+    expect_of_peer("HTTP/1.1 503 Busy\r\nContent-Length: 16\r\n\r\n"
+                   "{\"error\":\"busy\"}",
+                   "tables", 5, "ropectl: busy");
+    expect_of_peer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+                   "tables", 5, "the answer is no JSON object");
+    expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
+}
+
 TEST(npy_goes_in_and_comes_out)
 {
     write_npy("x.npy", "(1, 4)", 3);
     write_npy("weight.npy", "(4,)", 5);
     write_npy("odd.npy", "(1, 4)", 2);
-    expect("cat x.npy", 0,
-           "x              F32      [1, 4]             3 3 3 3");
-    expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0, " 5 5 5 5");
-    expect("cat y.npy", 0,
-           "y              F32      [1, 4]             5 5 5 5");
-    expect("cat - < y.npy", 0, " 5 5 5 5");
+    expect("cat x.npy", 0, "\nx     F32    [1,4]  [3,3,3,3]");
+    expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0, " [5,5,5,5]");
+    expect("cat y.npy", 0, "\ny     F32    [1,4]  [5,5,5,5]");
+    expect("cat - < y.npy", 0, " [5,5,5,5]");
     expect("run rmsnorm x=odd.npy weight.npy --eps=0 -o y=out.npy -o out", 0,
-           " 5 5 5 5");
-    expect("cat out.npy", 0, "[1, 4]             5 5 5 5");
-    expect("cat out", 0, "y              F32      [1, 4]");
+           " [5,5,5,5]");
+    expect("cat out.npy", 0, "[1,4]  [5,5,5,5]");
+    expect("cat out", 0, "\ny     F32    [1,4]");
     expect("run rmsnorm odd.npy", 1, "NAME=FILE.npy says which input it is");
     expect("run rmsnorm x.npy x=odd.npy", 1, "'x'");
     expect("run rmsnorm x.npy weight=x.npy", 1, "tensor 'weight'");
     expect("run add_rmsnorm x.npy residual=odd.npy -o out.npy", 1,
            "2 outputs, and .npy has one: say which with -o NAME=out.npy");
-    expect("regions put w weight.npy", 0, "\"dtype\":\"F32\",\"shape\":[4]");
-    expect("regions get w out.npy", 0, "");
-    expect("cat out.npy", 0, "out            F32      [4]");
-    expect("regions zeros raw --bytes 40", 0, "\"bytes\":40");
+    expect("regions put w weight.npy", 0, "\nshape   [4]\n");
+    expect("regions get w out.npy", 0, "file   out.npy\n");
+    expect("cat out.npy", 0, "\nout   F32    [4]");
+    expect("regions zeros raw --bytes 40", 0, "\nbytes   40\n");
     expect("regions get raw out.npy", 1, "the region is plain bytes");
     expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
     expect("regions get narrow out.npy", 1,
            "tensor 'narrow' is BF16, and numpy has no such type");
-    expect("regions delete w", 0, "{}");
-    expect("regions delete raw", 0, "{}");
-    expect("regions delete narrow", 0, "{}");
+    expect("regions delete w", 0, "");
+    expect("regions delete raw", 0, "");
+    expect("regions delete narrow", 0, "");
 }
 
 int main(void)
@@ -374,6 +450,8 @@ int main(void)
     RUN(tables_are_put_listed_and_forgotten);
     RUN(bench_makes_the_tensors_of_every_operator);
     RUN(every_command_prints_json);
+    RUN(tables_have_what_json_has);
+    RUN(every_exit_code_says_what_happened);
     RUN(npy_goes_in_and_comes_out);
     if (!server_stop(&server))
         check_n_failed++;

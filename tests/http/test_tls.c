@@ -193,10 +193,10 @@ TEST(ropectl_shows_and_believes_certificates)
     start(flags);
     expect_ropectl("--ca-file ca.pem --cert client.pem --key client.key", 0,
                    "ready");
-    expect_ropectl("", 1, "unable to get local issuer certificate");
-    expect_ropectl("--ca-file stranger.pem", 1, "certificate");
-    expect_ropectl("--ca-file ca.pem", 1, server.url);
-    expect_ropectl("--ca-file ca.pem --cert none.pem", 1, "none.pem");
+    expect_ropectl("", 4, "unable to get local issuer certificate");
+    expect_ropectl("--ca-file stranger.pem", 4, "certificate");
+    expect_ropectl("--ca-file ca.pem", 4, server.url);
+    expect_ropectl("--ca-file ca.pem --cert none.pem", 4, "none.pem");
     CHECK(server_stop(&server));
 }
 

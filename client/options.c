@@ -1,0 +1,153 @@
+/*
+ * options.c - the one reader of options: words that start with "--", which are
+ * rows of a command's table, or parameters of an operator.
+ */
+#include "ropectl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool read_option(int argc, char **argv, int *at, struct option *out)
+{
+    const char *argument = argv[*at];
+    if (strncmp(argument, "--", 2) != 0 || !argument[2])
+        return false;
+    size_t length = strcspn(argument + 2, "=");
+    snprintf(out->name, sizeof out->name, "%.*s", (int)length, argument + 2);
+    out->value = NULL;
+    if (argument[2 + length] == '=')
+        out->value = argument + 2 + length + 1;
+    else if (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0)
+        out->value = argv[++*at];
+    return true;
+}
+
+int take_option(const char *command, const struct option_row *rows,
+                const struct option *option, void *target)
+{
+    for (; rows->name; rows++) {
+        if (strcmp(option->name, rows->name) != 0)
+            continue;
+        if (option->value && rows->set(target, option->value))
+            return EXIT_SUCCESS;
+        return usage(command, "option '--%s': '%s', expected %s", option->name,
+                     option->value ? option->value : "", rows->expected);
+    }
+    return -1;
+}
+
+int take_options(const char *command, const struct option_row *rows, int argc,
+                 char **argv, void *target)
+{
+    struct option option;
+    int code = EXIT_SUCCESS;
+    for (int at = 0; at < argc && !code; at++) {
+        if (!read_option(argc, argv, &at, &option))
+            return usage(command, "'%s' is no option with a value", argv[at]);
+        code = take_option(command, rows, &option, target);
+        if (code < 0)
+            return unknown_option(command, rows, option.name);
+    }
+    return code;
+}
+
+int unknown_option(const char *command, const struct option_row *rows,
+                   const char *name)
+{
+    char text[128];
+    struct roped_nearest nearest = {.word = name};
+    for (; rows->name; rows++)
+        roped_nearest_offer(&nearest, rows->name);
+    return usage(command, "no option '--%s'%s", name,
+                 roped_nearest_text(&nearest, text, sizeof text));
+}
+
+bool read_number(const char *text, double most, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && *out > 0 && *out <= most;
+}
+
+/* -------------------------------------------------------------------- paths */
+
+/* Percent-encoded but for plain characters; to be freed. */
+static char *url_encode(const char *text)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    char *encoded = must_have(malloc(3 * strlen(text) + 1)), *to = encoded;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || strchr("-._,", c);
+        *to++ = is_plain ? (char)c : '%';
+        if (!is_plain) {
+            *to++ = hex[c >> 4];
+            *to++ = hex[c & 15];
+        }
+    }
+    *to = '\0';
+    return encoded;
+}
+
+void query_add(char **query, const char *name, const char *value)
+{
+    char *encoded_name = url_encode(name), *encoded = url_encode(value), *all;
+    if (asprintf(&all, "%s%s%s=%s", *query ? *query : "", *query ? "&" : "",
+                 encoded_name, encoded) < 0)
+        all = NULL;
+    free(encoded_name);
+    free(encoded);
+    free(*query);
+    *query = must_have(all);
+}
+
+char *path_to(const char *folder, const char *name)
+{
+    char *encoded = url_encode(name), *path;
+    if (asprintf(&path, "%s%s", folder, encoded) < 0)
+        path = NULL;
+    free(encoded);
+    return must_have(path);
+}
+
+/* --------------------------------------------------------------- parameters */
+
+/* Parameters of /v1 that no operator has of its own. */
+static bool is_common_parameter(const char *name)
+{
+    static const char *const names[] = {"table", "fp8"}, *const prefixes[] = {
+                                                             "from.", "into.",
+                                                             "dtype.",
+                                                             "shape."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+int add_parameter(const char *command, struct roped_call *call,
+                  const struct option *option, char **query)
+{
+    char text[128];
+    struct roped_error err;
+    const struct roped_op *op = call->op;
+    struct roped_nearest nearest = {.word = option->name};
+    bool is_common = is_common_parameter(option->name);
+    for (int i = 0; i < roped_op_params(op); i++)
+        roped_nearest_offer(&nearest, op->param[i].name);
+    if (!is_common && roped_op_param(op, option->name) < 0)
+        return usage(command, "%s has no parameter '%s'%s", op->name,
+                     option->name,
+                     roped_nearest_text(&nearest, text, sizeof text));
+    if (!option->value)
+        return usage(command, "parameter '%s' has no value", option->name);
+    if (!is_common &&
+        roped_call_set_text(call, option->name, option->value, &err))
+        return usage(command, "%s", err.text);
+    query_add(query, option->name, option->value);
+    return EXIT_SUCCESS;
+}
