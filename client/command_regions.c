@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes an answer that is a safetensors file of one tensor as .npy. */
-static bool write_as_npy(const char *file, void *answer, size_t bytes)
+/* Writes an answer that is a safetensors file of one tensor for numpy. */
+static bool write_for_numpy(const char *file, void *answer, size_t bytes)
 {
     struct roped_error err;
     struct roped_client_tensor *tensors;
@@ -19,7 +19,7 @@ static bool write_as_npy(const char *file, void *answer, size_t bytes)
                   file, err.text);
         return false;
     }
-    bool is_written = n == 1 && write_tensor(file, tensors);
+    bool is_written = write_tensors(file, tensors, n);
     free(tensors);
     return is_written;
 }
@@ -33,8 +33,8 @@ static int get_region(const struct ropectl *ctl, const char *path,
     int code = ask(ctl, &(struct request){"GET", path}, &answer, &bytes);
     if (code)
         return code;
-    bool is_written = is_npy_path(file)
-                          ? write_as_npy(file, answer, bytes)
+    bool is_written = is_numpy_path(file)
+                          ? write_for_numpy(file, answer, bytes)
                           : write_output(file, "", 0, answer, bytes);
     free(answer);
     if (!is_written)
@@ -48,31 +48,35 @@ static int get_region(const struct ropectl *ctl, const char *path,
 }
 
 /* The file's own bytes, or its array as a tensor of the region's name. */
+static int put_tensor(const struct ropectl *ctl, const char *path,
+                      const char *name, struct tensor_file *file)
+{
+    struct roped_error err;
+    void *body;
+    size_t bytes;
+    if (file->is_safetensors)
+        return print_answer(
+            ctl, &(struct request){"PUT", path, file->bytes, file->n_bytes});
+    file->tensors->name = name;
+    if (roped_client_write(file->tensors, 1, &body, &bytes, &err))
+        return fail(&err);
+    int code = print_answer(ctl, &(struct request){"PUT", path, body, bytes});
+    free(body);
+    return code;
+}
+
 static int put_region(const struct ropectl *ctl, const char *path,
                       const char *name, const char *file)
 {
-    struct roped_error err;
     struct tensor_file tensors;
-    void *body;
-    size_t bytes;
-    int code = EXIT_FAILURE;
-    if (!tensor_file_open(&tensors, file, NULL)) {
-        tensor_file_close(&tensors);
-        return EXIT_FAILURE;
-    }
-    if (!tensors.is_npy) {
-        code = print_answer(ctl, &(struct request){"PUT", path, tensors.bytes,
-                                                   tensors.n_bytes});
-    } else {
-        tensors.tensors->name = name;
-        if (roped_client_write(tensors.tensors, 1, &body, &bytes, &err)) {
-            fail(&err);
-        } else {
-            code =
-                print_answer(ctl, &(struct request){"PUT", path, body, bytes});
-            free(body);
-        }
-    }
+    int code;
+    if (!tensor_file_open(&tensors, file, NULL))
+        code = EXIT_FAILURE;
+    else if (!tensors.is_safetensors && tensors.n_tensors != 1)
+        code = fail_text("'%s': %d tensors, expected one", file,
+                         tensors.n_tensors);
+    else
+        code = put_tensor(ctl, path, name, &tensors);
     tensor_file_close(&tensors);
     return code;
 }

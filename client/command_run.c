@@ -19,6 +19,7 @@ struct run {
     struct roped_call call; /* what is checked before anything is sent */
     bool has_regions;       /* some input is in one */
     bool has_table;
+    bool has_bits; /* --bf16 u16 */
     char *query;
     int n_inputs, n_outputs;
     struct place input[ROPED_MAX_INPUTS], output[ROPED_MAX_OUTPUTS];
@@ -79,16 +80,31 @@ static int add_input(struct run *run, const char *argument)
     return EXIT_SUCCESS;
 }
 
+static bool set_bf16(void *target, const char *text)
+{
+    ((struct run *)target)->has_bits = true;
+    return strcmp(text, "u16") == 0;
+}
+
+static const struct option_row options[] = {{"bf16", set_bf16, "u16"}, {NULL}};
+
+/* One of the options above, or a parameter of the operator. */
+static int take_argument(struct run *run, const struct option *option)
+{
+    int code = take_option("run", options, option, run);
+    run->has_regions |= strncmp(option->name, "from.", 5) == 0;
+    run->has_table |= strcmp(option->name, "table") == 0;
+    return code >= 0 ? code
+                     : add_parameter("run", &run->call, option, &run->query);
+}
+
 static int read_argument(struct run *run, int argc, char **argv, int *at)
 {
     struct option option;
     if (strcmp(argv[*at], "-o") == 0)
         return add_output(run, *at + 1 < argc ? argv[++*at] : NULL);
-    if (read_option(argc, argv, at, &option)) {
-        run->has_regions |= strncmp(option.name, "from.", 5) == 0;
-        run->has_table |= strcmp(option.name, "table") == 0;
-        return add_parameter("run", &run->call, &option, &run->query);
-    }
+    if (read_option(argc, argv, at, &option))
+        return take_argument(run, &option);
     if (argv[*at][0] == '-' && argv[*at][1])
         return usage("run", "'%s', expected --NAME VALUE or -o FILE",
                      argv[*at]);
@@ -176,35 +192,37 @@ output_at(const struct roped_client_result *result, int i)
     return (struct roped_client_tensor){result->name[i], result->tensor[i]};
 }
 
-/* The output that this file gets alone, or -1 after saying what is wrong. */
+/* The output of this name, or -1 after saying that there is none. */
 static int output_of(const struct place *place,
                      const struct roped_client_result *result)
 {
     for (int i = 0; i < result->n_tensors; i++)
         if (strcmp(result->name[i], place->name) == 0)
             return i;
-    if (!place->name[0] && result->n_tensors == 1)
-        return 0;
-    if (place->name[0])
-        fail_text("cannot write '%s': no '%s' came back", place->path,
-                  place->name);
-    else
-        fail_text("cannot write '%s': %d outputs, and .npy has one: say which "
-                  "with -o NAME=%s",
-                  place->path, result->n_tensors, place->path);
+    fail_text("cannot write '%s': no '%s' came back", place->path, place->name);
     return -1;
 }
 
-static bool write_place(const struct place *place,
+static bool write_place(const struct run *run, const struct place *place,
                         const struct roped_client_result *result)
 {
-    if (!place->name[0] && !is_npy_path(place->path))
+    struct roped_client_tensor tensors[ROPED_CLIENT_TENSORS];
+    if (!place->name[0] && !is_numpy_path(place->path) && !run->has_bits)
         return write_output(place->path, "", 0, result->memory, result->bytes);
+    for (int i = 0; i < result->n_tensors; i++)
+        tensors[i] = output_at(result, i);
+    if (!place->name[0])
+        return write_tensors(place->path, tensors, result->n_tensors);
     int i = output_of(place, result);
-    if (i < 0)
-        return false;
-    struct roped_client_tensor tensor = output_at(result, i);
-    return write_tensor(place->path, &tensor);
+    return i >= 0 && write_tensors(place->path, &tensors[i], 1);
+}
+
+/* BF16 outputs are named U16, which numpy has. */
+static void name_bits(struct roped_client_result *result)
+{
+    for (int i = 0; i < result->n_tensors; i++)
+        if (result->tensor[i].dtype == ROPED_BF16)
+            result->tensor[i].dtype = ROPED_U16;
 }
 
 /* Where to say what came back: not into a file on standard output. */
@@ -248,9 +266,11 @@ static int send_call(const struct ropectl *ctl, const struct run *run,
     roped_client_close(client);
     if (code)
         return code;
+    if (run->has_bits)
+        name_bits(&result);
     report(ctl, run, &result);
     for (int i = 0; i < run->n_outputs && code == EXIT_SUCCESS; i++)
-        if (!write_place(&run->output[i], &result))
+        if (!write_place(run, &run->output[i], &result))
             code = EXIT_FAILURE;
     roped_client_result_free(&result);
     return code;
@@ -259,8 +279,8 @@ static int send_call(const struct ropectl *ctl, const struct run *run,
 /* Sends a single safetensors file as it is, any other inputs as a new one. */
 static int call_with_inputs(const struct ropectl *ctl, const struct run *run)
 {
-    bool is_as_it_is =
-        run->n_inputs == 1 && !run->file[0].is_npy && !run->input[0].name[0];
+    bool is_as_it_is = run->n_inputs == 1 && run->file[0].is_safetensors &&
+                       !run->input[0].name[0];
     size_t bytes = run->file[0].n_bytes;
     if (run->n_inputs == 0)
         return send_call(ctl, run, "", 0);

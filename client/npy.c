@@ -164,8 +164,8 @@ static enum roped_status read_type(struct header *header,
                           "file",
                           type);
     return roped_fail(err, ROPED_UNSUPPORTED,
-                      ".npy: type '%s', expected a number of 1 to 8 bytes",
-                      type);
+                      ".npy: type '%s'%s, expected a number of 1 to 8 bytes",
+                      type, type[1] == 'O' ? " (Python objects)" : "");
 }
 
 static enum roped_status check_data(const struct header *header, size_t bytes,
@@ -194,9 +194,13 @@ static enum roped_status find_header(const unsigned char *file, size_t bytes,
                                      size_t *begin, size_t *end,
                                      struct roped_error *err)
 {
-    if (!npy_is(file, bytes) || bytes < V1_PREFIX ||
-        (file[6] > 1 && bytes < V2_PREFIX))
-        return roped_fail(err, ROPED_INVALID, ".npy: the file is cut off");
+    if (!npy_is(file, bytes))
+        return roped_fail(err, ROPED_INVALID,
+                          ".npy: does not begin with '93 4e 55 4d 50 59'");
+    if (bytes < V1_PREFIX || (file[6] > 1 && bytes < V2_PREFIX))
+        return roped_fail(err, ROPED_INVALID,
+                          ".npy: cut off: %zu bytes, expected more than %d",
+                          bytes, V2_PREFIX);
     if ((file[6] != 1 && file[6] != 2) || file[7] != 0)
         return roped_fail(err, ROPED_UNSUPPORTED,
                           ".npy: version %d.%d, expected 1.0 or 2.0", file[6],
@@ -213,6 +217,16 @@ static enum roped_status find_header(const unsigned char *file, size_t bytes,
     return ROPED_OK;
 }
 
+/* Bytes of a header that a message can show. */
+static int header_excerpt(const struct reader *in)
+{
+    int n = 0;
+    while (in->at + n < in->end && n < 80 && in->at[n] >= ' ' &&
+           in->at[n] <= '~')
+        n++;
+    return n;
+}
+
 enum roped_status npy_read(void *file, size_t bytes,
                            struct roped_tensor *tensor, struct roped_error *err)
 {
@@ -221,11 +235,13 @@ enum roped_status npy_read(void *file, size_t bytes,
     enum roped_status status = find_header(file, bytes, &begin, &end, err);
     if (status)
         return status;
-    struct reader in = {(const char *)file + begin, (const char *)file + end};
+    struct reader in = {(const char *)file + begin, (const char *)file + end},
+                  whole = in;
     if (!take_header(&in, &header))
         return roped_fail(err, ROPED_INVALID,
-                          ".npy: header is not a dictionary of 'descr', "
-                          "'fortran_order' and 'shape'");
+                          ".npy: header is \"%.*s\", expected a dictionary of "
+                          "'descr', 'fortran_order' and 'shape'",
+                          header_excerpt(&whole), whole.at);
     status = read_type(&header, err);
     if (!status)
         status = check_data(&header, bytes - end, err);
@@ -252,10 +268,12 @@ enum roped_status npy_write_header(const char *name,
 {
     const char *type = type_name(tensor->dtype);
     if (!type)
-        return roped_fail(err, ROPED_UNSUPPORTED,
-                          "tensor '%s' is %s, and numpy has no such type: "
-                          "write a safetensors file",
-                          name, roped_dtype_name(tensor->dtype));
+        return roped_fail(
+            err, ROPED_UNSUPPORTED,
+            "tensor '%s' is %s, and numpy has no such type: write a "
+            "safetensors file, or its bits with --%s",
+            name, roped_dtype_name(tensor->dtype),
+            tensor->dtype == ROPED_BF16 ? "bf16 u16" : "fp8 u8");
     char *at = header + V1_PREFIX, *end = header + NPY_HEADER_BYTES;
     at += snprintf(at, (size_t)(end - at),
                    "{'descr': '%c%s', 'fortran_order': False, 'shape': (",

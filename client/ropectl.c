@@ -21,12 +21,12 @@ static const struct command commands[] = {
      "Sends the tensors of files and prints those that come back, and where\n"
      "the time went. The tensors are checked before they are sent.\n"
      "\n"
-     "  FILE                inputs: a safetensors file, whose tensors have\n"
-     "                      names, or a .npy file, called like its input\n"
+     "  FILE                inputs: a safetensors or .npz file, whose tensors\n"
+     "                      have names, or a .npy file, called like its input\n"
      "                      (x.npy); '-': standard input. Left out where all\n"
      "                      inputs are in regions\n"
      "  NAME=FILE           the only tensor of a file is this input\n"
-     "  -o FILE             where the outputs go: safetensors, or a .npy file\n"
+     "  -o FILE             where the outputs go: safetensors; .npz; or .npy,\n"
      "                      where one comes back; '-': standard output, and\n"
      "                      the report goes to standard error\n"
      "  -o NAME=FILE        this output alone; may stand more than once\n"
@@ -37,10 +37,12 @@ static const struct command commands[] = {
      "                      this tensor stays in a region of the server\n"
      "  --dtype.INPUT TYPE, --shape.INPUT DIM,DIM\n"
      "                      what the region does not say of it\n"
-     "  --fp8 u8            name FP8 outputs U8, for readers without FP8\n"
+     "  --fp8 u8, --bf16 u16\n"
+     "                      name FP8 outputs U8, BF16 outputs U16: the same\n"
+     "                      bits, for readers without these types\n"
      "\n"
-     ".npy files are little-endian and in C order; numpy has no BF16 and no\n"
-     "FP8: those go through safetensors files.\n"},
+     ".npy and .npz files are little-endian and in C order. numpy has no BF16\n"
+     "and no FP8: those go through safetensors files, or out as bits.\n"},
     {"bench", command_bench,
      "OP [SYMBOL=SIZE ...] [--dtype bf16] [--seconds 3] [--connections 1] "
      "[--NAME VALUE ...]",
@@ -79,14 +81,14 @@ static const struct command commands[] = {
      "\n"
      "  list                all of them (what no verb means)\n"
      "  put NAME FILE       makes or replaces one: a safetensors file of one\n"
-     "                      tensor, or a .npy file; '-': standard input\n"
+     "                      tensor, .npz of one, or .npy; '-': standard input\n"
      "  zeros NAME --bytes N\n"
      "  zeros NAME --dtype BF16 --shape 4096,8,128\n"
      "                      makes or replaces one, and sends nothing\n"
      "  get NAME FILE       writes it: a safetensors file where it is a "
      "tensor,\n"
-     "                      or .npy where FILE ends so, else its bytes; '-':\n"
-     "                      standard output\n"
+     "                      .npy or .npz where FILE ends so, else its bytes;\n"
+     "                      '-': standard output\n"
      "  delete NAME         forgets it\n"},
     {"status", command_status, "", "is it ready, on what, what has it done",
      "Prints health, device, lanes, memory and the calls of every operator.\n"
@@ -94,7 +96,7 @@ static const struct command commands[] = {
     {"cat", command_cat, "FILE",
      "tensors of a file: names, shapes, first values",
      "Prints name, type, shape and first values of each tensor of a\n"
-     "safetensors or .npy file. '-' is standard input.\n"},
+     "safetensors, .npz or .npy file. '-' is standard input.\n"},
     {"token", command_token,
      "new NAME [--scopes call,regions] [--quota bytes=1g,names=100]",
      "a bearer token for somebody, and the daemon's line for it",

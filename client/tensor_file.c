@@ -13,11 +13,23 @@
 
 enum { FIRST_VALUES = 4 };
 
+static bool ends_in(const char *path, const char *end)
+{
+    size_t bytes = strlen(path), end_bytes = strlen(end);
+    return bytes >= end_bytes && strcmp(path + bytes - end_bytes, end) == 0;
+}
+
 bool is_npy_path(const char *path)
 {
-    size_t length = strlen(path);
-    return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
+    return ends_in(path, ".npy");
 }
+
+bool is_numpy_path(const char *path)
+{
+    return is_npy_path(path) || ends_in(path, ".npz");
+}
+
+/* ------------------------------------------------------------------ reading */
 
 /* "x" of "folder/x.npy" */
 static void name_after(char name[ROPED_NAME_BYTES], const char *path)
@@ -38,6 +50,50 @@ static enum roped_status read_npy(struct tensor_file *file, const char *path,
     return npy_read(file->bytes, file->n_bytes, &file->tensors->tensor, err);
 }
 
+static enum roped_status read_npz(struct tensor_file *file,
+                                  struct roped_error *err)
+{
+    enum roped_status status =
+        npz_read(file->bytes, file->n_bytes, &file->npz, err);
+    free(file->bytes); /* arrays are copies */
+    file->bytes = NULL;
+    file->n_tensors = file->npz.n;
+    file->tensors =
+        must_have(calloc((size_t)file->n_tensors + 1, sizeof *file->tensors));
+    for (int i = 0; i < file->n_tensors; i++)
+        file->tensors[i] = (struct roped_client_tensor){
+            file->npz.array[i].name, file->npz.array[i].tensor};
+    return status;
+}
+
+/* The first bytes are not those that the name promises. */
+static enum roped_status wrong_magic(const struct tensor_file *file,
+                                     const char *expected,
+                                     struct roped_error *err)
+{
+    char found[3 * 6 + 1] = "", *at = found;
+    for (size_t i = 0; i < 6 && i < file->n_bytes; i++, at += strlen(at))
+        snprintf(at, 4, "%s%02x", i ? " " : "", file->bytes[i]);
+    return roped_fail(err, ROPED_INVALID, "begins with '%s', expected %s",
+                      found, expected);
+}
+
+static enum roped_status read_format(struct tensor_file *file, const char *path,
+                                     struct roped_error *err)
+{
+    if (npy_is(file->bytes, file->n_bytes))
+        return read_npy(file, path, err);
+    if (npz_is(file->bytes, file->n_bytes))
+        return read_npz(file, err);
+    if (is_npy_path(path))
+        return wrong_magic(file, "'93 4e 55 4d 50 59' (.npy)", err);
+    if (is_numpy_path(path))
+        return wrong_magic(file, "'50 4b 03 04' (.npz)", err);
+    file->is_safetensors = true;
+    return roped_client_read(file->bytes, file->n_bytes, &file->tensors,
+                             &file->n_tensors, err);
+}
+
 bool tensor_file_open(struct tensor_file *file, const char *path,
                       const char *name)
 {
@@ -46,11 +102,7 @@ bool tensor_file_open(struct tensor_file *file, const char *path,
     file->bytes = read_input(path, &file->n_bytes);
     if (!file->bytes)
         return false;
-    enum roped_status status =
-        npy_is(file->bytes, file->n_bytes)
-            ? read_npy(file, path, &err)
-            : roped_client_read(file->bytes, file->n_bytes, &file->tensors,
-                                &file->n_tensors, &err);
+    enum roped_status status = read_format(file, path, &err);
     if (!status && name && file->n_tensors != 1)
         status =
             roped_fail(&err, ROPED_INVALID, "%d tensors, expected one, '%s'",
@@ -66,9 +118,18 @@ bool tensor_file_open(struct tensor_file *file, const char *path,
 
 void tensor_file_close(struct tensor_file *file)
 {
+    npz_free(&file->npz);
     free(file->tensors);
     free(file->bytes);
     memset(file, 0, sizeof *file);
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static bool cannot_write(const char *path, const struct roped_error *err)
+{
+    fail_text("cannot write '%s': %s", path, err->text);
+    return false;
 }
 
 static bool write_npy(const char *path,
@@ -78,25 +139,30 @@ static bool write_npy(const char *path,
     char header[NPY_HEADER_BYTES];
     size_t header_bytes;
     if (npy_write_header(tensor->name, &tensor->tensor, header, &header_bytes,
-                         &err)) {
-        fail_text("cannot write '%s': %s", path, err.text);
-        return false;
-    }
+                         &err))
+        return cannot_write(path, &err);
     return write_output(path, header, header_bytes, tensor->tensor.data,
                         (size_t)roped_tensor_bytes(&tensor->tensor));
 }
 
-bool write_tensor(const char *path, const struct roped_client_tensor *tensor)
+bool write_tensors(const char *path, const struct roped_client_tensor *tensors,
+                   int n_tensors)
 {
     struct roped_error err;
     void *file;
     size_t bytes;
-    if (is_npy_path(path))
-        return write_npy(path, tensor);
-    if (roped_client_write(tensor, 1, &file, &bytes, &err)) {
-        fail(&err);
+    if (is_npy_path(path) && n_tensors == 1)
+        return write_npy(path, tensors);
+    if (is_npy_path(path)) {
+        fail_text("cannot write '%s': %d outputs, and .npy has one: say which "
+                  "with -o NAME=%s",
+                  path, n_tensors, path);
         return false;
     }
+    if (is_numpy_path(path)
+            ? npz_write(tensors, n_tensors, &file, &bytes, &err)
+            : roped_client_write(tensors, n_tensors, &file, &bytes, &err))
+        return cannot_write(path, &err);
     bool is_written = write_output(path, "", 0, file, bytes);
     free(file);
     return is_written;
@@ -112,7 +178,7 @@ bool write_tensor(const char *path, const struct roped_client_tensor *tensor)
         return (double)value_;                                                 \
     } while (0)
 
-static double value_at(const struct roped_tensor *tensor, int64_t i)
+double tensor_value(const struct roped_tensor *tensor, int64_t i)
 {
     const unsigned char *at = (const unsigned char *)tensor->data +
                               (size_t)i * roped_dtype_bytes(tensor->dtype);
@@ -162,5 +228,5 @@ void add_tensor(cJSON *array, const struct roped_client_tensor *tensor)
         cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->dims[i]));
     cJSON *first = cJSON_AddArrayToObject(object, "first_values");
     for (int64_t i = 0; i < n && i < FIRST_VALUES; i++)
-        cJSON_AddItemToArray(first, cJSON_CreateNumber(value_at(t, i)));
+        cJSON_AddItemToArray(first, cJSON_CreateNumber(tensor_value(t, i)));
 }

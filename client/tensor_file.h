@@ -1,10 +1,12 @@
 /*
- * tensor_file.h - files of tensors: safetensors, or .npy, which has one tensor
- * without a name. Read by what they begin with, written by their name's end.
+ * tensor_file.h - files of tensors: safetensors; .npz; or .npy, which has one
+ * tensor without a name. Read by what they begin with, written by their name's
+ * end.
  */
 #ifndef ROPED_CLIENT_TENSOR_FILE_H
 #define ROPED_CLIENT_TENSOR_FILE_H
 
+#include "npz.h"
 #include "roped_client.h"
 
 #include <cjson/cJSON.h>
@@ -13,9 +15,10 @@
 struct tensor_file {
     unsigned char *bytes;
     size_t n_bytes;
-    bool is_npy;
+    struct npz npz; /* of a .npz file, whose tensors are copies */
+    bool is_npy, is_safetensors;
     char name[ROPED_NAME_BYTES];         /* of the tensor of a .npy file */
-    struct roped_client_tensor *tensors; /* views into bytes */
+    struct roped_client_tensor *tensors; /* views into bytes or npz */
     int n_tensors;
 };
 
@@ -28,10 +31,16 @@ bool tensor_file_open(struct tensor_file *file, const char *path,
                       const char *name);
 void tensor_file_close(struct tensor_file *file);
 
+/* Has such a file one tensor alone? Does it hold numpy's types alone? */
 bool is_npy_path(const char *path);
+bool is_numpy_path(const char *path);
 
-/* Writes one tensor into a file; false after saying why not. */
-bool write_tensor(const char *path, const struct roped_client_tensor *tensor);
+/* Writes tensors into a file; false after saying why not. */
+bool write_tensors(const char *path, const struct roped_client_tensor *tensors,
+                   int n_tensors);
+
+/* Element i of a tensor as a number; integers over 2^53 are rounded. */
+double tensor_value(const struct roped_tensor *tensor, int64_t i);
 
 /* A row of a document: name, type, shape, first values. */
 void add_tensor(cJSON *array, const struct roped_client_tensor *tensor);

@@ -429,9 +429,54 @@ TEST(npy_goes_in_and_comes_out)
     expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
     expect("regions get narrow out.npy", 1,
            "tensor 'narrow' is BF16, and numpy has no such type");
+    expect("regions get narrow out.npz", 1,
+           "cannot write 'out.npz': tensor 'narrow' is BF16");
     expect("regions delete w", 0, "");
     expect("regions delete raw", 0, "");
     expect("regions delete narrow", 0, "");
+}
+
+TEST(npz_goes_in_and_comes_out)
+{
+    write_npy("x.npy", "(1, 4)", 3);
+    write_npy("weight.npy", "(4,)", 5);
+    expect("run add_rmsnorm x.npy residual=x.npy weight.npy --eps 0 -o out.npz",
+           0, " [5,5,5,5]");
+    expect("cat out.npz", 0, "\nresidual  F32    [1,4]  [6,6,6,6]\n");
+    expect("run rmsnorm out.npz", 1,
+           "'out.npz': unknown tensor 'y': rmsnorm takes x");
+    expect("run add_rmsnorm x.npy residual=x.npy -o residual=x.npz", 0, "[6,");
+    expect("run rmsnorm x=x.npz --eps 0", 0, " [1,1,1,1]");
+    expect("run rmsnorm x=out.npz", 1, "2 tensors, expected one, 'x'");
+    expect("regions put w x.npz", 0, "\nshape   [1,4]\n");
+    expect("regions put w out.npz", 1, "'out.npz': 2 tensors, expected one");
+    expect("regions get w x.npz", 0, "file   x.npz");
+    expect("cat x.npz", 0, "\nw     F32    [1,4]  [6,6,6,6]\n");
+    expect("regions delete w", 0, "");
+    write_file("x.npz", "x.npy", 5);
+    expect("cat x.npz", 1,
+           "'x.npz': begins with '78 2e 6e 70 79', expected '50 4b 03 04'");
+    write_file("x.npy", "\x80PNG", 4);
+    expect("cat x.npy", 1, "'x.npy': begins with '80 50 4e 47', expected '93");
+}
+
+TEST(bits_are_written_where_they_are_asked_for)
+{
+    int64_t dims[2] = {1, 4};
+    uint16_t x[4] = {0x3f80, 0x3f80, 0x3f80, 0x3f80};
+    size_t bytes;
+    struct tensor_file file = {0};
+    file_add(&file, "x", ROPED_BF16, 2, dims, x);
+    unsigned char *body = file_write(&file, &bytes);
+    write_file("x.safetensors", body, bytes);
+    free(body);
+    expect("run rmsnorm x.safetensors --eps 0 -o out.npy", 1,
+           "tensor 'y' is BF16, and numpy has no such type: write a "
+           "safetensors file, or its bits with --bf16 u16");
+    expect("run rmsnorm x.safetensors --eps 0 --bf16 u16 -o out.npy", 0,
+           "\n  y     U16    [1,4]  [16256,16256,16256,16256]");
+    expect("cat out.npy", 0, "\nout   U16    [1,4]  [16256,");
+    expect("run rmsnorm x.safetensors --bf16 u8", 2, "'u8', expected u16");
 }
 
 int main(void)
@@ -453,11 +498,14 @@ int main(void)
     RUN(tables_have_what_json_has);
     RUN(every_exit_code_says_what_happened);
     RUN(npy_goes_in_and_comes_out);
+    RUN(npz_goes_in_and_comes_out);
+    RUN(bits_are_written_where_they_are_asked_for);
     if (!server_stop(&server))
         check_n_failed++;
     static const char *const names[] = {
-        "w.safetensors", "x.safetensors", "y.safetensors", "out",   "rope.json",
-        "x.npy",         "weight.npy",    "odd.npy",       "y.npy", "out.npy"};
+        "w.safetensors", "x.safetensors", "y.safetensors", "out",
+        "rope.json",     "x.npy",         "weight.npy",    "odd.npy",
+        "y.npy",         "out.npy",       "x.npz",         "out.npz"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);

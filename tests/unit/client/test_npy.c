@@ -77,20 +77,24 @@ TEST(what_cannot_be_a_tensor_is_refused)
     expect_refused(1, SHAPE(">f4", "(2,)"), 8, "'>f4' is big-endian");
     expect_refused(1, SHAPE("|V2", "(2,)"), 4,
                    "'|V2', as BF16 and FP8 of ml_dtypes are saved");
+    expect_refused(1, SHAPE("|O", "(2,)"), 16,
+                   "'|O' (Python objects), expected a number");
+    expect_refused(1, "{'descr': [('a', '<f4')], 'shape': (2,), }", 8,
+                   "header is \"{'descr': [('a', '<f4')]");
     expect_refused(1, SHAPE("<c8", "(2,)"), 16, "'<c8', expected a number");
     expect_refused(1, SHAPE("<f4", "(2,)"), 7, "7 bytes of data, expected 8");
     expect_refused(1, SHAPE("<f4", "(2,)"), 9, "9 bytes of data, expected 8");
     expect_refused(1, SHAPE("<f4", "(1,1,1,1,1,1,1,1,1)"), 4, "over 8 dims");
     expect_refused(1, SHAPE("<f4", "(1,1,1,1,1,1,1,1,1,1,1)"), 4,
-                   "not a dictionary");
+                   "expected a dictionary of");
     expect_refused(1, SHAPE("<f4", "(9223372036854775807,9)"), 4,
-                   "not a dictionary");
+                   "expected a dictionary of");
     expect_refused(1, SHAPE("<f4", "(4294967296,4294967296)"), 4, ".npy");
-    expect_refused(1, SHAPE("<f4", "(-1,)"), 4, "not a dictionary");
-    expect_refused(1, SHAPE("<f4", "2"), 8, "not a dictionary");
-    expect_refused(1, SHAPE("<f4", "(2,)") "x", 8, "not a dictionary");
+    expect_refused(1, SHAPE("<f4", "(-1,)"), 4, "expected a dictionary of");
+    expect_refused(1, SHAPE("<f4", "2"), 8, "expected a dictionary of");
+    expect_refused(1, SHAPE("<f4", "(2,)") "x", 8, "expected a dictionary of");
     expect_refused(1, "{'descr': '<f4', 'shape': (2,), }", 8,
-                   "not a dictionary");
+                   "expected a dictionary of");
     expect_refused(1,
                    "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }",
                    8, "Fortran order");
