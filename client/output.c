@@ -52,7 +52,7 @@ static void write_number(FILE *out, const char *name, double number)
     } else if (number == floor(number) && fabs(number) < 1e15) {
         fprintf(out, "%.0f", number);
     } else {
-        fprintf(out, "%.6g", number);
+        fprintf(out, "%.5g", number);
     }
 }
 

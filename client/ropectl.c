@@ -93,6 +93,22 @@ static const struct command commands[] = {
     {"status", command_status, "", "is it ready, on what, what has it done",
      "Prints health, device, lanes, memory and the calls of every operator.\n"
      "Exit status 1 where the server says that it is not ready.\n"},
+    {"top", command_top, "[--interval 1] [--count N]",
+     "what it does now, again and again",
+     "Shows calls a second, latency by operator, lanes, memory and regions "
+     "since\n"
+     "the last look, from the server's metrics. On a terminal each look "
+     "replaces\n"
+     "the one before, until Ctrl-C; elsewhere, and with --output json, each "
+     "is\n"
+     "printed. A server that was started again, or cannot be reached, is said\n"
+     "so, and asked again.\n"
+     "\n"
+     "  --interval 1        seconds between looks\n"
+     "  --count N           ends after so many\n"
+     "\n"
+     "p50, p90 and p99 come from a histogram: they are as exact as its "
+     "buckets.\n"},
     {"cat", command_cat, "FILE",
      "tensors of a file: names, shapes, first values",
      "Prints name, type, shape and first values of each tensor of a\n"

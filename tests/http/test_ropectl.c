@@ -69,9 +69,9 @@ static void write_constant(const char *name, const char *tensor, int64_t rows,
 
 TEST(every_command_has_a_page)
 {
-    static const char *const commands[] = {"ops",    "describe", "run",
-                                           "bench",  "tables",   "regions",
-                                           "status", "cat",      "token"};
+    static const char *const commands[] = {
+        "ops",     "describe", "run", "bench", "tables",
+        "regions", "status",   "top", "cat",   "token"};
     char arguments[64], part[64];
     expect("", 2, "usage: ropectl [options] COMMAND");
     expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -90,6 +90,9 @@ TEST(every_command_has_a_page)
 TEST(wrong_usage_says_what_is_wrong)
 {
     expect("help me", 2, "no command 'me' (");
+    expect("tap", 2, "no command 'tap'; did you mean 'top'?");
+    expect("nosuch", 2, "no command 'nosuch' (");
+    expect("pot", 2, "no command 'pot' (");
     expect("regoins", 2, "no command 'regoins'; did you mean 'regions'?");
     expect("describe rop", 2, "no operator 'rop'; did you mean 'rope'?");
     expect("describe nosuch", 2, "no operator 'nosuch' (");

@@ -119,11 +119,16 @@ def test_golden_files():
     assert f"{len(list((ROOT / 'tests/golden').glob('*.safetensors')))} golden files" in README
 
 
+def said(program, *arguments):
+    return subprocess.run([BUILD / "bin" / program, *arguments], capture_output=True, text=True, timeout=60).stdout
+
+
 def test_flags():
     """Every flag that a page names without another program is roped's or ropectl's."""
     known = set()
-    for program in ["roped", "ropectl"]:
-        text = subprocess.run([BUILD / "bin" / program, "--help"], capture_output=True, text=True, timeout=60).stdout
+    commands = [line.split()[0] for line in said("ropectl", "help").split("\n\n")[1].splitlines()]
+    for arguments in [["roped", "--help"], ["ropectl", "--help"], *(["ropectl", name, "--help"] for name in commands)]:
+        text = said(*arguments)
         known.update(name.replace("-", "_") for name in re.findall(r"--([\w-]+)", text))
     named = {}
     for page in PAGES:

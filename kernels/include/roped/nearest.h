@@ -1,8 +1,8 @@
 /*
  * nearest.h - which of several words was meant by one that is none of them:
- * offer each, then ask. A word is near where at most a third of its letters,
- * and one more, but not all, are changed, added or left out; nothing is
- * suggested from farther away.
+ * offer each, then ask. A word is near where at most a third of its letters, or
+ * one, but not all, are changed, added, left out, or swapped with the next one;
+ * nothing is suggested from farther away.
  */
 #ifndef ROPED_NEAREST_H
 #define ROPED_NEAREST_H

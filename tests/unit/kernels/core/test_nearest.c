@@ -19,6 +19,7 @@ static const char *nearest(const char *word)
 TEST(changed_missing_and_added_letters_are_near)
 {
     CHECK_TEXT(nearest("epz"), "; did you mean 'eps'?");
+    CHECK_TEXT(nearest("esp"), "; did you mean 'eps'?"); /* swapped */
     CHECK_TEXT(nearest("thta"), "; did you mean 'theta'?");
     CHECK_TEXT(nearest("factorr"), "; did you mean 'factor'?");
     CHECK_TEXT(nearest("mscal"), "; did you mean 'mscale'?");
@@ -30,6 +31,8 @@ TEST(other_words_are_not)
     CHECK_TEXT(nearest("head_dim"), "");
     CHECK_TEXT(nearest(""), "");
     CHECK_TEXT(nearest("x"), "");
+    CHECK_TEXT(nearest("opt"), "");   /* two of three letters from "eps" */
+    CHECK_TEXT(nearest("these"), ""); /* two of five from "theta" */
     CHECK_TEXT(nearest("a_word_of_more_than_sixty_three_letters_that_nobody_"
                        "could_have_meant"),
                "");

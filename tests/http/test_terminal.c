@@ -1,0 +1,318 @@
+/*
+ * test_terminal.c - ropectl on a terminal, which is one side of a pty, beside
+ * ropectl in a pipe: colours, bars, and top, which must give the terminal back.
+ */
+#include "check.h"
+#include "http/harness.h"
+
+#include <arpa/inet.h>
+#include <cjson/cJSON.h>
+#include <poll.h>
+#include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OUTPUT_BYTES = 1 << 18 };
+static const char enter[] = "\033[?1049h", leave[] = "\033[?1049l",
+                  show_cursor[] = "\033[?25h", bold[] = "\033[1m";
+
+static struct server server;
+
+/* A program on a terminal of 100 columns and some rows. */
+struct terminal {
+    pid_t pid;
+    int fd;
+    size_t bytes;
+    char output[OUTPUT_BYTES];
+};
+
+static void terminal_start(struct terminal *terminal, const char *arguments,
+                           int rows)
+{
+    struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = 100};
+    char command[512];
+    snprintf(command, sizeof command, "exec " ROPED_TEST_ROPECTL " %s",
+             arguments);
+    terminal->bytes = 0;
+    terminal->output[0] = '\0';
+    terminal->pid = forkpty(&terminal->fd, NULL, NULL, &size);
+    if (terminal->pid == 0) {
+        setenv("TERM", "xterm", 1);
+        setenv("ROPED_URL", server.url, 0);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    CHECK(terminal->pid > 0);
+}
+
+/* Reads until part has come, the program has ended, or seconds have passed;
+ * true where part is there. */
+static bool terminal_read(struct terminal *terminal, const char *part,
+                          double seconds)
+{
+    struct pollfd pollfd = {terminal->fd, POLLIN, 0};
+    for (int left = (int)(seconds * 50); left > 0; left--) {
+        if (part && strstr(terminal->output, part))
+            return true;
+        if (poll(&pollfd, 1, 20) == 0)
+            continue;
+        ssize_t n = read(terminal->fd, terminal->output + terminal->bytes,
+                         OUTPUT_BYTES - 1 - terminal->bytes);
+        if (n <= 0)
+            break;
+        terminal->bytes += (size_t)n;
+        terminal->output[terminal->bytes] = '\0';
+    }
+    return part && strstr(terminal->output, part);
+}
+
+/* Reads the rest; what the program ended with, as waitpid says it. */
+static int terminal_end(struct terminal *terminal)
+{
+    int status = -1;
+    terminal_read(terminal, NULL, 20);
+    CHECK(waitpid(terminal->pid, &status, 0) == terminal->pid);
+    close(terminal->fd);
+    return status;
+}
+
+/* What a program in a pipe wrote, standard error too. */
+static void in_pipe(const char *arguments, char *output, size_t size)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "TERM=xterm ROPED_URL=%s " ROPED_TEST_ROPECTL " %s 2>&1",
+             server.url, arguments);
+    FILE *pipe = popen(command, "r");
+    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
+    output[n] = '\0';
+    CHECK(pipe && pclose(pipe) == 0);
+}
+
+TEST(names_are_bold_on_a_terminal_only)
+{
+    static struct terminal terminal;
+    char output[8192];
+    terminal_start(&terminal, "status", 40);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_CONTAINS(terminal.output, "\033[1mready");
+    terminal_start(&terminal, "status --output json", 40);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK(!strchr(terminal.output, '\033'));
+    in_pipe("status", output, sizeof output);
+    CHECK(!strchr(output, '\033'));
+    setenv("NO_COLOR", "1", 1);
+    terminal_start(&terminal, "status", 40);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK(!strchr(terminal.output, '\033'));
+    unsetenv("NO_COLOR");
+}
+
+TEST(bench_has_a_bar_on_a_terminal_only)
+{
+    static struct terminal terminal;
+    char output[8192];
+    terminal_start(&terminal, "bench rmsnorm h=64 --seconds 1.2", 40);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_CONTAINS(terminal.output, "\rmeasuring [=");
+    CHECK_CONTAINS(terminal.output, "calls_per_second");
+    in_pipe("bench rmsnorm h=64 --seconds 1.2", output, sizeof output);
+    CHECK(!strstr(output, "measuring"));
+}
+
+/* Sends an answer's half, waits, and sends the rest. */
+static void *answer_slowly(void *context)
+{
+    static char half[1 << 16];
+    char request[4096];
+    int socket = accept(*(int *)context, NULL, NULL);
+    int n = snprintf(half, sizeof half,
+                     "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n",
+                     2 * sizeof half);
+    CHECK(read(socket, request, sizeof request) > 0);
+    CHECK(write(socket, half, (size_t)n) == n);
+    memset(half, 'x', sizeof half);
+    CHECK(write(socket, half, sizeof half) == sizeof half);
+    nanosleep(&(struct timespec){2, 0}, NULL);
+    CHECK(write(socket, half, sizeof half) == sizeof half);
+    close(socket);
+    return NULL;
+}
+
+TEST(transfers_that_take_a_while_have_a_bar)
+{
+    static struct terminal terminal;
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    char arguments[128];
+    pthread_t thread;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, bytes) == 0 &&
+          listen(listener, 1) == 0 &&
+          getsockname(listener, (struct sockaddr *)&address, &bytes) == 0);
+    CHECK(pthread_create(&thread, NULL, answer_slowly, &listener) == 0);
+    snprintf(arguments, sizeof arguments,
+             "--server http://127.0.0.1:%d regions get x /dev/null",
+             ntohs(address.sin_port));
+    terminal_start(&terminal, arguments, 40);
+    CHECK_INT(terminal_end(&terminal), 0);
+    pthread_join(thread, NULL);
+    close(listener);
+    CHECK_CONTAINS(terminal.output, "\rreceiving [================>");
+    CHECK_CONTAINS(terminal.output, " 50%");
+}
+
+/* ---------------------------------------------------------------------- top */
+
+TEST(top_prints_as_often_as_it_is_told)
+{
+    static char output[65536];
+    const char *end = output;
+    in_pipe("top --count 2 --interval 0.1", output, sizeof output);
+    CHECK(!strchr(output, '\033'));
+    CHECK(strncmp(output, "look ", 5) == 0);
+    CHECK(strstr(output + 1, "\nlook ") &&
+          !strstr(strstr(output + 1, "\nlook ") + 1, "\nlook "));
+    in_pipe("top --count 3 --interval 0.1 --output json", output,
+            sizeof output);
+    for (int i = 0; i < 3; i++) {
+        cJSON *document = cJSON_ParseWithOpts(end, &end, false);
+        cJSON *operators = cJSON_GetObjectItem(document, "operators");
+        CHECK(cJSON_GetArraySize(operators) > 10);
+        CHECK(*end == '\n');
+        cJSON_Delete(document);
+    }
+    CHECK(strcmp(end, "\n") == 0);
+}
+
+/* A number of the document's first operator, or of an object. */
+static double number(const cJSON *object, const char *name)
+{
+    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, name));
+}
+
+TEST(top_counts_what_is_done)
+{
+    static char output[65536];
+    char command[256];
+    snprintf(command, sizeof command,
+             "exec " ROPED_TEST_ROPECTL " --server %s bench rmsnorm h=64 "
+             "--seconds 3 >/dev/null",
+             server.url);
+    FILE *bench = popen(command, "r");
+    in_pipe("top --count 1 --interval 1 --output json", output, sizeof output);
+    cJSON *document = cJSON_Parse(output);
+    const cJSON *busiest = cJSON_GetObjectItem(document, "operators")->child;
+    CHECK(strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(busiest, "name")),
+                 "rmsnorm") == 0);
+    CHECK(number(busiest, "calls_per_second") > 10);
+    CHECK(number(busiest, "p50_ms") > 0);
+    CHECK(number(busiest, "p99_ms") >= number(busiest, "p90_ms"));
+    CHECK(number(busiest, "p90_ms") >= number(busiest, "p50_ms"));
+    CHECK(number(busiest, "p99_ms") < 1e4);
+    CHECK(
+        cJSON_IsNull(cJSON_GetObjectItem(busiest->next, "p50_ms"))); /* idle */
+    CHECK(number(cJSON_GetObjectItem(document, "per_second"), "calls") >=
+          number(busiest, "calls_per_second"));
+    cJSON_Delete(document);
+    CHECK(pclose(bench) == 0);
+}
+
+TEST(top_gives_the_terminal_back)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    static struct terminal terminal;
+    for (int i = 0; i < 3; i++) {
+        terminal_start(&terminal, "top --interval 0.2", 10);
+        CHECK(terminal_read(&terminal, "devices", 10));
+        CHECK_CONTAINS(terminal.output, enter);
+        CHECK(!strstr(terminal.output, leave));
+        if (signals[i] == SIGINT)
+            CHECK(write(terminal.fd, "\003", 1) == 1); /* Ctrl-C */
+        else
+            kill(terminal.pid, signals[i]);
+        int status = terminal_end(&terminal);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
+        const char *last = strstr(terminal.output, leave);
+        CHECK(last && strstr(terminal.output, show_cursor));
+        CHECK(last && strcmp(last, leave) == 0); /* nothing behind it */
+    }
+    terminal_start(&terminal, "top --interval 0.1 --count 2", 10);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_CONTAINS(terminal.output, leave);
+}
+
+/* A frame is no longer than the screen, so that nothing scrolls away. */
+TEST(top_fits_the_screen)
+{
+    static struct terminal terminal;
+    terminal_start(&terminal, "top --interval 0.1 --count 1", 10);
+    CHECK_INT(terminal_end(&terminal), 0);
+    int n_lines = 0;
+    for (const char *at = terminal.output; (at = strstr(at, "\r\n")); at++)
+        n_lines++;
+    CHECK_INT(n_lines, 9);
+    CHECK_CONTAINS(terminal.output, bold);
+}
+
+TEST(top_sees_a_restart)
+{
+    static struct terminal terminal;
+    char arguments[128], port[32];
+    struct server other;
+    server_start(&other, NULL);
+    snprintf(arguments, sizeof arguments,
+             "--server http://127.0.0.1:%d top --interval 0.2", other.port);
+    terminal_start(&terminal, arguments, 30);
+    CHECK(terminal_read(&terminal, "state up", 10));
+    CHECK(server_stop(&other));
+    CHECK(terminal_read(&terminal, "state unreachable", 10));
+    CHECK(terminal_read(&terminal, "could not connect", 1));
+    snprintf(port, sizeof port, "127.0.0.1:%d", other.port);
+    const char *flags[] = {"--listen", port, NULL};
+    nanosleep(&(struct timespec){1, 100000000}, NULL); /* another start time */
+    server_start(&other, flags);
+    CHECK(terminal_read(&terminal, "state restarted", 10));
+    CHECK(write(terminal.fd, "\003", 1) == 1);
+    terminal_end(&terminal);
+    CHECK_CONTAINS(terminal.output, leave);
+    CHECK(server_stop(&other));
+}
+
+TEST(top_refuses_what_it_cannot_do)
+{
+    static struct terminal terminal;
+    terminal_start(&terminal, "top --server http://127.0.0.1:1", 30);
+    int status = terminal_end(&terminal);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 4);
+    CHECK(!strstr(terminal.output, enter));
+    terminal_start(&terminal, "top --intervall 2", 30);
+    status = terminal_end(&terminal);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    CHECK_CONTAINS(terminal.output, "did you mean 'interval'?");
+    terminal_start(&terminal, "top --count 1.5", 30);
+    status = terminal_end(&terminal);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+}
+
+int main(void)
+{
+    unsetenv("NO_COLOR");
+    server_start(&server, NULL);
+    RUN(names_are_bold_on_a_terminal_only);
+    RUN(bench_has_a_bar_on_a_terminal_only);
+    RUN(transfers_that_take_a_while_have_a_bar);
+    RUN(top_prints_as_often_as_it_is_told);
+    RUN(top_counts_what_is_done);
+    RUN(top_gives_the_terminal_back);
+    RUN(top_fits_the_screen);
+    RUN(top_sees_a_restart);
+    RUN(top_refuses_what_it_cannot_do);
+    if (!server_stop(&server))
+        check_n_failed++;
+    return check_done();
+}
