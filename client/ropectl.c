@@ -43,6 +43,32 @@ static const struct command commands[] = {
      "\n"
      ".npy and .npz files are little-endian and in C order. numpy has no BF16\n"
      "and no FP8: those go through safetensors files, or out as bits.\n"},
+    {"verify", command_verify,
+     "OP [[NAME=]FILE ...] [-o [NAME=]FILE ...] [--NAME VALUE ...]",
+     "call it, and compare with the CPU of this machine",
+     "Takes what 'run' takes, computes the same here on the CPU, and prints "
+     "for\n"
+     "each output how many elements differ, and of the element that is "
+     "farthest\n"
+     "off by its tolerance: difference, tolerance, index, value got from the\n"
+     "server and value expected. FP8 is counted in codes. Exit status 7 where "
+     "a\n"
+     "difference is over the tolerance.\n"
+     "\n"
+     "Each side may be off by what the operators promise, so two results may "
+     "be\n"
+     "twice that apart:\n"
+     "  F32                 1e-6 of the row's largest magnitude; of a sum's\n"
+     "                      terms\n"
+     "  F16, BF16           one unit in the last place, and that\n"
+     "  FP8                 the next code, for one code in 1,000, and one "
+     "more\n"
+     "\n"
+     "  -o, --NAME VALUE, --table NAME, --fp8 u8, --bf16 u16\n"
+     "                      as of 'run'\n"
+     "  --from.INPUT NAME   a whole region, which is fetched; the call "
+     "updates\n"
+     "                      caches there\n"},
     {"bench", command_bench,
      "OP [SYMBOL=SIZE ...] [--dtype bf16] [--seconds 3] [--connections 1] "
      "[--NAME VALUE ...]",

@@ -21,7 +21,8 @@
     X(REFUSED, 3, "the server refused the request (HTTP 4xx, 501)")            \
     X(UNREACHABLE, 4, "no answer: no connection, or it broke")                 \
     X(SERVER, 5, "the server is busy or failed (other HTTP 5xx)")              \
-    X(TIMEOUT, 6, "no answer within --timeout")
+    X(TIMEOUT, 6, "no answer within --timeout")                                \
+    X(DIFFERS, 7, "verify: the results differ by more than the tolerance")
 
 enum ropectl_exit {
 #define X(id, code, meaning) EXIT_##id = code,
@@ -38,9 +39,9 @@ struct ropectl {
 /* argv[0] is the command's own name. Returns the exit code. */
 typedef int command_fn(const struct ropectl *ctl, int argc, char **argv);
 
-command_fn command_ops, command_describe, command_run, command_bench,
-    command_tables, command_regions, command_status, command_top, command_cat,
-    command_token;
+command_fn command_ops, command_describe, command_run, command_verify,
+    command_bench, command_tables, command_regions, command_status, command_top,
+    command_cat, command_token;
 
 /* A command: its line in the menu, and the page of its --help. */
 struct command {

@@ -39,9 +39,6 @@ bool is_numpy_path(const char *path);
 bool write_tensors(const char *path, const struct roped_client_tensor *tensors,
                    int n_tensors);
 
-/* Element i of a tensor as a number; integers over 2^53 are rounded. */
-double tensor_value(const struct roped_tensor *tensor, int64_t i);
-
 /* A row of a document: name, type, shape, first values. */
 void add_tensor(cJSON *array, const struct roped_client_tensor *tensor);
 

@@ -80,8 +80,8 @@ only "libcurl is private to the client, and tests ask with it" \
     '#include <curl' 'client/|tests/http/|tests/bench/'
 only "the CUDA runtime is private to kernels/cuda, and tests drive it" \
     '#include <cuda' 'kernels/cuda/|tests/(kernel|bench)/|tests/http/test_cuda_memory.c'
-only "main.c alone opens backends, and tests do" \
-    '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|server/base/config.c|kernels/|tests/'
+only "main.c alone opens backends, and ropectl's verify the CPU's; tests do" \
+    '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|client/local_call.c|server/base/config.c|kernels/|tests/'
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
         grep -vE '^server/(exec/regions\.[ch]|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"

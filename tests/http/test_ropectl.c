@@ -3,52 +3,14 @@
  * calls through regions from files to files.
  */
 #include "check.h"
+#include "http/command.h"
 #include "http/harness.h"
 #include "http/service.h"
 
 #include <roped/op.h>
 
-#include <arpa/inet.h>
 #include <cjson/cJSON.h>
-#include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-static struct server server;
-static char folder[] = "/tmp/roped_test_XXXXXX";
-
-/* Runs ropectl in folder; output is what it wrote, standard error too. */
-static int ropectl(const char *arguments, char *output, size_t size)
-{
-    char command[1024];
-    snprintf(command, sizeof command,
-             "cd %s && ROPED_URL=%s " ROPED_TEST_ROPECTL " %s 2>&1", folder,
-             server.url, arguments);
-    FILE *pipe = popen(command, "r");
-    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
-    output[n] = '\0';
-    int status = pipe ? pclose(pipe) : -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void expect(const char *arguments, int code, const char *part)
-{
-    char output[16384];
-    int found = ropectl(arguments, output, sizeof output);
-    if (found != code || !strstr(output, part))
-        CHECK_FAIL("ropectl %s: ended with %d and '%s', expected %d and '%s'",
-                   arguments, found, output, code, part);
-}
-
-static void write_file(const char *name, const void *data, size_t bytes)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    CHECK(file && fwrite(data, 1, bytes, file) == bytes);
-    if (file)
-        fclose(file);
-}
 
 /* rows x 4 floats of this value. */
 static void write_constant(const char *name, const char *tensor, int64_t rows,
@@ -63,7 +25,7 @@ static void write_constant(const char *name, const char *tensor, int64_t rows,
         x[i] = value;
     file_add(&file, tensor, ROPED_F32, is_row ? 1 : 2, dims + is_row, x);
     unsigned char *body = file_write(&file, &bytes);
-    write_file(name, body, bytes);
+    command_file(name, body, bytes);
     free(body);
 }
 
@@ -73,57 +35,62 @@ TEST(every_command_has_a_page)
         "ops",     "describe", "run", "bench", "tables",
         "regions", "status",   "top", "cat",   "token"};
     char arguments[64], part[64];
-    expect("", 2, "usage: ropectl [options] COMMAND");
-    expect("help", 0, "usage: ropectl [options] COMMAND");
-    expect("--help", 0, "exit status:\n  0  done\n");
-    expect("--version", 0, "ropectl ");
+    command_expect("", 2, "usage: ropectl [options] COMMAND");
+    command_expect("help", 0, "usage: ropectl [options] COMMAND");
+    command_expect("--help", 0, "exit status:\n  0  done\n");
+    command_expect("--version", 0, "ropectl ");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         snprintf(part, sizeof part, "usage: ropectl %s", commands[i]);
         snprintf(arguments, sizeof arguments, "help %s", commands[i]);
-        expect(arguments, 0, part);
+        command_expect(arguments, 0, part);
         snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
-        expect(arguments, 0, part);
-        expect("help", 0, commands[i]);
+        command_expect(arguments, 0, part);
+        command_expect("help", 0, commands[i]);
     }
 }
 
 TEST(wrong_usage_says_what_is_wrong)
 {
-    expect("help me", 2, "no command 'me' (");
-    expect("tap", 2, "no command 'tap'; did you mean 'top'?");
-    expect("nosuch", 2, "no command 'nosuch' (");
-    expect("pot", 2, "no command 'pot' (");
-    expect("regoins", 2, "no command 'regoins'; did you mean 'regions'?");
-    expect("describe rop", 2, "no operator 'rop'; did you mean 'rope'?");
-    expect("describe nosuch", 2, "no operator 'nosuch' (");
-    expect("describe", 2, "usage: ropectl describe OP");
-    expect("ops all", 2, "no arguments, found 'all'");
-    expect("cat", 2, "0 arguments, expected one file");
-    expect("run", 2, "no operator");
-    expect("run nosuch x", 2, "no operator 'nosuch' (");
-    expect("run rmsnorm", 2, "no file with the inputs of rmsnorm");
-    expect("run rmsnorm y=x.npy", 2, "rmsnorm has no input 'y'");
-    expect("run rmsnorm wieght=x.npy", 2, "did you mean 'weight'?");
-    expect("run rmsnorm x.npy -o x=y.npy", 2, "rmsnorm has no output 'x'");
-    expect("run rmsnorm x.npy -o", 2, "'-o' has no file");
-    expect("run rmsnorm -x y", 2, "'-x', expected --NAME VALUE");
-    expect("run rmsnorm x --esp 1", 2,
-           "rmsnorm has no parameter 'esp'; did you mean 'eps'?");
-    expect("run rmsnorm x --eps", 2, "parameter 'eps' has no value");
-    expect("run rmsnorm x --eps=-1", 2, "eps");
-    expect("run rmsnorm none.safetensors", 1,
-           "cannot read 'none.safetensors': No such file");
-    expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
-    expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
-    expect("regions zeros x", 2, "no size, expected --bytes N");
-    expect("tables forget", 2, "usage: ropectl tables [list");
-    expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
-    expect("--output xml ops", 2, "'xml', expected table or json");
-    expect("status --server", 2, "option '--server': '', expected a URL");
-    expect("status --server http://127.0.0.1:1", 4,
-           "could not connect to http://127.0.0.1:1: Connection refused");
-    expect("status --token-file none", 1,
-           "cannot read a token from 'none': No such file");
+    command_expect("help me", 2, "no command 'me' (");
+    command_expect("tap", 2, "no command 'tap'; did you mean 'top'?");
+    command_expect("nosuch", 2, "no command 'nosuch' (");
+    command_expect("pot", 2, "no command 'pot' (");
+    command_expect("regoins", 2,
+                   "no command 'regoins'; did you mean 'regions'?");
+    command_expect("describe rop", 2,
+                   "no operator 'rop'; did you mean 'rope'?");
+    command_expect("describe nosuch", 2, "no operator 'nosuch' (");
+    command_expect("describe", 2, "usage: ropectl describe OP");
+    command_expect("ops all", 2, "no arguments, found 'all'");
+    command_expect("cat", 2, "0 arguments, expected one file");
+    command_expect("run", 2, "no operator");
+    command_expect("run nosuch x", 2, "no operator 'nosuch' (");
+    command_expect("run rmsnorm", 2, "no file with the inputs of rmsnorm");
+    command_expect("run rmsnorm y=x.npy", 2, "rmsnorm has no input 'y'");
+    command_expect("run rmsnorm wieght=x.npy", 2, "did you mean 'weight'?");
+    command_expect("run rmsnorm x.npy -o x=y.npy", 2,
+                   "rmsnorm has no output 'x'");
+    command_expect("run rmsnorm x.npy -o", 2, "'-o' has no file");
+    command_expect("run rmsnorm -x y", 2, "'-x', expected --NAME VALUE");
+    command_expect("run rmsnorm x --esp 1", 2,
+                   "rmsnorm has no parameter 'esp'; did you mean 'eps'?");
+    command_expect("run rmsnorm x --eps", 2, "parameter 'eps' has no value");
+    command_expect("run rmsnorm x --eps=-1", 2, "eps");
+    command_expect("run rmsnorm none.safetensors", 1,
+                   "cannot read 'none.safetensors': No such file");
+    command_expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
+    command_expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
+    command_expect("regions zeros x", 2, "no size, expected --bytes N");
+    command_expect("tables forget", 2, "usage: ropectl tables [list");
+    command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
+    command_expect("--output xml ops", 2, "'xml', expected table or json");
+    command_expect("status --server", 2,
+                   "option '--server': '', expected a URL");
+    command_expect(
+        "status --server http://127.0.0.1:1", 4,
+        "could not connect to http://127.0.0.1:1: Connection refused");
+    command_expect("status --token-file none", 1,
+                   "cannot read a token from 'none': No such file");
 }
 
 /* Cuts a line of output off; returns what stands behind label in it. */
@@ -144,106 +111,116 @@ TEST(a_new_token_opens_what_its_line_says)
     char output[1024], arguments[256], path[64];
     struct server other;
     CHECK_INT(
-        ropectl("token new alice --scopes metrics,regions --quota=names=3",
-                output, sizeof output),
+        command_run("token new alice --scopes metrics,regions --quota=names=3",
+                    output, sizeof output),
         0);
     char *line = value_of(output, "line   ");
     CHECK_CONTAINS(line, "alice sha256:");
     CHECK_CONTAINS(line, " metrics,regions names=3");
-    write_file("tokens", line, strlen(line));
+    command_file("tokens", line, strlen(line));
     char *token = value_of(output, "token  ");
     CHECK(!strstr(line, token));
-    write_file("token", token, strlen(token));
-    snprintf(path, sizeof path, "%s/tokens", folder);
+    command_file("token", token, strlen(token));
+    snprintf(path, sizeof path, "%s/tokens", command_folder);
     const char *flags[] = {"--bearer_token_file", path, NULL};
     server_start(&other, flags);
     snprintf(arguments, sizeof arguments,
              "--server %s --token-file token regions", other.url);
-    expect(arguments, 0, "regions        none");
+    command_expect(arguments, 0, "regions        none");
     snprintf(arguments, sizeof arguments,
              "--server %s --token-file token tables", other.url);
-    expect(arguments, 3,
-           "token 'alice' has scopes regions, metrics, expected 'tables'");
+    command_expect(
+        arguments, 3,
+        "token 'alice' has scopes regions, metrics, expected 'tables'");
     CHECK(server_stop(&other));
     unlink(path);
-    snprintf(path, sizeof path, "%s/token", folder);
+    snprintf(path, sizeof path, "%s/token", command_folder);
     unlink(path);
 }
 
 TEST(no_two_tokens_are_alike)
 {
     char first[1024], second[1024];
-    CHECK_INT(ropectl("--output json token new a", first, sizeof first), 0);
-    CHECK_INT(ropectl("--output json token new a", second, sizeof second), 0);
+    CHECK_INT(command_run("--output json token new a", first, sizeof first), 0);
+    CHECK_INT(command_run("--output json token new a", second, sizeof second),
+              0);
     CHECK_CONTAINS(first, "{\"token\":\"roped_");
     CHECK_CONTAINS(first, "\"line\":\"a sha256:");
     CHECK(strcmp(first, second) != 0);
-    expect("token", 2, "expected 'new NAME'");
-    expect("token new", 2, "expected 'new NAME'");
-    expect("token old a", 2, "expected 'new NAME'");
-    expect("token new a/b", 2, "expected a name of 1 to 63 letters");
-    expect("token new a --scopes all", 2, "expected scopes out of call,");
-    expect("token new a --quota 1g", 2, "expected a quota like bytes=1g");
-    expect("token new a --scope call", 2,
-           "no option '--scope'; did you mean 'scopes'?");
-    expect("token new a b", 2, "'b' is no option with a value");
+    command_expect("token", 2, "expected 'new NAME'");
+    command_expect("token new", 2, "expected 'new NAME'");
+    command_expect("token old a", 2, "expected 'new NAME'");
+    command_expect("token new a/b", 2, "expected a name of 1 to 63 letters");
+    command_expect("token new a --scopes all", 2,
+                   "expected scopes out of call,");
+    command_expect("token new a --quota 1g", 2,
+                   "expected a quota like bytes=1g");
+    command_expect("token new a --scope call", 2,
+                   "no option '--scope'; did you mean 'scopes'?");
+    command_expect("token new a b", 2, "'b' is no option with a value");
 }
 
 TEST(bench_refuses_what_it_does_not_know)
 {
-    expect("bench rmsnorm rws=100", 2,
-           "rmsnorm has no dimension 'rws'; did you mean 'rows'?");
-    expect("bench rmsnorm hq=100", 2, "rmsnorm has no dimension 'hq'");
-    expect("bench rmsnorm rows=0", 2, "'rows=0', expected rows=SIZE");
-    expect("bench rmsnorm h=4,4", 2, "'h=4,4', expected h=SIZE");
-    expect("bench rmsnorm rows", 2, "'rows', expected SYMBOL=SIZE");
-    expect("bench rope --connections 0", 2, "'0', expected 1 to 256");
-    expect("bench rope --dtype i32", 2, "'i32', expected f32, f16 or bf16");
-    expect("bench rope --thata 1", 2, "did you mean 'theta'?");
-    expect("bench rope n=4 hqd=64", 2, "head_dim");
-    expect("bench rope hq=4 hqd=64", 2, "no form of rope has all");
+    command_expect("bench rmsnorm rws=100", 2,
+                   "rmsnorm has no dimension 'rws'; did you mean 'rows'?");
+    command_expect("bench rmsnorm hq=100", 2, "rmsnorm has no dimension 'hq'");
+    command_expect("bench rmsnorm rows=0", 2, "'rows=0', expected rows=SIZE");
+    command_expect("bench rmsnorm h=4,4", 2, "'h=4,4', expected h=SIZE");
+    command_expect("bench rmsnorm rows", 2, "'rows', expected SYMBOL=SIZE");
+    command_expect("bench rope --connections 0", 2, "'0', expected 1 to 256");
+    command_expect("bench rope --dtype i32", 2,
+                   "'i32', expected f32, f16 or bf16");
+    command_expect("bench rope --thata 1", 2, "did you mean 'theta'?");
+    command_expect("bench rope n=4 hqd=64", 2, "head_dim");
+    command_expect("bench rope hq=4 hqd=64", 2, "no form of rope has all");
 }
 
 TEST(calls_use_regions)
 {
     write_constant("w.safetensors", "weight", 1, 5);
     write_constant("x.safetensors", "x", 4, 3);
-    expect("regions", 0, "regions        none");
-    expect("regions put w w.safetensors", 0, "\ndtype   F32\nshape   [4]\n");
-    expect("regions zeros y --dtype=F32 --shape=4,4", 0, "\nbytes   64\n");
-    expect("run rmsnorm x.safetensors --eps=0 --from.weight=w -o out", 0,
-           "\n  y     F32    [4,4]  [5,5,5,5]\ntiming_ms  receive ");
-    expect("cat out", 0, "\ny     F32    [4,4]");
-    expect("run rmsnorm x.safetensors --eps=0 --from.weight=w --into.y=y", 0,
-           "receive ");
-    expect("regions get y y.safetensors", 0, "");
-    expect("cat y.safetensors", 0, " [5,5,5,5]");
+    command_expect("regions", 0, "regions        none");
+    command_expect("regions put w w.safetensors", 0,
+                   "\ndtype   F32\nshape   [4]\n");
+    command_expect("regions zeros y --dtype=F32 --shape=4,4", 0,
+                   "\nbytes   64\n");
+    command_expect("run rmsnorm x.safetensors --eps=0 --from.weight=w -o out",
+                   0, "\n  y     F32    [4,4]  [5,5,5,5]\ntiming_ms  receive ");
+    command_expect("cat out", 0, "\ny     F32    [4,4]");
+    command_expect(
+        "run rmsnorm x.safetensors --eps=0 --from.weight=w --into.y=y", 0,
+        "receive ");
+    command_expect("regions get y y.safetensors", 0, "");
+    command_expect("cat y.safetensors", 0, " [5,5,5,5]");
     /* chained, and nothing is sent; the answer is read from a pipe */
-    expect("run rmsnorm --eps=0 --from.x=y", 0, " [1,1,1,1]");
-    expect("run rmsnorm --eps=0 --from.x=y -o - 2>/dev/null | " //
-           ROPED_TEST_ROPECTL " cat -",
-           0, " [1,1,1,1]");
-    expect("regions zeros raw --bytes=40", 0, "\nbytes   40\n");
-    expect("regions get raw - | wc -c", 0, "40");
-    expect("run rmsnorm --from.x=raw", 3, "region 'raw' is plain bytes");
-    expect("run rmsnorm --from.x=none", 3,
-           "Unable to find shared memory region: 'none'");
-    expect("regions list", 0, "\n  raw   resident     40");
-    expect("regions delete raw", 0, "");
-    expect("regions delete raw", 3, "'raw'");
-    expect("regions get raw out", 3, "'raw'");
-    expect("regions put 'a b?bytes=1' w.safetensors", 3, "region names");
+    command_expect("run rmsnorm --eps=0 --from.x=y", 0, " [1,1,1,1]");
+    command_expect("run rmsnorm --eps=0 --from.x=y -o - 2>/dev/null | " //
+                   ROPED_TEST_ROPECTL " cat -",
+                   0, " [1,1,1,1]");
+    command_expect("regions zeros raw --bytes=40", 0, "\nbytes   40\n");
+    command_expect("regions get raw - | wc -c", 0, "40");
+    command_expect("run rmsnorm --from.x=raw", 3,
+                   "region 'raw' is plain bytes");
+    command_expect("run rmsnorm --from.x=none", 3,
+                   "Unable to find shared memory region: 'none'");
+    command_expect("regions list", 0, "\n  raw   resident     40");
+    command_expect("regions delete raw", 0, "");
+    command_expect("regions delete raw", 3, "'raw'");
+    command_expect("regions get raw out", 3, "'raw'");
+    command_expect("regions put 'a b?bytes=1' w.safetensors", 3,
+                   "region names");
 }
 
 TEST(tables_are_put_listed_and_forgotten)
 {
-    write_file("rope.json", "{\"theta\":500000,\"head_dim\":128}", 31);
-    expect("tables put llama rope.json", 0, "500000");
-    expect("tables get llama --timeout=5", 0, "500000");
-    expect("tables", 0, "\nllama  500000  none");
-    expect("tables delete llama", 0, "");
-    expect("tables get llama", 3, "table 'llama' does not exist");
-    expect("status", 0, "rmsnorm ");
+    command_file("rope.json", "{\"theta\":500000,\"head_dim\":128}", 31);
+    command_expect("tables put llama rope.json", 0, "500000");
+    command_expect("tables get llama --timeout=5", 0, "500000");
+    command_expect("tables", 0, "\nllama  500000  none");
+    command_expect("tables delete llama", 0, "");
+    command_expect("tables get llama", 3, "table 'llama' does not exist");
+    command_expect("status", 0, "rmsnorm ");
 }
 
 TEST(bench_makes_the_tensors_of_every_operator)
@@ -267,13 +244,15 @@ TEST(bench_makes_the_tensors_of_every_operator)
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         snprintf(arguments, sizeof arguments, "bench %s --seconds 0.01",
                  calls[i]);
-        if (ropectl(arguments, output, sizeof output) != 0)
+        if (command_run(arguments, output, sizeof output) != 0)
             CHECK_FAIL("ropectl %s: %s", arguments, output);
     }
-    expect("bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json",
-           0, "\"operator\":\"rmsnorm\"");
-    expect("bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json",
-           0, "\"bytes_in\":256,"); /* header 128, x 96, weight 32 */
+    command_expect(
+        "bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json", 0,
+        "\"operator\":\"rmsnorm\"");
+    command_expect(
+        "bench rmsnorm rows=3 h=8 --dtype f32 --seconds 0.01 --output json", 0,
+        "\"bytes_in\":256,"); /* header 128, x 96, weight 32 */
 }
 
 /* The whole standard output is one document; its part is there too. */
@@ -282,7 +261,7 @@ static void expect_json(const char *arguments, const char *part)
     char command[512], output[65536];
     const char *end = NULL;
     snprintf(command, sizeof command, "%s --output json", arguments);
-    int code = ropectl(command, output, sizeof output);
+    int code = command_run(command, output, sizeof output);
     cJSON *tree = cJSON_ParseWithOpts(output, &end, false);
     if (code != 0 || !tree || strcmp(end, "\n") != 0 || !strstr(output, part))
         CHECK_FAIL("ropectl %s: ended with %d and '%s', expected one document "
@@ -328,7 +307,7 @@ static void write_npy(const char *name, const char *shape, float value)
     file[10 + n] = ' ';
     file[127] = '\n';
     memcpy(file + 128, x, sizeof x);
-    write_file(name, file, sizeof file);
+    command_file(name, file, sizeof file);
 }
 
 /* Everything that a table shows is in the document too. */
@@ -337,73 +316,34 @@ TEST(tables_have_what_json_has)
     char output[65536];
     cJSON *document;
     const cJSON *member;
-    CHECK_INT(ropectl("status --output json", output, sizeof output), 0);
+    CHECK_INT(command_run("status --output json", output, sizeof output), 0);
     document = cJSON_Parse(output);
     CHECK(document && cJSON_GetArraySize(document) > 5);
-    CHECK_INT(ropectl("status --output table", output, sizeof output), 0);
+    CHECK_INT(command_run("status --output table", output, sizeof output), 0);
     cJSON_ArrayForEach(member, document) CHECK_CONTAINS(output, member->string);
     cJSON_Delete(document);
     CHECK(!strchr(output, '\033')); /* a pipe gets no colours */
 }
 
-/* What is at the other end: nobody, somebody silent, or an answer. */
-struct peer {
-    int listener;
-    const char *answer; /* NULL: none, until the other side gives up */
-};
-
-static void *answer_one(void *context)
-{
-    const struct peer *peer = context;
-    char request[4096];
-    int socket = accept(peer->listener, NULL, NULL);
-    if (peer->answer && read(socket, request, sizeof request) > 0)
-        CHECK(write(socket, peer->answer, strlen(peer->answer)) >= 0);
-    while (!peer->answer && read(socket, request, sizeof request) > 0)
-        continue;
-    close(socket);
-    return NULL;
-}
-
-/* Runs ropectl against a peer that answers so. */
-static void expect_of_peer(const char *answer, const char *arguments, int code,
-                           const char *part)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-    struct peer peer = {socket(AF_INET, SOCK_STREAM, 0), answer};
-    char command[256];
-    pthread_t thread;
-    CHECK(bind(peer.listener, (struct sockaddr *)&address, bytes) == 0 &&
-          listen(peer.listener, 1) == 0 &&
-          getsockname(peer.listener, (struct sockaddr *)&address, &bytes) == 0);
-    CHECK(pthread_create(&thread, NULL, answer_one, &peer) == 0);
-    snprintf(command, sizeof command, "--server http://127.0.0.1:%d %s",
-             ntohs(address.sin_port), arguments);
-    expect(command, code, part);
-    pthread_join(thread, NULL);
-    close(peer.listener);
-}
-
 TEST(every_exit_code_says_what_happened)
 {
-    expect("ops", 0, "rmsnorm");
-    expect("cat none", 1, "cannot read 'none'");
-    expect_of_peer("HTTP/1.1 503 No\r\nContent-Length: 20\r\n\r\n"
-                   "{\"error\":\"draining\"}",
-                   "status --output json", 1,
-                   "{\"ready\":false,\"reason\":\"draining\"}");
-    expect("tables forget", 2, "usage: ropectl tables");
-    expect("tables get none", 3, "table 'none' does not exist");
-    expect("tables --server http://127.0.0.1:1", 4, "could not connect");
-    expect_of_peer("", "tables", 4, "http://127.0.0.1:");
-    expect_of_peer("HTTP/1.1 503 Busy\r\nContent-Length: 16\r\n\r\n"
-                   "{\"error\":\"busy\"}",
-                   "tables", 5, "ropectl: busy");
-    expect_of_peer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-                   "tables", 5, "the answer is no JSON object");
-    expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
+    command_expect("ops", 0, "rmsnorm");
+    command_expect("cat none", 1, "cannot read 'none'");
+    command_expect_of_peer("HTTP/1.1 503 No\r\nContent-Length: 20\r\n\r\n"
+                           "{\"error\":\"draining\"}",
+                           "status --output json", 1,
+                           "{\"ready\":false,\"reason\":\"draining\"}");
+    command_expect("tables forget", 2, "usage: ropectl tables");
+    command_expect("tables get none", 3, "table 'none' does not exist");
+    command_expect("tables --server http://127.0.0.1:1", 4,
+                   "could not connect");
+    command_expect_of_peer("", "tables", 4, "http://127.0.0.1:");
+    command_expect_of_peer("HTTP/1.1 503 Busy\r\nContent-Length: 16\r\n\r\n"
+                           "{\"error\":\"busy\"}",
+                           "tables", 5, "ropectl: busy");
+    command_expect_of_peer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+                           "tables", 5, "the answer is no JSON object");
+    command_expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
 }
 
 TEST(npy_goes_in_and_comes_out)
@@ -411,56 +351,65 @@ TEST(npy_goes_in_and_comes_out)
     write_npy("x.npy", "(1, 4)", 3);
     write_npy("weight.npy", "(4,)", 5);
     write_npy("odd.npy", "(1, 4)", 2);
-    expect("cat x.npy", 0, "\nx     F32    [1,4]  [3,3,3,3]");
-    expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0, " [5,5,5,5]");
-    expect("cat y.npy", 0, "\ny     F32    [1,4]  [5,5,5,5]");
-    expect("cat - < y.npy", 0, " [5,5,5,5]");
-    expect("run rmsnorm x=odd.npy weight.npy --eps=0 -o y=out.npy -o out", 0,
-           " [5,5,5,5]");
-    expect("cat out.npy", 0, "[1,4]  [5,5,5,5]");
-    expect("cat out", 0, "\ny     F32    [1,4]");
-    expect("run rmsnorm odd.npy", 1, "NAME=FILE.npy says which input it is");
-    expect("run rmsnorm x.npy x=odd.npy", 1, "'x'");
-    expect("run rmsnorm x.npy weight=x.npy", 1, "tensor 'weight'");
-    expect("run add_rmsnorm x.npy residual=odd.npy -o out.npy", 1,
-           "2 outputs, and .npy has one: say which with -o NAME=out.npy");
-    expect("regions put w weight.npy", 0, "\nshape   [4]\n");
-    expect("regions get w out.npy", 0, "file   out.npy\n");
-    expect("cat out.npy", 0, "\nout   F32    [4]");
-    expect("regions zeros raw --bytes 40", 0, "\nbytes   40\n");
-    expect("regions get raw out.npy", 1, "the region is plain bytes");
-    expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
-    expect("regions get narrow out.npy", 1,
-           "tensor 'narrow' is BF16, and numpy has no such type");
-    expect("regions get narrow out.npz", 1,
-           "cannot write 'out.npz': tensor 'narrow' is BF16");
-    expect("regions delete w", 0, "");
-    expect("regions delete raw", 0, "");
-    expect("regions delete narrow", 0, "");
+    command_expect("cat x.npy", 0, "\nx     F32    [1,4]  [3,3,3,3]");
+    command_expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0,
+                   " [5,5,5,5]");
+    command_expect("cat y.npy", 0, "\ny     F32    [1,4]  [5,5,5,5]");
+    command_expect("cat - < y.npy", 0, " [5,5,5,5]");
+    command_expect(
+        "run rmsnorm x=odd.npy weight.npy --eps=0 -o y=out.npy -o out", 0,
+        " [5,5,5,5]");
+    command_expect("cat out.npy", 0, "[1,4]  [5,5,5,5]");
+    command_expect("cat out", 0, "\ny     F32    [1,4]");
+    command_expect("run rmsnorm odd.npy", 1,
+                   "NAME=FILE.npy says which input it is");
+    command_expect("run rmsnorm x.npy x=odd.npy", 1, "'x'");
+    command_expect("run rmsnorm x.npy weight=x.npy", 1, "tensor 'weight'");
+    command_expect(
+        "run add_rmsnorm x.npy residual=odd.npy -o out.npy", 1,
+        "2 outputs, and .npy has one: say which with -o NAME=out.npy");
+    command_expect("regions put w weight.npy", 0, "\nshape   [4]\n");
+    command_expect("regions get w out.npy", 0, "file   out.npy\n");
+    command_expect("cat out.npy", 0, "\nout   F32    [4]");
+    command_expect("regions zeros raw --bytes 40", 0, "\nbytes   40\n");
+    command_expect("regions get raw out.npy", 1, "the region is plain bytes");
+    command_expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
+    command_expect("regions get narrow out.npy", 1,
+                   "tensor 'narrow' is BF16, and numpy has no such type");
+    command_expect("regions get narrow out.npz", 1,
+                   "cannot write 'out.npz': tensor 'narrow' is BF16");
+    command_expect("regions delete w", 0, "");
+    command_expect("regions delete raw", 0, "");
+    command_expect("regions delete narrow", 0, "");
 }
 
 TEST(npz_goes_in_and_comes_out)
 {
     write_npy("x.npy", "(1, 4)", 3);
     write_npy("weight.npy", "(4,)", 5);
-    expect("run add_rmsnorm x.npy residual=x.npy weight.npy --eps 0 -o out.npz",
-           0, " [5,5,5,5]");
-    expect("cat out.npz", 0, "\nresidual  F32    [1,4]  [6,6,6,6]\n");
-    expect("run rmsnorm out.npz", 1,
-           "'out.npz': unknown tensor 'y': rmsnorm takes x");
-    expect("run add_rmsnorm x.npy residual=x.npy -o residual=x.npz", 0, "[6,");
-    expect("run rmsnorm x=x.npz --eps 0", 0, " [1,1,1,1]");
-    expect("run rmsnorm x=out.npz", 1, "2 tensors, expected one, 'x'");
-    expect("regions put w x.npz", 0, "\nshape   [1,4]\n");
-    expect("regions put w out.npz", 1, "'out.npz': 2 tensors, expected one");
-    expect("regions get w x.npz", 0, "file   x.npz");
-    expect("cat x.npz", 0, "\nw     F32    [1,4]  [6,6,6,6]\n");
-    expect("regions delete w", 0, "");
-    write_file("x.npz", "x.npy", 5);
-    expect("cat x.npz", 1,
-           "'x.npz': begins with '78 2e 6e 70 79', expected '50 4b 03 04'");
-    write_file("x.npy", "\x80PNG", 4);
-    expect("cat x.npy", 1, "'x.npy': begins with '80 50 4e 47', expected '93");
+    command_expect(
+        "run add_rmsnorm x.npy residual=x.npy weight.npy --eps 0 -o out.npz", 0,
+        " [5,5,5,5]");
+    command_expect("cat out.npz", 0, "\nresidual  F32    [1,4]  [6,6,6,6]\n");
+    command_expect("run rmsnorm out.npz", 1,
+                   "'out.npz': unknown tensor 'y': rmsnorm takes x");
+    command_expect("run add_rmsnorm x.npy residual=x.npy -o residual=x.npz", 0,
+                   "[6,");
+    command_expect("run rmsnorm x=x.npz --eps 0", 0, " [1,1,1,1]");
+    command_expect("run rmsnorm x=out.npz", 1, "2 tensors, expected one, 'x'");
+    command_expect("regions put w x.npz", 0, "\nshape   [1,4]\n");
+    command_expect("regions put w out.npz", 1,
+                   "'out.npz': 2 tensors, expected one");
+    command_expect("regions get w x.npz", 0, "file   x.npz");
+    command_expect("cat x.npz", 0, "\nw     F32    [1,4]  [6,6,6,6]\n");
+    command_expect("regions delete w", 0, "");
+    command_file("x.npz", "x.npy", 5);
+    command_expect(
+        "cat x.npz", 1,
+        "'x.npz': begins with '78 2e 6e 70 79', expected '50 4b 03 04'");
+    command_file("x.npy", "\x80PNG", 4);
+    command_expect("cat x.npy", 1,
+                   "'x.npy': begins with '80 50 4e 47', expected '93");
 }
 
 TEST(bits_are_written_where_they_are_asked_for)
@@ -471,24 +420,21 @@ TEST(bits_are_written_where_they_are_asked_for)
     struct tensor_file file = {0};
     file_add(&file, "x", ROPED_BF16, 2, dims, x);
     unsigned char *body = file_write(&file, &bytes);
-    write_file("x.safetensors", body, bytes);
+    command_file("x.safetensors", body, bytes);
     free(body);
-    expect("run rmsnorm x.safetensors --eps 0 -o out.npy", 1,
-           "tensor 'y' is BF16, and numpy has no such type: write a "
-           "safetensors file, or its bits with --bf16 u16");
-    expect("run rmsnorm x.safetensors --eps 0 --bf16 u16 -o out.npy", 0,
-           "\n  y     U16    [1,4]  [16256,16256,16256,16256]");
-    expect("cat out.npy", 0, "\nout   U16    [1,4]  [16256,");
-    expect("run rmsnorm x.safetensors --bf16 u8", 2, "'u8', expected u16");
+    command_expect("run rmsnorm x.safetensors --eps 0 -o out.npy", 1,
+                   "tensor 'y' is BF16, and numpy has no such type: write a "
+                   "safetensors file, or its bits with --bf16 u16");
+    command_expect("run rmsnorm x.safetensors --eps 0 --bf16 u16 -o out.npy", 0,
+                   "\n  y     U16    [1,4]  [16256,16256,16256,16256]");
+    command_expect("cat out.npy", 0, "\nout   U16    [1,4]  [16256,");
+    command_expect("run rmsnorm x.safetensors --bf16 u8", 2,
+                   "'u8', expected u16");
 }
 
 int main(void)
 {
-    if (!mkdtemp(folder)) {
-        perror(folder);
-        return EXIT_FAILURE;
-    }
-    server_start(&server, NULL);
+    command_start();
     RUN(every_command_has_a_page);
     RUN(wrong_usage_says_what_is_wrong);
     RUN(a_new_token_opens_what_its_line_says);
@@ -503,18 +449,6 @@ int main(void)
     RUN(npy_goes_in_and_comes_out);
     RUN(npz_goes_in_and_comes_out);
     RUN(bits_are_written_where_they_are_asked_for);
-    if (!server_stop(&server))
-        check_n_failed++;
-    static const char *const names[] = {
-        "w.safetensors", "x.safetensors", "y.safetensors", "out",
-        "rope.json",     "x.npy",         "weight.npy",    "odd.npy",
-        "y.npy",         "out.npy",       "x.npz",         "out.npz"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    if (rmdir(folder) != 0)
-        perror(folder);
+    command_end();
     return check_done();
 }

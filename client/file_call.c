@@ -1,0 +1,298 @@
+/*
+ * file_call.c - the arguments of a call, its inputs out of files, the call, its
+ * outputs into files.
+ */
+#include "file_call.h"
+
+#include "progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --------------------------------------------------------------- arguments */
+
+/* NAME ends at the first '=', unless that is part of a path. */
+static void read_place(struct place *place, const char *argument)
+{
+    size_t length = strcspn(argument, "=/.");
+    place->path = argument;
+    place->name[0] = '\0';
+    if (argument[length] != '=' || length >= sizeof place->name)
+        return;
+    snprintf(place->name, sizeof place->name, "%.*s", (int)length, argument);
+    place->path = argument + length + 1;
+}
+
+static int unknown_tensor(const struct file_call *call, const char *name,
+                          bool is_output)
+{
+    const struct roped_op *op = call->op;
+    char text[128];
+    struct roped_nearest nearest = {.word = name};
+    int n = is_output ? roped_op_outputs(op) : roped_op_inputs(op);
+    for (int i = 0; i < n; i++)
+        roped_nearest_offer(&nearest,
+                            is_output ? op->out[i].name : op->in[i].name);
+    return usage(call->command, "%s has no %s '%s'%s", op->name,
+                 is_output ? "output" : "input", name,
+                 roped_nearest_text(&nearest, text, sizeof text));
+}
+
+static int add_output(struct file_call *call, const char *argument)
+{
+    struct place *place = &call->output[call->n_outputs];
+    if (!argument)
+        return usage(call->command, "'-o' has no file");
+    if (call->n_outputs == ROPED_MAX_OUTPUTS)
+        return usage(call->command, "over %d files for outputs",
+                     ROPED_MAX_OUTPUTS);
+    read_place(place, argument);
+    call->n_outputs++;
+    if (place->name[0] && roped_op_output(call->op, place->name) < 0)
+        return unknown_tensor(call, place->name, true);
+    return EXIT_SUCCESS;
+}
+
+static int add_input(struct file_call *call, const char *argument)
+{
+    struct place *place = &call->input[call->n_inputs];
+    if (call->n_inputs == ROPED_MAX_INPUTS)
+        return usage(call->command, "over %d files of inputs",
+                     ROPED_MAX_INPUTS);
+    read_place(place, argument);
+    call->n_inputs++;
+    if (place->name[0] && roped_op_input(call->op, place->name) < 0)
+        return unknown_tensor(call, place->name, false);
+    return EXIT_SUCCESS;
+}
+
+static bool set_bf16(void *target, const char *text)
+{
+    ((struct file_call *)target)->has_bits = true;
+    return strcmp(text, "u16") == 0;
+}
+
+static const struct option_row options[] = {{"bf16", set_bf16, "u16"}, {NULL}};
+
+/* What 'verify' must find again. */
+static int keep_use(struct file_call *call, const struct option *option)
+{
+    struct region_use *use = &call->region[call->n_regions];
+    if (strcmp(option->name, "table") == 0)
+        call->table = option->value;
+    call->has_into |= strncmp(option->name, "into.", 5) == 0;
+    if (strncmp(option->name, "from.", 5) != 0)
+        return EXIT_SUCCESS;
+    if (call->n_regions == ROPED_MAX_INPUTS)
+        return usage(call->command, "over %d regions", ROPED_MAX_INPUTS);
+    snprintf(use->name, sizeof use->name, "%.*s", ROPED_NAME_BYTES - 1,
+             option->name + 5);
+    use->region = option->value;
+    call->n_regions++;
+    return EXIT_SUCCESS;
+}
+
+/* One of the options above, or a parameter of the operator. */
+static int take_argument(struct file_call *call, const struct option *option)
+{
+    int code = take_option(call->command, options, option, call);
+    if (code < 0)
+        code = add_parameter(call->command, &call->call, option, &call->query);
+    return code ? code : keep_use(call, option);
+}
+
+static int read_argument(struct file_call *call, int argc, char **argv, int *at)
+{
+    struct option option;
+    if (strcmp(argv[*at], "-o") == 0)
+        return add_output(call, *at + 1 < argc ? argv[++*at] : NULL);
+    if (read_option(argc, argv, at, &option))
+        return take_argument(call, &option);
+    if (argv[*at][0] == '-' && argv[*at][1])
+        return usage(call->command, "'%s', expected --NAME VALUE or -o FILE",
+                     argv[*at]);
+    return add_input(call, argv[*at]);
+}
+
+/* EXIT_SUCCESS, or the exit code after saying what is wrong. */
+static int read_arguments(struct file_call *call, int argc, char **argv)
+{
+    if (argc < 2 || argv[1][0] == '-')
+        return usage(call->command, "no operator: 'ropectl ops' lists them");
+    call->op = find_op(argv[1]);
+    if (!call->op)
+        return EXIT_USAGE;
+    roped_call_init(&call->call, call->op);
+    for (int at = 2; at < argc; at++) {
+        int code = read_argument(call, argc, argv, &at);
+        if (code)
+            return code;
+    }
+    if (call->n_inputs == 0 && call->n_regions == 0)
+        return usage(call->command, "no file with the inputs of %s",
+                     call->op->name);
+    return EXIT_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ inputs */
+
+/* Binds what a file has: false after saying what is wrong. */
+static bool bind_file(struct file_call *call, const struct place *place,
+                      const struct tensor_file *file)
+{
+    struct roped_error err;
+    for (int i = 0; i < file->n_tensors; i++)
+        if (roped_call_bind(&call->call, file->tensors[i].name,
+                            &file->tensors[i].tensor, &err)) {
+            fail_text("'%s': %s%s", place->path, err.text,
+                      file->is_npy && !place->name[0]
+                          ? "; NAME=FILE.npy says which input it is"
+                          : "");
+            return false;
+        }
+    return true;
+}
+
+/* Reads every file and checks all that can be checked without the server. */
+static bool read_inputs(struct file_call *call)
+{
+    struct roped_error err;
+    for (int i = 0; i < call->n_inputs; i++) {
+        const struct place *place = &call->input[i];
+        if (!tensor_file_open(&call->file[i], place->path,
+                              place->name[0] ? place->name : NULL) ||
+            !bind_file(call, place, &call->file[i]))
+            return false;
+    }
+    if (call->n_regions == 0 && !call->table &&
+        roped_call_resolve(&call->call, &err)) {
+        fail(&err);
+        return false;
+    }
+    return true;
+}
+
+/* The body of the call, to be freed unless it is the only file's own. */
+static unsigned char *make_body(const struct file_call *call, size_t *bytes)
+{
+    struct roped_client_tensor tensor[ROPED_CLIENT_TENSORS];
+    struct roped_error err;
+    void *body;
+    int n = 0;
+    for (int i = 0; i < call->n_inputs; i++)
+        for (int j = 0; j < call->file[i].n_tensors; j++)
+            tensor[n++] =
+                call->file[i].tensors[j]; /* each is bound: they fit */
+    if (!roped_client_write(tensor, n, &body, bytes, &err))
+        return body;
+    fail(&err);
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- outputs */
+
+static struct roped_client_tensor
+output_at(const struct roped_client_result *result, int i)
+{
+    return (struct roped_client_tensor){result->name[i], result->tensor[i]};
+}
+
+/* The output of this name, or -1 after saying that there is none. */
+static int output_of(const struct place *place,
+                     const struct roped_client_result *result)
+{
+    for (int i = 0; i < result->n_tensors; i++)
+        if (strcmp(result->name[i], place->name) == 0)
+            return i;
+    fail_text("cannot write '%s': no '%s' came back", place->path, place->name);
+    return -1;
+}
+
+static bool write_place(const struct file_call *call, const struct place *place,
+                        const struct roped_client_result *result)
+{
+    struct roped_client_tensor tensors[ROPED_CLIENT_TENSORS];
+    if (!place->name[0] && !is_numpy_path(place->path) && !call->has_bits)
+        return write_output(place->path, "", 0, result->memory, result->bytes);
+    for (int i = 0; i < result->n_tensors; i++)
+        tensors[i] = output_at(result, i);
+    if (!place->name[0])
+        return write_tensors(place->path, tensors, result->n_tensors);
+    int i = output_of(place, result);
+    return i >= 0 && write_tensors(place->path, &tensors[i], 1);
+}
+
+/* BF16 outputs are named U16, which numpy has. */
+static void name_bits(struct roped_client_result *result)
+{
+    for (int i = 0; i < result->n_tensors; i++)
+        if (result->tensor[i].dtype == ROPED_BF16)
+            result->tensor[i].dtype = ROPED_U16;
+}
+
+bool file_call_write(const struct file_call *call,
+                     const struct roped_client_result *result)
+{
+    bool is_written = true;
+    for (int i = 0; i < call->n_outputs && is_written; i++)
+        is_written = write_place(call, &call->output[i], result);
+    return is_written;
+}
+
+bool file_call_uses_stdout(const struct file_call *call)
+{
+    for (int i = 0; i < call->n_outputs; i++)
+        if (strcmp(call->output[i].path, "-") == 0)
+            return true;
+    return false;
+}
+
+/* -------------------------------------------------------------------- call */
+
+int file_call_read(struct file_call *call, int argc, char **argv)
+{
+    int code = read_arguments(call, argc, argv);
+    return code || read_inputs(call) ? code : EXIT_FAILURE;
+}
+
+void file_call_close(struct file_call *call)
+{
+    for (int i = 0; i < call->n_inputs; i++)
+        tensor_file_close(&call->file[i]);
+    free(call->query);
+}
+
+static int send_body(const struct ropectl *ctl, const struct file_call *call,
+                     const void *body, size_t bytes,
+                     struct roped_client_result *result)
+{
+    struct roped_error err;
+    struct roped_client *client = connect_to(ctl);
+    if (!client)
+        return EXIT_FAILURE;
+    enum roped_status status = roped_client_call_bytes(
+        client, call->op->name, call->query, body, bytes, result, &err);
+    progress_end();
+    int code = status ? failed_request(client, &err) : EXIT_SUCCESS;
+    roped_client_close(client);
+    if (!code && call->has_bits)
+        name_bits(result);
+    return code;
+}
+
+/* A single safetensors file goes as it is, any other inputs as a new one. */
+int file_call_send(const struct ropectl *ctl, const struct file_call *call,
+                   struct roped_client_result *result)
+{
+    bool is_as_it_is = call->n_inputs == 1 && call->file[0].is_safetensors &&
+                       !call->input[0].name[0];
+    size_t bytes = call->file[0].n_bytes;
+    if (call->n_inputs == 0)
+        return send_body(ctl, call, "", 0, result);
+    unsigned char *body =
+        is_as_it_is ? call->file[0].bytes : make_body(call, &bytes);
+    int code = body ? send_body(ctl, call, body, bytes, result) : EXIT_FAILURE;
+    if (!is_as_it_is)
+        free(body);
+    return code;
+}
