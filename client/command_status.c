@@ -2,7 +2,7 @@
  * command_status.c - status: is the server ready, and what its metrics say in
  * a few lines.
  */
-#include "metrics.h"
+#include "scrape.h"
 
 #include <stdlib.h>
 

@@ -7,8 +7,8 @@
  * does not answer is asked again, because whoever watches wants to see it come
  * back; only the first look must succeed.
  */
-#include "metrics.h"
 #include "progress.h"
+#include "scrape.h"
 
 #include <math.h>
 #include <signal.h>

@@ -114,17 +114,17 @@ char *path_to(const char *folder, const char *name)
 /* --------------------------------------------------------------- parameters */
 
 /* Parameters of /v1 that no operator has of its own. */
+static const char *const common_names[] = {"table", "fp8", NULL},
+                         *const common_starts[] = {"from.", "into.", "dtype.",
+                                                   "shape.", NULL};
+
 static bool is_common_parameter(const char *name)
 {
-    static const char *const names[] = {"table", "fp8"}, *const prefixes[] = {
-                                                             "from.", "into.",
-                                                             "dtype.",
-                                                             "shape."};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0)
+    for (int i = 0; common_names[i]; i++)
+        if (strcmp(name, common_names[i]) == 0)
             return true;
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+    for (int i = 0; common_starts[i]; i++)
+        if (strncmp(name, common_starts[i], strlen(common_starts[i])) == 0)
             return true;
     return false;
 }
@@ -139,6 +139,8 @@ int add_parameter(const char *command, struct roped_call *call,
     bool is_common = is_common_parameter(option->name);
     for (int i = 0; i < roped_op_params(op); i++)
         roped_nearest_offer(&nearest, op->param[i].name);
+    for (int i = 0; common_names[i]; i++)
+        roped_nearest_offer(&nearest, common_names[i]);
     if (!is_common && roped_op_param(op, option->name) < 0)
         return usage(command, "%s has no parameter '%s'%s", op->name,
                      option->name,

@@ -32,8 +32,8 @@ static void write_constant(const char *name, const char *tensor, int64_t rows,
 TEST(every_command_has_a_page)
 {
     static const char *const commands[] = {
-        "ops",     "describe", "run", "bench", "tables",
-        "regions", "status",   "top", "cat",   "token"};
+        "ops",     "describe", "run", "verify", "bench", "tables",
+        "regions", "status",   "top", "cat",    "token"};
     char arguments[64], part[64];
     command_expect("", 2, "usage: ropectl [options] COMMAND");
     command_expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -74,6 +74,7 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("run rmsnorm -x y", 2, "'-x', expected --NAME VALUE");
     command_expect("run rmsnorm x --esp 1", 2,
                    "rmsnorm has no parameter 'esp'; did you mean 'eps'?");
+    command_expect("run rmsnorm x --tabel t", 2, "did you mean 'table'?");
     command_expect("run rmsnorm x --eps", 2, "parameter 'eps' has no value");
     command_expect("run rmsnorm x --eps=-1", 2, "eps");
     command_expect("run rmsnorm none.safetensors", 1,
@@ -310,6 +311,52 @@ static void write_npy(const char *name, const char *shape, float value)
     command_file(name, file, sizeof file);
 }
 
+/* The members of a command's document, which scripts read. */
+static void expect_names(const char *arguments, const char *names)
+{
+    char command[512], output[65536], found[512] = "";
+    snprintf(command, sizeof command, "%s --output json", arguments);
+    command_run(command, output, sizeof output);
+    cJSON *document = cJSON_Parse(output);
+    const cJSON *member;
+    cJSON_ArrayForEach(member, document)
+    {
+        size_t n = strlen(found);
+        snprintf(found + n, sizeof found - n, "%s%s", n ? " " : "",
+                 member->string);
+    }
+    if (strcmp(found, names) != 0)
+        CHECK_FAIL("ropectl %s: '%s', expected '%s'", command, found, names);
+    cJSON_Delete(document);
+}
+
+TEST(names_stay)
+{
+    write_constant("x.safetensors", "x", 4, 3);
+    write_constant("w.safetensors", "weight", 1, 5);
+    expect_names("ops", "operators");
+    expect_names("describe rope", "name since summary forms inputs outputs "
+                                  "parameters rule");
+    expect_names("run rmsnorm x.safetensors", "outputs timing_ms");
+    expect_names("verify rmsnorm x.safetensors", "outputs within");
+    expect_names("bench rmsnorm --seconds 0.01",
+                 "operator calls connections bytes_in bytes_out latency_ms "
+                 "calls_per_second bytes_per_second mean_ms");
+    expect_names("tables", "tables");
+    expect_names("regions", "region_memory used regions");
+    expect_names("regions put w w.safetensors",
+                 "name kind bytes device tensor dtype shape");
+    expect_names("regions get w out", "file bytes");
+    expect_names("regions delete w", "");
+    expect_names("status", "ready build devices waiting_calls pool_used_bytes "
+                           "pool_bytes table_bytes region_bytes operators");
+    expect_names("top --count 1 --interval 0.1",
+                 "look server per_second load memory regions devices "
+                 "operators");
+    expect_names("cat x.safetensors", "tensors");
+    expect_names("token new a", "token line");
+}
+
 /* Everything that a table shows is in the document too. */
 TEST(tables_have_what_json_has)
 {
@@ -444,6 +491,7 @@ int main(void)
     RUN(tables_are_put_listed_and_forgotten);
     RUN(bench_makes_the_tensors_of_every_operator);
     RUN(every_command_prints_json);
+    RUN(names_stay);
     RUN(tables_have_what_json_has);
     RUN(every_exit_code_says_what_happened);
     RUN(npy_goes_in_and_comes_out);

@@ -246,6 +246,25 @@ TEST(top_gives_the_terminal_back)
     CHECK_CONTAINS(terminal.output, leave);
 }
 
+TEST(top_can_be_stopped_and_continued)
+{
+    static struct terminal terminal;
+    int status = 0;
+    terminal_start(&terminal, "top --interval 0.2", 10);
+    CHECK(terminal_read(&terminal, "devices", 10));
+    kill(terminal.pid, SIGTSTP);
+    CHECK(waitpid(terminal.pid, &status, WUNTRACED) == terminal.pid);
+    CHECK(WIFSTOPPED(status));
+    CHECK(terminal_read(&terminal, leave, 10));
+    CHECK(!strstr(strstr(terminal.output, leave), enter));
+    kill(terminal.pid, SIGCONT);
+    terminal.bytes = 0;
+    CHECK(terminal_read(&terminal, "devices", 10));
+    CHECK_CONTAINS(terminal.output, enter);
+    kill(terminal.pid, SIGTERM);
+    terminal_end(&terminal);
+}
+
 /* A frame is no longer than the screen, so that nothing scrolls away. */
 TEST(top_fits_the_screen)
 {
@@ -309,6 +328,7 @@ int main(void)
     RUN(top_prints_as_often_as_it_is_told);
     RUN(top_counts_what_is_done);
     RUN(top_gives_the_terminal_back);
+    RUN(top_can_be_stopped_and_continued);
     RUN(top_fits_the_screen);
     RUN(top_sees_a_restart);
     RUN(top_refuses_what_it_cannot_do);

@@ -67,6 +67,8 @@ static void peer_stop(struct peer *peer)
     close(peer->listener);
 }
 
+static int http_status; /* of the last request */
+
 /* GET /x of a server that answers so, with these options but for the URL. */
 static enum roped_status ask(const char *answer,
                              struct roped_client_options options,
@@ -81,6 +83,7 @@ static enum roped_status ask(const char *answer,
     CHECK_OK(roped_client_open(&options, &client, err), err);
     enum roped_status status =
         roped_client_request(client, "GET", "/x", NULL, 0, &text, err);
+    http_status = roped_client_http_status(client);
     roped_client_close(client);
     peer_stop(&peer);
     CHECK_CONTAINS(peer.request, "GET /x HTTP/1.1\r\n");
@@ -126,6 +129,19 @@ TEST(what_is_not_ropeds_is_said_with_the_url)
     expect(ANSWER("400 No", "{\"error\":7}"), ROPED_INVALID,
            "answered 400: {\"error\":7}");
     expect(ANSWER("400 No", "[]"), ROPED_INVALID, "answered 400: []");
+}
+
+TEST(the_status_of_http_is_kept)
+{
+    struct roped_error err;
+    expect(ANSWER("418 Teapot", "{\"error\":\"no\"}"), ROPED_INVALID, "no");
+    CHECK_INT(http_status, 418);
+    expect("HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\nabc", ROPED_INTERNAL,
+           "6 bytes remaining");
+    CHECK_INT(http_status, 0); /* half an answer is none */
+    CHECK_INT(ask(ANSWER("200 OK", ""), (struct roped_client_options){0}, &err),
+              ROPED_OK);
+    CHECK_INT(http_status, 200);
 }
 
 TEST(retry_after_is_said)
@@ -276,6 +292,7 @@ int main(void)
     RUN(threads_open_clients_at_once);
     RUN(the_error_is_the_servers_sentence);
     RUN(what_is_not_ropeds_is_said_with_the_url);
+    RUN(the_status_of_http_is_kept);
     RUN(retry_after_is_said);
     RUN(a_broken_answer_is_said_with_the_url);
     RUN(a_server_that_does_not_answer_is_given_up);

@@ -1,9 +1,9 @@
 /*
- * metrics.h - what GET /metrics answers, by name. A name has its labels:
+ * scrape.h - what GET /metrics answers, by name. A name has its labels:
  * 'roped_lanes{device="0",state="busy"}'.
  */
-#ifndef ROPED_CLIENT_METRICS_H
-#define ROPED_CLIENT_METRICS_H
+#ifndef ROPED_CLIENT_SCRAPE_H
+#define ROPED_CLIENT_SCRAPE_H
 
 #include "ropectl.h"
 

@@ -1,8 +1,8 @@
 /*
- * metrics.c - reads Prometheus' text format: a name with labels, a space, a
+ * scrape.c - reads Prometheus' text format: a name with labels, a space, a
  * value on each line; '#' starts comments.
  */
-#include "metrics.h"
+#include "scrape.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
