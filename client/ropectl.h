@@ -15,8 +15,8 @@
 #define ROPECTL_EXITS(X)                                                       \
     X(DONE, 0, "done")                                                         \
     X(FAILED, 1,                                                               \
-      "failed on this side: a file, tensors that do not fit, ...;"             \
-      " status: the server is not ready")                                      \
+      "failed on this side: a file, tensors that do not fit, ...;\n"           \
+      "     status: the server is not ready")                                  \
     X(USAGE, 2, "wrong usage")                                                 \
     X(REFUSED, 3, "the server refused the request (HTTP 4xx, 501)")            \
     X(UNREACHABLE, 4, "no answer: no connection, or it broke")                 \

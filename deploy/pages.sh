@@ -118,7 +118,10 @@ tagged() {
         {sub(/^ +/, ""); print}'
 }
 
-commands=$(ropectl help | awk '/^$/ {n++; next} n == 1 && $1 != "help" {print $1}')
+# The menu of commands
+menu() { ropectl help | awk '/^$/ {n++; next} n == 1'; }
+
+commands=$(menu | awk '$1 != "help" {print $1}')
 {
     page ropectl 1 "the command line of roped"
     printf '.SH SYNOPSIS\n'
@@ -383,7 +386,7 @@ fish_options() {
     echo "# fish completion of ropectl, made by deploy/pages.sh"
     echo "complete -c ropectl -f"
     echo "set -l commands $(one_line <<<"$commands")"
-    ropectl help | sed -n '/^$/,/^$/s/^  \([a-z]*\)  *\(.*\)/\1 \2/p' | fish_quote |
+    menu | sed 's/^  \([a-z]*\)  *\(.*\)/\1 \2/' | fish_quote |
         sed "s/^\([^ ]*\) \(.*\)/complete -c ropectl -n \"not __fish_seen_subcommand_from \$commands\" -a \1 -d '\2'/"
     part '^options, anywhere' | options_in | fish_options
     operators_line=$(one_line <<<"$operators")

@@ -30,7 +30,7 @@ check "and every operator" \
     "$(sed -n '/^\.SH OPERATORS/,/^\.SH EXIT/s/^\.B //p' "$pages/man/ropectl.1")" "$operators"
 check "and every exit status" \
     "$(sed -n '/^\.SH EXIT/,/^\.SH SEE/s/^\.B //p' "$pages/man/ropectl.1" | tr '\n' ' ')" \
-    "$(ropectl help | sed -n '/^exit status/,$s/^  \([0-9]*\)  .*/\1/p' | tr '\n' ' ')"
+    "$(ropectl help | sed -n '/^exit status/,$s/^  \([0-9][0-9]*\)  .*/\1/p' | tr '\n' ' ')"
 if command -v man >/dev/null; then
     for page in "$pages"/man/*; do
         check "man reads ${page##*/}" \

@@ -117,6 +117,30 @@ TEST(what_is_cut_off_is_refused)
     }
 }
 
+/* Any byte may be any other: an error, or a tensor that is in the file. */
+TEST(what_is_changed_is_refused_or_harmless)
+{
+    static unsigned char file[1024];
+    struct roped_tensor tensor;
+    struct roped_error err;
+    size_t whole = make(file, 1, SHAPE("<f4", "(2, 3)"), 24);
+    int n_refused = 0, n_read = 0;
+    for (size_t i = 0; i < whole - 24; i++)
+        for (int flip = 1; flip < 256; flip++) {
+            file[i] = (unsigned char)(file[i] ^ flip);
+            if (npy_read(file, whole, &tensor, &err)) {
+                n_refused++;
+                CHECK(strncmp(err.text, ".npy: ", 6) == 0);
+            } else {
+                n_read++;
+                CHECK(roped_tensor_bytes(&tensor) == 24 &&
+                      tensor.data == file + whole - 24);
+            }
+            file[i] = (unsigned char)(file[i] ^ flip);
+        }
+    CHECK(n_refused > 100 * n_read && n_read > 0);
+}
+
 TEST(what_is_written_is_numpys)
 {
     static const char expected[] =
@@ -161,6 +185,7 @@ int main(void)
     RUN(what_numpy_writes_is_read);
     RUN(what_cannot_be_a_tensor_is_refused);
     RUN(what_is_cut_off_is_refused);
+    RUN(what_is_changed_is_refused_or_harmless);
     RUN(what_is_written_is_numpys);
     RUN(bf16_and_fp8_are_not_written);
     return check_done();
