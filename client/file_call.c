@@ -92,12 +92,31 @@ static int keep_use(struct file_call *call, const struct option *option)
     return EXIT_SUCCESS;
 }
 
+/* A type is that of bits in a file, or of a region: files say which. */
+static int keep_type(struct file_call *call, const struct option *option)
+{
+    struct type_use *use = &call->type[call->n_types];
+    if (!option->value)
+        return usage(call->command, "parameter '%s' has no value",
+                     option->name);
+    if (call->n_types == ROPED_MAX_INPUTS)
+        return usage(call->command, "over %d types", ROPED_MAX_INPUTS);
+    snprintf(use->name, sizeof use->name, "%.*s", ROPED_NAME_BYTES - 1,
+             option->name + 6);
+    use->type = option->value;
+    call->n_types++;
+    return EXIT_SUCCESS;
+}
+
 /* One of the options above, or a parameter of the operator. */
 static int take_argument(struct file_call *call, const struct option *option)
 {
     int code = take_option(call->command, options, option, call);
-    if (code < 0)
-        code = add_parameter(call->command, &call->call, option, &call->query);
+    if (code >= 0)
+        return code;
+    if (strncmp(option->name, "dtype.", 6) == 0)
+        return keep_type(call, option);
+    code = add_parameter(call->command, &call->call, option, &call->query);
     return code ? code : keep_use(call, option);
 }
 
@@ -136,21 +155,70 @@ static int read_arguments(struct file_call *call, int argc, char **argv)
 
 /* ------------------------------------------------------------------ inputs */
 
+/* Names the bits of a numpy array as --dtype.NAME says: U16 as BF16, U8 as
+ * FP8. */
+static enum roped_status name_type(struct file_call *call,
+                                   struct roped_client_tensor *tensor,
+                                   struct roped_error *err)
+{
+    for (int i = 0; i < call->n_types; i++) {
+        struct type_use *use = &call->type[i];
+        enum roped_dtype dtype =
+            roped_dtype_from_name(use->type, strlen(use->type));
+        if (strcmp(use->name, tensor->name) != 0)
+            continue;
+        enum roped_dtype bits =
+            roped_dtype_bytes(dtype) == 1 ? ROPED_U8 : ROPED_U16;
+        if (dtype != ROPED_BF16 && dtype != ROPED_F8_E4M3 &&
+            dtype != ROPED_F8_E5M2)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': --dtype.%s is %s, expected BF16, "
+                              "F8_E4M3 or F8_E5M2 of a numpy array",
+                              tensor->name, use->name, use->type);
+        if (tensor->tensor.dtype != bits)
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s' is %s, expected %s, the bits of %s",
+                              tensor->name,
+                              roped_dtype_name(tensor->tensor.dtype),
+                              roped_dtype_name(bits), use->type);
+        tensor->tensor.dtype = dtype;
+        use->is_used = true;
+    }
+    return ROPED_OK;
+}
+
 /* Binds what a file has: false after saying what is wrong. */
 static bool bind_file(struct file_call *call, const struct place *place,
                       const struct tensor_file *file)
 {
     struct roped_error err;
-    for (int i = 0; i < file->n_tensors; i++)
-        if (roped_call_bind(&call->call, file->tensors[i].name,
-                            &file->tensors[i].tensor, &err)) {
+    bool may_be_misnamed = file->is_npy && !place->name[0];
+    for (int i = 0; i < file->n_tensors; i++) {
+        struct roped_client_tensor *tensor = &file->tensors[i];
+        enum roped_status status =
+            file->is_safetensors ? ROPED_OK : name_type(call, tensor, &err);
+        if (!status)
+            status = roped_call_bind(&call->call, tensor->name, &tensor->tensor,
+                                     &err);
+        if (status) {
             fail_text("'%s': %s%s", place->path, err.text,
-                      file->is_npy && !place->name[0]
-                          ? "; NAME=FILE.npy says which input it is"
-                          : "");
+                      may_be_misnamed ? "; NAME=FILE.npy says which input it is"
+                                      : "");
             return false;
         }
+    }
     return true;
+}
+
+/* Types of what is in no file are for the server. */
+static void send_types(struct file_call *call)
+{
+    char name[ROPED_NAME_BYTES + 8];
+    for (int i = 0; i < call->n_types; i++) {
+        snprintf(name, sizeof name, "dtype.%s", call->type[i].name);
+        if (!call->type[i].is_used)
+            query_add(&call->query, name, call->type[i].type);
+    }
 }
 
 /* Reads every file and checks all that can be checked without the server. */
@@ -164,6 +232,7 @@ static bool read_inputs(struct file_call *call)
             !bind_file(call, place, &call->file[i]))
             return false;
     }
+    send_types(call);
     if (call->n_regions == 0 && !call->table &&
         roped_call_resolve(&call->call, &err)) {
         fail(&err);

@@ -20,6 +20,13 @@ struct region_use {
     const char *region;
 };
 
+/* "--dtype.NAME TYPE" */
+struct type_use {
+    char name[ROPED_NAME_BYTES];
+    const char *type;
+    bool is_used; /* by a file */
+};
+
 struct file_call {
     const char *command; /* whose usage is printed */
     const struct roped_op *op;
@@ -28,9 +35,10 @@ struct file_call {
     bool has_bits;          /* --bf16 u16 */
     bool has_into;          /* --into.NAME */
     char *query;
-    int n_inputs, n_outputs, n_regions;
+    int n_inputs, n_outputs, n_regions, n_types;
     struct place input[ROPED_MAX_INPUTS], output[ROPED_MAX_OUTPUTS];
     struct region_use region[ROPED_MAX_INPUTS];
+    struct type_use type[ROPED_MAX_INPUTS];
     struct tensor_file file[ROPED_MAX_INPUTS]; /* of each input */
 };
 

@@ -161,8 +161,9 @@ static enum roped_status read_type(struct header *header,
         return roped_fail(err, ROPED_UNSUPPORTED,
                           ".npy: type '%s', as BF16 and FP8 of ml_dtypes are "
                           "saved: numpy has no such type, use a safetensors "
-                          "file",
-                          type);
+                          "file, or save x.view('u%c') and name its type with "
+                          "--dtype.NAME",
+                          type, type[2] == '1' ? '1' : '2');
     return roped_fail(err, ROPED_UNSUPPORTED,
                       ".npy: type '%s'%s, expected a number of 1 to 8 bytes",
                       type, type[1] == 'O' ? " (Python objects)" : "");

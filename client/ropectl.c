@@ -37,12 +37,14 @@ static const struct command commands[] = {
      "                      this tensor stays in a region of the server\n"
      "  --dtype.INPUT TYPE, --shape.INPUT DIM,DIM\n"
      "                      what the region does not say of it\n"
+     "  --dtype.INPUT BF16  the bits of this .npy or .npz array (U16 of BF16,\n"
+     "                      U8 of F8_E4M3 and F8_E5M2) are of that type\n"
      "  --fp8 u8, --bf16 u16\n"
      "                      name FP8 outputs U8, BF16 outputs U16: the same\n"
      "                      bits, for readers without these types\n"
      "\n"
      ".npy and .npz files are little-endian and in C order. numpy has no BF16\n"
-     "and no FP8: those go through safetensors files, or out as bits.\n"},
+     "and no FP8: those go through safetensors files, or as bits.\n"},
     {"verify", command_verify,
      "OP [[NAME=]FILE ...] [-o [NAME=]FILE ...] [--NAME VALUE ...]",
      "call it, and compare with the CPU of this machine",

@@ -475,6 +475,21 @@ TEST(bits_are_written_where_they_are_asked_for)
     command_expect("run rmsnorm x.safetensors --eps 0 --bf16 u16 -o out.npy", 0,
                    "\n  y     U16    [1,4]  [16256,16256,16256,16256]");
     command_expect("cat out.npy", 0, "\nout   U16    [1,4]  [16256,");
+    command_expect("run rmsnorm x=out.npy --eps 0", 1,
+                   "tensor 'x': U16, expected F32");
+    command_expect("run rmsnorm x=out.npy --eps 0 --dtype.x BF16", 0,
+                   "\n  y     BF16   [1,4]  [1,1,1,1]");
+    command_expect("verify rmsnorm x=out.npy --dtype.x=BF16", 0, "within  yes");
+    command_expect("run rmsnorm x=out.npy --dtype.x F8_E4M3", 1,
+                   "tensor 'x' is U16, expected U8, the bits of F8_E4M3");
+    command_expect("run rmsnorm x=out.npy --dtype.x F32", 1,
+                   "--dtype.x is F32, expected BF16, F8_E4M3 or F8_E5M2");
+    command_expect("run rmsnorm x=out.npy --dtype.x", 2,
+                   "parameter 'dtype.x' has no value");
+    command_expect("regions zeros raw --bytes 8", 0, "8");
+    command_expect("run rmsnorm --from.x raw --dtype.x BF16 --shape.x 1,4", 0,
+                   "\n  y     BF16   [1,4]  [0,0,0,0]"); /* the region's */
+    command_expect("regions delete raw", 0, "");
     command_expect("run rmsnorm x.safetensors --bf16 u8", 2,
                    "'u8', expected u16");
 }
