@@ -66,7 +66,7 @@ static const struct command commands[] = {
      "  FP8                 the next code, for one code in 1,000, and one "
      "more\n"
      "\n"
-     "  -o, --NAME VALUE, --table NAME, --fp8 u8, --bf16 u16\n"
+     "  -o FILE, --NAME VALUE, --table NAME, --fp8 u8, --bf16 u16\n"
      "                      as of 'run'\n"
      "  --from.INPUT NAME   a whole region, which is fetched; the call "
      "updates\n"

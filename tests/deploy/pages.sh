@@ -57,6 +57,8 @@ check "bash: JSON" "$(complete_in_bash ropectl ops --output j)" json
 check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert'
 check "bash: a command's own options" "$(complete_in_bash ropectl bench rope --sec)" --seconds
 check "bash: and their choices" "$(complete_in_bash ropectl bench rope --dtype '')" $'bf16\nf16\nf32'
+check "bash: files for outputs" \
+    "$(cd "$pages/man" && complete_in_bash ropectl verify rope x -o roped.c)" roped.conf.5
 check "bash: verbs" "$(cd "$pages/man" && complete_in_bash ropectl regions '' | grep -v '^rope')" \
     $'--bytes\n--dtype\n--shape\ndelete\nget\nlist\nput\nzeros'
 check "bash: options of a verb" "$(complete_in_bash ropectl token new a --q)" --quota
