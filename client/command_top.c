@@ -180,28 +180,37 @@ static void add_ms(cJSON *object, const char *name, double seconds)
         cJSON_AddNumberToObject(object, name, seconds * 1e3);
 }
 
-static void add_operator(cJSON *array, const struct top *top, const char *op)
+/* Mean seconds in the kernel; NAN without calls. */
+static double kernel_seconds(const struct top *top, const char *op)
 {
-    char name[160];
-    double seconds = seconds_between(top), calls, kernel;
-    cJSON *row = add_row(array);
-    snprintf(name, sizeof name,
-             "roped_request_duration_seconds_count{op=\"%s\"}", op);
-    calls = growth(top, name);
-    snprintf(name, sizeof name,
+    char sum[128], count[128];
+    snprintf(sum, sizeof sum,
              "roped_stage_duration_seconds_sum{op=\"%s\",stage=\"kernel\"}",
              op);
-    kernel = growth(top, name);
+    snprintf(count, sizeof count,
+             "roped_stage_duration_seconds_count{op=\"%s\",stage=\"kernel\"}",
+             op);
+    double n = growth(top, count);
+    return n > 0 ? growth(top, sum) / n : NAN;
+}
+
+/* Calls are counted by the metric that the total is made from: histograms are
+ * another, which may have one more or less. */
+static void add_operator(cJSON *array, const struct top *top, const char *op)
+{
+    char name[128];
+    double seconds = seconds_between(top);
+    cJSON *row = add_row(array);
     snprintf(name, sizeof name, "roped_requests_total{op=\"%s\"", op);
-    double all = total_growth(top, name, ""),
+    double calls = total_growth(top, name, ""),
            good = total_growth(top, name, "status=\"ok\"");
     cJSON_AddStringToObject(row, "name", op);
     cJSON_AddNumberToObject(row, "calls_per_second", calls / seconds);
-    cJSON_AddNumberToObject(row, "errors_per_second", (all - good) / seconds);
+    cJSON_AddNumberToObject(row, "errors_per_second", (calls - good) / seconds);
     add_ms(row, "p50_ms", quantile(top, op, 0.5));
     add_ms(row, "p90_ms", quantile(top, op, 0.9));
     add_ms(row, "p99_ms", quantile(top, op, 0.99));
-    add_ms(row, "kernel_ms", calls > 0 ? kernel / calls : NAN);
+    add_ms(row, "kernel_ms", kernel_seconds(top, op));
 }
 
 /* Busy ones first, so that a small screen has them. */
