@@ -329,6 +329,8 @@ static cJSON *look_document(const struct top *top)
         {"resident_bytes", "process_resident_memory_bytes"},
         {"pool_used_bytes", "roped_pool_bytes{state=\"used\"}"},
         {"pool_free_bytes", "roped_pool_bytes{state=\"free\"}"},
+        {"mapped_bytes", "roped_mapped_bytes"},
+        {"kept_bytes", "roped_kept_bytes"},
         {"table_bytes", "roped_tables_resident_bytes"},
         {NULL}};
     static const struct gauge regions[] = {
