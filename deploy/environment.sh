@@ -5,8 +5,9 @@
 # tools that deploy/install-deps.sh put there, and a toolkit that is not on PATH
 export PATH="$PWD/build/tools/bin:$PATH:/usr/local/cuda/bin"
 
-# a file that was compiled before is not compiled again
+# a file that was compiled before is not compiled again, wherever it lies
 if command -v ccache >/dev/null; then
+    export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=true
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
     export CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 fi

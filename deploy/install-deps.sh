@@ -6,7 +6,8 @@
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
 #              python3-venv for tests/interop, openssl for the tests of TLS
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
-#     deploy   Chromium (300 MB), which looks at the page of GET /
+#     deploy   Chromium (300 MB), which looks at the page of GET /; buildah,
+#              debootstrap and lintian, for tests/deploy
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -18,7 +19,8 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 # tests/attack restarts three daemons behind
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 arm=(gcc-aarch64-linux-gnu qemu-user)
-deploy=(chromium)
+# iproute2 and procps: what an image is run with
+deploy=(chromium buildah debootstrap lintian iproute2 procps)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi

@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # Makes the packages, has lintian judge them, and installs, starts, asks and
 # purges them in a fresh Debian 12.
-#   package.sh SOURCE_DIR WORK_DIR
-# ROPED_TEST_ROOT=DIR uses that Debian and leaves it. Exit 77: skipped.
+#   package.sh SOURCE_DIR BUILD_DIR
+# Exit 77: skipped.
 set -eu
-source=$1 work=$2
+source=$1 debian=$2/debian work=$2/package
 skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" -eq 0 ] || skip "a chroot takes root"
-for tool in lintian debootstrap dpkg-shlibdeps cpack; do
+for tool in lintian dpkg-shlibdeps cpack; do
     command -v "$tool" >/dev/null || skip "no $tool"
 done
+"$(dirname "$0")/debian.sh" "$debian" || exit
 mkdir -p "$work"
-log=$work/log
-: >"$log"
 rm -f "$work"/*.deb
 check() { # check WHAT COMMAND... : what it says is shown where it fails
     "${@:2}" >"$work/said" 2>&1 || { cat "$work/said"; echo "FAILED $1"; exit 1; }
@@ -24,15 +22,9 @@ check "builds" bash -c "cmake --preset package -DROPED_CUDA=OFF -S '$source' -B 
 check "packs" bash -c "cd '$work' && cpack"
 check "lintian has nothing against them" lintian --allow-root --fail-on error,warning "$work"/*.deb
 
-root=${ROPED_TEST_ROOT:-}
-if [ -z "$root" ]; then
-    root=$(mktemp -d)
-    trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
-    debootstrap --variant=minbase bookworm "$root" >"$log" 2>&1 ||
-        skip "no Debian to try them in: $(tail -n 1 "$log")"
-else
-    trap 'umount "$root/proc" 2>/dev/null || true' EXIT
-fi
+root=$(mktemp -d)
+trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+cp -a "$debian/." "$root"
 cp "$work"/*.deb "$root/tmp"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 mount -t proc proc "$root/proc"
