@@ -46,7 +46,8 @@ prepare() {
             -r "$here/requirements-torch.txt" >>"$work/pip.log" 2>&1 ||
             skip "pip could not install torch: $(tail -n 1 "$work/pip.log")"
     fi
-    # a binary that not every machine can run: its tests are skipped without
+    # a binary that not every machine can run, and a part of a package: tests
+    # of what is not there are skipped
     "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
         --target "$work/perf" -r "$here/requirements-perf.txt" >>"$work/pip.log" 2>&1 || true
     chmod +x "$work"/perf/bin/* 2>/dev/null || true
