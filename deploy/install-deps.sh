@@ -7,7 +7,8 @@
 #              python3-venv for tests/interop, openssl for the tests of TLS
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah,
-#              debootstrap and lintian, for tests/deploy
+#              debootstrap and lintian, for tests/deploy; Prometheus without its
+#              service, into build/tools, for tests/interop
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -20,7 +21,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
-deploy=(chromium buildah debootstrap lintian iproute2 procps)
+deploy=(chromium buildah debootstrap lintian iproute2 procps prometheus)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -46,6 +47,7 @@ is_present() {
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
     cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
+    prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
     g++) command -v c++ >/dev/null ;;
     *) is_installed "$1" ;;
     esac
@@ -79,6 +81,27 @@ install() {
     apt install --no-install-recommends --assume-no "$@" |
         grep -E '^(Need to get|After this operation)' || true
     apt install -y --no-install-recommends "$@" >/dev/null
+}
+
+# The package would start a server on every address of this machine.
+unpack_prometheus() {
+    local folder
+    folder=$(mktemp -d)
+    say "unpacking prometheus into build/tools: 19 MB to get, 96 MB unpacked"
+    (cd "$folder" && apt-get -q -o APT::Sandbox::User=root download prometheus >/dev/null) &&
+        dpkg-deb -x "$folder"/prometheus_*.deb "$folder" &&
+        mkdir -p build/tools/bin &&
+        mv "$folder"/usr/bin/prom{etheus,tool} build/tools/bin
+    local status=$?
+    rm -rf "$folder"
+    return "$status"
+}
+
+install_extra() {
+    case $1 in
+    prometheus) unpack_prometheus ;;
+    *) install "$1" ;;
+    esac
 }
 
 # Ubuntu 22.04 has CMake 3.22: a newer one goes into the build folder.
@@ -123,6 +146,6 @@ if [ ${#missing[@]} -gt 0 ]; then
     install "${missing[@]}"
 fi
 for package in "${extra[@]}"; do # one at a time: the tests do without
-    install "$package" || say "could not install $package: its checks are skipped"
+    install_extra "$package" || say "could not install $package: its checks are skipped"
 done
 newer_cmake
