@@ -8,6 +8,7 @@
 
 #include <roped/op.h>
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,12 +22,26 @@
 #define JSON_CONTENT                                                           \
     "\"content\":{\"application/json\":{\"schema\":{\"type\":\"object\"}}}"
 
+/* Numbers with commas between them; those below ten one digit each. */
+static void write_ints(struct buffer *buffer, const struct roped_param *param)
+{
+    char number[16] = "[0-9]+";
+    if (param->max > 0 && param->max < 10)
+        snprintf(number, sizeof number, "[%d-%d]", (int)param->min,
+                 (int)param->max);
+    buffer_printf(
+        buffer, "{\"type\":\"string\",\"pattern\":\"^(%s(,%s){0,%d})%s$\"",
+        number, number, roped_param_ints(param) - 1, param->shape ? "?" : "");
+}
+
 /* The schema of a parameter in a query string. */
 static void write_schema(struct buffer *buffer, const struct roped_param *param)
 {
     switch (param->kind) {
     case ROPED_PARAM_FLOAT:
         buffer_text(buffer, "{\"type\":\"number\"");
+        if (param->max == FLT_MAX)
+            buffer_text(buffer, ",\"format\":\"float\"");
         break;
     case ROPED_PARAM_INT:
         buffer_text(buffer, "{\"type\":\"integer\"");
@@ -40,10 +55,7 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
         describe_write_choices(buffer, param);
         break;
     case ROPED_PARAM_INTS:
-        buffer_printf(buffer,
-                      "{\"type\":\"string\",\"pattern\":"
-                      "\"^([0-9]+(,[0-9]+){0,%d})%s$\"",
-                      roped_param_ints(param) - 1, param->shape ? "?" : "");
+        write_ints(buffer, param);
         break;
     }
     describe_write_default(buffer, param);
@@ -125,10 +137,15 @@ static void write_query_parameter(struct buffer *buffer, const char *separator,
     buffer_text(buffer, ",\"schema\":");
 }
 
+/* Names that this server gives out: of tables and regions. */
+#define NAME_PATTERN "^(?!\\\\.{1,2}$)[A-Za-z0-9._-]{1,63}$"
+
 /* Where tensors may be instead of in the body and in the answer. */
 static void write_places(struct buffer *buffer, const struct roped_op *op)
 {
-    static const char string[] = "{\"type\":\"string\"}}";
+    static const char place[] =
+        "{\"type\":\"string\",\"pattern\":"
+        "\"^[^:\\\\u0000-\\\\u001f\\\\u007f]{1,63}(:[0-9]{1,18})?$\"}}";
     char name[ROPED_NAME_BYTES + 8];
     for (int i = 0; i < roped_op_inputs(op); i++) {
         snprintf(name, sizeof name, "from.%s", op->in[i].name);
@@ -136,14 +153,14 @@ static void write_places(struct buffer *buffer, const struct roped_op *op)
                               "region[:offset] that this input is in; shape. "
                               "and dtype. with the input's name say what the "
                               "region does not");
-        buffer_text(buffer, string);
+        buffer_text(buffer, place);
     }
     for (int i = 0; i < roped_op_outputs(op); i++) {
         snprintf(name, sizeof name, "into.%s", op->out[i].name);
         write_query_parameter(buffer, ",", name,
                               "region[:offset] that gets this output, which "
                               "is not sent then");
-        buffer_text(buffer, string);
+        buffer_text(buffer, place);
     }
 }
 
@@ -160,7 +177,8 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     if (op->angles_offset != ROPED_NO_ANGLES) {
         write_query_parameter(buffer, separator, "table",
                               "angles of this named table");
-        buffer_text(buffer, "{\"type\":\"string\"}}");
+        buffer_text(buffer,
+                    "{\"type\":\"string\",\"pattern\":\"" NAME_PATTERN "\"}}");
         separator = ",";
     }
     write_query_parameter(buffer, separator, "fp8",
@@ -373,7 +391,7 @@ static const char *name_pattern(const char *path, const char *name)
     if (strncmp(name, "version", 7) == 0)
         return "^1$";
     return strncmp(path, "/v1/", 4) == 0
-               ? "^(?!\\\\.{1,2}$)[A-Za-z0-9._-]{1,63}$"
+               ? NAME_PATTERN
                : "^[^/\\\\u0000-\\\\u001f\\\\u007f]+$";
 }
 

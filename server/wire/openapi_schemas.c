@@ -9,12 +9,20 @@
 #define OBJECT(required, properties)                                           \
     "{'type':'object','required':[" required "],'properties':{" properties "}" \
     "}"
+#define ONLY(properties)                                                       \
+    "{'type':'object','additionalProperties':false,'properties':{" properties  \
+    "}}"
 #define STRING       "{'type':'string'}"
 #define BOOLEAN      "{'type':'boolean'}"
-#define COUNT        "{'type':'integer','minimum':0}"
+#define UP_TO_2_53   "'maximum':9007199254740991}"
+#define COUNT        "{'type':'integer','minimum':0," UP_TO_2_53
+#define POSITIVE     "{'type':'integer','minimum':1," UP_TO_2_53
 #define ARRAY(items) "{'type':'array','items':" items "}"
 #define REF(name)    "{'$ref':'#/components/schemas/" name "'}"
 #define FREE         "{'type':'object'}"
+#define KEY                                                                    \
+    "{'type':'string','pattern':'^/*[^/.\\\\u0000][^/\\\\u0000]{0,253}$'}"
+#define HANDLE "{'type':'string','pattern':'^[A-Za-z0-9+/]{85}[AQgw]==$'}"
 #define DATATYPE                                                               \
     "{'enum':['BOOL','UINT8','UINT16','UINT32','UINT64','INT8','INT16',"       \
     "'INT32','INT64','FP16','BF16','FP32','FP64']}"
@@ -55,7 +63,7 @@ static const struct {
     {"IndexRequest", OBJECT("", "'ready':" BOOLEAN)},
     {"Index", ARRAY(OBJECT("'name','version','state','reason'",
         "'name':" STRING ",'version':" STRING ",'state':" STRING ",'reason':" STRING))},
-    {"LogSettings", OBJECT("",
+    {"LogSettings", ONLY(
         "'log_file':{'enum':['']},'log_info':" BOOLEAN ",'log_warning':" BOOLEAN ",'log_error':" BOOLEAN
         ",'log_verbose_level':" COUNT ",'log_format':{'enum':['default']}")},
     {"TraceSettings", FREE},
@@ -87,9 +95,9 @@ static const struct {
     {"Regions", OBJECT("'region_memory','used','regions'",
         "'region_memory':" COUNT ",'used':" COUNT ",'regions':" ARRAY(REF("Region")))},
     {"SystemMemory", OBJECT("'key','byte_size'",
-        "'key':" STRING ",'offset':" COUNT ",'byte_size':" COUNT)},
+        "'key':" KEY ",'offset':" COUNT ",'byte_size':" POSITIVE)},
     {"CudaMemory", OBJECT("'raw_handle','device_id','byte_size'",
-        "'raw_handle':" OBJECT("'b64'", "'b64':" STRING) ",'device_id':" COUNT ",'byte_size':" COUNT)},
+        "'raw_handle':" OBJECT("'b64'", "'b64':" HANDLE) ",'device_id':" COUNT ",'byte_size':" POSITIVE)},
     {"SharedMemory", ARRAY(OBJECT("'name','byte_size'", "'name':" STRING ",'byte_size':" COUNT))},
     {"Operators", OBJECT("'operators'",
         "'operators':" ARRAY(OBJECT("'name','summary'", "'name':" STRING ",'summary':" STRING)))},

@@ -81,6 +81,13 @@ TEST(schemas_have_ranges_defaults_and_choices)
     CHECK_DOUBLE(json_member(theta, "default")->valuedouble, 10000, 0);
     CHECK_DOUBLE(json_member(theta, "exclusiveMinimum")->valuedouble, 0, 0);
     CHECK(!json_member(theta, "maximum"));
+    const struct cJSON *eps = json_member(
+        parameter(operation("/v1/rmsnorm", "post"), "eps"), "schema");
+    CHECK_TEXT(json_member(eps, "format")->valuestring, "float");
+    const struct cJSON *axes =
+        json_member(parameter(post, "mrope_axes"), "schema");
+    CHECK_TEXT(json_member(axes, "pattern")->valuestring,
+               "^([0-3](,[0-3]){0,3})$");
     const struct cJSON *style = json_member(parameter(post, "style"), "schema");
     CHECK_INT(cJSON_GetArraySize(json_member(style, "enum")), 2);
     CHECK_TEXT(json_member(style, "default")->valuestring, "neox");
@@ -88,6 +95,19 @@ TEST(schemas_have_ranges_defaults_and_choices)
         json_member(parameter(post, "offset"), "schema");
     CHECK_TEXT(json_member(offset, "type")->valuestring, "integer");
     CHECK_DOUBLE(json_member(offset, "maximum")->valuedouble, (1 << 24) - 1, 0);
+}
+
+TEST(regions_and_tables_are_names)
+{
+    const struct cJSON *post = operation("/v1/rope", "post");
+    const struct cJSON *from = json_member(parameter(post, "from.q"), "schema");
+    CHECK_TEXT(json_member(from, "pattern")->valuestring,
+               "^[^:\\u0000-\\u001f\\u007f]{1,63}(:[0-9]{1,18})?$");
+    CHECK(cJSON_Compare(from, json_member(parameter(post, "into.k"), "schema"),
+                        true));
+    const struct cJSON *table = json_member(parameter(post, "table"), "schema");
+    CHECK_TEXT(json_member(table, "pattern")->valuestring,
+               "^(?!\\.{1,2}$)[A-Za-z0-9._-]{1,63}$");
 }
 
 TEST(operators_answer_with_every_code)
@@ -332,6 +352,7 @@ int main(int n_arguments, char **arguments)
     RUN(is_version_3_1);
     RUN(every_operator_has_its_path_and_parameters);
     RUN(schemas_have_ranges_defaults_and_choices);
+    RUN(regions_and_tables_are_names);
     RUN(operators_answer_with_every_code);
     RUN(operations_have_the_names_of_functions);
     RUN(names_in_paths_say_what_they_are_made_of);
