@@ -70,66 +70,79 @@ bool cpu_is_padding(const struct cpu_angles *angles, int64_t token)
            position_of(&angles->rotary, token, 0) < 0;
 }
 
-static void fill_from(const struct cpu_angles *angles, enum roped_dtype dtype,
-                      const void *c_base, int64_t c_at, const void *s_base,
-                      int64_t s_at, int64_t n, float *c, float *s)
+static const void *angle_at(const void *base, enum roped_dtype dtype, int64_t i)
 {
-    size_t bytes = roped_dtype_bytes(dtype);
-    angles->rows->widen(
-        dtype, c, (const unsigned char *)c_base + (size_t)c_at * bytes, n);
-    angles->rows->widen(
-        dtype, s, (const unsigned char *)s_base + (size_t)s_at * bytes, n);
+    return cpu_at((void *)base, i, roped_dtype_bytes(dtype));
+}
+
+/* From a row of cosines and one of sines. */
+static void fill_from(const struct cpu_angles *angles, enum roped_dtype dtype,
+                      const void *cosines, const void *sines,
+                      const struct cpu_pairs *pairs)
+{
+    angles->rows->widen(dtype, pairs->c, cosines, pairs->n);
+    angles->rows->widen(dtype, pairs->s, sines, pairs->n);
     if (angles->rotary.sin_sign < 0)
-        angles->rows->scale(s, -1, n);
+        angles->rows->scale(pairs->s, -1, pairs->n);
+}
+
+static void compute(const struct cpu_angles *angles, int64_t position,
+                    const struct cpu_pairs *pairs)
+{
+    struct roped_angles part = angles->derived;
+    if (part.precision == ROPED_ANGLE_F64)
+        part.frequency.f64 += pairs->first;
+    else
+        part.frequency.f32 += pairs->first;
+    angles->rows->angles(pairs->c, pairs->s, (double)position, &part,
+                         angles->rotary.sin_sign, pairs->n);
 }
 
 static void fill_position(const struct cpu_angles *angles, int64_t position,
-                          int64_t first, int64_t n, float *c, float *s)
+                          const struct cpu_pairs *pairs)
 {
     const struct rope_rotary *rotary = &angles->rotary;
-    int64_t row = position * 2 * rotary->n_pairs + first;
-    int64_t sines = row + rotary->n_pairs;
-    if (rotary->angle_source == ROPE_ANGLES_CACHE) {
-        fill_from(angles, (enum roped_dtype)rotary->angle_dtype,
-                  rotary->angle[0], row, rotary->angle[0], sines, n, c, s);
-        return;
-    }
-    if (angles->table) {
-        fill_from(angles, ROPED_F32, angles->table, row, angles->table, sines,
-                  n, c, s);
-        return;
-    }
-    struct roped_angles part = angles->derived;
-    if (part.precision == ROPED_ANGLE_F64)
-        part.frequency.f64 += first;
+    bool is_cache = rotary->angle_source == ROPE_ANGLES_CACHE;
+    enum roped_dtype dtype =
+        is_cache ? (enum roped_dtype)rotary->angle_dtype : ROPED_F32;
+    const void *table = is_cache ? rotary->angle[0] : angles->table;
+    int64_t row = position * 2 * rotary->n_pairs + pairs->first;
+    if (table)
+        fill_from(angles, dtype, angle_at(table, dtype, row),
+                  angle_at(table, dtype, row + rotary->n_pairs), pairs);
     else
-        part.frequency.f32 += first;
-    angles->rows->angles(c, s, (double)position, &part, rotary->sin_sign, n);
+        compute(angles, position, pairs);
+}
+
+/* Runs of pairs that share a row of positions. */
+static void fill_axes(const struct cpu_angles *angles, int64_t token,
+                      const struct cpu_pairs *pairs)
+{
+    const struct rope_rotary *rotary = &angles->rotary;
+    const uint8_t *axis_of = rotary->axis_of + pairs->first;
+    for (int64_t i = 0; i < pairs->n;) {
+        struct cpu_pairs run = {pairs->first + i, 1, pairs->c + i,
+                                pairs->s + i};
+        while (i + run.n < pairs->n && axis_of[i + run.n] == axis_of[i])
+            run.n++;
+        fill_position(angles, position_of(rotary, token, axis_of[i]), &run);
+        i += run.n;
+    }
 }
 
 void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
-                     int64_t first, int64_t n, float *c, float *s)
+                     const struct cpu_pairs *pairs)
 {
     const struct rope_rotary *rotary = &angles->rotary;
-    if (rotary->angle_source == ROPE_ANGLES_PAIR) {
-        int64_t at = token * rotary->n_pairs + first;
-        fill_from(angles, (enum roped_dtype)rotary->angle_dtype,
-                  rotary->angle[0], at, rotary->angle[1], at, n, c, s);
-        return;
-    }
-    if (rotary->n_axes == 1) {
-        fill_position(angles, position_of(rotary, token, 0), first, n, c, s);
-        return;
-    }
-    const uint8_t *axis_of = rotary->axis_of + first;
-    for (int64_t i = 0; i < n;) { /* runs of pairs that share a row */
-        int64_t run = 1;
-        while (i + run < n && axis_of[i + run] == axis_of[i])
-            run++;
-        fill_position(angles, position_of(rotary, token, axis_of[i]), first + i,
-                      run, c + i, s + i);
-        i += run;
-    }
+    enum roped_dtype dtype = (enum roped_dtype)rotary->angle_dtype;
+    int64_t at = token * rotary->n_pairs + pairs->first;
+    if (rotary->angle_source == ROPE_ANGLES_PAIR)
+        fill_from(angles, dtype, angle_at(rotary->angle[0], dtype, at),
+                  angle_at(rotary->angle[1], dtype, at), pairs);
+    else if (rotary->n_axes == 1)
+        fill_position(angles, position_of(rotary, token, 0), pairs);
+    else
+        fill_axes(angles, token, pairs);
 }
 
 struct table_loop {

@@ -58,6 +58,14 @@ struct binary_work {
     int row_loop, column_loop; /* places in task or step of the blocks' loops */
 };
 
+/* Elements of a tensor from element at on: a step of 0 says that rows, or the
+ * columns of a row, are all the same. */
+struct patch {
+    int64_t at;
+    int64_t rows, row_step;
+    int64_t columns, column_step; /* 0 or 1, where there are several */
+};
+
 /* Where a tile is. */
 struct tile {
     int64_t g, a, b, out; /* element offsets */
@@ -103,37 +111,39 @@ static struct tile tile_at(const struct binary_work *work, int64_t task,
     return tile;
 }
 
-/*
- * Values of rows x columns elements as float32, each step elements from the
- * next or, with step 0, the same: in buffer, or where they are.
- */
-static const float *widen(const struct binary_work *work,
-                          const struct roped_tensor *tensor, int64_t at,
-                          int64_t rows, int64_t row_step, int64_t columns,
-                          int64_t column_step, float *buffer)
+/* One row of a patch. */
+static void widen_row(const struct binary_work *work, const struct patch *patch,
+                      const void *from, float *to)
 {
-    enum roped_dtype dtype = work->binary.dtype;
-    bool is_packed = (column_step == 1 || columns == 1) &&
-                     (row_step == columns || rows == 1);
-    if (is_packed && dtype == ROPED_F32)
-        return element(work, tensor, at);
+    bool is_one = patch->column_step == 0; /* the same in all columns */
+    work->rows->widen(work->binary.dtype, to, from,
+                      is_one ? 1 : patch->columns);
+    for (int64_t i = 1; i < patch->columns && is_one; i++)
+        to[i] = to[0];
+}
+
+/* Values of a patch as float32: in buffer, or where they are. */
+static const float *widen(const struct binary_work *work,
+                          const struct roped_tensor *tensor,
+                          const struct patch *patch, float *buffer)
+{
+    int64_t rows = patch->rows, columns = patch->columns;
+    void *first = element(work, tensor, patch->at);
+    bool is_packed = (patch->column_step == 1 || columns == 1) &&
+                     (patch->row_step == columns || rows == 1);
+    if (is_packed && work->binary.dtype == ROPED_F32)
+        return first;
     if (is_packed) {
-        work->rows->widen(dtype, buffer, element(work, tensor, at),
-                          rows * columns);
+        work->rows->widen(work->binary.dtype, buffer, first, rows * columns);
         return buffer;
     }
     for (int64_t row = 0; row < rows; row++) {
         float *to = buffer + row * columns;
-        const void *from = element(work, tensor, at + row * row_step);
-        if (row > 0 && row_step == 0) {
+        int64_t at = patch->at + row * patch->row_step;
+        if (row > 0 && patch->row_step == 0)
             memcpy(to, buffer, (size_t)columns * sizeof *to);
-        } else if (column_step == 1) {
-            work->rows->widen(dtype, to, from, columns);
-        } else {
-            work->rows->widen(dtype, to, from, 1);
-            for (int64_t i = 1; i < columns; i++)
-                to[i] = to[0];
-        }
+        else
+            widen_row(work, patch, element(work, tensor, at), to);
     }
     return buffer;
 }
@@ -147,11 +157,10 @@ static const float *task_values(const struct binary_work *work,
     int64_t at = sums_a ? first->a : first->b;
     if (!work->needs_values)
         return NULL;
-    if (!work->sums_columns)
-        return widen(work, tensor, at, work->folded_rows, 0, first->columns, 1,
-                     buffer);
-    return widen(work, tensor, at, 1, 0, first->rows,
-                 sums_a ? work->row.a : work->row.b, buffer);
+    const struct patch columns = {at, work->folded_rows, 0, first->columns, 1};
+    const struct patch rows = {at, 1, 0, first->rows,
+                               sums_a ? work->row.a : work->row.b};
+    return widen(work, tensor, work->sums_columns ? &rows : &columns, buffer);
 }
 
 /* Writes the full gradient of a tile and adds the other's terms to sum. */
@@ -159,26 +168,32 @@ static void sweep_tile(const struct binary_work *work, const struct tile *tile,
                        const float *y, double *sum)
 {
     const struct roped_tensor *full = work->binary.sums_a ? work->b : work->a;
-    const void *g = element(work, work->g, tile->g);
-    const void *x = work->needs_values ? element(work, full, tile->g) : NULL;
-    void *grad_x = element(work, work->full, tile->g);
+    struct cpu_sweep sweep = {
+        .g = element(work, work->g, tile->g),
+        .x = work->needs_values ? element(work, full, tile->g) : NULL,
+        .grad_x = element(work, work->full, tile->g),
+        .y = y,
+        .sum = sum,
+        .rows = tile->rows,
+        .width = tile->columns};
     if (work->sums_columns) {
-        work->loops->sweep_rows(&work->binary, g, x, grad_x, y, sum, tile->rows,
-                                tile->columns);
+        work->loops->sweep_rows(&work->binary, &sweep);
         return;
     }
-    int64_t rows = tile->rows / work->folded_rows;
     int64_t rest = tile->rows % work->folded_rows;
-    int64_t stride = work->folded_rows * work->row.g;
-    work->loops->sweep_columns(&work->binary, g, x, grad_x, y, sum, rows,
-                               work->folded_rows * tile->columns, stride);
+    sweep.rows = tile->rows / work->folded_rows;
+    sweep.width = work->folded_rows * tile->columns;
+    sweep.stride = work->folded_rows * work->row.g;
+    work->loops->sweep_columns(&work->binary, &sweep);
     if (rest == 0)
         return;
-    int64_t at = tile->g + rows * stride;
-    work->loops->sweep_columns(&work->binary, element(work, work->g, at),
-                               x ? element(work, full, at) : NULL,
-                               element(work, work->full, at), y, sum, 1,
-                               rest * tile->columns, 0);
+    int64_t at = tile->g + sweep.rows * sweep.stride;
+    sweep.g = element(work, work->g, at);
+    sweep.x = work->needs_values ? element(work, full, at) : NULL;
+    sweep.grad_x = element(work, work->full, at);
+    sweep.rows = 1;
+    sweep.width = rest * tile->columns;
+    work->loops->sweep_columns(&work->binary, &sweep);
 }
 
 /* Adds the terms of a tile, whichever operands are broadcast in it. */
@@ -188,16 +203,19 @@ static void add_tile(const struct binary_work *work, const struct tile *tile,
     float g_block[CPU_BLOCK], a_block[CPU_BLOCK], b_block[CPU_BLOCK];
     float terms[CPU_BLOCK];
     const struct tile_loop *row = &work->row, *column = &work->column;
+    const struct patch of_g = {tile->g, tile->rows, row->g, tile->columns,
+                               column->g};
+    const struct patch of_a = {tile->a, tile->rows, row->a, tile->columns,
+                               column->a};
+    const struct patch of_b = {tile->b, tile->rows, row->b, tile->columns,
+                               column->b};
     const float *a = NULL, *b = NULL;
-    const float *g = widen(work, work->g, tile->g, tile->rows, row->g,
-                           tile->columns, column->g, g_block);
+    const float *g = widen(work, work->g, &of_g, g_block);
     if (work->needs_values) {
-        a = widen(work, work->a, tile->a, tile->rows, row->a, tile->columns,
-                  column->a, a_block);
-        b = widen(work, work->b, tile->b, tile->rows, row->b, tile->columns,
-                  column->b, b_block);
+        a = widen(work, work->a, &of_a, a_block);
+        b = widen(work, work->b, &of_b, b_block);
     }
-    work->loops->terms(work->binary.function, work->sum_side, terms, g, a, b,
+    work->loops->terms(&work->binary, terms, g, a, b,
                        tile->rows * tile->columns);
     if (work->sums_columns)
         work->loops->add_row_sums(sum, terms, tile->rows, tile->columns);
@@ -241,8 +259,8 @@ static void store_sums(const struct binary_work *work, int64_t at,
     float values[CPU_BINARY_SUMS];
     for (int64_t i = 0; i < n; i++)
         values[i] = (float)sum[i];
-    work->rows->convert(work->binary.dtype, element(work, work->sum, at),
-                        ROPED_F32, values, 1, n, false);
+    const struct cpu_conversion how = {ROPED_F32, work->binary.dtype, 1, false};
+    work->rows->convert(&how, element(work, work->sum, at), values, n);
 }
 
 static void run_task(const struct binary_work *work, int64_t task,
@@ -427,11 +445,14 @@ static void write_blocks(void *context, int64_t begin, int64_t end)
     int64_t at = begin * SWEEP_BLOCK;
     int64_t n =
         cpu_smaller(end * SWEEP_BLOCK, roped_tensor_elements(work->g)) - at;
-    work->loops->elementwise(
-        &work->binary, element(work, work->g, at),
-        work->needs_values ? element(work, work->a, at) : NULL,
-        work->needs_values ? element(work, work->b, at) : NULL,
-        element(work, work->full, at), element(work, work->sum, at), n);
+    const struct cpu_elements elements = {
+        .g = element(work, work->g, at),
+        .a = work->needs_values ? element(work, work->a, at) : NULL,
+        .b = work->needs_values ? element(work, work->b, at) : NULL,
+        .grad_a = element(work, work->full, at),
+        .grad_b = element(work, work->sum, at),
+        .n = n};
+    work->loops->elementwise(&work->binary, &elements);
 }
 
 static void clear(const struct roped_tensor *gradient)

@@ -91,12 +91,8 @@ static void add(double *restrict sum, const float *restrict x, int64_t n)
 
 /* ----------------------------------------------------------------- sweeps */
 
-/* The memory of a sweep. */
 struct sweep {
-    const void *g, *x;
-    void *out;
-    const float *y;
-    double *sum;
+    struct cpu_sweep of;
     struct signs sign;
     bool is_streamed;
 };
@@ -117,13 +113,13 @@ INLINE void prefetch(enum roped_dtype dtype, const void *base, int64_t i)
 INLINE vector sweep_vector(enum roped_dtype dtype, enum kind kind,
                            const struct sweep *sweep, int64_t at, vector y)
 {
-    vector g = load(dtype, sweep->g, at), x = g;
-    prefetch(dtype, sweep->g, at);
+    vector g = load(dtype, sweep->of.g, at), x = g;
+    prefetch(dtype, sweep->of.g, at);
     if (kind != LINEAR) {
-        prefetch(dtype, sweep->x, at);
-        x = load(dtype, sweep->x, at);
+        prefetch(dtype, sweep->of.x, at);
+        x = load(dtype, sweep->of.x, at);
     }
-    store(dtype, sweep->is_streamed, sweep->out, at,
+    store(dtype, sweep->is_streamed, sweep->of.grad_x, at,
           FULL_TERM(kind, sweep->sign, g, x, y));
     return SUM_TERM(kind, sweep->sign, g, x, y);
 }
@@ -131,59 +127,68 @@ INLINE vector sweep_vector(enum roped_dtype dtype, enum kind kind,
 INLINE float sweep_one(enum roped_dtype dtype, enum kind kind,
                        const struct sweep *sweep, int64_t at, float y)
 {
-    float g = load_one(dtype, sweep->g, at), x = g;
+    float g = load_one(dtype, sweep->of.g, at), x = g;
     if (kind != LINEAR)
-        x = load_one(dtype, sweep->x, at);
-    store_one(dtype, sweep->out, at, FULL_TERM(kind, sweep->sign, g, x, y));
+        x = load_one(dtype, sweep->of.x, at);
+    store_one(dtype, sweep->of.grad_x, at,
+              FULL_TERM(kind, sweep->sign, g, x, y));
     return SUM_TERM(kind, sweep->sign, g, x, y);
 }
 
-/* One or two rows of columns: their terms become, or are added to, those in
- * total. Not four rows: they often lie a power of two apart, and so many would
- * compete for the same lines of the cache. */
+/* Terms of columns, not in their sums yet. */
+struct total {
+    float *term;
+    bool is_empty;
+};
+
+/* One or two rows of columns, from element begin on: their terms become, or
+ * are added to, those in total. Not four rows: they often lie a power of two
+ * apart, and so many would compete for the same lines of the cache. */
 INLINE void add_rows(enum roped_dtype dtype, enum kind kind,
                      const struct sweep *sweep, int64_t begin, int rows,
-                     int64_t width, int64_t stride, bool is_first, float *total)
+                     struct total total)
 {
+    const int64_t width = sweep->of.width, next = begin + sweep->of.stride;
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) {
         vector y = {0};
         if (kind != LINEAR)
-            y = load(ROPED_F32, sweep->y, i);
+            y = load(ROPED_F32, sweep->of.y, i);
         vector term = sweep_vector(dtype, kind, sweep, begin + i, y);
         if (rows == 2)
-            term += sweep_vector(dtype, kind, sweep, begin + stride + i, y);
-        if (!is_first)
-            term += load(ROPED_F32, total, i);
-        memcpy(total + i, &term, sizeof term);
+            term += sweep_vector(dtype, kind, sweep, next + i, y);
+        if (!total.is_empty)
+            term += load(ROPED_F32, total.term, i);
+        memcpy(total.term + i, &term, sizeof term);
     }
     for (; i < width; i++) {
-        float y = kind != LINEAR ? sweep->y[i] : 0;
+        float y = kind != LINEAR ? sweep->of.y[i] : 0;
         float term = sweep_one(dtype, kind, sweep, begin + i, y);
         if (rows == 2)
-            term += sweep_one(dtype, kind, sweep, begin + stride + i, y);
-        total[i] = is_first ? term : total[i] + term;
+            term += sweep_one(dtype, kind, sweep, next + i, y);
+        total.term[i] = total.is_empty ? term : total.term[i] + term;
     }
 }
 
 INLINE void columns(enum roped_dtype dtype, enum kind kind,
-                    const struct sweep *sweep, int64_t rows, int64_t width,
-                    int64_t stride)
+                    const struct sweep *sweep)
 {
     enum { ROWS_PER_DOUBLE = 8 };
-    float total[CPU_BINARY_SUMS];
+    float term[CPU_BINARY_SUMS];
+    const struct total empty = {term, true}, begun = {term, false};
+    const int64_t rows = sweep->of.rows;
     for (int64_t row = 0; row < rows; row += 2) {
-        int64_t begin = row * stride;
+        int64_t begin = row * sweep->of.stride;
         bool is_first = row % ROWS_PER_DOUBLE == 0;
         if (row + 1 == rows)
-            add_rows(dtype, kind, sweep, begin, 1, width, stride, is_first,
-                     total);
+            add_rows(dtype, kind, sweep, begin, 1,
+                     (struct total){term, is_first});
         else if (is_first)
-            add_rows(dtype, kind, sweep, begin, 2, width, stride, true, total);
+            add_rows(dtype, kind, sweep, begin, 2, empty);
         else
-            add_rows(dtype, kind, sweep, begin, 2, width, stride, false, total);
+            add_rows(dtype, kind, sweep, begin, 2, begun);
         if (row + 2 >= rows || (row + 2) % ROWS_PER_DOUBLE == 0)
-            add(sweep->sum, total, width);
+            add(sweep->of.sum, term, sweep->of.width);
     }
 }
 
@@ -216,48 +221,43 @@ INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
 /* A row that begins where no vector can be streamed to is stored as usual:
  * single elements up to where one can would be summed in another order. */
 INLINE void packed_rows(enum roped_dtype dtype, enum kind kind,
-                        const struct sweep *sweep, int64_t rows, int64_t width)
+                        const struct sweep *sweep)
 {
+    const int64_t width = sweep->of.width;
     struct sweep of_row = *sweep;
-    for (int64_t row = 0; row < rows; row++) {
+    for (int64_t row = 0; row < sweep->of.rows; row++) {
         int64_t begin = row * width;
         const char *out =
-            (const char *)sweep->out + begin * (int64_t)size_of(dtype);
+            (const char *)sweep->of.grad_x + begin * (int64_t)size_of(dtype);
         of_row.is_streamed = sweep->is_streamed && to_aligned(dtype, out) == 0;
-        sweep->sum[row] += sweep_row(dtype, kind, &of_row, begin, width,
-                                     kind != LINEAR ? sweep->y[row] : 0);
+        sweep->of.sum[row] += sweep_row(dtype, kind, &of_row, begin, width,
+                                        kind != LINEAR ? sweep->of.y[row] : 0);
     }
 }
 
-static void sweep_columns(const struct cpu_binary *binary, const void *g,
-                          const void *x, void *grad_x, const float *y,
-                          double *sum, int64_t rows, int64_t width,
-                          int64_t stride)
+static void sweep_columns(const struct cpu_binary *binary,
+                          const struct cpu_sweep *of)
 {
     enum roped_dtype dtype = binary->dtype;
-    struct sweep sweep = {g, x, grad_x, y, sum, signs_of(binary), false};
+    struct sweep sweep = {*of, signs_of(binary), false};
     /* every row begins where a vector can be streamed to, or none does */
-    sweep.is_streamed = binary->is_streamed && to_aligned(dtype, grad_x) == 0 &&
-                        (rows == 1 || stride % LANES == 0);
-    WITH_TYPE_AND_KIND(dtype, kind_of(binary), columns, &sweep, rows, width,
-                       stride)
+    sweep.is_streamed = binary->is_streamed &&
+                        to_aligned(dtype, of->grad_x) == 0 &&
+                        (of->rows == 1 || of->stride % LANES == 0);
+    WITH_TYPE_AND_KIND(dtype, kind_of(binary), columns, &sweep)
 }
 
-static void sweep_rows(const struct cpu_binary *binary, const void *g,
-                       const void *x, void *grad_x, const float *y, double *sum,
-                       int64_t rows, int64_t width)
+static void sweep_rows(const struct cpu_binary *binary,
+                       const struct cpu_sweep *of)
 {
-    struct sweep sweep = {
-        g, x, grad_x, y, sum, signs_of(binary), binary->is_streamed};
-    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), packed_rows, &sweep,
-                       rows, width)
+    struct sweep sweep = {*of, signs_of(binary), binary->is_streamed};
+    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), packed_rows, &sweep)
 }
 
 /* ------------------------------------------------------------ elementwise */
 
 struct elements {
-    const void *g, *a, *b;
-    void *grad_a, *grad_b;
+    struct cpu_elements of;
     struct signs sign; /* of a, of b */
     bool streams_a, streams_b;
 };
@@ -265,13 +265,13 @@ struct elements {
 INLINE void one_element(enum roped_dtype dtype, enum kind kind,
                         const struct elements *all, int64_t i)
 {
-    float g = load_one(dtype, all->g, i), a = g, b = g;
+    float g = load_one(dtype, all->of.g, i), a = g, b = g;
     if (kind != LINEAR) {
-        a = load_one(dtype, all->a, i);
-        b = load_one(dtype, all->b, i);
+        a = load_one(dtype, all->of.a, i);
+        b = load_one(dtype, all->of.b, i);
     }
-    store_one(dtype, all->grad_a, i, FULL_TERM(kind, all->sign, g, a, b));
-    store_one(dtype, all->grad_b, i, SUM_TERM(kind, all->sign, g, a, b));
+    store_one(dtype, all->of.grad_a, i, FULL_TERM(kind, all->sign, g, a, b));
+    store_one(dtype, all->of.grad_b, i, SUM_TERM(kind, all->sign, g, a, b));
 }
 
 /*
@@ -288,7 +288,9 @@ INLINE void prefetch_in_turns(enum roped_dtype dtype,
     const int64_t step = LANES * (int64_t)size_of(dtype);
     const int64_t offset = i * (int64_t)size_of(dtype);
     const int64_t turn = offset / TURN % N_TURNS;
-    const void *from = turn == 0 ? all->g : turn == 1 ? all->a : all->b;
+    const void *from = turn == 0   ? all->of.g
+                       : turn == 1 ? all->of.a
+                                   : all->of.b;
     const char *ahead = (const char *)from + offset + (N_TURNS - turn) * TURN +
                         offset % TURN * (N_TURNS - 1);
     if (turn == N_TURNS - 1)
@@ -299,51 +301,50 @@ INLINE void prefetch_in_turns(enum roped_dtype dtype,
 
 /* a as the full operand, b as the summed one: their terms are the same. */
 INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
-                           const struct elements *all, int64_t n)
+                           const struct elements *all)
 {
+    const int64_t n = all->of.n;
     int64_t i = 0, head = 0;
     if (all->streams_a)
-        head = to_aligned(dtype, all->grad_a);
+        head = to_aligned(dtype, all->of.grad_a);
     for (; i < head && i < n; i++)
         one_element(dtype, kind, all, i);
     for (; i + LANES <= n; i += LANES) {
-        vector g = load(dtype, all->g, i), a = g, b = g;
+        vector g = load(dtype, all->of.g, i), a = g, b = g;
         if (kind == LINEAR) {
-            prefetch(dtype, all->g, i);
+            prefetch(dtype, all->of.g, i);
         } else {
             prefetch_in_turns(dtype, all, i);
-            a = load(dtype, all->a, i);
-            b = load(dtype, all->b, i);
+            a = load(dtype, all->of.a, i);
+            b = load(dtype, all->of.b, i);
         }
-        store(dtype, all->streams_a, all->grad_a, i,
+        store(dtype, all->streams_a, all->of.grad_a, i,
               FULL_TERM(kind, all->sign, g, a, b));
-        store(dtype, all->streams_b, all->grad_b, i,
+        store(dtype, all->streams_b, all->of.grad_b, i,
               SUM_TERM(kind, all->sign, g, a, b));
     }
     for (; i < n; i++)
         one_element(dtype, kind, all, i);
 }
 
-static void elementwise(const struct cpu_binary *binary, const void *g,
-                        const void *a, const void *b, void *grad_a,
-                        void *grad_b, int64_t n)
+static void elementwise(const struct cpu_binary *binary,
+                        const struct cpu_elements *of)
 {
-    struct elements all = {g,     a,    b, grad_a, grad_b, signs_of(binary),
-                           false, false};
     enum roped_dtype dtype = binary->dtype;
-    all.streams_a = binary->is_streamed;
-    all.streams_b = binary->is_streamed &&
-                    to_aligned(dtype, grad_a) == to_aligned(dtype, grad_b);
-    WITH_TYPE_AND_KIND(dtype, kind_of(binary), both_gradients, &all, n)
+    struct elements all = {*of, signs_of(binary), binary->is_streamed, false};
+    all.streams_b = binary->is_streamed && to_aligned(dtype, of->grad_a) ==
+                                               to_aligned(dtype, of->grad_b);
+    WITH_TYPE_AND_KIND(dtype, kind_of(binary), both_gradients, &all)
 }
 
 /* ------------------------------------------- any broadcasting, in float32 */
 
-static void terms(int function, int side, float *restrict to,
+static void terms(const struct cpu_binary *binary, float *restrict to,
                   const float *restrict g, const float *restrict a,
                   const float *restrict b, int64_t n)
 {
-    bool is_a = side == BINARY_IN_A;
+    const int32_t function = binary->function;
+    const bool is_a = binary->sums_a;
     const float *other = is_a ? b : a;
     float sign = function == BINARY_SUB && !is_a ? -1.0f : 1.0f;
     if (function == BINARY_MUL)

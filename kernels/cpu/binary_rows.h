@@ -20,37 +20,46 @@ enum { CPU_BINARY_SUMS = 8192 };
 struct cpu_binary {
     int32_t function; /* enum binary_function */
     enum roped_dtype dtype;
-    bool sums_a;      /* sweeps: a is the summed operand, b the full one */
+    bool sums_a;      /* a is the summed operand, b the full one */
     bool is_streamed; /* gradients are too large for the caches: past them */
 };
 
-struct cpu_binary_rows {
-    /* Both gradients of n elements, nothing broadcast. */
-    void (*elementwise)(const struct cpu_binary *binary, const void *g,
-                        const void *a, const void *b, void *grad_a,
-                        void *grad_b, int64_t n);
+/* n elements where nothing is broadcast; a and b are not read by add and sub.
+ */
+struct cpu_elements {
+    const void *g, *a, *b;
+    void *grad_a, *grad_b;
+    int64_t n;
+};
 
-    /*
-     * Where one operand is full (x) and the other summed (y, widened): writes
-     * the full gradient of rows x width elements, stride apart, and adds the
-     * terms of the other, of each column to sum[column]. y[column] likewise.
-     * x and y are not read by add and sub.
-     */
-    void (*sweep_columns)(const struct cpu_binary *binary, const void *g,
-                          const void *x, void *grad_x, const float *y,
-                          double *sum, int64_t rows, int64_t width,
-                          int64_t stride);
+/* rows x width elements, where one operand is full (x) and the other summed (y,
+ * widened); x and y are not read by add and sub. */
+struct cpu_sweep {
+    const void *g, *x;
+    void *grad_x;
+    const float *y;
+    double *sum;
+    int64_t rows, width;
+    int64_t stride; /* elements from one row to the next */
+};
+
+struct cpu_binary_rows {
+    /* Both gradients. */
+    void (*elementwise)(const struct cpu_binary *binary,
+                        const struct cpu_elements *elements);
+
+    /* Writes the full gradient, and adds the terms of the other, of each column
+     * to sum[column]. y[column] likewise. */
+    void (*sweep_columns)(const struct cpu_binary *binary,
+                          const struct cpu_sweep *sweep);
 
     /* The same of packed rows, with one y and one sum for each. */
-    void (*sweep_rows)(const struct cpu_binary *binary, const void *g,
-                       const void *x, void *grad_x, const float *y, double *sum,
-                       int64_t rows, int64_t width);
+    void (*sweep_rows)(const struct cpu_binary *binary,
+                       const struct cpu_sweep *sweep);
 
-    /*
-     * to[i] = term of one operand's gradient, of values widened already. side
-     * is BINARY_IN_A or BINARY_IN_B.
-     */
-    void (*terms)(int function, int side, float *to, const float *g,
+    /* to[i] = term of the summed operand's gradient, of values widened
+     * already. */
+    void (*terms)(const struct cpu_binary *binary, float *to, const float *g,
                   const float *a, const float *b, int64_t n);
 
     /* sum[i] += x[i] */

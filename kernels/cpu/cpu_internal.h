@@ -55,12 +55,10 @@ struct cpu_angles cpu_angles_of(const struct roped_call *call,
                                 int positions_port,
                                 const struct roped_queue *queue);
 
-/*
- * Fills c and s with pairs [first, first + n) of a token, sign and attention
- * factor inside; n at most CPU_BLOCK.
- */
+/* Fills c and s with the angles of at most CPU_BLOCK pairs of a token, sign and
+ * attention factor inside. */
 void cpu_angles_fill(const struct cpu_angles *angles, int64_t token,
-                     int64_t first, int64_t n, float *c, float *s);
+                     const struct cpu_pairs *pairs);
 
 /* Is a token one that stays as it is? */
 bool cpu_is_padding(const struct cpu_angles *angles, int64_t token);

@@ -13,12 +13,12 @@ struct cpu_head_norm {
     bool rounds_product;
 };
 
-/* The weights of a call, bias inside, in the queue's scratch. weight_port is
- * that of q's; k's follows. */
-enum roped_status
-cpu_head_norm_of(const struct roped_call *call, int weight_port,
-                 const struct rope_plan *rope, const struct qk_norm_plan *plan,
-                 struct roped_queue *queue, struct cpu_head_norm *out,
-                 struct roped_error *err);
+/* The weights of q and k, of a call, bias inside, in the queue's scratch. */
+enum roped_status cpu_head_norm_of(const struct roped_tensor weight[2],
+                                   const struct rope_plan *rope,
+                                   const struct qk_norm_plan *plan,
+                                   struct roped_queue *queue,
+                                   struct cpu_head_norm *out,
+                                   struct roped_error *err);
 
 #endif

@@ -97,8 +97,8 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
             .y = row_of(loop, call->y, row),
             .s = s,
         };
-        loop->rows->inverse_rms(norm->from, rows.x, rows.residual, rows.n,
-                                norm->width, call->plan->eps, s);
+        loop->rows->inverse_rms(norm->from, norm->width, &rows, call->plan->eps,
+                                s);
         normalize_batch(loop, row, &rows);
     }
 }

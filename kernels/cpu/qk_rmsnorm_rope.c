@@ -19,28 +19,27 @@ struct norm_loop {
 };
 
 static void write_heads(const struct norm_loop *loop,
-                        const struct norm_heads *part, int64_t token,
-                        struct cpu_pair_block *block)
+                        const struct norm_heads *part, struct cpu_token *token)
 {
     const struct cpu_heads *heads = &part->heads;
-    int64_t at = token * heads->n_heads * heads->width;
+    int64_t at = token->index * heads->n_heads * heads->width;
     size_t bytes = roped_dtype_bytes(heads->from);
     void *from = cpu_at(part->in->data, at, bytes);
     void *to = cpu_at(part->out->data, at, bytes);
-    if (heads->n_heads > 0 && cpu_is_padding(&loop->angles, token))
-        cpu_heads_copy(&loop->angles, heads, to, from);
+    if (heads->n_heads > 0 && cpu_is_padding(&loop->angles, token->index))
+        cpu_heads_copy(loop->angles.rows, heads, to, from);
     else
-        cpu_heads_rotate(&loop->angles, heads, loop->plan->norm.eps, to, from,
-                         token, block);
+        cpu_heads_rotate(token, heads, loop->plan->norm.eps, to, from);
 }
 
 static void write_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct norm_loop *loop = context;
-    struct cpu_pair_block block = {.token = -1};
-    for (int64_t token = begin; token < end; token++) {
-        write_heads(loop, &loop->part[0], token, &block);
-        write_heads(loop, &loop->part[1], token, &block);
+    struct cpu_token token = {.angles = &loop->angles};
+    for (int64_t i = begin; i < end; i++) {
+        cpu_token_set(&token, i);
+        write_heads(loop, &loop->part[0], &token);
+        write_heads(loop, &loop->part[1], &token);
     }
 }
 
@@ -82,7 +81,7 @@ enum roped_status roped_cpu_qk_rmsnorm_rope(const struct roped_call *call,
                                                      queue),
                              .plan = plan};
     enum roped_status status =
-        cpu_head_norm_of(call, QK_RMSNORM_ROPE_Q_WEIGHT, &plan->rope,
+        cpu_head_norm_of(&call->in[QK_RMSNORM_ROPE_Q_WEIGHT], &plan->rope,
                          &plan->norm, queue, &norm, err);
     if (status)
         return status;

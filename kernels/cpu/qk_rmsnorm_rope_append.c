@@ -13,7 +13,7 @@ roped_cpu_qk_rmsnorm_rope_append(const struct roped_call *call,
     const struct qk_rmsnorm_rope_append_plan *plan = (const void *)call->plan;
     struct cpu_head_norm norm;
     enum roped_status status =
-        cpu_head_norm_of(call, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT,
+        cpu_head_norm_of(&call->in[QK_RMSNORM_ROPE_APPEND_Q_WEIGHT],
                          &plan->append.rope, &plan->norm, queue, &norm, err);
     if (!status)
         cpu_append(call, queue, &plan->append, &norm);

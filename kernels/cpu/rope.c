@@ -23,26 +23,33 @@ struct rope_loop {
     struct rope_turns turns;
 };
 
-static struct cpu_heads heads_of(const struct rope_loop *loop, int input,
-                                 int output, int64_t n_heads)
+/* q, or k. */
+struct rope_heads {
+    void *from, *to;
+    struct cpu_heads heads;
+};
+
+static struct rope_heads heads_of(const struct rope_loop *loop, int input,
+                                  int output, int64_t n_heads)
 {
     const struct rope_plan *plan = loop->plan;
     const struct roped_tensor *in = &loop->call->in[input];
     const struct roped_tensor *out = &loop->call->out[output];
-    return (struct cpu_heads){
-        .from = in->dtype,
-        .to = out->dtype,
-        .is_gptj = plan->rotary.style == ROPE_GPTJ,
-        .is_streamed = loop->is_large && in->data != out->data,
-        .n_heads = n_heads,
-        .width = plan->head_dim,
-        .from_pitch = plan->head_dim,
-        .to_pitch = plan->head_dim,
-        .first = plan->rotary_offset,
-        .n_pairs = plan->rotary.n_pairs,
-        .more_from = n_heads * plan->head_dim,
-        .more_to = n_heads * plan->head_dim,
-    };
+    return (struct rope_heads){
+        .from = in->data,
+        .to = out->data,
+        .heads = {.from = in->dtype,
+                  .to = out->dtype,
+                  .is_gptj = plan->rotary.style == ROPE_GPTJ,
+                  .is_streamed = loop->is_large && in->data != out->data,
+                  .n_heads = n_heads,
+                  .width = plan->head_dim,
+                  .from_pitch = plan->head_dim,
+                  .to_pitch = plan->head_dim,
+                  .first = plan->rotary_offset,
+                  .n_pairs = plan->rotary.n_pairs,
+                  .more_from = n_heads * plan->head_dim,
+                  .more_to = n_heads * plan->head_dim}};
 }
 
 /* Tokens are taken together while they are small, sequences while enough turns
@@ -74,61 +81,49 @@ static struct rope_turns turns_of(const struct rope_plan *plan,
     return turns;
 }
 
-/* Pairs [first, first + n) of the heads of a run that begins with token. */
-static void rotate_heads(const struct rope_loop *loop,
-                         const struct cpu_heads *heads, int input, int output,
-                         int64_t token, int64_t first, int64_t n,
-                         const float *c, const float *s)
+/* Some pairs of a run that begins with token; NULL: all of it as it is. */
+static void write_heads(const struct cpu_rows *rows,
+                        const struct rope_heads *part, int64_t token,
+                        const struct cpu_pairs *pairs)
 {
+    const struct cpu_heads *heads = &part->heads;
     const int64_t at = token * heads->more_from;
     const size_t bytes = roped_dtype_bytes(heads->from);
-    if (heads->n_heads > 0)
-        loop->angles.rows->rotate(
-            heads, cpu_at(loop->call->out[output].data, at, bytes),
-            cpu_at(loop->call->in[input].data, at, bytes), first, n, c, s);
+    if (heads->n_heads > 0 && pairs)
+        rows->rotate(heads, cpu_at(part->to, at, bytes),
+                     cpu_at(part->from, at, bytes), pairs);
+    else if (heads->n_heads > 0)
+        cpu_heads_copy(rows, heads, cpu_at(part->to, at, bytes),
+                       cpu_at(part->from, at, bytes));
 }
 
-static void copy_heads(const struct rope_loop *loop,
-                       const struct cpu_heads *heads, int input, int output,
-                       int64_t token)
+/* A run of n tokens. */
+static void fill_run(const struct cpu_angles *angles, int64_t token, int64_t n,
+                     struct cpu_pairs pairs)
 {
-    const int64_t at = token * heads->more_from;
-    const size_t bytes = roped_dtype_bytes(heads->from);
-    if (heads->n_heads > 0)
-        cpu_heads_copy(&loop->angles, heads,
-                       cpu_at(loop->call->out[output].data, at, bytes),
-                       cpu_at(loop->call->in[input].data, at, bytes));
+    for (int64_t i = 0; i < n; i++) {
+        cpu_angles_fill(angles, token + i, &pairs);
+        pairs.c += pairs.n;
+        pairs.s += pairs.n;
+    }
 }
 
-/* The heads of q and k of a run of tokens. */
-struct rope_heads {
-    struct cpu_heads q, k;
-};
-
-/* A run of n tokens of some sequences. */
-static void rotate_run(const struct rope_loop *loop, struct rope_heads *heads,
-                       int64_t token, int64_t n, int64_t sequence,
-                       int64_t n_sequences)
+/* A run of tokens, as many as heads have, of some sequences. */
+static void rotate_run(const struct rope_loop *loop,
+                       const struct rope_heads part[2], int64_t token,
+                       int64_t sequence, int64_t n_sequences)
 {
     const int64_t n_pairs = loop->plan->rotary.n_pairs;
     const int64_t length = loop->turns.n_tokens;
     float c[RUN_PAIRS], s[RUN_PAIRS];
-    heads->q.n_more = heads->k.n_more = n - 1;
-    if (cpu_is_padding(&loop->angles, token)) { /* a run of its own */
-        copy_heads(loop, &heads->q, ROPE_Q, ROPE_Q_OUT, token);
-        copy_heads(loop, &heads->k, ROPE_K, ROPE_K_OUT, token);
-        return;
-    }
     for (int64_t first = 0; first < n_pairs; first += CPU_PAIRS) {
-        const int64_t pairs = cpu_smaller(n_pairs - first, CPU_PAIRS);
-        for (int64_t i = 0; i < n; i++)
-            cpu_angles_fill(&loop->angles, token + i, first, pairs,
-                            c + i * pairs, s + i * pairs);
+        const struct cpu_pairs pairs = {
+            first, cpu_smaller(n_pairs - first, CPU_PAIRS), c, s};
+        fill_run(&loop->angles, token, 1 + part[0].heads.n_more, pairs);
         for (int64_t j = sequence; j < sequence + n_sequences; j++) {
-            rotate_heads(loop, &heads->q, ROPE_Q, ROPE_Q_OUT,
-                         j * length + token, first, pairs, c, s);
-            rotate_heads(loop, &heads->k, ROPE_K, ROPE_K_OUT,
-                         j * length + token, first, pairs, c, s);
+            const int64_t begin = j * length + token;
+            write_heads(loop->angles.rows, &part[0], begin, &pairs);
+            write_heads(loop->angles.rows, &part[1], begin, &pairs);
         }
     }
 }
@@ -143,16 +138,22 @@ static void rotate_tokens(void *context, int64_t begin, int64_t end)
     const struct rope_loop *loop = context;
     const struct rope_turns *turns = &loop->turns;
     const int64_t n_groups = groups_of(turns);
-    struct rope_heads heads = {
+    struct rope_heads part[2] = {
         heads_of(loop, ROPE_Q, ROPE_Q_OUT, loop->plan->q_heads),
         heads_of(loop, ROPE_K, ROPE_K_OUT, loop->plan->k_heads)};
     for (int64_t turn = begin; turn < end; turn++) {
         const int64_t token = turn / n_groups * turns->run;
         const int64_t sequence = turn % n_groups * turns->sequences;
-        rotate_run(
-            loop, &heads, token,
-            cpu_smaller(turns->n_tokens - token, turns->run), sequence,
-            cpu_smaller(turns->n_sequences - sequence, turns->sequences));
+        part[0].heads.n_more = part[1].heads.n_more =
+            cpu_smaller(turns->n_tokens - token, turns->run) - 1;
+        if (!cpu_is_padding(&loop->angles, token)) {
+            rotate_run(
+                loop, part, token, sequence,
+                cpu_smaller(turns->n_sequences - sequence, turns->sequences));
+            continue;
+        }
+        for (int i = 0; i < 2; i++) /* a run of its own */
+            write_heads(loop->angles.rows, &part[i], token, NULL);
     }
 }
 

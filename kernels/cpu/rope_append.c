@@ -100,15 +100,14 @@ static void *cache_row(const struct append_loop *loop,
 /* Heads of q, or of k where that is returned, to their output. */
 static void write_output(const struct append_loop *loop, int which,
                          const void *from, const struct roped_tensor *out,
-                         int64_t token, struct cpu_pair_block *block)
+                         struct cpu_token *token)
 {
     const struct cpu_heads *heads = &loop->part[which];
-    void *to = token_row(out, heads, token);
-    if (to && cpu_is_padding(&loop->angles, token))
-        cpu_heads_copy(&loop->angles, heads, to, from);
+    void *to = token_row(out, heads, token->index);
+    if (to && cpu_is_padding(&loop->angles, token->index))
+        cpu_heads_copy(loop->angles.rows, heads, to, from);
     else if (to)
-        cpu_heads_rotate(&loop->angles, heads, loop->eps, to, from, token,
-                         block);
+        cpu_heads_rotate(token, heads, loop->eps, to, from);
 }
 
 static void append_tokens(void *context, int64_t begin, int64_t end)
@@ -116,23 +115,23 @@ static void append_tokens(void *context, int64_t begin, int64_t end)
     const struct append_loop *loop = context;
     const struct roped_call *call = loop->call;
     const struct roped_tensor *in = call->in;
-    struct cpu_pair_block block = {.token = -1};
-    for (int64_t token = begin; token < end; token++) {
-        int64_t cell = append_cell(&loop->map, token);
+    struct cpu_token token = {.angles = &loop->angles};
+    for (int64_t i = begin; i < end; i++) {
+        int64_t cell = append_cell(&loop->map, i);
         const struct cpu_heads *part = loop->part;
-        void *q = token_row(&in[ROPE_APPEND_Q], &part[Q], token);
-        void *k = token_row(&in[ROPE_APPEND_K], &part[K], token);
-        void *v = token_row(&in[ROPE_APPEND_V], &part[V], token);
-        write_output(loop, Q, q, &call->out[ROPE_APPEND_Q_OUT], token, &block);
+        void *q = token_row(&in[ROPE_APPEND_Q], &part[Q], i);
+        void *k = token_row(&in[ROPE_APPEND_K], &part[K], i);
+        void *v = token_row(&in[ROPE_APPEND_V], &part[V], i);
+        cpu_token_set(&token, i);
+        write_output(loop, Q, q, &call->out[ROPE_APPEND_Q_OUT], &token);
         if (cell >= 0) { /* before k is returned, in its own place perhaps */
-            cpu_heads_rotate(&loop->angles, &part[K], loop->eps,
-                             cache_row(loop, &loop->plan->k, cell), k, token,
-                             &block);
-            cpu_heads_copy(&loop->angles, &part[V],
+            cpu_heads_rotate(&token, &part[K], loop->eps,
+                             cache_row(loop, &loop->plan->k, cell), k);
+            cpu_heads_copy(loop->angles.rows, &part[V],
                            cache_row(loop, &loop->plan->v, cell), v);
         }
-        write_output(loop, RETURNED_K, k, &call->out[ROPE_APPEND_K_OUT], token,
-                     &block);
+        write_output(loop, RETURNED_K, k, &call->out[ROPE_APPEND_K_OUT],
+                     &token);
     }
 }
 

@@ -34,14 +34,13 @@ static struct cpu_heads heads_of(const struct quantize_loop *loop, int port,
 
 static void rotate_heads(const struct quantize_loop *loop,
                          const struct cpu_heads *heads, int port, int64_t token,
-                         int64_t first, int64_t n, const float *c,
-                         const float *s)
+                         const struct cpu_pairs *pairs)
 {
     int64_t at = token * heads->n_heads * heads->width;
     loop->angles.rows->rotate(
         heads, cpu_at(loop->call->out[port].data, at, 1),
         cpu_at(loop->call->in[port].data, at, roped_dtype_bytes(heads->from)),
-        first, n, c, s);
+        pairs);
 }
 
 /* The part of a token that does not rotate. */
@@ -52,10 +51,11 @@ static void quantize(const struct quantize_loop *loop, int port, int64_t token,
     const struct roped_tensor *out = &loop->call->out[port];
     if (n == 0)
         return;
+    const struct cpu_conversion how = {in->dtype, out->dtype, scale,
+                                       loop->is_large};
     loop->angles.rows->convert(
-        out->dtype, cpu_at(out->data, token * n, 1), in->dtype,
-        cpu_at(in->data, token * n, roped_dtype_bytes(in->dtype)), scale, n,
-        loop->is_large);
+        &how, cpu_at(out->data, token * n, 1),
+        cpu_at(in->data, token * n, roped_dtype_bytes(in->dtype)), n);
 }
 
 static void rotate_token(const struct quantize_loop *loop,
@@ -64,10 +64,11 @@ static void rotate_token(const struct quantize_loop *loop,
 {
     float c[CPU_PAIRS], s[CPU_PAIRS];
     for (int64_t first = 0; first < q->n_pairs; first += CPU_PAIRS) {
-        int64_t n = cpu_smaller(q->n_pairs - first, CPU_PAIRS);
-        cpu_angles_fill(&loop->angles, token, first, n, c, s);
-        rotate_heads(loop, q, ROPE_QUANTIZE_Q_ROPE, token, first, n, c, s);
-        rotate_heads(loop, k, ROPE_QUANTIZE_K_ROPE, token, first, n, c, s);
+        const struct cpu_pairs pairs = {
+            first, cpu_smaller(q->n_pairs - first, CPU_PAIRS), c, s};
+        cpu_angles_fill(&loop->angles, token, &pairs);
+        rotate_heads(loop, q, ROPE_QUANTIZE_Q_ROPE, token, &pairs);
+        rotate_heads(loop, k, ROPE_QUANTIZE_K_ROPE, token, &pairs);
     }
 }
 

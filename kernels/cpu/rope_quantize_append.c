@@ -15,26 +15,20 @@ struct quantize_loop {
     bool is_large;
 };
 
-/* Pairs [first, first + n) of a token and their angles. */
-struct pair_block {
-    int64_t first, n;
-    float c[CPU_PAIRS], s[CPU_PAIRS];
-};
-
 static void quantize(const struct quantize_loop *loop, void *to,
                      const void *from, int64_t n, float scale)
 {
-    loop->angles.rows->convert(loop->out, to, loop->in, from, scale, n,
-                               loop->is_large);
+    const struct cpu_conversion how = {loop->in, loop->out, scale,
+                                       loop->is_large};
+    loop->angles.rows->convert(&how, to, from, n);
 }
 
-/* A block of pairs of heads that are to_pitch apart where they go. */
-static void rotate_heads(const struct quantize_loop *loop, int64_t n_heads,
-                         int64_t to_pitch, void *to, const void *from,
-                         const struct pair_block *block, float scale)
+/* Heads that are to_pitch apart where they go. */
+static struct cpu_heads heads_of(const struct quantize_loop *loop,
+                                 int64_t n_heads, int64_t to_pitch, float scale)
 {
     const struct rope_quantize_plan *parts = &loop->plan->parts;
-    const struct cpu_heads heads = {
+    return (struct cpu_heads){
         .from = loop->in,
         .to = loop->out,
         .is_gptj = parts->rotary.style == ROPE_GPTJ,
@@ -47,9 +41,6 @@ static void rotate_heads(const struct quantize_loop *loop, int64_t n_heads,
         .first = parts->rotary_offset,
         .n_pairs = parts->rotary.n_pairs,
     };
-    if (n_heads > 0)
-        loop->angles.rows->rotate(&heads, to, from, block->first, block->n,
-                                  block->c, block->s);
 }
 
 /* Head of a token in an input of rows of width. */
@@ -89,24 +80,40 @@ static void quantize_q(const struct quantize_loop *loop, int64_t token)
                  parts->scale_q);
 }
 
-/* A block of pairs of all of a token's heads; cell -1: k goes nowhere. */
-static void rotate_token(const struct quantize_loop *loop, int64_t token,
-                         int64_t cell, const struct pair_block *block)
+/* Some pairs of all of a token's heads; cell -1: k goes nowhere. */
+static void rotate_pairs(const struct quantize_loop *loop, int64_t token,
+                         int64_t cell, const struct cpu_pairs *pairs)
 {
     const struct rope_quantize_append_plan *plan = loop->plan;
     const struct rope_quantize_plan *parts = &plan->parts;
+    const struct cpu_rows *rows = loop->angles.rows;
     int64_t r = parts->rope_dim, row = token * parts->q_heads;
     uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
-    if (parts->q_heads)
-        rotate_heads(loop, parts->q_heads, r, q_out + row * r,
-                     row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), block,
-                     parts->scale_q);
-    if (cell >= 0)
-        rotate_heads(loop, parts->k_heads, pitch_of(loop, &plan->rope),
-                     cell_of(loop, &plan->rope, cell, 0),
-                     row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE,
-                            token * parts->k_heads, r),
-                     block, parts->scale_k);
+    const struct cpu_heads q =
+        heads_of(loop, parts->q_heads, r, parts->scale_q);
+    const struct cpu_heads k = heads_of(
+        loop, parts->k_heads, pitch_of(loop, &plan->rope), parts->scale_k);
+    if (q.n_heads > 0)
+        rows->rotate(&q, q_out + row * r,
+                     row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), pairs);
+    if (cell >= 0 && k.n_heads > 0)
+        rows->rotate(
+            &k, cell_of(loop, &plan->rope, cell, 0),
+            row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE, token * k.n_heads, r),
+            pairs);
+}
+
+static void rotate_token(const struct quantize_loop *loop, int64_t token,
+                         int64_t cell)
+{
+    const int64_t n_pairs = loop->plan->parts.rotary.n_pairs;
+    float c[CPU_PAIRS], s[CPU_PAIRS];
+    for (int64_t first = 0; first < n_pairs; first += CPU_PAIRS) {
+        const struct cpu_pairs pairs = {
+            first, cpu_smaller(n_pairs - first, CPU_PAIRS), c, s};
+        cpu_angles_fill(&loop->angles, token, &pairs);
+        rotate_pairs(loop, token, cell, &pairs);
+    }
 }
 
 /* The parts of a token that do not rotate. */
@@ -137,20 +144,13 @@ static void quantize_token(const struct quantize_loop *loop, int64_t token,
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
-    struct pair_block block;
     for (int64_t token = begin; token < end; token++) {
         bool is_padding = cpu_is_padding(&loop->angles, token);
-        int64_t n_pairs = is_padding ? 0 : loop->plan->parts.rotary.n_pairs;
         int64_t cell = is_padding ? -1 : append_cell(&loop->map, token);
         if (is_padding)
             quantize_q(loop, token);
-        for (int64_t at = 0; at < n_pairs; at += CPU_PAIRS) {
-            block.first = at;
-            block.n = n_pairs - at < CPU_PAIRS ? n_pairs - at : CPU_PAIRS;
-            cpu_angles_fill(&loop->angles, token, at, block.n, block.c,
-                            block.s);
-            rotate_token(loop, token, cell, &block);
-        }
+        else
+            rotate_token(loop, token, cell);
         quantize_token(loop, token, cell);
     }
 }

@@ -37,6 +37,19 @@ enum {
     CPU_WEIGHTS = 32
 };
 
+/* How a row goes from one type to another. */
+struct cpu_conversion {
+    enum roped_dtype from, to;
+    float scale; /* into FP8: what is multiplied before rounding */
+    bool is_streamed;
+};
+
+/* Pairs [first, first + n) of a head, and their cos and sin. */
+struct cpu_pairs {
+    int64_t first, n;
+    float *c, *s;
+};
+
 /* Heads of a token, which rotate by the same angles; and of tokens like it. */
 struct cpu_heads {
     enum roped_dtype from, to;
@@ -103,9 +116,8 @@ struct cpu_rows {
     const char *name; /* "avx512" */
 
     /* to[i] = from[i]; into FP8 times scale */
-    void (*convert)(enum roped_dtype to_dtype, void *to,
-                    enum roped_dtype from_dtype, const void *from, float scale,
-                    int64_t n, bool is_streamed);
+    void (*convert)(const struct cpu_conversion *how, void *to,
+                    const void *from, int64_t n);
 
     /* to[i] = value of from[i]; F32, F16, BF16 */
     void (*widen)(enum roped_dtype dtype, float *to, const void *from,
@@ -115,14 +127,12 @@ struct cpu_rows {
     void (*scale)(float *x, float scale, int64_t n);
 
     /*
-     * Rotates pairs [first_pair, first_pair + n), n at most CPU_PAIRS, of
-     * every head by c[0 .. n), s[0 .. n); of the next token by the n that
-     * follow. Where first_pair is 0 the elements that do not rotate are
-     * converted too.
+     * Rotates at most CPU_PAIRS pairs of every head; those of the next token
+     * by the n angles that follow. Where pairs->first is 0 the elements that
+     * do not rotate are converted too.
      */
     void (*rotate)(const struct cpu_heads *heads, void *to, const void *from,
-                   int64_t first_pair, int64_t n, const float *c,
-                   const float *s);
+                   const struct cpu_pairs *pairs);
 
     /*
      * cos and sin of position * frequency, times attention_factor (and
@@ -134,14 +144,13 @@ struct cpu_rows {
                    int64_t n_pairs);
 
     /*
-     * s[row] = 1 / sqrt(mean of z^2 + eps) of n_rows rows, at most CPU_ROWS,
-     * of n elements each: the mean within 1e-6 of itself, added in an order
-     * that depends on n alone. Squares beyond float32's range count. residual
-     * as in cpu_norm_rows.
+     * s[row] = 1 / sqrt(mean of z^2 + eps) of rows, at most CPU_ROWS, of width
+     * elements each: the mean within 1e-6 of itself, added in an order that
+     * depends on width alone. Squares beyond float32's range count. Of rows
+     * only n, x and residual are read.
      */
-    void (*inverse_rms)(enum roped_dtype dtype, const void *x,
-                        const void *residual, int64_t n_rows, int64_t n,
-                        float eps, float *s);
+    void (*inverse_rms)(enum roped_dtype dtype, int64_t width,
+                        const struct cpu_norm_rows *rows, float eps, float *s);
 
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
      * n rounded up to CPU_WEIGHTS. */

@@ -57,12 +57,11 @@ INLINE void convert_row(enum roped_dtype from, enum roped_dtype to,
 
 INSTANCES(convert_row, conversion)
 
-void ISA(cpu_convert)(enum roped_dtype to_dtype, void *to,
-                      enum roped_dtype from_dtype, const void *from,
-                      float scale, int64_t n, bool is_streamed)
+void ISA(cpu_convert)(const struct cpu_conversion *how, void *to,
+                      const void *from, int64_t n)
 {
-    const struct conversion a = {to, from, n, scale, is_streamed};
-    CALL_INSTANCE(from_dtype, to_dtype, convert_row, &a)
+    const struct conversion a = {to, from, n, how->scale, how->is_streamed};
+    CALL_INSTANCE(how->from, how->to, convert_row, &a)
 }
 
 INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,

@@ -15,20 +15,18 @@
 /* What cpu_rows points at, each under the name of its instruction set. */
 #define ISA(name) PASTE(name, CPU_ISA)
 
-void ISA(cpu_convert)(enum roped_dtype to_dtype, void *to,
-                      enum roped_dtype from_dtype, const void *from,
-                      float scale, int64_t n, bool is_streamed);
+void ISA(cpu_convert)(const struct cpu_conversion *how, void *to,
+                      const void *from, int64_t n);
 void ISA(cpu_widen)(enum roped_dtype dtype, float *to, const void *from,
                     int64_t n);
 void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
-                     int64_t first_pair, int64_t n, const float *c,
-                     const float *s);
+                     const struct cpu_pairs *pairs);
 void ISA(cpu_angles)(float *c, float *s, double position,
                      const struct roped_angles *of, float sin_sign,
                      int64_t n_pairs);
-void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
-                          const void *residual, int64_t n_rows, int64_t n,
-                          float eps, float *s);
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
+                          const struct cpu_norm_rows *rows, float eps,
+                          float *s);
 void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                           float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,

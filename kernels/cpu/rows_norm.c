@@ -104,20 +104,19 @@ INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
                 a->n);
 }
 
-void ISA(cpu_inverse_rms)(enum roped_dtype dtype, const void *x,
-                          const void *residual, int64_t n_rows, int64_t n,
-                          float eps, float *s)
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
+                          const struct cpu_norm_rows *rows, float eps, float *s)
 {
     double sum[CPU_ROWS];
-    const struct sums a = {{x, residual}, n_rows, n, sum};
+    const struct sums a = {{rows->x, rows->residual}, rows->n, width, sum};
     if (dtype == ROPED_F16)
         sum_rows(ROPED_F16, &a);
     else if (dtype == ROPED_BF16)
         sum_rows(ROPED_BF16, &a);
     else
         sum_rows(ROPED_F32, &a);
-    const double count = (double)n, epsilon = (double)eps;
-    for (int64_t row = 0; row < n_rows; row++)
+    const double count = (double)width, epsilon = (double)eps;
+    for (int64_t row = 0; row < a.n_rows; row++)
         s[row] = (float)(1 / sqrt(sum[row] / count + epsilon));
 }
 
@@ -169,27 +168,37 @@ void ISA(cpu_fill_part)(struct norm_part *a)
         fill_ordered(dtype, HALVES, a->weight, weight, norm->bias, a->n);
 }
 
-/* Block i of a part of a row that starts at element row_at. */
-INLINE void normalize_block(enum roped_dtype from, enum roped_dtype to,
-                            const struct norm_part *a,
-                            const struct cpu_norm_rows *rows, int64_t row_at,
-                            int64_t i, float s, int64_t n,
-                            struct norm_form form)
+/* What a loop over blocks is made for, all constants. */
+struct norm_form {
+    enum roped_dtype from, to;
+    bool is_rounded, is_sum, is_streamed;
+};
+
+/* A part of a row. */
+struct norm_row {
+    const struct cpu_norm_rows *rows;
+    int64_t at; /* the element that it starts with */
+    float s;
+};
+
+/* Elements [i, i + n), at most a block, of a part of a row. */
+INLINE void normalize_block(struct norm_form form, const struct norm_part *a,
+                            struct norm_row row, int64_t i, int64_t n)
 {
-    const enum order order = order_of(from);
-    const int64_t element = row_at + a->first + i;
-    block z = load(from, order, at(from, rows->x, element), n);
+    const enum order order = order_of(form.from);
+    const struct source from = {row.rows->x, row.rows->residual};
+    const int64_t first = row.at + i;
+    const block z = load_source(form.from, order, from, first, n, form.is_sum);
+    const block v =
+        normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
-        z = plus(z, load(from, order, at(from, rows->residual, element), n));
-    block v = normal_block(from, z, a->weight + i, s, form.is_rounded);
-    if (form.is_sum)
-        store(from, order, place(from, rows->sum, element), z, 1, n,
+        store(form.from, order, place(form.from, row.rows->sum, first), z, 1, n,
               form.is_streamed);
-    store(to, order, place(to, rows->y, element), v, 1, n, form.is_streamed);
+    store(form.to, order, place(form.to, row.rows->y, first), v, 1, n,
+          form.is_streamed);
 }
 
-INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
-                           const struct norm_part *part, struct norm_form form)
+INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 {
     const struct cpu_norm norm = *part->norm; /* which no store can change */
     const struct cpu_norm_rows rows = *part->rows;
@@ -197,30 +206,28 @@ INLINE void normalize_rows(enum roped_dtype from, enum roped_dtype to,
     struct norm_form rest = form;
     a.norm = &norm;
     rest.is_streamed = false;
-    for (int64_t row = 0; row < rows.n; row++) {
-        const int64_t row_at = row * norm.width;
-        const int64_t next = row_at + rows.n * norm.width + a.first;
-        const float s = rows.s[row];
+    for (int64_t j = 0; j < rows.n; j++) {
+        const struct norm_row row = {&rows, j * norm.width + a.first,
+                                     rows.s[j]};
+        const int64_t next = row.at + rows.n * norm.width;
         int64_t i = 0;
         for (; i + BLOCK <= a.n; i += BLOCK) {
-            prefetch_next(from, &rows, next, i, a.n, form.is_sum);
-            normalize_block(from, to, &a, &rows, row_at, i, s, BLOCK, form);
+            prefetch_next(form.from, &rows, next, i, a.n, form.is_sum);
+            normalize_block(form, &a, row, i, BLOCK);
         }
         if (i < a.n)
-            normalize_block(from, to, &a, &rows, row_at, i, s, a.n - i, rest);
+            normalize_block(rest, &a, row, i, a.n - i);
     }
 }
 
-INLINE void normalize_form(enum roped_dtype from, enum roped_dtype to,
-                           const struct norm_part *a, bool is_rounded,
-                           bool is_sum)
+INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
 {
+    struct norm_form streamed = form;
+    streamed.is_streamed = true;
     if (can_stream(a->norm, a->rows))
-        normalize_rows(from, to, a,
-                       (struct norm_form){is_rounded, is_sum, true});
+        normalize_rows(streamed, a);
     else
-        normalize_rows(from, to, a,
-                       (struct norm_form){is_rounded, is_sum, false});
+        normalize_rows(form, a);
 }
 
 INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
@@ -230,13 +237,13 @@ INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
     if (size_of(to) == 1)
         return;
     if (a->norm->rounds_product && is_sum)
-        normalize_form(from, to, a, true, true);
+        normalize_form((struct norm_form){from, to, true, true, false}, a);
     else if (a->norm->rounds_product)
-        normalize_form(from, to, a, true, false);
+        normalize_form((struct norm_form){from, to, true, false, false}, a);
     else if (is_sum)
-        normalize_form(from, to, a, false, true);
+        normalize_form((struct norm_form){from, to, false, true, false}, a);
     else
-        normalize_form(from, to, a, false, false);
+        normalize_form((struct norm_form){from, to, false, false, false}, a);
 }
 
 INSTANCES(normalize_part, norm_part)

@@ -29,11 +29,6 @@ struct norm_part {
                        something of what a product lost */
 };
 
-/* What a loop over blocks is made for. */
-struct norm_form {
-    bool is_rounded, is_sum, is_streamed;
-};
-
 /* A row of what is normalised: x, or x + residual. */
 struct source {
     const void *x, *residual;

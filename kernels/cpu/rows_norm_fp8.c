@@ -13,11 +13,22 @@ enum {
 
 /* What a loop into FP8 is made for, all constants but the last. */
 struct fp8_form {
+    enum roped_dtype from, to;
     bool is_rounded, is_streamed;
     bool has_largest; /* values that have the largest code are frequent */
     bool is_halved;   /* lo and hi have scales of their own */
+    int64_t size;     /* of groups */
     const struct cpu_norm *norm;
 };
+
+INLINE struct fp8_form form_of(enum roped_dtype from, enum roped_dtype to,
+                               bool is_rounded, bool is_streamed)
+{
+    return (struct fp8_form){.from = from,
+                             .to = to,
+                             .is_rounded = is_rounded,
+                             .is_streamed = is_streamed};
+}
 
 /* Rounded to the type of x, which floats may be in the place of. */
 INLINE block round_like_x(enum roped_dtype from, const struct cpu_norm *norm,
@@ -31,15 +42,15 @@ INLINE block round_like_x(enum roped_dtype from, const struct cpu_norm *norm,
 }
 
 /* The norm of a block of values. */
-INLINE block fp8_norm(enum roped_dtype from, block z, const float *weight,
-                      block s, struct fp8_form form)
+INLINE block fp8_norm(struct fp8_form form, block z, const float *weight,
+                      block s)
 {
     block v = product(z, s);
     if (form.is_rounded)
-        v = round_like_x(from, form.norm, v);
+        v = round_like_x(form.from, form.norm, v);
     v = product(v, load32(weight));
     return form.is_rounded && form.norm->rounds_result
-               ? round_like_x(from, form.norm, v)
+               ? round_like_x(form.from, form.norm, v)
                : v;
 }
 
@@ -187,28 +198,28 @@ INLINE void largest_lanes(const vfloat *x, int n, float *out)
 }
 
 /* The largest |y| of n elements, spread over the lanes. */
-INLINE vfloat largest_norms(enum roped_dtype from, const void *x,
-                            const float *weight, float s, int64_t n,
-                            struct fp8_form form)
+INLINE vfloat largest_norms(struct fp8_form form, const void *x,
+                            const float *weight, float s, int64_t n)
 {
     block largest = {splat(0), splat(0)};
     for (int64_t i = 0; i < n; i += BLOCK) {
-        const block z = load(from, order_of(from), at(from, x, i),
-                             n - i < BLOCK ? n - i : BLOCK);
-        add_largest(&largest, fp8_norm(from, z, weight + i, both(s), form));
+        const block z =
+            load(form.from, order_of(form.from), at(form.from, x, i),
+                 n - i < BLOCK ? n - i : BLOCK);
+        add_largest(&largest, fp8_norm(form, z, weight + i, both(s)));
     }
     return larger_magnitude(largest.lo, largest.hi);
 }
 
-INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
-                            float *largest, struct fp8_form form)
+INLINE void largest_of_rows(struct fp8_form form, const struct norm_part *part,
+                            float *largest)
 {
     const struct norm_part a = *part;
     for (int64_t row = 0; row < a.rows->n; row++) {
         const int64_t first = row * a.norm->width + a.first;
         const float of_part =
-            largest_lane(largest_norms(from, at(from, a.rows->x, first),
-                                       a.weight, a.rows->s[row], a.n, form));
+            largest_lane(largest_norms(form, at(form.from, a.rows->x, first),
+                                       a.weight, a.rows->s[row], a.n));
         largest[row] = of_part > largest[row] ? of_part : largest[row];
     }
 }
@@ -216,11 +227,13 @@ INLINE void largest_of_rows(enum roped_dtype from, const struct norm_part *part,
 INLINE void largest_of_part(enum roped_dtype from, const struct norm_part *a,
                             float *largest)
 {
+    struct fp8_form form = {.from = from, .norm = a->norm};
+    struct fp8_form rounded = form;
+    rounded.is_rounded = true;
     if (a->norm->rounds_product)
-        largest_of_rows(from, a, largest,
-                        (struct fp8_form){.is_rounded = true, .norm = a->norm});
+        largest_of_rows(rounded, a, largest);
     else
-        largest_of_rows(from, a, largest, (struct fp8_form){.norm = a->norm});
+        largest_of_rows(form, a, largest);
 }
 
 static void find_largest(const struct norm_part *a, const struct fp8_job *job)
@@ -288,11 +301,10 @@ INLINE struct run run_at(enum roped_dtype from, struct run run, int64_t i)
  * largest code and what rounds to it keeps that code away from those that
  * cannot be told.
  */
-INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
-                        struct run run, int n_blocks, struct fp8_form form)
+INLINE bool store_codes(struct fp8_form form, struct run run, int n_blocks)
 {
-    const enum order order = order_of(from);
-    const float bound = to == ROPED_F8_E4M3 ? 440 * QUOTIENT_E4M3 : 55296;
+    const enum order order = order_of(form.from);
+    const float bound = form.to == ROPED_F8_E4M3 ? 440 * QUOTIENT_E4M3 : 55296;
     const struct quotient lo = run.lo, hi = form.is_halved ? run.hi : run.lo;
     const block inverse = {splat(lo.inverse), splat(hi.inverse)};
     const block factor = {splat(lo.factor), splat(hi.factor)};
@@ -302,15 +314,16 @@ INLINE bool store_codes(enum roped_dtype from, enum roped_dtype to,
         return false;
     for (int i = 0; i < n_blocks; i++) {
         const float *w = run.weight + i * BLOCK;
-        const block z = load(from, order, at(from, run.x, i * BLOCK), BLOCK);
+        const block z =
+            load(form.from, order, at(form.from, run.x, i * BLOCK), BLOCK);
         q[i] = form.is_rounded
-                   ? product(fp8_norm(from, z, w, both(run.s), form), inverse)
-                   : fp8_norm(from, z, w, factor, form);
+                   ? product(fp8_norm(form, z, w, both(run.s)), inverse)
+                   : fp8_norm(form, z, w, factor);
         if (form.has_largest)
             q[i] = bounded(q[i], bound);
     }
     if (UNLIKELY(!quotient_codes(order, q, n_blocks,
-                                 to == ROPED_F8_E4M3 ? 3 : 2, codes)))
+                                 form.to == ROPED_F8_E4M3 ? 3 : 2, codes)))
         return false;
     for (int i = 0; i < n_blocks; i++)
         if (form.is_streamed)
@@ -328,21 +341,19 @@ struct rest {
     struct fp8_form form;
 };
 
-INLINE void store_rest(enum roped_dtype from, enum roped_dtype to,
-                       const struct rest *rest, bool is_rounded)
+INLINE void store_rest(struct fp8_form form, const struct rest *rest)
 {
-    const struct fp8_form form = {is_rounded, false, rest->form.has_largest,
-                                  true, rest->form.norm};
+    const enum order order = order_of(form.from);
     const block by = {splat(rest->run.lo.divisor), splat(rest->run.hi.divisor)};
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
-        const struct run run = run_at(from, rest->run, i);
+        const struct run run = run_at(form.from, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
-        if (n == BLOCK && store_codes(from, to, run, 1, form))
+        if (n == BLOCK && store_codes(form, run, 1))
             continue;
-        const block v = fp8_norm(from, load(from, order_of(from), run.x, n),
-                                 run.weight, both(run.s), form);
-        store(to, order_of(from), run.y, (block){v.lo / by.lo, v.hi / by.hi}, 1,
-              n, false);
+        const block v = fp8_norm(form, load(form.from, order, run.x, n),
+                                 run.weight, both(run.s));
+        store(form.to, order, run.y, (block){v.lo / by.lo, v.hi / by.hi}, 1, n,
+              false);
     }
 }
 
@@ -352,16 +363,23 @@ INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
                         const struct rest *rest)
 {
     uint8_t code[LARGEST_GROUP], *y = rest->run.y;
+    struct fp8_form form = {.from = from,
+                            .to = to,
+                            .has_largest = rest->form.has_largest,
+                            .is_halved = true,
+                            .norm = rest->form.norm};
+    struct fp8_form rounded = form;
     struct rest buffered = *rest;
     raw8 codes;
     int64_t i = 0;
     if (size_of(to) > 1)
         return;
+    rounded.is_rounded = true;
     buffered.run.y = code;
     if (rest->form.is_rounded)
-        store_rest(from, to, &buffered, true);
+        store_rest(rounded, &buffered);
     else
-        store_rest(from, to, &buffered, false);
+        store_rest(form, &buffered);
     for (; rest->form.is_streamed && i + BLOCK <= rest->n; i += BLOCK) {
         memcpy(&codes, code + i, sizeof codes);
         stream8(y + i, codes);
@@ -371,17 +389,19 @@ INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
 
 INSTANCES(divide_rest, rest)
 
-INLINE void quantize_blocks(enum roped_dtype from, enum roped_dtype to,
-                            struct run run, int n_blocks, struct fp8_form form)
+INLINE void divide_run(struct fp8_form form, struct run run, int64_t n)
 {
-    if (UNLIKELY(!store_codes(from, to, run, n_blocks, form))) {
-        const struct rest rest = {run, n_blocks * BLOCK, form};
-        CALL_INSTANCE(from, to, divide_rest, &rest)
-    }
+    const struct rest rest = {run, n, form};
+    CALL_INSTANCE(form.from, form.to, divide_rest, &rest)
 }
 
-INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
-                          const struct norm_part *part, struct fp8_form form)
+INLINE void quantize_blocks(struct fp8_form form, struct run run, int n_blocks)
+{
+    if (UNLIKELY(!store_codes(form, run, n_blocks)))
+        divide_run(form, run, n_blocks * BLOCK);
+}
+
+INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
 {
     const struct norm_part a = *part; /* which no store can change */
     const struct cpu_norm norm = *part->norm;
@@ -390,24 +410,22 @@ INLINE void quantize_rows(enum roped_dtype from, enum roped_dtype to,
     form.norm = &norm;
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t first = row * width + a.first;
-        struct run run = {.x = at(from, rows.x, first),
+        struct run run = {.x = at(form.from, rows.x, first),
                           .weight = a.weight,
-                          .y = place(to, rows.y, first),
+                          .y = place(form.to, rows.y, first),
                           .s = rows.s[row],
                           .lo = {.divisor = rows.divisor[row]}};
-        run.lo.inverse = above_inverse(to, run.lo.divisor);
+        run.lo.inverse = above_inverse(form.to, run.lo.divisor);
         run.lo.factor = a.is_tame ? above_quotient(run.s, run.lo.inverse) : 0;
         run.hi = run.lo;
         int64_t i = 0;
         for (; i + STEP <= a.n; i += STEP) {
             for (int64_t j = i; j < i + STEP; j += BLOCK)
-                prefetch(at(from, run.x, batch + j));
-            quantize_blocks(from, to, run_at(from, run, i), STEP / BLOCK, form);
+                prefetch(at(form.from, run.x, batch + j));
+            quantize_blocks(form, run_at(form.from, run, i), STEP / BLOCK);
         }
-        if (i < a.n) {
-            const struct rest rest = {run_at(from, run, i), a.n - i, form};
-            CALL_INSTANCE(from, to, divide_rest, &rest)
-        }
+        if (i < a.n)
+            divide_run(form, run_at(form.from, run, i), a.n - i);
     }
 }
 
@@ -418,15 +436,13 @@ INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
     if (size_of(to) > 1)
         return;
     if (a->norm->rounds_product && is_streamed)
-        quantize_rows(
-            from, to, a,
-            (struct fp8_form){.is_rounded = true, .is_streamed = true});
+        quantize_rows(form_of(from, to, true, true), a);
     else if (a->norm->rounds_product)
-        quantize_rows(from, to, a, (struct fp8_form){.is_rounded = true});
+        quantize_rows(form_of(from, to, true, false), a);
     else if (is_streamed)
-        quantize_rows(from, to, a, (struct fp8_form){.is_streamed = true});
+        quantize_rows(form_of(from, to, false, true), a);
     else
-        quantize_rows(from, to, a, (struct fp8_form){0});
+        quantize_rows(form_of(from, to, false, false), a);
 }
 
 INSTANCES(quantize_part, norm_part)
@@ -477,120 +493,113 @@ INLINE struct quotient quotient_of(const struct group_factors *of, int group)
 
 /* The largest |y| of n groups. Two of a block, in lo and in hi: a block that
  * ends with the first has zeros in hi. */
-INLINE void largest_of_groups(enum roped_dtype from, const struct run *run,
-                              int n, int64_t size, struct fp8_form form,
-                              float *out)
+INLINE void largest_of_groups(struct fp8_form form, const struct run *run,
+                              int n, float *out)
 {
+    const int64_t size = form.size;
     vfloat largest[MOST_GROUPS + 1];
     for (int i = 0; i < n; i += form.is_halved ? 2 : 1) {
-        const void *x = at(from, run->x, i * size);
+        const void *x = at(form.from, run->x, i * size);
         const float *weight = run->weight + i * size;
         if (form.is_halved) {
-            const block z =
-                load(from, order_of(from), x, i + 1 < n ? BLOCK : size);
-            const block v = fp8_norm(from, z, weight, both(run->s), form);
+            const block z = load(form.from, order_of(form.from), x,
+                                 i + 1 < n ? BLOCK : size);
+            const block v = fp8_norm(form, z, weight, both(run->s));
             largest[i] = larger_magnitude(v.lo, splat(0));
             largest[i + 1] = larger_magnitude(v.hi, splat(0));
         } else {
-            largest[i] = largest_norms(from, x, weight, run->s, size, form);
+            largest[i] = largest_norms(form, x, weight, run->s, size);
         }
     }
     largest_lanes(largest, n, out);
 }
 
 /* One loop per step, so that groups do not wait for each other's divisions. */
-INLINE void find_factors(enum roped_dtype from, enum roped_dtype to,
-                         const struct group_part *a, const struct run *run,
-                         int64_t size, struct fp8_form form,
-                         struct group_factors *out)
+INLINE void find_factors(struct fp8_form form, const struct group_part *a,
+                         const struct run *run, struct group_factors *out)
 {
-    const int n = (int)(a->part.n / size);
+    const int n = (int)(a->part.n / form.size);
     const float s = a->part.is_tame ? run->s : 0;
-    largest_of_groups(from, run, n, size, form, out->divisor);
+    largest_of_groups(form, run, n, out->divisor);
     for (int i = 0; i < n; i++)
         out->divisor[i] = cpu_fp8_scale_of(a->job.scale, out->divisor[i]);
     for (int i = 0; i < n; i++)
-        out->inverse[i] = above_inverse(to, out->divisor[i]);
+        out->inverse[i] = above_inverse(form.to, out->divisor[i]);
     for (int i = 0; i < n; i++)
         out->factor[i] = above_quotient(s, out->inverse[i]);
 }
 
 /* Codes of n groups, of which a block has two: the last may be alone. */
-INLINE void halved_groups(enum roped_dtype from, enum roped_dtype to,
-                          struct run run, int n, int64_t size,
-                          const struct group_factors *of, struct fp8_form form)
+INLINE void halved_groups(struct fp8_form form, struct run run, int n,
+                          const struct group_factors *of)
 {
     for (int i = 0; i < n; i += 2) {
-        struct run pair = run_at(from, run, i * size);
+        struct run pair = run_at(form.from, run, i * form.size);
         pair.lo = quotient_of(of, i);
         pair.hi = quotient_of(of, i + 1 < n ? i + 1 : i);
-        if (i + 1 < n) {
-            quantize_blocks(from, to, pair, 1, form);
-        } else {
-            const struct rest rest = {pair, size, form};
-            CALL_INSTANCE(from, to, divide_rest, &rest)
-        }
+        if (i + 1 < n)
+            quantize_blocks(form, pair, 1);
+        else
+            divide_run(form, pair, form.size);
     }
 }
 
-INLINE void groups_of_row(enum roped_dtype from, enum roped_dtype to,
-                          const struct group_part *a, struct run run,
-                          float *scales, int64_t batch, int64_t size,
-                          struct fp8_form form)
+INLINE void groups_of_row(struct fp8_form form, const struct group_part *a,
+                          struct run run, float *scales, int64_t batch)
 {
     struct group_factors of;
+    const int64_t size = form.size;
     const int n = (int)(a->part.n / size);
-    find_factors(from, to, a, &run, size, form, &of);
+    find_factors(form, a, &run, &of);
     for (int i = 0; i < n; i++)
         scales[i * a->job.scales.group] = of.divisor[i];
     if (form.is_halved) {
-        halved_groups(from, to, run, n, size, &of, form);
+        halved_groups(form, run, n, &of);
         return;
     }
     for (int i = 0; i < n; i++) {
-        struct run group = run_at(from, run, i * size);
+        struct run group = run_at(form.from, run, i * size);
         group.lo = group.hi = quotient_of(&of, i);
         for (int64_t j = 0; j < size; j += BLOCK)
-            prefetch(at(from, group.x, batch + j));
-        quantize_blocks(from, to, group, (int)(size / BLOCK), form);
+            prefetch(at(form.from, group.x, batch + j));
+        quantize_blocks(form, group, (int)(size / BLOCK));
     }
 }
 
-INLINE void groups_of_size(enum roped_dtype from, enum roped_dtype to,
-                           const struct group_part *groups, int64_t size,
-                           struct fp8_form form)
+INLINE void groups_of_size(struct fp8_form form,
+                           const struct group_part *groups, int64_t size)
 {
     const struct group_part a = *groups; /* which no store can change */
     const struct cpu_norm norm = *a.part.norm;
     const struct cpu_norm_rows rows = *a.part.rows;
     const struct cpu_scales scales = a.job.scales;
     form.norm = &norm;
+    form.size = size;
     form.is_halved = size < BLOCK;
     for (int64_t row = 0; row < rows.n; row++) {
         const int64_t first = row * norm.width + a.part.first;
-        const struct run run = {.x = at(from, rows.x, first),
+        const struct run run = {.x = at(form.from, rows.x, first),
                                 .weight = a.part.weight,
-                                .y = place(to, rows.y, first),
+                                .y = place(form.to, rows.y, first),
                                 .s = rows.s[row]};
-        groups_of_row(from, to, &a, run,
+        groups_of_row(form, &a, run,
                       scales.data + row * scales.row +
                           a.part.first / size * scales.group,
-                      rows.n * norm.width, size, form);
+                      rows.n * norm.width);
     }
 }
 
-INLINE void groups_of_form(enum roped_dtype from, enum roped_dtype to,
-                           const struct group_part *a, struct fp8_form form)
+INLINE void groups_of_form(struct fp8_form form, const struct group_part *a)
 {
     form.has_largest = true;
     if (a->job.size == LARGEST_GROUP)
-        groups_of_size(from, to, a, LARGEST_GROUP, form);
+        groups_of_size(form, a, LARGEST_GROUP);
     else if (a->job.size == LARGEST_GROUP / 2)
-        groups_of_size(from, to, a, LARGEST_GROUP / 2, form);
-    else if (from == ROPED_F32 && a->job.size == 2 * SMALLEST_GROUP)
-        groups_of_size(from, to, a, 2 * SMALLEST_GROUP, form);
-    else if (from == ROPED_F32)
-        groups_of_size(from, to, a, SMALLEST_GROUP, form);
+        groups_of_size(form, a, LARGEST_GROUP / 2);
+    else if (form.from == ROPED_F32 && a->job.size == 2 * SMALLEST_GROUP)
+        groups_of_size(form, a, 2 * SMALLEST_GROUP);
+    else if (form.from == ROPED_F32)
+        groups_of_size(form, a, SMALLEST_GROUP);
 }
 
 INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
@@ -600,15 +609,13 @@ INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
     if (size_of(to) > 1)
         return;
     if (a->part.norm->rounds_product && is_streamed)
-        groups_of_form(
-            from, to, a,
-            (struct fp8_form){.is_rounded = true, .is_streamed = true});
+        groups_of_form(form_of(from, to, true, true), a);
     else if (a->part.norm->rounds_product)
-        groups_of_form(from, to, a, (struct fp8_form){.is_rounded = true});
+        groups_of_form(form_of(from, to, true, false), a);
     else if (is_streamed)
-        groups_of_form(from, to, a, (struct fp8_form){.is_streamed = true});
+        groups_of_form(form_of(from, to, false, true), a);
     else
-        groups_of_form(from, to, a, (struct fp8_form){0});
+        groups_of_form(form_of(from, to, false, false), a);
 }
 
 INSTANCES(groups_of_part, group_part)

@@ -14,31 +14,44 @@ struct rotation {
     bool is_streamed;
 };
 
-/* What a loop over heads is made for. */
+/* What a loop over heads is made for, all constants. */
 struct form {
+    enum roped_dtype from, to;
     bool is_gptj, is_streamed, is_normal;
 };
 
 /* Where a head's pairs are: in memory, and what normalises them. */
 struct head {
+    const struct cpu_heads *of;
     const void *x;
     void *y;
     const float *weight;
     float s;
 };
 
+/* Angles of a block of pairs. */
+struct turns {
+    block c, s;
+};
+
 /* Elements [i, i + n) of a head, normalised where they are to be. */
-INLINE block load_normal(enum roped_dtype from, enum order order,
-                         const struct cpu_heads *heads, struct head head,
-                         int64_t i, int64_t n, bool is_normal)
+INLINE block load_normal(struct form form, enum order order, struct head head,
+                         int64_t i, int64_t n)
 {
-    block v = load(from, order, at(from, head.x, i), n);
-    if (!is_normal)
+    block v = load(form.from, order, at(form.from, head.x, i), n);
+    if (!form.is_normal)
         return v;
     v = times(v, splat(head.s));
-    if (heads->rounds_product)
-        v = round_to(from, v);
+    if (head.of->rounds_product)
+        v = round_to(form.from, v);
     return product(v, load(ROPED_F32, order, head.weight + i, n));
+}
+
+INLINE void store_turned(struct form form, enum order order, struct head head,
+                         int64_t i, int64_t n, block v)
+{
+    store(form.to, order, place(form.to, head.y, i), v, head.of->scale, n,
+          form.is_streamed);
 }
 
 /* (a, b) by an angle each: a * c - b * s and b * c + a * s. */
@@ -49,105 +62,97 @@ INLINE void rotate_vectors(vfloat *a, vfloat *b, vfloat c, vfloat s)
     *b = multiply_add(y, c, x * s);
 }
 
-INLINE struct head head_at(enum roped_dtype from, enum roped_dtype to,
-                           const struct rotation *r, int64_t i, bool is_normal)
+INLINE struct head head_at(struct form form, const struct rotation *r,
+                           int64_t i)
 {
-    return (struct head){at(from, r->from, i * r->heads.from_pitch),
-                         place(to, r->to, i * r->heads.to_pitch), r->weight,
-                         is_normal ? r->heads.s[i] : 1};
+    return (struct head){&r->heads,
+                         at(form.from, r->from, i * r->heads.from_pitch),
+                         place(form.to, r->to, i * r->heads.to_pitch),
+                         r->weight, form.is_normal ? r->heads.s[i] : 1};
 }
 
 /* Pairs (x[i], x[i + second]). */
-INLINE void rotate_neox(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, struct head head, int64_t i,
-                        block c, block s, int64_t n, struct form form)
+INLINE void rotate_neox(struct form form, struct head head, int64_t i,
+                        int64_t n, struct turns by)
 {
-    const int64_t j = i + r->heads.n_pairs;
-    block a = load_normal(from, HALVES, &r->heads, head, i, n, form.is_normal);
-    block b = load_normal(from, HALVES, &r->heads, head, j, n, form.is_normal);
-    rotate_vectors(&a.lo, &b.lo, c.lo, s.lo);
-    rotate_vectors(&a.hi, &b.hi, c.hi, s.hi);
-    store(to, HALVES, place(to, head.y, i), a, r->heads.scale, n,
-          form.is_streamed);
-    store(to, HALVES, place(to, head.y, j), b, r->heads.scale, n,
-          form.is_streamed);
+    const int64_t j = i + head.of->n_pairs;
+    block a = load_normal(form, HALVES, head, i, n);
+    block b = load_normal(form, HALVES, head, j, n);
+    rotate_vectors(&a.lo, &b.lo, by.c.lo, by.s.lo);
+    rotate_vectors(&a.hi, &b.hi, by.c.hi, by.s.hi);
+    store_turned(form, HALVES, head, i, n, a);
+    store_turned(form, HALVES, head, j, n, b);
 }
 
 /* Elements [i, i + n), at most a block, of pairs (x[2j], x[2j + 1]). */
-INLINE void rotate_gptj(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, struct head head, int64_t i,
-                        vfloat c, vfloat s, int64_t n, struct form form)
+INLINE void rotate_gptj(struct form form, struct head head, int64_t i,
+                        int64_t n, vfloat c, vfloat s)
 {
-    block a = load_normal(from, PAIRS, &r->heads, head, i, n, form.is_normal);
+    block a = load_normal(form, PAIRS, head, i, n);
     rotate_vectors(&a.lo, &a.hi, c, s);
-    store(to, PAIRS, place(to, head.y, i), a, r->heads.scale, n,
-          form.is_streamed);
+    store_turned(form, PAIRS, head, i, n, a);
 }
 
 /* Pairs [i, i + n) of a head. */
-INLINE void rotate_block(enum roped_dtype from, enum roped_dtype to,
-                         const struct rotation *r, struct head head, int64_t i,
-                         block c, block s, int64_t n, struct form form)
+INLINE void rotate_block(struct form form, struct head head, int64_t i,
+                         int64_t n, struct turns by)
 {
     if (!form.is_gptj) {
-        rotate_neox(from, to, r, head, i, c, s, n, form);
+        rotate_neox(form, head, i, n, by);
         return;
     }
     const int64_t n_low = 2 * n < BLOCK ? 2 * n : BLOCK;
-    rotate_gptj(from, to, r, head, 2 * i, c.lo, s.lo, n_low, form);
+    rotate_gptj(form, head, 2 * i, n_low, by.c.lo, by.s.lo);
     if (n_low < 2 * n)
-        rotate_gptj(from, to, r, head, 2 * i + BLOCK, c.hi, s.hi, 2 * n - BLOCK,
-                    form);
+        rotate_gptj(form, head, 2 * i + BLOCK, 2 * n - BLOCK, by.c.hi, by.s.hi);
 }
 
 /* Heads of one block or two: their angles stay in registers. */
-INLINE void rotate_short(enum roped_dtype from, enum roped_dtype to,
-                         const struct rotation *r, int n_blocks,
-                         struct form form)
+INLINE void rotate_short(struct form form, const struct rotation *r,
+                         int n_blocks)
 {
     const int64_t last = (n_blocks - 1) * BLOCK;
-    const block c[2] = {load32(r->c), load32(r->c + last)};
-    const block s[2] = {load32(r->s), load32(r->s + last)};
+    const struct turns by[2] = {{load32(r->c), load32(r->s)},
+                                {load32(r->c + last), load32(r->s + last)}};
     for (int64_t i = 0; i < r->heads.n_heads; i++) {
-        const struct head head = head_at(from, to, r, i, form.is_normal);
+        const struct head head = head_at(form, r, i);
         if (form.is_streamed)
-            prefetch_ahead(from, head.x, r->heads.from_pitch);
-        rotate_block(from, to, r, head, 0, c[0], s[0], BLOCK, form);
+            prefetch_ahead(form.from, head.x, r->heads.from_pitch);
+        rotate_block(form, head, 0, BLOCK, by[0]);
         if (n_blocks == 2)
-            rotate_block(from, to, r, head, BLOCK, c[1], s[1], BLOCK, form);
+            rotate_block(form, head, BLOCK, BLOCK, by[1]);
     }
 }
 
-INLINE void rotate_long(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, struct form form)
+INLINE void rotate_long(struct form form, const struct rotation *r)
 {
     struct form rest = form;
     rest.is_streamed = false;
     for (int64_t j = 0; j < r->heads.n_heads; j++) {
-        const struct head head = head_at(from, to, r, j, form.is_normal);
+        const struct head head = head_at(form, r, j);
         int64_t i = 0;
         for (; i + BLOCK <= r->n; i += BLOCK)
-            rotate_block(from, to, r, head, i, load32(r->c + i),
-                         load32(r->s + i), BLOCK, form);
+            rotate_block(form, head, i, BLOCK,
+                         (struct turns){load32(r->c + i), load32(r->s + i)});
         if (i < r->n)
-            rotate_block(from, to, r, head, i, load32_part(r->c + i, r->n - i),
-                         load32_part(r->s + i, r->n - i), r->n - i, rest);
+            rotate_block(rest, head, i, r->n - i,
+                         (struct turns){load32_part(r->c + i, r->n - i),
+                                        load32_part(r->s + i, r->n - i)});
     }
 }
 
-INLINE void rotate_form(enum roped_dtype from, enum roped_dtype to,
-                        const struct rotation *r, struct form form)
+INLINE void rotate_form(struct form form, const struct rotation *r)
 {
     struct rotation token = *r; /* which no store can change */
     for (int64_t left = r->heads.n_more; left >= 0; left--) {
         if (token.n == BLOCK)
-            rotate_short(from, to, &token, 1, form);
+            rotate_short(form, &token, 1);
         else if (token.n == 2 * BLOCK)
-            rotate_short(from, to, &token, 2, form);
+            rotate_short(form, &token, 2);
         else
-            rotate_long(from, to, &token, form);
-        token.from = at(from, token.from, token.heads.more_from);
-        token.to = place(to, token.to, token.heads.more_to);
+            rotate_long(form, &token);
+        token.from = at(form.from, token.from, token.heads.more_from);
+        token.to = place(form.to, token.to, token.heads.more_to);
         token.c += token.n;
         token.s += token.n;
         if (form.is_normal)
@@ -155,13 +160,14 @@ INLINE void rotate_form(enum roped_dtype from, enum roped_dtype to,
     }
 }
 
-INLINE void rotate_style(enum roped_dtype from, enum roped_dtype to,
-                         const struct rotation *r, bool is_gptj, bool is_normal)
+INLINE void rotate_style(struct form form, const struct rotation *r)
 {
+    struct form streamed = form;
+    streamed.is_streamed = true;
     if (r->is_streamed)
-        rotate_form(from, to, r, (struct form){is_gptj, true, is_normal});
+        rotate_form(streamed, r);
     else
-        rotate_form(from, to, r, (struct form){is_gptj, false, is_normal});
+        rotate_form(form, r);
 }
 
 INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
@@ -169,13 +175,13 @@ INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
 {
     const bool is_normal = (from == to || size_of(to) == 1) && r->heads.s;
     if (r->heads.is_gptj && is_normal)
-        rotate_style(from, to, r, true, true);
+        rotate_style((struct form){from, to, true, false, true}, r);
     else if (r->heads.is_gptj)
-        rotate_style(from, to, r, true, false);
+        rotate_style((struct form){from, to, true, false, false}, r);
     else if (is_normal)
-        rotate_style(from, to, r, false, true);
+        rotate_style((struct form){from, to, false, false, true}, r);
     else
-        rotate_style(from, to, r, false, false);
+        rotate_style((struct form){from, to, false, false, false}, r);
 }
 
 INSTANCES(rotate_heads, rotation)
@@ -191,15 +197,16 @@ struct rest {
 INLINE void normalize_rest(enum roped_dtype from, enum roped_dtype to,
                            const struct rest *r)
 {
+    const struct form form = {from, to, false, false, true};
     const struct cpu_heads *heads = r->heads;
     for (int64_t j = 0; j < heads->n_heads; j++) {
-        const struct head head = {at(from, r->from, j * heads->from_pitch),
-                                  place(to, r->to, j * heads->to_pitch),
-                                  heads->weight, heads->s[j]};
+        const struct head head = {
+            heads, at(from, r->from, j * heads->from_pitch),
+            place(to, r->to, j * heads->to_pitch), heads->weight, heads->s[j]};
         for (int64_t i = r->first; i < r->end; i += BLOCK) {
             const int64_t n = r->end - i < BLOCK ? r->end - i : BLOCK;
-            block v = load_normal(from, HALVES, heads, head, i, n, true);
-            store(to, HALVES, place(to, head.y, i), v, heads->scale, n, false);
+            store_turned(form, HALVES, head, i, n,
+                         load_normal(form, HALVES, head, i, n));
         }
     }
 }
@@ -210,14 +217,17 @@ static void write_rest(const struct cpu_heads *heads, void *to,
                        const void *from, int64_t first, int64_t end)
 {
     const struct rest r = {heads, to, from, first, end};
+    const struct cpu_conversion how = {heads->from, heads->to, heads->scale,
+                                       heads->is_streamed};
     if (heads->s) {
         CALL_INSTANCE(heads->from, heads->to, normalize_rest, &r)
-    } else
-        for (int64_t i = 0; i < heads->n_heads && first < end; i++)
-            ISA(cpu_convert)
-    (heads->to, place(heads->to, to, i * heads->to_pitch + first), heads->from,
-     at(heads->from, from, i * heads->from_pitch + first), heads->scale,
-     end - first, heads->is_streamed);
+        return;
+    }
+    for (int64_t i = 0; i < heads->n_heads && first < end; i++) {
+        void *y = place(heads->to, to, i * heads->to_pitch + first);
+        const void *x = at(heads->from, from, i * heads->from_pitch + first);
+        ISA(cpu_convert)(&how, y, x, end - first);
+    }
 }
 
 /* Of all tokens: before and behind what rotates. */
@@ -253,20 +263,20 @@ static bool can_stream(const struct cpu_heads *heads, const void *to,
 }
 
 void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
-                     int64_t first_pair, int64_t n, const float *c,
-                     const float *s)
+                     const struct cpu_pairs *pairs)
 {
-    int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * first_pair;
+    int64_t n = pairs->n;
+    int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * pairs->first;
     const struct rotation r = {
         .heads = *heads,
         .to = place(heads->to, to, first),
         .from = at(heads->from, from, first),
-        .c = c,
-        .s = s,
+        .c = pairs->c,
+        .s = pairs->s,
         .weight = heads->s ? heads->weight + first : NULL,
         .n = n,
         .is_streamed = heads->is_streamed && can_stream(heads, to, first, n)};
     CALL_INSTANCE(heads->from, heads->to, rotate_heads, &r)
-    if (first_pair == 0 && heads->width > 2 * heads->n_pairs)
+    if (pairs->first == 0 && heads->width > 2 * heads->n_pairs)
         write_rests(heads, to, from);
 }

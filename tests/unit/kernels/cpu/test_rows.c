@@ -98,7 +98,8 @@ static int64_t hard_floats(float *x)
 
 static void check_narrow(enum roped_dtype dtype, const float *x, int64_t n)
 {
-    rows->convert(dtype, to, ROPED_F32, x, 1, n, false);
+    const struct cpu_conversion how = {ROPED_F32, dtype, 1, false};
+    rows->convert(&how, to, x, n);
     for (int64_t i = 0; i < n; i++) {
         uint32_t found = code_at(dtype, to, i), expected = code_of(dtype, x[i]);
         if (found != expected) {
@@ -128,7 +129,9 @@ TEST(scales_multiply_before_rounding)
     int64_t n = hard_floats((float *)from);
     const float *x = (const float *)from;
     for (int k = 0; k < 7; k++) {
-        rows->convert(ROPED_F8_E4M3, to, ROPED_F32, x, scales[k], n, false);
+        const struct cpu_conversion how = {ROPED_F32, ROPED_F8_E4M3, scales[k],
+                                           false};
+        rows->convert(&how, to, x, n);
         for (int64_t i = 0; i < n; i++) {
             float product = x[i] * scales[k];
             uint32_t low =
@@ -180,7 +183,9 @@ TEST(rows_of_any_length_are_converted_and_no_more)
             for (int is_streamed = 0; is_streamed < 2; is_streamed++) {
                 int64_t bytes = n * (int64_t)roped_dtype_bytes(types[t]);
                 memset(to, 0xA5, 1024);
-                rows->convert(types[t], to, ROPED_F32, from, 1, n, is_streamed);
+                const struct cpu_conversion how = {ROPED_F32, types[t], 1,
+                                                   is_streamed};
+                rows->convert(&how, to, from, n);
                 rows->fence();
                 for (int64_t i = 0; i < n; i++)
                     CHECK_INT(code_at(types[t], to, i),
@@ -234,7 +239,8 @@ static void check_rotation(const struct cpu_heads *heads)
 static void rotate_once(struct cpu_heads heads, unsigned char *result)
 {
     memset(result, 0xA5, MAX_BYTES);
-    rows->rotate(&heads, result, from, 0, heads.n_pairs, c, s);
+    const struct cpu_pairs pairs = {0, heads.n_pairs, c, s};
+    rows->rotate(&heads, result, from, &pairs);
     rows->fence();
 }
 
@@ -255,7 +261,8 @@ static void check_heads(struct cpu_heads heads)
     size_t size = (size_t)(heads.n_heads * heads.to_pitch) * bytes;
     memcpy(again, from, size);
     heads.is_streamed = false;
-    rows->rotate(&heads, again, again, 0, heads.n_pairs, c, s);
+    const struct cpu_pairs pairs = {0, heads.n_pairs, c, s};
+    rows->rotate(&heads, again, again, &pairs);
     for (int64_t head = 0; head < heads.n_heads; head++)
         CHECK(memcmp(to + (size_t)(head * heads.to_pitch) * bytes,
                      again + (size_t)(head * heads.to_pitch) * bytes,
@@ -351,14 +358,14 @@ TEST(inverse_rms_is_accurate_whatever_rows_come_along)
             float together[3], alone;
             size_t bytes = (size_t)widths[w] * roped_dtype_bytes(floats[t]);
             fill(floats[t], from, 3 * widths[w]);
-            rows->inverse_rms(floats[t], from, NULL, 3, widths[w], 1e-6f,
-                              together);
+            struct cpu_norm_rows part = {.n = 3, .x = from};
+            rows->inverse_rms(floats[t], widths[w], &part, 1e-6f, together);
             for (int row = 0; row < 3; row++) {
                 const void *x = from + (size_t)row * bytes;
                 double expected =
                     (double)inverse_rms_of(floats[t], x, widths[w]);
-                rows->inverse_rms(floats[t], x, NULL, 1, widths[w], 1e-6f,
-                                  &alone);
+                part = (struct cpu_norm_rows){.n = 1, .x = x};
+                rows->inverse_rms(floats[t], widths[w], &part, 1e-6f, &alone);
                 CHECK_DOUBLE((double)alone / expected, 1, 6e-7);
                 CHECK(alone == together[row]);
             }
