@@ -1,8 +1,8 @@
 /*
  * vector.h - blocks of consecutive elements as vectors of float32, whatever
  * their type in memory: what the row kernels are written in. A block is two
- * vectors. Private to rows.c; one of the four files below has the machine's
- * instructions:
+ * vectors. Private to the rows; one of four files below has the machine's
+ * instructions, vector_plain.h what three of them share:
  *
  *     vfloat, block                 LANES floats; two of them, lo and hi
  *     larger_magnitude              |x|, or magnitude where that is larger or x
@@ -65,12 +65,15 @@ enum { QUOTIENT_WINDOW = 32 };
 
 #if defined(__AVX512VBMI__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "cpu/vector_avx512.h"
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#else
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "cpu/vector_avx2.h"
 #elif defined(__aarch64__) && !defined(VECTOR_PORTABLE)
 #include "cpu/vector_neon.h"
 #else
 #include "cpu/vector_portable.h"
+#endif
+#include "cpu/vector_plain.h"
 #endif
 
 INLINE size_t size_of(enum roped_dtype dtype)

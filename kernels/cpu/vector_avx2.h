@@ -112,25 +112,11 @@ INLINE block load32(const void *from)
     return (block){_mm256_loadu_ps(x), _mm256_loadu_ps(x + LANES)};
 }
 
-INLINE block load32_part(const void *from, int64_t n)
-{
-    float x[BLOCK] = {0};
-    memcpy(x, from, (size_t)n * sizeof *x);
-    return load32(x);
-}
-
 INLINE void store32(void *to, block x)
 {
     float *y = to;
     _mm256_storeu_ps(y, x.lo);
     _mm256_storeu_ps(y + LANES, x.hi);
-}
-
-INLINE void store32_part(void *to, block x, int64_t n)
-{
-    float y[BLOCK];
-    store32(y, x);
-    memcpy(to, y, (size_t)n * sizeof *y);
 }
 
 INLINE void stream32(void *to, block x)
@@ -145,23 +131,9 @@ INLINE raw16 load16(const void *from)
     return _mm256_loadu_si256(from);
 }
 
-INLINE raw16 load16_part(const void *from, int64_t n)
-{
-    uint16_t x[BLOCK] = {0};
-    memcpy(x, from, (size_t)n * sizeof *x);
-    return load16(x);
-}
-
 INLINE void store16(void *to, raw16 x)
 {
     _mm256_storeu_si256(to, x);
-}
-
-INLINE void store16_part(void *to, raw16 x, int64_t n)
-{
-    uint16_t y[BLOCK];
-    store16(y, x);
-    memcpy(to, y, (size_t)n * sizeof *y);
 }
 
 INLINE void stream16(void *to, raw16 x)
@@ -172,13 +144,6 @@ INLINE void stream16(void *to, raw16 x)
 INLINE void store8(void *to, raw8 x)
 {
     _mm_storeu_si128(to, x);
-}
-
-INLINE void store8_part(void *to, raw8 x, int64_t n)
-{
-    uint8_t y[BLOCK];
-    store8(y, x);
-    memcpy(to, y, (size_t)n);
 }
 
 INLINE void stream8(void *to, raw8 x)
@@ -237,16 +202,6 @@ INLINE block merge32(block x)
     vfloat even = order_quarters(x.lo), odd = order_quarters(x.hi);
     return (block){_mm256_unpacklo_ps(even, odd),
                    _mm256_unpackhi_ps(even, odd)};
-}
-
-INLINE block split_f16(raw16 x)
-{
-    return split32(widen_f16(x));
-}
-
-INLINE raw16 merge_f16(block x)
-{
-    return narrow_f16(merge32(x));
 }
 
 INLINE vfloat widen_bf16_half(__m128i x)
@@ -312,11 +267,6 @@ INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
     return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
 }
 
-INLINE raw16 merge_bf16(block x)
-{
-    return narrow_bf16(merge32(x));
-}
-
 /*
  * Magnitudes of x, at most max, to FP8 codes: m mantissa bits, bias b. Adding
  * the power of two whose unit in the last place is the spacing of codes at |x|
@@ -363,11 +313,6 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
                                             _mm256_set1_epi8((char)0x80)));
     return _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(
         code, _mm256_set_epi32(0, 0, 0, 0, 5, 1, 4, 0)));
-}
-
-INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
-{
-    return narrow_fp8(merge32(x), scale, m, b, max);
 }
 
 /* All ones where x is NaN or near to where codes change. */

@@ -101,13 +101,6 @@ INLINE block load32(const void *from)
     return (block){vld1q_f32(x), vld1q_f32(x + LANES)};
 }
 
-INLINE block load32_part(const void *from, int64_t n)
-{
-    float x[BLOCK] = {0};
-    memcpy(x, from, (size_t)n * sizeof *x);
-    return load32(x);
-}
-
 INLINE void store32(void *to, block x)
 {
     float *y = to;
@@ -115,23 +108,9 @@ INLINE void store32(void *to, block x)
     vst1q_f32(y + LANES, x.hi);
 }
 
-INLINE void store32_part(void *to, block x, int64_t n)
-{
-    float y[BLOCK];
-    store32(y, x);
-    memcpy(to, y, (size_t)n * sizeof *y);
-}
-
 INLINE raw16 load16(const void *from)
 {
     return vld1q_u16(from);
-}
-
-INLINE raw16 load16_part(const void *from, int64_t n)
-{
-    uint16_t x[BLOCK] = {0};
-    memcpy(x, from, (size_t)n * sizeof *x);
-    return load16(x);
 }
 
 INLINE void store16(void *to, raw16 x)
@@ -139,23 +118,9 @@ INLINE void store16(void *to, raw16 x)
     vst1q_u16(to, x);
 }
 
-INLINE void store16_part(void *to, raw16 x, int64_t n)
-{
-    uint16_t y[BLOCK];
-    store16(y, x);
-    memcpy(to, y, (size_t)n * sizeof *y);
-}
-
 INLINE void store8(void *to, raw8 x)
 {
     vst1_u8(to, x);
-}
-
-INLINE void store8_part(void *to, raw8 x, int64_t n)
-{
-    uint8_t y[BLOCK];
-    store8(y, x);
-    memcpy(to, y, (size_t)n);
 }
 
 /* The instruction only hints that the caches need not keep what it stores. */
@@ -223,16 +188,6 @@ INLINE block split32(block x)
 INLINE block merge32(block x)
 {
     return (block){vzip1q_f32(x.lo, x.hi), vzip2q_f32(x.lo, x.hi)};
-}
-
-INLINE block split_f16(raw16 x)
-{
-    return split32(widen_f16(x));
-}
-
-INLINE raw16 merge_f16(block x)
-{
-    return narrow_f16(merge32(x));
 }
 
 INLINE vbits bits_of(vfloat x)
@@ -318,11 +273,6 @@ INLINE raw16 narrow_bf16(block x)
 }
 #endif
 
-INLINE raw16 merge_bf16(block x)
-{
-    return narrow_bf16(merge32(x));
-}
-
 /*
  * Magnitudes of x, at most max, to FP8 codes in the low seven bits of each
  * lane: m mantissa bits, bias b. Adding the power of two whose unit in the last
@@ -358,11 +308,6 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
     const raw8 number =
         with_signs(vmovn_u16(code), high_halves(bits_of(x.lo), bits_of(x.hi)));
     return vbsl_u8(vmovn_u16(number_halves(x)), number, vdup_n_u8(0x7F));
-}
-
-INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
-{
-    return narrow_fp8(merge32(x), scale, m, b, max);
 }
 
 /*

@@ -101,58 +101,33 @@ INLINE double sum_of_doubles(doubles x)
 
 /* ------------------------------------------------------------------ memory */
 
-INLINE block load32_part(const void *from, int64_t n)
-{
-    block x = {splat(0), splat(0)};
-    memcpy(&x, from, (size_t)n * sizeof(float));
-    return x;
-}
-
 INLINE block load32(const void *from)
 {
-    return load32_part(from, BLOCK);
-}
-
-INLINE void store32_part(void *to, block x, int64_t n)
-{
-    memcpy(to, &x, (size_t)n * sizeof(float));
+    block x;
+    memcpy(&x, from, sizeof x);
+    return x;
 }
 
 INLINE void store32(void *to, block x)
 {
-    store32_part(to, x, BLOCK);
-}
-
-INLINE raw16 load16_part(const void *from, int64_t n)
-{
-    raw16 x = {{0}};
-    memcpy(&x, from, (size_t)n * sizeof *x.code);
-    return x;
+    memcpy(to, &x, sizeof x);
 }
 
 INLINE raw16 load16(const void *from)
 {
-    return load16_part(from, BLOCK);
-}
-
-INLINE void store16_part(void *to, raw16 x, int64_t n)
-{
-    memcpy(to, &x, (size_t)n * sizeof *x.code);
+    raw16 x;
+    memcpy(&x, from, sizeof x);
+    return x;
 }
 
 INLINE void store16(void *to, raw16 x)
 {
-    store16_part(to, x, BLOCK);
-}
-
-INLINE void store8_part(void *to, raw8 x, int64_t n)
-{
-    memcpy(to, &x, (size_t)n);
+    memcpy(to, &x, sizeof x);
 }
 
 INLINE void store8(void *to, raw8 x)
 {
-    store8_part(to, x, BLOCK);
+    memcpy(to, &x, sizeof x);
 }
 
 INLINE void stream32(void *to, block x)
@@ -341,16 +316,6 @@ INLINE block merge32(block x)
                    __builtin_shufflevector(x.lo, x.hi, 2, 6, 3, 7)};
 }
 
-INLINE block split_f16(raw16 x)
-{
-    return split32(widen_f16(x));
-}
-
-INLINE raw16 merge_f16(block x)
-{
-    return narrow_f16(merge32(x));
-}
-
 INLINE block split_bf16(raw16 x)
 {
     return split32(widen_bf16(x));
@@ -360,16 +325,6 @@ INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
 {
     const block v = split_bf16(x);
     return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
-}
-
-INLINE raw16 merge_bf16(block x)
-{
-    return narrow_bf16(merge32(x));
-}
-
-INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
-{
-    return narrow_fp8(merge32(x), scale, m, b, max);
 }
 
 /* Dividing four costs no more than what would tell whether it can be spared.

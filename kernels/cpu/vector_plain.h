@@ -1,0 +1,64 @@
+/*
+ * vector_plain.h - what cpu/vector.h asks for beyond what an instruction set
+ * without masks and without permutations of a whole block has: parts of blocks
+ * go by way of the stack, pairs by way of split32 and merge32.
+ */
+#ifndef ROPED_CPU_VECTOR_PLAIN_H
+#define ROPED_CPU_VECTOR_PLAIN_H
+
+INLINE block load32_part(const void *from, int64_t n)
+{
+    float x[BLOCK] = {0};
+    memcpy(x, from, (size_t)n * sizeof *x);
+    return load32(x);
+}
+
+INLINE void store32_part(void *to, block x, int64_t n)
+{
+    float y[BLOCK];
+    store32(y, x);
+    memcpy(to, y, (size_t)n * sizeof *y);
+}
+
+INLINE raw16 load16_part(const void *from, int64_t n)
+{
+    uint16_t x[BLOCK] = {0};
+    memcpy(x, from, (size_t)n * sizeof *x);
+    return load16(x);
+}
+
+INLINE void store16_part(void *to, raw16 x, int64_t n)
+{
+    uint16_t y[BLOCK];
+    store16(y, x);
+    memcpy(to, y, (size_t)n * sizeof *y);
+}
+
+INLINE void store8_part(void *to, raw8 x, int64_t n)
+{
+    uint8_t y[BLOCK];
+    store8(y, x);
+    memcpy(to, y, (size_t)n);
+}
+
+INLINE block split_f16(raw16 x)
+{
+    return split32(widen_f16(x));
+}
+
+INLINE raw16 merge_f16(block x)
+{
+    return narrow_f16(merge32(x));
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
+
+INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
+{
+    return narrow_fp8(merge32(x), scale, m, b, max);
+}
+
+#endif
