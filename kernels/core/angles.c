@@ -537,34 +537,27 @@ static void keep(const struct roped_angle_params *params, int64_t rotary_dim,
            roped_angles_frequency_bytes(angles->n_pairs, angles->precision));
 }
 
-static enum roped_status
-compute_frequencies(const struct roped_angle_params *params,
-                    const struct roped_longrope_factors *factors,
-                    int64_t rotary_dim, int64_t head_dim,
-                    int64_t largest_position, void *storage,
-                    struct roped_angles *out, struct roped_error *err)
+static enum roped_status compute_frequencies(struct work *work, void *storage,
+                                             struct roped_angles *out,
+                                             struct roped_error *err)
 {
+    const struct roped_angle_params *params = work->params;
     const struct variant *variant = &variants[params->scaling];
-    struct work work = {.params = params,
-                        .factors = factors,
-                        .r = rotary_dim,
-                        .d = head_dim,
-                        .longest = largest_position + 1,
-                        .theta = params->theta,
-                        .factor = params->factor,
-                        .original = as_double(params->original_max_position),
-                        .is_f32 = params->angle_precision == ROPED_ANGLE_F32};
-    if (isnan(work.original))
-        work.original = as_double(params->max_position);
-    enum roped_status status = setup(&work, variant, err);
+    work->theta = params->theta;
+    work->factor = params->factor;
+    work->original = as_double(params->original_max_position);
+    work->is_f32 = params->angle_precision == ROPED_ANGLE_F32;
+    if (isnan(work->original))
+        work->original = as_double(params->max_position);
+    enum roped_status status = setup(work, variant, err);
     if (status)
         return status;
-    out->attention_factor = (float)attention(&work, variant);
+    out->attention_factor = (float)attention(work, variant);
     for (int64_t i = 0; i < out->n_pairs; i++) {
-        if (work.is_f32)
-            ((float *)storage)[i] = (float)variant->frequency(&work, i);
+        if (work->is_f32)
+            ((float *)storage)[i] = (float)variant->frequency(work, i);
         else
-            ((double *)storage)[i] = variant->frequency(&work, i);
+            ((double *)storage)[i] = variant->frequency(work, i);
     }
     return ROPED_OK;
 }
@@ -585,9 +578,12 @@ roped_angles_resolve(const struct roped_angle_params *params,
                roped_angles_frequency_bytes(out->n_pairs, out->precision));
         return ROPED_OK;
     }
-    enum roped_status status =
-        compute_frequencies(params, factors, rotary_dim, head_dim,
-                            largest_position, storage, out, err);
+    struct work work = {.params = params,
+                        .factors = factors,
+                        .r = rotary_dim,
+                        .d = head_dim,
+                        .longest = largest_position + 1};
+    enum roped_status status = compute_frequencies(&work, storage, out, err);
     if (!status && can_keep(params, out->n_pairs))
         keep(params, rotary_dim, head_dim, out);
     return status;

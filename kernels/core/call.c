@@ -245,12 +245,17 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
     return ROPED_OK;
 }
 
-/* Binds a pack, or holds it to the dims that it has. setter is an input or a
- * parameter: kind and verb are the message's words for it. */
+/* What states the dims of a pack, and the words of a message for it. */
+struct setter {
+    const char *kind, *name; /* "tensor 'x'" */
+    const char *verb;
+};
+
+/* Binds a pack, or holds it to the dims that it has. */
 static enum roped_status bind_pack(struct roped_call *call, const char *name,
                                    const int64_t *dims, int rank,
-                                   const char *setter, const char *kind,
-                                   const char *verb, struct roped_error *err)
+                                   const struct setter *setter,
+                                   struct roped_error *err)
 {
     char found[128], expected[128];
     int i = find_dim(call, name);
@@ -259,8 +264,8 @@ static enum roped_status bind_pack(struct roped_call *call, const char *name,
             memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
             return ROPED_OK;
         return roped_fail(err, ROPED_INVALID,
-                          "%s '%s': %s %s, expected %s (set by '%s')", kind,
-                          setter, verb,
+                          "%s '%s': %s %s, expected %s (set by '%s')",
+                          setter->kind, setter->name, setter->verb,
                           roped_shape_text(dims, rank, found, sizeof found),
                           roped_shape_text(call->dim[i].dims, call->dim[i].rank,
                                            expected, sizeof expected),
@@ -272,10 +277,11 @@ static enum roped_status bind_pack(struct roped_call *call, const char *name,
     snprintf(call->dim[i].name, sizeof call->dim[i].name, "%s", name);
     call->dim[i].is_pack = true;
     call->dim[i].rank = rank;
-    call->dim[i].setter = setter;
+    call->dim[i].setter = setter->name;
     memcpy(call->dim[i].dims, dims, (size_t)rank * sizeof *dims);
     int64_t n_bytes;
-    return roped_tensor_size(&pack, setter, &call->dim[i].size, &n_bytes, err);
+    return roped_tensor_size(&pack, setter->name, &call->dim[i].size, &n_bytes,
+                             err);
 }
 
 /* Shapes stated by parameters: each binds a pack as an input would. */
@@ -285,6 +291,7 @@ static enum roped_status bind_shape_params(struct roped_call *call,
     enum roped_status status = ROPED_OK;
     const struct roped_param *param = call->op->param;
     for (int i = 0; i < call->n_params && !status; i++, param++) {
+        const struct setter setter = {"parameter", param->name, "shape"};
         struct roped_tensor shape = {.dtype = ROPED_U8};
         struct roped_ints ints;
         int64_t n_elements, n_bytes;
@@ -297,7 +304,7 @@ static enum roped_status bind_shape_params(struct roped_call *call,
             roped_tensor_size(&shape, param->name, &n_elements, &n_bytes, err);
         if (!status)
             status = bind_pack(call, param->shape, shape.dims, shape.rank,
-                               param->name, "parameter", "shape", err);
+                               &setter, err);
     }
     return status;
 }
@@ -313,14 +320,14 @@ static enum roped_status bind_shape(struct roped_call *call, int input,
         return status;
     if (!rank_fits(&pattern, tensor->rank))
         return wrong_rank(call, input, err);
+    const struct setter setter = {"tensor", call->op->in[input].name,
+                                  pattern.count > 1 ? "leading dims" : "shape"};
     for (int i = 0, at = 0; i < pattern.count && !status; i++) {
         int rank =
             pattern.dim[i].is_pack ? tensor->rank - (pattern.count - 1) : 1;
         if (pattern.dim[i].is_pack)
-            status =
-                bind_pack(call, pattern.dim[i].name, tensor->dims + at, rank,
-                          call->op->in[input].name, "tensor",
-                          pattern.count > 1 ? "leading dims" : "shape", err);
+            status = bind_pack(call, pattern.dim[i].name, tensor->dims + at,
+                               rank, &setter, err);
         else
             status = bind_dim(call, input, at, &pattern.dim[i], err);
         at += rank;

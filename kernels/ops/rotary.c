@@ -45,8 +45,9 @@ static bool has(const struct roped_call *call, const struct rotary_shape *shape,
     return roped_tensor_given(tensor_of(call, shape, port));
 }
 
-int64_t rotary_width(const struct roped_call *call,
-                     const struct rotary_shape *shape)
+/* Rotary width in force: given, the named table's, or the head's. */
+static int64_t rotary_width(const struct roped_call *call,
+                            const struct rotary_shape *shape)
 {
     if (shape->rotary_dim)
         return shape->rotary_dim;
@@ -256,43 +257,50 @@ static enum roped_status check_width(const struct roped_call *call,
     return ROPED_OK;
 }
 
+/* What a dim is to be, and the words of a message for it. */
+struct extent {
+    int64_t size;
+    const char *name;
+};
+
 static enum roped_status check_dim(const struct roped_call *call,
                                    const struct rotary_shape *shape, int port,
-                                   int dim, int64_t expected, const char *what,
+                                   int dim, struct extent expected,
                                    struct roped_error *err)
 {
     const struct roped_tensor *tensor = tensor_of(call, shape, port);
-    if (!roped_tensor_given(tensor) || tensor->dims[dim] == expected)
+    if (!roped_tensor_given(tensor) || tensor->dims[dim] == expected.size)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "tensor '%s': dim %d is %lld, expected %s = %lld",
-                      call->op->in[shape->first_port + port].name, dim,
-                      (long long)tensor->dims[dim], what, (long long)expected);
+    return roped_fail(
+        err, ROPED_INVALID, "tensor '%s': dim %d is %lld, expected %s = %lld",
+        call->op->in[shape->first_port + port].name, dim,
+        (long long)tensor->dims[dim], expected.name, (long long)expected.size);
 }
 
 static enum roped_status check_shapes(const struct roped_call *call,
                                       const struct rotary_shape *shape,
                                       struct roped_error *err)
 {
-    int64_t r = rotary_width(call, shape);
     const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
+    const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
+    const struct extent n = {shape->n_tokens, "n"};
+    const struct extent r = {rotary_width(call, shape), "rotary_dim"};
+    const struct extent pairs = {r.size / 2, "rotary_dim/2"};
     enum roped_status status = ROPED_OK;
     if (roped_tensor_given(positions))
-        status = check_dim(call, shape, POSITIONS, positions->rank - 1,
-                           shape->n_tokens, "n", err);
+        status = check_dim(call, shape, POSITIONS, positions->rank - 1, n, err);
     if (!status)
-        status = check_dim(call, shape, COS, 0, shape->n_tokens, "n", err);
+        status = check_dim(call, shape, COS, 0, n, err);
     if (!status)
-        status = check_dim(call, shape, CACHE, 1, r, "rotary_dim", err);
+        status = check_dim(call, shape, CACHE, 1, r, err);
     if (!status)
-        status = check_dim(call, shape, COS, 1, r / 2, "rotary_dim/2", err);
+        status = check_dim(call, shape, COS, 1, pairs, err);
     if (!status)
-        status =
-            check_dim(call, shape, SHORT_FACTOR, 0, r / 2, "rotary_dim/2", err);
+        status = check_dim(call, shape, SHORT_FACTOR, 0, pairs, err);
     if (!status && has(call, shape, INDPTR))
-        status = check_dim(call, shape, INDPTR, 0,
-                           tensor_of(call, shape, OFFSETS)->dims[0] + 1,
-                           "sequences + 1", err);
+        status = check_dim(
+            call, shape, INDPTR, 0,
+            (struct extent){offsets->dims[0] + 1, "sequences + 1"}, err);
     return status;
 }
 

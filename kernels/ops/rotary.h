@@ -20,10 +20,6 @@ struct rotary_shape {
     int32_t inverse;
 };
 
-/* Rotary width in force: given, the named table's, or the head's. */
-int64_t rotary_width(const struct roped_call *call,
-                     const struct rotary_shape *shape);
-
 /* Everything about angles and positions that needs no values. */
 ROPED_MUST_CHECK enum roped_status rotary_rule(const struct roped_call *call,
                                                const struct rotary_shape *shape,

@@ -63,15 +63,16 @@ static enum roped_status check_size(const struct client_memory *memory,
                       (unsigned long long)found.st_size);
 }
 
-static enum roped_status map(struct client_memory *memory, const char *name,
-                             uint64_t offset, uint64_t bytes,
+static enum roped_status map(struct client_memory *memory,
+                             const struct client_range *range,
                              struct roped_error *err)
 {
+    const char *name = range->name;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t skip = offset % page;
-    size_t map_bytes = (size_t)((skip + bytes + page - 1) / page * page);
+    uint64_t skip = range->offset % page;
+    size_t map_bytes = (size_t)((skip + range->bytes + page - 1) / page * page);
     void *start = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                       memory->fd, (off_t)(offset - skip));
+                       memory->fd, (off_t)(range->offset - skip));
     if (start == MAP_FAILED)
         return roped_fail(err, ROPED_NO_MEMORY,
                           "failed to register shared memory region '%s': "
@@ -91,22 +92,22 @@ static enum roped_status map(struct client_memory *memory, const char *name,
 
 enum roped_status client_memory_open(const struct roped_backend_api *api,
                                      struct roped_backend *backend,
-                                     const char *name, const char *key,
-                                     uint64_t offset, uint64_t bytes,
+                                     const struct client_range *range,
                                      struct client_memory *out,
                                      struct roped_error *err)
 {
+    const char *name = range->name;
     *out = (struct client_memory){.fd = -1, .guard = -1};
-    if (bytes == 0)
+    if (range->bytes == 0)
         return invalid_arguments(name, "byte_size is 0", err);
-    if (offset > INT64_MAX || bytes > INT64_MAX - offset)
+    if (range->offset > INT64_MAX || range->bytes > INT64_MAX - range->offset)
         return invalid_arguments(name, "offset + byte_size overflows", err);
-    out->file_bytes = offset + bytes;
-    enum roped_status status = open_key(name, key, &out->fd, err);
+    out->file_bytes = range->offset + range->bytes;
+    enum roped_status status = open_key(name, range->key, &out->fd, err);
     if (!status)
         status = check_size(out, name, err);
     if (!status)
-        status = map(out, name, offset, bytes, err);
+        status = map(out, range, err);
     if (status) {
         client_memory_close(api, backend, out);
         return status;

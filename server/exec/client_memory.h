@@ -33,16 +33,21 @@ struct client_memory {
  */
 bool client_memory_key(const char *key, char out[CLIENT_KEY_BYTES]);
 
-/*
- * Maps bytes at offset of the object of a key, which must exist and be that
- * large. name is the region's, for the message. Where page-locking fails the
- * memory is used all the same, with a copy more.
+/* Bytes at offset of the object of a key, which must exist and be that large.
+ */
+struct client_range {
+    const char *name; /* the region's, for messages */
+    const char *key;
+    uint64_t offset, bytes;
+};
+
+/* Where page-locking fails the memory is used all the same, with a copy more.
  */
 ROPED_MUST_CHECK enum roped_status
 client_memory_open(const struct roped_backend_api *api,
-                   struct roped_backend *backend, const char *name,
-                   const char *key, uint64_t offset, uint64_t bytes,
-                   struct client_memory *out, struct roped_error *err);
+                   struct roped_backend *backend,
+                   const struct client_range *range, struct client_memory *out,
+                   struct roped_error *err);
 void client_memory_close(const struct roped_backend_api *api,
                          struct roped_backend *backend,
                          struct client_memory *memory);

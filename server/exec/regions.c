@@ -254,9 +254,11 @@ enum roped_status regions_map(struct regions *regions,
     if (!region)
         return ROPED_NO_MEMORY;
     region->info.device = REGION_ANY_DEVICE;
-    enum roped_status status = client_memory_open(
-        regions->api, backend_of(regions, region), info->name, info->key,
-        info->offset, info->bytes, &region->client, err);
+    const struct client_range range = {info->name, info->key, info->offset,
+                                       info->bytes};
+    enum roped_status status =
+        client_memory_open(regions->api, backend_of(regions, region), &range,
+                           &region->client, err);
     region->data = region->client.data;
     return finish(regions, region, status, out);
 }

@@ -80,9 +80,10 @@ static enum roped_status write_header(struct request *request,
                                       struct buffer *header, uint64_t *offset,
                                       uint64_t *sent, uint64_t *all)
 {
+    const struct v1_wanted wanted = {request->call.kept,
+                                     request->call.fp8_as_u8};
     enum roped_status status = v1_write_response_header(
-        header, &request->job.call, request->call.kept, request->call.fp8_as_u8,
-        offset, sent, &request->error);
+        header, &request->job.call, wanted, offset, sent, &request->error);
     *all = *sent;
     return status;
 }

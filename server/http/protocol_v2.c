@@ -45,20 +45,22 @@ static enum roped_status hint_at_raw(struct request *request)
 static enum roped_status decode(struct request *request)
 {
     const struct body *body = &request->body;
-    const char *json = body_text(request);
+    const struct kserve_body sent = {
+        .json = body_text(request),
+        .json_bytes = body->header_bytes,
+        .binary = body_bytes(request, body->header_bytes),
+        .binary_bytes = body->length - body->header_bytes};
     struct roped_call *call = &request->job.call;
     struct kserve_request *v2 = &request->v2;
-    uint64_t binary_bytes = body->length - body->header_bytes;
-    unsigned char *binary = body_bytes(request, body->header_bytes);
     if (body->is_raw)
-        return kserve_read_raw(call, binary, binary_bytes, v2, &request->error);
+        return kserve_read_raw(call, sent.binary, sent.binary_bytes, v2,
+                               &request->error);
     if (body->length == 0)
         return roped_fail(&request->error, ROPED_INVALID,
                           "failed to parse the request JSON buffer: it is "
                           "empty at 0");
     enum roped_status status =
-        kserve_read_request(call, json, body->header_bytes, binary,
-                            binary_bytes, v2, &request->error);
+        kserve_read_request(call, &sent, v2, &request->error);
     if (status)
         return hint_at_raw(request);
     request->call.timeout_us = v2->timeout_us;

@@ -28,8 +28,7 @@ enum {
 /* A request that is being read. */
 struct reading {
     struct roped_call *call;
-    unsigned char *binary; /* what follows the JSON; may be NULL */
-    uint64_t binary_bytes;
+    const struct kserve_body *body;
     struct kserve_request *out;
 };
 
@@ -178,7 +177,7 @@ static enum roped_status place_binary(struct reading *reading,
     const char *name = reading->call->op->in[port].name;
     const char *model = model_of(reading->call);
     struct kserve_request *out = reading->out;
-    uint64_t bytes, left = reading->binary_bytes - out->binary_bytes;
+    uint64_t bytes, left = reading->body->binary_bytes - out->binary_bytes;
     uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
     if (!json_read_size(size, &bytes))
         return roped_fail(err, ROPED_INVALID,
@@ -195,8 +194,8 @@ static enum roped_status place_binary(struct reading *reading,
                           "unexpected size for input '%s', expecting %llu "
                           "additional bytes for model '%s'",
                           name, (unsigned long long)(bytes - left), model);
-    if (reading->binary)
-        tensor->data = reading->binary + out->binary_bytes;
+    if (reading->body->binary)
+        tensor->data = reading->body->binary + out->binary_bytes;
     out->binary_bytes += bytes;
     return ROPED_OK;
 }
@@ -213,16 +212,17 @@ static enum roped_status place_input(struct reading *reading, int port,
                                         "binary_data_size"};
     const struct roped_op *op = reading->call->op;
     struct json_reader param[N_PARAMS];
-    struct region_ref *ref = NULL;
+    struct region_refs *refs = &reading->out->regions;
     enum roped_status status =
         kserve_find_params(params, names, N_PARAMS, param, err);
-    if (!status)
-        status = kserve_read_region(op, false, port, param,
-                                    &reading->out->regions, &ref, err);
     if (status)
         return status;
     bool has_size = is_present(&param[SIZE]), has_data = is_present(data);
-    if (has_size + has_data + !!ref != 1)
+    bool has_region = is_present(&param[KSERVE_REGION]);
+    status = kserve_read_region(op, false, port, param, refs, err);
+    if (status)
+        return status;
+    if (has_size + has_data + has_region != 1)
         return roped_fail(err, ROPED_INVALID,
                           "Input must set only one of the following fields: "
                           "'data', 'binary_data_size' in 'parameters', "
@@ -230,8 +230,9 @@ static enum roped_status place_input(struct reading *reading, int port,
                           "'%s' has %s",
                           op->in[port].name,
                           has_size || has_data ? "several" : "none");
-    if (ref)
-        return kserve_check_region_input(op, tensor, ref, err);
+    if (has_region)
+        return kserve_check_region_input(
+            op, tensor, region_refs_of(refs, false, port), err);
     return has_data ? place_json(reading, data, port, tensor, err)
                     : place_binary(reading, &param[SIZE], port, tensor, err);
 }
@@ -349,12 +350,11 @@ static enum roped_status read_output_params(struct reading *reading,
                                         "classification"};
     const struct roped_op *op = reading->call->op;
     struct json_reader param[N_PARAMS];
-    struct region_ref *ref;
     enum roped_status status =
         kserve_find_params(params, names, N_PARAMS, param, err);
     if (!status)
         status = kserve_read_region(op, true, port, param,
-                                    &reading->out->regions, &ref, err);
+                                    &reading->out->regions, err);
     if (!status && is_present(&param[CLASSIFICATION]))
         status = roped_fail(err, ROPED_INVALID,
                             "output '%s': classification is not supported",
@@ -476,7 +476,7 @@ static enum roped_status read_request(struct reading *reading,
         status = json_refuse_nan(json, err);
     if (!status)
         status = check_required(reading->call, err);
-    uint64_t left = reading->binary_bytes - reading->out->binary_bytes;
+    uint64_t left = reading->body->binary_bytes - reading->out->binary_bytes;
     if (!status && left > 0)
         status = roped_fail(err, ROPED_INVALID,
                             "unexpected additional input data for model '%s': "
@@ -485,19 +485,18 @@ static enum roped_status read_request(struct reading *reading,
     return status;
 }
 
-enum roped_status kserve_read_request(struct roped_call *call, const char *json,
-                                      size_t json_bytes, void *binary,
-                                      uint64_t binary_bytes,
+enum roped_status kserve_read_request(struct roped_call *call,
+                                      const struct kserve_body *body,
                                       struct kserve_request *out,
                                       struct roped_error *err)
 {
-    struct reading reading = {call, binary, binary_bytes, out};
+    struct reading reading = {call, body, out};
     struct json_string names[MAX_NAMES];
     struct json_reader reader;
     memset(out, 0, offsetof(struct kserve_request, regions));
     out->regions.n = 0;
-    json_reader_init(&reader, json, json_bytes, JSON_V2_DEPTH, names,
-                     MAX_NAMES);
+    json_reader_init(&reader, body->json, body->json_bytes, JSON_V2_DEPTH,
+                     names, MAX_NAMES);
     return read_request(&reading, &reader, err);
 }
 

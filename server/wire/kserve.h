@@ -38,17 +38,24 @@ struct kserve_request {
     struct region_refs regions;       /* tensors in regions; the last member */
 };
 
+/* What a request has behind its head. */
+struct kserve_body {
+    const char *json;
+    size_t json_bytes;
+    unsigned char *binary; /* behind the JSON; NULL: not known yet */
+    uint64_t binary_bytes;
+};
+
 /*
  * Reads the JSON part: sets parameters, binds inputs (call->in[].data of
  * binary inputs point at binary + their offset), and notes what is wanted
- * back and what is in regions. binary_bytes is what follows the JSON in the
- * body. Values in the JSON are checked; NaN and Infinity, which some clients
- * write there, are refused, and so are over 128 names in JSON objects that are
- * open at once. Allocates nothing. Does not resolve.
+ * back and what is in regions. Values in the JSON are checked; NaN and
+ * Infinity, which some clients write there, are refused, and so are over 128
+ * names in JSON objects that are open at once. Allocates nothing. Does not
+ * resolve.
  */
 ROPED_MUST_CHECK enum roped_status
-kserve_read_request(struct roped_call *call, const char *json,
-                    size_t json_bytes, void *binary, uint64_t binary_bytes,
+kserve_read_request(struct roped_call *call, const struct kserve_body *body,
                     struct kserve_request *out, struct roped_error *err);
 
 /*

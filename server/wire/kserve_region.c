@@ -61,24 +61,22 @@ static enum roped_status read_name(const struct owner *owner,
 enum roped_status
 kserve_read_region(const struct roped_op *op, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
-                   struct region_refs *refs, struct region_ref **ref,
-                   struct roped_error *err)
+                   struct region_refs *refs, struct roped_error *err)
 {
     const struct owner owner = {is_output ? "output" : "input",
                                 is_output ? op->out[port].name
                                           : op->in[port].name};
-    *ref = NULL;
     if (json_kind(&param[KSERVE_REGION]) == JSON_NOTHING)
         return ROPED_OK;
-    *ref = region_refs_of(refs, is_output, port);
+    struct region_ref *ref = region_refs_of(refs, is_output, port);
     enum roped_status status =
-        read_name(&owner, &param[KSERVE_REGION], *ref, err);
+        read_name(&owner, &param[KSERVE_REGION], ref, err);
     if (!status)
         status = read_size(&owner, "shared_memory_byte_size",
-                           &param[KSERVE_BYTE_SIZE], &(*ref)->bytes, err);
+                           &param[KSERVE_BYTE_SIZE], &ref->bytes, err);
     if (!status && json_kind(&param[KSERVE_OFFSET]) != JSON_NOTHING)
         status = read_size(&owner, "shared_memory_offset",
-                           &param[KSERVE_OFFSET], &(*ref)->offset, err);
+                           &param[KSERVE_OFFSET], &ref->offset, err);
     return status;
 }
 

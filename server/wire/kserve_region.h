@@ -21,14 +21,12 @@ enum {
 
 /*
  * Notes in refs where these parameters of an input or requested output say that
- * it is in a region; the offset is 0 where it is absent. *ref is NULL where
- * they do not.
+ * it is in a region; the offset is 0 where it is absent.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_region(const struct roped_op *op, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
-                   struct region_refs *refs, struct region_ref **ref,
-                   struct roped_error *err);
+                   struct region_refs *refs, struct roped_error *err);
 
 /* An input takes exactly the bytes of its shape of a region. */
 ROPED_MUST_CHECK enum roped_status kserve_check_region_input(

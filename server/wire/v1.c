@@ -52,17 +52,17 @@ static int list_outputs(const struct roped_call *call, uint32_t kept,
 
 enum roped_status v1_write_response_header(struct buffer *buffer,
                                            const struct roped_call *call,
-                                           uint32_t kept, bool fp8_as_u8,
+                                           struct v1_wanted wanted,
                                            uint64_t offset[ROPED_MAX_OUTPUTS],
                                            uint64_t *data_bytes,
                                            struct roped_error *err)
 {
     struct safetensors_output outputs[ROPED_MAX_OUTPUTS];
     int port[ROPED_MAX_OUTPUTS];
-    int n = list_outputs(call, kept, outputs, port);
+    int n = list_outputs(call, wanted.kept, outputs, port);
     const char *const metadata[][2] = {{"op", call->op->name}};
     enum roped_status status = safetensors_write_header(
-        buffer, outputs, n, metadata, 1, fp8_as_u8, data_bytes, err);
+        buffer, outputs, n, metadata, 1, wanted.fp8_as_u8, data_bytes, err);
     for (int i = 0; i < n && !status; i++)
         offset[port[i]] = outputs[i].offset;
     return status;

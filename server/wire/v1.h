@@ -19,15 +19,20 @@ v1_read_request(struct roped_call *call, const void *header,
                 size_t header_bytes, uint64_t total_bytes, void *data,
                 struct roped_error *err);
 
+/* Which outputs an answer has, and as what. */
+struct v1_wanted {
+    uint32_t kept; /* bit i: output i stays in a region and is not sent */
+    bool fp8_as_u8;
+};
+
 /*
  * Appends the answer's header for a resolved call to buffer, and sets
  * offset[i] of every output that is made and sent: bytes from the start of the
- * data section, which follows at a multiple of 64. Output i stays where it is,
- * in a region, where bit i of kept is set. Does not touch call.
+ * data section, which follows at a multiple of 64. Does not touch call.
  */
 ROPED_MUST_CHECK enum roped_status
 v1_write_response_header(struct buffer *buffer, const struct roped_call *call,
-                         uint32_t kept, bool fp8_as_u8,
+                         struct v1_wanted wanted,
                          uint64_t offset[ROPED_MAX_OUTPUTS],
                          uint64_t *data_bytes, struct roped_error *err);
 

@@ -89,8 +89,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     const struct roped_op *op = roped_op_at(input[0] % roped_op_count());
     read_raw(op, binary_bytes);
     roped_call_init(&call, op);
-    enum roped_status status = kserve_read_request(
-        &call, json, json_bytes, NULL, binary_bytes, &request, &err);
+    const struct kserve_body body = {json, json_bytes, NULL, binary_bytes};
+    enum roped_status status =
+        kserve_read_request(&call, &body, &request, &err);
     FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID ||
                  status == ROPED_NOT_FOUND);
     if (status)

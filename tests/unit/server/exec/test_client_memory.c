@@ -44,8 +44,8 @@ static void drop_shared(void)
 static enum roped_status open_at(uint64_t offset, uint64_t bytes,
                                  struct client_memory *out)
 {
-    return client_memory_open(&fake_api, NULL, "r", key, offset, bytes, out,
-                              &err);
+    const struct client_range range = {"r", key, offset, bytes};
+    return client_memory_open(&fake_api, NULL, &range, out, &err);
 }
 
 /* ------------------------------------------------------------------ memory */

@@ -35,8 +35,8 @@ static enum roped_status read_into(struct roped_call *call, const char *op,
     char *exact = exact_copy(json, bytes);
     err->text[0] = '\0';
     roped_call_init(call, roped_op_find(op));
-    enum roped_status status = kserve_read_request(call, exact, bytes, binary,
-                                                   binary_bytes, request, err);
+    const struct kserve_body body = {exact, bytes, binary, binary_bytes};
+    enum roped_status status = kserve_read_request(call, &body, request, err);
     free(exact);
     return status;
 }

@@ -25,8 +25,8 @@ static enum roped_status read_with(const char *request, const char *input,
         request, input, output);
     err.text[0] = '\0';
     roped_call_init(&call, roped_op_find("rope"));
-    return kserve_read_request(&call, json, (size_t)bytes, NULL, 16, &out,
-                               &err);
+    const struct kserve_body body = {json, (size_t)bytes, NULL, 16};
+    return kserve_read_request(&call, &body, &out, &err);
 }
 
 /* MLServer's clients send them to every server. */

@@ -18,8 +18,8 @@ static enum roped_status read_into(struct roped_call *call, const char *json,
 {
     err->text[0] = '\0';
     roped_call_init(call, roped_op_find("rope"));
-    return kserve_read_request(call, json, strlen(json), binary, binary_bytes,
-                               request, err);
+    const struct kserve_body body = {json, strlen(json), binary, binary_bytes};
+    return kserve_read_request(call, &body, request, err);
 }
 
 static void refuse_as(const char *json, uint64_t binary_bytes,

@@ -116,7 +116,8 @@ static void check_sent(const struct roped_call *call, uint32_t kept,
     struct buffer header, seen;
     buffer_init(&header);
     buffer_init(&seen);
-    CHECK_OK(v1_write_response_header(&header, call, kept, fp8_as_u8, offset,
+    const struct v1_wanted wanted = {kept, fp8_as_u8};
+    CHECK_OK(v1_write_response_header(&header, call, wanted, offset,
                                       &data_bytes, &err),
              &err);
     CHECK_INT(header.bytes % SAFETENSORS_DATA_ALIGNMENT, 0);
