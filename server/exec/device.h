@@ -15,6 +15,7 @@
 
 #include <roped/backend.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,9 @@ struct device {
     const struct roped_backend_api *api;
     struct roped_backend *backend;
     struct executor *exec;
+    pthread_mutex_t *lock;                  /* the executor's */
+    void (*reclaim)(struct device *device); /* frees what idle lanes and
+                                               inboxes keep of its memory */
     int number, index;
     struct resident *resident;
     struct lane *lane; /* n_lanes of them */
@@ -42,7 +46,7 @@ struct device {
     atomic_uint_least64_t early_bytes;    /* uploaded while they arrived */
     atomic_uint_least64_t errors;
 
-    /* guarded by the executor's lock */
+    /* guarded by lock */
     struct waiting waiting;
     int n_long;         /* lanes with a long job */
     struct inbox *idle; /* inboxes without a body */

@@ -294,7 +294,7 @@ void dispatch_release(struct lane *lane)
 /* Nobody else can take a lane meanwhile. */
 void dispatch_reclaim(struct device *device)
 {
-    inboxes_free_idle(device);
+    inbox_free_idle(device);
     for (int i = 0; i < device->n_lanes; i++) {
         struct lane *lane = &device->lane[i];
         if (!claim(lane))
@@ -304,26 +304,16 @@ void dispatch_reclaim(struct device *device)
     }
 }
 
-enum roped_status dispatch_check(struct exec_job *job, uint64_t now_ns)
-{
-    job->timing.queue_ns = now_ns - job->accepted_ns;
-    if (atomic_load(&job->is_canceled))
-        return roped_fail(&job->error, ROPED_CANCELED, "the client went away");
-    if (job->deadline_ns && job->deadline_ns <= now_ns)
-        return roped_fail(&job->error, ROPED_DEADLINE,
-                          "the call waited %.3f s for a lane",
-                          (double)job->timing.queue_ns * 1e-9);
-    return ROPED_OK;
-}
-
 void dispatch_run(struct lane *lane, struct exec_job *job)
 {
     uint64_t lacked = job->inbox_lacked;
     lane_run(lane, job);
-    inboxes_finish(job);
+    if (job->inbox)
+        inbox_put_back(job->inbox);
+    job->inbox = NULL;
     job->done(job); /* while it counts as busy: drain waits for it */
     if (lacked)
-        inboxes_grow(lane->device, lacked);
+        inbox_grow(lane->device, lacked);
     dispatch_release(lane);
 }
 

@@ -1,7 +1,9 @@
 /*
- * dispatch.h - the executor as its own files see it: executor.c (its life,
- * admission, expiry), dispatch.c (which lane runs what) and inboxes.c (who has
- * which inbox).
+ * dispatch.h - the executor inside, and which lane runs what.
+ *
+ * Files call downwards: executor.c (its life, admission, expiry, who gets an
+ * inbox), dispatch.c, lane.c (one job), inbox.c, device.c. A lane that lacks
+ * memory asks upwards, through device->reclaim.
  */
 #ifndef ROPED_EXEC_DISPATCH_H
 #define ROPED_EXEC_DISPATCH_H
@@ -70,18 +72,13 @@ struct exec_job *dispatch_next(struct executor *exec, int device);
 bool dispatch_is_idle(const struct executor *exec);
 void dispatch_tell_idle(struct executor *exec);
 
-/* Says how long a job has waited, and whether it is too late to run it. */
-ROPED_MUST_CHECK enum roped_status dispatch_check(struct exec_job *job,
-                                                  uint64_t now_ns);
-
 /* Runs a job on a lane that dispatch_occupy has got, and frees that. */
 void dispatch_run(struct lane *lane, struct exec_job *job);
 
 /* A lane's thread. */
 void *dispatch_thread(void *lane);
 
-/* For a lane that finds the memory of its device claimed: frees what idle
- * lanes and inboxes keep. */
+/* device->reclaim, for a lane that finds the memory of its device claimed. */
 void dispatch_reclaim(struct device *device);
 
 /* Fills what the executor owns of a job. */

@@ -30,7 +30,7 @@
  *
  * INBOXES. The body of a large call may be copied to a device while it still
  * arrives, into an inbox (inbox.h). That binds the call to the device early:
- * inboxes.c chooses it, by the same measure. A call without an inbox is
+ * exec_inbox_open chooses it, by the same measure. A call without an inbox is
  * uploaded when it runs.
  *
  * LOCKS. Who has a lane is one atomic word in it: a short call that finds an
@@ -208,8 +208,8 @@ bool exec_run_inline(struct executor *exec, struct exec_job *job);
  * A body of a call that is resolved begins to arrive in pinned host memory:
  * from first to bytes of host is what devices may read. The call's places are
  * checked. Gives the job an inbox on the device where it will run, or none:
- * then it is uploaded when it runs. The one place that decides is in inboxes.c.
- * Never waits for the device, and allocates nothing.
+ * then it is uploaded when it runs. Never waits for the device, and allocates
+ * nothing.
  */
 void exec_inbox_open(struct executor *exec, struct exec_job *job,
                      const void *host, uint64_t first, uint64_t bytes);

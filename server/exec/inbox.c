@@ -1,5 +1,6 @@
 /*
- * inbox.c - copies of a body, chunk by chunk.
+ * inbox.c - copies of a body, chunk by chunk; and the inboxes that a device
+ * has.
  */
 #include "exec/inbox.h"
 
@@ -105,4 +106,110 @@ unsigned char *inbox_find(const struct inbox *inbox, const void *data,
 enum roped_status inbox_wait(struct inbox *inbox, struct roped_error *err)
 {
     return inbox->device->api->wait(inbox->queue, err);
+}
+
+/* ------------------------------------------------------- those of a device */
+
+enum { INBOXES_PER_LANE = 2 };
+
+/* Under lock: the smallest idle inbox that is large enough, or NULL. */
+static struct inbox *find_idle(const struct device *device, uint64_t bytes)
+{
+    struct inbox *best = NULL;
+    for (struct inbox *at = device->idle; at; at = at->next)
+        if (at->capacity >= bytes && (!best || at->capacity < best->capacity))
+            best = at;
+    return best;
+}
+
+/* Under lock. */
+static void list(struct inbox *inbox)
+{
+    inbox->next = inbox->device->idle;
+    inbox->device->idle = inbox;
+}
+
+/* Under lock. */
+static void unlist(struct device *device, const struct inbox *inbox)
+{
+    struct inbox **link = &device->idle;
+    while (*link != inbox)
+        link = &(*link)->next;
+    *link = inbox->next;
+}
+
+struct inbox *inbox_take(struct device *device, uint64_t bytes)
+{
+    struct inbox *inbox = find_idle(device, bytes);
+    if (!inbox)
+        return NULL;
+    unlist(device, inbox);
+    atomic_fetch_add(&device->arriving_bytes, bytes);
+    return inbox;
+}
+
+void inbox_put_back(struct inbox *inbox)
+{
+    struct device *device = inbox->device;
+    pthread_mutex_lock(device->lock);
+    atomic_fetch_sub(&device->arriving_bytes, inbox->bytes);
+    list(inbox);
+    pthread_mutex_unlock(device->lock);
+}
+
+void inbox_free_idle(struct device *device)
+{
+    pthread_mutex_lock(device->lock);
+    struct inbox *idle = device->idle;
+    device->idle = NULL;
+    for (const struct inbox *at = idle; at; at = at->next)
+        device->n_inboxes--;
+    pthread_mutex_unlock(device->lock);
+    while (idle) {
+        struct inbox *next = idle->next;
+        inbox_free(idle);
+        idle = next;
+    }
+}
+
+/* Under lock: whether to make one; *smaller is one to be freed for it, NULL
+ * where there is room beside all others. */
+static bool may_grow(struct device *device, uint64_t bytes,
+                     struct inbox **smaller)
+{
+    int most = INBOXES_PER_LANE * device->n_lanes;
+    *smaller = NULL;
+    if (find_idle(device, bytes))
+        return false; /* it was in use then */
+    if (device->n_inboxes < most)
+        return true;
+    *smaller = device->idle;
+    return *smaller != NULL;
+}
+
+void inbox_grow(struct device *device, uint64_t bytes)
+{
+    struct inbox *smaller;
+    pthread_mutex_lock(device->lock);
+    bool is_wanted = may_grow(device, bytes, &smaller);
+    if (smaller)
+        unlist(device, smaller);
+    else if (is_wanted)
+        device->n_inboxes++;
+    pthread_mutex_unlock(device->lock);
+    if (!is_wanted)
+        return;
+    if (smaller)
+        inbox_free(smaller);
+    struct inbox *inbox = inbox_new(device, bytes);
+    if (!inbox) {
+        inbox_free_idle(device); /* smaller ones, all of them */
+        inbox = inbox_new(device, bytes);
+    }
+    pthread_mutex_lock(device->lock);
+    if (inbox)
+        list(inbox);
+    else
+        device->n_inboxes--;
+    pthread_mutex_unlock(device->lock);
 }

@@ -50,8 +50,6 @@ struct inbox {
     struct inbox *next; /* idle ones */
 };
 
-/* ---- inbox.c: one of them */
-
 /* What an inbox for so many bytes takes of the device's budget. */
 uint64_t inbox_capacity(uint64_t bytes);
 
@@ -77,16 +75,19 @@ unsigned char *inbox_find(const struct inbox *inbox, const void *data,
 ROPED_MUST_CHECK enum roped_status inbox_wait(struct inbox *inbox,
                                               struct roped_error *err);
 
-/* ---- inboxes.c: who has which; see exec_inbox_open too */
+/* ---- those of a device */
 
-/* Takes the inbox off a job that a lane has ended. */
-void inboxes_finish(struct exec_job *job);
+/* An idle one for a body of so many bytes, or NULL. Under lock. */
+struct inbox *inbox_take(struct device *device, uint64_t bytes);
+
+/* Its body is gone, and no copy is under way. */
+void inbox_put_back(struct inbox *inbox);
 
 /* After a call has run here: makes the inbox that its body of so many bytes
  * lacked, if there is room. Takes its time. */
-void inboxes_grow(struct device *device, uint64_t bytes);
+void inbox_grow(struct device *device, uint64_t bytes);
 
 /* Frees those without a body. */
-void inboxes_free_idle(struct device *device);
+void inbox_free_idle(struct device *device);
 
 #endif

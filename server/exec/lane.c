@@ -8,7 +8,8 @@
  * one share finds memory on any lane unless larger calls run right then; a
  * larger call takes what idle lanes and idle inboxes keep.
  */
-#include "exec/dispatch.h"
+#include "exec/lane.h"
+
 #include "exec/inbox.h"
 
 #include <string.h>
@@ -92,7 +93,7 @@ static uint64_t claim_arena(struct device *device, uint64_t bytes)
         wanted = bytes > device->lane_bytes ? bytes : device->lane_bytes;
     if (device_claim(device, wanted))
         return wanted;
-    dispatch_reclaim(device);
+    device->reclaim(device);
     return device_claim(device, bytes) ? bytes : 0;
 }
 
@@ -392,12 +393,24 @@ static void await_inbox(struct exec_job *job)
         job->status = status;
 }
 
+enum roped_status lane_check(struct exec_job *job, uint64_t now_ns)
+{
+    job->timing.queue_ns = now_ns - job->accepted_ns;
+    if (atomic_load(&job->is_canceled))
+        return roped_fail(&job->error, ROPED_CANCELED, "the client went away");
+    if (job->deadline_ns && job->deadline_ns <= now_ns)
+        return roped_fail(&job->error, ROPED_DEADLINE,
+                          "the call waited %.3f s for a lane",
+                          (double)job->timing.queue_ns * 1e-9);
+    return ROPED_OK;
+}
+
 void lane_run(struct lane *lane, struct exec_job *job)
 {
     uint64_t now = lane_now_ns();
     if (job->is_gone && !atomic_load(&job->is_canceled) && job->is_gone(job))
         atomic_store(&job->is_canceled, true);
-    job->status = dispatch_check(job, now);
+    job->status = lane_check(job, now);
     if (!job->status)
         run(lane, job);
     if (job->inbox)

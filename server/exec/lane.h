@@ -47,6 +47,10 @@ void lane_fini(struct lane *lane);
 /* Frees the arena. The lane must be idle, or the calling thread's own. */
 void lane_release_arena(struct lane *lane);
 
+/* Says how long a job has waited, and whether it is too late to run it. */
+ROPED_MUST_CHECK enum roped_status lane_check(struct exec_job *job,
+                                              uint64_t now_ns);
+
 /* Runs a job to its end on the calling thread: fills status, error, timing, and
  * the data pointers of tensors in regions. */
 void lane_run(struct lane *lane, struct exec_job *job);
