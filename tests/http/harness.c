@@ -385,6 +385,15 @@ struct answer ask_raw(const struct server *server, const void *bytes,
     return answer;
 }
 
+int run_command(const char *command, char *output, size_t size)
+{
+    FILE *pipe = popen(command, "r");
+    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
+    output[n] = '\0';
+    int status = pipe ? pclose(pipe) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /* ------------------------------------------------------------ safetensors */
 
 void file_add(struct tensor_file *file, const char *name,

@@ -76,6 +76,9 @@ int open_raw(const struct server *server, const void *bytes, size_t n_bytes);
 struct answer ask_raw(const struct server *server, const void *bytes,
                       size_t n_bytes, double timeout_seconds);
 
+/* What a shell command writes, and its exit code; -1: it has none. */
+int run_command(const char *command, char *output, size_t size);
+
 /* A safetensors file under construction or read. */
 enum { FILE_TENSORS = 24 };
 struct tensor_file {

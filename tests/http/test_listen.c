@@ -51,22 +51,13 @@ static int port_of(const char *part)
     return port;
 }
 
-static int run(const char *command, char *output, size_t size)
-{
-    FILE *pipe = popen(command, "r");
-    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
-    output[n] = '\0';
-    int status = pipe ? pclose(pipe) : -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 /* The daemon with these flags ends with a code and says this. */
 static void expect_end(const char *flags, int code, const char *part)
 {
     char command[512], output[4096];
     snprintf(command, sizeof command, "%s --backend cpu %s 2>&1",
              ROPED_TEST_DAEMON, flags);
-    int found = run(command, output, sizeof output);
+    int found = run_command(command, output, sizeof output);
     if (found != code || !strstr(output, part))
         CHECK_FAIL("roped %s: ended with %d and %s, expected %d and '%s'",
                    flags, found, output, code, part);
@@ -103,10 +94,10 @@ TEST(a_call_goes_through_a_unix_socket)
     request_free(&call);
     snprintf(command, sizeof command, "%s --server %s status 2>&1",
              ROPED_TEST_ROPECTL, place);
-    CHECK_INT(run(command, output, sizeof output), 0);
+    CHECK_INT(run_command(command, output, sizeof output), 0);
     CHECK_CONTAINS(output, "ready");
     CHECK(server_stop(&server));
-    CHECK_INT(run(command, output, sizeof output), 4);
+    CHECK_INT(run_command(command, output, sizeof output), 4);
     CHECK_CONTAINS(output, place);
 }
 

@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { N_CONNECTIONS = 1000, LONG_SECONDS = 20 };
@@ -28,16 +27,6 @@ static void start(const char *const *flags)
     server_start_tls(&server, &certificates, flags);
 }
 
-/* What a shell command writes, and its exit code. */
-static int run(const char *command, char *output, size_t size)
-{
-    FILE *pipe = popen(command, "r");
-    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
-    output[n] = '\0';
-    int status = pipe ? pclose(pipe) : -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 /* openssl's client with these arguments; request as printf takes it. */
 static int openssl_client(const char *arguments, const char *request,
                           char *output, size_t size)
@@ -48,7 +37,7 @@ static int openssl_client(const char *arguments, const char *request,
              "-CAfile %s/ca.pem -verify_return_error %s 2>&1",
              request, LONG_SECONDS, server.port, certificates.folder,
              arguments);
-    return run(command, output, size);
+    return run_command(command, output, size);
 }
 
 /* -------------------------------------------------------------- protocols */
@@ -92,7 +81,7 @@ TEST(no_weak_cipher_is_spoken)
         "-cipher $cipher:@SECLEVEL=0 </dev/null >/dev/null 2>&1 && "
         "echo $cipher; done",
         server.port);
-    (void)run(command, output, sizeof output);
+    (void)run_command(command, output, sizeof output);
     CHECK_TEXT(output, strong);
     CHECK(server_stop(&server));
     CHECK(certificates_replace(&certificates, "server", "kept"));
@@ -179,7 +168,7 @@ static void expect_ropectl(const char *options, int code, const char *part)
     char command[512], output[8192];
     snprintf(command, sizeof command, "cd %s && %s --server %s %s status 2>&1",
              certificates.folder, ROPED_TEST_ROPECTL, server.url, options);
-    int found = run(command, output, sizeof output);
+    int found = run_command(command, output, sizeof output);
     if (found != code || !strstr(output, part))
         CHECK_FAIL("ropectl %s: ended with %d and '%s', expected %d and '%s'",
                    options, found, output, code, part);
@@ -313,10 +302,10 @@ TEST(a_bad_pair_leaves_the_old_one_in_force)
     snprintf(command, sizeof command, "cp %s/other.key %s/server.key",
              certificates.folder, certificates.folder);
     CHECK(certificates_replace(&certificates, "server", "kept"));
-    CHECK_INT(run(command, output, sizeof output), 0);
+    CHECK_INT(run_command(command, output, sizeof output), 0);
     reload_and_await("server.key' does not hold the PEM key of");
     snprintf(command, sizeof command, "rm %s/server.pem", certificates.folder);
-    CHECK_INT(run(command, output, sizeof output), 0);
+    CHECK_INT(run_command(command, output, sizeof output), 0);
     reload_and_await("server.pem': No such file or directory");
     expect_name("server");
     CHECK(certificates_replace(&certificates, "server", "other"));
@@ -334,7 +323,7 @@ static void expect_start(const char *flags, const char *part)
     snprintf(command, sizeof command,
              "cd %s && %s --listen 127.0.0.1:0 --backend cpu %s 2>&1",
              certificates.folder, ROPED_TEST_DAEMON, flags);
-    int code = run(command, output, sizeof output);
+    int code = run_command(command, output, sizeof output);
     if (code != 1 || !strstr(output, part))
         CHECK_FAIL("%s: ended with %d and %s, expected 1 and '%s'", flags, code,
                    output, part);

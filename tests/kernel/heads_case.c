@@ -14,6 +14,20 @@ void case_int_param(struct roped_call *call, const char *name, int64_t value)
     case_param(call, name, text);
 }
 
+enum roped_dtype heads_case_weight(struct random_source *source,
+                                   const struct heads_case *c)
+{
+    enum roped_dtype q = c->rotary.dtype;
+    switch (random_int(source, 0, 3)) {
+    case 0:
+        return ROPED_NO_DTYPE;
+    case 1:
+        return q;
+    default:
+        return q == ROPED_F32 ? types[random_int(source, 1, 2)] : ROPED_F32;
+    }
+}
+
 void heads_case_bind(struct roped_call *call, struct random_source *source,
                      const struct heads_case *c, const char *name,
                      int64_t heads)

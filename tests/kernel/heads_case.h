@@ -20,6 +20,10 @@ struct heads_case {
 struct heads_case heads_case_random(struct random_source *source,
                                     int64_t min_hk);
 
+/* A type of a norm's weights that goes with q: none, q's, wider or narrower. */
+enum roped_dtype heads_case_weight(struct random_source *source,
+                                   const struct heads_case *c);
+
 /* Binds one tensor of heads, as q and k are. */
 void heads_case_bind(struct roped_call *call, struct random_source *source,
                      const struct heads_case *c, const char *name,

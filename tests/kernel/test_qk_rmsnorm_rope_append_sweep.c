@@ -44,26 +44,13 @@ static void run_case(const struct norm_case *c)
     append_case_run(&call, &runner, &c->append);
 }
 
-/* A weight type that goes with q: none, its own, or a wider or narrower. */
-static enum roped_dtype random_weight(enum roped_dtype q)
-{
-    switch (random_int(&source, 0, 3)) {
-    case 0:
-        return ROPED_NO_DTYPE;
-    case 1:
-        return q;
-    default:
-        return q == ROPED_F32 ? types[random_int(&source, 1, 2)] : ROPED_F32;
-    }
-}
-
 TEST(random_cases_are_within_tolerance)
 {
     for (int i = 0; i < check_cases(1500); i++) {
         struct norm_case c = {.append = append_case_random(&source),
                               .is_hf = random_once_in(&source, 4),
                               .is_gemma = random_once_in(&source, 4)};
-        c.weight = random_weight(c.append.heads.rotary.dtype);
+        c.weight = heads_case_weight(&source, &c.append.heads);
         run_case(&c);
     }
 }

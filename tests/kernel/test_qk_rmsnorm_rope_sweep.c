@@ -71,26 +71,13 @@ static void run_case(const struct norm_case *c)
     case_free(&call);
 }
 
-/* A weight type that goes with q: none, its own, or a wider or narrower. */
-static enum roped_dtype random_weight(enum roped_dtype q)
-{
-    switch (random_int(&source, 0, 3)) {
-    case 0:
-        return ROPED_NO_DTYPE;
-    case 1:
-        return q;
-    default:
-        return q == ROPED_F32 ? types[random_int(&source, 1, 2)] : ROPED_F32;
-    }
-}
-
 TEST(random_cases_are_within_tolerance)
 {
     for (int i = 0; i < check_cases(1500); i++) {
         struct norm_case c = {.heads = heads_case_random(&source, 0),
                               .is_hf = random_once_in(&source, 4),
                               .is_gemma = random_once_in(&source, 4)};
-        c.weight = random_weight(c.heads.rotary.dtype);
+        c.weight = heads_case_weight(&source, &c.heads);
         c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
         c.options.in_place = random_once_in(&source, 3);
         c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;

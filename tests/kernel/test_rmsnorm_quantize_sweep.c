@@ -26,13 +26,7 @@ enum { N_OPS = 2 };
 
 static void run_case(const struct norm_case *c)
 {
-    char text[512];
-    if (!check_takes_case())
-        return;
-    if (check_cases(10) < 10 && !random_once_in(&source, 5))
-        return;
-    if (!norm_case_passes(&runner, &source, c, text, sizeof text))
-        CHECK_FAIL("%s", text);
+    norm_case_run(&runner, &source, c);
 }
 
 /* Where scales come from, and the width that they need to divide. */

@@ -29,13 +29,7 @@ enum { RMSNORM, ADD_RMSNORM, N_OPS };
 
 static void run_case(const struct norm_case *c)
 {
-    char text[512];
-    if (!check_takes_case())
-        return;
-    if (check_cases(10) < 10 && !random_once_in(&source, 5))
-        return;
-    if (!norm_case_passes(&runner, &source, c, text, sizeof text))
-        CHECK_FAIL("%s", text);
+    norm_case_run(&runner, &source, c);
 }
 
 /* rounding and weight_bias, now and then. */

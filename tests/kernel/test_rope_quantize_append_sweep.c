@@ -6,78 +6,45 @@
  * tensors that must be refused are, before anything is written.
  */
 #include "check.h"
+#include "kernel/parts_case.h"
 #include "kernel/reference.h"
-#include "kernel/rotary_case.h"
-#include "kernel/runner.h"
 
 #include "ops/rope_quantize_append.h"
-
-#include <math.h>
 
 static struct runner runner;
 static struct random_source source = {37};
 
-static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
-
 struct append_case {
-    struct rotary_case rotary;
-    int64_t hq, hk, r, p; /* hk 0: MLA form */
+    struct parts_case parts;
     int64_t page_size, n_requests;
-    double scale;                            /* of the values */
-    const char *scale_q, *scale_k, *scale_v; /* v: may be NULL */
-    int none_in;    /* one token in this many has no request; 0: all have */
-    bool is_tensor; /* scales are tensors */
-    bool is_gptj, is_e5m2, is_hnd, has_non_finite;
+    const char *scale_v; /* may be NULL */
+    int none_in; /* one token in this many has no request; 0: all have */
+    bool is_hnd;
     bool has_codes; /* the caches are U8 */
     bool is_wide;   /* the page table is I64 */
-    struct runner_options options;
 };
 
 /* ------------------------------------------------------------------ tensors */
-
-static struct roped_tensor parts(const struct append_case *c, int64_t heads,
-                                 int64_t width)
-{
-    int64_t dims[3] = {c->rotary.n_tokens, heads, width};
-    if (heads == 0)
-        dims[1] = width;
-    return case_tensor(&source, c->rotary.dtype, heads ? 3 : 2, dims, c->scale);
-}
-
-static void bind_parts(struct roped_call *call, const struct append_case *c,
-                       const char *name, int64_t heads, int64_t width)
-{
-    struct roped_tensor tensor = parts(c, heads, width);
-    int64_t n = roped_tensor_elements(&tensor);
-    if (c->has_non_finite && c->rotary.dtype == ROPED_F32 && n > 3) {
-        ((float *)tensor.data)[0] = NAN;
-        ((float *)tensor.data)[1] = -INFINITY;
-        ((float *)tensor.data)[n - 1] = INFINITY;
-    } else if (c->has_non_finite && n > 3) {
-        ((uint16_t *)tensor.data)[n - 1] = 0xFFFF; /* NaN in both types */
-    }
-    case_bind(call, name, &tensor);
-}
 
 static enum roped_dtype cache_type(const struct append_case *c)
 {
     if (c->has_codes)
         return ROPED_U8;
-    return c->is_e5m2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
+    return c->parts.is_e5m2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
 }
 
 /* A cache of any codes. */
 static void bind_cache(struct roped_call *call, const struct append_case *c,
                        const char *name, int64_t pages, int64_t width)
 {
-    int64_t nhd[] = {pages, c->page_size, c->hk, width};
-    int64_t hnd[] = {pages, c->hk, c->page_size, width};
+    int64_t nhd[] = {pages, c->page_size, c->parts.hk, width};
+    int64_t hnd[] = {pages, c->parts.hk, c->page_size, width};
     int64_t mla[] = {pages, c->page_size, width};
     struct roped_tensor cache =
-        case_tensor(&source, cache_type(c), c->hk ? 4 : 3,
-                    c->hk == 0  ? mla
-                    : c->is_hnd ? hnd
-                                : nhd,
+        case_tensor(&source, cache_type(c), c->parts.hk ? 4 : 3,
+                    c->parts.hk == 0 ? mla
+                    : c->is_hnd      ? hnd
+                                     : nhd,
                     0);
     for (int64_t i = 0; i < roped_tensor_bytes(&cache); i++)
         ((unsigned char *)cache.data)[i] = (unsigned char)random_bits(&source);
@@ -116,7 +83,7 @@ static void bind_page_indices(struct roped_call *call,
  */
 static int64_t bind_pages(struct roped_call *call, const struct append_case *c)
 {
-    int64_t n = c->rotary.n_tokens, b = c->n_requests;
+    int64_t n = c->parts.rotary.n_tokens, b = c->n_requests;
     int64_t pages_of_one = (n + b * c->page_size - 1) / (b * c->page_size) + 1;
     int64_t n_indices = pages_of_one * b, pages = n_indices + 2;
     int64_t *requests = runner_alloc((size_t)(2 * n + b + 1) * 8);
@@ -140,65 +107,52 @@ static int64_t bind_pages(struct roped_call *call, const struct append_case *c)
 
 static void build_call(struct roped_call *call, const struct append_case *c)
 {
-    struct append_case finite = *c;
-    finite.has_non_finite = false; /* NaN times a pair is NaN twice */
+    const struct parts_case *parts = &c->parts;
+    int64_t d = parts->r + parts->p;
     roped_call_init(call, roped_op_find("rope_quantize_append"));
-    bind_parts(call, &finite, "q_rope", c->hq, c->r);
-    bind_parts(call, &finite, "k_rope", c->hk, c->r);
-    if (c->p) {
-        bind_parts(call, c, "q_nope", c->hq, c->p);
-        bind_parts(call, c, "k_nope", c->hk, c->p);
-    }
+    parts_case_build(call, &source, parts);
     int64_t pages = bind_pages(call, c);
-    if (c->hk) {
-        bind_parts(call, c, "v", c->hk, c->r + c->p);
-        bind_cache(call, c, "k_cache", pages, c->r + c->p);
-        bind_cache(call, c, "v_cache", pages, c->r + c->p);
+    if (parts->hk) {
+        parts_case_bind(call, &source, parts, "v", parts->hk, d);
+        bind_cache(call, c, "k_cache", pages, d);
+        bind_cache(call, c, "v_cache", pages, d);
         case_param(call, "kv_layout", c->is_hnd ? "hnd" : "nhd");
     } else {
-        bind_cache(call, c, "kpe_cache", pages, c->r);
-        if (c->p)
-            bind_cache(call, c, "ckv_cache", pages, c->p);
+        bind_cache(call, c, "kpe_cache", pages, parts->r);
+        if (parts->p)
+            bind_cache(call, c, "ckv_cache", pages, parts->p);
     }
-    case_param(call, "output_dtype", c->is_e5m2 ? "e5m2" : "e4m3");
-    case_scale(call, &source, "scale_q", c->scale_q, c->is_tensor);
-    case_scale(call, &source, "scale_k", c->scale_k, c->is_tensor);
+    case_param(call, "output_dtype", parts->is_e5m2 ? "e5m2" : "e4m3");
     if (c->scale_v)
-        case_scale(call, &source, "scale_v", c->scale_v, c->is_tensor);
-    if (c->is_gptj)
-        case_param(call, "style", "gptj");
-    case_bind_angles(call, &source, &c->rotary);
+        case_scale(call, &source, "scale_v", c->scale_v, parts->is_tensor);
 }
 
 static void run_case(const struct append_case *c)
 {
     static struct roped_call call;
+    const struct runner_options *options = &c->parts.options;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
+    char text[256];
     if (!check_takes_case())
         return;
     build_call(&call, c);
     enum roped_status status = roped_call_resolve(&call, &err);
     if (!status)
-        status = runner_run(&runner, &call, &c->options, &err);
+        status = runner_run(&runner, &call, options, &err);
     for (int i = 0; i < ROPED_MAX_OUTPUTS && !status; i++)
         if (call.out[i].dtype == ROPED_U8) /* what the codes are */
             call.out[i].dtype = call.out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
     if (!status)
         reference_judge(&call, &judge);
     if (status || judge.n_wrong)
-        CHECK_FAIL(
-            "%s n %lld hq %lld hk %lld r %lld p %lld page %lld requests "
-            "%lld none in %d gptj %d e5m2 %d hnd %d scale %g positions "
-            "%d angles %d misaligned %d apart %d: %s; %lld of %lld "
-            "wrong: %s",
-            roped_dtype_name(c->rotary.dtype), (long long)c->rotary.n_tokens,
-            (long long)c->hq, (long long)c->hk, (long long)c->r,
-            (long long)c->p, (long long)c->page_size, (long long)c->n_requests,
-            c->none_in, c->is_gptj, c->is_e5m2, c->is_hnd, c->scale,
-            c->rotary.positions, c->rotary.angles, c->options.misalign_elements,
-            c->options.updates_apart, err.text, (long long)judge.n_wrong,
-            (long long)judge.n_checked, judge.first);
+        CHECK_FAIL("%s page %lld requests %lld none in %d hnd %d apart %d: %s; "
+                   "%lld of %lld wrong: %s",
+                   parts_case_text(&c->parts, text, sizeof text),
+                   (long long)c->page_size, (long long)c->n_requests,
+                   c->none_in, c->is_hnd, options->updates_apart, err.text,
+                   (long long)judge.n_wrong, (long long)judge.n_checked,
+                   judge.first);
     runner_free_outputs(&call);
     case_free(&call);
 }
@@ -208,39 +162,18 @@ static void run_case(const struct append_case *c)
 /* The peers' shapes, with both styles and scales that are not 1. */
 TEST(shapes_of_models_are_correctly_rounded)
 {
-    static const int64_t shapes[][4] = {
-        /* hq, hk, r, p */
-        {128, 0, 64, 512},  {64, 0, 128, 256}, {32, 0, 32, 96}, {32, 8, 64, 64},
-        {64, 16, 128, 128}, {24, 6, 32, 96},   {32, 8, 128, 0}, {64, 8, 64, 0},
-        {16, 16, 128, 128}, {8, 8, 32, 96}};
-    static const int64_t tokens[] = {1, 19, 67};
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < PARTS_MODELS; i++)
         for (int t = 0; t < 3; t++)
             for (int gptj = 0; gptj < 2; gptj++)
                 for (int hnd = 0; hnd < 2; hnd++) {
-                    struct append_case c = {
-                        .hq = shapes[i][0],
-                        .hk = shapes[i][1],
-                        .r = shapes[i][2],
-                        .p = shapes[i][3],
-                        .page_size = t == 0 ? 32 : 16,
-                        .n_requests = 1 + t,
-                        .scale = 1,
-                        .scale_q = "0.75",
-                        .scale_k = "3",
-                        .scale_v = "0.6",
-                        .none_in = 7,
-                        .is_gptj = gptj,
-                        .is_hnd = hnd,
-                        .is_e5m2 = (i + t + hnd) % 2,
-                        .rotary = {.positions = CASE_I32,
-                                   .angles = (enum case_angles)((i + t + gptj) %
-                                                                CASE_CACHE_F16),
-                                   .dtype = types[t],
-                                   .n_tokens = tokens[(i + t) % 3],
-                                   .n_pairs = shapes[i][2] / 2,
-                                   .largest_position = 4000}};
-                    c.options.use_table = c.rotary.angles == CASE_TABLE;
+                    struct append_case c = {.parts =
+                                                parts_case_model(i, t, gptj),
+                                            .page_size = t == 0 ? 32 : 16,
+                                            .n_requests = 1 + t,
+                                            .scale_v = "0.6",
+                                            .none_in = 7,
+                                            .is_hnd = hnd};
+                    c.parts.is_e5m2 = (i + t + hnd) % 2;
                     run_case(&c);
                 }
 }
@@ -248,45 +181,17 @@ TEST(shapes_of_models_are_correctly_rounded)
 /* Widths that no vector divides, p that is no multiple of r, pages of one. */
 TEST(random_cases_are_correctly_rounded)
 {
-    static const int64_t widths[] = {2,  6,  16, 30,  40, 48,
-                                     64, 80, 96, 112, 128};
-    static const int64_t nope[] = {0, 1, 7, 16, 33, 64, 96, 128, 200, 512};
-    static const int64_t tokens[] = {0, 1, 2, 5, 19, 64};
-    static const double scales[] = {0.001, 1, 100, 40000};
     for (int i = 0; i < check_cases(800); i++) {
-        struct append_case c = {
-            .hq = random_int(&source, 1, 9),
-            .hk = random_int(&source, 0, 4),
-            .r = random_pick(&source, widths, 11),
-            .p = random_pick(&source, nope, 10),
-            .page_size = random_int(&source, 1, 17),
-            .n_requests = random_int(&source, 1, 5),
-            .scale = scales[random_int(&source, 0, 3)],
-            .scale_q = random_once_in(&source, 2) ? "1" : "0.0371",
-            .scale_k = random_once_in(&source, 2) ? "2" : "17.3",
-            .scale_v = random_once_in(&source, 2) ? "0.3" : NULL,
-            .none_in = (int)random_int(&source, 0, 3),
-            .is_tensor = random_once_in(&source, 2),
-            .is_gptj = random_once_in(&source, 2),
-            .is_e5m2 = random_once_in(&source, 2),
-            .is_hnd = random_once_in(&source, 2),
-            .has_non_finite = random_once_in(&source, 3),
-            .has_codes = random_once_in(&source, 4),
-            .is_wide = random_once_in(&source, 2),
-            .rotary = {.positions = (enum case_positions)random_int(
-                           &source, 0, CASE_POSITIONS - 1),
-                       .angles = (enum case_angles)random_int(&source, 0,
-                                                              CASE_ANGLES - 1),
-                       .dtype = types[random_int(&source, 0, 2)],
-                       .n_tokens = random_pick(&source, tokens, 6),
-                       .padding_in = random_once_in(&source, 4) ? 3 : 0}};
-        c.rotary.n_pairs = c.r / 2;
-        c.rotary.largest_position = c.rotary.n_tokens + 100;
-        c.rotary.positions =
-            case_positions_beside(c.rotary.angles, c.rotary.positions);
-        c.options.use_table = c.rotary.angles == CASE_TABLE;
-        c.options.updates_apart = random_once_in(&source, 4);
-        c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
+        struct append_case c = {.parts = parts_case_random(&source),
+                                .page_size = random_int(&source, 1, 17),
+                                .n_requests = random_int(&source, 1, 5),
+                                .scale_v =
+                                    random_once_in(&source, 2) ? "0.3" : NULL,
+                                .none_in = (int)random_int(&source, 0, 3),
+                                .is_hnd = random_once_in(&source, 2),
+                                .has_codes = random_once_in(&source, 4),
+                                .is_wide = random_once_in(&source, 2)};
+        c.parts.options.updates_apart = random_once_in(&source, 4);
         run_case(&c);
     }
 }
@@ -298,27 +203,28 @@ TEST(many_tokens_are_correctly_rounded)
         {128, 0, 64, 512}, {32, 8, 64, 64}, {8, 8, 40, 24}};
     for (int i = 0; i < 3; i++)
         for (int gptj = 0; gptj < 2; gptj++) {
-            struct append_case c = {
-                .hq = shapes[i][0],
-                .hk = shapes[i][1],
-                .r = shapes[i][2],
-                .p = shapes[i][3],
+            const struct append_case c = {
+                .parts = {.hq = shapes[i][0],
+                          .hk = shapes[i][1],
+                          .r = shapes[i][2],
+                          .p = shapes[i][3],
+                          .scale = 2,
+                          .scale_q = "1",
+                          .scale_k = "0.5",
+                          .is_gptj = gptj,
+                          .rotary = {.positions = CASE_I64,
+                                     .angles =
+                                         gptj ? CASE_COMPUTED : CASE_TABLE,
+                                     .dtype = ROPED_BF16,
+                                     .n_tokens = i == 0 ? 60 : 1500,
+                                     .n_pairs = shapes[i][2] / 2,
+                                     .largest_position = 8191},
+                          .options = {.use_table = !gptj}},
                 .page_size = 16,
                 .n_requests = 3,
-                .scale = 2,
-                .scale_q = "1",
-                .scale_k = "0.5",
                 .scale_v = "1.7",
                 .none_in = 11,
-                .is_gptj = gptj,
-                .is_hnd = gptj,
-                .rotary = {.positions = CASE_I64,
-                           .angles = gptj ? CASE_COMPUTED : CASE_TABLE,
-                           .dtype = ROPED_BF16,
-                           .n_tokens = i == 0 ? 60 : 1500,
-                           .n_pairs = shapes[i][2] / 2,
-                           .largest_position = 8191}};
-            c.options.use_table = !gptj;
+                .is_hnd = gptj};
             run_case(&c);
         }
 }
@@ -335,20 +241,20 @@ static const struct index_values sound = {
 static void build_indices(struct roped_call *call,
                           const struct index_values *values)
 {
-    struct append_case c = {.hq = 2,
-                            .hk = 2,
-                            .r = 8,
-                            .p = 8,
-                            .page_size = 4,
-                            .n_requests = 2,
-                            .scale = 1,
-                            .scale_q = "1",
-                            .scale_k = "1",
-                            .is_wide = true,
-                            .rotary = {.dtype = ROPED_F32,
-                                       .n_tokens = 3,
-                                       .n_pairs = 4,
-                                       .largest_position = 9}};
+    const struct append_case c = {.parts = {.hq = 2,
+                                            .hk = 2,
+                                            .r = 8,
+                                            .p = 8,
+                                            .scale = 1,
+                                            .scale_q = "1",
+                                            .scale_k = "1",
+                                            .rotary = {.dtype = ROPED_F32,
+                                                       .n_tokens = 3,
+                                                       .n_pairs = 4,
+                                                       .largest_position = 9}},
+                                  .page_size = 4,
+                                  .n_requests = 2,
+                                  .is_wide = true};
     build_call(call, &c);
     struct roped_tensor *in = call->in;
     int64_t *indices = in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].data;
@@ -441,23 +347,24 @@ TEST(pages_on_the_device_are_found_there)
         struct roped_error err = {.text = ""};
         struct runner_options options = {0};
         struct reference_judge judge = {0};
-        struct append_case c = {.hq = 4,
-                                .hk = form == 2 ? 0 : 2,
-                                .r = 64,
-                                .p = 32,
-                                .page_size = 5,
-                                .n_requests = 3,
-                                .scale = 1,
-                                .scale_q = "1",
-                                .scale_k = "1",
-                                .none_in = 5,
-                                .is_hnd = form == 1,
-                                .is_wide = i % 2,
-                                .rotary = {.positions = CASE_I32,
-                                           .dtype = ROPED_BF16,
-                                           .n_tokens = 50,
-                                           .n_pairs = 32,
-                                           .largest_position = 99}};
+        const struct append_case c = {
+            .parts = {.hq = 4,
+                      .hk = form == 2 ? 0 : 2,
+                      .r = 64,
+                      .p = 32,
+                      .scale = 1,
+                      .scale_q = "1",
+                      .scale_k = "1",
+                      .rotary = {.positions = CASE_I32,
+                                 .dtype = ROPED_BF16,
+                                 .n_tokens = 50,
+                                 .n_pairs = 32,
+                                 .largest_position = 99}},
+            .page_size = 5,
+            .n_requests = 3,
+            .none_in = 5,
+            .is_hnd = form == 1,
+            .is_wide = i % 2};
         build_call(&call, &c);
         call.host_values = false;
         call.largest_position = 99;
