@@ -6,7 +6,6 @@
 
 #include "core/name.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -29,8 +29,9 @@ struct rotary_shape rope_heads_shape(const struct roped_call *call,
     return shape;
 }
 
-enum roped_status rope_heads_check_packed(const struct roped_call *call,
-                                          int port, struct roped_error *err)
+/* [n, heads * d] needs head_dim, and whole heads. */
+static enum roped_status check_packed(const struct roped_call *call, int port,
+                                      struct roped_error *err)
 {
     const struct roped_tensor *tensor = &call->in[port];
     int64_t d = params_of(call)->head_dim;
@@ -56,9 +57,9 @@ enum roped_status rope_heads_rule(const struct roped_call *call,
                                   struct roped_error *err)
 {
     int64_t given = params_of(call)->head_dim;
-    enum roped_status status = rope_heads_check_packed(call, ROPE_Q, err);
+    enum roped_status status = check_packed(call, ROPE_Q, err);
     if (!status)
-        status = rope_heads_check_packed(call, ROPE_K, err);
+        status = check_packed(call, ROPE_K, err);
     if (!status && given && given != shape->head_dim)
         status = roped_fail(err, ROPED_INVALID,
                             "parameter 'head_dim': %lld, expected d = %lld "

@@ -35,11 +35,6 @@
 struct rotary_shape rope_heads_shape(const struct roped_call *call,
                                      int positions_port);
 
-/* [n, heads * d] needs head_dim, and whole heads. */
-ROPED_MUST_CHECK enum roped_status
-rope_heads_check_packed(const struct roped_call *call, int port,
-                        struct roped_error *err);
-
 /* Everything about q, k, positions and angles that needs no values. */
 ROPED_MUST_CHECK enum roped_status
 rope_heads_rule(const struct roped_call *call, const struct rotary_shape *shape,

@@ -8,7 +8,6 @@
 #include <roped/status.h>
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/socket.h>
 
 enum { ADDRESS_TEXT_BYTES = 120 };

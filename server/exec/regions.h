@@ -24,7 +24,6 @@
 #include <roped/backend.h>
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct regions;

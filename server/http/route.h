@@ -11,7 +11,6 @@
 #include <roped/op.h>
 
 #include <stdbool.h>
-#include <stddef.h>
 
 /* What the body of a request is. */
 enum route_body {

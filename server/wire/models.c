@@ -26,7 +26,8 @@ int models_index(const struct models *models, const struct roped_op *op)
     return i;
 }
 
-void model_init(struct model *model, const struct roped_op *op)
+/* The operator as a whole. */
+static void model_init(struct model *model, const struct roped_op *op)
 {
     model->op = op;
     model->is_whole = true;

@@ -35,9 +35,6 @@ bool models_find(const struct models *models, const char *name,
 /* The place of op, which is one of them. */
 int models_index(const struct models *models, const struct roped_op *op);
 
-/* The operator as a whole. */
-void model_init(struct model *model, const struct roped_op *op);
-
 /* Is the operator's input or output part of the model? In a part of an operator
  * outputs go with the input they need, or with a parameter's default. */
 bool model_has_input(const struct model *model, int port);

@@ -60,7 +60,6 @@ void plan_tag(char *out, size_t out_bytes, uint64_t number, int i);
 struct dice {
     uint64_t state;
 };
-uint64_t dice_next(struct dice *dice);
 size_t dice_below(struct dice *dice, size_t n); /* 0 where n is 0 */
 bool dice_chance(struct dice *dice, int percent);
 
@@ -74,11 +73,5 @@ void message_free(struct message *message);
 /* A valid message of a random kind. name: of the regions it uses. */
 const struct kind *message_make(struct message *message, struct dice *dice,
                                 const char *name);
-
-/* Breaks one of its parts. */
-void message_break(struct message *message, struct dice *dice);
-
-/* Flips, cuts out, repeats or inserts bytes anywhere. */
-void bytes_break(struct bytes *bytes, struct dice *dice);
 
 #endif

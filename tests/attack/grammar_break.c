@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* splitmix64 */
-uint64_t dice_next(struct dice *dice)
+static uint64_t dice_next(struct dice *dice)
 {
     uint64_t z = (dice->state += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -64,7 +64,8 @@ static void repeat(struct bytes *bytes, const char *text, size_t n)
         bytes_text(bytes, text);
 }
 
-void bytes_break(struct bytes *bytes, struct dice *dice)
+/* Flips, cuts out, repeats or inserts bytes anywhere. */
+static void bytes_break(struct bytes *bytes, struct dice *dice)
 {
     size_t at = dice_below(dice, bytes->n), left = bytes->n - at;
     size_t n = 1 + dice_below(dice, 32);
@@ -354,7 +355,8 @@ static void break_body(struct message *message, struct dice *dice)
     bytes_format(&message->framing, "Content-Length: %zu\r\n", message->body.n);
 }
 
-void message_break(struct message *message, struct dice *dice)
+/* Breaks one of its parts. */
+static void message_break(struct message *message, struct dice *dice)
 {
     static void (*const breaks[])(struct message *, struct dice *) = {
         break_method,  break_target, break_version, break_host,

@@ -26,7 +26,7 @@ void timing_cpu_use_cpu_time(int n_threads)
     cpu_time_threads = n_threads;
 }
 
-double timing_clock_seconds(void)
+static double clock_seconds(void)
 {
     struct timespec now;
     clock_gettime(cpu_time_threads ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
@@ -126,13 +126,13 @@ enum roped_status timing_cpu_measure(struct roped_queue *queue,
     enum roped_status status = ROPED_OK;
     int set = 0;
     for (int i = -2; i < TIMING_REPLAYS && !status; i++) {
-        double start = timing_clock_seconds();
+        double start = clock_seconds();
         for (int j = 0; j < n_launches && !status; j++) {
             status = work(context, set, queue, err);
             set = (set + 1) % n_sets;
         }
         if (i >= 0)
-            sample[i] = (timing_clock_seconds() - start) / n_launches;
+            sample[i] = (clock_seconds() - start) / n_launches;
     }
     if (!status)
         timing_median(sample, TIMING_REPLAYS, seconds, spread);
@@ -150,7 +150,7 @@ static enum roped_status time_once(enum way way, struct roped_queue *queue,
                                    struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
-    double start = timing_clock_seconds();
+    double start = clock_seconds();
     for (int i = 0; i < n_launches && !status; i++, set++) {
         int at = set % n_sets;
         if (way == WORK)
@@ -159,7 +159,7 @@ static enum roped_status time_once(enum way way, struct roped_queue *queue,
             timing_cpu_copy(pool, copy->to[at], copy->from[at], copy->bytes,
                             way == STREAMED);
     }
-    *seconds = (timing_clock_seconds() - start) / n_launches;
+    *seconds = (clock_seconds() - start) / n_launches;
     return status;
 }
 

@@ -12,8 +12,6 @@ struct pool; /* kernels/cpu/pool.h */
 extern "C" {
 #endif
 
-double timing_clock_seconds(void);
-
 /*
  * From now on a second is a second of this process's CPU time, divided by
  * n_threads: what work that fills so many threads takes on cores of its own,

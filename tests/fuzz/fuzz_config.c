@@ -9,7 +9,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { MAX_FLAGS = 64 };
 

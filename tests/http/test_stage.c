@@ -8,8 +8,6 @@
 #include "http/service.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <zlib.h>
 
 enum { HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128 };

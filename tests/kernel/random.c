@@ -29,7 +29,8 @@ bool random_once_in(struct random_source *source, int n)
     return random_int(source, 1, n) == 1;
 }
 
-double random_normal(struct random_source *source)
+/* Standard normal, by the sum of twelve. */
+static double random_normal(struct random_source *source)
 {
     double sum = -6;
     for (int i = 0; i < 12; i++)

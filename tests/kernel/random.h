@@ -24,9 +24,6 @@ int64_t random_pick(struct random_source *source, const int64_t *values, int n);
 /* True once in n. */
 bool random_once_in(struct random_source *source, int n);
 
-/* Standard normal, by the sum of twelve. */
-double random_normal(struct random_source *source);
-
 /*
  * Fills a tensor's data with normal values times scale in its own type.
  * With specials, about one value in 50 is -0, a subnormal or very small.

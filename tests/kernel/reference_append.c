@@ -13,8 +13,17 @@
 
 /* ------------------------------------------------------------- the rest */
 
-void touched_init(struct touched *touched, const struct roped_tensor *in,
-                  const struct roped_tensor *out)
+/*
+ * What an operator that appends to caches leaves where it does not write:
+ * every element of out that has not been marked must be that of in.
+ */
+struct touched {
+    const struct roped_tensor *in, *out;
+    unsigned char *is_written; /* by element */
+};
+
+static void touched_init(struct touched *touched, const struct roped_tensor *in,
+                         const struct roped_tensor *out)
 {
     touched->in = in;
     touched->out = out;
@@ -23,13 +32,14 @@ void touched_init(struct touched *touched, const struct roped_tensor *in,
         abort();
 }
 
-void touched_mark(struct touched *touched, int64_t first, int64_t n)
+static void touched_mark(struct touched *touched, int64_t first, int64_t n)
 {
     memset(touched->is_written + first, 1, (size_t)n);
 }
 
-void touched_finish(struct touched *touched, struct reference_judge *judge,
-                    const char *name)
+/* Judges the rest and frees. */
+static void touched_finish(struct touched *touched,
+                           struct reference_judge *judge, const char *name)
 {
     size_t bytes = roped_dtype_bytes(touched->in->dtype);
     int64_t n = roped_tensor_elements(touched->in);

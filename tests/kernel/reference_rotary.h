@@ -90,19 +90,4 @@ void judge_copied(struct reference_judge *judge, const struct head_rows *rows,
 void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
                        const struct head_rows *rows);
 
-/*
- * What an operator that appends to caches leaves where it does not write:
- * every element of out that has not been marked must be that of in.
- */
-struct touched {
-    const struct roped_tensor *in, *out;
-    unsigned char *is_written; /* by element */
-};
-void touched_init(struct touched *touched, const struct roped_tensor *in,
-                  const struct roped_tensor *out);
-void touched_mark(struct touched *touched, int64_t first, int64_t n);
-/* Judges the rest and frees. */
-void touched_finish(struct touched *touched, struct reference_judge *judge,
-                    const char *name);
-
 #endif

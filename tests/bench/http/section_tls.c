@@ -8,7 +8,6 @@
 #include "load/certificates.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { NGINX, ROPED, N_SIDES };
 
