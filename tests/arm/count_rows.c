@@ -65,7 +65,7 @@ static void rotate(enum roped_dtype dtype, bool is_gptj)
                               .to_pitch = HEAD,
                               .n_pairs = N_PAIRS,
                               .scale = 1};
-    ROWS.rotate(&heads, to, from, 0, N_PAIRS, c, s);
+    ROWS.rotate(&heads, to, from, &(struct cpu_pairs){0, N_PAIRS, c, s});
 }
 
 enum kind { ROPE, ROPE_GPTJ, NORM, FP8, FP8_DYNAMIC, FP8_GROUPS };
@@ -82,7 +82,7 @@ static void normalize(enum roped_dtype dtype, enum kind kind)
                             .weight = weight};
     struct cpu_norm_rows rows = {
         .n = N_ROWS, .x = from, .y = to, .s = rms, .divisor = divisor};
-    ROWS.inverse_rms(dtype, from, NULL, N_ROWS, WIDTH, 1e-6f, rms);
+    ROWS.inverse_rms(dtype, WIDTH, &rows, 1e-6f, rms);
     if (kind == FP8_DYNAMIC)
         ROWS.largest(&norm, &rows, scales);
     if (kind == FP8_GROUPS)
