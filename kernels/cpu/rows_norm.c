@@ -104,20 +104,29 @@ INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
                 a->n);
 }
 
-void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
-                          const struct cpu_norm_rows *rows, float eps, float *s)
+/* Its arguments come in registers, one by one: the loops have none to spare,
+ * and what a caller has just stored is slow to load in pairs. */
+static NOINLINE void inverse_rms(enum roped_dtype dtype, const void *x,
+                                 const void *residual, int64_t n_rows,
+                                 int64_t n, float eps, float *s)
 {
     double sum[CPU_ROWS];
-    const struct sums a = {{rows->x, rows->residual}, rows->n, width, sum};
+    const struct sums a = {{x, residual}, n_rows, n, sum};
     if (dtype == ROPED_F16)
         sum_rows(ROPED_F16, &a);
     else if (dtype == ROPED_BF16)
         sum_rows(ROPED_BF16, &a);
     else
         sum_rows(ROPED_F32, &a);
-    const double count = (double)width, epsilon = (double)eps;
-    for (int64_t row = 0; row < a.n_rows; row++)
+    const double count = (double)n, epsilon = (double)eps;
+    for (int64_t row = 0; row < n_rows; row++)
         s[row] = (float)(1 / sqrt(sum[row] / count + epsilon));
+}
+
+void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
+                          const struct cpu_norm_rows *rows, float eps, float *s)
+{
+    inverse_rms(dtype, rows->x, rows->residual, rows->n, width, eps, s);
 }
 
 /* ---------------------------------------------------------------- weights */
