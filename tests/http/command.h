@@ -11,7 +11,6 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static struct server command_server;
@@ -44,11 +43,7 @@ static inline int command_run(const char *arguments, char *output, size_t size)
     snprintf(command, sizeof command,
              "cd %s && ROPED_URL=%s " ROPED_TEST_ROPECTL " %s 2>&1",
              command_folder, command_server.url, arguments);
-    FILE *pipe = popen(command, "r");
-    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
-    output[n] = '\0';
-    int status = pipe ? pclose(pipe) : -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return run_command(command, output, size);
 }
 
 /* Fails the test unless it ends with code and output has part. */

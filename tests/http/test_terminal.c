@@ -86,10 +86,7 @@ static void in_pipe(const char *arguments, char *output, size_t size)
     snprintf(command, sizeof command,
              "TERM=xterm ROPED_URL=%s " ROPED_TEST_ROPECTL " %s 2>&1",
              server.url, arguments);
-    FILE *pipe = popen(command, "r");
-    size_t n = pipe ? fread(output, 1, size - 1, pipe) : 0;
-    output[n] = '\0';
-    CHECK(pipe && pclose(pipe) == 0);
+    CHECK_INT(run_command(command, output, size), 0);
 }
 
 TEST(names_are_bold_on_a_terminal_only)
