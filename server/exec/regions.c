@@ -5,6 +5,7 @@
  */
 #include "exec/regions.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,9 @@ enum { MAX_REGIONS = 4096 };
 
 struct region {
     struct region_info info; /* constant, as are data and is_device */
-    unsigned char *data;
+    unsigned char *data; /* resident in host memory: REGION_HEAD_BYTES behind
+                            the start of what was allocated */
+    size_t head_bytes;   /* right before data */
     bool is_device;
     bool is_written;             /* all of it */
     struct client_memory client; /* REGION_SYSTEM */
@@ -66,6 +69,12 @@ enum roped_status regions_open(const struct roped_backend_api *api,
     return ROPED_OK;
 }
 
+/* Of a resident one: host memory in front of what it holds. */
+static size_t front_bytes(const struct region *region)
+{
+    return region->is_device ? 0 : REGION_HEAD_BYTES;
+}
+
 /* Any device page-locks host memory for all of them. */
 static struct roped_backend *backend_of(const struct regions *regions,
                                         const struct region *region)
@@ -80,7 +89,9 @@ static void destroy(struct regions *regions, struct region *region)
     struct roped_backend *backend = backend_of(regions, region);
     switch (region->info.kind) {
     case REGION_RESIDENT:
-        regions->api->device_free(backend, region->data);
+        if (region->data)
+            regions->api->device_free(backend,
+                                      region->data - front_bytes(region));
         break;
     case REGION_SYSTEM:
         client_memory_close(regions->api, backend, &region->client);
@@ -190,7 +201,7 @@ enum roped_status regions_create(struct regions *regions,
                                  const struct region_info *info,
                                  struct region **out, struct roped_error *err)
 {
-    void *data;
+    void *start;
     struct region *region = calloc(1, sizeof *region);
     if (!region)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
@@ -204,10 +215,11 @@ enum roped_status regions_create(struct regions *regions,
     }
     region->is_device = !regions->api->is_host;
     region->references = 1;
-    status = regions->api->device_alloc(backend_of(regions, region),
-                                        (size_t)info->bytes, &data, err);
+    status = regions->api->device_alloc(
+        backend_of(regions, region), front_bytes(region) + (size_t)info->bytes,
+        &start, err);
     if (!status)
-        region->data = data;
+        region->data = (unsigned char *)start + front_bytes(region);
     if (status)
         destroy(regions, region);
     *out = status ? NULL : region;
@@ -521,6 +533,23 @@ void regions_give(struct regions *regions, struct region *region)
 const struct region_info *region_info(const struct region *region)
 {
     return &region->info;
+}
+
+void region_set_head(struct region *region, const void *head, size_t bytes)
+{
+    assert(bytes <= REGION_HEAD_BYTES);
+    if (region->is_device)
+        return;
+    memcpy(region->data - bytes, head, bytes);
+    region->head_bytes = bytes;
+}
+
+const unsigned char *region_whole(const struct region *region, size_t *bytes)
+{
+    if (region->is_device)
+        return NULL;
+    *bytes = region->head_bytes + (size_t)region->info.bytes;
+    return region->data - region->head_bytes;
 }
 
 unsigned char *region_data(const struct region *region)

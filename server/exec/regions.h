@@ -105,6 +105,16 @@ regions_import(struct regions *regions, const struct region_info *info,
 void region_set_written(struct region *region);
 
 /*
+ * What is sent in front of the contents of a resident region: copied, at most
+ * REGION_HEAD_BYTES, before it is published. Where the contents are in host
+ * memory region_whole gives head and contents in one piece, *bytes of it, to be
+ * sent as they are then; NULL where they are in a device's.
+ */
+enum { REGION_HEAD_BYTES = 4096 };
+void region_set_head(struct region *region, const void *head, size_t bytes);
+const unsigned char *region_whole(const struct region *region, size_t *bytes);
+
+/*
  * Lists a region under its name, in place of one of that name of its tenant if
  * both are resident; ROPED_INVALID if they are not. ROPED_INTERNAL: it is
  * resident, and was not written. The caller keeps its reference. *replaced may

@@ -76,6 +76,20 @@ struct reply handle_regions(struct request *request)
     return reply_json(request, &buffer);
 }
 
+/* What is sent in front of the contents; plain bytes have nothing there. */
+static enum roped_status write_head(struct request *request,
+                                    const struct region_info *info,
+                                    struct buffer *head)
+{
+    struct safetensors_output output = {info->tensor_name, &info->tensor, 0};
+    uint64_t data_bytes;
+    buffer_init_fixed(head, request->scratch, sizeof request->scratch);
+    if (!roped_tensor_given(&info->tensor))
+        return ROPED_OK;
+    return safetensors_write_header(head, &output, 1, NULL, 0, false,
+                                    &data_bytes, &request->error);
+}
+
 /* ---------------------------------------------------------- put: what is it */
 
 /* A region under construction, from the query and from the body. */
@@ -217,9 +231,14 @@ enum roped_status region_decode(struct request *request)
     if (!status)
         status = request->body.length > 0 ? read_body(&reading)
                                           : read_size(&reading);
+    struct buffer head;
+    if (!status)
+        status = write_head(request, &reading.info, &head);
     if (!status)
         status = regions_create(regions_of(request), &reading.info,
                                 &request->region, &request->error);
+    if (!status)
+        region_set_head(request->region, head.text, head.bytes);
     return status;
 }
 
@@ -263,65 +282,66 @@ struct reply handle_region_put(struct request *request)
 
 /* -------------------------------------------------------------------- get */
 
+static struct reply reply_region(const struct request *request,
+                                 const void *bytes, size_t n)
+{
+    bool is_tensor = roped_tensor_given(&region_info(request->region)->tensor);
+    return reply_bytes(200,
+                       is_tensor ? "application/x-safetensors"
+                                 : "application/octet-stream",
+                       bytes, n);
+}
+
 static struct reply answer_get(struct request *request)
 {
-    const struct region_info *info = region_info(request->region);
     if (request->job.status)
         return reply_status(request, &request->job.error);
-    return reply_bytes(200,
-                       roped_tensor_given(&info->tensor)
-                           ? "application/x-safetensors"
-                           : "application/octet-stream",
-                       request->out.start, request->call.answer_bytes);
+    return reply_region(request, request->out.start,
+                        request->call.answer_bytes);
 }
 
-/* Header of the answer; plain bytes have none. */
-static enum roped_status write_header(struct request *request,
-                                      const struct region_info *info,
-                                      struct buffer *header)
+static enum roped_status take_region(struct request *request)
 {
-    struct safetensors_output output = {info->tensor_name, &info->tensor, 0};
-    uint64_t data_bytes;
-    buffer_init_fixed(header, request->scratch, sizeof request->scratch);
-    if (!roped_tensor_given(&info->tensor))
-        return ROPED_OK;
-    return safetensors_write_header(header, &output, 1, NULL, 0, false,
-                                    &data_bytes, &request->error);
-}
-
-static enum roped_status prepare_get(struct request *request)
-{
-    struct buffer header;
     enum roped_status status =
         regions_take(regions_of(request), request->caller.tenant,
                      request->match.capture, &request->region, &request->error);
-    if (status)
+    if (status || region_info(request->region)->kind == REGION_RESIDENT)
         return status;
+    return roped_fail(&request->error, ROPED_INVALID,
+                      "region '%s' is memory of a client, expected a region "
+                      "made by PUT",
+                      request->match.capture);
+}
+
+/* What has to be copied first, and where to. */
+static enum roped_status prepare_load(struct request *request)
+{
+    struct buffer head;
     const struct region_info *info = region_info(request->region);
-    if (info->kind != REGION_RESIDENT)
-        return roped_fail(&request->error, ROPED_INVALID,
-                          "region '%s' is memory of a client, expected a "
-                          "region made by PUT",
-                          info->name);
-    status = write_header(request, info, &header);
+    enum roped_status status = write_head(request, info, &head);
     if (!status)
         status = memory_take(exec_memory(request->service->exec),
-                             header.bytes + (size_t)info->bytes, &request->out,
+                             head.bytes + (size_t)info->bytes, &request->out,
                              &request->error);
     if (status)
         return status;
-    if (header.bytes)
-        memcpy(request->out.start, header.text, header.bytes);
-    request->call.answer_bytes = header.bytes + (size_t)info->bytes;
+    memcpy(request->out.start, head.text, head.bytes);
+    request->call.answer_bytes = head.bytes + (size_t)info->bytes;
     request->job.work = EXEC_LOAD;
     request->job.transfer = (struct exec_transfer){
-        request->region, request->out.start + header.bytes, info->bytes};
+        request->region, request->out.start + head.bytes, info->bytes};
     return ROPED_OK;
 }
 
 struct reply handle_region_get(struct request *request)
 {
-    if (prepare_get(request))
+    size_t bytes;
+    if (take_region(request))
+        return reply_status(request, &request->error);
+    const void *whole = region_whole(request->region, &bytes);
+    if (whole && !reply_may_pack(request))
+        return reply_region(request, whole, bytes);
+    if (prepare_load(request))
         return reply_status(request, &request->error);
     return reply_after(&request->job, answer_get);
 }

@@ -110,14 +110,26 @@ struct reply reply_status(struct request *request,
 
 enum { LEAST_DEFLATED = 1 << 10, MOST_DEFLATED = 64 << 20 };
 
+/* What the client takes. */
+static enum deflate_format format_for(const struct request *request)
+{
+    if (!request->service->config->compress_answers)
+        return DEFLATE_NONE;
+    return deflate_accepted(head_value(&request->head, HEADER_ACCEPT_ENCODING));
+}
+
+bool reply_may_pack(const struct request *request)
+{
+    return format_for(request) != DEFLATE_NONE;
+}
+
 static enum deflate_format format_of(const struct request *request,
                                      const struct reply *reply)
 {
-    if (!request->service->config->compress_answers || reply->code != 200 ||
-        reply->encoding || reply->bytes < LEAST_DEFLATED ||
-        reply->bytes > MOST_DEFLATED)
+    if (reply->code != 200 || reply->encoding ||
+        reply->bytes < LEAST_DEFLATED || reply->bytes > MOST_DEFLATED)
         return DEFLATE_NONE;
-    return deflate_accepted(head_value(&request->head, HEADER_ACCEPT_ENCODING));
+    return format_for(request);
 }
 
 /* An errand: request->pending, smaller. It stays as it is where there is no

@@ -14,6 +14,7 @@
 
 #include <roped/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,6 +72,10 @@ struct reply reply_after(struct exec_job *job, reply_fn *then);
 struct reply reply_errand(struct request *request,
                           enum roped_status (*task)(struct exec_job *job),
                           uint64_t bytes, reply_fn *then);
+
+/* May it be compressed, by the settings and for this client? Then its bytes
+ * must be such as nobody writes to meanwhile. */
+bool reply_may_pack(const struct request *request);
 
 /* The same bytes compressed, where the operator and the client want that and it
  * makes them fewer. Much of it takes its time: then a job comes first. */

@@ -5,9 +5,12 @@
 #include "check.h"
 #include "http/harness.h"
 #include "http/service.h"
+#include "load/client.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { H = 64 };
 
@@ -153,6 +156,39 @@ TEST(a_region_larger_than_a_lane_likes_comes_back_whole)
     server_start(&server, NULL);
     put_constant("big", "t", ROWS, 7, 201);
     expect_region("big", (int64_t)ROWS * H, 7);
+    CHECK(server_stop(&server));
+}
+
+/* What a reader has begun to read is not the next owner's. */
+TEST(a_slow_reader_gets_the_region_that_it_asked_for)
+{
+    enum { ROWS = 65536 }; /* 16 MiB: more than sockets hold */
+    static const char ask_for[] =
+        "GET /v1/regions/slow HTTP/1.1\r\n"
+        "Host: localhost\r\nConnection: close\r\n\r\n";
+    const size_t bytes = (size_t)ROWS * H * sizeof(float);
+    unsigned char *got = malloc(bytes + 8192);
+    float last;
+    size_t n = 1024;
+    server_start(&server, NULL);
+    put_constant("slow", "t", ROWS, 7, 201);
+    int fd = client_connect(server.port);
+
+    CHECK(send(fd, ask_for, sizeof ask_for - 1, 0) == sizeof ask_for - 1);
+    CHECK(recv(fd, got, n, MSG_WAITALL) == (ssize_t)n);
+    put_constant("slow", "t", ROWS, 8, 200);
+    delete_region("slow");
+    put_constant("other", "t", ROWS, 9, 201);
+    for (ssize_t more; (more = recv(fd, got + n, bytes + 8192 - n, 0)) > 0;)
+        n += (size_t)more;
+    close(fd);
+    CHECK(n > bytes);
+    for (size_t i = n - bytes; i < n; i += sizeof last) {
+        memcpy(&last, got + i, sizeof last);
+        if (last != 7)
+            CHECK_FAIL("byte %zu of %zu: %g, expected 7", i, n, (double)last);
+    }
+    free(got);
     CHECK(server_stop(&server));
 }
 
@@ -508,6 +544,7 @@ int main(void)
     RUN(a_region_is_made_listed_read_and_forgotten);
     RUN(a_region_without_a_body_is_zeros);
     RUN(a_region_larger_than_a_lane_likes_comes_back_whole);
+    RUN(a_slow_reader_gets_the_region_that_it_asked_for);
     RUN(calls_read_and_write_regions);
     RUN(the_v2_protocol_names_regions_too);
     RUN(index_values_in_regions_are_checked);

@@ -75,6 +75,21 @@ static int n_listed(void)
     return usage.n[REGION_RESIDENT];
 }
 
+TEST(host_memory_is_sent_in_one_piece_with_its_head)
+{
+    struct region *region;
+    size_t bytes;
+    open_regions();
+    CHECK_OK(create("r", 3, &region), &err);
+    region_set_head(region, "head", 4);
+    memcpy(region_data(region), "end", 3);
+    const unsigned char *whole = region_whole(region, &bytes);
+    CHECK(fake_api.is_host == (whole != NULL));
+    CHECK(!whole || (bytes == 7 && memcmp(whole, "headend", 7) == 0));
+    regions_give(regions, region);
+    close_regions();
+}
+
 TEST(a_region_is_found_once_it_is_published)
 {
     struct region *region, *found;
@@ -412,6 +427,7 @@ TEST(regions_come_and_go_under_their_users)
 
 int main(void)
 {
+    RUN(host_memory_is_sent_in_one_piece_with_its_head);
     RUN(a_region_is_found_once_it_is_published);
     RUN(a_region_that_is_never_published_goes_with_its_reference);
     RUN(a_removed_region_lives_as_long_as_it_is_held);
