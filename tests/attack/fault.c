@@ -32,10 +32,18 @@ static FILE *(*real_fopen)(const char *path, const char *mode);
 static int (*real_pthread_create)(pthread_t *thread, const pthread_attr_t *how,
                                   void *(*run)(void *), void *context);
 
+/* Other libraries may call these before map_page does. */
+static void find_real(void)
+{
+    if (real_fopen)
+        return;
+    *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
+    *(void **)&real_fopen = dlsym(RTLD_NEXT, "fopen");
+}
+
 __attribute__((constructor)) static void map_page(void)
 {
-    *(void **)&real_fopen = dlsym(RTLD_NEXT, "fopen");
-    *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
+    find_real();
     const char *path = getenv(FAULT_ENVIRONMENT);
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0)
@@ -109,6 +117,7 @@ void *mremap(void *memory, size_t bytes, size_t new_bytes, int flags, ...)
 int pthread_create(pthread_t *thread, const pthread_attr_t *how,
                    void *(*run)(void *), void *context)
 {
+    find_real();
     if (must_fail(FAULT_pthread_create))
         return errno;
     return real_pthread_create(thread, how, run, context);
@@ -116,6 +125,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how,
 
 FILE *fopen(const char *path, const char *mode)
 {
+    find_real();
     return must_fail(FAULT_fopen) ? NULL : real_fopen(path, mode);
 }
 

@@ -156,7 +156,11 @@ TEST(verify_writes_and_prints_as_run_does)
     cJSON *document = cJSON_ParseWithOpts(output, &end, false);
     cJSON *row = cJSON_GetObjectItem(document, "outputs")->child;
     CHECK(cJSON_IsTrue(cJSON_GetObjectItem(document, "within")));
-    CHECK_INT(cJSON_GetObjectItem(row, "differing")->valueint, 0);
+    /* a GPU adds in another order */
+    const char *backend = getenv("ROPED_TEST_BACKEND");
+    int most = backend && strcmp(backend, "cpu") != 0 ? 4 * 64 : 0;
+    int differing = cJSON_GetObjectItem(row, "differing")->valueint;
+    CHECK(differing >= 0 && differing <= most);
     CHECK(strcmp(end, "\n") == 0);
     cJSON_Delete(document);
     command_expect("cat y.npy", 0, "[4,64]");
