@@ -7,8 +7,9 @@
 #              python3-venv for tests/interop, openssl for the tests of TLS
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah,
-#              debootstrap and lintian, for tests/deploy; Prometheus without its
-#              service, into build/tools, for tests/interop
+#              debootstrap and lintian, for tests/deploy; Prometheus and nginx
+#              without their services, into build/tools, for tests/interop and
+#              tests/attack
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -21,7 +22,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
-deploy=(chromium buildah debootstrap lintian iproute2 procps prometheus)
+deploy=(chromium buildah debootstrap lintian iproute2 procps prometheus nginx)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -48,6 +49,7 @@ is_present() {
     cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
+    nginx) [ -x /usr/sbin/nginx ] || [ -x build/tools/bin/nginx ] ;;
     g++) command -v c++ >/dev/null ;;
     *) is_installed "$1" ;;
     esac
@@ -78,20 +80,21 @@ apt() {
 # What it will take is said first: apt answers its own question with no.
 install() {
     say "installing with apt-get: $*"
-    apt install --no-install-recommends --assume-no "$@" |
+    apt install --no-install-recommends --assume-no "$@" 2>/dev/null |
         grep -E '^(Need to get|After this operation)' || true
     apt install -y --no-install-recommends "$@" >/dev/null
 }
 
-# The package would start a server on every address of this machine.
-unpack_prometheus() {
+# unpack PACKAGE SIZE PROGRAM... : the package would start a server on every
+# address of this machine.
+unpack() {
     local folder
     folder=$(mktemp -d)
-    say "unpacking prometheus into build/tools: 19 MB to get, 96 MB unpacked"
-    (cd "$folder" && apt-get -q -o APT::Sandbox::User=root download prometheus >/dev/null) &&
-        dpkg-deb -x "$folder"/prometheus_*.deb "$folder" &&
+    say "unpacking $1 into build/tools: $2"
+    (cd "$folder" && apt-get -q -o APT::Sandbox::User=root download "$1" >/dev/null) &&
+        dpkg-deb -x "$folder/$1"_*.deb "$folder" &&
         mkdir -p build/tools/bin &&
-        mv "$folder"/usr/bin/prom{etheus,tool} build/tools/bin
+        (cd "$folder" && cp "${@:3}" "$OLDPWD/build/tools/bin")
     local status=$?
     rm -rf "$folder"
     return "$status"
@@ -99,7 +102,8 @@ unpack_prometheus() {
 
 install_extra() {
     case $1 in
-    prometheus) unpack_prometheus ;;
+    prometheus) unpack "$1" "19 MB to get, 96 MB unpacked" usr/bin/prom{etheus,tool} ;;
+    nginx) unpack "$1" "0.5 MB to get, 1.3 MB unpacked" usr/sbin/nginx ;;
     *) install "$1" ;;
     esac
 }

@@ -7,125 +7,22 @@
 #include "attack/attack.h"
 #include "check.h"
 #include "http/service.h"
+#include "load/proxy.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_DAEMONS = 3, N_CLIENTS = 24, N_KINDS = 3, N_NAMES = 12 };
+enum { N_CLIENTS = 24, N_KINDS = 3, N_NAMES = 12 };
 
 static struct http_request request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
-static char folder[] = "/tmp/roped_proxy_XXXXXX";
 
-struct proxy {
-    const char *program, *file; /* of deploy/proxy */
-    const char *before, *after; /* what makes the file a whole one */
-    int port;
-    pid_t pid;
-    struct server server[N_DAEMONS];
+struct site {
+    struct proxy proxy;
+    struct server server[PROXY_DAEMONS];
 };
 
-/* ---------------------------------------------------------------- the file */
-
-/* A copy of one line, with the ports of this test for those of the page. */
-static void write_line(FILE *out, const struct proxy *proxy, char *line)
+static const char *file_of(const struct site *site)
 {
-    static const char host[] = "127.0.0.1:";
-    char *at;
-    while ((at = strstr(line, host)) != NULL) {
-        char *number = at + strlen(host);
-        fwrite(line, 1, (size_t)(number - line), out);
-        long i = strtol(number, &line, 10) - 8000;
-        fprintf(out, "%d",
-                i >= 0 && i < N_DAEMONS ? proxy->server[i].port : proxy->port);
-    }
-    fputs(line, out);
-}
-
-static bool write_config(const struct proxy *proxy, const char *path)
-{
-    char source[512], line[512];
-    snprintf(source, sizeof source, ROPED_TEST_PROXIES "/%s", proxy->file);
-    FILE *in = fopen(source, "r"), *out = fopen(path, "w");
-    bool is_open = in && out;
-    if (!is_open)
-        CHECK_FAIL("%s, %s: %s", source, path, strerror(errno));
-    if (is_open)
-        fputs(proxy->before, out);
-    while (is_open && fgets(line, sizeof line, in))
-        write_line(out, proxy, line);
-    if (is_open)
-        fputs(proxy->after, out);
-    if (in)
-        fclose(in);
-    if (out)
-        fclose(out);
-    return is_open;
-}
-
-/* --------------------------------------------------------------- the proxy */
-
-static void run_program(const struct proxy *proxy, const char *config)
-{
-    char log[64];
-    snprintf(log, sizeof log, "%s/log", folder);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (chdir(folder) != 0 || !freopen(log, "w", stderr) ||
-        !freopen("/dev/null", "w", stdout))
-        _exit(126);
-    if (strcmp(proxy->file, "haproxy.cfg") == 0)
-        execl(proxy->program, proxy->program, "-db", "-f", config, (char *)0);
-    else
-        execl(proxy->program, proxy->program, "-p", folder, "-e", log, "-c",
-              config, (char *)0);
-    _exit(127);
-}
-
-/* Until a request through the proxy is answered n times in a row. */
-static bool await_proxy(int port, int n)
-{
-    double since = now_seconds();
-    for (int i = 0; i < n && now_seconds() - since < 10; i++)
-        if (attack_get(port, "/v2/health/live", 1) != 200) {
-            i = -1;
-            pause_seconds(0.05);
-        }
-    return now_seconds() - since < 10;
-}
-
-/* False where it is not installed. */
-static bool proxy_start(struct proxy *proxy)
-{
-    const char *flags[] = {"--drain_delay_seconds", "2", NULL};
-    char config[64];
-    if (access(proxy->program, X_OK) != 0) {
-        printf("no %s: %s is not tried\n", proxy->program, proxy->file);
-        return false;
-    }
-    snprintf(config, sizeof config, "%s/config", folder);
-    proxy->port = free_port();
-    for (int i = 0; i < N_DAEMONS; i++)
-        server_start(&proxy->server[i], flags);
-    if (!write_config(proxy, config))
-        return false;
-    fflush(NULL);
-    proxy->pid = fork();
-    if (proxy->pid == 0)
-        run_program(proxy, config);
-    CHECK(await_proxy(proxy->port, 20));
-    return true;
-}
-
-static void proxy_stop(struct proxy *proxy)
-{
-    int status;
-    kill(proxy->pid, SIGTERM);
-    waitpid(proxy->pid, &status, 0);
-    for (int i = 0; i < N_DAEMONS; i++)
-        CHECK(server_stop(&proxy->server[i]));
+    return site->proxy.kind->file;
 }
 
 /* --------------------------------------------------------- rolling restart */
@@ -142,9 +39,9 @@ static void restart(struct server *server)
     pause_seconds(1); /* the proxy's health check sees it */
 }
 
-static void restart_all(struct proxy *proxy)
+static void restart_all(struct site *site)
 {
-    struct load load = {.port = proxy->port,
+    struct load load = {.port = site->proxy.port,
                         .n_clients = N_CLIENTS,
                         .seconds = 90,
                         .patience_seconds = 20,
@@ -154,11 +51,11 @@ static void restart_all(struct proxy *proxy)
     struct load_result *result = child.result;
     double since = now_seconds();
     pause_seconds(0.5);
-    for (int i = 0; i < N_DAEMONS; i++)
-        restart(&proxy->server[i]);
+    for (int i = 0; i < PROXY_DAEMONS; i++)
+        restart(&site->server[i]);
     atomic_store(&result->is_over, true);
     load_wait(&child);
-    load_print(proxy->file, result, now_seconds() - since);
+    load_print(file_of(site), result, now_seconds() - since);
     CHECK(result->n_ok > 0);
     CHECK_INT(result->n_lost, 0);
     CHECK_INT(result->n_wrong, 0);
@@ -186,75 +83,60 @@ static int ask_region(int port, const char *method, int i, const char *query)
     return code;
 }
 
-static void find_regions_again(struct proxy *proxy)
+static void find_regions_again(struct site *site)
 {
-    int n_used = 0;
+    int n_used = 0, port = site->proxy.port;
     for (int i = 0; i < N_NAMES; i++)
-        CHECK_INT(ask_region(proxy->port, "PUT", i, "?bytes=64"), 201);
+        CHECK_INT(ask_region(port, "PUT", i, "?bytes=64"), 201);
     for (int round = 0; round < 4; round++)
         for (int i = 0; i < N_NAMES; i++)
-            CHECK_INT(ask_region(proxy->port, "GET", i, ""), 200);
-    for (int d = 0; d < N_DAEMONS; d++) {
+            CHECK_INT(ask_region(port, "GET", i, ""), 200);
+    for (int d = 0; d < PROXY_DAEMONS; d++) {
         int n = 0;
         for (int i = 0; i < N_NAMES; i++)
-            n += ask_region(proxy->server[d].port, "GET", i, "") == 200;
-        printf("%s: daemon %d has the regions of %d clients\n", proxy->file, d,
-               n);
+            n += ask_region(site->server[d].port, "GET", i, "") == 200;
+        printf("%s: daemon %d has the regions of %d clients\n", file_of(site),
+               d, n);
         n_used += n > 0;
     }
     CHECK(n_used > 1); /* by name, and not all on one */
 }
 
-static void try_proxy(struct proxy *proxy)
+static void try_proxy(const struct proxy_kind *kind)
 {
-    if (!proxy_start(proxy))
-        return;
-    find_regions_again(proxy);
-    restart_all(proxy);
-    proxy_stop(proxy);
+    static const char *const flags[] = {"--drain_delay_seconds", "2", NULL};
+    struct site site = {0};
+    uint16_t ports[PROXY_DAEMONS];
+    for (int i = 0; i < PROXY_DAEMONS; i++) {
+        server_start(&site.server[i], flags);
+        ports[i] = (uint16_t)site.server[i].port;
+    }
+    if (proxy_start(&site.proxy, kind, ports)) {
+        find_regions_again(&site);
+        restart_all(&site);
+        find_regions_again(&site);
+        proxy_stop(&site.proxy);
+    }
+    for (int i = 0; i < PROXY_DAEMONS; i++)
+        CHECK(server_stop(&site.server[i]));
 }
 
 TEST(haproxy_loses_nothing)
 {
-    struct proxy proxy = {.program = "/usr/sbin/haproxy",
-                          .file = "haproxy.cfg",
-                          .before = "",
-                          .after = ""};
-    try_proxy(&proxy);
+    try_proxy(&proxy_haproxy);
 }
 
 TEST(nginx_loses_nothing)
 {
-    struct proxy proxy = {.program = "/usr/sbin/nginx",
-                          .file = "nginx.conf",
-                          .before = "daemon off; pid pid; worker_processes 1;\n"
-                                    "events {}\nhttp { access_log off;\n"
-                                    "client_body_temp_path body;\n"
-                                    "proxy_temp_path proxy;\n"
-                                    "fastcgi_temp_path fastcgi;\n"
-                                    "uwsgi_temp_path uwsgi;\n"
-                                    "scgi_temp_path scgi;\n",
-                          .after = "}\n"};
-    const char *program = getenv("ROPED_TEST_NGINX");
-    if (program)
-        proxy.program = program;
-    try_proxy(&proxy);
+    try_proxy(&proxy_nginx);
 }
 
 int main(void)
 {
     static const int rows[N_KINDS] = {1, 64, 1024};
-    char command[64];
-    if (!mkdtemp(folder) || chmod(folder, 0755) != 0) {
-        perror(folder);
-        return EXIT_FAILURE;
-    }
     for (int i = 0; i < N_KINDS; i++)
         request[i] = post_ones(rows[i], 256);
     RUN(haproxy_loses_nothing);
     RUN(nginx_loses_nothing);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0)
-        perror(folder);
     return check_done();
 }

@@ -48,6 +48,9 @@ void section_tls(struct bench *bench);
 /* Small calls over a Unix socket beside loopback. */
 void section_unix(struct bench *bench);
 
+/* A small call beside the same behind HAProxy and behind nginx. */
+void section_proxy(struct bench *bench);
+
 /* CPU time of small requests, beside another daemon's or the raw server's. */
 void section_cost(struct bench *bench);
 

@@ -63,6 +63,10 @@ static double ask(struct contender *contender, struct connection *connection,
         return -1;
     for (int i = 0; answer.stages.is_known && i < N_STAGES; i++)
         stats_add(&contender->stage[i], answer.stages.us[i]);
+    if (answer.closes) { /* nginx does after 1,000 calls */
+        disconnect(connection);
+        *connection = connect_to(contender);
+    }
     return seconds;
 }
 

@@ -4,6 +4,7 @@
 #include "bench/http/servers.h"
 
 #include "load/client.h"
+#include "load/proxy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -231,16 +232,6 @@ void server_roped(struct server *server, const char *binary,
     await(server, binary);
 }
 
-static const char *find_nginx(void)
-{
-    static const char *const paths[] = {"/usr/sbin/nginx",
-                                        "/usr/local/sbin/nginx"};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (access(paths[i], X_OK) == 0)
-            return paths[i];
-    return NULL;
-}
-
 /* The server block, with TLS where there is a folder. */
 static void write_site(FILE *file, uint16_t port, const char *folder)
 {
@@ -263,7 +254,7 @@ static void write_site(FILE *file, uint16_t port, const char *folder)
 bool server_nginx(struct server *server, const char *folder, int cpu)
 {
     char conf[96];
-    const char *program = find_nginx();
+    const char *program = proxy_find_program("nginx");
     name_files(server);
     if (!program)
         return false;
