@@ -61,9 +61,9 @@ enum roped_status address_parse(const char *key, const char *text,
     bool is_bracketed = length > 1 && text[0] == '[' && text[length - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)length - 2 * is_bracketed,
              text + is_bracketed);
+    if (strcmp(host, "localhost") == 0) /* /etc/hosts may say ::1, or lack */
+        memcpy(host, "127.0.0.1", sizeof "127.0.0.1");
     int code = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &found);
-    if (code != 0 && strcmp(host, "localhost") == 0) /* no /etc/hosts */
-        code = getaddrinfo("127.0.0.1", colon + 1, &hints, &found);
     if (code != 0)
         return roped_fail(err, ROPED_INVALID,
                           "%s is '%s', expected address:port: %s", key, text,

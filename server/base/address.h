@@ -13,8 +13,9 @@
 enum { ADDRESS_TEXT_BYTES = 120 };
 
 /*
- * "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (the first of its
- * addresses), ":8000" for every address of the host, or "unix:/run/x.sock".
+ * "127.0.0.1:8000", "localhost:8000" which is the same, "[::1]:8000",
+ * "name:8000" (the first of its addresses), ":8000" for every address of the
+ * host, or "unix:/run/x.sock".
  * ROPED_INVALID quotes the text, and the setting (key) that it is of.
  */
 ROPED_MUST_CHECK enum roped_status
