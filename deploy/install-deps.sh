@@ -4,7 +4,8 @@
 #   deploy/install-deps.sh [build | tests | arm | deploy]...      (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
-#              python3-venv for tests/interop, openssl for the tests of TLS
+#              python3-venv for tests/interop, openssl for the tests of TLS, g++
+#              for tests/deploy
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah,
 #              debootstrap and lintian, for tests/deploy; Prometheus and nginx
@@ -18,8 +19,8 @@ cd "$(dirname "$0")/.."
 needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
     libgnutls28-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
-# tests/attack restarts three daemons behind
-wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl)
+# tests/attack restarts three daemons behind; g++: programs of tests/deploy
+wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
 deploy=(chromium buildah debootstrap lintian iproute2 procps prometheus nginx)
@@ -62,8 +63,6 @@ missing_of() {
     done
 }
 
-can_install() { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }
-
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -71,6 +70,9 @@ as_root() {
         sudo "$@"
     fi
 }
+
+# sudo may be there and refuse, or ask for a password now
+can_install() { [ "$(id -u)" -eq 0 ] || { command -v sudo >/dev/null && as_root true; }; }
 
 apt() {
     as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q "$@" \
@@ -135,7 +137,7 @@ $(case " $* " in *" deploy "*) missing_of "${deploy[@]}" ;; esac)"
 if [ ${#missing[@]} -gt 0 ] && ! can_install; then
     say "missing: ${missing[*]}" >&2
     say "to install them takes root or sudo. As root:" \
-        "apt-get install --no-install-recommends ${missing[*]}" >&2
+        "apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
 fi
 if [ ${#extra[@]} -gt 0 ] && ! can_install; then

@@ -272,7 +272,7 @@ TEST(the_healthcheck_finds_a_place_without_tls)
     char text[512];
     if (!certificates_make(&certificates)) {
         certificates_remove(&certificates);
-        printf("left out: the openssl command made no certificates\n");
+        printf("left out: no openssl\n");
         return;
     }
     const char *const flags[] = {"--listen", "127.0.0.1:0",    "--listen",

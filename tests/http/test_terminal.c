@@ -45,7 +45,10 @@ static void terminal_start(struct terminal *terminal, const char *arguments,
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
-    CHECK(terminal->pid > 0);
+    if (terminal->pid < 0) { /* as a pid -1 is everybody */
+        perror("forkpty");
+        exit(EXIT_FAILURE);
+    }
 }
 
 /* Reads until part has come, the program has ended, or seconds have passed;

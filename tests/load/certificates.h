@@ -9,14 +9,14 @@
 
 /*
  * In the folder, each as NAME.pem with its key in NAME.key: ca; server and
- * other, of localhost and 127.0.0.1 (EC); rsa, the same; expired, since
- * yesterday; client, for clients; stranger, for clients, signed by nobody.
+ * other, of localhost and 127.0.0.1 (EC); rsa, the same; expired; client, for
+ * clients; stranger, for clients, signed by nobody.
  */
 struct certificates {
     char folder[32];
 };
 
-/* False: there is no openssl command here, or it failed. */
+/* False: there is no openssl command here. Exits on failure. */
 bool certificates_make(struct certificates *out);
 void certificates_remove(const struct certificates *certificates);
 

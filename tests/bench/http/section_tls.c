@@ -142,7 +142,7 @@ void section_tls(struct bench *bench)
     pick_cpus(&cpu, &tls.clients_cpu);
     if (!certificates_make(&tls.certificates) ||
         !write_body(&tls, bench->is_quick ? 4 * MIB : 64 * MIB))
-        printf("left out: the openssl command made no certificates\n");
+        printf("left out: no openssl\n");
     else if (!server_nginx(&tls.server[NGINX], tls.certificates.folder, cpu))
         printf("left out: nginx is not installed\n");
     else

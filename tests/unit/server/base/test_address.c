@@ -40,6 +40,7 @@ TEST(addresses_are_read_and_written)
     expect("[::]:65535", "[::]:65535");
     expect("::1:80", "[::1]:80");
     expect("[fe80::1%1]:80", "[fe80::1]:80");
+    expect("localhost:80", "127.0.0.1:80"); /* whatever /etc/hosts says */
     expect("unix:/run/roped.sock", "unix:/run/roped.sock");
     CHECK_INT(parse("127.0.0.1:1")->sa_family, AF_INET);
     CHECK_INT(parse("[::1]:1")->sa_family, AF_INET6);
