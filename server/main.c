@@ -1,13 +1,15 @@
 /*
- * main.c - roped: reads the settings, opens a backend, serves, drains. The one
- * file that names backends.
+ * main.c - roped: reads the settings, opens a backend, serves, drains, and
+ * where a device is lost starts anew. The one file that names backends.
  */
 #include "address.h"
 #include "config.h"
 #include "exec/executor.h"
+#include "handover.h"
 #include "http/daemon.h"
 #include "log.h"
 #include "metrics.h"
+#include "restart.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -92,19 +94,23 @@ static void fall_back(struct target *target, const char *why)
     target->n_devices = 0; /* the list was one of GPUs */
 }
 
+/* A process that takes another's place goes on with its backend: 'auto' would
+ * take the CPU where the GPU needs another moment. */
 static enum roped_status choose_backend(const struct config *config,
+                                        const struct handover *before,
                                         struct target *target,
                                         struct roped_error *err)
 {
     struct roped_error why = {.text = ""};
-    bool is_auto = strcmp(config->backend, "auto") == 0;
+    const char *wanted = before->backend[0] ? before->backend : config->backend;
+    bool is_auto = strcmp(wanted, "auto") == 0;
     enum roped_status status =
         config_devices(config, target->device, &target->n_devices, err);
     if (status)
         return status;
     for (int i = 0; i < N_BACKENDS; i++) {
         const struct backend *backend = &backends[i];
-        if (!is_auto && strcmp(config->backend, backend->name) != 0)
+        if (!is_auto && strcmp(wanted, backend->name) != 0)
             continue;
         int n_found = count_devices(backend, &why);
         if (n_found == 0)
@@ -118,11 +124,12 @@ static enum roped_status choose_backend(const struct config *config,
 }
 
 static enum roped_status open_executor(const struct config *config,
+                                       const struct handover *before,
                                        struct executor **out,
                                        struct roped_error *err)
 {
     struct target target;
-    enum roped_status status = choose_backend(config, &target, err);
+    enum roped_status status = choose_backend(config, before, &target, err);
     if (status)
         return status;
     struct roped_backend_options backend = {.n_threads =
@@ -233,18 +240,17 @@ static bool take_signal(struct daemon *daemon, int number)
     return number == SIGTERM || number == SIGINT;
 }
 
-/* Waits for SIGTERM or SIGINT for at most seconds (below 0: for ever); false:
- * none came. */
+/* Waits for SIGTERM or SIGINT for at most seconds; false: none came. */
 static bool wait_for_stop(struct daemon *daemon, const sigset_t *signals,
                           double seconds)
 {
-    uint64_t until_ns = seconds < 0 ? 0 : after_ns(seconds);
+    uint64_t until_ns = after_ns(seconds);
     for (;;) {
         uint64_t now_ns = after_ns(0);
         uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
         struct timespec limit = {(time_t)(left_ns / 1000000000u),
                                  (long)(left_ns % 1000000000u)};
-        int number = sigtimedwait(signals, NULL, seconds < 0 ? NULL : &limit);
+        int number = sigtimedwait(signals, NULL, &limit);
         if (number > 0 && take_signal(daemon, number))
             return true;
         if (number < 0 && errno == EAGAIN)
@@ -254,24 +260,29 @@ static bool wait_for_stop(struct daemon *daemon, const sigset_t *signals,
 
 struct service {
     struct models models;
+    struct handover before; /* what this process was handed, if anything */
+    char **arguments;
     struct executor *exec;
     struct metrics *metrics;
     struct daemon *daemon;
     uint16_t port;
 };
 
-static enum roped_status open_service(const struct config *config,
-                                      struct service *service,
-                                      struct roped_error *err)
+static enum roped_status open_parts(const struct config *config,
+                                    struct service *service,
+                                    struct roped_error *err)
 {
     enum roped_status status = roped_op_check_table(err);
     models_init(&service->models, config->demo_models);
     if (!status)
-        status = open_executor(config, &service->exec, err);
+        status = open_executor(config, &service->before, &service->exec, err);
     if (!status)
         status = metrics_new(&service->models, &service->metrics, err);
-    struct daemon_options options = {config, service->exec, service->metrics,
-                                     &service->models, ROPED_VERSION};
+    struct daemon_options options = {config,           service->exec,
+                                     service->metrics, &service->models,
+                                     ROPED_VERSION,    &service->before};
+    if (!status)
+        restart_note_lost(service->exec, &service->before);
     if (!status)
         status = daemon_start(&options, &service->daemon, &service->port, err);
     if (!status)
@@ -279,21 +290,38 @@ static enum roped_status open_service(const struct config *config,
     return status;
 }
 
+/* Sockets that were handed over for places that the settings do not name any
+ * more are closed. */
+static enum roped_status open_service(const struct config *config,
+                                      struct service *service,
+                                      struct roped_error *err)
+{
+    enum roped_status status = open_parts(config, service, err);
+    handover_close_sockets(&service->before);
+    return status;
+}
+
 enum { PAUSE_MS = 10 };
 
-static void close_service(struct service *service)
+/* Closes nothing of a device that is lost, which may hang: false, and the
+ * process is to be ended as it is. */
+static bool close_service(struct service *service)
 {
     uint64_t until_ns = after_ns(ANSWER_SECONDS);
     if (service->daemon)
-        daemon_refuse_calls(service->daemon);
+        daemon_refuse_calls(service->daemon, "the server is shutting down");
     if (service->exec) /* nothing may run when the connections go */
         exec_drain(service->exec, after_ns(0));
     while (service->daemon && daemon_is_busy(service->daemon) &&
            after_ns(0) < until_ns)
         usleep(PAUSE_MS * 1000);
     daemon_stop(service->daemon);
+    if (service->exec && !exec_is_healthy(service->exec))
+        return false;
     metrics_free(service->metrics);
     exec_close(service->exec);
+    handover_free(&service->before);
+    return true;
 }
 
 /* Until no connection is left, or those that are have been idle for their time
@@ -401,22 +429,44 @@ static void warn_if_open(const struct config *config)
                  quoted);
 }
 
-static int serve(const struct config *config, const sigset_t *signals)
+/* Until a signal asks to stop. Where a device is lost the process is another
+ * one from then on, or ends. */
+static void serve_on(struct service *service, const sigset_t *signals)
+{
+    static const double watch_seconds = 0.2;
+    const struct restart restart = {service->exec, service->daemon,
+                                    &service->before, service->arguments};
+    struct roped_error why;
+    while (!wait_for_stop(service->daemon, signals, watch_seconds)) {
+        int device = exec_lost_device(service->exec, &why);
+        if (device < 0)
+            continue;
+        restart_process(&restart, device, &why);
+        daemon_close_listener(service->daemon);
+        _exit(EXIT_FAILURE);
+    }
+}
+
+static int serve(const struct config *config, const sigset_t *signals,
+                 char **arguments)
 {
     struct roped_error err = {.text = ""};
-    struct service service = {0};
+    struct service service = {.arguments = arguments};
+    handover_read(&service.before);
     warn_if_open(config);
     if (open_service(config, &service, &err)) {
-        close_service(&service);
+        (void)close_service(&service);
         return fail("start", &err);
     }
     log_devices(&service);
     log_listening(config, &service);
     notify("READY=1");
-    (void)wait_for_stop(service.daemon, signals, -1);
+    serve_on(&service, signals);
     drain(&service, config, signals);
-    close_service(&service);
+    bool is_closed = close_service(&service);
     log_line(LOG_INFO, "stopped", "version=%s", ROPED_VERSION);
+    if (!is_closed)
+        _exit(EXIT_SUCCESS);
     return EXIT_SUCCESS;
 }
 
@@ -550,5 +600,5 @@ int main(int argc, char **argv)
     log_set_level(log_level_from_text(config.log_level));
     log_set_json(strcmp(config.log_format, "json") == 0);
     block_signals(&signals);
-    return serve(&config, &signals);
+    return serve(&config, &signals, argv);
 }

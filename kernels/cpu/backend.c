@@ -78,9 +78,10 @@ static void info(struct roped_backend *backend, struct roped_device_info *out)
         (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
 }
 
-static bool is_healthy(struct roped_backend *backend)
+static bool is_healthy(struct roped_backend *backend, struct roped_error *why)
 {
     (void)backend;
+    (void)why;
     return true;
 }
 

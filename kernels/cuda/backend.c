@@ -10,6 +10,7 @@
 #include "cuda/check.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +26,12 @@ struct roped_backend {
     struct roped_device_info info;
 
     atomic_bool is_broken;
+    struct roped_error why; /* guarded by broken_lock; empty: another of the
+                               process was the first */
 };
+
+static pthread_mutex_t broken_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool has_broken; /* under broken_lock: any of the process */
 
 static roped_launch_fn *const launches[ROPED_OP_COUNT] = {
 #define ROPED_OP(id) [ROPED_OP_ID_##id] = roped_cuda_##id,
@@ -58,16 +64,31 @@ static bool is_sticky(cudaError_t code)
     }
 }
 
+/* One device takes the others along, whose errors say nothing new. */
+static void note_broken(struct roped_backend *backend, const struct roped_error *why)
+{
+    pthread_mutex_lock(&broken_lock);
+    if (!has_broken)
+        backend->why = *why;
+    has_broken = true;
+    atomic_store(&backend->is_broken, true);
+    pthread_mutex_unlock(&broken_lock);
+}
+
 enum roped_status roped_cuda_fail(struct roped_backend *backend, cudaError_t code, const char *what,
                                   struct roped_error *err)
 {
     bool is_memory = code == cudaErrorMemoryAllocation;
+    struct roped_error said;
     (void)cudaGetLastError(); /* or the next launch would report it again */
+    (void)roped_fail(&said, is_memory ? ROPED_NO_MEMORY : ROPED_DEVICE, "%.*s: %s (%d), %s",
+                     (int)strcspn(what, "("), what, cudaGetErrorName(code), (int)code,
+                     cudaGetErrorString(code));
     if (backend && is_sticky(code))
-        atomic_store(&backend->is_broken, true);
-    return roped_fail(err, is_memory ? ROPED_NO_MEMORY : ROPED_DEVICE, "%.*s: %s (%d), %s",
-                      (int)strcspn(what, "("), what, cudaGetErrorName(code), (int)code,
-                      cudaGetErrorString(code));
+        note_broken(backend, &said);
+    if (err)
+        *err = said;
+    return said.status;
 }
 
 /* Why a machine has no usable device, in words its owner can act on. */
@@ -186,9 +207,15 @@ static void info(struct roped_backend *backend, struct roped_device_info *out)
     *out = backend->info;
 }
 
-static bool is_healthy(struct roped_backend *backend)
+static bool is_healthy(struct roped_backend *backend, struct roped_error *why)
 {
-    return !atomic_load(&backend->is_broken);
+    if (!atomic_load(&backend->is_broken))
+        return true;
+    pthread_mutex_lock(&broken_lock);
+    if (why)
+        *why = backend->why;
+    pthread_mutex_unlock(&broken_lock);
+    return false;
 }
 
 /* ----------------------------------------------------------------- memory */

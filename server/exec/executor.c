@@ -74,8 +74,8 @@ static void end_jobs(struct executor *exec, struct exec_job *jobs,
         pthread_mutex_unlock(&exec->lock);
         job->status = lane_check(job, now_ns);
         if (!job->status)
-            job->status = roped_fail(&job->error, ROPED_CANCELED,
-                                     "the server is shutting down");
+            job->status = roped_fail(&job->error, ROPED_CANCELED, "%s",
+                                     atomic_load(&exec->refusal));
         job->done(job);
         pthread_mutex_lock(&exec->lock);
         exec->n_ending--;
@@ -257,6 +257,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
     memset(exec, 0, sizeof *exec);
     init_sync(exec);
+    atomic_init(&exec->refusal, "the server is shutting down");
     exec->options = *options;
     exec->api = api;
     enum roped_status status = open_devices(exec, backend_options, err);
@@ -279,6 +280,15 @@ enum roped_status exec_open(const struct roped_backend_api *api,
     }
     *out = exec;
     return ROPED_OK;
+}
+
+void exec_refuse(struct executor *exec, const char *why)
+{
+    pthread_mutex_lock(&exec->lock);
+    atomic_store(&exec->refusal, why);
+    atomic_store(&exec->is_draining, true);
+    end_jobs(exec, take_all(exec), lane_now_ns());
+    pthread_mutex_unlock(&exec->lock);
 }
 
 void exec_drain(struct executor *exec, uint64_t deadline_ns)
@@ -374,7 +384,7 @@ static enum roped_status admit(struct executor *exec, struct exec_job *job,
     bool may_wait = atomic_load(&exec->n_waiting) < depth || job->is_continued;
     *wakes = NULL;
     if (is_shut(exec, job))
-        return roped_fail(err, ROPED_BUSY, "the server is shutting down");
+        return roped_fail(err, ROPED_BUSY, "%s", atomic_load(&exec->refusal));
     if (dispatch_place(exec, job, may_wait, wakes))
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,
@@ -410,8 +420,18 @@ bool exec_is_healthy(struct executor *exec)
 {
     bool is_healthy = true;
     for (int i = 0; i < exec->n_devices; i++)
-        is_healthy &= exec->api->is_healthy(exec->device[i].backend);
+        is_healthy &= exec->api->is_healthy(exec->device[i].backend, NULL);
     return is_healthy;
+}
+
+int exec_lost_device(struct executor *exec, struct roped_error *why)
+{
+    int lost = -1;
+    why->text[0] = '\0';
+    for (int i = 0; i < exec->n_devices && !why->text[0]; i++)
+        if (!exec->api->is_healthy(exec->device[i].backend, why))
+            lost = i;
+    return lost;
 }
 
 struct memory_pool *exec_memory(struct executor *exec)
@@ -573,7 +593,7 @@ void exec_device_usage(struct executor *exec, int number,
     out->n_busy_lanes = dispatch_n_busy(device);
     out->n_lanes = device->n_lanes;
     out->index = device->index;
-    out->is_healthy = exec->api->is_healthy(device->backend);
+    out->is_healthy = exec->api->is_healthy(device->backend, NULL);
     out->arena_bytes = atomic_load(&device->arena_bytes);
     out->arena_limit_bytes = device->device_bytes;
     out->region_bytes = regions_device_bytes(exec->regions, number);

@@ -180,6 +180,10 @@ exec_open(const struct roped_backend_api *api,
  * deadline_ns (CLOCK_MONOTONIC); what still waits then ends canceled. */
 void exec_drain(struct executor *exec, uint64_t deadline_ns);
 
+/* Refuses new jobs and ends those that wait, with this sentence, which outlives
+ * the executor. What runs goes on. */
+void exec_refuse(struct executor *exec, const char *why);
+
 /* After drain: stops the lanes and frees everything. */
 void exec_close(struct executor *exec);
 
@@ -229,6 +233,11 @@ bool exec_has_room(struct executor *exec);
 
 /* False where one device is not. */
 bool exec_is_healthy(struct executor *exec);
+
+/* The number of the device whose error has cost the process its devices, and
+ * its sentence; -1: all are healthy. */
+int exec_lost_device(struct executor *exec, struct roped_error *why);
+
 struct memory_pool *exec_memory(struct executor *exec);
 struct tenants *exec_tenants(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);

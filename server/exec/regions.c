@@ -38,6 +38,7 @@ struct regions {
     struct region *listed; /* in name order */
     int n[REGION_KINDS];
     uint64_t bytes[REGION_KINDS];
+    struct lost lost; /* of those that are not listed */
 
     int n_devices;
     struct holder device[]; /* n_devices of them */
@@ -121,6 +122,7 @@ void regions_close(struct regions *regions)
         regions->listed = region->next;
         destroy(regions, region);
     }
+    lost_free(&regions->lost);
     pthread_mutex_destroy(&regions->lock);
     free(regions);
 }
@@ -429,6 +431,7 @@ enum roped_status regions_publish(struct regions *regions,
         region->references++;
         *link = region;
         regions->n[region->info.kind]++;
+        (void)lost_forget(&regions->lost, tenant, name);
     }
     pthread_mutex_unlock(&regions->lock);
     if (freed)
@@ -438,9 +441,15 @@ enum roped_status regions_publish(struct regions *regions,
     return status;
 }
 
-/* The phrase that v2 clients know. */
-static enum roped_status unknown(const char *name, struct roped_error *err)
+/* Under lock: why there is none, in the phrase that v2 clients know. */
+static enum roped_status unknown(const struct regions *regions,
+                                 const struct tenant *tenant, const char *name,
+                                 struct roped_error *err)
 {
+    enum roped_status status =
+        lost_check(&regions->lost, tenant, "region", name, err);
+    if (status)
+        return status;
     return roped_fail(err, ROPED_NOT_FOUND,
                       "Unable to find shared memory region: '%.64s'", name);
 }
@@ -453,8 +462,10 @@ enum roped_status regions_remove(struct regions *regions,
     enum roped_status status = ROPED_OK;
     pthread_mutex_lock(&regions->lock);
     struct region *region = find(regions, tenant, name);
-    if (!region)
-        status = unknown(name, err);
+    if (!region && !lost_forget(&regions->lost, tenant, name))
+        status = unknown(regions, tenant, name, err);
+    else if (!region)
+        status = ROPED_OK;
     else if (region->info.kind != REGION_RESIDENT)
         status = roped_fail(err, ROPED_INVALID,
                             "region '%s' is memory of a client: unregister it "
@@ -475,6 +486,10 @@ void regions_unregister(struct regions *regions, const struct tenant *tenant,
     pthread_mutex_lock(&regions->lock);
     struct region *region =
         name ? find(regions, tenant, name) : regions->listed;
+    if (name)
+        (void)lost_forget(&regions->lost, tenant, name);
+    else
+        lost_forget_kind(&regions->lost, tenant, (int)kind);
     while (region) {
         struct region *next = name ? NULL : region->next;
         bool is_meant =
@@ -504,9 +519,11 @@ enum roped_status regions_take(struct regions *regions,
     struct region *region = find(regions, tenant, name);
     if (region)
         region->references++;
+    enum roped_status status =
+        region ? ROPED_OK : unknown(regions, tenant, name, err);
     pthread_mutex_unlock(&regions->lock);
     *out = region;
-    return region ? ROPED_OK : unknown(name, err);
+    return status;
 }
 
 struct region *regions_share(struct regions *regions, struct region *region)
@@ -600,6 +617,36 @@ void regions_each(struct regions *regions, const struct tenant *tenant,
     for (struct region *region = regions->listed; region; region = region->next)
         if (tenant_sees(tenant, region->info.tenant))
             visit(context, &region->info);
+    pthread_mutex_unlock(&regions->lock);
+}
+
+enum roped_status regions_check_lost(struct regions *regions,
+                                     const struct tenant *tenant,
+                                     const char *name, struct roped_error *err)
+{
+    pthread_mutex_lock(&regions->lock);
+    enum roped_status status =
+        lost_check(&regions->lost, tenant, "region", name, err);
+    pthread_mutex_unlock(&regions->lock);
+    return status;
+}
+
+bool regions_note_lost(struct regions *regions, const struct lost_name *name)
+{
+    pthread_mutex_lock(&regions->lock);
+    bool is_noted = lost_add(&regions->lost, name);
+    pthread_mutex_unlock(&regions->lock);
+    return is_noted;
+}
+
+void regions_each_lost(struct regions *regions,
+                       void (*visit)(void *context,
+                                     const struct lost_name *name),
+                       void *context)
+{
+    pthread_mutex_lock(&regions->lock);
+    for (struct lost_name *name = regions->lost.first; name; name = name->next)
+        visit(context, name);
     pthread_mutex_unlock(&regions->lock);
 }
 

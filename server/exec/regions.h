@@ -19,6 +19,7 @@
 #define ROPED_EXEC_REGIONS_H
 
 #include "exec/client_memory.h"
+#include "exec/lost.h"
 #include "exec/tenants.h"
 
 #include <roped/backend.h>
@@ -125,19 +126,20 @@ ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
                                                    bool *replaced,
                                                    struct roped_error *err);
 
-/* Forgets a resident region; ROPED_NOT_FOUND for an unknown name. */
+/* Forgets a resident region, or one that was lost; ROPED_NOT_FOUND for an
+ * unknown name. */
 ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
                                                   const struct tenant *tenant,
                                                   const char *name,
                                                   struct roped_error *err);
 
 /* Forgets the tenant's region of this kind and name (NULL: all of the kind), if
- * there is one. */
+ * there is one, or was one that is lost. */
 void regions_unregister(struct regions *regions, const struct tenant *tenant,
                         enum region_kind kind, const char *name);
 
-/* A reference by name; a second one to a region that is held; giving one
- * back (NULL is ignored). */
+/* A reference by name, or ROPED_NOT_FOUND, or ROPED_GONE where it was lost; a
+ * second one to a region that is held; giving one back (NULL is ignored). */
 ROPED_MUST_CHECK enum roped_status
 regions_take(struct regions *regions, const struct tenant *tenant,
              const char *name, struct region **out, struct roped_error *err);
@@ -168,6 +170,22 @@ region_check_range(const struct region *region, const char *name,
 void regions_each(struct regions *regions, const struct tenant *tenant,
                   void (*visit)(void *context, const struct region_info *info),
                   void *context);
+
+/* Notes the name of a region that went with a device, whose kind is an enum
+ * region_kind, until it is published or removed; name->why must outlive the
+ * regions. False: there are too many. */
+bool regions_note_lost(struct regions *regions, const struct lost_name *name);
+
+/* ROPED_GONE where the tenant's region of this name was lost. */
+ROPED_MUST_CHECK enum roped_status
+regions_check_lost(struct regions *regions, const struct tenant *tenant,
+                   const char *name, struct roped_error *err);
+
+/* Calls visit for each of them, under the lock. */
+void regions_each_lost(struct regions *regions,
+                       void (*visit)(void *context,
+                                     const struct lost_name *name),
+                       void *context);
 
 void regions_usage(struct regions *regions, struct regions_usage *out);
 

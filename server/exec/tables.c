@@ -27,6 +27,7 @@ struct tables {
     pthread_mutex_t lock;      /* guards the following */
     struct table_entry *named; /* in name order */
     int n_named;
+    struct lost lost; /* of those that are not there */
 };
 
 enum roped_status tables_open(struct resident *const *resident, int n_devices,
@@ -57,6 +58,7 @@ void tables_close(struct tables *tables)
         tables->named = entry->next;
         free_entry(entry);
     }
+    lost_free(&tables->lost);
     pthread_mutex_destroy(&tables->lock);
     free(tables);
 }
@@ -161,6 +163,7 @@ enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
         entry->next = *link;
         *link = entry;
         tables->n_named++;
+        (void)lost_forget(&tables->lost, tenant, entry->name);
     }
     pthread_mutex_unlock(&tables->lock);
     if (status)
@@ -170,8 +173,15 @@ enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
     return status;
 }
 
-static enum roped_status no_table(const char *name, struct roped_error *err)
+/* Under lock: why there is none. */
+static enum roped_status no_table(const struct tables *tables,
+                                  const struct tenant *tenant, const char *name,
+                                  struct roped_error *err)
 {
+    enum roped_status status =
+        lost_check(&tables->lost, tenant, "table", name, err);
+    if (status)
+        return status;
     return roped_fail(
         err, ROPED_NOT_FOUND,
         "table '%.64s' does not exist; PUT /v1/tables/%.64s makes "
@@ -184,13 +194,16 @@ enum roped_status tables_delete(struct tables *tables,
                                 struct roped_error *err)
 {
     pthread_mutex_lock(&tables->lock);
+    enum roped_status status = ROPED_OK;
     struct table_entry *entry = find(tables, tenant, name);
     if (entry) {
         tenant_give_name(entry->tenant);
         unlist(tables, entry);
+    } else if (!lost_forget(&tables->lost, tenant, name)) {
+        status = no_table(tables, tenant, name, err);
     }
     pthread_mutex_unlock(&tables->lock);
-    return entry ? ROPED_OK : no_table(name, err);
+    return status;
 }
 
 enum roped_status tables_take(struct tables *tables,
@@ -201,9 +214,11 @@ enum roped_status tables_take(struct tables *tables,
     struct table_entry *entry = find(tables, tenant, name);
     if (entry)
         entry->references++;
+    enum roped_status status =
+        entry ? ROPED_OK : no_table(tables, tenant, name, err);
     pthread_mutex_unlock(&tables->lock);
     *out = entry;
-    return entry ? ROPED_OK : no_table(name, err);
+    return status;
 }
 
 const struct roped_angle_set *tables_set(const struct table_entry *entry)
@@ -250,6 +265,36 @@ void tables_each(struct tables *tables, const struct tenant *tenant,
                                   device_bytes_of(tables, &entry->set)};
         visit(context, &info);
     }
+    pthread_mutex_unlock(&tables->lock);
+}
+
+enum roped_status tables_check_lost(struct tables *tables,
+                                    const struct tenant *tenant,
+                                    const char *name, struct roped_error *err)
+{
+    pthread_mutex_lock(&tables->lock);
+    enum roped_status status =
+        lost_check(&tables->lost, tenant, "table", name, err);
+    pthread_mutex_unlock(&tables->lock);
+    return status;
+}
+
+bool tables_note_lost(struct tables *tables, const struct lost_name *name)
+{
+    pthread_mutex_lock(&tables->lock);
+    bool is_noted = lost_add(&tables->lost, name);
+    pthread_mutex_unlock(&tables->lock);
+    return is_noted;
+}
+
+void tables_each_lost(struct tables *tables,
+                      void (*visit)(void *context,
+                                    const struct lost_name *name),
+                      void *context)
+{
+    pthread_mutex_lock(&tables->lock);
+    for (struct lost_name *name = tables->lost.first; name; name = name->next)
+        visit(context, name);
     pthread_mutex_unlock(&tables->lock);
 }
 

@@ -6,6 +6,7 @@
 #ifndef ROPED_EXEC_TABLES_H
 #define ROPED_EXEC_TABLES_H
 
+#include "exec/lost.h"
 #include "exec/resident.h"
 #include "exec/tenants.h"
 
@@ -39,13 +40,14 @@ ROPED_MUST_CHECK enum roped_status tables_put(struct tables *tables,
                                               bool *replaced,
                                               struct roped_error *err);
 
-/* ROPED_NOT_FOUND for an unknown name. */
+/* Also of one that was lost; ROPED_NOT_FOUND for an unknown name. */
 ROPED_MUST_CHECK enum roped_status tables_delete(struct tables *tables,
                                                  const struct tenant *tenant,
                                                  const char *name,
                                                  struct roped_error *err);
 
-/* Takes a named set; tables_give returns it. The set outlives its DELETE. */
+/* Takes a named set, or ROPED_NOT_FOUND, or ROPED_GONE where it was lost;
+ * tables_give returns it. The set outlives its DELETE. */
 ROPED_MUST_CHECK enum roped_status tables_take(struct tables *tables,
                                                const struct tenant *tenant,
                                                const char *name,
@@ -66,6 +68,16 @@ struct table_info {
 void tables_each(struct tables *tables, const struct tenant *tenant,
                  void (*visit)(void *context, const struct table_info *info),
                  void *context);
+
+/* As in regions.h. */
+ROPED_MUST_CHECK enum roped_status
+tables_check_lost(struct tables *tables, const struct tenant *tenant,
+                  const char *name, struct roped_error *err);
+bool tables_note_lost(struct tables *tables, const struct lost_name *name);
+void tables_each_lost(struct tables *tables,
+                      void (*visit)(void *context,
+                                    const struct lost_name *name),
+                      void *context);
 
 void tables_usage(struct tables *tables, struct tables_usage *out);
 

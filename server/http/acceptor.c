@@ -104,6 +104,8 @@ static void *run(void *context)
             (void)poll(wait, 1, PAUSE_MS);
         else
             (void)poll(wait, (nfds_t)n, -1);
+        if (wait[0].revents && acceptor->leaves)
+            return NULL;
         must_pause = !take_all(&acceptor->listeners);
         if (wait[0].revents) {
             take_the_last(acceptor);
@@ -128,13 +130,24 @@ enum roped_status acceptor_start(struct acceptor *acceptor,
                       "cannot start the thread that accepts connections");
 }
 
+static void end_thread(struct acceptor *acceptor)
+{
+    if (!acceptor->has_thread)
+        return;
+    (void)eventfd_write(acceptor->stop_fd, 1);
+    pthread_join(acceptor->thread, NULL);
+    close(acceptor->stop_fd);
+    acceptor->has_thread = false;
+}
+
 void acceptor_stop(struct acceptor *acceptor)
 {
-    if (acceptor->has_thread) {
-        (void)eventfd_write(acceptor->stop_fd, 1);
-        pthread_join(acceptor->thread, NULL);
-        close(acceptor->stop_fd);
-        acceptor->has_thread = false;
-    }
+    end_thread(acceptor);
     listeners_close(&acceptor->listeners);
+}
+
+void acceptor_leave(struct acceptor *acceptor)
+{
+    acceptor->leaves = true;
+    end_thread(acceptor);
 }

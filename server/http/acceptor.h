@@ -21,6 +21,7 @@
 struct acceptor {
     struct listeners listeners; /* the caller opens them */
     int stop_fd;                /* readable: stop */
+    bool leaves;                /* set before: those that come are left */
     bool has_thread;
     pthread_t thread;
 };
@@ -36,5 +37,9 @@ ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
  * has let in is reset, and who comes later is refused. Takes 50 ms. Once or
  * several times, also where it never started. */
 void acceptor_stop(struct acceptor *acceptor);
+
+/* Takes no more, at once; the sockets stay open, and who comes waits in the
+ * backlog for another process. */
+void acceptor_leave(struct acceptor *acceptor);
 
 #endif

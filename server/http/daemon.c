@@ -49,12 +49,14 @@ static void log_listener(const struct listener *listener)
 
 /* Listens everywhere, and says who serves whom. *port: the first that has one;
  * 0: none. */
-static enum roped_status listen_on(struct daemon *daemon, uint16_t *port,
+static enum roped_status listen_on(struct daemon *daemon,
+                                   struct handover *handover, uint16_t *port,
                                    struct roped_error *err)
 {
     struct service *service = &daemon->service;
     struct listeners *listeners = &daemon->acceptor.listeners;
-    enum roped_status status = listeners_open(service->config, listeners, err);
+    enum roped_status status =
+        listeners_open(service->config, handover, listeners, err);
     *port = 0;
     for (int i = 0; i < listeners->n; i++) {
         struct listener *listener = &listeners->item[i];
@@ -114,13 +116,15 @@ static void init_service(struct service *service,
     service->metrics = options->metrics;
     service->models = options->models;
     service->version = options->version;
+    service->n_restarts = options->handover->n_restarts;
     service->start_time_seconds = (uint64_t)time(NULL);
     service->origins.allowed_origins = config->allowed_origins;
     service->origins.allowed_hosts = config->allowed_hosts;
     peers_init(&service->peers);
 }
 
-static enum roped_status start_parts(struct daemon *daemon, uint16_t *port,
+static enum roped_status start_parts(struct daemon *daemon,
+                                     struct handover *handover, uint16_t *port,
                                      struct roped_error *err)
 {
     struct service *service = &daemon->service;
@@ -130,7 +134,7 @@ static enum roped_status start_parts(struct daemon *daemon, uint16_t *port,
     if (!status)
         status = tls_open(service->config, &daemon->tls, err);
     if (!status)
-        status = listen_on(daemon, port, err);
+        status = listen_on(daemon, handover, port, err);
     if (!status)
         status = start_transports(daemon, err);
     if (!status)
@@ -149,7 +153,8 @@ enum roped_status daemon_start(const struct daemon_options *options,
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the server");
     init_service(&daemon->service, options);
     raise_file_limit(options->config->max_connections);
-    enum roped_status status = start_parts(daemon, port, err);
+    enum roped_status status =
+        start_parts(daemon, options->handover, port, err);
     if (status)
         daemon_stop(daemon);
     else
@@ -179,9 +184,19 @@ void daemon_close_listener(struct daemon *daemon)
     acceptor_stop(&daemon->acceptor);
 }
 
-void daemon_refuse_calls(struct daemon *daemon)
+void daemon_refuse_calls(struct daemon *daemon, const char *why)
 {
-    atomic_store(&daemon->service.is_quiescent, true);
+    atomic_store(&daemon->service.refusal, why);
+}
+
+void daemon_leave_listener(struct daemon *daemon)
+{
+    acceptor_leave(&daemon->acceptor);
+}
+
+void daemon_hand_over(const struct daemon *daemon, struct handover *out)
+{
+    listeners_hand_over(&daemon->acceptor.listeners, out);
 }
 
 int daemon_connections(struct daemon *daemon)

@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "exec/executor.h"
+#include "handover.h"
 #include "metrics.h"
 #include "wire/models.h"
 
@@ -19,6 +20,7 @@ struct daemon_options {
     struct metrics *metrics;
     const struct models *models; /* outlive the daemon */
     const char *version;
+    struct handover *handover; /* its sockets are used where they fit */
 };
 
 /* Listens and serves; *port is the first that is bound, 0: there are Unix
@@ -39,8 +41,14 @@ ROPED_MUST_CHECK enum roped_status daemon_reload(struct daemon *daemon,
  * that are open are served on. */
 void daemon_close_listener(struct daemon *daemon);
 
-/* New calls are refused with 503; requests in flight go on. */
-void daemon_refuse_calls(struct daemon *daemon);
+/* New calls are refused with 503 and this sentence, which outlives the daemon;
+ * requests in flight go on. */
+void daemon_refuse_calls(struct daemon *daemon, const char *why);
+
+/* Takes no more connections, and leaves the sockets open; then notes them for
+ * the process that takes this one's place. */
+void daemon_leave_listener(struct daemon *daemon);
+void daemon_hand_over(const struct daemon *daemon, struct handover *out);
 
 /* Open connections; and those of them whose request is not answered to its last
  * byte, or has sent what is not read yet. */

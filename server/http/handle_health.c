@@ -44,7 +44,8 @@ struct reply handle_metrics(struct request *request)
         .exec = service->exec,
         .version = service->version,
         .n_connections = peers_count(&service->peers),
-        .start_time_seconds = service->start_time_seconds};
+        .start_time_seconds = service->start_time_seconds,
+        .n_restarts = service->n_restarts};
     memory_usage(exec_memory(service->exec), &gauges.memory);
     reply_begin_text(request, &buffer);
     metrics_write(service->metrics, &gauges, &buffer);

@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,6 +136,13 @@ static void remove_path(struct listener *listener)
 
 /* ----------------------------------------------------------------- opening */
 
+/* What all places are opened with. */
+struct opening {
+    const struct config *config;
+    struct handover *handover;
+    struct roped_error *err;
+};
+
 static enum roped_status bind_port(const struct listener *listener,
                                    socklen_t bytes, const char *text,
                                    struct roped_error *err)
@@ -149,7 +157,7 @@ static enum roped_status bind_port(const struct listener *listener,
     return fail_to_listen(text, err);
 }
 
-static enum roped_status open_one(const struct config *config, const char *key,
+static enum roped_status open_new(const struct config *config, const char *key,
                                   const char *text, struct listener *out,
                                   struct roped_error *err)
 {
@@ -170,32 +178,46 @@ static enum roped_status open_one(const struct config *config, const char *key,
     return status ? status : read_address(out, err);
 }
 
-static enum roped_status add(const struct config *config, const char *key,
-                             const char *text, struct listeners *out,
-                             struct roped_error *err)
+/* The one that was handed over, or a new one. */
+static enum roped_status open_one(const struct opening *opening,
+                                  const char *key, const char *text,
+                                  struct listener *out)
 {
-    if (out->n == MOST_LISTENERS)
-        return roped_fail(err, ROPED_INVALID,
-                          "%s has '%s', expected at most %d places", key, text,
-                          MOST_LISTENERS - 1);
-    struct listener *listener = &out->item[out->n++];
-    *listener = (struct listener){.fd = -1};
-    return open_one(config, key, text, listener, err);
+    struct handover_socket *handed =
+        handover_take(opening->handover, key, text);
+    *out = (struct listener){.fd = -1};
+    snprintf(out->text, sizeof out->text, "%s", text);
+    if (!handed)
+        return open_new(opening->config, key, text, out, opening->err);
+    out->fd = handed->fd;
+    out->device = (dev_t)handed->device;
+    out->inode = (ino_t)handed->inode;
+    handed->fd = -1;
+    return read_address(out, opening->err);
 }
 
-static enum roped_status open_list(const struct config *config,
-                                   struct listeners *out,
-                                   struct roped_error *err)
+static enum roped_status add(const struct opening *opening, const char *key,
+                             const char *text, struct listeners *out)
+{
+    if (out->n == MOST_LISTENERS)
+        return roped_fail(opening->err, ROPED_INVALID,
+                          "%s has '%s', expected at most %d places", key, text,
+                          MOST_LISTENERS - 1);
+    return open_one(opening, key, text, &out->item[out->n++]);
+}
+
+static enum roped_status open_list(const struct opening *opening,
+                                   struct listeners *out)
 {
     char item[CONFIG_TEXT_BYTES];
-    const char *list = config->listen;
+    const char *list = opening->config->listen;
     enum roped_status status = ROPED_OK;
     while (!status && config_next(&list, item))
-        status = add(config, "listen", item, out, err);
+        status = add(opening, "listen", item, out);
     if (!status && out->n == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(opening->err, ROPED_INVALID,
                           "listen is '%s', expected address:port or unix:/path",
-                          config->listen);
+                          opening->config->listen);
     return status;
 }
 
@@ -230,14 +252,16 @@ static enum roped_status take_passed(int n, struct listeners *out,
 }
 
 enum roped_status listeners_open(const struct config *config,
+                                 struct handover *handover,
                                  struct listeners *out, struct roped_error *err)
 {
+    const struct opening opening = {config, handover, err};
     int n_passed = count_passed();
     out->n = 0;
     enum roped_status status = n_passed > 0 ? take_passed(n_passed, out, err)
-                                            : open_list(config, out, err);
+                                            : open_list(&opening, out);
     if (!status && config->admin_listen[0]) {
-        status = add(config, "admin_listen", config->admin_listen, out, err);
+        status = add(&opening, "admin_listen", config->admin_listen, out);
         out->item[out->n - 1].is_admin = true;
     }
     if (status)
@@ -273,6 +297,31 @@ void listener_let_nobody_in(struct listener *listener)
         remove_path(listener);
     else
         drop_every_syn(listener->fd);
+}
+
+static void hand_over(const struct listener *listener, struct handover *out)
+{
+    struct handover_socket *socket = &out->socket[out->n_sockets];
+    (void)fcntl(listener->fd, F_SETFD, 0);
+    if (listener->is_passed) /* its number says what it is */
+        return;
+    out->n_sockets++;
+    *socket = (struct handover_socket){.fd = listener->fd,
+                                       .device = (uint64_t)listener->device,
+                                       .inode = (uint64_t)listener->inode};
+    snprintf(socket->key, sizeof socket->key, "%s",
+             listener->is_admin ? "admin_listen" : "listen");
+    snprintf(socket->text, sizeof socket->text, "%s", listener->text);
+}
+
+void listeners_hand_over(const struct listeners *listeners,
+                         struct handover *out)
+{
+    _Static_assert((int)MOST_LISTENERS == (int)HANDOVER_SOCKETS,
+                   "all of them fit");
+    out->n_sockets = 0;
+    for (int i = 0; i < listeners->n; i++)
+        hand_over(&listeners->item[i], out);
 }
 
 void listeners_close(struct listeners *listeners)

@@ -6,6 +6,7 @@
 #define ROPED_HTTP_LISTENERS_H
 
 #include "config.h"
+#include "handover.h"
 
 #include <roped/status.h>
 
@@ -19,7 +20,8 @@ enum { MOST_LISTENERS = 16 };
 struct transport;
 
 struct listener {
-    int fd; /* not blocking */
+    int fd;                       /* not blocking */
+    char text[CONFIG_TEXT_BYTES]; /* of the setting that asks for it */
     struct sockaddr_storage address;
     bool is_admin;
     bool is_passed;              /* it listens on when the daemon has ended */
@@ -33,12 +35,19 @@ struct listeners {
     struct listener item[MOST_LISTENERS];
 };
 
-/* Listens everywhere. ROPED_INVALID names the setting and its text. Where it
- * fails nothing is left open. */
+/* Listens everywhere: what was handed over for a place is taken for it.
+ * ROPED_INVALID names the setting and its text. Where it fails nothing is left
+ * open. */
 ROPED_MUST_CHECK enum roped_status listeners_open(const struct config *config,
+                                                  struct handover *handover,
                                                   struct listeners *out,
                                                   struct roped_error *err);
 void listeners_close(struct listeners *listeners);
+
+/* Notes them for the process that takes the place of this one, and keeps them
+ * open for it. */
+void listeners_hand_over(const struct listeners *listeners,
+                         struct handover *out);
 
 /* From here on nobody new gets in; those that are in wait to be accepted. */
 void listener_let_nobody_in(struct listener *listener);

@@ -137,9 +137,9 @@ static bool check_route(struct request *request)
 static enum roped_status check_room(struct request *request)
 {
     struct service *service = request->service;
-    if (atomic_load(&service->is_quiescent))
-        return roped_fail(&request->error, ROPED_BUSY,
-                          "the server is shutting down");
+    const char *refusal = atomic_load(&service->refusal);
+    if (refusal)
+        return roped_fail(&request->error, ROPED_BUSY, "%s", refusal);
     if (exec_has_room(service->exec))
         return ROPED_OK;
     return roped_fail(&request->error, ROPED_BUSY,

@@ -21,13 +21,14 @@ struct service {
     const struct models *models;
     const char *version;
     uint64_t start_time_seconds;
+    uint64_t n_restarts;
     struct gate gate;
     struct origin_rules origins;
     struct peers peers;
     bool is_lax; /* the library does not frame requests strictly: what follows
                     a chunked body is not read */
-    atomic_bool is_draining;  /* not ready, answers carry Connection: close */
-    atomic_bool is_quiescent; /* no new calls either */
+    atomic_bool is_draining; /* not ready, answers carry Connection: close */
+    _Atomic(const char *) refusal; /* of new calls too; NULL: they are taken */
 };
 
 #endif

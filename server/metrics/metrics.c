@@ -40,8 +40,8 @@ static const char *const phase_names[N_PHASES] = {
 #include "phase.def"
 };
 static const char *const transport_names[METRICS_TRANSPORTS] = {"v1", "v2"};
-static const int http_codes[] = {200, 201, 204, 400, 401, 403, 404,
-                                 405, 413, 415, 421, 500, 501, 503};
+static const int http_codes[] = {200, 201, 204, 400, 401, 403, 404, 405,
+                                 410, 413, 415, 421, 500, 501, 503};
 enum { N_CODES = sizeof http_codes / sizeof *http_codes };
 
 struct op_metrics {

@@ -57,6 +57,7 @@ struct metrics_gauges {
     const char *version;
     int n_connections;
     uint64_t start_time_seconds; /* Unix time */
+    uint64_t n_restarts;
 };
 
 /* Text format 0.0.4 of everything, one HELP and TYPE per family. */

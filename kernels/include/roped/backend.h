@@ -63,8 +63,13 @@ struct roped_backend_api {
     void (*close)(struct roped_backend *backend);
     void (*info)(struct roped_backend *backend, struct roped_device_info *out);
 
-    /* False after an error that only a new process can clear. */
-    bool (*is_healthy)(struct roped_backend *backend);
+    /*
+     * False after an error that only a new process can clear: *why (which may
+     * be NULL) is its sentence. Other devices of the process may fail from
+     * then on too; of all of them only the first has a sentence, and *why is
+     * empty for the others. What is open may hang when it is closed.
+     */
+    bool (*is_healthy)(struct roped_backend *backend, struct roped_error *why);
 
     /*
      * Host memory that the device reaches at full speed (page-locked for

@@ -27,7 +27,8 @@ extern "C" {
     X(DEADLINE, "deadline", 503, "took longer than allowed")                   \
     X(CANCELED, "canceled", 503, "given up by its client or by shutdown")      \
     X(INTERNAL, "internal", 500, "a defect in roped")                          \
-    X(DEVICE, "device", 500, "the device or its driver failed")
+    X(DEVICE, "device", 500, "the device or its driver failed")                \
+    X(GONE, "gone", 410, "was there before its device was lost")
 
 enum roped_status {
 #define X(id, token, http, meaning) ROPED_##id,

@@ -179,13 +179,16 @@ static enum roped_status fake_wait(struct roped_queue *queue,
     return status ? status : roped_backend_cpu.wait(queue, err);
 }
 
-static bool fake_is_healthy(struct roped_backend *backend)
+static bool fake_is_healthy(struct roped_backend *backend,
+                            struct roped_error *why)
 {
     int dead = atomic_load(&fake_dead_index);
+    bool is_dead = atomic_load(&fake_is_dead);
     for (int i = 0; i < MAX_OPEN && dead >= 0; i++)
-        if (opened[i] == backend && opened_index[i] == dead)
-            return false;
-    return !atomic_load(&fake_is_dead);
+        is_dead |= opened[i] == backend && opened_index[i] == dead;
+    if (is_dead)
+        roped_fail(why, ROPED_DEVICE, "the device is dead");
+    return !is_dead;
 }
 
 static int fake_count(struct roped_error *err)

@@ -323,9 +323,9 @@ static void info(struct roped_backend *backend, struct roped_device_info *out)
     out->is_integrated = atomic_load(&queued_is_integrated);
 }
 
-static bool is_healthy(struct roped_backend *backend)
+static bool is_healthy(struct roped_backend *backend, struct roped_error *why)
 {
-    return roped_backend_cpu.is_healthy(backend);
+    return roped_backend_cpu.is_healthy(backend, why);
 }
 
 static enum roped_status host_alloc(struct roped_backend *backend, size_t bytes,
