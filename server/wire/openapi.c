@@ -118,7 +118,7 @@ static void write_identity(struct buffer *buffer, const char *path,
  * the failures. */
 static void write_answers(struct buffer *buffer, const char *success)
 {
-    static const char *const failures[] = {"400", "404", "413", "503"};
+    static const char *const failures[] = {"400", "404", "410", "413", "503"};
     buffer_printf(buffer, "\"responses\":{\"200\":%s", success);
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
         buffer_printf(buffer,

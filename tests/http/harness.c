@@ -104,27 +104,31 @@ static int read_port(const char *port_file)
     return is_read ? (int)strtol(text, NULL, 10) : 0;
 }
 
-static void await_port(struct server *server, const char *port_file)
+/* False: it has ended, with this status. */
+static bool await_port(struct server *server, const char *port_file,
+                       int *status)
 {
     for (int i = 0; i < 6000; i++) {
-        int status;
         server->port = read_port(port_file);
         if (server->port > 0)
-            return;
-        if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
-            if (server_log_says(server, "no usable GPU")) {
-                printf("skipped: no usable GPU for backend %s\n",
-                       backend_name());
-                exit(77);
-            }
-            print_log(server);
-            fprintf(stderr, "harness: the daemon ended with %d\n", status);
-            exit(EXIT_FAILURE);
-        }
+            return true;
+        if (waitpid(server->pid, status, WNOHANG) == server->pid)
+            return false;
         pause_seconds(0.01);
     }
     print_log(server);
     fprintf(stderr, "harness: the daemon did not start in a minute\n");
+    exit(EXIT_FAILURE);
+}
+
+static void give_up(const struct server *server, int status)
+{
+    if (server_log_says(server, "no usable GPU")) {
+        printf("skipped: no usable GPU for backend %s\n", backend_name());
+        exit(77);
+    }
+    print_log(server);
+    fprintf(stderr, "harness: the daemon ended with %d\n", status);
     exit(EXIT_FAILURE);
 }
 
@@ -153,9 +157,9 @@ void server_start(struct server *server, const char *const *flags)
     server_start_tls(server, find_own(), flags);
 }
 
-void server_start_tls(struct server *server,
+static bool try_start(struct server *server,
                       const struct certificates *certificates,
-                      const char *const *flags)
+                      const char *const *flags, int *status)
 {
     static int n_started;
     char port_file[64];
@@ -172,10 +176,26 @@ void server_start_tls(struct server *server,
         die("fork");
     if (server->pid == 0)
         run_daemon(server, port_file, flags);
-    await_port(server, port_file);
+    bool is_up = await_port(server, port_file, status);
     unlink(port_file);
     snprintf(server->url, sizeof server->url, "%s://127.0.0.1:%d",
              certificates ? "https" : "http", server->port);
+    return is_up;
+}
+
+void server_start_tls(struct server *server,
+                      const struct certificates *certificates,
+                      const char *const *flags)
+{
+    int status;
+    if (!try_start(server, certificates, flags, &status))
+        give_up(server, status);
+}
+
+bool server_try_start(struct server *server, const char *const *flags,
+                      int *status)
+{
+    return try_start(server, find_own(), flags, status);
 }
 
 bool server_stop(struct server *server)

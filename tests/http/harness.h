@@ -39,6 +39,10 @@ void server_start_tls(struct server *server,
                       const struct certificates *certificates,
                       const char *const *flags);
 
+/* The same, where it may end in its start: false, with that status. */
+bool server_try_start(struct server *server, const char *const *flags,
+                      int *status);
+
 /* Does its log have a line with this in it? */
 bool server_log_says(const struct server *server, const char *part);
 

@@ -425,6 +425,61 @@ TEST(regions_come_and_go_under_their_users)
     close_regions();
 }
 
+static bool note_lost(struct tenant *owner, const char *name, int kind)
+{
+    struct lost_name lost = {
+        .tenant = owner, .kind = kind, .why = "lost at noon"};
+    snprintf(lost.name, sizeof lost.name, "%s", name);
+    return regions_note_lost(regions, &lost);
+}
+
+static void count_lost(void *context, const struct lost_name *name)
+{
+    (void)name;
+    ++*(int *)context;
+}
+
+TEST(a_lost_region_says_so_until_it_is_made_anew)
+{
+    struct region *found;
+    int n = 0;
+    open_regions();
+    CHECK(note_lost(&tenant, "a", REGION_RESIDENT));
+    CHECK(note_lost(&tenant, "b", REGION_RESIDENT));
+    CHECK(note_lost(&tenant, "s", REGION_SYSTEM));
+    CHECK(note_lost(&other, "s", REGION_SYSTEM));
+    CHECK_INT(regions_take(regions, &tenant, "a", &found, &err), ROPED_GONE);
+    CHECK_TEXT(err.text, "region 'a': lost at noon");
+    CHECK_INT(regions_take(regions, &other, "a", &found, &err),
+              ROPED_NOT_FOUND);
+    CHECK(!put("a", 64));
+    CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
+    regions_give(regions, found);
+    CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
+    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NOT_FOUND);
+    CHECK_OK(regions_remove(regions, &tenant, "b", &err), &err);
+    CHECK_INT(regions_remove(regions, &tenant, "b", &err), ROPED_NOT_FOUND);
+    regions_unregister(regions, &tenant, REGION_SYSTEM, NULL);
+    CHECK_INT(regions_check_lost(regions, &tenant, "s", &err), ROPED_OK);
+    CHECK_INT(regions_check_lost(regions, &other, "s", &err), ROPED_GONE);
+    regions_unregister(regions, &other, REGION_SYSTEM, "s");
+    regions_each_lost(regions, count_lost, &n);
+    CHECK_INT(n, 0);
+    close_regions();
+}
+
+TEST(there_is_a_most_of_lost_names)
+{
+    char name[16];
+    open_regions();
+    for (int i = 0; i < LOST_NAMES; i++) {
+        snprintf(name, sizeof name, "r%d", i);
+        CHECK(note_lost(&tenant, name, REGION_RESIDENT));
+    }
+    CHECK(!note_lost(&tenant, "one more", REGION_RESIDENT));
+    close_regions();
+}
+
 int main(void)
 {
     RUN(host_memory_is_sent_in_one_piece_with_its_head);
@@ -441,6 +496,8 @@ int main(void)
     RUN(a_quota_is_kept_and_given_back);
     RUN(a_refused_region_takes_nothing_of_the_quota);
     RUN(a_region_that_was_not_written_is_not_listed);
+    RUN(a_lost_region_says_so_until_it_is_made_anew);
+    RUN(there_is_a_most_of_lost_names);
     RUN(regions_come_and_go_under_their_users);
     return check_done();
 }

@@ -112,7 +112,8 @@ TEST(regions_and_tables_are_names)
 
 TEST(operators_answer_with_every_code)
 {
-    static const char *const codes[] = {"200", "400", "404", "413", "503"};
+    static const char *const codes[] = {"200", "400", "404",
+                                        "410", "413", "503"};
     const struct cJSON *post = operation("/v1/rmsnorm", "post");
     const struct cJSON *body = json_member(post, "requestBody");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
