@@ -308,8 +308,6 @@ enum { PAUSE_MS = 10 };
 static bool close_service(struct service *service)
 {
     uint64_t until_ns = after_ns(ANSWER_SECONDS);
-    if (service->daemon)
-        daemon_refuse_calls(service->daemon, "the server is shutting down");
     if (service->exec) /* nothing may run when the connections go */
         exec_drain(service->exec, after_ns(0));
     while (service->daemon && daemon_is_busy(service->daemon) &&

@@ -142,9 +142,8 @@ void restart_note_lost(struct executor *exec, const struct handover *before)
 static void end_calls(const struct restart *restart, const char *why)
 {
     daemon_set_draining(restart->daemon);
-    daemon_refuse_calls(restart->daemon, why);
-    daemon_leave_listener(restart->daemon);
     exec_refuse(restart->exec, why);
+    daemon_leave_listener(restart->daemon);
     int quiet_ms = 0;
     for (int ms = 0; ms < ANSWER_MS && quiet_ms < QUIET_MS; ms += PAUSE_MS) {
         quiet_ms = daemon_is_busy(restart->daemon) ? 0 : quiet_ms + PAUSE_MS;

@@ -304,10 +304,23 @@ void dispatch_reclaim(struct device *device)
     }
 }
 
+/* A device that is lost fails every call: no more are taken, on any. Who waits
+ * already meets the device, or whoever drains. */
+static void look_after(struct device *device)
+{
+    if (device->api->is_healthy(device->backend, NULL))
+        return;
+    const char *taken = NULL;
+    (void)atomic_compare_exchange_strong(&device->exec->refusal, &taken,
+                                         "a device is lost");
+}
+
 void dispatch_run(struct lane *lane, struct exec_job *job)
 {
     uint64_t lacked = job->inbox_lacked;
     lane_run(lane, job);
+    if (job->status == ROPED_DEVICE)
+        look_after(lane->device);
     if (job->inbox)
         inbox_put_back(job->inbox);
     job->inbox = NULL;

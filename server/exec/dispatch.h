@@ -30,7 +30,7 @@ struct executor {
     /* changed under lock */
     atomic_int n_waiting, n_waiting_short;
     atomic_bool is_draining;
-    _Atomic(const char *) refusal; /* what who comes then is told */
+    _Atomic(const char *) refusal; /* of new jobs; NULL: they are taken */
 
     _Alignas(CACHE_LINE) pthread_mutex_t lock; /* guards the following */
     pthread_cond_t idle;    /* nothing waits and nothing runs */

@@ -257,7 +257,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for an executor");
     memset(exec, 0, sizeof *exec);
     init_sync(exec);
-    atomic_init(&exec->refusal, "the server is shutting down");
+    atomic_init(&exec->refusal, NULL);
     exec->options = *options;
     exec->api = api;
     enum roped_status status = open_devices(exec, backend_options, err);
@@ -296,6 +296,7 @@ void exec_drain(struct executor *exec, uint64_t deadline_ns)
     struct timespec until = {(time_t)(deadline_ns / 1000000000u),
                              (long)(deadline_ns % 1000000000u)};
     pthread_mutex_lock(&exec->lock);
+    atomic_store(&exec->refusal, "the server is shutting down");
     atomic_store(&exec->is_draining, true);
     while (!dispatch_is_idle(exec))
         if (pthread_cond_timedwait(&exec->idle, &exec->lock, &until) != 0)
@@ -352,10 +353,10 @@ void exec_close(struct executor *exec)
 
 /* ---------------------------------------------------------------- submit */
 
-/* Does a drain refuse this job? */
+/* Is this job refused, whatever room there is? */
 static bool is_shut(const struct executor *exec, const struct exec_job *job)
 {
-    return atomic_load(&exec->is_draining) && !job->is_continued;
+    return atomic_load(&exec->refusal) && !job->is_continued;
 }
 
 bool exec_run_inline(struct executor *exec, struct exec_job *job)
@@ -411,9 +412,13 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
 
 bool exec_has_room(struct executor *exec)
 {
-    return !atomic_load(&exec->is_draining) &&
-           atomic_load_explicit(&exec->n_waiting, memory_order_relaxed) <
-               exec->options.queue_depth;
+    return atomic_load_explicit(&exec->n_waiting, memory_order_relaxed) <
+           exec->options.queue_depth;
+}
+
+const char *exec_refusal(struct executor *exec)
+{
+    return atomic_load(&exec->refusal);
 }
 
 bool exec_is_healthy(struct executor *exec)

@@ -228,8 +228,10 @@ void exec_inbox_advance(struct exec_job *job, uint64_t end);
 void exec_inbox_abandon(struct executor *exec, struct exec_job *job,
                         struct memory_block *block);
 
-/* False when a new job would be refused now: asked before a body is read. */
+/* False when a new job would find no place now; and why none is taken at all,
+ * or NULL: asked before a body is read. */
 bool exec_has_room(struct executor *exec);
+const char *exec_refusal(struct executor *exec);
 
 /* False where one device is not. */
 bool exec_is_healthy(struct executor *exec);

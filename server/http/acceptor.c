@@ -104,7 +104,7 @@ static void *run(void *context)
             (void)poll(wait, 1, PAUSE_MS);
         else
             (void)poll(wait, (nfds_t)n, -1);
-        if (wait[0].revents && acceptor->leaves)
+        if (wait[0].revents && atomic_load(&acceptor->leaves))
             return NULL;
         must_pause = !take_all(&acceptor->listeners);
         if (wait[0].revents) {
@@ -148,6 +148,6 @@ void acceptor_stop(struct acceptor *acceptor)
 
 void acceptor_leave(struct acceptor *acceptor)
 {
-    acceptor->leaves = true;
+    atomic_store(&acceptor->leaves, true);
     end_thread(acceptor);
 }

@@ -16,12 +16,13 @@
 #include <roped/status.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct acceptor {
     struct listeners listeners; /* the caller opens them */
     int stop_fd;                /* readable: stop */
-    bool leaves;                /* set before: those that come are left */
+    atomic_bool leaves;         /* set before: those that come are left */
     bool has_thread;
     pthread_t thread;
 };

@@ -184,11 +184,6 @@ void daemon_close_listener(struct daemon *daemon)
     acceptor_stop(&daemon->acceptor);
 }
 
-void daemon_refuse_calls(struct daemon *daemon, const char *why)
-{
-    atomic_store(&daemon->service.refusal, why);
-}
-
 void daemon_leave_listener(struct daemon *daemon)
 {
     acceptor_leave(&daemon->acceptor);

@@ -41,10 +41,6 @@ ROPED_MUST_CHECK enum roped_status daemon_reload(struct daemon *daemon,
  * that are open are served on. */
 void daemon_close_listener(struct daemon *daemon);
 
-/* New calls are refused with 503 and this sentence, which outlives the daemon;
- * requests in flight go on. */
-void daemon_refuse_calls(struct daemon *daemon, const char *why);
-
 /* Takes no more connections, and leaves the sockets open; then notes them for
  * the process that takes this one's place. */
 void daemon_leave_listener(struct daemon *daemon);

@@ -137,7 +137,7 @@ static bool check_route(struct request *request)
 static enum roped_status check_room(struct request *request)
 {
     struct service *service = request->service;
-    const char *refusal = atomic_load(&service->refusal);
+    const char *refusal = exec_refusal(service->exec);
     if (refusal)
         return roped_fail(&request->error, ROPED_BUSY, "%s", refusal);
     if (exec_has_room(service->exec))

@@ -28,7 +28,6 @@ struct service {
     bool is_lax; /* the library does not frame requests strictly: what follows
                     a chunked body is not read */
     atomic_bool is_draining; /* not ready, answers carry Connection: close */
-    _Atomic(const char *) refusal; /* of new calls too; NULL: they are taken */
 };
 
 #endif

@@ -220,8 +220,8 @@ TEST(an_open_that_fails_leaves_nothing_behind)
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
 
-/* A device that is dead for good fails every call, and the executor says so
- * and still closes. */
+/* A device that is dead for good fails its call; the executor says so, takes no
+ * more, and still closes. */
 TEST(a_dead_device_is_reported)
 {
     static struct work work;
@@ -229,16 +229,21 @@ TEST(a_dead_device_is_reported)
     open_exec(1, 8);
     CHECK(exec_is_healthy(exec));
     atomic_store(&fake_is_dead, true);
-    for (int i = 0; i < 3; i++) {
-        make(&work);
-        CHECK_OK(exec_submit(exec, &work.job, &err), &err);
-        CHECK(work_wait(&work));
-        CHECK_INT(work.job.status, ROPED_DEVICE);
-    }
+    CHECK(exec_refusal(exec) == NULL);
+    make(&work);
+    CHECK_OK(exec_submit(exec, &work.job, &err), &err);
+    CHECK(work_wait(&work));
+    CHECK_INT(work.job.status, ROPED_DEVICE);
     CHECK(!exec_is_healthy(exec));
+    CHECK_INT(exec_lost_device(exec, &err), 0);
+    CHECK_TEXT(err.text, "the device is dead");
+    make(&work);
+    CHECK_INT(exec_submit(exec, &work.job, &err), ROPED_BUSY);
+    CHECK_TEXT(err.text, "a device is lost");
+    CHECK_TEXT(exec_refusal(exec), "a device is lost");
     /* done runs before the lane is free again, the count was made before it */
     exec_usage(exec, &usage);
-    CHECK_INT(usage.device_errors, 3);
+    CHECK_INT(usage.device_errors, 1);
     close_exec();
 }
 
