@@ -7,6 +7,8 @@
 #   kernels    every operator on the device against float64
 #   http       the daemon with --backend cuda: golden, negative, service tests;
 #              64 MiB that is uploaded while it arrives
+#   recover    a kernel that writes where nothing is: seconds until calls are
+#              right again
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
 #   bench      bench_ops: device time beside a copy of the same bytes
 #   examples   libroped_kernels.so in another process; with PyTorch where it is
@@ -18,7 +20,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 [ $# -gt 0 ] && shift
-parts=${*:-kernels http sanitize bench examples service huge}
+parts=${*:-kernels http recover sanitize bench examples service huge}
 out=${OUT:-$build/gpu}
 mkdir -p "$out"
 summary=$out/summary.txt
@@ -67,6 +69,12 @@ http() {
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
     done
+}
+
+recover() {
+    ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/tests/roped_fault_cuda \
+        step recover "a GPU that is lost" "$build/tests/test_restart"
+    grep ' s from the fault ' "$out/recover.log"
 }
 
 # The sweeps again under the tools, fewer cases: each access is instrumented.
