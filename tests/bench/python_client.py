@@ -10,7 +10,6 @@ Clients that are not installed are left out.
 """
 
 import ctypes
-import importlib
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import roped
-from roped import _safetensors, ops
+from roped import _safetensors
 from roped._tensors import dtype_name, host_bytes
 
 BUILD = Path(sys.argv[1])
@@ -193,27 +192,6 @@ def print_remote(clients):
                     print(f"  {ours} / {peer}: {share:.2f}, goal {goal} {'met' if share <= goal else 'MISSED'}")
 
 
-def print_host_time():
-    """What a call in this process costs beside its kernel: the smallest tensors."""
-    x, q = np.ones((1, 64), np.float32), np.ones((1, 1, 64), np.float32)
-    calls = {"numpy rmsnorm": lambda: ops.rmsnorm(x), "numpy rope q, k": lambda: ops.rope(q, q, np.arange(1))}
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        tx, tq, positions = torch.from_numpy(x), torch.from_numpy(q), torch.arange(1)
-        calls["torch rmsnorm"] = lambda: ops.rmsnorm(tx)
-        calls["torch rope q, k"] = lambda: ops.rope(tq, tq, positions)
-        calls["torch's own rms_norm"] = lambda: torch.nn.functional.rms_norm(tx, (64,))
-    print("\nin process, one row: p50 and least us")
-    for name, call in calls.items():
-        times = []
-        for _ in range(5000):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        print(f"  {name:<22}{statistics.median(times) * 1e6:8.1f}{min(times) * 1e6:8.1f}")
-
-
 def main():
     process, address = start()
     try:
@@ -221,7 +199,6 @@ def main():
     finally:
         process.terminate()
         process.wait()
-    print_host_time()
 
 
 if __name__ == "__main__":

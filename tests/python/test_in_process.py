@@ -28,7 +28,8 @@ def test_places(x):
     own = x.copy()
     ops.rmsnorm(own, out=own)
     np.testing.assert_array_equal(own, want)
-    for wrong, words in [(place[:2], "expected F32 of"), (place.astype(np.float16), "F16"), (place.T[:4, :4], "F32")]:
+    refused = [(place[:2], "expected F32 of"), (place.astype(np.float16), "F16"), (place.T, "not contiguous")]
+    for wrong, words in refused:
         with pytest.raises(ValueError, match=words):
             ops.rmsnorm(x, out=wrong)
     with pytest.raises(ValueError, match="contiguous"):
@@ -66,6 +67,22 @@ def test_errors(x):
         ops.rmsnorm(x.astype("U8"))
     with pytest.raises(roped.Error, match="F64"):
         ops.rmsnorm(x.astype(np.float64))
+
+
+def test_a_form_is_what_a_call_depends_on(x):
+    """Calls that look like one that was prepared, and are not."""
+    want = ops.rmsnorm(x)
+    np.testing.assert_array_equal(ops.rmsnorm(x.T.copy().T), want)
+    assert ops.rmsnorm(x.astype(np.float16)).dtype == np.float16
+    assert ops.rmsnorm(x[:2].copy()).shape == (2, 64)
+    q, k = x[:, None], x[:, None].copy()
+    place = np.empty_like(k)
+    assert ops.rope(q, k=k).k is not None
+    with pytest.raises(ValueError, match="output 'k': not made by this call, expected q"):
+        ops.rope(q, out={"k": place})
+    with pytest.raises(TypeError, match="parameter 'theta': ndarray, expected a number"):
+        ops.rope(q, theta=np.array(5e5))
+    np.testing.assert_array_equal(ops.rope(q, offset=3, theta=np.float32(5e5)).q, ops.rope(q, offset=3, theta=5e5).q)
 
 
 class Foreign:

@@ -76,6 +76,28 @@ def test_compile_with_dynamic_shapes():
         torch.testing.assert_close(compiled(x), ops.rmsnorm(x) * 2)
 
 
+def test_tracers_see_calls():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = random(3, 32)
+    want = ops.rmsnorm(x)  # prepared: the next one need not pass torch
+    traced = make_fx(lambda x: ops.rmsnorm(x))(x)
+    assert "torch.ops.roped.rmsnorm" in traced.code
+    torch.testing.assert_close(traced(x), want)
+    torch.testing.assert_close(torch.vmap(lambda x: ops.rmsnorm(x))(x[None])[0], want)
+
+
+def test_places_in_a_compiled_function():
+    def function(x, y):
+        ops.rmsnorm(x, out=y)
+        return y * 2
+
+    x, y = random(3, 32), torch.empty(3, 32)
+    doubled = torch.compile(function, fullgraph=True, backend="aot_eager")(x, y)
+    torch.testing.assert_close(y, ops.rmsnorm(x))
+    torch.testing.assert_close(doubled, y * 2)
+
+
 @pytest.mark.parametrize("style", ["neox", "gptj"])
 def test_gradient_of_rope(style):
     """Beside the same in torch's own operators; gradcheck wants float64, which no kernel has."""

@@ -134,7 +134,8 @@ class Client(Operators):  # a method for each operator is added below
         self.close()
 
     # ------------------------------------------------------------- calls
-    def _call(self, op: Operator, tensors: dict[str, Any], out: Any, params: dict[str, Any]) -> Any:
+    def _call(self, op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
+        tensors, params = op.bound(arguments, named, ["table"] if op.has_angles else ())
         query = [(name, text_of(value)) for name, value in params.items()]
         sent: Sent = {}
         values: dict[str, Any] = {}  # outputs that stay in regions
@@ -153,7 +154,7 @@ class Client(Operators):  # a method for each operator is added below
             values[name] = region
         for name, (kind, data) in self._send(op, query, sent, tensors, params, values).items():
             values[name] = from_bytes(data, kind[0], kind[1], like)
-        return op.result(values)
+        return op.result([values.get(name) for name in op.output_names])
 
     def _send(
         self, op: Operator, query: Query, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any

@@ -4,13 +4,14 @@ argument that is given may exclude another."""
 
 import inspect
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from typing import Any
 
 from roped._operators import OPERATORS
 
-Call = Callable[[Any, "Operator", dict[str, Any], Any, dict[str, Any]], Any]  # first: whose method it is
+# whose method it is, the operator, arguments by place, out=, arguments by name
+Call = Callable[[Any, "Operator", tuple[Any, ...], Any, dict[str, Any]], Any]
 
 
 class Operator:
@@ -27,15 +28,40 @@ class Operator:
         self.required = [port["name"] for port in self.inputs if "optional" not in port]
         self.updated = [port["name"] for port in self.inputs if "updated" in port]
         self.indexes = [port["name"] for port in self.inputs if "index" in port]
+        self.input_names = [port["name"] for port in self.inputs]
         self.output_names = [port["name"] for port in self.outputs]
         title = "".join(word.capitalize() for word in self.name.split("_"))
         self._tuple: Any = namedtuple(f"{title}Result", self.output_names)  # type: ignore[misc]
 
-    def result(self, values: dict[str, Any]) -> Any:
-        """The one output itself, or a named tuple with None for what was not made."""
-        if len(self.output_names) == 1:
-            return values[self.output_names[0]]
-        return self._tuple._make(map(values.get, self.output_names))
+    def bound(
+        self, arguments: tuple[Any, ...], named: dict[str, Any], more: Collection[str] = ()
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Tensors and parameters by name, as they were written; more: parameters beside the operator's own."""
+        if len(arguments) > len(self.positional):
+            raise TypeError(f"{self.name}() takes {len(self.positional)} tensors, {len(arguments)} were given")
+        tensors = {name: tensor for name, tensor in zip(self.positional, arguments) if tensor is not None}
+        params: dict[str, Any] = {}
+        for name, value in named.items():
+            if name in tensors:
+                raise TypeError(f"{self.name}() got tensor '{name}' twice")
+            if name not in self.positional and name not in self.params and name not in more:
+                raise self._refusal(name, more)
+            if value is not None:
+                is_tensor = name in self.tensors and not isinstance(value, int | float)
+                (tensors if is_tensor else params)[name] = value
+        for name in self.required:
+            if name not in tensors:
+                raise TypeError(f"{self.name}() misses tensor '{name}'")
+        return tensors, params
+
+    def _refusal(self, name: str, more: Collection[str]) -> TypeError:
+        near = get_close_matches(name, [*self.positional, *self.params, *more], 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        return TypeError(f"{self.name}() got an unexpected argument '{name}'{hint}")
+
+    def result(self, values: list[Any]) -> Any:
+        """Of outputs in order, None for what was not made: the only one itself, or a named tuple."""
+        return values[0] if len(values) == 1 else tuple.__new__(self._tuple, values)
 
     def places(self, out: Any) -> dict[str, Any]:
         """out= of a call by name: of an operator with one output, it may be the place itself."""
@@ -60,33 +86,8 @@ def _signature(op: Operator, more: list[str]) -> inspect.Signature:
 
 
 def _function(op: Operator, call: Call, more: list[str]) -> Callable[..., Any]:
-    names, known = op.positional, {*op.params, *more}
-
-    def refuse(name: str) -> TypeError:
-        near = get_close_matches(name, [*names, *known], 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        return TypeError(f"{op.name}() got an unexpected argument '{name}'{hint}")
-
     def function(self: Any, *arguments: Any, out: Any = None, **named: Any) -> Any:
-        if len(arguments) > len(names):
-            raise TypeError(f"{op.name}() takes {len(names)} tensors, {len(arguments)} were given")
-        tensors = {name: tensor for name, tensor in zip(names, arguments) if tensor is not None}
-        params: dict[str, Any] = {}
-        for name, value in named.items():
-            if name in known:
-                is_tensor = name in op.tensors and not isinstance(value, int | float)
-                if value is not None:
-                    (tensors if is_tensor else params)[name] = value
-            elif name not in names:
-                raise refuse(name)
-            elif name in tensors:
-                raise TypeError(f"{op.name}() got tensor '{name}' twice")
-            elif value is not None:
-                tensors[name] = value
-        for name in op.required:
-            if name not in tensors:
-                raise TypeError(f"{op.name}() misses tensor '{name}'")
-        return call(self, op, tensors, out, params)
+        return call(self, op, arguments, out, named)
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.help

@@ -1,95 +1,234 @@
-"""Operators in this process. What a call prepares is kept by operator, types,
-shapes and parameters, so that the next one with these only launches."""
+"""Operators in this process. The first call of a form (parameters, and types,
+shapes and devices of tensors) is checked and prepared. The next ones of that form
+put addresses in a row and launch."""
 
+import ctypes
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from roped._errors import Error
-from roped._functions import Operator, functions
-from roped._library import Session, Work, session, sessions
+from roped._functions import Operator, functions, text_of
+from roped._library import Session, Work, launch_on, session, sessions
+from roped._shapes import Kind, Mismatch, outputs
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
 
-_MOST_WORKS = 1024  # of one stream; past it the CPU's are forgotten
+_MOST_CALLS = 1024  # prepared for one stream; past it the CPU's are forgotten
 _HOST = ("cpu", 0, 0)
+
+Maker = tuple[int, Callable[[Any], Any]]  # makes an output, given the value at this index
+
+
+class _ArrayInterface(ctypes.Structure):
+    """What numpy's __array_struct__ points to."""
+
+    _fields_ = [("two", ctypes.c_int), ("rank", ctypes.c_int), ("kind", ctypes.c_char), ("item_size", ctypes.c_int),
+                ("flags", ctypes.c_int), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("data", ctypes.c_void_p)]  # fmt: skip
+
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.argtypes, _pointer_of.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+_interface_at = _ArrayInterface.from_address
 
 
 class _Numpy:
-    """What run() asks of a library of tensors; here numpy, on the CPU."""
+    """What a call asks of a library of tensors; here numpy, on the CPU."""
 
-    @staticmethod
-    def address(tensor: Any) -> int:
-        return tensor.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    types: tuple[type, ...] = (np.ndarray,)
 
-    @staticmethod
-    def is_packed(tensor: Any) -> bool:
+    def form(self, values: tuple[Any, ...]) -> list[Any]:
+        """What a prepared call depends on; nothing like it is prepared where a tensor is not packed."""
+        return [
+            (value.shape, value.dtype, value.flags.c_contiguous)
+            if (kind := type(value)) is np.ndarray
+            else tuple(value) if kind is list else value
+            for value in values
+        ]  # fmt: skip
+
+    def is_watched(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        return False
+
+    def address(self, tensor: Any) -> int:
+        capsule = tensor.__array_struct__  # half the time of __array_interface__
+        return _interface_at(_pointer_of(capsule, None)).data or 0
+
+    def is_packed(self, tensor: Any) -> bool:
         return tensor.flags.c_contiguous  # type: ignore[no-any-return]
 
-    packed = staticmethod(np.ascontiguousarray)
+    def packed(self, tensor: Any) -> Any:
+        return np.asarray(tensor, order="C")
 
-    @staticmethod
-    def device(tensor: Any) -> Any:
+    def device(self, tensor: Any) -> Any:
         return None
 
-    @staticmethod
-    def place(tensor: Any) -> tuple[str, int, int]:
+    def place(self, tensor: Any) -> tuple[str, int, int]:
         return _HOST
 
-    @staticmethod
-    def empty(dtype: str, shape: tuple[int, ...], like: Any) -> Any:
-        return np.empty(shape, numpy_dtype(dtype))
+    def maker(self, kind: Kind, values: tuple[Any, ...]) -> Maker:
+        shape, dtype = kind[1], numpy_dtype(kind[0])
+        return 0, lambda _: np.empty(shape, dtype)
 
 
 class _Torch:
     """The same of torch, on the CPU and on CUDA devices."""
 
     def __init__(self, torch: Any) -> None:
-        self.torch = torch
+        from roped import _torch  # registers the operators
+
+        self.is_watched, self.wants, self.dispatch = _torch.is_watched, _torch.wants, _torch.dispatch
+        self.types = (torch.Tensor, torch.nn.Parameter)
+        self.empty, self.empty_like = torch.empty, torch.empty_like
+        self.row_major = torch.contiguous_format
         self.address = torch.Tensor.data_ptr
-        self.is_packed = torch.Tensor.is_contiguous
-        self.packed = torch.Tensor.contiguous
         self.stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def form(self, values: tuple[Any, ...]) -> list[Any]:
+        plain, parameter = self.types
+        return [
+            (value.shape, value.dtype, value.get_device(), value.is_contiguous())
+            if (kind := type(value)) is plain or kind is parameter
+            else tuple(value) if kind is list else value
+            for value in values
+        ]  # fmt: skip
+
+    def is_packed(self, tensor: Any) -> bool:
+        return tensor.is_contiguous()  # type: ignore[no-any-return]
+
+    def packed(self, tensor: Any) -> Any:
+        return tensor.contiguous().as_subclass(self.types[0])
 
     def device(self, tensor: Any) -> Any:
         return tensor.device
 
     def place(self, tensor: Any) -> tuple[str, int, int]:
-        if tensor.is_cuda and self.stream:
-            return ("cuda", tensor.device.index, self.stream(tensor.device.index))
-        if not tensor.is_cpu:
+        if tensor.is_cpu:
+            return _HOST
+        if not tensor.is_cuda or self.stream is None:
             raise ValueError(f"tensors are on {tensor.device}, expected the CPU or a CUDA device")
-        return _HOST
+        index = tensor.get_device()
+        return ("cuda", index, self.stream(index))
 
-    def empty(self, dtype: str, shape: tuple[int, ...], like: Any) -> Any:
-        return like.new_empty(shape, dtype=torch_dtype(dtype))
+    def maker(self, kind: Kind, values: tuple[Any, ...]) -> Maker:
+        """By empty_like of an input of this shape: it takes half the time of empty."""
+        shape, named = kind[1], {"dtype": torch_dtype(kind[0])}
+        tensors = [i for i, value in enumerate(values) if type(value) in self.types]
+        alike = [i for i in tensors if values[i].shape == shape]
+        alike.sort(key=lambda i: values[i].dtype != named["dtype"])
+        if not alike:
+            empty = self.empty
+            return tensors[0], lambda like: empty(shape, **named, device=like.device)
+        if values[alike[0]].dtype == named["dtype"]:
+            named.clear()
+        if min(shape, default=0) < 2:  # steps of such a dim may be anything
+            named["memory_format"] = self.row_major
+        return alike[0], partial(self.empty_like, **named) if named else self.empty_like
 
 
-_libraries: dict[type, Any] = {np.ndarray: _Numpy}
+_libraries: dict[type, Any] = dict.fromkeys(_Numpy.types, _Numpy())
+
+
+def know_torch() -> Any:
+    """torch's library, and its operators registered."""
+    torch: Any = sys.modules["torch"]
+    if torch.Tensor not in _libraries:
+        own = _Torch(torch)
+        _libraries.update(dict.fromkeys(own.types, own))
+    return _libraries[torch.Tensor]
 
 
 def _library_of(tensor: Any) -> Any:
-    found: Any = _libraries.get(type(tensor))
-    if found is None and is_torch(tensor):  # all of torch's types are one library
-        torch = sys.modules["torch"]
-        found = _libraries.get(torch.Tensor) or _libraries.setdefault(torch.Tensor, _Torch(torch))
-        _libraries[type(tensor)] = found
-    return found or _Numpy
+    return know_torch() if is_torch(tensor) else _libraries[np.ndarray]
 
 
-def _packed(library: Any, op: Operator, tensors: dict[str, Any]) -> dict[str, Any]:
-    """Tensors of one library, each contiguous."""
-    packed = {}
-    for name, tensor in tensors.items():
-        array = as_array(tensor, name)
-        if _library_of(array).__class__ is not library.__class__:
-            raise TypeError(f"tensor '{name}': {type(tensor).__name__}, expected tensors of one library")
-        if not library.is_packed(array):
-            if name in op.updated:
-                raise ValueError(f"tensor '{name}': not contiguous, and updated in place")
-            array = library.packed(array)
-        packed[name] = array
-    return packed
+# ---------------------------------------------------------- the first call
+class _Prepared:
+    """A call of one form: whose addresses go where, what is made, what is returned."""
+
+    def __init__(self, work: Work, address: Callable[[Any], int]) -> None:
+        self.work, self.address = work, address
+        self.given: list[tuple[int, int]] = []  # a slot of addresses, and the index of its value
+        self.made: list[tuple[int, int, Callable[[Any], Any]]] = []  # a slot, and its Maker
+        self.returned: list[int] = []  # indexes: of values, of what is made, of None
+
+    def launch(self, values: tuple[Any, ...]) -> list[Any]:
+        """The outputs in order; values as the caller wrote them."""
+        work, address, found = self.work, self.address, [*values]
+        addresses = work.addresses
+        for slot, i in self.given:
+            addresses[slot] = address(values[i])
+        for slot, i, make in self.made:
+            place = make(values[i])
+            addresses[slot] = address(place)
+            found.append(place)
+        if launch_on(*work.arguments):
+            raise work.error()
+        found.append(None)
+        return [found[i] for i in self.returned]
+
+
+def _check_inputs(library: Any, tensors: dict[str, Any], params: dict[str, Any]) -> None:
+    devices = {library.device(tensor) for tensor in tensors.values()}
+    if len(devices) > 1:
+        raise ValueError(f"tensors are on different devices: {', '.join(sorted(map(str, devices)))}")
+    for name, value in params.items():  # the value of an array is no part of a form
+        if not isinstance(value, int | float | str | list | tuple | np.generic):
+            raise TypeError(f"parameter '{name}': {type(value).__name__}, expected a number or text")
+
+
+def _check_places(library: Any, places: dict[str, Any], made: dict[str, Kind], like: Any) -> None:
+    """Is out= of the caller what this call writes?"""
+    for name, place in places.items():
+        if name not in made:
+            raise ValueError(f"output '{name}': not made by this call, expected {' or '.join(made)}")
+        dtype, shape = made[name]
+        if dtype_name(place.dtype) != dtype or tuple(place.shape) != shape:
+            found = f"{dtype_name(place.dtype)} of {list(place.shape)}"
+            raise ValueError(f"output '{name}': {found}, expected {dtype} of {list(shape)}")
+        if library.device(place) != library.device(like):
+            raise ValueError(f"output '{name}': on {place.device}, expected memory of the inputs' device {like.device}")
+
+
+def _outputs(op: Operator, library: Any, tensors: dict[str, Any], places: dict[str, Any], params: Any) -> Any:
+    """Types and shapes of what the call makes; none where the launch will say what is wrong."""
+    kinds = {name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    try:
+        made = outputs(op, kinds, params)
+    except Mismatch:
+        return {}, kinds
+    own = {name: kind for name, kind in made.items() if name not in op.updated}
+    _check_places(library, places, own, tensors[op.tensors[0]])
+    return made, kinds
+
+
+def _prepare(
+    owner: Session, op: Operator, library: Any,
+    arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any],
+) -> _Prepared:  # fmt: skip
+    tensors, params = op.bound(arguments, named)
+    _check_inputs(library, tensors, params)
+    made, kinds = _outputs(op, library, tensors, places, params)
+    values = (*arguments, *named.values(), *places.values())
+    names = [*op.positional[: len(arguments)], *named]
+    at = {name: i for i, name in enumerate(names) if values[i] is not None}
+    place_at = {name: len(names) + i for i, name in enumerate(places)}
+    prepared = _Prepared(Work(owner, op, kinds, params), library.address)
+    prepared.given = [(op.input_names.index(name), at[name]) for name in tensors]
+    for slot, name in enumerate(op.output_names, len(op.inputs)):
+        if name not in made:
+            prepared.returned.append(-1)
+        elif name in op.updated:
+            prepared.returned.append(at[name])
+        elif name in places:
+            prepared.given.append((slot, place_at[name]))
+            prepared.returned.append(place_at[name])
+        else:
+            prepared.returned.append(len(values) + len(prepared.made))
+            prepared.made.append((slot, *library.maker(made[name], values)))
+    return prepared
 
 
 def _refuse_in_capture(place: tuple[str, int, int]) -> None:
@@ -98,72 +237,71 @@ def _refuse_in_capture(place: tuple[str, int, int]) -> None:
         raise Error("a graph is captured: make this call once on this stream before, with these shapes and parameters")
 
 
-def _new_work(owner: Session, library: Any, op: Operator, tensors: dict[str, Any], params: dict[str, Any]) -> Work:
-    devices = {library.device(tensor) for tensor in tensors.values()}
-    if len(devices) > 1:
-        raise ValueError(f"tensors are on different devices: {', '.join(sorted(map(str, devices)))}")
-    if len(owner.works) >= _MOST_WORKS and not owner.is_trusting:  # a graph may hold those of a GPU
-        while owner.works:
-            owner.works.popitem()[1].free()
-    kinds = {name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors.items()}
-    return Work(owner, op, kinds, params)
+def _forget_if_many(owner: Session) -> None:
+    if len(owner.calls) >= _MOST_CALLS and not owner.is_trusting:  # a graph may hold those of a GPU
+        while owner.calls:
+            owner.calls.popitem()[1].work.free()
 
 
-def _checked(library: Any, name: str, place: Any, dtype: str, shape: tuple[int, ...], like: Any) -> Any:
-    """out= of the caller, where it is what this call writes."""
-    if dtype_name(place.dtype) != dtype or tuple(place.shape) != shape:
-        found = f"{dtype_name(place.dtype)} of {list(place.shape)}"
-        raise ValueError(f"output '{name}': {found}, expected {dtype} of {list(shape)}")
-    if not library.is_packed(place) or library.device(place) != library.device(like):
-        raise ValueError(f"output '{name}': expected contiguous memory of the inputs' device")
-    return place
+def _is_plain(library: Any, values: tuple[Any, ...]) -> bool:
+    """Are all tensors packed, and of the library's own types?"""
+    tensors = [value for value in values if hasattr(value, "__dlpack__")]
+    return all(type(tensor) in library.types and library.is_packed(tensor) for tensor in tensors)
 
 
-def _launch(work: Work, library: Any, op: Operator, tensors: dict[str, Any], places: dict[str, Any]) -> dict[str, Any]:
-    address, addresses = library.address, work.addresses
-    for i, tensor in zip(work.inputs, tensors.values()):
-        addresses[i] = address(tensor)
-    values = {name: tensors[name] for name in work.updated} if work.updated else {}
-    like = tensors[op.tensors[0]]
-    for name, i, dtype, shape in work.outputs:
-        place = places.get(name) if places else None
-        if place is None:
-            place = library.empty(dtype, shape, like)
-        else:
-            place = _checked(library, name, place, dtype, shape, like)
-        values[name] = place
-        addresses[i] = address(place)
-    work.launch()
-    return values
-
-
-def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-    """The outputs by name, into places where these are given."""
-    first = tensors[op.tensors[0]]
-    library = _library_of(first)
-    key: list[Any] = [op.name, *params.items()]
-    for name, tensor in tensors.items():
-        own: Any = _libraries.get(type(tensor))
-        if own is not library or not own.is_packed(tensor):
-            return run(op, _packed(_library_of(as_array(first, "")), op, tensors), places, params)
-        key += (name, tensor.shape, tensor.dtype, library.device(tensor))
-    place = library.place(first)
-    if place not in sessions:
+# ------------------------------------------------------------ every call
+def _run(
+    op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
+) -> list[Any] | None:
+    """The outputs in order; None where tensors are not all packed ones of the library."""
+    values = (*arguments, *named.values(), *places.values())
+    place = library.place(arguments[0] if arguments else named[op.tensors[0]])
+    owner = sessions.get(place)
+    if owner is None:
         _refuse_in_capture(place)
-    owner = session(place)
+        owner = session(place)
+    form = (op.name, *named, "out", *places, *library.form(values))
     with owner.lock:
-        found = owner.works.get(tuple(key))
-        if found is not None:
-            return _launch(found, library, op, tensors, places)
-        _refuse_in_capture(place)
-        work = _new_work(owner, library, op, tensors, params)
         try:
-            values = _launch(work, library, op, tensors, places)
+            found = owner.calls.get(form)
+        except TypeError:  # what cannot be hashed is an array of another library
+            return None
+        if found is not None:
+            return found.launch(values)  # type: ignore[no-any-return]
+        if not _is_plain(library, values):
+            return None
+        _refuse_in_capture(place)
+        _forget_if_many(owner)
+        prepared = _prepare(owner, op, library, arguments, places, named)
+        try:
+            results = prepared.launch(values)
         except BaseException:
-            work.free()
+            prepared.work.free()
             raise
-        owner.works[tuple(key)] = work
-        return values
+        owner.calls[form] = prepared
+        return results
+
+
+def _packed(library: Any, title: str, tensors: dict[str, Any], written: list[str]) -> dict[str, Any]:
+    """Tensors of one library, each packed. Those that are written must be so already."""
+    packed = {}
+    for name, tensor in tensors.items():
+        array = as_array(tensor, name)
+        if _library_of(array) is not library:
+            raise TypeError(f"{title} '{name}': {type(tensor).__name__}, expected tensors of one library")
+        if name in written and not library.is_packed(array):
+            raise ValueError(f"{title} '{name}': not contiguous, and written in place")
+        packed[name] = library.packed(array)
+    return packed
+
+
+def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
+    """The outputs in order, into places where these are given."""
+    library = _library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
+    places = _packed(library, "output", places, [*places])
+    results = _run(op, library, (), places, _packed(library, "tensor", tensors, op.updated) | params)
+    assert results is not None
+    return results
 
 
 def _as_before(value: Any, tensor: Any) -> Any:
@@ -173,28 +311,24 @@ def _as_before(value: Any, tensor: Any) -> Any:
     return tensor.__array_namespace__().from_dlpack(value)
 
 
-def _torch() -> Any:
-    """roped._torch, which registers the operators; imported when torch is used."""
-    found = sys.modules.get("roped._torch")
-    if found is None:
-        from roped import _torch as found
-    return found
-
-
-def _call(_: Any, op: Operator, tensors: dict[str, Any], out: Any, params: dict[str, Any]) -> Any:
+def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]) -> list[Any]:
+    """Any call: through torch where that watches, and with tensors of any library, packed here."""
+    tensors, params = op.bound(arguments, named)
     first = tensors[op.tensors[0]]
-    places = op.places(out) if out is not None else {}
-    for name, value in params.items():
-        if isinstance(value, list):
-            params[name] = tuple(value)
-    if type(first) is np.ndarray:
-        return op.result(run(op, tensors, places, params))
-    if is_torch(first):
-        if not places and _torch().is_watched(tensors):
-            return op.result(_torch().dispatch(op, tensors, params))
-        return op.result(run(op, tensors, places, params))
-    values = run(op, tensors, places, params)
-    return op.result({name: _as_before(value, first) for name, value in values.items()})
+    if is_torch(first) and know_torch().wants(tensors):
+        return know_torch().dispatch(op, tensors, places, params)  # type: ignore[no-any-return]
+    return [_as_before(value, first) for value in run(op, tensors, places, params)]
+
+
+def _call(_: Any, op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
+    library = _libraries.get(type(arguments[0] if arguments else named.get(op.tensors[0])))
+    places = {} if out is None else op.places(out)
+    results = None
+    if library is not None and not library.is_watched(arguments, named):
+        results = _run(op, library, arguments, places, named)
+    if results is None:
+        results = _with_care(op, arguments, places, named)
+    return op.result(results)
 
 
 class InProcess:

@@ -3,13 +3,14 @@
 import ctypes
 import os
 import threading
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from roped._errors import Error
 from roped._functions import Operator, text_of
-from roped._shapes import Kind, Mismatch, outputs
+from roped._shapes import Kind
 
 _TEXT_BYTES = 1024
 
@@ -38,7 +39,7 @@ def _load() -> ctypes.CDLL:
 
 
 _library = _load()
-_launch_on = _library.roped_work_launch_on
+launch_on = _library.roped_work_launch_on
 
 
 def _check(name: str, *arguments: Any) -> None:
@@ -64,36 +65,27 @@ class Work:
         except Error:
             self.free()
             raise
-        ports = [port["name"] for port in op.inputs]
-        self.addresses = (ctypes.c_void_p * (len(ports) + len(op.outputs)))()
-        self.inputs = [ports.index(name) for name in kinds]
-        try:
-            made = outputs(op, kinds, params)
-        except Mismatch:  # the first launch says what is wrong
-            made = {}
-        self.outputs = [(n, len(ports) + op.output_names.index(n), *made[n]) for n in made if n not in op.updated]
-        self.updated = [name for name in made if name in op.updated]
+        self.addresses = array("Q", bytes(8 * (len(op.inputs) + len(op.outputs))))  # inputs', then outputs'
         self.failure = _Failure()
-        self.failure_at = ctypes.byref(self.failure)
+        self.arguments = (self.handle.value, self.addresses.buffer_info()[0], ctypes.addressof(self.failure))
 
-    def launch(self) -> None:
-        """On the memory at addresses."""
-        if _launch_on(self.handle, self.addresses, self.failure_at):
-            raise Error(self.failure.text.decode())
+    def error(self) -> Error:
+        """What launch_on(*arguments) says where it returns other than 0."""
+        return Error(self.failure.text.decode())
 
     def free(self) -> None:
         _library.roped_work_free(self.handle)
 
 
 class Session:
-    """A device and one stream of it, and the works that were made for it. One
+    """A device and one stream of it, and the calls that were prepared for it. One
     thread at a time: whoever uses it takes the lock."""
 
     def __init__(self, backend: str, device: int, stream: int) -> None:
         self.handle = ctypes.c_void_p()
         _check("session_open", backend.encode(), device, ctypes.c_void_p(stream), ctypes.byref(self.handle))
         self.is_trusting = backend != "cpu"  # reading positions back would wait for the stream
-        self.works: dict[Any, Work] = {}
+        self.calls: dict[Any, Any] = {}  # prepared ones, by their form
         self.lock = threading.RLock()
 
 

@@ -48,7 +48,8 @@ def _params(named: dict[str, Any]) -> dict[str, Any]:
 
 def _implementation(op: Operator) -> Callable[..., Any]:
     def implementation(*arguments: Any, **named: Any) -> Any:
-        return _all(op, run(op, _given(op, arguments), {}, _params(named)), arguments[0])
+        made = zip(op.output_names, run(op, _given(op, arguments), {}, _params(named)))
+        return _all(op, {name: value for name, value in made if value is not None}, arguments[0])
 
     return implementation
 
@@ -65,28 +66,44 @@ def _fake(op: Operator) -> Callable[..., Any]:
     return fake
 
 
-def is_watched(tensors: dict[str, Any]) -> bool:
-    """Does anyone trace the call, or want its gradient? Else it need not pass torch."""
-    if torch.compiler.is_compiling():
+_is_compiling, _is_recording = torch.compiler.is_compiling, torch.is_grad_enabled
+_n_modes, _transform, _is_tracing = (
+    torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack, torch._C._is_tracing
+)  # fmt: skip
+
+
+def is_watched(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Must a call of torch's own tensors pass through torch? A compiler traces it, or a mode that sees what is
+    dispatched, or vmap and its kin, or torch.jit; or a gradient is recorded."""
+    if _is_compiling() or _n_modes() or _transform() is not None or _is_tracing():
         return True
-    is_recording = torch.is_grad_enabled()
-    for tensor in tensors.values():
-        if not isinstance(tensor, torch.Tensor):
-            return False
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or (is_recording and tensor.requires_grad):
-            return True
-    return False
+    if not _is_recording():
+        return False
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in (*arguments, *named.values()))
 
 
-def dispatch(op: Operator, tensors: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+def wants(tensors: dict[str, Any]) -> bool:
+    """The same of any call: tensors of other types see what is done to them."""
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        return False
+    has_others = any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors.values())
+    return has_others or is_watched((), tensors)
+
+
+def dispatch(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
+    """The outputs in order, copied into places where these are given."""
     made = getattr(torch.ops.roped, op.name)(*[tensors.get(name) for name in op.tensors], **params)
     returned = dict(zip(_returned(op), [made] if isinstance(made, torch.Tensor) else made))
-    values = {}
+    values: list[Any] = []
     for port in op.outputs:
         name, needs = port["name"], port.get("requires")
         flag = op.params.get(needs, {}).get("default")
-        if needs is None or needs in tensors or params.get(needs, flag) is True:
-            values[name] = tensors[name] if name in op.updated else returned[name]
+        if needs is not None and needs not in tensors and params.get(needs, flag) is not True:
+            values.append(None)
+        elif name in op.updated:
+            values.append(tensors[name])
+        else:
+            values.append(places[name].copy_(returned[name]) if name in places else returned[name])
     return values
 
 

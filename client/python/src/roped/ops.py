@@ -15,7 +15,7 @@ through them, and rope has a gradient.
 
 import sys
 
-from roped._in_process import InProcess
+from roped._in_process import InProcess, know_torch
 from roped._operators import OPERATORS
 
 _in_process = InProcess()
@@ -23,4 +23,4 @@ globals().update({name: getattr(_in_process, name) for name in OPERATORS})
 __all__ = list(OPERATORS)
 
 if "torch" in sys.modules:
-    import roped._torch  # noqa: F401  registers the operators
+    know_torch()
