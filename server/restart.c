@@ -48,7 +48,6 @@ static bool count_restart(struct handover *next)
 struct leaving {
     struct handover_writer writer;
     const char *why;
-    int n;
 };
 
 static void leave_name(struct leaving *leaving, const char *kind,
@@ -57,7 +56,6 @@ static void leave_name(struct leaving *leaving, const char *kind,
 {
     struct handover_name line = {kind, tenant->name, name, why};
     handover_write_name(&leaving->writer, &line);
-    leaving->n++;
 }
 
 static const char table_kind[] = "table";
@@ -152,29 +150,45 @@ static void end_calls(const struct restart *restart, const char *why)
 }
 
 static enum roped_status write_handover(const struct restart *restart,
-                                        struct handover *next, const char *why,
+                                        struct handover *next,
+                                        struct leaving *leaving,
                                         struct roped_error *err)
 {
-    struct leaving leaving = {.why = why};
     /* but for the sockets and the handover, which come next */
     (void)close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
     daemon_hand_over(restart->daemon, next);
     snprintf(next->backend, sizeof next->backend, "%s",
              exec_backend(restart->exec)->name);
-    enum roped_status status = handover_open(next, &leaving.writer, err);
+    enum roped_status status = handover_open(next, &leaving->writer, err);
     if (status)
         return status;
-    leave_names(restart->exec, &leaving);
-    return handover_finish(&leaving.writer, err);
+    leave_names(restart->exec, leaving);
+    return handover_finish(&leaving->writer, err);
+}
+
+/* This environment and one more entry. Not freed: exec is next. */
+static char **environment_with(char *entry)
+{
+    size_t n = 0;
+    while (environ[n])
+        n++;
+    char **copy = calloc(n + 2, sizeof *copy);
+    if (!copy)
+        return environ;
+    memcpy(copy, environ, n * sizeof *copy);
+    copy[n] = entry;
+    return copy;
 }
 
 static void execute(const struct restart *restart, struct handover *next,
                     const char *why)
 {
     struct roped_error err;
+    struct leaving leaving = {.why = why};
     char quoted[2 * ROPED_ERROR_BYTES];
-    if (write_handover(restart, next, why, &err) == ROPED_OK) {
-        execv("/proc/self/exe", restart->arguments);
+    if (write_handover(restart, next, &leaving, &err) == ROPED_OK) {
+        execve("/proc/self/exe", restart->arguments,
+               environment_with(leaving.writer.entry));
         roped_fail(&err, ROPED_INTERNAL, "cannot execute /proc/self/exe: %s",
                    strerror(errno));
     }

@@ -96,14 +96,12 @@ void handover_write_name(struct handover_writer *writer,
 enum roped_status handover_finish(struct handover_writer *writer,
                                   struct roped_error *err)
 {
-    char number[16];
     fputs("end\n", writer->file);
     bool is_written = !ferror(writer->file);
     is_written &= fclose(writer->file) == 0;
-    snprintf(number, sizeof number, "%d", writer->fd);
-    if (is_written && setenv(HANDOVER_VARIABLE, number, 1) == 0)
-        return ROPED_OK;
-    return fail_to_write(err);
+    snprintf(writer->entry, sizeof writer->entry, HANDOVER_VARIABLE "=%d",
+             writer->fd);
+    return is_written ? ROPED_OK : fail_to_write(err);
 }
 
 /* ---------------------------------------------------------------- reading */

@@ -77,13 +77,14 @@ struct handover_socket *handover_take(struct handover *handover,
 
 /*
  * Writes it: open, then each name, then finish. A file that could not be
- * written whole is known at the end. handover_finish sets the variable; the
- * caller's next step is exec.
+ * written whole is known at the end. The environment of this process stays as
+ * it is, since other threads may read it: exec adds the entry.
  */
 struct handover_writer {
     FILE *file;
     int fd;
     const char *why; /* that was written last */
+    char entry[32];  /* of the next environment, once it is finished */
 };
 ROPED_MUST_CHECK enum roped_status
 handover_open(const struct handover *handover, struct handover_writer *out,

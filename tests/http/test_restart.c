@@ -4,6 +4,7 @@
  * meanwhile. On a GPU (roped_fault_cuda) the fault is a real one.
  */
 #include "check.h"
+#include "http/keys.h"
 #include "http/recover.h"
 #include "load/certificates.h"
 #include "load/client.h"
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -45,8 +47,10 @@ TEST(a_lost_device_is_a_new_process_in_its_place)
     recover_start(&server, "launch 3 sticky", NULL);
     CHECK(call_ones(&server, 2, 8) && call_ones(&server, 2, 8));
     CHECK_DOUBLE(metric(&server, "roped_restarts_total "), 0, 0);
+    double files = metric(&server, "process_open_fds ");
     print_seconds("a small call", recover_from_call(&server));
     CHECK(server_is_alive(&server));
+    CHECK(metric(&server, "process_open_fds ") <= files);
     CHECK_DOUBLE(metric(&server, "roped_restarts_total "), 1, 0);
     CHECK(server_log_says(&server, "level=error event=device_lost device=0"));
     CHECK(server_log_says(&server, "event=restarted restarts=1 lost=0"));
@@ -89,6 +93,65 @@ TEST(what_was_lost_says_so_until_it_is_made_anew)
     expect_code(get(&server, "/v1/regions/old"), 404, "", "GET of none");
     expect_code(get(&server, "/v1/tables/old"), 404, "", "GET of none");
     CHECK(server_stop(&server));
+}
+
+static void expect_as(const char *name, const char *path, int code)
+{
+    expect_code(ask_as(&server, name, "GET", path, NULL), code, "", path);
+}
+
+TEST(what_was_lost_is_its_tenants_alone)
+{
+    static const struct key keys[] = {{"alice", "call,regions,tables", NULL},
+                                      {"bob", "call,regions,tables", NULL}};
+    const char *flags[] = {"--bearer-token-file", keys_file(), NULL};
+    keys_write(keys, 2);
+    recover_start(&server, "clear 2 sticky", flags);
+    expect_code(
+        ask_as(&server, "alice", "PUT", "/v1/regions/kv?bytes=64", NULL), 201,
+        "", "PUT of alice");
+    expect_code(
+        ask_as(&server, "alice", "PUT", "/v1/tables/plan", recover_table), 201,
+        "", "PUT of alice");
+    expect_code(ask_as(&server, "bob", "PUT", "/v1/regions/x?bytes=64", NULL),
+                500, "", "PUT into the fault");
+    expect_log(&server, "event=restarted restarts=1 lost=2 forgotten=0");
+    expect_as("alice", "/v1/regions/kv", 410);
+    expect_as("alice", "/v1/tables/plan", 410);
+    expect_as("bob", "/v1/regions/kv", 404);
+    expect_as("bob", "/v1/tables/plan", 404);
+    expect_as("bob", "/v1/regions/x", 404);
+    CHECK(server_stop(&server));
+    unlink(keys_file());
+}
+
+/* The client's memory is still there, and not what the server made of it. */
+TEST(memory_of_a_client_is_to_be_registered_again)
+{
+    const char *const flags[] = {"--allow-client-shm", NULL};
+    static const char register_path[] =
+        "/v2/systemsharedmemory/region/s/register";
+    char key[64], body[128];
+    snprintf(key, sizeof key, "/roped_test_%d_restart", (int)getpid());
+    snprintf(body, sizeof body,
+             "{\"key\":\"%s\",\"offset\":0,\"byte_size\":4096}", key);
+    int fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, 4096) == 0);
+    recover_start(&server, "launch 1 sticky", flags);
+    expect_code(ask(&server, "POST", register_path, body, strlen(body), NULL),
+                200, "", "register");
+    (void)recover_from_call(&server);
+    expect_code(get(&server, "/v2/systemsharedmemory/region/s/status"), 410,
+                "region 's': lost when device 0 was reset", "status");
+    expect_code(get(&server, "/v2/systemsharedmemory/status"), 200, "[]",
+                "the list");
+    expect_code(ask(&server, "POST", register_path, body, strlen(body), NULL),
+                200, "", "register again");
+    expect_code(get(&server, "/v2/systemsharedmemory/region/s/status"), 200,
+                key, "status");
+    CHECK(server_stop(&server));
+    close(fd);
+    shm_unlink(key);
 }
 
 /* ------------------------------------------------------------ where it is */
@@ -373,6 +436,8 @@ int main(void)
     snprintf(place, sizeof place, "unix:%s", socket_path);
     RUN(a_lost_device_is_a_new_process_in_its_place);
     RUN(what_was_lost_says_so_until_it_is_made_anew);
+    RUN(what_was_lost_is_its_tenants_alone);
+    RUN(memory_of_a_client_is_to_be_registered_again);
     RUN(every_place_is_the_same_afterwards);
     RUN(tls_is_there_afterwards);
     RUN(a_passed_socket_stays_one);

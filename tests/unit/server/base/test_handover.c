@@ -51,6 +51,7 @@ static int write_one(int socket)
     for (int i = 0; i < N_NAMES; i++)
         handover_write_name(&writer, &names[i]);
     CHECK_OK(handover_finish(&writer, &err), &err);
+    setenv(HANDOVER_VARIABLE, strchr(writer.entry, '=') + 1, 1);
     return writer.fd;
 }
 
