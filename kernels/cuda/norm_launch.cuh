@@ -23,6 +23,7 @@ struct norm_config {
     static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
     static constexpr bool kIsBlock = kThreads > 32;
+    static constexpr bool kSharesWarp = kThreads < 32;
     static constexpr bool kMayPart = kIsBlock && !kTakesRows; // several blocks to a row
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
@@ -108,6 +109,15 @@ static int parts_of_row(const struct norm_args *args, int threads)
     return threads / 32 < most ? threads / 32 : most; // whole warps
 }
 
+// Rounding before the result is rare, and would be a copy of all that follows the sum: kernels of
+// its own, which the other calls have no instructions of.
+template <typename K, typename C>
+static kernel_fn<norm_args> *norm_kernel_of(const struct norm_args *args)
+{
+    constexpr bool kMayRound = sizeof(typename K::T) == 2;
+    return args->rounds_product ? norm_kernel<K, C, kMayRound> : norm_kernel<K, C, false>;
+}
+
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements.
 template <typename K, int kThreads, int kVectors, weight_class kClass>
@@ -124,11 +134,11 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
     if (rows > 1)
-        return start(queue, norm_kernel<K, many>, dim3(many::kBlock), blocks_of(n_blocks, rows),
-                     dim3(), *args, err);
+        return start(queue, norm_kernel_of<K, many>(args), dim3(many::kBlock),
+                     blocks_of(n_blocks, rows), dim3(), *args, err);
     int parts = one::kMayPart ? parts_of_row<K>(args, kThreads) : 1;
-    return start(queue, norm_kernel<K, one>, dim3(one::kBlock), n_blocks, dim3(1, parts), *args,
-                 err);
+    return start(queue, norm_kernel_of<K, one>(args), dim3(one::kBlock), n_blocks, dim3(1, parts),
+                 *args, err);
 }
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
@@ -236,12 +246,35 @@ static inline void set_quantize_args(struct norm_args *args,
     args->n_groups = plan->n_groups;
     args->scale_row = plan->scale_row;
     args->scale_group = plan->scale_group;
-    args->n_padding = (int32_t)plan->n_padding;
-    args->padded_row = plan->n_padding ? plan->norm.n_rows - 1 : -1;
-    args->given = divisor_of(plan->dequant_scale);
-    args->largest = divisor_of(plan->largest);
+    args->divisor = divisor_of(plan->group_size == 0 ? plan->dequant_scale : plan->largest);
     args->scale_ub = plan->scale_ub;
     args->smallest_scale = plan->smallest_scale;
+}
+
+// Zeros at the places behind the last row's scale of each group: a block for each.
+struct padding_args {
+    float *first;
+    int64_t scale_group;
+    int32_t n_padding;
+};
+
+static __global__ void clear_padding_kernel(const __grid_constant__ struct padding_args args)
+{
+    let_next_start();
+    wait_for_previous();
+    float *to = args.first + blockIdx.x * args.scale_group;
+    for (int i = threadIdx.x; i < args.n_padding; i += blockDim.x)
+        to[i] = 0.0f;
+}
+
+static inline enum roped_status clear_padding(const struct norm_args *args, int64_t n_padding,
+                                              struct roped_queue *queue, struct roped_error *err)
+{
+    struct padding_args padding = {args->scales + args->n_rows, args->scale_group,
+                                   (int32_t)n_padding};
+    if (n_padding == 0)
+        return ROPED_OK;
+    return start(queue, clear_padding_kernel, dim3(32), args->n_groups, dim3(), padding, err);
 }
 
 // The kernel of a kind of scale: given, of rows, of groups.
@@ -251,6 +284,9 @@ static enum roped_status launch_quantized(struct norm_args *args,
                                           struct roped_queue *queue, struct roped_error *err)
 {
     bool is_aligned = has_vectors<T>(args, kVecOf<T>);
+    enum roped_status status = clear_padding(args, plan->n_padding, queue, err);
+    if (status)
+        return status;
     if (plan->group_size == 0)
         return launch_norm<norm_kind<T, kFrom, kToFp8>>(args, is_aligned, queue, err);
     if (plan->n_groups == 1)

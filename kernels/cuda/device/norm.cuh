@@ -48,19 +48,7 @@ __device__ __forceinline__ float largest_of(float most, const float (&y)[n])
 
 __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 {
-    return fmaxf(divide(fminf(largest, args.scale_ub), args.largest), args.smallest_scale);
-}
-
-// A scale of a row. Behind those of the last row there may be places of no row.
-__device__ __forceinline__ void store_scale(const norm_args &args, int64_t row, float *to,
-                                            float scale)
-{
-    *to = scale;
-    if (row == args.padded_row) {
-#pragma unroll 1
-        for (int i = 1; i <= args.n_padding; i++)
-            to[i] = 0.0f;
-    }
+    return fmaxf(divide(fminf(largest, args.scale_ub), args.divisor), args.smallest_scale);
 }
 
 __device__ __forceinline__ float *scale_of_group(const norm_args &args, int64_t row, int64_t group)
@@ -213,7 +201,7 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const row_value
     bool is_done = is_good(sum, mean);
     // Several groups may share a warp, and all of its lanes take part in a sum. A group whose own
     // sum was good keeps it: its neighbours must not change its bits.
-    if (C::kThreads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
+    if (C::kSharesWarp ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return scale;
     float exact = sum_again(args, values, row, thread, turn);
     return is_done ? scale : exact;
@@ -397,7 +385,7 @@ struct row_writer {
             float y[1][K::kVec];
             result(v, y[0]);
             if constexpr (K::kSink == kToFp8)
-                write_codes(v, {args.given}, y);
+                write_codes(v, {args.divisor}, y);
             else if (part.writes(v))
                 store_result<K, true>(args, part.at + v * part.kStep, K::kVec, y[0]);
         }
@@ -414,7 +402,7 @@ struct row_writer {
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (part.thread == 0 && part.writes(0))
-            store_scale(args, part.row, args.scales + part.row, row_scale);
+            args.scales[part.row] = row_scale;
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             divisor[v] = divisor_of(row_scale);
@@ -423,7 +411,7 @@ struct row_writer {
     __device__ __forceinline__ void store_group_scale(int v, float group_scale) const
     {
         int group = (v * kThreads + part.thread) >> args.group_shift;
-        store_scale(args, part.row, scale_of_group(args, part.row, group), group_scale);
+        *scale_of_group(args, part.row, group) = group_scale;
     }
     // Each thread finds the scale of one group. A group has as many vectors as a thread, or more.
     __device__ __forceinline__ void write_shared(float (&most)[kVectors],
@@ -498,21 +486,17 @@ struct row_writer {
 };
 
 // All of a row that has been loaded. turn alternates between rows.
-template <typename K, typename C>
+template <typename K, typename C, bool kRounds>
 __device__ __forceinline__ void norm_row(const norm_args &args, const row_values<K, C> &values,
                                          const row_gains<K, C> &gains, const row_part<K, C> &part,
                                          int turn)
 {
-    constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
     if constexpr (K::kAdds)
         part.store_sums(args, values);
     float scale = scale_of(args, values, part.row, part.thread, turn);
     if (C::kMayPart && K::kSink != kToFp8PerRow && part.to_write <= 0)
         return; // whole warps
-    if (kIsNarrow && args.rounds_product)
-        row_writer<K, C, kIsNarrow>{args, values, gains, part, scale}.finish(turn);
-    else
-        row_writer<K, C, false>{args, values, gains, part, scale}.finish(turn);
+    row_writer<K, C, kRounds>{args, values, gains, part, scale}.finish(turn);
 }
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
@@ -520,7 +504,7 @@ __device__ __forceinline__ void norm_row(const norm_args &args, const row_values
 // the present one, so that memory does not wait for the barrier. The next kernel's blocks are let
 // in late: those of 64 rows on 64 multiprocessors disturb more than they save; and where a row's
 // own scale follows only behind the loads.
-template <typename K, typename C>
+template <typename K, typename C, bool kRounds>
 __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
 {
@@ -560,7 +544,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             next.to_read = next.row < args.n_rows ? to_read : 0;
             values.take(raw);
             next.load({args, next.at}, raw);
-            norm_row<K, C>(args, values, gains, part, turn);
+            norm_row<K, C, kRounds>(args, values, gains, part, turn);
             if (next.row >= args.n_rows)
                 break;
             part.row = next.row;
@@ -568,6 +552,6 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         }
     } else {
         values.take(raw);
-        norm_row<K, C>(args, values, gains, part, 0);
+        norm_row<K, C, kRounds>(args, values, gains, part, 0);
     }
 }

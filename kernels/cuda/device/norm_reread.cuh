@@ -118,7 +118,7 @@ __device__ __forceinline__ void reread_groups(const norm_args &args, int64_t row
         most = largest_in_group(most, nullptr, lanes);
         float group_scale = scale_for(args, most);
         if (thread % lanes == 0 && begin < end)
-            store_scale(args, row, scale_of_group(args, row, group), group_scale);
+            *scale_of_group(args, row, group) = group_scale;
         reread_write<K, kIsAligned>(args, row, begin + thread % lanes, end, lanes, scale,
                                     divisor_of(group_scale));
     }
@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(1024)
         float most = reread_largest<K, kIsAligned>(args, row, thread, end, threads, scale);
         float row_scale = scale_for(args, largest_in_group(most, partial, threads));
         if (thread == 0 && row < args.n_rows)
-            store_scale(args, row, args.scales + row, row_scale);
+            args.scales[row] = row_scale;
         reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, divisor_of(row_scale));
     } else {
-        reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, args.given);
+        reread_write<K, kIsAligned>(args, row, thread, end, threads, scale, args.divisor);
     }
 }

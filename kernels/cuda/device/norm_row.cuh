@@ -15,37 +15,36 @@ enum weight_kind {
     kWeightBf16   // T is float
 };
 
+// What every row needs comes first, what hardly any call needs last: a line of parameters that no
+// row has read is a miss, and nothing else runs while one row waits for it.
 struct norm_args {
     const void *x;
     const void *weight;
-    void *y;
     const void *residual; // of kFromSum
-    void *residual_out;
-    int64_t n_rows;
     int64_t hidden;
+    int64_t n_rows;
+    int32_t n_vectors;   // of a row, where 16 bytes divide it
+    int32_t group_shift; // 2^group_shift vectors of x share a scale
+    void *residual_out;
+    void *y;
     float eps;
-    float weight_bias;
     float inverse_hidden;
-    double exact_inverse_hidden;
+    float weight_bias;
     int32_t weight_kind;
-    int32_t n_vectors;       // of a row, where 16 bytes divide it
-    int32_t rounds_product;  // bool: rounding hf or type on a narrow type
-    int32_t threads_per_row; // of the kernels that know it at run time
-    int32_t sums_in_double;  // bool, the same
     // FP8 (ops/rmsnorm_quantize.h)
-    int32_t is_e5m2;
-    int32_t rounds_result; // bool: rounding type on a narrow type
-    int32_t group_shift;   // 2^group_shift vectors of x share a scale
-    int32_t n_padding;     // zeros behind the scales of padded_row
-    int64_t padded_row;    // -1: none
-    int64_t n_groups;      // of a row
-    float *scales;
-    int64_t scale_row;             // elements from a scale to that of the next row
-    int64_t scale_group;           // to that of the next group
-    struct shared_divisor given;   // the scale that was given
-    struct shared_divisor largest; // the largest finite value of FP8
     float scale_ub;
     float smallest_scale;
+    struct shared_divisor divisor; // the scale that was given, or the largest finite value
+    int32_t is_e5m2;
+    float *scales;
+    int64_t scale_row;   // elements from a scale to that of the next row
+    int64_t scale_group; // to that of the next group
+    int64_t n_groups;    // of a row
+    double exact_inverse_hidden;
+    int32_t threads_per_row; // of the kernels that read a row twice
+    int32_t sums_in_double;  // bool, of them
+    int32_t rounds_product;  // bool: rounding hf or type on a narrow type
+    int32_t rounds_result;   // bool: rounding type on one
 };
 
 // Where a row comes from.
