@@ -10,6 +10,20 @@
 
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
+// Rows that a block takes in turn at most, as measured for rows of 512 and of 2,048 vectors: where
+// a multiprocessor has loads enough in flight, the next row's gain nothing.
+template <typename K>
+constexpr int most_rows(int threads, bool is_wide)
+{
+    if (is_wide)
+        return K::kSink == kToFloats ? 1 : INT_MAX;
+    if (threads != 256)
+        return 4;
+    if (K::kAdds)
+        return K::kSink < kToFp8PerRow ? 1 : 2;
+    return K::kSink == kToFloats ? 2 : 4;
+}
+
 // kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
 // most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
 // threads each of them sums (device/reduce.cuh).
@@ -32,7 +46,8 @@ struct norm_config {
     // what fits beside the row: the next one, weights as they come, and as floats
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
-    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull;
+    static constexpr int kMostRows = most_rows<K>(kThreads, kIsWide);
+    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1;
     static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
     static constexpr bool kReadiesGains =
@@ -68,8 +83,8 @@ static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, 
 
 // Rows that a group takes in turn, so that weights are read less often and all but the first load
 // overlap a sum. Narrow rows fill the machine with groups that take one row each: loading ahead
-// gains nothing. Blocks of one row take up to four, but every multiprocessor keeps 16 to take in
-// turn; of the widest rows it holds one block, which stays for all of its rows.
+// gains nothing. Blocks of one row take up to kMostRows, but every multiprocessor keeps 16 to take
+// in turn; of the widest rows it holds one block, which stays for all of its rows.
 template <typename C>
 static int64_t rows_per_group(int64_t n_blocks, int n_multiprocessors)
 {
@@ -80,7 +95,7 @@ static int64_t rows_per_group(int64_t n_blocks, int n_multiprocessors)
                                                          : blocks_of(n_blocks, n_multiprocessors);
     int64_t enough = (int64_t)n_multiprocessors * 16;
     int64_t rows = (n_blocks + enough / 2) / enough;
-    return rows < 1 ? 1 : rows > 4 ? 4 : rows;
+    return rows < 1 ? 1 : rows > C::kMostRows ? C::kMostRows : rows;
 }
 
 // Do a and b, of so many bytes, share memory? NULL shares none.
