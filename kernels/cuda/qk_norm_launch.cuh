@@ -1,6 +1,7 @@
 // qk_norm_launch.cuh - which kernel of device/qk_norm.cuh a call takes, and how its work is cut
 // into blocks. Host code only. Outputs, as the kernels have them, add
-//     is_common(args)                       can kernels for common calls do it?
+//     kWalkFrom                             see heads_per_thread
+//     with_common(args, f)                  f(type_tag<those of common calls>), if it is one
 //     use_vectors<T>(args, queue)           can outputs take 16-byte units?
 //     more_columns(args, columns, threads, height)
 //                                           blocks beyond those columns of that height
@@ -49,12 +50,12 @@ static enum roped_status launch_units(typename Outputs::args *args, struct roped
                                  ROTATE_THREADS, queue, err);
 }
 
-// Heads per thread: four, which need angles and weights once, where that leaves every
-// multiprocessor two warps; from there on instructions are what the time goes to. n_threads: with
-// one each.
-static inline int heads_per_thread(int64_t n_threads, int n_multiprocessors)
+// Heads per thread: four, which need angles and weights once, where every multiprocessor had
+// kWalkFrom threads with one head each; from there on instructions are what the time goes to.
+template <typename Outputs>
+static int heads_per_thread(int64_t n_threads, int n_multiprocessors)
 {
-    return n_threads >= (int64_t)n_multiprocessors * 256 ? kHeadsPerThread : 1;
+    return n_threads >= (int64_t)n_multiprocessors * Outputs::kWalkFrom ? kHeadsPerThread : 1;
 }
 
 // Blocks of many waves are as large as the kernel allows; of few waves smaller, for the last one's
@@ -66,10 +67,24 @@ static inline int threads_of(int64_t n_threads, int heads, int n_multiprocessors
 }
 
 template <typename Outputs, typename T, int kUnit, int kAngles, bool kCommon>
-static kernel_fn<typename Outputs::args> *kernel_of(int heads)
+static kernel_fn<typename Outputs::args> *walking_kernel(int heads)
 {
     return heads == 1 ? qk_norm_kernel<Outputs, T, kUnit, kAngles, 1, kCommon>
                       : qk_norm_kernel<Outputs, T, kUnit, kAngles, kHeadsPerThread, kCommon>;
+}
+
+template <typename Outputs, typename T, int kUnit, int kAngles>
+static kernel_fn<typename Outputs::args> *kernel_of(const typename Outputs::args *args, int heads)
+{
+    const struct rotate_args *rotate = &args->rotate;
+    kernel_fn<typename Outputs::args> *kernel =
+        walking_kernel<Outputs, T, kUnit, kAngles, false>(heads);
+    if (is_common_rotation(rotate, kAngles) && rotate->rotating_units == kCommonLanes &&
+        args->weight[0] && args->weight[1] && !args->rounds_product)
+        Outputs::with_common(args, [&](auto tag) {
+            kernel = walking_kernel<typename decltype(tag)::type, T, kUnit, kAngles, true>(heads);
+        });
+    return kernel;
 }
 
 // A thread per unit. Blocks are of whole warps, whose threads add together.
@@ -81,7 +96,7 @@ static enum roped_status launch_unit(typename Outputs::args *args, struct roped_
     int64_t lanes = (int64_t)1 << bits_of(rotate->rotating_units + rotate->rest_units);
     int64_t per_warp = 32 / lanes; // runs
     int64_t n_threads = (int64_t)rotate->n_tokens * rotate->n_heads * lanes;
-    int heads = heads_per_thread(n_threads, queue->n_multiprocessors);
+    int heads = heads_per_thread<Outputs>(n_threads, queue->n_multiprocessors);
     int threads = threads_of(n_threads, heads, queue->n_multiprocessors);
     args->q_runs = (int32_t)ceil_div(rotate->q_heads, heads);
     int64_t runs = args->q_runs + ceil_div(rotate->n_heads - rotate->q_heads, heads);
@@ -96,14 +111,9 @@ static enum roped_status launch_unit(typename Outputs::args *args, struct roped_
     }
     if (grid_y > ROTATE_MAX_GRID)
         return launch_units<Outputs, T, kUnit>(args, queue, err);
-    bool is_common = is_common_rotation(rotate, kAngles) &&
-                     rotate->rotating_units == kCommonLanes && args->weight[0] && args->weight[1] &&
-                     !args->rounds_product && Outputs::is_common(args);
     int64_t columns = ceil_div(rotate->n_tokens, z);
     columns += Outputs::more_columns(args, columns, lanes * y * z, grid_y);
-    return start(queue,
-                 is_common ? kernel_of<Outputs, T, kUnit, kAngles, true>(heads)
-                           : kernel_of<Outputs, T, kUnit, kAngles, false>(heads),
+    return start(queue, kernel_of<Outputs, T, kUnit, kAngles>(args, heads),
                  dim3((unsigned)lanes, (unsigned)y, (unsigned)z), columns,
                  dim3(1, (unsigned)grid_y), *args, err);
 }

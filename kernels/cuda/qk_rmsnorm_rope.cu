@@ -4,9 +4,11 @@
 
 // q and k in memory of their own.
 struct qk_outputs : plain_outputs {
-    static bool is_common(const qk_args *)
+    static constexpr int kWalkFrom = 256;
+    template <typename F>
+    static void with_common(const qk_args *, const F &take)
     {
-        return true;
+        take(type_tag<qk_outputs>{});
     }
     template <typename T>
     static bool use_vectors(const qk_args *, const struct roped_queue *)

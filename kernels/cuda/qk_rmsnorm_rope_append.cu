@@ -15,9 +15,35 @@ struct qk_append_args : qk_args {
     struct row_stream v;
 };
 
+// The blocks that do not normalise; false in those that do.
+template <typename T, bool kCommon>
+__device__ __forceinline__ bool write_v(const qk_append_args &args, const cache_format &format)
+{
+    if (blockIdx.x < args.norm_columns)
+        return false;
+    let_next_start();
+    stream_place place(args.norm_columns);
+    write_rows<T, kCommon>(args.v, args.map, args.tile_tokens, format, place.tile, place);
+    return true;
+}
+
+// A head that goes to one place. kKind: enum cache_kind; memory that is no cache is as the first.
+template <typename T, int kKind>
+struct placed_head {
+    char *to;
+    float scale;
+
+    template <int n>
+    __device__ __forceinline__ void store(int at, const float (&x)[n]) const
+    {
+        cache_format{kKind}.store<T>(to, at, x, scale);
+    }
+};
+
 // q to its output, k to its cell, and to an output too where it is returned.
 struct append_outputs {
     using args = qk_append_args;
+    using any = append_outputs;
     static constexpr bool kAppends = true;
 
     template <typename T>
@@ -54,6 +80,11 @@ struct append_outputs {
             char *place = cell ? cell + r * args.map.head_step * args.k.cell_bytes : nullptr;
             return {reinterpret_cast<T *>(kept), place, args};
         }
+        template <typename F>
+        __device__ __forceinline__ void with_heads(const qk_append_args &args, const F &write) const
+        {
+            write([&](int r) { return head(args, r); });
+        }
     };
     template <bool kCommon>
     static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,
@@ -61,24 +92,16 @@ struct append_outputs {
     {
         return is_wanted ? cell_of<kCommon>(args.map, token) : -1;
     }
-    // The blocks that do not normalise; false in those that do.
     template <typename T>
     static __device__ __forceinline__ bool write_values(const qk_append_args &args)
     {
-        if (blockIdx.x < args.norm_columns)
-            return false;
-        let_next_start();
-        stream_place place(args.norm_columns);
-        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind}, place.tile,
-                      place);
-        return true;
+        return write_v<T, false>(args, cache_format{args.k.kind});
     }
 
-    // host
-    static bool is_common(const qk_append_args *args)
-    {
-        return args->map.kind == APPEND_CELLS && !args->returns_k;
-    }
+    // host; walks later than qk_rmsnorm_rope: v's blocks fill a multiprocessor too
+    static constexpr int kWalkFrom = 2048;
+    template <typename F>
+    static void with_common(const qk_append_args *args, const F &take);
     template <typename T>
     static bool use_vectors(qk_append_args *args, const struct roped_queue *queue)
     {
@@ -94,6 +117,65 @@ struct append_outputs {
         return ceil_div(cut_rows(&args->v, args->tile_tokens, threads), height);
     }
 };
+
+// Of common calls: a head goes to one place, v is vectors, and what the caches hold is known, so
+// that nothing is asked between two stores.
+template <int kKind>
+struct common_append {
+    using args = qk_append_args;
+    using any = append_outputs;
+    static constexpr bool kAppends = true;
+
+    template <typename T>
+    struct run {
+        char *to;
+        int64_t step; // bytes from a head to the next
+        bool exists, is_k;
+        __device__ __forceinline__ run(const qk_append_args &args, int64_t cell, int head,
+                                       bool head_is_k, const char *from, int at)
+            : exists(!head_is_k || cell >= 0), is_k(head_is_k)
+        {
+            int64_t head_step = args.map.head_step;
+            to = is_k ? args.k.first + (cell + head * head_step) * args.k.cell_bytes +
+                            at * cache_format{kKind}.bytes<T>()
+                      : output_of<char>(args, from, false);
+            to = as_global(to);
+            step = is_k ? head_step * args.k.cell_bytes : args.rotate.head_bytes;
+        }
+        template <typename F>
+        __device__ __forceinline__ void with_heads(const qk_append_args &args, const F &write) const
+        {
+            if (!exists)
+                return;
+            if (kKind != kCacheAsIs && is_k)
+                write([&](int r) { return placed_head<T, kKind>{to + r * step, args.k.scale}; });
+            else
+                write([&](int r) { return placed_head<T, kCacheAsIs>{to + r * step, 1.0f}; });
+        }
+    };
+    template <bool kCommon>
+    static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,
+                                                    bool is_wanted)
+    {
+        return is_wanted ? cell_of<true>(args.map, token) : -1;
+    }
+    template <typename T>
+    static __device__ __forceinline__ bool write_values(const qk_append_args &args)
+    {
+        return write_v<T, true>(args, cache_format{kKind});
+    }
+};
+
+template <typename F>
+void append_outputs::with_common(const qk_append_args *args, const F &take)
+{
+    if (args->map.kind != APPEND_CELLS || args->returns_k || !args->v.has_vectors)
+        return;
+    if (args->k.kind == kCacheAsIs)
+        take(type_tag<common_append<kCacheAsIs>>{});
+    if (args->k.kind == kCacheE4M3)
+        take(type_tag<common_append<kCacheE4M3>>{});
+}
 
 static struct qk_append_args args_of(const struct roped_call *call)
 {

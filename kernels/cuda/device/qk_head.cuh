@@ -339,13 +339,17 @@ __device__ __forceinline__ T *output_of(const qk_args &args, const char *from, b
 
 // Where heads go. The Outputs of a kernel have
 //     args                                     qk_args, or more
+//     any                                      the Outputs that serve calls of every kind
 //     kAppends                                 there are columns of blocks that write v
 //     place<kCommon>(args, token, is_k)        the cell of a token, where k needs it
 //     run<T>(args, cell, head, is_k, from, at) heads from one on, whose element at is at from
-//     run.head(args, r)                        the r-th of them: store(at, x), and kept, where it
-//                                              goes as it is, or NULL
+//     run.with_heads(args, f)                  f(head): head(r) is the r-th of them, with
+//                                              store(at, x), and kept, where it goes as it is, or
+//                                              NULL
+//     run.head(args, r)                        the same head, of Outputs::any
 struct plain_outputs {
     using args = qk_args;
+    using any = plain_outputs;
     static constexpr bool kAppends = false;
 
     template <typename T>
@@ -368,6 +372,11 @@ struct plain_outputs {
         __device__ __forceinline__ plain_head<T> head(const qk_args &args, int r) const
         {
             return {reinterpret_cast<T *>(to + r * (int64_t)args.rotate.head_bytes)};
+        }
+        template <typename F>
+        __device__ __forceinline__ void with_heads(const qk_args &args, const F &write) const
+        {
+            write([&](int r) { return head(args, r); });
         }
     };
     template <bool kCommon>

@@ -59,6 +59,7 @@ __device__ __forceinline__ head_run run_of(const qk_args &args)
 // All of a run one head at a time, for those warps that have a head whose sum of float32 squares is
 // not good: that one's is made again in double. Out of line, from the beginning and the last thing
 // a thread does: few warps need it, every kernel carries it, and none keeps registers for it.
+// Outputs are those that serve any call.
 template <typename Outputs, typename T, int kUnit, int kAngles, int kRows>
 __device__ __noinline__ void write_heads_again(const typename Outputs::args &args)
 {
@@ -188,18 +189,20 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
     unit_factors<T, kUnit> factors(place, gain, angle);
     float scale[kRows];
     if (!scales_of<T, kUnit, kCommon>(args, run, words, scale)) {
-        write_heads_again<Outputs, T, kUnit, kAngles, kRows>(args);
+        write_heads_again<typename Outputs::any, T, kUnit, kAngles, kRows>(args);
         return;
     }
     typename Outputs::template run<T> to(args, cell, run.head, run.is_k, from, place.at);
-    auto write = [&](auto rounding) {
+    to.with_heads(args, [&](auto head) {
+        auto write = [&](auto rounding) {
 #pragma unroll
-        for (int r = 0; r < kRows; r++)
-            if (r < run.n)
-                write_unit<T, kUnit, decltype(rounding)::kIsOn>(to.head(args, r), near, factors,
-                                                                scale[r], words[r]);
-    };
-    with_rounding<T, kCommon>(args, write);
+            for (int r = 0; r < kRows; r++)
+                if (r < run.n)
+                    write_unit<T, kUnit, decltype(rounding)::kIsOn>(head(r), near, factors,
+                                                                    scale[r], words[r]);
+        };
+        with_rounding<T, kCommon>(args, write);
+    });
 }
 
 // ------------------------------------------------------------------------------------ many units
