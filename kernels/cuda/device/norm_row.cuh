@@ -16,26 +16,27 @@ enum weight_kind {
 };
 
 // What every row needs comes first, what hardly any call needs last: a line of parameters that no
-// row has read is a miss, and nothing else runs while one row waits for it.
+// row has read is a miss, and nothing else runs while one row waits for it. The second line starts
+// with hidden, which is read before the wait.
 struct norm_args {
     const void *x;
     const void *weight;
-    const void *residual; // of kFromSum
-    int64_t hidden;
-    int64_t n_rows;
-    int32_t n_vectors;   // of a row, where 16 bytes divide it
-    int32_t group_shift; // 2^group_shift vectors of x share a scale
-    void *residual_out;
     void *y;
+    const void *residual; // of kFromSum
+    void *residual_out;
+    int64_t n_rows;
+    int64_t hidden;
     float eps;
     float inverse_hidden;
     float weight_bias;
-    int32_t weight_kind;
+    int32_t n_vectors; // of a row, where 16 bytes divide it
     // FP8 (ops/rmsnorm_quantize.h)
+    int32_t group_shift; // 2^group_shift vectors of x share a scale
     float scale_ub;
     float smallest_scale;
     struct shared_divisor divisor; // the scale that was given, or the largest finite value
     int32_t is_e5m2;
+    int32_t weight_kind;
     float *scales;
     int64_t scale_row;   // elements from a scale to that of the next row
     int64_t scale_group; // to that of the next group
