@@ -146,27 +146,22 @@ static enum roped_status launch_vectors(typename Outputs::args *args, struct rop
     return launch_unit<Outputs, T, kUnit, kAnglesComputed>(args, queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename Outputs, typename T>
 static enum roped_status launch_type(typename Outputs::args *args, int64_t head_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
-    struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec);
+    bool has_vectors = can_use_vectors(&args->rotate, head_dim, kVec);
     for (int i = 0; i < 2; i++)
-        has_vectors = has_vectors && is_aligned(rotate->from[i], 16) && args->to[i] % 16 == 0 &&
-                      is_aligned(args->weight[i], 16);
+        has_vectors = has_vectors && args->to[i] % 16 == 0 && is_aligned(args->weight[i], 16);
     has_vectors = Outputs::template use_vectors<T>(args, queue) && has_vectors;
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_reread<Outputs, T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_vectors<Outputs, T, kUnitGptj>(args, queue, err);
-    return launch_vectors<Outputs, T, kUnitNeox>(args, queue, err);
+    return with_units(&args->rotate, has_vectors, kVec, [&](auto unit) {
+        constexpr int kUnit = decltype(unit)::value;
+        if constexpr (kUnit == kUnitScalar)
+            return launch_reread<Outputs, T, kUnit>(args, queue, err);
+        else
+            return launch_vectors<Outputs, T, kUnit>(args, queue, err);
+    });
 }
 
 // What every operator with such heads has. weight_port is that of q's weight.
@@ -181,7 +176,6 @@ static inline void set_qk_args(struct qk_args *args, const struct roped_call *ca
     set_rotate_tensors(rotate, q->data, k->data, heads, rope->head_dim,
                        roped_dtype_bytes(q->dtype));
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
     for (int i = 0; i < 2; i++) // q, k
         args->weight[i] = call->in[weight_port + i].data;
     args->weight_dtype = norm->weight_dtype;

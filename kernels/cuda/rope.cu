@@ -59,8 +59,7 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
                                       struct roped_error *err)
 {
     struct rotate_args *rotate = &args->rotate;
-    int64_t n_units =
-        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int64_t n_units = units_of(rotate);
     int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
     bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
     int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
@@ -74,29 +73,23 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
                         queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct rope_args *args, int64_t head_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVecOf<T>) &&
-                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
-                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_units<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVecOf<T>;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVecOf<T>);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_units<T, kUnitGptj>(args, queue, err);
-    // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
-    if (rotate->n_heads == 1 && rotary->n_pairs % kVecOf<T> == 0) {
-        rotate->rotating_units /= 2;
-        return launch_units<T, kUnitNeoxWide>(args, queue, err);
-    }
-    return launch_units<T, kUnitNeox>(args, queue, err);
+    bool has_vectors = can_use_vectors(rotate, head_dim, kVecOf<T>) && args->to[0] % 16 == 0 &&
+                       args->to[1] % 16 == 0;
+    return with_units(rotate, has_vectors, kVecOf<T>, [&](auto unit) {
+        constexpr int kUnit = decltype(unit)::value;
+        // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
+        if constexpr (kUnit == kUnitNeox)
+            if (rotate->n_heads == 1 && rotate->angles.n_pairs % kVecOf<T> == 0) {
+                rotate->rotating_units /= 2;
+                return launch_units<T, kUnitNeoxWide>(args, queue, err);
+            }
+        return launch_units<T, kUnit>(args, queue, err);
+    });
 }
 
 static struct rope_args args_of(const struct roped_call *call)
@@ -113,9 +106,8 @@ static struct rope_args args_of(const struct roped_call *call)
     args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
     args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
-    // without k both pointers are NULL and equal
-    if (q->data != to[0] || k->data != to[1])
-        rotate->rest_units = (int32_t)(plan->head_dim - 2 * plan->rotary.n_pairs);
+    if (q->data == to[0] && k->data == to[1]) // without k both pointers are NULL
+        rotate->rest_units = 0;
     return args;
 }
 

@@ -150,8 +150,7 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
                                       struct roped_error *err)
 {
     const struct rotate_args *rotate = &args->rotate;
-    int64_t n_units =
-        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int64_t n_units = units_of(rotate);
     int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
     bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
     int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
@@ -166,28 +165,17 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
     return launch_heads(args, kernel, &shape, 0, queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct append_args *args, int64_t head_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int kVec = kVecOf<T>;
-    struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    const void *pointers[] = {rotate->from[0], rotate->from[1], args->v, args->cache[0],
-                              args->cache[1]};
-    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec) &&
-                       args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
-    for (const void *pointer : pointers)
-        has_vectors = has_vectors && is_aligned(pointer, 16);
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_units<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_units<T, kUnitGptj>(args, queue, err);
-    return launch_units<T, kUnitNeox>(args, queue, err);
+    bool has_vectors = can_use_vectors(&args->rotate, head_dim, kVecOf<T>) &&
+                       is_aligned(args->v, 16) && is_aligned(args->cache[0], 16) &&
+                       is_aligned(args->cache[1], 16) && args->to[0] % 16 == 0 &&
+                       args->to[1] % 16 == 0;
+    return with_units(&args->rotate, has_vectors, kVecOf<T>, [&](auto unit) {
+        return launch_units<T, decltype(unit)::value>(args, queue, err);
+    });
 }
 
 // base less n heads, so that the head's number among all heads finds it.
@@ -212,7 +200,6 @@ static struct append_args args_of(const struct roped_call *call)
     args.k_end = rotate->n_heads;
     rotate->n_heads += rotate->n_heads - rotate->q_heads;
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
     int64_t head_bytes = rotate->head_bytes;
     int64_t step_bytes = args.map.head_step * head_bytes;
     args.v = less_heads(in[ROPE_APPEND_V].data, args.k_end * head_bytes);

@@ -23,7 +23,7 @@ struct split_args {
 enum { SPLIT_THREADS = 192, SPLIT_MIN_BLOCKS = 6 };
 
 // Writes a head to its output, as q, or to a cell, and to its output too where k is returned.
-template <typename T, bool kCommon>
+template <typename T>
 struct split_sink {
     static constexpr bool kMaySkip = false;
     char *to;   // of the type of q; NULL: nowhere
@@ -53,12 +53,8 @@ struct split_sink {
     template <typename Word>
     __device__ __forceinline__ void rest_in_cell(int at, const Word &word) const
     {
-        constexpr int n = (int)(sizeof(Word) / sizeof(T));
-        float x[n];
-        if constexpr (n == 1)
-            x[0] = element<T>::to_float(word);
-        else
-            unpack<T>(word, x);
+        float x[kElementsOf<T, Word>];
+        unpack<T>(word, x);
         if (args.k.kind == kCacheAsIs)
             *reinterpret_cast<Word *>(reinterpret_cast<T *>(as_global(cell)) + at) = word;
         else
@@ -92,7 +88,7 @@ struct split_rows {
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
                                            const unit_words<T, kUnit> &words, bool is_kept) const
     {
-        split_sink<T, kCommon> sink = {nullptr, nullptr, args};
+        split_sink<T> sink = {nullptr, nullptr, args};
         char *from = const_cast<char *>(row.from);
         bool is_k = row.head >= args.rotate.q_heads;
         if (!is_k || (!kCommon && args.returns_k))
@@ -140,8 +136,7 @@ static enum roped_status launch_units(struct split_args *args, struct roped_queu
 {
     const struct rotate_args *rotate = &args->rotate;
     int n_processors = queue->n_multiprocessors;
-    int64_t n_units =
-        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int64_t n_units = units_of(rotate);
     int64_t vectors = (int64_t)args->v.n_tokens * args->v.token_units.by;
     int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
     bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
@@ -162,27 +157,17 @@ static enum roped_status launch_units(struct split_args *args, struct roped_queu
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct split_args *args, int64_t head_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int kVec = kVecOf<T>;
-    struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, head_dim, rotate->rotary_offset, kVec) &&
-                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
+    bool has_vectors = can_use_vectors(&args->rotate, head_dim, kVecOf<T>) &&
                        args->to[0] % 16 == 0 && args->to[1] % 16 == 0 &&
                        cells_take_vectors<T>(&args->k);
-    use_vectors(&args->v, kVec, cached_bytes<T>(&args->k));
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_units<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_units<T, kUnitGptj>(args, queue, err);
-    return launch_units<T, kUnitNeox>(args, queue, err);
+    use_vectors(&args->v, kVecOf<T>, cached_bytes<T>(&args->k));
+    return with_units(&args->rotate, has_vectors, kVecOf<T>, [&](auto unit) {
+        return launch_units<T, decltype(unit)::value>(args, queue, err);
+    });
 }
 
 static struct split_args args_of(const struct roped_call *call, const struct rope_append_plan *plan)
@@ -196,7 +181,6 @@ static struct split_args args_of(const struct roped_call *call, const struct rop
     set_rotate_tensors(rotate, q->data, k->data, heads, rope->head_dim,
                        roped_dtype_bytes(q->dtype));
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    rotate->rest_units = (int32_t)(rope->head_dim - 2 * rope->rotary.n_pairs);
     args.map = append_map_of(call, &plan->append);
     args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
     args.to[0] = bytes_between(q->data, call->out[ROPE_APPEND_Q_OUT].data);

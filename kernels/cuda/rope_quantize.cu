@@ -41,24 +41,11 @@ struct fp8_sink {
         store_fp8(reinterpret_cast<uint8_t *>(to) + at, x,
                   head < args.rotate.q_heads ? args.scale[0] : args.scale[1], args.is_e5m2);
     }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *to, int head, int at, const uint4 &word) const
+    template <typename T, typename Word>
+    __device__ __forceinline__ void rest(char *to, int head, int at, const Word &word) const
     {
-        float x[kVecOf<T>];
+        float x[kElementsOf<T, Word>];
         unpack<T>(word, x);
-        rotated(to, head, at, x);
-    }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *to, int head, int at, const uint2 &word) const
-    {
-        float x[kVecOf<T> / 2];
-        unpack<T>(word, x);
-        rotated(to, head, at, x);
-    }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *to, int head, int at, const T &value) const
-    {
-        float x[1] = {element<T>::to_float(value)};
         rotated(to, head, at, x);
     }
 };
@@ -108,8 +95,7 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
                                         int n_multiprocessors)
 {
     struct rotate_args *rotate = &args->rotate;
-    int64_t n_units =
-        (int64_t)rotate->n_tokens * rotate->n_heads * (rotate->rotating_units + rotate->rest_units);
+    int64_t n_units = units_of(rotate);
     int64_t vectors =
         ceil_div(args->nope[0].n_elements, vector) + ceil_div(args->nope[1].n_elements, vector);
     bool is_many = rotate_rows(n_units + vectors, ROTATE_WAVES, n_multiprocessors) > 1;
@@ -142,27 +128,18 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
                         tile_columns, queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct quantize_args *args, int64_t rope_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
-    struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, rope_dim, rotate->rotary_offset, kVec) &&
-                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
+    bool has_vectors = can_use_vectors(&args->rotate, rope_dim, kVec) &&
                        is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
     for (struct fp8_stream &stream : args->nope)
         stream.has_vectors = is_aligned(stream.from, 16) && is_aligned(stream.to, kVec);
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_units<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_units<T, kUnitGptj>(args, queue, err);
-    return launch_units<T, kUnitNeox>(args, queue, err);
+    return with_units(&args->rotate, has_vectors, kVec, [&](auto unit) {
+        return launch_units<T, decltype(unit)::value>(args, queue, err);
+    });
 }
 
 static struct quantize_args args_of(const struct roped_call *call)
@@ -178,7 +155,6 @@ static struct quantize_args args_of(const struct roped_call *call)
     set_rotate_tensors(rotate, in[0].data, in[1].data, heads, plan->rope_dim,
                        roped_dtype_bytes(in->dtype));
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
-    rotate->rest_units = (int32_t)(plan->rope_dim - 2 * plan->rotary.n_pairs);
     args.head_bytes = (int32_t)plan->rope_dim;
     args.to[0] = static_cast<char *>(out[0].data);
     args.to[1] = reinterpret_cast<char *>((uintptr_t)out[1].data -

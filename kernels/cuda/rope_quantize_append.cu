@@ -48,24 +48,11 @@ struct fp8_sink {
     {
         store_fp8(to + at, x, scale, is_e5m2);
     }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *, int, int at, const uint4 &word) const
+    template <typename T, typename Word>
+    __device__ __forceinline__ void rest(char *, int, int at, const Word &word) const
     {
-        float x[kVecOf<T>];
+        float x[kElementsOf<T, Word>];
         unpack<T>(word, x);
-        store_fp8(to + at, x, scale, is_e5m2);
-    }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *, int, int at, const uint2 &word) const
-    {
-        float x[kVecOf<T> / 2];
-        unpack<T>(word, x);
-        store_fp8(to + at, x, scale, is_e5m2);
-    }
-    template <typename T>
-    __device__ __forceinline__ void rest(char *, int, int at, const T &value) const
-    {
-        float x[1] = {element<T>::to_float(value)};
         store_fp8(to + at, x, scale, is_e5m2);
     }
 };
@@ -154,14 +141,7 @@ struct quantize_family {
 
 // ------------------------------------------------------------------------------------ launchers
 
-// Units of the heads that rotate, and vectors of the streams.
-static int64_t units_of(const struct quantize_args *args)
-{
-    const struct rotate_args *rotate = &args->rotate;
-    return (int64_t)rotate->n_tokens * rotate->n_heads *
-           (rotate->rotating_units + rotate->rest_units);
-}
-
+// Of the streams.
 static int64_t vectors_of(const struct quantize_args *args, int vector)
 {
     int64_t vectors = ceil_div(args->q_nope.n_elements, vector);
@@ -177,7 +157,7 @@ static struct rotate_shape choose_shape(struct quantize_args *args, int vector, 
                                         int n_multiprocessors)
 {
     struct rotate_args *rotate = &args->rotate;
-    int64_t n_units = units_of(args), vectors = vectors_of(args, vector);
+    int64_t n_units = units_of(rotate), vectors = vectors_of(args, vector);
     bool is_many = rotate_rows(n_units + vectors, ROTATE_WAVES, n_multiprocessors) > 1;
     bool has_tiles = n_units + vectors > (int64_t)n_multiprocessors * 1024;
     int rows = is_many && rotate->n_heads >= most_rows ? most_rows : 1;
@@ -216,36 +196,30 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 
-// rest_units starts as a count of elements.
 template <typename T>
 static enum roped_status launch_type(struct quantize_args *args, int64_t rope_dim,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
-    const struct rope_rotary *rotary = &rotate->angles.rotary;
-    bool has_vectors = can_use_vectors(rotary, rope_dim, rotate->rotary_offset, kVec) &&
-                       is_aligned(rotate->from[0], 16) && is_aligned(rotate->from[1], 16) &&
-                       is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec) &&
-                       args->cell_width % kVec == 0;
+    bool has_vectors = can_use_vectors(rotate, rope_dim, kVec) && is_aligned(args->to[0], kVec) &&
+                       is_aligned(args->to[1], kVec) && args->cell_width % kVec == 0;
     args->q_nope.has_vectors =
         is_aligned(args->q_nope.from, 16) && is_aligned(args->q_nope.to, kVec);
     for (struct row_stream &rows : args->rows)
         use_vectors(&rows, kVec, 1);
-    rotate->rotating_units = (int32_t)rotary->n_pairs;
-    if (!has_vectors)
-        return launch_units<T, kUnitScalar>(args, queue, err);
-    rotate->rest_units /= kVec;
-    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / kVec);
-    if (rotary->style == ROPE_GPTJ)
-        return launch_units<T, kUnitGptj>(args, queue, err);
-    // large work writes FP8 by 8 bytes instead of 4: 3 to 6 % less time
-    if (rotary->n_pairs % kVec == 0 && rotate_rows(units_of(args) + vectors_of(args, kVec),
-                                                   ROTATE_WAVES, queue->n_multiprocessors) > 1) {
-        rotate->rotating_units /= 2;
-        return launch_units<T, kUnitNeoxWide>(args, queue, err);
-    }
-    return launch_units<T, kUnitNeox>(args, queue, err);
+    return with_units(rotate, has_vectors, kVec, [&](auto unit) {
+        constexpr int kUnit = decltype(unit)::value;
+        // large work writes FP8 by 8 bytes instead of 4: 3 to 6 % less time
+        if constexpr (kUnit == kUnitNeox)
+            if (rotate->angles.n_pairs % kVec == 0 &&
+                rotate_rows(units_of(rotate) + vectors_of(args, kVec), ROTATE_WAVES,
+                            queue->n_multiprocessors) > 1) {
+                rotate->rotating_units /= 2;
+                return launch_units<T, kUnitNeoxWide>(args, queue, err);
+            }
+        return launch_units<T, kUnit>(args, queue, err);
+    });
 }
 
 // The rows of k_nope or v.
@@ -286,7 +260,6 @@ static struct quantize_args args_of(const struct roped_call *call)
     set_rotate_tensors(rotate, in[0].data, in[1].data, heads, parts->rope_dim,
                        roped_dtype_bytes(in->dtype));
     rotate->rotary_offset = (int32_t)parts->rotary_offset;
-    rotate->rest_units = (int32_t)(parts->rope_dim - 2 * parts->rotary.n_pairs);
     args.map = append_map_of(call, &plan->append);
     args.cell_width = (uint32_t)plan->rope.cell_width;
     args.to[0] = static_cast<uint8_t *>(q_out->data);

@@ -5,6 +5,8 @@
 #include "cuda/device/rotate.cuh"
 #include "cuda/dispatch.cuh"
 
+#include <type_traits>
+
 enum {
     ROTATE_THREADS = 256,      // per block at most: smaller blocks pay for their start
     ROTATE_MIN_THREADS = 64,   // small work: more blocks, so that more multiprocessors start
@@ -30,6 +32,12 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 static inline int64_t at_most(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static inline int64_t units_of(const struct rotate_args *rotate)
+{
+    return (int64_t)rotate->n_tokens * rotate->n_heads *
+           (rotate->rotating_units + rotate->rest_units);
 }
 
 // Small work takes one 16-byte unit per thread: the shortest chain of instructions. Large work is
@@ -136,12 +144,29 @@ static enum roped_status launch_heads(Args *args, kernel_fn<Args> *kernel,
 }
 
 // Units of 16 bytes need every pointer and every offset inside a row to be a multiple of 16 bytes,
-// and each half of a neox head one of 8. The caller checks the pointers.
-static inline bool can_use_vectors(const struct rope_rotary *rotary, int64_t head_dim,
-                                   int64_t rotary_offset, int vector)
+// and each half of a neox head one of 8. The caller checks pointers of outputs.
+static inline bool can_use_vectors(const struct rotate_args *rotate, int64_t head_dim, int vector)
 {
-    return head_dim % vector == 0 && rotary_offset % vector == 0 &&
-           2 * rotary->n_pairs % vector == 0;
+    return head_dim % vector == 0 && rotate->rotary_offset % vector == 0 &&
+           2 * rotate->angles.rotary.n_pairs % vector == 0 && is_aligned(rotate->from[0], 16) &&
+           is_aligned(rotate->from[1], 16);
+}
+
+// launch(unit): with std::integral_constant<int, kUnit> of the heads' units, which it counts. Rest
+// units start as a count of elements.
+template <typename F>
+static enum roped_status with_units(struct rotate_args *rotate, bool has_vectors, int vector,
+                                    const F &launch)
+{
+    const struct rope_rotary *rotary = &rotate->angles.rotary;
+    rotate->rotating_units = (int32_t)rotary->n_pairs;
+    if (!has_vectors)
+        return launch(std::integral_constant<int, kUnitScalar>{});
+    rotate->rest_units /= vector;
+    rotate->rotating_units = (int32_t)(2 * rotary->n_pairs / vector);
+    if (rotary->style == ROPE_GPTJ)
+        return launch(std::integral_constant<int, kUnitGptj>{});
+    return launch(std::integral_constant<int, kUnitNeox>{});
 }
 
 // What kernels keep in 32 bits.
@@ -166,7 +191,8 @@ static inline enum roped_status check_rotate_limits(const char *tensor, int64_t 
     return ROPED_OK;
 }
 
-// q and k [n_tokens, heads, head_dim] of element_bytes, checked by check_rotate_limits.
+// q and k [n_tokens, heads, head_dim] of element_bytes, checked by check_rotate_limits, where all
+// that does not rotate is written too.
 static inline void set_rotate_tensors(struct rotate_args *rotate, const void *q, const void *k,
                                       const int64_t (&heads)[2], int64_t head_dim,
                                       size_t element_bytes)
@@ -180,4 +206,5 @@ static inline void set_rotate_tensors(struct rotate_args *rotate, const void *q,
         (uintptr_t)k - (uintptr_t)heads[0] * (uintptr_t)rotate->head_bytes);
     for (int i = 0; i < 2; i++)
         rotate->token_bytes[i] = (uint32_t)(heads[i] * rotate->head_bytes);
+    rotate->rest_units = (int32_t)(head_dim - 2 * rotate->angles.rotary.n_pairs);
 }

@@ -145,6 +145,16 @@ __device__ __forceinline__ void unpack(const uint2 &raw, float (&x)[kVecOf<T> / 
 }
 
 template <typename T>
+__device__ __forceinline__ void unpack(const T &raw, float (&x)[1])
+{
+    x[0] = element<T>::to_float(raw);
+}
+
+// Elements of T in a word of 16 or 8 bytes, or one.
+template <typename T, typename Word>
+constexpr int kElementsOf = (int)(sizeof(Word) / sizeof(T));
+
+template <typename T>
 __device__ __forceinline__ uint4 pack(const float (&x)[kVecOf<T>])
 {
     uint32_t word[4];
