@@ -6,7 +6,7 @@ same file sent with other HTTP libraries.
     PYTHONPATH=PACKAGE tests/bench/python_client.py BUILD_DIR [SECONDS]
 
 PACKAGE is made by `cmake --install BUILD_DIR --component python --prefix PACKAGE`.
-Clients that are not installed are left out.
+Clients that are not installed or built are left out.
 """
 
 import ctypes
@@ -159,7 +159,7 @@ def made(address):
     for name, make in CLIENTS.items():
         try:
             clients[name] = make(address)
-        except ImportError as error:
+        except (ImportError, OSError) as error:
             print(f"left out: {name}: {error}")
     return clients
 

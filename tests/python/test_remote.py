@@ -4,6 +4,7 @@ import asyncio
 import gc
 import http.server
 import shutil
+import socket
 import subprocess
 import threading
 
@@ -209,6 +210,55 @@ def test_busy_servers_are_asked_again_and_stale_connections_replaced():
     assert client.tables() == [] and Busy.asked == 4  # the server had closed the connection
     server.shutdown()
     server.server_close()
+
+
+def answered(text):
+    """What a client makes of an answer with these bytes, after which the server closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(text)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            return roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}").tables()
+        finally:
+            thread.join()
+
+
+OTHERS = {
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n{\"tabl\r\n7\r\nes\":[]}\r\n0\r\n\r\n",
+    "until it closes": b'HTTP/1.1 200 OK\r\n\r\n{"tables":[]}',
+    "HTTP/1.0": b'HTTP/1.0 200 OK\r\nContent-Length: 13\r\n\r\n{"tables":[]}',
+    "after an interim one": b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:13\r\n\r\n{"tables":[]}',
+}
+BROKEN = {
+    "closed the connection after 0 bytes": b"",
+    "closed the connection after 15 bytes": b"HTTP/1.1 200 OK",
+    "ended 1 bytes before its end": b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"tables":[]}',
+    "is longer than 65536 bytes": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000,
+    "hello": b"hello\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_answers_of_other_servers(name):
+    assert answered(OTHERS[name]) == []
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_broken_answers(words):
+    with pytest.raises(roped.Error, match=words):
+        answered(BROKEN[words])
+
+
+def test_a_token_that_no_header_carries():
+    with pytest.raises(ValueError, match="token: "):
+        roped.Client("http://127.0.0.1:9", token="a\r\nX-Other: b")
 
 
 def test_shared_memory_is_used_and_reused(server, rng):

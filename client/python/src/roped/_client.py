@@ -193,9 +193,9 @@ class Client(Operators):  # a method for each operator is added below
     def _post(self, op: str, query: Query, sent: Sent) -> dict[str, Any]:
         start = time.perf_counter()
         path = f"/v1/{op}?{urlencode(query)}" if query else f"/v1/{op}"
-        answer, data = self._pool.request("POST", path, _safetensors.pieces(sent) if sent else ())
-        self._timing = (answer.headers.get("Server-Timing", ""), time.perf_counter() - start)
-        return _safetensors.read(data) if len(data) else {}
+        answer = self._pool.request("POST", path, _safetensors.pieces(sent) if sent else ())
+        self._timing = (answer.headers.get("server-timing", ""), time.perf_counter() - start)
+        return _safetensors.read(answer.body) if len(answer.body) else {}
 
     # ----------------------------------------------------------- regions
     def put(self, tensor: Any, name: str | None = None, *, device: int | None = None) -> Region:
@@ -221,8 +221,8 @@ class Client(Operators):  # a method for each operator is added below
 
     def get(self, region: Region) -> Any:
         """A copy of the whole region."""
-        _, data = self._pool.request("GET", f"/v1/regions/{quote(region.name, safe='')}")
-        ((kind, bytes_),) = _safetensors.read(data).values()
+        answer = self._pool.request("GET", f"/v1/regions/{quote(region.name, safe='')}")
+        ((kind, bytes_),) = _safetensors.read(answer.body).values()
         return from_bytes(bytes_, kind[0], kind[1], region.like)
 
     def delete(self, region: Region) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from roped._shapes import Kind
 
+_text_of = json.JSONEncoder(separators=(",", ":")).encode
+
 
 def pieces(tensors: Mapping[str, tuple[str, tuple[int, ...], Any]]) -> list[Any]:
     """The header and the bytes of each tensor, which are not copied."""
@@ -13,7 +15,7 @@ def pieces(tensors: Mapping[str, tuple[str, tuple[int, ...], Any]]) -> list[Any]
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (begin, begin + data.nbytes)}
         begin += data.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = _text_of(header).encode()
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little") + text, *(data for _, _, data in tensors.values())]
 
