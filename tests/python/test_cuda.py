@@ -1,4 +1,6 @@
-"""torch tensors on a GPU: their device, their stream, graphs."""
+"""torch tensors on a GPU: their device, their stream, graphs, the compiler, a model."""
+
+import shutil
 
 import numpy as np
 import pytest
@@ -8,27 +10,110 @@ if not torch.cuda.is_available():
     pytest.skip("torch finds no GPU", allow_module_level=True)
 
 from conftest import to_numpy  # noqa: E402
-from test_torch import CALLS  # noqa: E402
+from test_torch import CALLS, compiled_beside_eager, on, opcheck, parts, tokens_of_a_model  # noqa: E402
 
 import roped  # noqa: E402
 from roped import ops  # noqa: E402
 
+needs_compiler = pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")),
+                                    reason="no C compiler, which Triton wants")  # fmt: skip
 
-def parts(result):
-    return [part for part in (result if isinstance(result, tuple) else (result,)) if part is not None]
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled():
+    torch._dynamo.reset()
+    yield
+    torch.cuda.synchronize()
+
+
+def numbers(tensor):
+    return to_numpy(tensor.cpu()).astype(float)
+
+
+def narrowed(tensors, dtype):
+    return {name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for name, tensor in tensors.items()}
+
+
+STEPS = {  # rtol and atol: one step of the type, which a sum in another order may take
+    torch.float32: (1e-4, 1e-5), torch.float16: (2e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float8_e4m3fn: (0.13, 2e-3), torch.float8_e5m2: (0.26, 2e-5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_as_on_the_cpu(name, dtype):
+    tensors, params = CALLS[name]
+    tensors = narrowed(tensors, dtype)
+    for cache in [cache for cache in tensors if tensors[cache].dtype == torch.uint8]:
+        tensors[cache] = tensors[cache].view(torch.float8_e4m3fn)
+    here = parts(getattr(ops, name)(**on("cpu", tensors), **params))
+    there = parts(getattr(ops, name)(**on("cuda", tensors), **params))
+    for one, other in zip(there, here, strict=True):
+        assert one.is_cuda and one.dtype == other.dtype and one.shape == other.shape
+        rtol, atol = STEPS[one.dtype]
+        np.testing.assert_allclose(numbers(one), numbers(other), rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_as_on_the_cpu(name):
+def test_opcheck(name):
+    opcheck(name, "cuda")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_compile(name):
+    compiled_beside_eager(name, "cuda", "aot_eager")
+
+
+# ------------------------------------------------------- streams and graphs
+def test_a_call_is_part_of_its_stream():
+    """On a stream that is busy, a call neither waits nor overtakes."""
+    x, stream = torch.zeros(64, 4096, device="cuda"), torch.cuda.Stream()
+    full = torch.full_like(x, 3)
+    with torch.cuda.stream(stream):
+        ops.rmsnorm(x)  # prepares, which waits
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(1_000_000_000)  # half a second
+        x.copy_(full)
+        y = ops.rmsnorm(x)
+        is_done = stream.query()
+    stream.synchronize()
+    assert not is_done, "the call waited for the stream"
+    torch.testing.assert_close(y, torch.ones_like(y))
+
+
+def test_streams():
+    x, streams = torch.randn(64, 4096, device="cuda"), [torch.cuda.Stream() for _ in range(3)]
+    want = ops.rmsnorm(x)
+    torch.cuda.synchronize()
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            y = ops.rmsnorm(x)
+        stream.synchronize()
+        assert torch.equal(y, want)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_graph_of_each_operator(name):
+    """Replays on what the tensors hold then: here halved, after a capture."""
     tensors, params = CALLS[name]
-    own = {key: tensor.clone() for key, tensor in tensors.items()}
-    there = {key: tensor.cuda() for key, tensor in tensors.items()}
-    here = parts(getattr(ops, name)(**own, **params))
-    for one, other in zip(parts(getattr(ops, name)(**there, **params)), here, strict=True):
-        assert one.is_cuda and one.dtype == other.dtype
-        np.testing.assert_allclose(
-            to_numpy(one.cpu()).astype(float), to_numpy(other).astype(float), rtol=1e-4, atol=1e-5
-        )
+    call, own, stream = getattr(ops, name), on("cuda", tensors), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        call(**own, **params)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = parts(call(**own, **params))
+    floats = [tensor for tensor in own.values() if tensor.dtype == torch.float32]
+    for tensor in floats:
+        tensor.mul_(0.5)
+    graph.replay()
+    torch.cuda.synchronize()
+    found = [part.clone() for part in captured]
+    for one, other in zip(found, parts(call(**own, **params)), strict=True):
+        assert torch.equal(one.view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
 def test_a_graph_follows_its_tensors():
@@ -59,17 +144,6 @@ def test_a_capture_without_a_call_before():
     assert ops.rmsnorm(x).shape == x.shape
 
 
-def test_streams():
-    x, streams = torch.randn(64, 4096, device="cuda"), [torch.cuda.Stream() for _ in range(3)]
-    want = ops.rmsnorm(x)
-    torch.cuda.synchronize()
-    for stream in streams:
-        with torch.cuda.stream(stream):
-            y = ops.rmsnorm(x)
-        stream.synchronize()
-        assert torch.equal(y, want)
-
-
 def test_values_that_frequencies_follow_are_read():
     q, positions = torch.randn(2, 1, 64, device="cuda"), torch.tensor([3, 900], device="cuda")
     params = {"scaling": "dynamic", "factor": 2.0, "max_position": 64}
@@ -77,6 +151,8 @@ def test_values_that_frequencies_follow_are_read():
     np.testing.assert_allclose(there.cpu(), here, rtol=1e-4, atol=1e-4)
 
 
+# ------------------------------------------------- the compiler, gradients
+@needs_compiler
 def test_compile_with_graphs():
     weight = torch.ones(256, device="cuda")
     compiled = torch.compile(lambda x: ops.rmsnorm(x * 2, weight) + 1, fullgraph=True, mode="reduce-overhead")
@@ -85,6 +161,56 @@ def test_compile_with_graphs():
         torch.testing.assert_close(compiled(x), ops.rmsnorm(x * 2, weight) + 1)
 
 
+@needs_compiler
+@pytest.mark.parametrize("name", ["rope", "add_rmsnorm", "rope_append"])
+def test_compile_by_inductor(name):
+    compiled_beside_eager(name, "cuda", "inductor")
+
+
+def test_gradient():
+    q, positions = torch.randn(3, 2, 64, device="cuda", requires_grad=True), torch.arange(3, device="cuda") + 5
+    ops.rope(q, None, positions).q.square().sum().backward()
+    torch.testing.assert_close(q.grad, 2 * q.detach())  # a rotation keeps lengths
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_a_model(is_compiled, monkeypatch):
+    want, tokens, n_calls = tokens_of_a_model("cuda", is_compiled, monkeypatch)
+    assert torch.equal(tokens, want) and all(n_calls.values())
+
+
+# ----------------------------------------------------------------- devices
 def test_devices_do_not_mix():
     with pytest.raises(ValueError, match="different devices"):
         ops.rmsnorm(torch.randn(2, 8, device="cuda"), torch.ones(8))
+    with pytest.raises(ValueError, match="of the inputs' device"):
+        ops.rmsnorm(torch.randn(2, 8, device="cuda"), out=torch.empty(2, 8))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_another_device_than_the_current_one():
+    x = torch.randn(4, 64, device="cuda:1")
+    torch.testing.assert_close(ops.rmsnorm(x).cpu(), ops.rmsnorm(x.cpu()), rtol=1e-5, atol=1e-5)
+    assert ops.rmsnorm(x).device == x.device and torch.cuda.current_device() == 0
+
+
+class Foreign:
+    """An array on a GPU that speaks DLPack and the array API, and is nobody's we know."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __array_namespace__(self):
+        return type("namespace", (), {"from_dlpack": staticmethod(lambda tensor: Foreign(torch.from_dlpack(tensor)))})
+
+
+def test_arrays_of_other_libraries():
+    x = torch.randn(3, 64, device="cuda")
+    y = ops.rmsnorm(Foreign(x))
+    assert isinstance(y, Foreign) and torch.equal(y.tensor, ops.rmsnorm(x))

@@ -44,29 +44,42 @@ def forget_what_was_compiled():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_opcheck(name):
+def parts(result):
+    return [part for part in (result if isinstance(result, tuple) else (result,)) if part is not None]
+
+
+def on(device, tensors):
+    """Copies, of which the updated ones may be written."""
+    return {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
+
+
+def opcheck(name, device):
     ops.rmsnorm(random(1, 4))  # registers
     tensors, params = CALLS[name]
-    arguments = [tensors.get(tensor) for tensor in TABLE[name].tensors]
+    own = on(device, tensors)
+    arguments = [own.get(tensor) for tensor in TABLE[name].tensors]
     while arguments[-1] is None:
         arguments.pop()
     torch.library.opcheck(getattr(torch.ops.roped, name).default, tuple(arguments), params)
 
 
+def compiled_beside_eager(name, device, backend):
+    tensors, params = CALLS[name]
+    function = getattr(ops, name)
+    compiled = torch.compile(lambda given: parts(function(**given, **params)), fullgraph=True, backend=backend)
+    want = parts(function(**on(device, tensors), **params))
+    for one, other in zip(compiled(on(device, tensors)), want, strict=True):
+        np.testing.assert_array_equal(*(t.contiguous().view(torch.uint8).cpu().numpy() for t in (one, other)))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_opcheck(name):
+    opcheck(name, "cpu")
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_compile(name):
-    tensors, params = CALLS[name]
-    own = {key: tensor.clone() for key, tensor in tensors.items()}
-
-    def function(given):
-        result = getattr(ops, name)(**given, **params)
-        parts = result if isinstance(result, tuple) else (result,)
-        return [part for part in parts if part is not None]
-
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    for one, other in zip(compiled(own), function(tensors), strict=True):
-        np.testing.assert_array_equal(*(t.contiguous().view(torch.uint8).numpy() for t in (one, other)))
+    compiled_beside_eager(name, "cpu", "aot_eager")
 
 
 def test_compile_with_dynamic_shapes():
@@ -133,9 +146,17 @@ def test_parameters_and_devices():
         ops.rmsnorm(random(2, 8), out=torch.empty(2, 8, device="meta"))
 
 
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
-def test_a_model(is_compiled, monkeypatch):
-    """A small random Llama writes the same tokens with our rope and RMSNorm as with its own."""
+def rotate(q, k, cos, sin, *_):
+    """As llama.apply_rotary_pos_emb."""
+    batch, _, n, width = q.shape
+    half = width // 2
+    rows = [t.transpose(1, 2).reshape(batch * n, -1, width) for t in (q, k)]
+    cos, sin = (t[..., :half].expand(batch, n, half).reshape(batch * n, half) for t in (cos, sin))
+    return tuple(t.reshape(batch, n, -1, width).transpose(1, 2) for t in ops.rope(*rows, cos=cos, sin=sin))
+
+
+def tokens_of_a_model(device, is_compiled, monkeypatch):
+    """What a small random Llama writes by itself, what it writes with our rope and RMSNorm, and how often they ran."""
     transformers = pytest.importorskip("transformers", reason="no transformers")
     from transformers.models.llama import modeling_llama as llama
 
@@ -144,31 +165,33 @@ def test_a_model(is_compiled, monkeypatch):
         hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         vocab_size=500, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, attn_implementation="eager",
     )  # fmt: skip
-    model = llama.LlamaForCausalLM(config).eval()
-    prompt = torch.randint(3, 500, (2, 7))
+    model = llama.LlamaForCausalLM(config).eval().to(device)
+    prompt = torch.randint(3, 500, (2, 7)).to(device)
+    n_calls = {"rotate": 0, "norm": 0}
 
     def tokens():
         return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False,
                               pad_token_id=0)  # fmt: skip
 
-    def rotate(q, k, cos, sin, *_):
-        batch, heads, n, width = q.shape
-        half = width // 2
-        rows = [t.transpose(1, 2).reshape(batch * n, -1, width) for t in (q, k)]
-        cos, sin = (t[..., :half].expand(batch, n, half).reshape(batch * n, half) for t in (cos, sin))
-        return tuple(t.reshape(batch, n, -1, width).transpose(1, 2) for t in ops.rope(*rows, cos=cos, sin=sin))
-
-    n_calls = []
+    def counted_rotate(*arguments):
+        n_calls["rotate"] += 1
+        return rotate(*arguments)
 
     def norm(self, x):
-        n_calls.append(1)
+        n_calls["norm"] += 1
         return ops.rmsnorm(x, self.weight, eps=self.variance_epsilon, rounding="hf")
 
     with torch.no_grad():
         want = tokens()
-        monkeypatch.setattr(llama, "apply_rotary_pos_emb", rotate)
+        monkeypatch.setattr(llama, "apply_rotary_pos_emb", counted_rotate)
         monkeypatch.setattr(llama.LlamaRMSNorm, "forward", norm)
         if is_compiled:
             monkeypatch.setattr(model, "forward", torch.compile(model.forward, backend="aot_eager"))
-        assert torch.equal(tokens(), want)
-    assert n_calls
+        return want, tokens(), n_calls
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_a_model(is_compiled, monkeypatch):
+    """A small random Llama writes the same tokens with our rope and RMSNorm as with its own."""
+    want, tokens, n_calls = tokens_of_a_model("cpu", is_compiled, monkeypatch)
+    assert torch.equal(tokens, want) and all(n_calls.values())

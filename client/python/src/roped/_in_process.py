@@ -85,6 +85,8 @@ class _Torch:
         self.row_major = torch.contiguous_format
         self.address = torch.Tensor.data_ptr
         self.stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.current_device = getattr(torch._C, "_cuda_getDevice", None)
+        self.use_device = torch.cuda.device
 
     def form(self, values: tuple[Any, ...]) -> list[Any]:
         plain, parameter = self.types
@@ -256,6 +258,9 @@ def _run(
     """The outputs in order; None where tensors are not all packed ones of the library."""
     values = (*arguments, *named.values(), *places.values())
     place = library.place(arguments[0] if arguments else named[op.tensors[0]])
+    if place is not _HOST and library.current_device() != place[1]:
+        with library.use_device(place[1]):  # a launch makes its device the current one: torch's stays what it was
+            return _run(op, library, arguments, places, named)
     owner = sessions.get(place)
     if owner is None:
         _refuse_in_capture(place)

@@ -11,6 +11,7 @@ NAMES = {
     "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
     "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
+_DLPACK_CUDA = 2
 _OF_NAME = {name: numpy_name for numpy_name, name in NAMES.items()}
 _numpy_dtypes: dict[str, Any] = {}
 _names: dict[Any, str] = {}
@@ -57,7 +58,13 @@ def as_array(tensor: Any, name: str) -> Any:
         return tensor
     if not hasattr(tensor, "__dlpack__"):
         raise TypeError(f"tensor '{name}': {type(tensor).__name__}, expected an array of numpy, torch or DLPack")
-    return np.from_dlpack(tensor)
+    if tensor.__dlpack_device__()[0] != _DLPACK_CUDA:
+        return np.from_dlpack(tensor)
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise ImportError(f"tensor '{name}' is on a GPU, which takes torch: pip install torch") from None
+    return torch.from_dlpack(tensor)
 
 
 def host_bytes(tensor: Any) -> Any:
