@@ -48,12 +48,16 @@ def calls(n, device):
             q, k, q_weight=head_weight, k_weight=head_weight, positions=positions, eps=1e-5
         ),
         "rope_append": lambda: ops.rope_append(q, k, v, *caches, slots, positions=positions, theta=5e5),
+        "qk_rmsnorm_rope_append": lambda: ops.qk_rmsnorm_rope_append(
+            q, k, v, *caches, slots, q_weight=head_weight, k_weight=head_weight, positions=positions, theta=5e5
+        ),
         "rope_quantize_append": lambda: ops.rope_quantize_append(
             q_rope=q, k_rope=k, v=v, k_cache=pages[0], v_cache=pages[1], positions=positions, theta=5e5, **where
         ),
         "rmsnorm": lambda: ops.rmsnorm(x, weight, eps=1e-5),
         "add_rmsnorm": lambda: ops.add_rmsnorm(x, x, weight, eps=1e-5),
         "rmsnorm_quantize": lambda: ops.rmsnorm_quantize(x, weight, dynamic=True),
+        "add_rmsnorm_quantize": lambda: ops.add_rmsnorm_quantize(x, x, weight, dynamic=True),
         "binary_backward": lambda: ops.binary_backward(x, x, weight, function="mul"),
     }
 

@@ -6,6 +6,8 @@ import pytest
 import reference
 from reference import assert_close, assert_rounded_to
 
+from roped._operators import OPERATORS
+
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FLOATS = [np.float32, np.float16, BF16]
 
@@ -75,6 +77,20 @@ def test_rope_append(call, heads):
         np.testing.assert_array_equal(out[name][others], before[name][others])
 
 
+def test_qk_rmsnorm_rope_append(call, heads, rng):
+    q, k, v = (heads(3, n, 32, np.float32) for n in [4, 2, 2])
+    weights = {name: rng.standard_normal(32, np.float32) for name in ["q_weight", "k_weight"]}
+    positions, slots = np.array([2, 9, 4]), np.array([5, 1, 0])
+    caches = {name: heads(8, 2, 32, np.float32) for name in ["k_cache", "v_cache"]}
+    tensors = {"q": q, "k": k, "v": v, **caches, "slots": slots, **weights, "positions": positions}
+    out = call("qk_rmsnorm_rope_append", tensors, eps=1e-5, return_k=True)
+    rotated = reference.rope(reference.rmsnorm(k, weights["k_weight"], 1e-5), positions)
+    assert_close(out["q"], reference.rope(reference.rmsnorm(q, weights["q_weight"], 1e-5), positions))
+    for stored in [out["k"], out["k_cache"][slots]]:
+        assert_close(stored, rotated)
+    np.testing.assert_array_equal(out["v_cache"][slots], v)
+
+
 def test_rope_quantize_append(call, heads):
     q, k, v = heads(3, 4, 32, BF16), heads(3, 2, 32, BF16), heads(3, 2, 32, BF16)
     index = lambda *values: np.array(values, np.int32)  # noqa: E731
@@ -114,6 +130,16 @@ def test_rmsnorm_quantize(call, rng):
     assert_rounded_to(out["y"], norm / out["scales"].astype(np.float64)[:, None])
 
 
+def test_add_rmsnorm_quantize(call, rng):
+    x, residual = (rng.standard_normal((3, 128)).astype(BF16) for _ in range(2))
+    out = call("add_rmsnorm_quantize", {"x": x, "residual": residual}, dynamic=True, output_dtype="e5m2")
+    total = x.astype(np.float64) + residual.astype(np.float64)
+    norm = reference.rmsnorm(total)
+    assert_close(out["residual"], total)
+    np.testing.assert_allclose(out["scales"], np.abs(norm).max(axis=-1) / 57344, rtol=1e-6)
+    assert_rounded_to(out["y"], norm / out["scales"].astype(np.float64)[:, None])
+
+
 def reduce(terms, shape):
     """Sums a gradient to the shape of its operand, and its terms' magnitudes."""
     for _ in range(terms.ndim - len(shape)):
@@ -134,6 +160,10 @@ def test_binary_backward(call, rng, function):
     for name, terms, shape in [("grad_a", to_a, a.shape), ("grad_b", to_b, b.shape)]:
         error = np.abs(out[name].astype(np.float64) - reduce(terms, shape))
         assert (error <= 1e-6 * reduce(np.abs(terms), shape)).all()
+
+
+def test_no_operator_is_left_out():
+    assert all(f"test_{name}" in globals() for name in OPERATORS)
 
 
 def test_empty_tensors(call):

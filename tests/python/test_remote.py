@@ -121,6 +121,11 @@ def test_async(server, x):
             assert np.array_equal(await client.get(region), x)
             kept = await client.rmsnorm(x, out=region)
             assert kept is region and client.timing.wall > 0
+            assert (await client.region(region.name)).shape == x.shape
+            await client.put_table("python-async", {"theta": 5e5})
+            assert "python-async" in [table["name"] for table in await client.tables()]
+            await client.delete_table("python-async")
+            assert (await client.describe("rope"))["name"] == "rope" and await client.devices()
             await client.delete(region)
             with pytest.raises(roped.Error):
                 await client.get(region)

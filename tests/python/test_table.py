@@ -44,3 +44,11 @@ def test_functions(name):
             assert arguments[param["name"]].default == param.get("default")
         assert [n for n in arguments if n in op.positional] == op.positional
     assert ("table" in inspect.signature(getattr(roped.Client, name)).parameters) == op.has_angles
+
+
+def test_the_asynchronous_client_has_the_same_methods():
+    for name, function in inspect.getmembers(roped.Client, inspect.isfunction):
+        if not name.startswith("_"):
+            other = getattr(roped.AsyncClient, name)
+            assert inspect.iscoroutinefunction(other), name
+            assert list(inspect.signature(other).parameters) == list(inspect.signature(function).parameters), name

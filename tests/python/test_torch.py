@@ -26,12 +26,16 @@ def calls():
         "rope_quantize": ({"q_rope": q, "k_rope": k, "positions": positions}, {"output_dtype": "e5m2"}),
         "qk_rmsnorm_rope": ({"q": q, "k": k, "q_weight": random(32), "k_weight": random(32)}, {"eps": 1e-5}),
         "rope_append": ({"q": q, "k": k, "v": k, "k_cache": cache(), "v_cache": cache(), "slots": slots}, {}),
+        "qk_rmsnorm_rope_append": (
+            {"q": q, "k": k, "v": k, "k_cache": cache(), "v_cache": cache(), "slots": slots,
+             "q_weight": random(32), "k_weight": random(32)}, {"return_k": True}),
         "rope_quantize_append": (
             {"q_rope": q, "k_rope": k, "v": k, "k_cache": fp8(), "v_cache": fp8(), **pages,
              "kv_positions": index(0, 1, 2)}, {}),
         "rmsnorm": ({"x": random(3, 32), "weight": random(32)}, {"eps": 1e-5}),
         "add_rmsnorm": ({"x": random(3, 32), "residual": random(3, 32)}, {}),
         "rmsnorm_quantize": ({"x": random(3, 32)}, {"dynamic": True}),
+        "add_rmsnorm_quantize": ({"x": random(3, 32), "residual": random(3, 32)}, {"dequant_scale": 0.5}),
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
     }  # fmt: skip
 
@@ -70,6 +74,10 @@ def compiled_beside_eager(name, device, backend):
     want = parts(function(**on(device, tensors), **params))
     for one, other in zip(compiled(on(device, tensors)), want, strict=True):
         np.testing.assert_array_equal(*(t.contiguous().view(torch.uint8).cpu().numpy() for t in (one, other)))
+
+
+def test_no_operator_is_left_out():
+    assert sorted(CALLS) == sorted(TABLE)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -112,22 +120,17 @@ def test_places_in_a_compiled_function():
 
 
 @pytest.mark.parametrize("style", ["neox", "gptj"])
+@pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
 def test_gradient_of_rope(style):
-    """Beside the same in torch's own operators; gradcheck wants float64, which no kernel has."""
-    q, k, weight = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_(), random(3, 2, 8)
+    """No kernel has float64, but a rotation is linear: differences over a large step are exact."""
+    q, k = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_()
     positions = torch.tensor([0, 3, 11])
-    out = ops.rope(q, k, positions, style=style, rotary_dim=4)
-    (out.q * weight).sum().backward(retain_graph=True)
-    matrix = torch.autograd.functional.jacobian(lambda t: torch.ops.roped.rope(t, None, positions, style=style,
-                                                                               rotary_dim=4)[0], q)  # fmt: skip
-    torch.testing.assert_close(q.grad, torch.einsum("abcxyz,abc->xyz", matrix, weight))
-    n = q.numel()
-    basis = torch.eye(n).reshape(n, 3, 2, 8)
-    columns = torch.stack([ops.rope(one, positions=positions, style=style, rotary_dim=4).q for one in basis])
-    torch.testing.assert_close(matrix.reshape(n, n), columns.reshape(n, n).T)
-    assert k.grad is None or not k.grad.any()
-    out.k.sum().backward()
-    assert k.grad.abs().max() > 0
+
+    def rotated(q, k):
+        return tuple(ops.rope(q, k, positions, style=style, rotary_dim=4))
+
+    assert torch.autograd.gradcheck(rotated, (q, k), eps=0.5, atol=1e-4, rtol=1e-4)
+    assert torch.autograd.gradcheck(lambda q: rotated(q, None)[0], q, eps=0.5, atol=1e-4, rtol=1e-4)
 
 
 def test_gradient_in_a_compiled_function():

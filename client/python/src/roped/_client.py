@@ -278,8 +278,10 @@ class AsyncClient(AsyncOperators):  # likewise
         region: Region = await self._run(self._client.put, tensor, name, device=device)
         return region
 
-    async def zeros(self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None) -> Region:
-        region: Region = await self._run(self._client.zeros, shape, dtype, name)
+    async def zeros(
+        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: int | None = None
+    ) -> Region:
+        region: Region = await self._run(self._client.zeros, shape, dtype, name, device=device)
         return region
 
     async def get(self, region: Region) -> Any:
@@ -288,8 +290,24 @@ class AsyncClient(AsyncOperators):  # likewise
     async def delete(self, region: Region) -> None:
         await self._run(self._client.delete, region)
 
+    async def region(self, name: str) -> Region:
+        region: Region = await self._run(self._client.region, name)
+        return region
+
     async def put_table(self, name: str, config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
         return dict(await self._run(self._client.put_table, name, config))
+
+    async def tables(self) -> list[dict[str, Any]]:
+        return list(await self._run(self._client.tables))
+
+    async def delete_table(self, name: str) -> None:
+        await self._run(self._client.delete_table, name)
+
+    async def describe(self, operator: str) -> dict[str, Any]:
+        return dict(await self._run(self._client.describe, operator))
+
+    async def devices(self) -> list[dict[str, Any]]:
+        return list(await self._run(self._client.devices))
 
     async def close(self) -> None:
         await self._run(self._client.close)
