@@ -2,6 +2,7 @@
 of safetensors. BF16 and FP8 of numpy are those of ml_dtypes."""
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def as_array(tensor: Any, name: str) -> Any:
     if tensor.__dlpack_device__()[0] != _DLPACK_CUDA:
         return np.from_dlpack(tensor)
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
+        torch: Any = import_module("torch")
     except ImportError:
         raise ImportError(f"tensor '{name}' is on a GPU, which takes torch: pip install torch") from None
     return torch.from_dlpack(tensor)
