@@ -62,7 +62,7 @@ foreach(part client kernels)
   target_link_libraries(${part} PRIVATE roped::${part})
 endforeach()
 PROJECT
-check "find_package finds it" "$cmake" -S "$work" -B "$work/build" \
+check "find_package finds it" "$cmake" -G Ninja -S "$work" -B "$work/build" \
     -DCMAKE_PREFIX_PATH="$work/prefix" --log-level=ERROR
 check "builds by CMake" "$cmake" --build "$work/build"
 check "client: runs as built by CMake" "$work/build/client"

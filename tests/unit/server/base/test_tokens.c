@@ -16,7 +16,8 @@ static char path[] = "/tmp/roped_token_XXXXXX";
 
 static void write_file(const void *data, size_t bytes, mode_t mode)
 {
-    int fd = open(path, O_WRONLY | O_TRUNC);
+    unlink(path); /* its mode may keep its owner out */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     CHECK(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
     CHECK_INT(fchmod(fd, mode), 0);
     close(fd);
