@@ -5,7 +5,6 @@ call of one is computed."""
 import importlib
 import io
 import shlex
-import shutil
 import subprocess
 import sys
 
@@ -16,17 +15,19 @@ import safetensors.numpy
 
 from reference import assert_close, rmsnorm
 
-OPERATORS = [
-    "rope", "rope_quantize", "qk_rmsnorm_rope", "rope_append", "rope_quantize_append",
-    "rmsnorm", "add_rmsnorm", "rmsnorm_quantize", "binary_backward",
-]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory, address):
     path = tmp_path_factory.mktemp("document") / "openapi.json"
     path.write_bytes(requests.get(f"http://{address}/openapi.json").content)
     return path
+
+
+@pytest.fixture(scope="module")
+def operators(address):
+    names = [operator["name"] for operator in requests.get(f"http://{address}/v1").json()["operators"]]
+    assert "rope" in names
+    return names
 
 
 def generate(folder, *arguments):
@@ -48,8 +49,6 @@ def python_client(tmp_path_factory, document):
 
 @pytest.fixture(scope="module")
 def generator_client(tmp_path_factory, document):
-    if not shutil.which("java"):
-        pytest.skip("openapi-generator needs java")
     folder = tmp_path_factory.mktemp("generator_client")
     command = "-c 'from openapi_generator_cli import cli; cli()' generate -g python --package-name roped_b -o . -i"
     said = generate(folder, *shlex.split(command), document)
@@ -63,10 +62,10 @@ def case(rng):
     return x, weight, safetensors.numpy.save({"x": x, "weight": weight})
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_openapi_python_client_has(python_client, operator):
-    module = importlib.import_module(f"roped_a.api.operators.{operator}")
-    assert callable(module.sync_detailed)
+def test_openapi_python_client_has_every_operator(python_client, operators):
+    for operator in operators:
+        module = importlib.import_module(f"roped_a.api.operators.{operator}")
+        assert callable(module.sync_detailed)
 
 
 def test_openapi_python_client_calls(python_client, address, rng):
@@ -82,9 +81,9 @@ def test_openapi_python_client_calls(python_client, address, rng):
         assert refused.status_code == 404 and "nowhere" in refused.parsed.error
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_openapi_generator_has(generator_client, operator):
-    assert callable(getattr(generator_client.OperatorsApi, operator))
+def test_openapi_generator_has_every_operator(generator_client, operators):
+    for operator in operators:
+        assert callable(getattr(generator_client.OperatorsApi, operator))
 
 
 def test_openapi_generator_calls(generator_client, address, rng):
