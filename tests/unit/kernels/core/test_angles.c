@@ -47,6 +47,26 @@ TEST(llama3_keeps_short_and_divides_long_wavelengths)
     CHECK_DOUBLE((double)storage[63] / slowest, 1, 1e-6);
 }
 
+/* Each step rounded to float32: a processor that multiplies and adds in one
+ * step may not do so here. */
+TEST(llama3_rounds_every_step_as_pytorch_does)
+{
+    int n_between = 0;
+    for (int i = 0; i < 64; i++) {
+        volatile float f = 1 / (float)pow(500000, 2 * i / 128.0);
+        volatile float wavelength = 6.2831854820251465f / f;
+        if (wavelength < 2048 || wavelength > 8192)
+            continue;
+        volatile float t = 8192 / wavelength;
+        t = (t - 1) / 3;
+        volatile float slow = (1 - t) * f, fast = t * f;
+        slow = slow / 8;
+        CHECK_DOUBLE((double)storage[i], (double)(slow + fast), 0);
+        n_between++;
+    }
+    CHECK_INT(n_between, 6);
+}
+
 TEST(dynamic_grows_with_the_longest_position_only_beyond_the_maximum)
 {
     roped_angle_params_init(&params);
@@ -235,6 +255,7 @@ int main(void)
     RUN(what_was_resolved_before_does_not_matter);
     RUN(plain_frequencies_are_powers_of_the_base);
     RUN(llama3_keeps_short_and_divides_long_wavelengths);
+    RUN(llama3_rounds_every_step_as_pytorch_does);
     RUN(dynamic_grows_with_the_longest_position_only_beyond_the_maximum);
     RUN(yarn_has_an_attention_factor);
     RUN(deepseek_yarn_divides_two_magnitudes);
