@@ -17,7 +17,8 @@ if(ROPED_CUDA)
   if(nvcc AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(architectures 80 86 89 90 100 120)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      list(INSERT architectures 2 87) # Orin
+      # Orin, which runs no code of another chip; cards of 8.6 run that of 8.0
+      list(TRANSFORM architectures REPLACE "^86$" 87)
     endif()
     execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known
       ERROR_QUIET)
