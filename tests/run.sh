@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs the tests: a fresh clone of the repository on Debian 12 or
+# Builds and runs the tests: a fresh clone of the repository on Debian 12, 13 or
 # Ubuntu 22.04 or 24.04 is enough, as root or with sudo.
 #   tests/run.sh               the tests, once, and lint; says what it leaves out
 #   tests/run.sh --all         everything: also attacks on the daemon, clients
