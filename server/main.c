@@ -177,6 +177,16 @@ static void notify(const char *state)
     close(fd);
 }
 
+/* Half the time in which a service manager wants a sign of life, as systemd's
+ * WatchdogSec says; 0: none. */
+static double watchdog_seconds(void)
+{
+    const char *limit_us = getenv("WATCHDOG_USEC");
+    const char *pid = getenv("WATCHDOG_PID");
+    bool is_for_us = limit_us && (!pid || strtol(pid, NULL, 10) == getpid());
+    return is_for_us ? strtod(limit_us, NULL) * 0.5e-6 : 0;
+}
+
 static enum roped_status write_port(const char *path, uint16_t port,
                                     struct roped_error *err)
 {
@@ -427,16 +437,23 @@ static void warn_if_open(const struct config *config)
                  quoted);
 }
 
-/* Until a signal asks to stop. Where a device is lost the process is another
+/* Until a signal asks to stop; signs of life come from here, as long as every
+ * device says how it is. Where a device is lost the process is another
  * one from then on, or ends. */
 static void serve_on(struct service *service, const sigset_t *signals)
 {
     static const double watch_seconds = 0.2;
+    const double sign_seconds = watchdog_seconds();
+    uint64_t sign_ns = after_ns(0);
     const struct restart restart = {service->exec, service->daemon,
                                     &service->before, service->arguments};
     struct roped_error why;
     while (!wait_for_stop(service->daemon, signals, watch_seconds)) {
         int device = exec_lost_device(service->exec, &why);
+        if (sign_seconds > 0 && after_ns(0) >= sign_ns) {
+            notify("WATCHDOG=1");
+            sign_ns = after_ns(sign_seconds);
+        }
         if (device < 0)
             continue;
         restart_process(&restart, device, &why);

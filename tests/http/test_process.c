@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -294,6 +295,53 @@ TEST(the_log_may_be_json)
     }
 }
 
+/* ---------------------------------------------------------- service manager */
+
+/* A socket that hears what the daemon tells whoever started it. */
+static int open_notices(char path[64])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval limit = {10, 0};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(path, 64, "/tmp/roped_notices_%d", (int)getpid());
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    CHECK_INT(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    CHECK_INT(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    return fd;
+}
+
+static const char *next_notice(int fd)
+{
+    static char text[64];
+    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+TEST(a_service_manager_hears_that_it_is_there_lives_and_stops)
+{
+    char path[64];
+    const char *notice;
+    int fd = open_notices(path);
+    setenv("NOTIFY_SOCKET", path, 1);
+    setenv("WATCHDOG_USEC", "1000000", 1);
+    start("--lanes", "1");
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+    CHECK_TEXT(next_notice(fd), "READY=1");
+    CHECK_TEXT(next_notice(fd), "WATCHDOG=1");
+    double since = now_seconds();
+    CHECK_TEXT(next_notice(fd), "WATCHDOG=1");
+    CHECK(now_seconds() - since < 1);
+    stop();
+    do
+        notice = next_notice(fd);
+    while (strcmp(notice, "WATCHDOG=1") == 0);
+    CHECK_TEXT(notice, "STOPPING=1");
+    close(fd);
+    unlink(path);
+}
+
 /* ------------------------------------------------------------ healthcheck */
 
 static pid_t spawn_check(const char *host, int port, int *fd)
@@ -390,6 +438,7 @@ int main(void)
     RUN(a_refused_access_is_one_line);
     RUN(a_daemon_that_is_open_to_others_says_so);
     RUN(the_log_may_be_json);
+    RUN(a_service_manager_hears_that_it_is_there_lives_and_stops);
     RUN(a_daemon_that_is_ready_is_healthy);
     RUN(what_is_not_healthy_says_why);
     return check_done();
