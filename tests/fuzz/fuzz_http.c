@@ -38,6 +38,7 @@ static struct {
     struct executor *exec;
     struct metrics *metrics;
     struct daemon *daemon;
+    struct handover before; /* none */
     uint16_t port;
 } service;
 
@@ -112,7 +113,8 @@ static void start(void)
                                      .exec = service.exec,
                                      .metrics = service.metrics,
                                      .models = &service.models,
-                                     .version = "fuzz"};
+                                     .version = "fuzz",
+                                     .handover = &service.before};
     FUZZ_PROMISE(!daemon_start(&options, &service.daemon, &service.port, &err));
 }
 
