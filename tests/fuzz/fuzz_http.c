@@ -109,9 +109,7 @@ static void start(void)
     FUZZ_PROMISE(
         !exec_open(&roped_backend_cpu, &backend, &exec, &service.exec, &err));
     FUZZ_PROMISE(!metrics_new(&service.models, &service.metrics, &err));
-    static struct handover none;
     struct daemon_options options = {.config = config,
-                                     .handover = &none,
                                      .exec = service.exec,
                                      .metrics = service.metrics,
                                      .models = &service.models,
