@@ -92,8 +92,8 @@ static void leave_names(struct executor *exec, struct leaving *leaving)
     struct tables *tables = exec_tables(exec);
     regions_each(regions, &tenant_everyone, leave_region, leaving);
     tables_each(tables, &tenant_everyone, leave_table, leaving);
-    regions_each_lost(regions, leave_lost_region, leaving);
-    tables_each_lost(tables, leave_lost_table, leaving);
+    lost_each(regions_lost(regions), leave_lost_region, leaving);
+    lost_each(tables_lost(tables), leave_lost_table, leaving);
 }
 
 static int region_kind(const char *name)
@@ -115,9 +115,9 @@ static bool note_lost(struct executor *exec, const struct handover_name *line)
     lost.tenant = tenant;
     snprintf(lost.name, sizeof lost.name, "%s", line->name);
     return strcmp(line->kind, table_kind) == 0
-               ? tables_note_lost(exec_tables(exec), &lost)
+               ? lost_add(tables_lost(exec_tables(exec)), &lost)
            : lost.kind < REGION_KINDS
-               ? regions_note_lost(exec_regions(exec), &lost)
+               ? lost_add(regions_lost(exec_regions(exec)), &lost)
                : false;
 }
 

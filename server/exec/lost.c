@@ -7,16 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool lost_add(struct lost *lost, const struct lost_name *name)
+void lost_init(struct lost *lost, const char *what)
 {
-    struct lost_name *copy = lost->n < LOST_NAMES ? malloc(sizeof *copy) : NULL;
-    if (!copy)
-        return false;
-    *copy = *name;
-    copy->next = lost->first;
-    lost->first = copy;
-    lost->n++;
-    return true;
+    *lost = (struct lost){.what = what};
+    pthread_mutex_init(&lost->lock, NULL);
 }
 
 /* Takes out what the link points at. */
@@ -32,42 +26,77 @@ void lost_free(struct lost *lost)
 {
     while (lost->first)
         drop(lost, &lost->first);
+    pthread_mutex_destroy(&lost->lock);
 }
 
-static bool is_it(const struct lost_name *lost, const struct tenant *tenant,
-                  const char *name)
+bool lost_add(struct lost *lost, const struct lost_name *name)
 {
-    return lost->tenant == tenant && strcmp(lost->name, name) == 0;
+    pthread_mutex_lock(&lost->lock);
+    struct lost_name *copy = lost->n < LOST_NAMES ? malloc(sizeof *copy) : NULL;
+    if (copy) {
+        *copy = *name;
+        copy->next = lost->first;
+        lost->first = copy;
+        lost->n++;
+    }
+    pthread_mutex_unlock(&lost->lock);
+    return copy != NULL;
 }
 
-enum roped_status lost_check(const struct lost *lost,
-                             const struct tenant *tenant, const char *what,
+/* Under lock: the link that points at the tenant's name, or at nothing. */
+static struct lost_name **
+find_link(struct lost *lost, const struct tenant *tenant, const char *name)
+{
+    struct lost_name **link = &lost->first;
+    while (*link &&
+           ((*link)->tenant != tenant || strcmp((*link)->name, name) != 0))
+        link = &(*link)->next;
+    return link;
+}
+
+enum roped_status lost_check(struct lost *lost, const struct tenant *tenant,
                              const char *name, struct roped_error *err)
 {
-    for (const struct lost_name *at = lost->first; at; at = at->next)
-        if (is_it(at, tenant, name))
-            return roped_fail(err, ROPED_GONE, "%s '%s': %s", what, name,
-                              at->why);
-    return ROPED_OK;
+    pthread_mutex_lock(&lost->lock);
+    const struct lost_name *found = *find_link(lost, tenant, name);
+    enum roped_status status = found
+                                   ? roped_fail(err, ROPED_GONE, "%s '%s': %s",
+                                                lost->what, name, found->why)
+                                   : ROPED_OK;
+    pthread_mutex_unlock(&lost->lock);
+    return status;
 }
 
 bool lost_forget(struct lost *lost, const struct tenant *tenant,
                  const char *name)
 {
-    for (struct lost_name **link = &lost->first; *link; link = &(*link)->next)
-        if (is_it(*link, tenant, name)) {
-            drop(lost, link);
-            return true;
-        }
-    return false;
+    pthread_mutex_lock(&lost->lock);
+    struct lost_name **link = find_link(lost, tenant, name);
+    bool was_there = *link != NULL;
+    if (was_there)
+        drop(lost, link);
+    pthread_mutex_unlock(&lost->lock);
+    return was_there;
 }
 
 void lost_forget_kind(struct lost *lost, const struct tenant *tenant, int kind)
 {
+    pthread_mutex_lock(&lost->lock);
     struct lost_name **link = &lost->first;
     while (*link)
         if ((*link)->tenant == tenant && (*link)->kind == kind)
             drop(lost, link);
         else
             link = &(*link)->next;
+    pthread_mutex_unlock(&lost->lock);
+}
+
+void lost_each(struct lost *lost,
+               void (*visit)(void *context, const struct lost_name *name),
+               void *context)
+{
+    pthread_mutex_lock(&lost->lock);
+    for (struct lost_name *name = lost->first; name; name = name->next)
+        visit(context, name);
+    pthread_mutex_unlock(&lost->lock);
 }

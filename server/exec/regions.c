@@ -66,6 +66,7 @@ enum roped_status regions_open(const struct roped_backend_api *api,
         regions->device[i].backend = backends[i];
     regions->budget_bytes = budget_bytes;
     pthread_mutex_init(&regions->lock, NULL);
+    lost_init(&regions->lost, "region");
     *out = regions;
     return ROPED_OK;
 }
@@ -442,12 +443,11 @@ enum roped_status regions_publish(struct regions *regions,
 }
 
 /* Under lock: why there is none, in the phrase that v2 clients know. */
-static enum roped_status unknown(const struct regions *regions,
+static enum roped_status unknown(struct regions *regions,
                                  const struct tenant *tenant, const char *name,
                                  struct roped_error *err)
 {
-    enum roped_status status =
-        lost_check(&regions->lost, tenant, "region", name, err);
+    enum roped_status status = lost_check(&regions->lost, tenant, name, err);
     if (status)
         return status;
     return roped_fail(err, ROPED_NOT_FOUND,
@@ -620,34 +620,9 @@ void regions_each(struct regions *regions, const struct tenant *tenant,
     pthread_mutex_unlock(&regions->lock);
 }
 
-enum roped_status regions_check_lost(struct regions *regions,
-                                     const struct tenant *tenant,
-                                     const char *name, struct roped_error *err)
+struct lost *regions_lost(struct regions *regions)
 {
-    pthread_mutex_lock(&regions->lock);
-    enum roped_status status =
-        lost_check(&regions->lost, tenant, "region", name, err);
-    pthread_mutex_unlock(&regions->lock);
-    return status;
-}
-
-bool regions_note_lost(struct regions *regions, const struct lost_name *name)
-{
-    pthread_mutex_lock(&regions->lock);
-    bool is_noted = lost_add(&regions->lost, name);
-    pthread_mutex_unlock(&regions->lock);
-    return is_noted;
-}
-
-void regions_each_lost(struct regions *regions,
-                       void (*visit)(void *context,
-                                     const struct lost_name *name),
-                       void *context)
-{
-    pthread_mutex_lock(&regions->lock);
-    for (struct lost_name *name = regions->lost.first; name; name = name->next)
-        visit(context, name);
-    pthread_mutex_unlock(&regions->lock);
+    return &regions->lost;
 }
 
 void regions_usage(struct regions *regions, struct regions_usage *out)

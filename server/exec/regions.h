@@ -171,21 +171,9 @@ void regions_each(struct regions *regions, const struct tenant *tenant,
                   void (*visit)(void *context, const struct region_info *info),
                   void *context);
 
-/* Notes the name of a region that went with a device, whose kind is an enum
- * region_kind, until it is published or removed; name->why must outlive the
- * regions. False: there are too many. */
-bool regions_note_lost(struct regions *regions, const struct lost_name *name);
-
-/* ROPED_GONE where the tenant's region of this name was lost. */
-ROPED_MUST_CHECK enum roped_status
-regions_check_lost(struct regions *regions, const struct tenant *tenant,
-                   const char *name, struct roped_error *err);
-
-/* Calls visit for each of them, under the lock. */
-void regions_each_lost(struct regions *regions,
-                       void (*visit)(void *context,
-                                     const struct lost_name *name),
-                       void *context);
+/* Names of regions that went with a device, whose kind is an enum region_kind,
+ * until they are published or removed. */
+struct lost *regions_lost(struct regions *regions);
 
 void regions_usage(struct regions *regions, struct regions_usage *out);
 

@@ -39,6 +39,7 @@ enum roped_status tables_open(struct resident *const *resident, int n_devices,
     tables->resident = resident;
     tables->n_devices = n_devices;
     pthread_mutex_init(&tables->lock, NULL);
+    lost_init(&tables->lost, "table");
     *out = tables;
     return ROPED_OK;
 }
@@ -174,12 +175,11 @@ enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
 }
 
 /* Under lock: why there is none. */
-static enum roped_status no_table(const struct tables *tables,
+static enum roped_status no_table(struct tables *tables,
                                   const struct tenant *tenant, const char *name,
                                   struct roped_error *err)
 {
-    enum roped_status status =
-        lost_check(&tables->lost, tenant, "table", name, err);
+    enum roped_status status = lost_check(&tables->lost, tenant, name, err);
     if (status)
         return status;
     return roped_fail(
@@ -268,34 +268,9 @@ void tables_each(struct tables *tables, const struct tenant *tenant,
     pthread_mutex_unlock(&tables->lock);
 }
 
-enum roped_status tables_check_lost(struct tables *tables,
-                                    const struct tenant *tenant,
-                                    const char *name, struct roped_error *err)
+struct lost *tables_lost(struct tables *tables)
 {
-    pthread_mutex_lock(&tables->lock);
-    enum roped_status status =
-        lost_check(&tables->lost, tenant, "table", name, err);
-    pthread_mutex_unlock(&tables->lock);
-    return status;
-}
-
-bool tables_note_lost(struct tables *tables, const struct lost_name *name)
-{
-    pthread_mutex_lock(&tables->lock);
-    bool is_noted = lost_add(&tables->lost, name);
-    pthread_mutex_unlock(&tables->lock);
-    return is_noted;
-}
-
-void tables_each_lost(struct tables *tables,
-                      void (*visit)(void *context,
-                                    const struct lost_name *name),
-                      void *context)
-{
-    pthread_mutex_lock(&tables->lock);
-    for (struct lost_name *name = tables->lost.first; name; name = name->next)
-        visit(context, name);
-    pthread_mutex_unlock(&tables->lock);
+    return &tables->lost;
 }
 
 void tables_usage(struct tables *tables, struct tables_usage *out)

@@ -69,15 +69,8 @@ void tables_each(struct tables *tables, const struct tenant *tenant,
                  void (*visit)(void *context, const struct table_info *info),
                  void *context);
 
-/* As in regions.h. */
-ROPED_MUST_CHECK enum roped_status
-tables_check_lost(struct tables *tables, const struct tenant *tenant,
-                  const char *name, struct roped_error *err);
-bool tables_note_lost(struct tables *tables, const struct lost_name *name);
-void tables_each_lost(struct tables *tables,
-                      void (*visit)(void *context,
-                                    const struct lost_name *name),
-                      void *context);
+/* Names of sets that went with a device, until they are put or deleted. */
+struct lost *tables_lost(struct tables *tables);
 
 void tables_usage(struct tables *tables, struct tables_usage *out);
 

@@ -75,8 +75,8 @@ static struct reply reply_list(struct request *request, enum region_kind kind)
     if (!listing.name || listing.n > 0 || !is_allowed(request))
         return reply_json(request, &buffer);
     struct roped_error err;
-    if (!regions_check_lost(regions_of(request), request->caller.tenant,
-                            listing.name, &err))
+    if (!lost_check(regions_lost(regions_of(request)), request->caller.tenant,
+                    listing.name, &err))
         roped_fail(&err, ROPED_NOT_FOUND,
                    "Unable to find %s shared memory region: '%s'",
                    region_kind_name(kind), listing.name);

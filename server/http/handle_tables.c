@@ -52,8 +52,8 @@ struct reply handle_table_get(struct request *request)
     if (listing.n > 0)
         return reply_json(request, &buffer);
     struct roped_error err;
-    if (!tables_check_lost(tables_of(request), listing.sees, listing.name,
-                           &err))
+    if (!lost_check(tables_lost(tables_of(request)), listing.sees, listing.name,
+                    &err))
         roped_fail(&err, ROPED_NOT_FOUND, "table '%s' does not exist",
                    listing.name);
     return reply_status(request, &err);

@@ -430,7 +430,7 @@ static bool note_lost(struct tenant *owner, const char *name, int kind)
     struct lost_name lost = {
         .tenant = owner, .kind = kind, .why = "lost at noon"};
     snprintf(lost.name, sizeof lost.name, "%s", name);
-    return regions_note_lost(regions, &lost);
+    return lost_add(regions_lost(regions), &lost);
 }
 
 static void count_lost(void *context, const struct lost_name *name)
@@ -460,10 +460,10 @@ TEST(a_lost_region_says_so_until_it_is_made_anew)
     CHECK_OK(regions_remove(regions, &tenant, "b", &err), &err);
     CHECK_INT(regions_remove(regions, &tenant, "b", &err), ROPED_NOT_FOUND);
     regions_unregister(regions, &tenant, REGION_SYSTEM, NULL);
-    CHECK_INT(regions_check_lost(regions, &tenant, "s", &err), ROPED_OK);
-    CHECK_INT(regions_check_lost(regions, &other, "s", &err), ROPED_GONE);
+    CHECK_INT(lost_check(regions_lost(regions), &tenant, "s", &err), ROPED_OK);
+    CHECK_INT(lost_check(regions_lost(regions), &other, "s", &err), ROPED_GONE);
     regions_unregister(regions, &other, REGION_SYSTEM, "s");
-    regions_each_lost(regions, count_lost, &n);
+    lost_each(regions_lost(regions), count_lost, &n);
     CHECK_INT(n, 0);
     close_regions();
 }
