@@ -9,10 +9,12 @@
 #include "http/harness.h"
 #include "http/service.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { N_CLIENTS = 8 };
@@ -238,6 +240,43 @@ TEST(connections_are_dealt_out_to_all_threads)
     CHECK(server_stop(&server));
 }
 
+/* Reads an answer to a request for health, waiting for up to 5 seconds. */
+static bool is_answered(int fd)
+{
+    char text[512];
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    return poll(&wait, 1, 5000) > 0 && recv(fd, text, sizeof text, 0) > 0;
+}
+
+/* Requests that all wait for a thread when it looks: the server is stopped
+ * while they are sent. */
+TEST(as_many_as_wait_at_once_are_served)
+{
+    enum { MOST = 256 };
+    static const char request[] =
+        "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const char *flags[] = {"--http_threads", "1", NULL};
+    int fd[MOST], n_answered = 0;
+    if (getenv("ROPED_TEST_TLS"))
+        return; /* raw connections */
+    start(flags);
+    for (int n = 0; n < MOST; n += MOST / 2) {
+        for (int i = n; i < n + MOST / 2; i++) {
+            fd[i] = open_raw(&server, request, sizeof request - 1);
+            CHECK(is_answered(fd[i]));
+        }
+        kill(server.pid, SIGSTOP);
+        for (int i = 0; i < n + MOST / 2; i++)
+            CHECK(send(fd[i], request, sizeof request - 1, 0) > 0);
+        kill(server.pid, SIGCONT);
+        for (int i = 0; i < n + MOST / 2 && is_answered(fd[i]); i++)
+            n_answered++;
+    }
+    CHECK_INT(n_answered, MOST / 2 + MOST);
+    close_stuck(fd, MOST);
+    CHECK(server_stop(&server));
+}
+
 /* ---------------------------------------------------------------- the end */
 
 static void *stop_amid_calls(void *context)
@@ -326,6 +365,7 @@ int main(void)
     RUN(a_full_queue_is_503_with_retry_after);
     RUN(clients_that_stall_hold_nobody_up);
     RUN(connections_are_dealt_out_to_all_threads);
+    RUN(as_many_as_wait_at_once_are_served);
     RUN(sigterm_under_load_breaks_off_no_answer);
     RUN(a_drain_delay_answers_every_call);
     RUN(while_draining_the_server_is_live_and_not_ready);
