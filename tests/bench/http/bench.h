@@ -54,6 +54,9 @@ void section_proxy(struct bench *bench);
 /* CPU time of small requests, beside another daemon's or the raw server's. */
 void section_cost(struct bench *bench);
 
+/* Rates of small calls and of 1 MiB as HTTP threads grow. */
+void section_cores(struct bench *bench);
+
 /* Idle and dripping clients, big bodies beside small ones, refusals. */
 void section_crowd(struct bench *bench);
 
