@@ -1,8 +1,8 @@
 /*
  * section_cores.c - rates as HTTP threads and cores grow: one daemon with 4
  * HTTP threads and lanes, one with 16, one as it is by default, on the CPU
- * backend; and one by default on the backend of the run. Clients are processes,
- * one for each four cores.
+ * backend; and one on the backend and the --devices of the run. Clients are
+ * processes, one for every two cores.
  */
 #include "bench/http/bench.h"
 #include "load/load.h"
@@ -13,7 +13,7 @@
 
 enum { FOUR, SIXTEEN, DEFAULT, DEVICE, N_SIDES };
 enum { LIVE, NORM, ROPE, ROPE_256, ROPE_1024, NORM_MIB, N_KINDS };
-enum { MOST_CHILDREN = 16, CORES_PER_CHILD = 4 };
+enum { MOST_CHILDREN = 16, CORES_PER_CHILD = 2 };
 
 static const struct {
     const char *name;
@@ -35,10 +35,9 @@ static const char *const sixteen[] = {"--http-threads", "16", "--lanes", "16",
 static const struct {
     const char *name;
     const char *const *flags;
-} sides[N_SIDES] = {{"cpu, 4 threads", four},
-                    {"cpu, 16 threads", sixteen},
-                    {"cpu, default", NULL},
-                    {NULL, NULL}}; /* the run's backend, default */
+} sides[DEVICE] = {{"cpu, 4 threads", four},
+                   {"cpu, 16 threads", sixteen},
+                   {"cpu, default", NULL}};
 
 struct cores {
     struct server server[N_SIDES];
@@ -55,15 +54,18 @@ static int usable_cores(void)
 
 static void start(const struct bench *bench, struct cores *cores)
 {
+    const char *const devices[] = {"--devices", bench->devices, NULL};
     const int children = usable_cores() / CORES_PER_CHILD;
     cores->n_children = children < 1               ? 1
                         : children > MOST_CHILDREN ? MOST_CHILDREN
                                                    : children;
     cores->n_sides = strcmp(bench->backend, "cpu") == 0 ? DEVICE : N_SIDES;
-    for (int side = 0; side < cores->n_sides; side++)
-        server_roped(&cores->server[side], bench->binary,
-                     side == DEVICE ? bench->backend : "cpu", sides[side].flags,
-                     ANY_CPU);
+    for (int side = 0; side < DEVICE; side++)
+        server_roped(&cores->server[side], bench->binary, "cpu",
+                     sides[side].flags, ANY_CPU);
+    if (cores->n_sides > DEVICE)
+        server_roped(&cores->server[DEVICE], bench->binary, bench->backend,
+                     bench->devices ? devices : NULL, ANY_CPU);
 }
 
 /* One turn: all children at once, and their rates together. */
