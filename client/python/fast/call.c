@@ -123,7 +123,7 @@ static bool put_tensor(struct fast_call *call, const struct fast_state *state,
             put(call, tensor.dims, (size_t)tensor.rank * sizeof(int64_t)));
 }
 
-static bool is_tensor(const struct fast_state *state, PyObject *value)
+bool fast_is_tensor(const struct fast_state *state, PyObject *value)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
     Py_ssize_t n = PyTuple_Size(state->tensor_types);
@@ -158,14 +158,14 @@ static bool put_place(struct fast_call *call, const struct fast_state *state,
                       PyObject *value)
 {
     int at = hold(call, value);
-    return at >= 0 && is_tensor(state, value) &&
+    return at >= 0 && fast_is_tensor(state, value) &&
            put_tensor(call, state, value, &call->addresses[at]);
 }
 
 static bool put_value(struct fast_call *call, const struct fast_state *state,
                       PyObject *value)
 {
-    if (is_tensor(state, value))
+    if (fast_is_tensor(state, value))
         return !(call->is_recording && has_gradient(state, value)) &&
                put_place(call, state, value);
     return hold(call, value) >= 0 && put_parameter(call, value);

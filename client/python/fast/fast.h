@@ -63,6 +63,9 @@ struct fast_call {
 
 /* -------------------------------------------------------------- call.c */
 
+/* Is it a tensor of torch, of no subclass? */
+bool fast_is_tensor(const struct fast_state *state, PyObject *value);
+
 /* Before anything else; is_recording: are gradients recorded? */
 void fast_call_start(struct fast_call *call, bool is_recording);
 

@@ -67,6 +67,14 @@ static bool are_calls(PyObject *arguments, PyObject *named)
     return false;
 }
 
+/* A short way out for a call of numpy's arrays. */
+static bool may_be_torch(const struct fast_state *state, PyObject *arguments)
+{
+    return state->torch &&
+           (PyTuple_Size(arguments) == 0 ||
+            fast_is_tensor(state, PyTuple_GetItem(arguments, 0)));
+}
+
 static PyObject *key_of(const struct fast_call *call)
 {
     return PyBytes_FromStringAndSize((const char *)call->key,
@@ -129,7 +137,7 @@ static PyObject *launch(PyObject *module, PyObject *const *args, Py_ssize_t n)
         return PyErr_Format(PyExc_TypeError, "expected a dict, and a call");
     if (!are_calls(args[1], args[3]))
         return NULL;
-    if (!state->torch)
+    if (!may_be_torch(state, args[1]))
         return not_implemented();
     int watched = is_watched(state);
     int is_recording = watched == 0 ? is_true(state->is_recording) : 0;
