@@ -13,6 +13,7 @@ Calls take turns, so that other work on the machine is shared by all.
 import argparse
 import statistics
 import time
+from array import array
 
 import numpy as np
 import torch
@@ -87,13 +88,14 @@ def peers(n, device):
 
 
 def library_part(function):
-    """What a call spends in the library: on memory that is kept, so the next call must prepare its own."""
-    sessions = [*_library.sessions.values()]
+    """What a call spends in the library: of a first call, whose memory is kept, with addresses of its own."""
     kept = function()
-    (work,) = [call.work for session in sessions for call in session.calls.values()]
-    for session in sessions:
-        session.calls.clear()
-    return lambda _=kept: _library.launch_on(*work.arguments)
+    (session,) = _library.sessions.values()
+    work, addresses = [*session.calls.values()][-1].work, array("Q")
+    addresses.extend(work.addresses)
+    handle, _, failure = work.arguments
+    arguments = handle, addresses.buffer_info()[0], failure
+    return lambda _=(kept, addresses): _library.launch_on(*arguments)
 
 
 def in_turns(functions, device, seconds):
@@ -116,9 +118,6 @@ def in_turns(functions, device, seconds):
 def measured(n, device, seconds):
     """Turns of whole calls and of their parts in the library, by name."""
     own = calls(n, device)
-    own["rmsnorm"]()  # opens the session
-    for session in _library.sessions.values():
-        session.calls.clear()
     parts = {f"{name}: library": library_part(function) for name, function in own.items()}
     return in_turns({**own, **peers(n, device), **parts}, device, seconds)
 

@@ -44,11 +44,11 @@ def test_rope_with_a_cache(qk, is_neox, function):
     want = [rotated(x, table, POSITIONS, is_neox) for x in qk]
     q, k = (x.reshape(N, -1).clone() for x in qk)
     if function == "flashinfer":
-        q, k = flashinfer.apply_rope_with_cos_sin_cache(POSITIONS, q, k, HEAD, table, is_neox)
+        q, k = flashinfer.apply_rope_with_cos_sin_cache(POSITIONS, q, k, HEAD, table, is_neox, "cuda")
     elif function == "vllm":
         vllm.rotary_embedding(POSITIONS, q, k, HEAD, table, is_neox)
     else:
-        flashinfer.apply_rope_with_cos_sin_cache_inplace(POSITIONS, q, k, HEAD, table, is_neox)
+        flashinfer.apply_rope_with_cos_sin_cache_inplace(POSITIONS, q, k, HEAD, table, is_neox, backend="cuda")
     torch.testing.assert_close([q, k], [x.reshape(N, -1) for x in want])
 
 

@@ -1,6 +1,7 @@
 """torch tensors on a GPU: their device, their stream, graphs, the compiler, a model."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -187,11 +188,44 @@ def test_devices_do_not_mix():
         ops.rmsnorm(torch.randn(2, 8, device="cuda"), out=torch.empty(2, 8))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-def test_another_device_than_the_current_one():
-    x = torch.randn(4, 64, device="cuda:1")
-    torch.testing.assert_close(ops.rmsnorm(x).cpu(), ops.rmsnorm(x.cpu()), rtol=1e-5, atol=1e-5)
-    assert ops.rmsnorm(x).device == x.device and torch.cuda.current_device() == 0
+needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU, two are needed")
+
+
+@needs_two
+@pytest.mark.parametrize("name", CALLS)
+def test_another_device_than_the_current_one(name):
+    """The same bits as on the current device; when it is prepared, and when it is current itself, too."""
+    tensors, params = CALLS[name]
+
+    def made(device):
+        found = parts(getattr(ops, name)(**on(device, tensors), **params))
+        assert all(part.device == torch.device(device) for part in found)
+        return [part.contiguous().view(torch.uint8).cpu().numpy().tobytes() for part in found]
+
+    want = made("cuda:0")
+    for current in [0, 0, 1, 1, 0]:
+        with torch.cuda.device(current):
+            assert made("cuda:1") == made("cuda:0") == want
+            assert torch.cuda.current_device() == current
+
+
+@needs_two
+def test_two_devices_in_turns_from_two_threads():
+    """Each thread has a device of its own as the current one, and calls on both."""
+    given = [torch.randn(64, 4096, device=f"cuda:{i}") for i in range(2)]
+    wants = [ops.rmsnorm(x) for x in given]
+    torch.cuda.synchronize(0)
+    torch.cuda.synchronize(1)
+
+    def work(current):
+        torch.cuda.set_device(current)
+        for i in range(400):
+            device = (current + i // 2) % 2
+            y = ops.rmsnorm(given[device])
+            assert torch.cuda.current_device() == current and torch.equal(y, wants[device])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
 
 
 class Foreign:

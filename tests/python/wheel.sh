@@ -30,15 +30,18 @@ pip=("$work/venv/bin/python" -m pip --disable-pip-version-check)
 wheel=$(echo "$work"/*.whl)
 version=$(sed -n 's/^project(roped VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 case ${wheel##*/} in
-"roped-$version-py3-none-linux_"*) ;;
+"roped-$version-cp310-abi3-linux_"*) ;;
 *) echo "a wheel called ${wheel##*/}" && exit 1 ;;
 esac
 "$work/venv/bin/auditwheel" show "$wheel" >"$work/tags" 2>&1
 grep -q manylinux "$work/tags" || { echo "not manylinux" && exit 1; }
+has_headers=$("$python" -c 'import os, sysconfig
+print(os.path.exists(sysconfig.get_path("include") + "/Python.h"))')
 "${pip[@]}" uninstall --quiet --yes scikit-build-core cmake ninja auditwheel
 "${pip[@]}" install --quiet --no-deps "$wheel"
 cd "$work"
-"$work/venv/bin/python" - "$version" <<'PYTHON'
+"$work/venv/bin/python" - "$version" "$has_headers" <<'PYTHON'
+import importlib.util
 import sys
 
 import numpy as np
@@ -46,6 +49,11 @@ import numpy as np
 import roped
 from roped import ops
 import roped.compat.vllm
+
+if sys.argv[2] == "True":
+    import roped._fast
+else:
+    assert importlib.util.find_spec("roped._fast") is None
 
 x = np.full((2, 8), 3, np.float32)
 assert roped.__version__ == sys.argv[1]

@@ -15,7 +15,8 @@
  *                           languages in which each call costs
  *     roped_session_wait    until everything enqueued is done
  *
- * THREADS: one at a time for a session and all of its works.
+ * THREADS: one at a time for a session and all of its works, but any for
+ * roped_work_free.
  * MEMORY: tensors stay the caller's and must live as long as launches use them.
  * Sessions and works are freed by their own functions, works first.
  */

@@ -17,7 +17,7 @@ import numpy as np
 
 from roped import _safetensors, _shapes
 from roped._errors import Error
-from roped._functions import Operator, functions, text_of
+from roped._functions import Operator, methods, text_of
 from roped._http import Pool
 from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
 from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
@@ -328,6 +328,6 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-for _name, _function in functions(Client._call, ["table"]):
+for _name, _function in methods(Client._call, ["table"]):
     setattr(Client, _name, _function)
     setattr(AsyncClient, _name, _awaited(_function))

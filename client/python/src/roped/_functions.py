@@ -31,7 +31,7 @@ class Operator:
         self.input_names = [port["name"] for port in self.inputs]
         self.output_names = [port["name"] for port in self.outputs]
         title = "".join(word.capitalize() for word in self.name.split("_"))
-        self._tuple: Any = namedtuple(f"{title}Result", self.output_names)  # type: ignore[misc]
+        self.result_type: Any = namedtuple(f"{title}Result", self.output_names)  # type: ignore[misc]
 
     def bound(
         self, arguments: tuple[Any, ...], named: dict[str, Any], more: Collection[str] = ()
@@ -61,7 +61,7 @@ class Operator:
 
     def result(self, values: list[Any]) -> Any:
         """Of outputs in order, None for what was not made: the only one itself, or a named tuple."""
-        return values[0] if len(values) == 1 else tuple.__new__(self._tuple, values)
+        return values[0] if len(values) == 1 else tuple.__new__(self.result_type, values)
 
     def places(self, out: Any) -> dict[str, Any]:
         """out= of a call by name: of an operator with one output, it may be the place itself."""
@@ -72,9 +72,9 @@ class Operator:
         return {self.output_names[0]: out}
 
 
-def _signature(op: Operator, more: list[str]) -> inspect.Signature:
+def _signature(op: Operator, first: list[str], more: list[str]) -> inspect.Signature:
     kind = inspect.Parameter
-    arguments = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
+    arguments = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in first]
     arguments += [
         kind(name, kind.POSITIONAL_OR_KEYWORD, default=kind.empty if name in op.required else None)
         for name in op.positional
@@ -85,20 +85,25 @@ def _signature(op: Operator, more: list[str]) -> inspect.Signature:
     return inspect.Signature(arguments)
 
 
-def _function(op: Operator, call: Call, more: list[str]) -> Callable[..., Any]:
+def _method(op: Operator, call: Call, more: list[str]) -> Any:
     def function(self: Any, *arguments: Any, out: Any = None, **named: Any) -> Any:
         return call(self, op, arguments, out, named)
 
+    return described(function, op, ["self"], more)
+
+
+def described(function: Any, op: Operator, first: list[str], more: list[str]) -> Any:
+    """The function as help() shows it. first, more: arguments before the operator's own, and after."""
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.help
-    function.__signature__ = _signature(op, more)  # type: ignore[attr-defined]
+    function.__signature__ = _signature(op, first, more)
     return function
 
 
-def functions(call: Call, angle_parameters: list[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+def methods(call: Call, angle_parameters: list[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Each operator's name and method. angle_parameters: more, of those that take angles."""
     for op in TABLE.values():
-        yield op.name, _function(op, call, angle_parameters if op.has_angles else [])
+        yield op.name, _method(op, call, angle_parameters if op.has_angles else [])
 
 
 def text_of(value: Any) -> str:

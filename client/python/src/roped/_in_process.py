@@ -1,25 +1,30 @@
 """Operators in this process. The first call of a form (parameters, and types,
 shapes and devices of tensors) is checked and prepared. The next ones of that form
-put addresses in a row and launch."""
+put addresses in a row and launch: those of torch in _fast, an extension module, where
+it was built and torch has DLPack's table of functions (2.10)."""
 
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from roped._errors import Error
-from roped._functions import Operator, functions, text_of
-from roped._library import Session, Work, launch_on, session, sessions
+from roped._functions import TABLE, Operator, described
+from roped._library import Session, Work, launch_address, launch_on, session, sessions
 from roped._shapes import Kind, Mismatch, outputs
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
+
+try:
+    from roped import _fast
+except ImportError:  # built without Python's headers
+    _fast = None  # type: ignore[assignment]
 
 _MOST_CALLS = 1024  # prepared for one stream; past it the CPU's are forgotten
 _HOST = ("cpu", 0, 0)
 
-Maker = tuple[int, Callable[[Any], Any]]  # makes an output, given the value at this index
+Maker = tuple[Callable[..., Any], tuple[Any, ...]]  # makes an output, with these arguments
 
 
 class _ArrayInterface(ctypes.Structure):
@@ -69,8 +74,10 @@ class _Numpy:
         return _HOST
 
     def maker(self, kind: Kind, values: tuple[Any, ...]) -> Maker:
-        shape, dtype = kind[1], numpy_dtype(kind[0])
-        return 0, lambda _: np.empty(shape, dtype)
+        return np.empty, (kind[1], numpy_dtype(kind[0]))
+
+    def remember(self, *call: Any) -> None:
+        """The next such call is made here again."""
 
 
 class _Torch:
@@ -79,10 +86,9 @@ class _Torch:
     def __init__(self, torch: Any) -> None:
         from roped import _torch  # registers the operators
 
+        self.empty = _torch.empty
         self.is_watched, self.wants, self.dispatch = _torch.is_watched, _torch.wants, _torch.dispatch
         self.types = (torch.Tensor, torch.nn.Parameter)
-        self.empty, self.empty_like = torch.empty, torch.empty_like
-        self.row_major = torch.contiguous_format
         self.address = torch.Tensor.data_ptr
         self.stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self.current_device = getattr(torch._C, "_cuda_getDevice", None)
@@ -115,21 +121,29 @@ class _Torch:
         return ("cuda", index, self.stream(index))
 
     def maker(self, kind: Kind, values: tuple[Any, ...]) -> Maker:
-        """By empty_like of an input of this shape: it takes half the time of empty."""
-        shape, named = kind[1], {"dtype": torch_dtype(kind[0])}
-        tensors = [i for i, value in enumerate(values) if type(value) in self.types]
-        alike = [i for i in tensors if values[i].shape == shape]
-        alike.sort(key=lambda i: values[i].dtype != named["dtype"])
-        if not alike:
-            empty = self.empty
-            return tensors[0], lambda like: empty(shape, **named, device=like.device)
-        if values[alike[0]].dtype == named["dtype"]:
-            named.clear()
-        if min(shape, default=0) < 2:  # steps of such a dim may be anything
-            named["memory_format"] = self.row_major
-        return alike[0], partial(self.empty_like, **named) if named else self.empty_like
+        like = next(value for value in values if type(value) in self.types)
+        return self.empty(kind[1], torch_dtype(kind[0]), like.device)
+
+    def remember(
+        self, op: Operator, prepared: "_Prepared", arguments: tuple[Any, ...], out: Any, named: dict[str, Any]
+    ) -> None:
+        """The next such call is _fast's."""
+        if _fast is None or _launch is None:
+            return
+        key, forms = _fast.key(arguments, out, named), _forms[op.name]
+        if key is None or key in forms:
+            return
+        if len(forms) >= _MOST_CALLS:
+            forms.clear()  # it comes back when this form is called again
+        result_type = op.result_type if len(op.outputs) > 1 else None
+        forms[key] = _fast.Form(
+            prepared.work, prepared.n_values, prepared.given, prepared.made, prepared.returned, result_type
+        )
 
 
+_forms: dict[str, dict[bytes, Any]] = {name: {} for name in TABLE}  # _fast's, by operator
+_launch: Callable[..., Any] | None = None  # _fast's, when torch is known
+_is_traced: Callable[[], bool] = bool  # by torch.compile, to which _fast is opaque
 _libraries: dict[type, Any] = dict.fromkeys(_Numpy.types, _Numpy())
 
 
@@ -139,7 +153,23 @@ def know_torch() -> Any:
     if torch.Tensor not in _libraries:
         own = _Torch(torch)
         _libraries.update(dict.fromkeys(own.types, own))
+        _know_fast(torch, own)
     return _libraries[torch.Tensor]
+
+
+def _know_fast(torch: Any, library: _Torch) -> None:
+    global _launch, _is_traced
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if _fast is None or table is None:
+        return
+    from roped._torch import is_recording, watchers
+
+    _fast.know_torch(
+        launch_on=launch_address, error=Error, table=table, tensor_types=library.types, watchers=watchers,
+        is_recording=is_recording, current_device=library.current_device or int,
+    )  # fmt: skip
+    _is_traced = torch.compiler.is_dynamo_compiling
+    _launch = _fast.launch
 
 
 def _library_of(tensor: Any) -> Any:
@@ -150,11 +180,11 @@ def _library_of(tensor: Any) -> Any:
 class _Prepared:
     """A call of one form: whose addresses go where, what is made, what is returned."""
 
-    def __init__(self, work: Work, address: Callable[[Any], int]) -> None:
-        self.work, self.address = work, address
+    def __init__(self, work: Work, address: Callable[[Any], int], n_values: int) -> None:
+        self.work, self.address, self.n_values = work, address, n_values
         self.given: list[tuple[int, int]] = []  # a slot of addresses, and the index of its value
-        self.made: list[tuple[int, int, Callable[[Any], Any]]] = []  # a slot, and its Maker
-        self.returned: list[int] = []  # indexes: of values, of what is made, of None
+        self.made: list[tuple[int, Callable[..., Any], tuple[Any, ...]]] = []  # a slot, and its Maker
+        self.returned: list[int] = []  # indexes: of values, then of what is made; -1: None
 
     def launch(self, values: tuple[Any, ...]) -> list[Any]:
         """The outputs in order; values as the caller wrote them."""
@@ -162,8 +192,8 @@ class _Prepared:
         addresses = work.addresses
         for slot, i in self.given:
             addresses[slot] = address(values[i])
-        for slot, i, make in self.made:
-            place = make(values[i])
+        for slot, make, arguments in self.made:
+            place = make(*arguments)
             addresses[slot] = address(place)
             found.append(place)
         if launch_on(*work.arguments):
@@ -217,7 +247,7 @@ def _prepare(
     names = [*op.positional[: len(arguments)], *named]
     at = {name: i for i, name in enumerate(names) if values[i] is not None}
     place_at = {name: len(names) + i for i, name in enumerate(places)}
-    prepared = _Prepared(Work(owner, op, kinds, params), library.address)
+    prepared = _Prepared(Work(owner, op, kinds, params), library.address, len(values))
     prepared.given = [(op.input_names.index(name), at[name]) for name in tensors]
     for slot, name in enumerate(op.output_names, len(op.inputs)):
         if name not in made:
@@ -241,8 +271,7 @@ def _refuse_in_capture(place: tuple[str, int, int]) -> None:
 
 def _forget_if_many(owner: Session) -> None:
     if len(owner.calls) >= _MOST_CALLS and not owner.is_trusting:  # a graph may hold those of a GPU
-        while owner.calls:
-            owner.calls.popitem()[1].work.free()
+        owner.calls.clear()
 
 
 def _is_plain(library: Any, values: tuple[Any, ...]) -> bool:
@@ -254,8 +283,8 @@ def _is_plain(library: Any, values: tuple[Any, ...]) -> bool:
 # ------------------------------------------------------------ every call
 def _run(
     op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
-) -> list[Any] | None:
-    """The outputs in order; None where tensors are not all packed ones of the library."""
+) -> tuple[_Prepared, list[Any]] | None:
+    """What is prepared, and the outputs in order; None where tensors are not all packed ones of the library."""
     values = (*arguments, *named.values(), *places.values())
     place = library.place(arguments[0] if arguments else named[op.tensors[0]])
     if place is not _HOST and library.current_device() != place[1]:
@@ -272,7 +301,7 @@ def _run(
         except TypeError:  # what cannot be hashed is an array of another library
             return None
         if found is not None:
-            return found.launch(values)  # type: ignore[no-any-return]
+            return found, found.launch(values)
         if not _is_plain(library, values):
             return None
         _refuse_in_capture(place)
@@ -284,7 +313,7 @@ def _run(
             prepared.work.free()
             raise
         owner.calls[form] = prepared
-        return results
+        return prepared, results
 
 
 def _packed(library: Any, title: str, tensors: dict[str, Any], written: list[str]) -> dict[str, Any]:
@@ -304,9 +333,9 @@ def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: d
     """The outputs in order, into places where these are given."""
     library = _library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
     places = _packed(library, "output", places, [*places])
-    results = _run(op, library, (), places, _packed(library, "tensor", tensors, op.updated) | params)
-    assert results is not None
-    return results
+    found = _run(op, library, (), places, _packed(library, "tensor", tensors, op.updated) | params)
+    assert found is not None
+    return found[1]
 
 
 def _as_before(value: Any, tensor: Any) -> Any:
@@ -325,20 +354,28 @@ def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any],
     return [_as_before(value, first) for value in run(op, tensors, places, params)]
 
 
-def _call(_: Any, op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
+def _call(op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
     library = _libraries.get(type(arguments[0] if arguments else named.get(op.tensors[0])))
     places = {} if out is None else op.places(out)
-    results = None
     if library is not None and not library.is_watched(arguments, named):
-        results = _run(op, library, arguments, places, named)
-    if results is None:
-        results = _with_care(op, arguments, places, named)
-    return op.result(results)
+        found = _run(op, library, arguments, places, named)
+        if found is not None:
+            library.remember(op, found[0], arguments, out, named)
+            return op.result(found[1])
+    return op.result(_with_care(op, arguments, places, named))
 
 
-class InProcess:
-    """Has a method for each operator."""
+def _function(op: Operator) -> Any:
+    forms = _forms[op.name]
+
+    def function(*arguments: Any, out: Any = None, **named: Any) -> Any:
+        if _launch is not None and not _is_traced():
+            result = _launch(forms, arguments, out, named)
+            if result is not NotImplemented:
+                return result
+        return _call(op, arguments, out, named)
+
+    return described(function, op, [], [])
 
 
-for _name, _function in functions(_call, []):
-    setattr(InProcess, _name, _function)
+functions = {name: _function(op) for name, op in TABLE.items()}

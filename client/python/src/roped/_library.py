@@ -40,6 +40,7 @@ def _load() -> ctypes.CDLL:
 
 _library = _load()
 launch_on = _library.roped_work_launch_on
+launch_address: Any = ctypes.cast(launch_on, ctypes.c_void_p).value
 
 
 def _check(name: str, *arguments: Any) -> None:
@@ -52,7 +53,8 @@ class Work:
     """One call, for tensors of these types and shapes, as often as wanted."""
 
     def __init__(self, session: "Session", op: Operator, kinds: Mapping[str, Kind], params: Mapping[str, Any]) -> None:
-        self.handle = ctypes.c_void_p()
+        self.handle, self.lock = ctypes.c_void_p(), session.lock
+        self.is_kept = session.is_trusting  # a graph may hold it
         _check("work_new", session.handle, op.name.encode(), ctypes.byref(self.handle))
         try:
             for name, value in params.items():
@@ -67,14 +69,20 @@ class Work:
             raise
         self.addresses = array("Q", bytes(8 * (len(op.inputs) + len(op.outputs))))  # inputs', then outputs'
         self.failure = _Failure()
-        self.arguments = (self.handle.value, self.addresses.buffer_info()[0], ctypes.addressof(self.failure))
+        self.address = self.handle.value
+        self.arguments = (self.address, self.addresses.buffer_info()[0], ctypes.addressof(self.failure))
 
     def error(self) -> Error:
         """What launch_on(*arguments) says where it returns other than 0."""
         return Error(self.failure.text.decode())
 
-    def free(self) -> None:
-        _library.roped_work_free(self.handle)
+    def free(self, free: Any = _library.roped_work_free) -> None:
+        free(self.handle)  # by this name it is there until the interpreter has ended
+        self.handle.value = None
+
+    def __del__(self) -> None:
+        if not self.is_kept:
+            self.free()
 
 
 class Session:

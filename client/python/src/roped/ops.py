@@ -15,12 +15,10 @@ through them, and rope has a gradient.
 
 import sys
 
-from roped._in_process import InProcess, know_torch
-from roped._operators import OPERATORS
+from roped._in_process import functions, know_torch
 
-_in_process = InProcess()
-globals().update({name: getattr(_in_process, name) for name in OPERATORS})
-__all__ = list(OPERATORS)
+globals().update(functions)
+__all__ = list(functions)
 
 if "torch" in sys.modules:
     know_torch()

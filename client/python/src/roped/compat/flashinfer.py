@@ -5,7 +5,7 @@ this process. Differences:
 - Tensors that must be packed are packed first; what is written in place must be contiguous.
 - apply_rope and its kin with indptr: offsets are of the type of indptr.
 - rope_scale divides every frequency, as there; its reciprocal is a factor of scaling "linear".
-- enable_pdl is accepted and ignored: kernels overlap where the device allows it.
+- enable_pdl and backend are accepted and ignored: kernels overlap where the device allows it.
 - Not here: attention, sampling, paged caches. For rope with FP8 and caches use roped.ops.
 """
 
@@ -109,8 +109,9 @@ def apply_llama31_rope_pos_ids_inplace(
 
 
 def apply_rope_with_cos_sin_cache(
-    positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool = True
-) -> tuple[Any, Any]:
+    positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool = True,
+    backend: str = "cuda",
+) -> tuple[Any, Any]:  # fmt: skip
     """query and key [n, heads * head_size]; cos_sin_cache [longest, rotary_dim], cosines first."""
     result = ops.rope(query, key, positions, cos_sin_cache=cos_sin_cache, head_dim=head_size,
                       rotary_dim=cos_sin_cache.shape[1], style="neox" if is_neox else "gptj")  # fmt: skip
@@ -118,8 +119,9 @@ def apply_rope_with_cos_sin_cache(
 
 
 def apply_rope_with_cos_sin_cache_inplace(
-    positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool = True
-) -> None:
+    positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool = True,
+    backend: str = "cuda",
+) -> None:  # fmt: skip
     ops.rope(query, key, positions, cos_sin_cache=cos_sin_cache, head_dim=head_size, out={"q": query, "k": key},
              rotary_dim=cos_sin_cache.shape[1], style="neox" if is_neox else "gptj")  # fmt: skip
 
