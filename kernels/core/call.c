@@ -334,12 +334,13 @@ static enum roped_status check_step(const struct roped_port *port,
     if (tensor->step == 0)
         return ROPED_OK;
     if (!(port->flags & ROPED_STRIDED))
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': step %lld, expected none: it is packed",
-                          port->name, (long long)tensor->step);
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': stride %lld, expected none: it is packed", port->name,
+            (long long)tensor->step);
     if (tensor->step < token || tensor->step < 0)
         return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': step %lld, expected at least %lld, "
+                          "tensor '%s': stride %lld, expected at least %lld, "
                           "the elements of a token",
                           port->name, (long long)tensor->step,
                           (long long)token);
@@ -347,11 +348,12 @@ static enum roped_status check_step(const struct roped_port *port,
                                &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
                                &bytes))
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': step %lld takes its %lld tokens beyond "
-                          "2^63 - 1 bytes",
-                          port->name, (long long)tensor->step,
-                          (long long)roped_tensor_tokens(tensor));
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': stride %lld takes its %lld tokens beyond "
+            "2^63 - 1 bytes",
+            port->name, (long long)tensor->step,
+            (long long)roped_tensor_tokens(tensor));
     return ROPED_OK;
 }
 

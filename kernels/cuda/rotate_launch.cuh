@@ -177,7 +177,7 @@ check_step_limit(const char *name, const struct roped_tensor *tensor, struct rop
     if (tensor->step <= most)
         return ROPED_OK;
     return roped_fail(err, ROPED_TOO_LARGE,
-                      "tensor '%s': step %lld, expected at most %lld on a CUDA device", name,
+                      "tensor '%s': stride %lld, expected at most %lld on a CUDA device", name,
                       (long long)tensor->step, (long long)most);
 }
 

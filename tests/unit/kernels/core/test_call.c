@@ -313,22 +313,22 @@ TEST(steps_that_cannot_be_name_what_is_expected)
     start("rope");
     CHECK_OK(bind("q", ROPED_BF16, 3, 7, 32, 128), &err);
     CHECK_INT(resolve_with_step(ROPE_Q, 4095), ROPED_INVALID);
-    CHECK_TEXT(err.text, "tensor 'q': step 4095, expected at least 4096, the "
+    CHECK_TEXT(err.text, "tensor 'q': stride 4095, expected at least 4096, the "
                          "elements of a token");
     CHECK_INT(resolve_with_step(ROPE_Q, -4096), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "step -4096, expected at least 4096");
+    CHECK_CONTAINS(err.text, "stride -4096, expected at least 4096");
     CHECK_INT(resolve_with_step(ROPE_Q, INT64_MAX / 8), ROPED_INVALID);
-    CHECK_TEXT(err.text, "tensor 'q': step 1152921504606846975 takes its 7 "
+    CHECK_TEXT(err.text, "tensor 'q': stride 1152921504606846975 takes its 7 "
                          "tokens beyond 2^63 - 1 bytes");
     CHECK_OK(resolve_with_step(ROPE_Q, INT64_MAX / 16), &err);
     CHECK_INT(roped_call_set_step(&call, ROPE_Q_OUT, 1, &err), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "tensor 'q': step 1, expected at least 4096");
+    CHECK_CONTAINS(err.text, "tensor 'q': stride 1, expected at least 4096");
     start("rmsnorm");
     CHECK_OK(bind("x", ROPED_F32, 2, 3, 8, 0), &err);
     CHECK_OK(bind("weight", ROPED_F32, 1, 8, 0, 0), &err);
     CHECK_INT(resolve_with_step(1, 8), ROPED_INVALID);
     CHECK_TEXT(err.text,
-               "tensor 'weight': step 8, expected none: it is packed");
+               "tensor 'weight': stride 8, expected none: it is packed");
 }
 
 /* sizes and 'in' of a plan's dims, "3:ab 8:a" */

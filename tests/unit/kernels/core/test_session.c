@@ -326,14 +326,14 @@ TEST(outputs_have_steps_of_their_own)
     CHECK_INT(roped_work_output_step(work, "y", 1, &err), ROPED_OK);
     all[2] = apart;
     CHECK_INT(roped_work_launch_on(work, all, &err), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "tensor 'y': step 1, expected at least 2");
+    CHECK_CONTAINS(err.text, "tensor 'y': stride 1, expected at least 2");
     CHECK_INT(roped_work_output_step(work, "z", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "output 'z'");
     CHECK_INT(roped_work_input_step(work, "weight", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "tensor 'weight'");
     CHECK_OK(roped_work_input_step(work, "x", 1, &err), &err);
     CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "tensor 'x': step 1, expected at least 2");
+    CHECK_CONTAINS(err.text, "tensor 'x': stride 1, expected at least 2");
     roped_work_free(work);
 }
 
