@@ -19,6 +19,7 @@ static void add_port(cJSON *array, const struct roped_op *op,
                                             (enum roped_dtype)i)));
     cJSON_AddBoolToObject(object, "optional", port->flags & ROPED_OPTIONAL);
     cJSON_AddBoolToObject(object, "updated", port->flags & ROPED_UPDATED);
+    cJSON_AddBoolToObject(object, "strided", port->flags & ROPED_STRIDED);
     cJSON_AddStringToObject(object, "doc", port->doc);
 }
 

@@ -115,8 +115,9 @@ char *path_to(const char *folder, const char *name)
 
 /* Parameters of /v1 that no operator has of its own. */
 static const char *const common_names[] = {"table", "fp8", NULL},
-                         *const common_starts[] = {"from.", "into.", "dtype.",
-                                                   "shape.", NULL};
+                         *const common_starts[] = {
+                             "from.",   "into.",        "dtype.", "shape.",
+                             "stride.", "into_stride.", NULL};
 
 static bool is_common_parameter(const char *name)
 {

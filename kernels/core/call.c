@@ -309,6 +309,54 @@ static enum roped_status bind_shape_params(struct roped_call *call,
     return status;
 }
 
+/* How many dims at the front of a tensor number its tokens. */
+static int count_step_dims(const struct roped_op *op,
+                           const struct roped_port *port,
+                           const struct roped_shape_pattern *pattern, int rank)
+{
+    int n = 0;
+    if (!(port->flags & ROPED_STRIDED))
+        return 0;
+    for (int i = 0; i < pattern->count; i++) {
+        if (!op_numbers_tokens(op, pattern->dim[i].name))
+            break;
+        n += pattern->dim[i].is_pack ? rank - (pattern->count - 1) : 1;
+    }
+    return n;
+}
+
+/* A step does not let tokens overlap, nor their addresses overflow. */
+static enum roped_status check_step(const struct roped_port *port,
+                                    const struct roped_tensor *tensor,
+                                    struct roped_error *err)
+{
+    int64_t bytes, token = roped_tensor_token(tensor);
+    if (tensor->step == 0)
+        return ROPED_OK;
+    if (!(port->flags & ROPED_STRIDED))
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': stride %lld, expected none: it is packed", port->name,
+            (long long)tensor->step);
+    if (tensor->step < token || tensor->step < 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "tensor '%s': stride %lld, expected at least %lld, "
+                          "the elements of a token",
+                          port->name, (long long)tensor->step,
+                          (long long)token);
+    if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->step,
+                               &bytes) ||
+        __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
+                               &bytes))
+        return roped_fail(
+            err, ROPED_INVALID,
+            "tensor '%s': stride %lld takes its %lld tokens beyond "
+            "2^63 - 1 bytes",
+            port->name, (long long)tensor->step,
+            (long long)roped_tensor_tokens(tensor));
+    return ROPED_OK;
+}
+
 static enum roped_status bind_shape(struct roped_call *call, int input,
                                     struct roped_error *err)
 {
@@ -332,7 +380,9 @@ static enum roped_status bind_shape(struct roped_call *call, int input,
             status = bind_dim(call, input, at, &pattern.dim[i], err);
         at += rank;
     }
-    return status;
+    call->in[input].step_dims =
+        count_step_dims(call->op, &call->op->in[input], &pattern, tensor->rank);
+    return status ? status : check_step(&call->op->in[input], tensor, err);
 }
 
 static enum roped_status bind_type(struct roped_call *call, int input,
@@ -492,10 +542,19 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     }
     if (status)
         return status;
+    tensor->step_dims = count_step_dims(op, port, &pattern, tensor->rank);
     while (!name_is(op->type[v].name, port->type))
         v++;
     tensor->dtype = call->type[v];
     return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);
+}
+
+enum roped_status roped_call_set_step(struct roped_call *call, int output,
+                                      int64_t step, struct roped_error *err)
+{
+    struct roped_tensor *tensor = &call->out[output];
+    tensor->step = step;
+    return check_step(&call->op->out[output], tensor, err);
 }
 
 enum roped_status roped_call_resolve(struct roped_call *call,

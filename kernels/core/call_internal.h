@@ -27,6 +27,9 @@ static inline int64_t call_index_at(const struct roped_tensor *tensor,
 int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
                           int64_t *largest);
 
+/* Is this dim symbol one of op->tokens? */
+bool op_numbers_tokens(const struct roped_op *op, const char *symbol);
+
 /* Writes every parameter's default into call->params. */
 void call_default_params(struct roped_call *call);
 

@@ -2,8 +2,7 @@
  * op.c - the operator table: look-ups, shape patterns, and the self-check
  * that runs before any request is served.
  */
-#include <roped/op.h>
-
+#include "core/call_internal.h"
 #include "core/name.h"
 
 #include <stdio.h>
@@ -99,6 +98,25 @@ int roped_op_param(const struct roped_op *op, const char *name)
         if (name_is(op->param[i].name, name))
             return i;
     return -1;
+}
+
+bool op_numbers_tokens(const struct roped_op *op, const char *symbol)
+{
+    const char *at = op->tokens;
+    size_t length = strlen(symbol);
+    while (at && length &&
+           (strncmp(at, symbol, length) != 0 ||
+            (at[length] != ' ' && at[length] != '\0'))) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    return at && length;
+}
+
+int roped_op_shared(const struct roped_op *op, int output)
+{
+    const char *input = op->out[output].in_place;
+    return input ? roped_op_input(op, input) : -1;
 }
 
 int roped_op_updates(const struct roped_op *op, int input)
@@ -299,6 +317,22 @@ static enum roped_status check_input(struct checked *checked,
     return ROPED_OK;
 }
 
+/* Tokens are numbered by the first dims of their tensor, and are not alone
+ * in it. */
+static enum roped_status check_strided(const struct roped_op *op,
+                                       const struct roped_port *port, int form,
+                                       struct roped_error *err)
+{
+    struct roped_shape_pattern pattern;
+    enum roped_status status = roped_port_pattern(port, form, &pattern, err);
+    if (status || !(port->flags & ROPED_STRIDED))
+        return status;
+    if (pattern.count < 2 || !op_numbers_tokens(op, pattern.dim[0].name) ||
+        op_numbers_tokens(op, pattern.dim[pattern.count - 1].name))
+        return defect(op, "a step without tokens in", port->name, err);
+    return ROPED_OK;
+}
+
 static bool is_divisor(const struct roped_op *op, const char *name)
 {
     int i = roped_op_param(op, name);
@@ -361,12 +395,18 @@ static enum roped_status check_form(const struct roped_op *op, int form,
 {
     struct checked checked = {.op = op};
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_op_inputs(op) && !status; i++)
+    for (int i = 0; i < roped_op_inputs(op) && !status; i++) {
         status = check_input(&checked, &op->in[i], form, err);
+        if (!status)
+            status = check_strided(op, &op->in[i], form, err);
+    }
     for (int i = 0; i < roped_op_params(op) && !status; i++)
         status = check_shape_param(&checked, &op->param[i], err);
-    for (int i = 0; i < roped_op_outputs(op) && !status; i++)
+    for (int i = 0; i < roped_op_outputs(op) && !status; i++) {
         status = check_output(&checked, &op->out[i], form, err);
+        if (!status)
+            status = check_strided(op, &op->out[i], form, err);
+    }
     return status;
 }
 

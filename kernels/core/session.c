@@ -21,6 +21,7 @@ struct roped_work {
     bool is_prepared;
     bool is_trusting; /* roped_work_trust */
     bool is_passing;  /* launch_on: a table would serve one launch */
+    int64_t out_step[ROPED_MAX_OUTPUTS]; /* apart from their inputs */
 
     /* by prepare */
     void *host_aux;   /* call.aux of the plan */
@@ -132,20 +133,45 @@ enum roped_status roped_work_input(struct roped_work *work, const char *name,
     return roped_call_bind(&work->call, name, &tensor, err);
 }
 
+/* A bound input of this name, or NULL. */
+static struct roped_tensor *
+bound_input(struct roped_work *work, const char *name, struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    int index = roped_op_input(call->op, name);
+    if (index >= 0 && roped_tensor_given(&call->in[index]))
+        return &call->in[index];
+    (void)roped_fail(err, ROPED_INVALID,
+                     "tensor '%.64s': not an input of this call of %s", name,
+                     call->op->name);
+    return NULL;
+}
+
+enum roped_status roped_work_input_step(struct roped_work *work,
+                                        const char *name, int64_t step,
+                                        struct roped_error *err)
+{
+    struct roped_tensor *tensor = bound_input(work, name, err);
+    if (!tensor)
+        return ROPED_INVALID;
+    tensor->step = step;
+    work->is_prepared = false;
+    return ROPED_OK;
+}
+
 enum roped_status roped_work_move_input(struct roped_work *work,
                                         const char *name, void *data,
                                         struct roped_error *err)
 {
     struct roped_call *call = &work->call;
-    int index = roped_op_input(call->op, name);
-    if (index < 0 || !roped_tensor_given(&call->in[index]))
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%.64s': not an input of this call of %s",
-                          name, call->op->name);
-    if (!data && roped_tensor_bytes(&call->in[index]) > 0)
+    struct roped_tensor *tensor = bound_input(work, name, err);
+    if (!tensor)
+        return ROPED_INVALID;
+    int index = (int)(tensor - call->in);
+    if (!data && roped_tensor_bytes(tensor) > 0)
         return roped_fail(err, ROPED_INVALID, "tensor '%.64s': no data", name);
     int updated = roped_op_updates(call->op, index);
-    call->in[index].data = data;
+    tensor->data = data;
     if (updated >= 0)
         call->out[updated].data = data;
     if (call->op->in[index].flags & ROPED_INDEX)
@@ -364,6 +390,41 @@ static enum roped_status check_prepared(const struct roped_work *work,
                       work->call.op->name);
 }
 
+/* In the place of its input it has that one's step, elsewhere its own. */
+static enum roped_status place_output(struct roped_work *work, int index,
+                                      void *data, struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    int input = roped_op_shared(call->op, index);
+    bool is_shared = input >= 0 && call->in[input].data == data;
+    call->out[index].data = data;
+    return roped_call_set_step(
+        call, index, is_shared ? call->in[input].step : work->out_step[index],
+        err);
+}
+
+static enum roped_status not_made(const struct roped_call *call,
+                                  const char *name, struct roped_error *err)
+{
+    return roped_fail(err, ROPED_INVALID,
+                      "output '%.64s': this call of %s does not make it", name,
+                      call->op->name);
+}
+
+enum roped_status roped_work_output_step(struct roped_work *work,
+                                         const char *name, int64_t step,
+                                         struct roped_error *err)
+{
+    struct roped_call *call = &work->call;
+    int index = roped_op_output(call->op, name);
+    if (index < 0)
+        return not_made(call, name, err);
+    work->out_step[index] = step;
+    if (!work->is_prepared || !roped_tensor_given(&call->out[index]))
+        return ROPED_OK;
+    return place_output(work, index, call->out[index].data, err);
+}
+
 enum roped_status roped_work_output(struct roped_work *work, const char *name,
                                     void *data, struct roped_error *err)
 {
@@ -373,11 +434,8 @@ enum roped_status roped_work_output(struct roped_work *work, const char *name,
         return status;
     int index = roped_op_output(call->op, name);
     if (index < 0 || !roped_tensor_given(&call->out[index]))
-        return roped_fail(err, ROPED_INVALID,
-                          "output '%.64s': this call of %s does not make it",
-                          name, call->op->name);
-    call->out[index].data = data;
-    return ROPED_OK;
+        return not_made(call, name, err);
+    return place_output(work, index, data, err);
 }
 
 enum roped_status roped_work_launch(struct roped_work *work,
@@ -425,8 +483,9 @@ enum roped_status roped_work_launch_on(struct roped_work *work,
         status = check_inputs(call, err);
     if (status)
         return status;
-    for (int i = 0; i < call->n_out; i++)
-        call->out[i].data = data[call->n_in + i];
+    for (int i = 0; i < call->n_out && !status; i++)
+        if (roped_tensor_given(&call->out[i]))
+            status = place_output(work, i, data[call->n_in + i], err);
     place_updated(call);
-    return roped_work_launch(work, err);
+    return status ? status : roped_work_launch(work, err);
 }

@@ -66,8 +66,10 @@ int64_t roped_call_rows(const struct roped_call *call)
 static void *data_at(const struct roped_tensor *tensor, int64_t row,
                      int64_t rows)
 {
-    return (unsigned char *)tensor->data +
-           roped_tensor_bytes(tensor) / rows * row;
+    int64_t row_bytes =
+        tensor->step ? tensor->step * (int64_t)roped_dtype_bytes(tensor->dtype)
+                     : roped_tensor_bytes(tensor) / rows;
+    return (unsigned char *)tensor->data + row_bytes * row;
 }
 
 /* The rows of an input. */
@@ -114,7 +116,9 @@ enum roped_status roped_call_slice(const struct roped_call *call, int64_t begin,
     }
     enum roped_status status = roped_call_resolve(out, err);
     for (int i = 0; i < out->n_out && !status; i++)
-        if (roped_tensor_given(&out->out[i]))
+        if (roped_tensor_given(&out->out[i])) {
             out->out[i].data = data_at(&call->out[i], begin, rows);
+            out->out[i].step = call->out[i].step;
+        }
     return status;
 }

@@ -4,6 +4,7 @@
 #include <roped/tensor.h>
 
 #include <stdio.h>
+#include <string.h>
 
 enum roped_status roped_tensor_size(const struct roped_tensor *tensor,
                                     const char *name, int64_t *n_elements,
@@ -35,21 +36,65 @@ enum roped_status roped_tensor_size(const struct roped_tensor *tensor,
     return ROPED_OK;
 }
 
-int64_t roped_tensor_elements(const struct roped_tensor *tensor)
+/* Of dims [first, end), without overflow where one of them is 0. */
+static int64_t product(const struct roped_tensor *tensor, int first, int end)
 {
     int64_t n = 1;
-    for (int i = 0; i < tensor->rank; i++)
+    for (int i = first; i < end; i++)
         if (tensor->dims[i] == 0)
             return 0;
-    for (int i = 0; i < tensor->rank; i++)
+    for (int i = first; i < end; i++)
         n *= tensor->dims[i];
     return n;
+}
+
+int64_t roped_tensor_elements(const struct roped_tensor *tensor)
+{
+    return product(tensor, 0, tensor->rank);
 }
 
 int64_t roped_tensor_bytes(const struct roped_tensor *tensor)
 {
     return roped_tensor_elements(tensor) *
            (int64_t)roped_dtype_bytes(tensor->dtype);
+}
+
+int64_t roped_tensor_tokens(const struct roped_tensor *tensor)
+{
+    return product(tensor, 0, tensor->step_dims);
+}
+
+int64_t roped_tensor_token(const struct roped_tensor *tensor)
+{
+    return product(tensor, tensor->step_dims, tensor->rank);
+}
+
+int64_t roped_tensor_span(const struct roped_tensor *tensor)
+{
+    int64_t element_bytes = (int64_t)roped_dtype_bytes(tensor->dtype);
+    if (tensor->step == 0 || roped_tensor_elements(tensor) == 0)
+        return roped_tensor_bytes(tensor);
+    return ((roped_tensor_tokens(tensor) - 1) * tensor->step +
+            roped_tensor_token(tensor)) *
+           element_bytes;
+}
+
+void roped_tensor_copy(const struct roped_tensor *to,
+                       const struct roped_tensor *from)
+{
+    size_t element_bytes = roped_dtype_bytes(from->dtype);
+    int64_t n = roped_tensor_tokens(from), token = roped_tensor_token(from);
+    size_t bytes = (size_t)token * element_bytes;
+    size_t to_step = (size_t)(to->step ? to->step : token) * element_bytes;
+    size_t from_step =
+        (size_t)(from->step ? from->step : token) * element_bytes;
+    if (bytes == to_step && bytes == from_step) { /* all of it at once */
+        bytes *= (size_t)n;
+        n = 1;
+    }
+    for (int64_t i = 0; i < n && bytes; i++)
+        memcpy((char *)to->data + (size_t)i * to_step,
+               (const char *)from->data + (size_t)i * from_step, bytes);
 }
 
 const char *roped_shape_text(const int64_t *dims, int rank, char *text,

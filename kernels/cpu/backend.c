@@ -186,6 +186,19 @@ void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
     pool_for(queue->backend->pool, n, bytes, run_fenced, &fenced);
 }
 
+static enum roped_status copy_rows(struct roped_queue *queue, void *to,
+                                   const void *from,
+                                   const struct roped_byte_rows *rows,
+                                   struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (size_t i = 0; i < rows->n && !status; i++)
+        status = copy(queue, (char *)to + i * rows->step_bytes,
+                      (const char *)from + i * rows->step_bytes,
+                      rows->row_bytes, err);
+    return status;
+}
+
 static enum roped_status clear(struct roped_queue *queue, void *memory,
                                size_t bytes, struct roped_error *err)
 {
@@ -257,6 +270,7 @@ const struct roped_backend_api roped_backend_cpu = {
     .queue_close = queue_close,
     .upload = copy,
     .download = copy,
+    .download_rows = copy_rows,
     .clear = clear,
     .launch = launch,
     .build_table = cpu_build_table,

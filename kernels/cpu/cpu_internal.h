@@ -78,6 +78,12 @@ static inline int64_t cpu_smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Elements from a token of so many to the next. */
+static inline int64_t cpu_step(const struct roped_tensor *tensor, int64_t token)
+{
+    return tensor->step ? tensor->step : token;
+}
+
 /* n / by, rounded up. */
 static inline int64_t cpu_ceil_div(int64_t n, int64_t by)
 {

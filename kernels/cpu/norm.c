@@ -76,8 +76,20 @@ static void *row_of(const struct norm_loop *loop,
 {
     if (!tensor)
         return NULL;
-    return cpu_at(tensor->data, row * loop->norm.width,
+    return cpu_at(tensor->data, row * cpu_step(tensor, loop->norm.width),
                   roped_dtype_bytes(tensor->dtype));
+}
+
+/* The loops over rows have them one behind another. */
+static bool has_steps(const struct norm_loop *loop)
+{
+    const struct cpu_norm_call *call = loop->call;
+    const struct roped_tensor *all[] = {call->x, call->residual,
+                                        call->residual_out, call->y};
+    for (int i = 0; i < 4; i++)
+        if (all[i] && cpu_step(all[i], loop->norm.width) != loop->norm.width)
+            return true;
+    return false;
 }
 
 static void normalize_rows(void *context, int64_t begin, int64_t end)
@@ -86,7 +98,10 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
     int64_t row_bytes = norm->width * (int64_t)roped_dtype_bytes(norm->from);
-    int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
+    int64_t batch =
+        has_steps(loop)
+            ? 1
+            : rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
         const struct cpu_norm_rows rows = {

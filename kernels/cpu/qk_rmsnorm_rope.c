@@ -22,10 +22,12 @@ static void write_heads(const struct norm_loop *loop,
                         const struct norm_heads *part, struct cpu_token *token)
 {
     const struct cpu_heads *heads = &part->heads;
-    int64_t at = token->index * heads->n_heads * heads->width;
+    int64_t n = heads->n_heads * heads->width;
     size_t bytes = roped_dtype_bytes(heads->from);
-    void *from = cpu_at(part->in->data, at, bytes);
-    void *to = cpu_at(part->out->data, at, bytes);
+    void *from =
+        cpu_at(part->in->data, token->index * cpu_step(part->in, n), bytes);
+    void *to =
+        cpu_at(part->out->data, token->index * cpu_step(part->out, n), bytes);
     if (heads->n_heads > 0 && cpu_is_padding(&loop->angles, token->index))
         cpu_heads_copy(loop->angles.rows, heads, to, from);
     else

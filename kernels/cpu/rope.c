@@ -48,8 +48,8 @@ static struct rope_heads heads_of(const struct rope_loop *loop, int input,
                   .to_pitch = plan->head_dim,
                   .first = plan->rotary_offset,
                   .n_pairs = plan->rotary.n_pairs,
-                  .more_from = n_heads * plan->head_dim,
-                  .more_to = n_heads * plan->head_dim}};
+                  .more_from = cpu_step(in, n_heads * plan->head_dim),
+                  .more_to = cpu_step(out, n_heads * plan->head_dim)}};
 }
 
 /* Tokens are taken together while they are small, sequences while enough turns
@@ -87,14 +87,15 @@ static void write_heads(const struct cpu_rows *rows,
                         const struct cpu_pairs *pairs)
 {
     const struct cpu_heads *heads = &part->heads;
-    const int64_t at = token * heads->more_from;
     const size_t bytes = roped_dtype_bytes(heads->from);
-    if (heads->n_heads > 0 && pairs)
-        rows->rotate(heads, cpu_at(part->to, at, bytes),
-                     cpu_at(part->from, at, bytes), pairs);
-    else if (heads->n_heads > 0)
-        cpu_heads_copy(rows, heads, cpu_at(part->to, at, bytes),
-                       cpu_at(part->from, at, bytes));
+    if (heads->n_heads == 0)
+        return;
+    void *from = cpu_at(part->from, token * heads->more_from, bytes);
+    void *to = cpu_at(part->to, token * heads->more_to, bytes);
+    if (pairs)
+        rows->rotate(heads, to, from, pairs);
+    else
+        cpu_heads_copy(rows, heads, to, from);
 }
 
 /* A run of n tokens. */

@@ -82,10 +82,10 @@ static void set_parts(struct append_loop *loop,
 static void *token_row(const struct roped_tensor *tensor,
                        const struct cpu_heads *heads, int64_t token)
 {
-    int64_t row = heads->n_heads * heads->width;
+    int64_t step = cpu_step(tensor, heads->n_heads * heads->width);
     if (!roped_tensor_given(tensor))
         return NULL;
-    return cpu_at(tensor->data, token * row, roped_dtype_bytes(tensor->dtype));
+    return cpu_at(tensor->data, token * step, roped_dtype_bytes(tensor->dtype));
 }
 
 /* A token's place in a cache. */

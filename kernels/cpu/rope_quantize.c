@@ -32,15 +32,21 @@ static struct cpu_heads heads_of(const struct quantize_loop *loop, int port,
     };
 }
 
+/* A token of n elements. */
+static void *token_at(const struct roped_tensor *tensor, int64_t token,
+                      int64_t n)
+{
+    return cpu_at(tensor->data, token * cpu_step(tensor, n),
+                  roped_dtype_bytes(tensor->dtype));
+}
+
 static void rotate_heads(const struct quantize_loop *loop,
                          const struct cpu_heads *heads, int port, int64_t token,
                          const struct cpu_pairs *pairs)
 {
-    int64_t at = token * heads->n_heads * heads->width;
-    loop->angles.rows->rotate(
-        heads, cpu_at(loop->call->out[port].data, at, 1),
-        cpu_at(loop->call->in[port].data, at, roped_dtype_bytes(heads->from)),
-        pairs);
+    int64_t n = heads->n_heads * heads->width;
+    loop->angles.rows->rotate(heads, token_at(&loop->call->out[port], token, n),
+                              token_at(&loop->call->in[port], token, n), pairs);
 }
 
 /* The part of a token that does not rotate. */
@@ -53,9 +59,8 @@ static void quantize(const struct quantize_loop *loop, int port, int64_t token,
         return;
     const struct cpu_conversion how = {in->dtype, out->dtype, scale,
                                        loop->is_large};
-    loop->angles.rows->convert(
-        &how, cpu_at(out->data, token * n, 1),
-        cpu_at(in->data, token * n, roped_dtype_bytes(in->dtype)), n);
+    loop->angles.rows->convert(&how, token_at(out, token, n),
+                               token_at(in, token, n), n);
 }
 
 static void rotate_token(const struct quantize_loop *loop,

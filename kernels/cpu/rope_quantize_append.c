@@ -43,12 +43,12 @@ static struct cpu_heads heads_of(const struct quantize_loop *loop,
     };
 }
 
-/* Head of a token in an input of rows of width. */
-static void *row_of(const struct quantize_loop *loop, int port, int64_t row,
-                    int64_t width)
+/* A token of n elements. */
+static void *token_at(const struct roped_tensor *tensor, int64_t token,
+                      int64_t n)
 {
-    return cpu_at(loop->call->in[port].data, row * width,
-                  roped_dtype_bytes(loop->in));
+    return cpu_at(tensor->data, token * cpu_step(tensor, n),
+                  roped_dtype_bytes(tensor->dtype));
 }
 
 /* Where a part of a head goes. */
@@ -68,16 +68,14 @@ static int64_t pitch_of(const struct quantize_loop *loop,
     return loop->map.head_step * part->cell_width;
 }
 
-/* The rotary part of q, as it is. */
-static void quantize_q(const struct quantize_loop *loop, int64_t token)
+/* A part of q, as it is: n elements of each token. */
+static void quantize_q(const struct quantize_loop *loop, int input, int output,
+                       int64_t token, int64_t n)
 {
-    const struct rope_quantize_plan *parts = &loop->plan->parts;
-    int64_t width = parts->q_heads * parts->rope_dim;
-    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
-    if (width > 0)
-        quantize(loop, q_out + token * width,
-                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, token, width), width,
-                 parts->scale_q);
+    if (n > 0)
+        quantize(loop, token_at(&loop->call->out[output], token, n),
+                 token_at(&loop->call->in[input], token, n), n,
+                 loop->plan->parts.scale_q);
 }
 
 /* Some pairs of all of a token's heads; cell -1: k goes nowhere. */
@@ -87,19 +85,23 @@ static void rotate_pairs(const struct quantize_loop *loop, int64_t token,
     const struct rope_quantize_append_plan *plan = loop->plan;
     const struct rope_quantize_plan *parts = &plan->parts;
     const struct cpu_rows *rows = loop->angles.rows;
-    int64_t r = parts->rope_dim, row = token * parts->q_heads;
-    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].data;
+    const struct roped_tensor *in = loop->call->in;
+    int64_t r = parts->rope_dim;
     const struct cpu_heads q =
         heads_of(loop, parts->q_heads, r, parts->scale_q);
     const struct cpu_heads k = heads_of(
         loop, parts->k_heads, pitch_of(loop, &plan->rope), parts->scale_k);
     if (q.n_heads > 0)
-        rows->rotate(&q, q_out + row * r,
-                     row_of(loop, ROPE_QUANTIZE_APPEND_Q_ROPE, row, r), pairs);
+        rows->rotate(
+            &q,
+            token_at(&loop->call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT], token,
+                     q.n_heads * r),
+            token_at(&in[ROPE_QUANTIZE_APPEND_Q_ROPE], token, q.n_heads * r),
+            pairs);
     if (cell >= 0 && k.n_heads > 0)
         rows->rotate(
             &k, cell_of(loop, &plan->rope, cell, 0),
-            row_of(loop, ROPE_QUANTIZE_APPEND_K_ROPE, token * k.n_heads, r),
+            token_at(&in[ROPE_QUANTIZE_APPEND_K_ROPE], token, k.n_heads * r),
             pairs);
 }
 
@@ -116,39 +118,49 @@ static void rotate_token(const struct quantize_loop *loop, int64_t token,
     }
 }
 
+/* Heads of width elements of a token, each to its part of a cell. */
+static void quantize_heads(const struct quantize_loop *loop, int port,
+                           const struct append_part *part, int64_t token,
+                           int64_t cell, int64_t width, float scale)
+{
+    int64_t n_heads = loop->plan->parts.k_heads;
+    if (width == 0)
+        return;
+    void *from = token_at(&loop->call->in[port], token, n_heads * width);
+    for (int64_t head = 0; head < n_heads; head++)
+        quantize(loop, cell_of(loop, part, cell, head),
+                 cpu_at(from, head * width, roped_dtype_bytes(loop->in)), width,
+                 scale);
+}
+
 /* The parts of a token that do not rotate. */
 static void quantize_token(const struct quantize_loop *loop, int64_t token,
                            int64_t cell)
 {
     const struct rope_quantize_append_plan *plan = loop->plan;
     const struct rope_quantize_plan *parts = &plan->parts;
-    int64_t p = parts->nope_dim, q_width = parts->q_heads * p;
-    uint8_t *q_out = loop->call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT].data;
-    if (q_width)
-        quantize(loop, q_out + token * q_width,
-                 row_of(loop, ROPE_QUANTIZE_APPEND_Q_NOPE, token, q_width),
-                 q_width, parts->scale_q);
-    for (int64_t head = 0; head < parts->k_heads && cell >= 0; head++) {
-        int64_t row = token * parts->k_heads + head;
-        if (p)
-            quantize(loop, cell_of(loop, &plan->nope, cell, head),
-                     row_of(loop, ROPE_QUANTIZE_APPEND_K_NOPE, row, p), p,
-                     parts->scale_k);
-        if (plan->value_dim)
-            quantize(loop, cell_of(loop, &plan->value, cell, head),
-                     row_of(loop, ROPE_QUANTIZE_APPEND_V, row, plan->value_dim),
-                     plan->value_dim, plan->scale_v);
-    }
+    int64_t p = parts->nope_dim;
+    quantize_q(loop, ROPE_QUANTIZE_APPEND_Q_NOPE,
+               ROPE_QUANTIZE_APPEND_Q_NOPE_OUT, token, parts->q_heads * p);
+    if (cell < 0)
+        return;
+    quantize_heads(loop, ROPE_QUANTIZE_APPEND_K_NOPE, &plan->nope, token, cell,
+                   p, parts->scale_k);
+    quantize_heads(loop, ROPE_QUANTIZE_APPEND_V, &plan->value, token, cell,
+                   plan->value_dim, plan->scale_v);
 }
 
 static void append_tokens(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
+    const struct rope_quantize_plan *parts = &loop->plan->parts;
+    int64_t q_width = parts->q_heads * parts->rope_dim;
     for (int64_t token = begin; token < end; token++) {
         bool is_padding = cpu_is_padding(&loop->angles, token);
         int64_t cell = is_padding ? -1 : append_cell(&loop->map, token);
         if (is_padding)
-            quantize_q(loop, token);
+            quantize_q(loop, ROPE_QUANTIZE_APPEND_Q_ROPE,
+                       ROPE_QUANTIZE_APPEND_Q_ROPE_OUT, token, q_width);
         else
             rotate_token(loop, token, cell);
         quantize_token(loop, token, cell);

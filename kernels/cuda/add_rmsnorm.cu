@@ -11,8 +11,8 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm(const struct roped_call *cal
     const struct roped_tensor *x = &call->in[ADD_RMSNORM_X];
     struct norm_args args =
         norm_args_of(plan, x, &call->in[ADD_RMSNORM_WEIGHT], &call->out[ADD_RMSNORM_Y]);
-    args.residual = call->in[ADD_RMSNORM_RESIDUAL].data;
-    args.residual_out = call->out[ADD_RMSNORM_RESIDUAL_OUT].data;
+    set_residual(&args, plan, &call->in[ADD_RMSNORM_RESIDUAL],
+                 &call->out[ADD_RMSNORM_RESIDUAL_OUT]);
     if (plan->n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {

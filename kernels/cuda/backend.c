@@ -383,6 +383,19 @@ static enum roped_status download(struct roped_queue *queue, void *host, const v
     return ROPED_OK;
 }
 
+static enum roped_status download_rows(struct roped_queue *queue, void *host, const void *device,
+                                       const struct roped_byte_rows *rows, struct roped_error *err)
+{
+    if (rows->n * rows->row_bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    CHECK_RETURN(queue->backend,
+                 cudaMemcpy2DAsync(host, rows->step_bytes, device, rows->step_bytes,
+                                   rows->row_bytes, rows->n, cudaMemcpyDeviceToHost, queue->stream),
+                 err);
+    return ROPED_OK;
+}
+
 static enum roped_status clear(struct roped_queue *queue, void *device, size_t bytes,
                                struct roped_error *err)
 {
@@ -508,6 +521,7 @@ const struct roped_backend_api roped_backend_cuda = {
     .queue_wrap = queue_wrap,
     .upload = upload,
     .download = download,
+    .download_rows = download_rows,
     .clear = clear,
     .launch = launch,
     .build_table = build_table,

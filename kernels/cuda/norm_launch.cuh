@@ -26,14 +26,16 @@ constexpr int most_rows(int threads, bool is_wide)
 
 // kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
 // most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
-// threads each of them sums (device/reduce.cuh).
+// threads each of them sums (device/reduce.cuh). kHasSteps: rows of x, and of y, may be further
+// apart than they are long.
 template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops,
-          int kRowShares = 1>
+          int kRowShares = 1, bool kHasSteps = false>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
     static constexpr int kShares = kRowShares;
+    static constexpr bool kSteps = kHasSteps;
     static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
     static constexpr bool kIsBlock = kThreads > 32;
@@ -156,18 +158,40 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
                  *args, err);
 }
 
+// Rows that are slices of wider ones, as the latents of MLA are. One row per group.
+template <typename K, int kThreads, int kVectors>
+static enum roped_status launch_stepped(struct norm_args *args, struct roped_queue *queue,
+                                        struct roped_error *err)
+{
+    using C = norm_config<K, kThreads, kVectors, kWeightInKind, false, 1, true>;
+    args->n_vectors = (int32_t)(args->hidden / K::kVec);
+    return start(queue, norm_kernel<K, C, false>, dim3(C::kBlock),
+                 blocks_of(args->n_rows, C::kGroups), dim3(1, 1), *args, err);
+}
+
+static inline bool is_packed(const struct norm_args *args)
+{
+    return args->x_pitch == args->hidden && args->y_pitch == args->hidden &&
+           args->residual_pitch == args->hidden && args->residual_out_pitch == args->hidden;
+}
+
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
-// the kernel that knows every type, whose second reading of the row comes from a cache.
+// the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
+// of rows with steps.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
-    if (is_aligned && is_in_kind)
+    bool has_steps = !is_packed(args);
+    if (is_aligned && is_in_kind && !has_steps)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
-        if (is_aligned)
+        if (is_aligned && !has_steps)
             return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
+    if constexpr (!K::kAdds)
+        if (is_aligned && is_in_kind && has_steps && !args->rounds_product)
+            return launch_stepped<K, kThreads, kVectors>(args, queue, err);
     return launch_reread<K>(args, is_aligned, kThreads, queue, err);
 }
 
@@ -214,6 +238,12 @@ static inline int weight_kind_of(int weight, int x)
     return weight == ROPED_F16 ? kWeightHalf : kWeightBf16;
 }
 
+// Of a single row it does not matter.
+static inline int64_t pitch_of(const struct rmsnorm_plan *plan, const struct roped_tensor *tensor)
+{
+    return tensor->step && plan->n_rows > 1 ? tensor->step : plan->hidden;
+}
+
 // What every norm operator's arguments have; x's pointers and those of further results are left to
 // the operator.
 static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
@@ -227,6 +257,8 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.y = y->data;
     args.n_rows = plan->n_rows;
     args.hidden = plan->hidden;
+    args.x_pitch = args.residual_pitch = args.residual_out_pitch = pitch_of(plan, x);
+    args.y_pitch = pitch_of(plan, y);
     args.eps = plan->eps;
     args.weight_bias = plan->weight_bias;
     args.exact_inverse_hidden = 1.0 / (double)plan->hidden;
@@ -236,14 +268,29 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     return args;
 }
 
+// What is added to x, and where the sum goes.
+static inline void set_residual(struct norm_args *args, const struct rmsnorm_plan *plan,
+                                const struct roped_tensor *residual,
+                                const struct roped_tensor *residual_out)
+{
+    args->residual = residual->data;
+    args->residual_pitch = pitch_of(plan, residual);
+    args->residual_out = residual_out->data;
+    args->residual_out_pitch = pitch_of(plan, residual_out);
+}
+
 // Can rows be moved in vectors of 16 bytes? y_bytes is what such a vector becomes in y. Pointers
 // that an operator does not have are NULL, and aligned.
 template <typename T>
 static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
 {
-    return args->hidden % kVecOf<T> == 0 && is_aligned(args->x, 16) &&
-           is_aligned(args->weight, 16) && is_aligned(args->y, y_bytes) &&
-           is_aligned(args->residual, 16) && is_aligned(args->residual_out, 16);
+    for (int64_t n : {args->hidden, args->x_pitch, args->y_pitch, args->residual_pitch,
+                      args->residual_out_pitch})
+        if (n % kVecOf<T> != 0)
+            return false;
+    return is_aligned(args->x, 16) && is_aligned(args->weight, 16) &&
+           is_aligned(args->y, y_bytes) && is_aligned(args->residual, 16) &&
+           is_aligned(args->residual_out, 16);
 }
 
 // ------------------------------------------------------------------------------------ FP8

@@ -169,12 +169,11 @@ static inline void set_qk_args(struct qk_args *args, const struct roped_call *ca
                                const struct rope_plan *rope, const struct qk_norm_plan *norm,
                                int weight_port, int positions_port)
 {
-    const struct roped_tensor *q = &call->in[ROPE_Q], *k = &call->in[ROPE_K];
+    const struct roped_tensor *q = &call->in[ROPE_Q]; // k is behind it
     const int64_t heads[2] = {rope->q_heads, rope->k_heads};
     struct rotate_args *rotate = &args->rotate;
     rotate->angles = angle_args_of(call, &rope->rotary, positions_port);
-    set_rotate_tensors(rotate, q->data, k->data, heads, rope->head_dim,
-                       roped_dtype_bytes(q->dtype));
+    set_rotate_tensors(rotate, q, heads, rope->head_dim);
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
     for (int i = 0; i < 2; i++) // q, k
         args->weight[i] = call->in[weight_port + i].data;

@@ -203,12 +203,14 @@ extern "C" enum roped_status roped_cuda_qk_rmsnorm_rope_append(const struct rope
         &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
     int64_t n_heads = plan->q_heads + plan->k_heads;
     enum roped_status status =
-        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
-    struct qk_append_args args = args_of(call);
-    return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
-        return launch_type<append_outputs, typename decltype(tag)::type>(&args, plan->head_dim,
-                                                                         queue, err);
+    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
+        struct qk_append_args args = args_of(settled);
+        return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
+            return launch_type<append_outputs, typename decltype(tag)::type>(&args, plan->head_dim,
+                                                                             queue, err);
+        });
     });
 }

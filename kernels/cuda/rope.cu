@@ -101,8 +101,7 @@ static struct rope_args args_of(const struct roped_call *call)
     struct rope_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &plan->rotary, ROPE_POSITIONS);
-    set_rotate_tensors(rotate, q->data, k->data, heads, plan->head_dim,
-                       roped_dtype_bytes(q->dtype));
+    set_rotate_tensors(rotate, q, heads, plan->head_dim);
     args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
     args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
@@ -117,11 +116,13 @@ extern "C" enum roped_status roped_cuda_rope(const struct roped_call *call,
     const struct rope_plan *plan = reinterpret_cast<const struct rope_plan *>(call->plan);
     int64_t n_heads = plan->q_heads + plan->k_heads;
     enum roped_status status =
-        check_rotate_limits("q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
+        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
-    struct rope_args args = args_of(call);
-    return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
+        struct rope_args args = args_of(settled);
+        return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
+            return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+        });
     });
 }

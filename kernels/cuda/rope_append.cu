@@ -10,7 +10,7 @@
 
 struct append_args {
     struct rotate_args rotate; // n_heads: of q, k and v
-    const char *v;             // less the heads of q and k
+    const char *v;             // less the heads of q and k; its tokens are as far apart as k's
     int32_t k_end;             // heads of q and k
     int32_t returns_k;         // bool
     int64_t to[2];             // bytes from q, and from k, to their outputs
@@ -194,8 +194,7 @@ static struct append_args args_of(const struct roped_call *call)
     struct append_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
-    set_rotate_tensors(rotate, in[ROPE_APPEND_Q].data, in[ROPE_APPEND_K].data, heads,
-                       rope->head_dim, roped_dtype_bytes(in[ROPE_APPEND_Q].dtype));
+    set_rotate_tensors(rotate, &in[ROPE_APPEND_Q], heads, rope->head_dim);
     args.map = append_map_of(call, &plan->append);
     args.k_end = rotate->n_heads;
     rotate->n_heads += rotate->n_heads - rotate->q_heads;
@@ -220,13 +219,16 @@ extern "C" enum roped_status roped_cuda_rope_append(const struct roped_call *cal
     const struct rope_plan *plan = &append->rope;
     int64_t n_heads = plan->q_heads + 2 * plan->k_heads;
     int64_t width = plan->head_dim + append->v_dim; // of a cell at most
-    enum roped_status status = check_rotate_limits("q", plan->rotary.n_tokens, n_heads, width, err);
+    enum roped_status status =
+        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, width, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
-    if (is_split_append(call, append))
-        return launch_split_append(call, append, queue, err);
-    struct append_args args = args_of(call);
-    return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
+        if (is_split_append(settled, append))
+            return launch_split_append(settled, append, queue, err);
+        struct append_args args = args_of(settled);
+        return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
+            return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
+        });
     });
 }

@@ -50,8 +50,8 @@ static inline struct row_stream v_rows_of(const struct roped_call *call,
     const struct rope_plan *rope = &plan->rope;
     int64_t bytes =
         plan->v.cell_width * (int64_t)roped_dtype_bytes((enum roped_dtype)plan->cache_dtype);
-    return row_stream_of(call->in[ROPE_APPEND_V].data, part_in(call, &plan->v),
-                         rope->rotary.n_tokens, rope->k_heads, plan->v_dim, bytes, plan->scale_v);
+    return row_stream_of(&call->in[ROPE_APPEND_V], part_in(call, &plan->v), rope->rotary.n_tokens,
+                         rope->k_heads, plan->v_dim, bytes, plan->scale_v);
 }
 
 // Of elements of T in the cache.

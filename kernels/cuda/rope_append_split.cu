@@ -1,6 +1,6 @@
 // rope_append_split.cu - rope_append where a cache is not simply of the type of q and of k's cells:
 // FP8 caches beside q that keeps its type, and MLA's one cache, of either type, whose cells take v
-// and then k.
+// and then k; and where v has another step than k.
 //
 // The grid has two kinds of blocks, as that of rope_quantize_append: the first columns rotate q and
 // k (device/append.cuh), the others write v as rows of a cache (device/fp8_stream.cuh). Every byte
@@ -178,8 +178,7 @@ static struct split_args args_of(const struct roped_call *call, const struct rop
     struct split_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &rope->rotary, plan->append.positions_port);
-    set_rotate_tensors(rotate, q->data, k->data, heads, rope->head_dim,
-                       roped_dtype_bytes(q->dtype));
+    set_rotate_tensors(rotate, q, heads, rope->head_dim);
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
     args.map = append_map_of(call, &plan->append);
     args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
@@ -193,7 +192,8 @@ static struct split_args args_of(const struct roped_call *call, const struct rop
 bool is_split_append(const struct roped_call *call, const struct rope_append_plan *plan)
 {
     return plan->v.output == plan->k.output ||
-           plan->cache_dtype != (int32_t)call->in[ROPE_APPEND_Q].dtype;
+           plan->cache_dtype != (int32_t)call->in[ROPE_APPEND_Q].dtype ||
+           call->in[ROPE_APPEND_V].step != call->in[ROPE_APPEND_K].step;
 }
 
 enum roped_status launch_split_append(const struct roped_call *call,

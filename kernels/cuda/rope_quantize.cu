@@ -3,10 +3,9 @@
 //
 // The grid has two kinds of blocks. The first columns rotate, as in rope (device/rotate.cuh). The
 // others convert q_nope and k_nope, which are nothing but two streams of elements
-// (device/fp8_stream.cuh). Every byte is read once and written once: 3 bytes per element from
-// 16-bit types, 5 from float32.
-#include "cuda/device/fp8_stream.cuh"
-#include "cuda/rotate_launch.cuh"
+// (device/fp8_stream.cuh); those with a step take a launch of their own (fp8_parts.cuh). Every byte
+// is read once and written once: 3 bytes per element from 16-bit types, 5 from float32.
+#include "cuda/fp8_parts.cuh"
 #include "ops/rope_quantize.h"
 
 struct quantize_args {
@@ -134,7 +133,8 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
 {
     constexpr int kVec = kVecOf<T>;
     bool has_vectors = can_use_vectors(&args->rotate, rope_dim, kVec) &&
-                       is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec);
+                       is_aligned(args->to[0], kVec) && is_aligned(args->to[1], kVec) &&
+                       args->token_bytes[0] % kVec == 0 && args->token_bytes[1] % kVec == 0;
     for (struct fp8_stream &stream : args->nope)
         stream.has_vectors = is_aligned(stream.from, 16) && is_aligned(stream.to, kVec);
     return with_units(&args->rotate, has_vectors, kVec, [&](auto unit) {
@@ -152,8 +152,7 @@ static struct quantize_args args_of(const struct roped_call *call)
     struct quantize_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &plan->rotary, ROPE_QUANTIZE_POSITIONS);
-    set_rotate_tensors(rotate, in[0].data, in[1].data, heads, plan->rope_dim,
-                       roped_dtype_bytes(in->dtype));
+    set_rotate_tensors(rotate, in, heads, plan->rope_dim);
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
     args.head_bytes = (int32_t)plan->rope_dim;
     args.to[0] = static_cast<char *>(out[0].data);
@@ -163,13 +162,36 @@ static struct quantize_args args_of(const struct roped_call *call)
     args.scale[1] = plan->scale_k;
     args.is_e5m2 = out->dtype == ROPED_F8_E5M2;
     for (int i = 0; i < 2; i++) { // q, k
-        args.token_bytes[i] = (uint32_t)(heads[i] * args.head_bytes);
-        args.nope[i].from = call->in[ROPE_QUANTIZE_Q_NOPE + i].data;
-        args.nope[i].to = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_Q_NOPE_OUT + i].data);
-        args.nope[i].n_elements = plan->rotary.n_tokens * heads[i] * plan->nope_dim;
+        const struct roped_tensor *nope = &call->in[ROPE_QUANTIZE_Q_NOPE + i];
+        const struct roped_tensor *to = &call->out[ROPE_QUANTIZE_Q_NOPE_OUT + i];
+        args.token_bytes[i] = token_bytes_of(&out[i], heads[i] * plan->rope_dim);
+        args.nope[i].from = nope->data;
+        args.nope[i].to = static_cast<uint8_t *>(to->data);
+        if (!has_step(nope, to))
+            args.nope[i].n_elements = plan->rotary.n_tokens * heads[i] * plan->nope_dim;
         args.nope[i].scale = args.scale[i];
     }
     return args;
+}
+
+// Those of q_nope and k_nope that are no streams.
+template <typename T>
+static enum roped_status launch_nope(const struct roped_call *call, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const struct rope_quantize_plan *plan =
+        reinterpret_cast<const struct rope_quantize_plan *>(call->plan);
+    const int64_t heads[2] = {plan->q_heads, plan->k_heads};
+    const float scale[2] = {plan->scale_q, plan->scale_k};
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        const struct roped_tensor *in = &call->in[ROPE_QUANTIZE_Q_NOPE + i];
+        const struct roped_tensor *out = &call->out[ROPE_QUANTIZE_Q_NOPE_OUT + i];
+        if (has_step(in, out))
+            status = launch_parts<T>(in, out, plan->rotary.n_tokens, heads[i] * plan->nope_dim,
+                                     scale[i], queue, err);
+    }
+    return status;
 }
 
 extern "C" enum roped_status roped_cuda_rope_quantize(const struct roped_call *call,
@@ -180,11 +202,13 @@ extern "C" enum roped_status roped_cuda_rope_quantize(const struct roped_call *c
         reinterpret_cast<const struct rope_quantize_plan *>(call->plan);
     int64_t n_heads = plan->q_heads + plan->k_heads;
     enum roped_status status =
-        check_rotate_limits("q_rope", plan->rotary.n_tokens, n_heads, plan->rope_dim, err);
+        check_rotate_limits(call, "q_rope", plan->rotary.n_tokens, n_heads, plan->rope_dim, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
     struct quantize_args args = args_of(call);
     return with_float_type(call->in[ROPE_QUANTIZE_Q_ROPE].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, plan->rope_dim, queue, err);
+        using T = typename decltype(tag)::type;
+        enum roped_status launched = launch_type<T>(&args, plan->rope_dim, queue, err);
+        return launched ? launched : launch_nope<T>(call, queue, err);
     });
 }

@@ -5,8 +5,7 @@
 // The grid has two kinds of blocks, as that of rope_quantize. The first columns rotate
 // (device/append.cuh). The others convert what does not rotate (device/fp8_stream.cuh): q_nope as
 // one stream, k_nope and v as rows of the caches. Every byte is read once and written once.
-#include "cuda/device/fp8_stream.cuh"
-#include "cuda/rotate_launch.cuh"
+#include "cuda/fp8_parts.cuh"
 #include "ops/rope_quantize_append.h"
 
 enum { ROWS_K_NOPE, ROWS_V, ROW_STREAMS };
@@ -17,6 +16,7 @@ struct quantize_args {
     float scale[2];
     int32_t tile_vectors; // vectors, or tokens, per thread of a tile, at most kTileVectors
     uint32_t cell_width;  // of the cache of k_rope
+    uint32_t token_bytes; // of q_rope's output
     uint8_t *to[2];       // q_rope; the cache of k_rope, less q_heads heads
     struct append_map map;
     struct rotate_args rotate;
@@ -85,8 +85,8 @@ struct quantize_rows {
     {
         fp8_sink sink = {args.to[0], args.scale[0], args.is_e5m2 != 0};
         if (row.head < args.rotate.q_heads) { // a row of FP8 is as many elements as one of T
-            int64_t index = (int64_t)token * args.rotate.q_heads + row.head;
-            sink.to += index * (args.rotate.head_bytes / (int)sizeof(T));
+            sink.to += (uint64_t)token * args.token_bytes +
+                       (int64_t)row.head * (args.rotate.head_bytes / (int)sizeof(T));
         } else {
             int64_t index = cell + row.head * args.map.head_step;
             sink.to = cell < 0 ? nullptr : args.to[1] + index * args.cell_width;
@@ -203,7 +203,8 @@ static enum roped_status launch_type(struct quantize_args *args, int64_t rope_di
     constexpr int kVec = kVecOf<T>;
     struct rotate_args *rotate = &args->rotate;
     bool has_vectors = can_use_vectors(rotate, rope_dim, kVec) && is_aligned(args->to[0], kVec) &&
-                       is_aligned(args->to[1], kVec) && args->cell_width % kVec == 0;
+                       is_aligned(args->to[1], kVec) && args->token_bytes % kVec == 0 &&
+                       args->cell_width % kVec == 0;
     args->q_nope.has_vectors =
         is_aligned(args->q_nope.from, 16) && is_aligned(args->q_nope.to, kVec);
     for (struct row_stream &rows : args->rows)
@@ -228,7 +229,7 @@ static struct row_stream rows_of(const struct roped_call *call, int port,
                                  const struct rope_quantize_plan *parts, int64_t width, float scale)
 {
     uint8_t *cache = static_cast<uint8_t *>(call->out[part->output].data);
-    return row_stream_of(call->in[port].data, cache + part->first, parts->rotary.n_tokens,
+    return row_stream_of(&call->in[port], cache + part->first, parts->rotary.n_tokens,
                          parts->k_heads, width, part->cell_width, scale);
 }
 
@@ -236,9 +237,12 @@ static void set_streams(struct quantize_args *args, const struct roped_call *cal
                         const struct rope_quantize_append_plan *plan)
 {
     const struct rope_quantize_plan *parts = &plan->parts;
-    args->q_nope.from = call->in[ROPE_QUANTIZE_APPEND_Q_NOPE].data;
-    args->q_nope.to = static_cast<uint8_t *>(call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT].data);
-    args->q_nope.n_elements = parts->rotary.n_tokens * parts->q_heads * parts->nope_dim;
+    const struct roped_tensor *q_nope = &call->in[ROPE_QUANTIZE_APPEND_Q_NOPE];
+    const struct roped_tensor *q_nope_out = &call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT];
+    args->q_nope.from = q_nope->data;
+    args->q_nope.to = static_cast<uint8_t *>(q_nope_out->data);
+    if (!has_step(q_nope, q_nope_out))
+        args->q_nope.n_elements = parts->rotary.n_tokens * parts->q_heads * parts->nope_dim;
     args->q_nope.scale = parts->scale_q;
     args->rows[ROWS_K_NOPE] = rows_of(call, ROPE_QUANTIZE_APPEND_K_NOPE, &plan->nope, parts,
                                       parts->nope_dim, parts->scale_k);
@@ -257,11 +261,11 @@ static struct quantize_args args_of(const struct roped_call *call)
     struct quantize_args args = {};
     struct rotate_args *rotate = &args.rotate;
     rotate->angles = angle_args_of(call, &parts->rotary, ROPE_QUANTIZE_APPEND_POSITIONS);
-    set_rotate_tensors(rotate, in[0].data, in[1].data, heads, parts->rope_dim,
-                       roped_dtype_bytes(in->dtype));
+    set_rotate_tensors(rotate, in, heads, parts->rope_dim);
     rotate->rotary_offset = (int32_t)parts->rotary_offset;
     args.map = append_map_of(call, &plan->append);
     args.cell_width = (uint32_t)plan->rope.cell_width;
+    args.token_bytes = token_bytes_of(q_out, parts->q_heads * parts->rope_dim);
     args.to[0] = static_cast<uint8_t *>(q_out->data);
     uintptr_t k_cache = (uintptr_t)call->out[plan->rope.output].data;
     int64_t q_cells = heads[0] * args.map.head_step * plan->rope.cell_width;
@@ -271,6 +275,22 @@ static struct quantize_args args_of(const struct roped_call *call)
     args.is_e5m2 = q_out->dtype == ROPED_F8_E5M2;
     set_streams(&args, call, plan);
     return args;
+}
+
+// q_nope where it is no stream.
+template <typename T>
+static enum roped_status launch_q_nope(const struct roped_call *call, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    const struct rope_quantize_append_plan *plan =
+        reinterpret_cast<const struct rope_quantize_append_plan *>(call->plan);
+    const struct rope_quantize_plan *parts = &plan->parts;
+    const struct roped_tensor *in = &call->in[ROPE_QUANTIZE_APPEND_Q_NOPE];
+    const struct roped_tensor *out = &call->out[ROPE_QUANTIZE_APPEND_Q_NOPE_OUT];
+    if (!has_step(in, out))
+        return ROPED_OK;
+    return launch_parts<T>(in, out, parts->rotary.n_tokens, parts->q_heads * parts->nope_dim,
+                           parts->scale_q, queue, err);
 }
 
 extern "C" enum roped_status roped_cuda_rope_quantize_append(const struct roped_call *call,
@@ -283,11 +303,13 @@ extern "C" enum roped_status roped_cuda_rope_quantize_append(const struct roped_
     int64_t n_heads = parts->q_heads + parts->k_heads;
     int64_t width = parts->rope_dim + parts->nope_dim;
     enum roped_status status =
-        check_rotate_limits("q_rope", parts->rotary.n_tokens, n_heads, width, err);
+        check_rotate_limits(call, "q_rope", parts->rotary.n_tokens, n_heads, width, err);
     if (status || parts->rotary.n_tokens == 0 || n_heads == 0)
         return status;
     struct quantize_args args = args_of(call);
     return with_float_type(call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, parts->rope_dim, queue, err);
+        using T = typename decltype(tag)::type;
+        enum roped_status launched = launch_type<T>(&args, parts->rope_dim, queue, err);
+        return launched ? launched : launch_q_nope<T>(call, queue, err);
     });
 }

@@ -143,13 +143,14 @@ static enum roped_status launch_heads(Args *args, kernel_fn<Args> *kernel,
     return status;
 }
 
-// Units of 16 bytes need every pointer and every offset inside a row to be a multiple of 16 bytes,
+// Units of 16 bytes need every pointer, step and offset inside a row to be a multiple of 16 bytes,
 // and each half of a neox head one of 8. The caller checks pointers of outputs.
 static inline bool can_use_vectors(const struct rotate_args *rotate, int64_t head_dim, int vector)
 {
     return head_dim % vector == 0 && rotate->rotary_offset % vector == 0 &&
            2 * rotate->angles.rotary.n_pairs % vector == 0 && is_aligned(rotate->from[0], 16) &&
-           is_aligned(rotate->from[1], 16);
+           is_aligned(rotate->from[1], 16) && rotate->token_bytes[0] % 16 == 0 &&
+           rotate->token_bytes[1] % 16 == 0;
 }
 
 // launch(unit): with std::integral_constant<int, kUnit> of the heads' units, which it counts. Rest
@@ -169,8 +170,33 @@ static enum roped_status with_units(struct rotate_args *rotate, bool has_vectors
     return launch(std::integral_constant<int, kUnitNeox>{});
 }
 
+static inline enum roped_status
+check_step_limit(const char *name, const struct roped_tensor *tensor, struct roped_error *err)
+{
+    int64_t most = UINT32_MAX / (int64_t)roped_dtype_bytes(tensor->dtype);
+    if (tensor->step <= most)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_TOO_LARGE,
+                      "tensor '%s': stride %lld, expected at most %lld on a CUDA device", name,
+                      (long long)tensor->step, (long long)most);
+}
+
+static inline enum roped_status check_step_limits(const struct roped_call *call,
+                                                  struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < call->n_in && !status; i++)
+        if (call->in[i].step)
+            status = check_step_limit(call->op->in[i].name, &call->in[i], err);
+    for (int i = 0; i < call->n_out && !status; i++)
+        if (call->out[i].step)
+            status = check_step_limit(call->op->out[i].name, &call->out[i], err);
+    return status;
+}
+
 // What kernels keep in 32 bits.
-static inline enum roped_status check_rotate_limits(const char *tensor, int64_t n_tokens,
+static inline enum roped_status check_rotate_limits(const struct roped_call *call,
+                                                    const char *tensor, int64_t n_tokens,
                                                     int64_t n_heads, int64_t width,
                                                     struct roped_error *err)
 {
@@ -188,23 +214,81 @@ static inline enum roped_status check_rotate_limits(const char *tensor, int64_t 
                           "%lld elements on a CUDA device",
                           tensor, (long long)n_heads, (long long)width,
                           (long long)(UINT32_MAX / 4));
-    return ROPED_OK;
+    return check_step_limits(call, err);
 }
 
-// q and k [n_tokens, heads, head_dim] of element_bytes, checked by check_rotate_limits, where all
-// that does not rotate is written too.
-static inline void set_rotate_tensors(struct rotate_args *rotate, const void *q, const void *k,
-                                      const int64_t (&heads)[2], int64_t head_dim,
-                                      size_t element_bytes)
+// Bytes from a token of n elements to the next.
+static inline uint32_t token_bytes_of(const struct roped_tensor *tensor, int64_t n)
 {
-    rotate->head_bytes = (int32_t)(head_dim * (int64_t)element_bytes);
+    int64_t step = tensor->step ? tensor->step : n;
+    return (uint32_t)(step * (int64_t)roped_dtype_bytes(tensor->dtype));
+}
+
+// tensors: q and k [n_tokens, heads, head_dim], checked by check_rotate_limits, where all that does
+// not rotate is written too.
+static inline void set_rotate_tensors(struct rotate_args *rotate,
+                                      const struct roped_tensor *tensors, const int64_t (&heads)[2],
+                                      int64_t head_dim)
+{
+    rotate->head_bytes = (int32_t)(head_dim * (int64_t)roped_dtype_bytes(tensors->dtype));
     rotate->q_heads = (int32_t)heads[0];
     rotate->n_heads = (int32_t)(heads[0] + heads[1]);
     rotate->n_tokens = (uint32_t)rotate->angles.rotary.n_tokens;
-    rotate->from[0] = static_cast<const char *>(q);
+    rotate->from[0] = static_cast<const char *>(tensors[0].data);
     rotate->from[1] = reinterpret_cast<const char *>(
-        (uintptr_t)k - (uintptr_t)heads[0] * (uintptr_t)rotate->head_bytes);
+        (uintptr_t)tensors[1].data - (uintptr_t)heads[0] * (uintptr_t)rotate->head_bytes);
     for (int i = 0; i < 2; i++)
-        rotate->token_bytes[i] = (uint32_t)(heads[i] * rotate->head_bytes);
+        rotate->token_bytes[i] = token_bytes_of(&tensors[i], heads[i] * head_dim);
     rotate->rest_units = (int32_t)(head_dim - 2 * rotate->angles.rotary.n_pairs);
+}
+
+// ------------------------------------------------------------------------------------ outputs
+
+// Is this output apart from the input whose place it might take, and stepped otherwise?
+static inline bool has_other_step(const struct roped_call *call, int output)
+{
+    int shared = roped_op_shared(call->op, output);
+    const struct roped_tensor *to = &call->out[output];
+    return shared >= 0 && roped_tensor_given(to) && to->data != call->in[shared].data &&
+           to->step != call->in[shared].step;
+}
+
+static inline enum roped_status copy_tokens(const struct roped_tensor *to,
+                                            const struct roped_tensor *from,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    size_t n = (size_t)roped_tensor_tokens(from), elements = (size_t)roped_tensor_token(from);
+    size_t bytes = elements * roped_dtype_bytes(from->dtype);
+    if (n * bytes == 0)
+        return ROPED_OK;
+    cudaError_t code = cudaMemcpy2DAsync(to->data, token_bytes_of(to, (int64_t)elements),
+                                         from->data, token_bytes_of(from, (int64_t)elements), bytes,
+                                         n, cudaMemcpyDefault, queue->stream);
+    if (code != cudaSuccess)
+        return roped_cuda_fail(queue->backend, code, "cudaMemcpy2DAsync", err);
+    return ROPED_OK;
+}
+
+// launch(call), for kernels that find the output of a head from its input's address: both have one
+// step. An output with another one takes what its input holds, and is the input then: a pass more,
+// for calls that hardly anybody makes, instead of two steps in every kernel.
+template <typename F>
+static enum roped_status with_one_step(const struct roped_call *call, struct roped_queue *queue,
+                                       struct roped_error *err, const F &launch)
+{
+    struct roped_call own;
+    const struct roped_call *settled = call;
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < call->n_out && !status; i++) {
+        if (!has_other_step(call, i))
+            continue;
+        if (settled == call)
+            own = *call;
+        settled = &own;
+        struct roped_tensor *in = &own.in[roped_op_shared(call->op, i)];
+        status = copy_tokens(&call->out[i], in, queue, err);
+        in->data = call->out[i].data;
+        in->step = call->out[i].step;
+    }
+    return status ? status : launch(settled);
 }

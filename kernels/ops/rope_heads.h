@@ -18,6 +18,7 @@
 
 #define ROPE_HEADS_Q_SHAPE "n hq d|n hqd|bs s d"
 #define ROPE_HEADS_K_SHAPE "n hk d|n hkd|bs s d"
+#define ROPE_HEADS_TOKENS "n bs s"
 
 #define ROPE_HEADS_AT(member) offsetof(struct rope_params, member)
 #define ROPE_HEADS_PARAMS \

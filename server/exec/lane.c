@@ -201,12 +201,27 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job)
         const struct placed *p = &all->port[i];
         if (p->is_copied)
             status = api->upload(lane->queue, p->address, p->home,
-                                 (size_t)p->bytes, &job->error);
+                                 (size_t)p->span, &job->error);
     }
     if (!status && all->aux_bytes > 0)
         status = api->upload(lane->queue, job->call.aux, lane->scratch,
                              (size_t)all->aux_bytes, &job->error);
     return status;
+}
+
+/* Tokens with a step, without what is between them: others may write there. */
+static enum roped_status download_tokens(struct lane *lane,
+                                         const struct placed *p,
+                                         struct roped_error *err)
+{
+    const struct roped_tensor *tensor = p->tensor;
+    size_t element_bytes = roped_dtype_bytes(tensor->dtype);
+    const struct roped_byte_rows rows = {(size_t)roped_tensor_tokens(tensor),
+                                         (size_t)roped_tensor_token(tensor) *
+                                             element_bytes,
+                                         (size_t)tensor->step * element_bytes};
+    return lane->device->api->download_rows(lane->queue, p->home, p->address,
+                                            &rows, err);
 }
 
 static enum roped_status download(struct lane *lane, struct exec_job *job)
@@ -215,7 +230,9 @@ static enum roped_status download(struct lane *lane, struct exec_job *job)
     enum roped_status status = ROPED_OK;
     for (int i = all->n_in; i < all->n && !status; i++) {
         const struct placed *p = &all->port[i];
-        if (p->is_copied)
+        if (p->is_copied && p->tensor->step)
+            status = download_tokens(lane, p, &job->error);
+        else if (p->is_copied)
             status =
                 lane->device->api->download(lane->queue, p->home, p->address,
                                             (size_t)p->bytes, &job->error);

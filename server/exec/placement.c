@@ -41,6 +41,7 @@ static void add(struct placement *all, const struct roped_port *port,
                          .tensor = tensor,
                          .place = place,
                          .bytes = (uint64_t)roped_tensor_bytes(tensor),
+                         .span = (uint64_t)roped_tensor_span(tensor),
                          .is_output = is_output,
                          .is_value = has_region && port->flags & ROPED_INDEX};
     all->n++;
@@ -267,7 +268,7 @@ void placement_settle(struct exec_job *job, const struct device *device,
         is_mapped &= is_mappable(p);
         bytes += p->bytes;
         if (p->where == IN_ARENA)
-            all->arena_bytes += round_up(p->bytes, ARENA_ALIGNMENT);
+            all->arena_bytes += round_up(p->span, ARENA_ALIGNMENT);
     }
     is_mapped &= bytes <= device->mapped_bytes;
     if (is_mapped)
@@ -287,7 +288,7 @@ void placement_enter(struct exec_job *job, unsigned char *arena)
             continue;
         if (p->where == IN_ARENA) {
             p->address = arena;
-            arena += round_up(p->bytes, ARENA_ALIGNMENT);
+            arena += round_up(p->span, ARENA_ALIGNMENT);
         } else if (p->where == IN_OUTPUT) {
             p->address = p->pair->tensor->data;
         }

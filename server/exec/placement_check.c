@@ -17,7 +17,7 @@ static const char *region_name(const struct placed *p)
 
 static uint64_t end_of(const struct placed *p)
 {
-    return p->place->offset + p->bytes;
+    return p->place->offset + p->span;
 }
 
 static bool is_same(const struct exec_place *a, const struct exec_place *b)
@@ -57,7 +57,7 @@ static enum roped_status check_alone(const struct placed *p,
     const struct exec_place *place = p->place;
     size_t size = roped_dtype_bytes(p->tensor->dtype);
     enum roped_status status = region_check_range(place->region, p->port->name,
-                                                  place->offset, p->bytes, err);
+                                                  place->offset, p->span, err);
     /* host memory is copied where a kernel cannot use it */
     bool is_free = region_info(place->region)->kind == REGION_SYSTEM;
     if (status || is_free || place->offset % size == 0)
@@ -84,11 +84,32 @@ static enum roped_status check_made(const struct roped_op *op,
 
 /* ----------------------------------------------------------------- overlap */
 
+static uint64_t step_bytes(const struct placed *p)
+{
+    return (uint64_t)p->tensor->step * roped_dtype_bytes(p->tensor->dtype);
+}
+
+/* Are the tokens of b in the gaps between those of a, as slices of the same
+ * rows are? */
+static bool are_interleaved(const struct placed *a, const struct placed *b)
+{
+    uint64_t step = step_bytes(a);
+    if (step == 0 || step != step_bytes(b))
+        return false;
+    uint64_t a_token = (uint64_t)roped_tensor_token(a->tensor) *
+                       roped_dtype_bytes(a->tensor->dtype);
+    uint64_t b_token = (uint64_t)roped_tensor_token(b->tensor) *
+                       roped_dtype_bytes(b->tensor->dtype);
+    uint64_t between =
+        (b->place->offset % step + step - a->place->offset % step) % step;
+    return between >= a_token && between + b_token <= step;
+}
+
 static bool overlap(const struct placed *a, const struct placed *b)
 {
     return a->place->region == b->place->region && a->bytes > 0 &&
            b->bytes > 0 && a->place->offset < end_of(b) &&
-           b->place->offset < end_of(a);
+           b->place->offset < end_of(a) && !are_interleaved(a, b);
 }
 
 static bool may_share(const struct placed *output, const struct placed *other)
@@ -141,6 +162,28 @@ static enum roped_status check_device(const struct placed *p,
         region_name(*first), other);
 }
 
+/* ------------------------------------------------------------------- steps */
+
+/* The step of an output in a region: in the place of its input that one's. */
+static enum roped_status settle_step(struct exec_job *job, int output,
+                                     struct roped_error *err)
+{
+    struct roped_call *call = &job->call;
+    const struct exec_place *into = &job->out[output];
+    int input = roped_op_shared(call->op, output);
+    bool is_shared = input >= 0 && is_same(into, &job->in[input]);
+    int64_t step = is_shared ? call->in[input].step : into->step;
+    if (!into->region || !roped_tensor_given(&call->out[output]))
+        return ROPED_OK;
+    if (into->step && into->step != step)
+        return roped_fail(err, ROPED_INVALID,
+                          "output '%s': stride %lld in the place of its input, "
+                          "expected that one's stride, %lld",
+                          call->op->out[output].name, (long long)into->step,
+                          (long long)step);
+    return roped_call_set_step(call, output, step, err);
+}
+
 /* -------------------------------------------------------------------- all */
 
 enum roped_status placement_check(struct exec_job *job, struct regions *regions,
@@ -149,6 +192,8 @@ enum roped_status placement_check(struct exec_job *job, struct regions *regions,
     struct placement *all = &job->placement;
     const struct placed *first = NULL;
     enum roped_status status = ROPED_OK;
+    for (int i = 0; i < job->call.n_out && !status; i++)
+        status = settle_step(job, i, err);
     placement_make(job);
     for (int i = 0; i < all->n && all->has_regions && !status; i++) {
         const struct placed *p = &all->port[i];

@@ -44,12 +44,23 @@ static uint64_t copied_bytes(const struct placement *all, bool is_output)
     return bytes;
 }
 
+/* Is a tensor copied whose tokens have a step? Then it is in one piece. */
+static bool copies_steps(const struct placement *all)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->port[i].where == IN_ARENA && all->port[i].tensor->step)
+            return true;
+    return false;
+}
+
 /* As many slices as the way with fewer bytes has use for. */
 static int64_t count(const struct placement *all)
 {
     uint64_t in = copied_bytes(all, false), out = copied_bytes(all, true);
     uint64_t n = (in < out ? in : out) / SLICE_BYTES;
-    return n < LEAST_SLICES ? 0 : n > MOST_SLICES ? MOST_SLICES : (int64_t)n;
+    return n < LEAST_SLICES || copies_steps(all) ? 0
+           : n > MOST_SLICES                     ? MOST_SLICES
+                                                 : (int64_t)n;
 }
 
 /* The first slice is the largest. */

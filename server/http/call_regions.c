@@ -27,15 +27,20 @@ static enum roped_status take(struct request *request,
     const char *name = tensor_name(request, ref);
     if (!ref->region[0])
         return roped_fail(&request->error, ROPED_INVALID,
-                          "parameter '%s.%s' is given without 'from.%s', which "
+                          "parameter '%s.%s' is given without '%s.%s', which "
                           "names the region",
-                          ref->has_shape ? "shape" : "dtype", name, name);
+                          ref->is_output      ? "into_stride"
+                          : ref->has_shape    ? "shape"
+                          : ref->tensor.dtype ? "dtype"
+                                              : "stride",
+                          name, ref->is_output ? "into" : "from", name);
     enum roped_status status = regions_take(
         exec_regions(request->service->exec), request->caller.tenant,
         ref->region, &place->region, &request->error);
     if (status)
         return status;
     place->offset = ref->offset;
+    place->step = ref->is_output ? ref->tensor.step : 0;
     /* v2 says how many bytes it gives, and outputs may not need them all */
     return region_check_range(place->region, name, ref->offset, ref->bytes,
                               &request->error);
@@ -61,6 +66,7 @@ static enum roped_status describe(struct request *request,
     const char *name = tensor_name(request, ref);
     *tensor = ref->has_shape ? ref->tensor : info->tensor;
     tensor->dtype = ref->tensor.dtype ? ref->tensor.dtype : info->tensor.dtype;
+    tensor->step = ref->tensor.step;
     tensor->data = NULL; /* known when the job runs */
     if (!tensor->dtype)
         return roped_fail(&request->error, ROPED_INVALID,

@@ -61,7 +61,7 @@ static void release_regions(struct request *request)
     }
     for (int i = 0; i < job->call.n_out; i++) {
         regions_give(regions, job->out[i].region);
-        job->out[i].region = NULL;
+        job->out[i] = (struct exec_place){.region = NULL};
     }
 }
 

@@ -230,9 +230,11 @@ static enum roped_status place_input(struct reading *reading, int port,
                           "'%s' has %s",
                           op->in[port].name,
                           has_size || has_data ? "several" : "none");
-    if (has_region)
-        return kserve_check_region_input(
-            op, tensor, region_refs_of(refs, false, port), err);
+    if (has_region) {
+        const struct region_ref *ref = region_refs_of(refs, false, port);
+        tensor->step = ref->tensor.step;
+        return kserve_check_region_input(op, tensor, ref, err);
+    }
     return has_data ? place_json(reading, data, port, tensor, err)
                     : place_binary(reading, &param[SIZE], port, tensor, err);
 }
@@ -542,6 +544,10 @@ enum roped_status kserve_check_outputs(const struct roped_call *call,
         request->output[request->n_outputs++].is_binary =
             request->binary_output;
     }
+    enum roped_status strided =
+        kserve_check_strided_inputs(call, &request->regions, err);
+    if (strided)
+        return strided;
     for (int i = 0; i < request->n_outputs; i++) {
         int port = request->output[i].port;
         const char *name = call->op->out[port].name;

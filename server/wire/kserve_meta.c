@@ -109,6 +109,8 @@ static void write_tensor(struct buffer *buffer, const struct roped_op *op,
                       roped_dtype_name(stated));
         write_names(buffer, set, roped_dtype_name);
     }
+    if (port->flags & ROPED_STRIDED)
+        buffer_text(buffer, ",\"strided\":\"true\"");
     buffer_text(buffer, "}}");
 }
 

@@ -58,6 +58,27 @@ static enum roped_status read_name(const struct owner *owner,
                       "Unable to find shared memory region: '%s'", found);
 }
 
+/* Elements from one token to the next; 0 is no stride. */
+static enum roped_status read_stride(const struct owner *owner,
+                                     struct json_reader *stride,
+                                     struct region_ref *ref,
+                                     struct roped_error *err)
+{
+    char found[64];
+    uint64_t value = 0;
+    bool is_size = json_read_size(stride, &value);
+    if (!is_size || value == 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "Unable to parse 'stride' of %s '%s': %s, expected "
+                          "elements from one token to the next, above 0",
+                          owner->kind, owner->name,
+                          is_size ? "0"
+                                  : json_describe(stride, found, sizeof found));
+    ref->has_stride = true;
+    ref->tensor.step = (int64_t)value;
+    return ROPED_OK;
+}
+
 enum roped_status
 kserve_read_region(const struct roped_op *op, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
@@ -66,8 +87,16 @@ kserve_read_region(const struct roped_op *op, bool is_output, int port,
     const struct owner owner = {is_output ? "output" : "input",
                                 is_output ? op->out[port].name
                                           : op->in[port].name};
-    if (json_kind(&param[KSERVE_REGION]) == JSON_NOTHING)
-        return ROPED_OK;
+    bool has_stride = json_kind(&param[KSERVE_STRIDE]) != JSON_NOTHING;
+    if (json_kind(&param[KSERVE_REGION]) == JSON_NOTHING) {
+        if (!has_stride)
+            return ROPED_OK;
+        return roped_fail(err, ROPED_INVALID,
+                          "%s '%s': 'stride' is given, but not "
+                          "'shared_memory_region': tensors in a message are "
+                          "packed",
+                          owner.kind, owner.name);
+    }
     struct region_ref *ref = region_refs_of(refs, is_output, port);
     enum roped_status status =
         read_name(&owner, &param[KSERVE_REGION], ref, err);
@@ -77,6 +106,8 @@ kserve_read_region(const struct roped_op *op, bool is_output, int port,
     if (!status && json_kind(&param[KSERVE_OFFSET]) != JSON_NOTHING)
         status = read_size(&owner, "shared_memory_offset",
                            &param[KSERVE_OFFSET], &ref->offset, err);
+    if (!status && has_stride)
+        status = read_stride(&owner, &param[KSERVE_STRIDE], ref, err);
     return status;
 }
 
@@ -86,7 +117,7 @@ enum roped_status kserve_check_region_input(const struct roped_op *op,
                                             struct roped_error *err)
 {
     uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
-    if (ref->bytes == expected)
+    if (ref->bytes == expected || ref->has_stride)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "input byte size mismatch for input '%s' for model "
@@ -96,12 +127,33 @@ enum roped_status kserve_check_region_input(const struct roped_op *op,
                       (unsigned long long)ref->bytes);
 }
 
+enum roped_status kserve_check_strided_inputs(const struct roped_call *call,
+                                              const struct region_refs *refs,
+                                              struct roped_error *err)
+{
+    for (int i = 0; i < refs->n; i++) {
+        const struct region_ref *ref = &refs->ref[i];
+        if (ref->is_output || !ref->has_stride)
+            continue;
+        uint64_t expected = (uint64_t)roped_tensor_span(&call->in[ref->port]);
+        if (ref->bytes < expected)
+            return roped_fail(err, ROPED_INVALID,
+                              "shared memory size specified with the request "
+                              "for input '%s' (%llu bytes) should be at least "
+                              "%llu bytes, from its first token to its last",
+                              call->op->in[ref->port].name,
+                              (unsigned long long)ref->bytes,
+                              (unsigned long long)expected);
+    }
+    return ROPED_OK;
+}
+
 enum roped_status kserve_check_region_output(const struct roped_call *call,
                                              int port, struct region_refs *refs,
                                              struct roped_error *err)
 {
     const struct region_ref *ref = region_refs_of(refs, true, port);
-    uint64_t expected = (uint64_t)roped_tensor_bytes(&call->out[port]);
+    uint64_t expected = (uint64_t)roped_tensor_span(&call->out[port]);
     const char *name = call->op->out[port].name;
     if (!ref->region[0])
         return roped_fail(err, ROPED_INVALID,

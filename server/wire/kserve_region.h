@@ -11,11 +11,13 @@
 /* Members of the parameters of an input or requested output, in the order in
  * which json_find has them found; others may follow. */
 #define KSERVE_REGION_NAMES                                                    \
-    "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
+    "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", \
+        "stride"
 enum {
     KSERVE_REGION,
     KSERVE_BYTE_SIZE,
     KSERVE_OFFSET,
+    KSERVE_STRIDE,
     KSERVE_REGION_PARAMS /* their number */
 };
 
@@ -28,10 +30,18 @@ kserve_read_region(const struct roped_op *op, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
                    struct region_refs *refs, struct roped_error *err);
 
-/* An input takes exactly the bytes of its shape of a region. */
+/* An input takes exactly the bytes of its shape of a region; with a stride what
+ * kserve_check_strided_inputs says of the resolved call. */
 ROPED_MUST_CHECK enum roped_status kserve_check_region_input(
     const struct roped_op *op, const struct roped_tensor *tensor,
     const struct region_ref *ref, struct roped_error *err);
+
+/* Inputs with a stride take at least the bytes from their first element to
+ * their last. */
+ROPED_MUST_CHECK enum roped_status
+kserve_check_strided_inputs(const struct roped_call *call,
+                            const struct region_refs *refs,
+                            struct roped_error *err);
 
 /* Output port of a resolved call stays in a region, which may give it more
  * bytes than it takes, and not fewer. */

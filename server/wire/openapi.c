@@ -164,6 +164,23 @@ static void write_places(struct buffer *buffer, const struct roped_op *op)
     }
 }
 
+/* How far apart the tokens of tensors in regions are. */
+static void write_strides(struct buffer *buffer, const char *prefix,
+                          const struct roped_port *ports, int n)
+{
+    char name[ROPED_NAME_BYTES + 16];
+    for (int i = 0; i < n; i++) {
+        if (!(ports[i].flags & ROPED_STRIDED))
+            continue;
+        snprintf(name, sizeof name, "%s.%s", prefix, ports[i].name);
+        write_query_parameter(buffer, ",", name,
+                              "elements from one token, or row, to the next "
+                              "of this tensor in a region; absent: packed, or "
+                              "as the input whose place an output takes");
+        buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":1}}");
+    }
+}
+
 static void write_query(struct buffer *buffer, const struct roped_op *op)
 {
     buffer_text(buffer, ",\"parameters\":[");
@@ -186,6 +203,8 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
     buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\",\"u8\"],"
                         "\"default\":\"native\"}}");
     write_places(buffer, op);
+    write_strides(buffer, "stride", op->in, roped_op_inputs(op));
+    write_strides(buffer, "into_stride", op->out, roped_op_outputs(op));
     buffer_text(buffer, "]");
 }
 

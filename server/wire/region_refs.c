@@ -111,6 +111,24 @@ static enum roped_status read_shape(const char *name, const char *value,
     return status;
 }
 
+static enum roped_status read_stride(const char *name, const char *value,
+                                     struct region_ref *ref,
+                                     struct roped_error *err)
+{
+    uint64_t stride = 0;
+    if (ref->has_stride)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s' is given twice", name);
+    if (!region_refs_read_size(value, &stride) || stride == 0)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter '%.64s': '%.64s', expected elements from "
+                          "one token to the next, above 0",
+                          name, value);
+    ref->has_stride = true;
+    ref->tensor.step = (int64_t)stride;
+    return ROPED_OK;
+}
+
 /* ------------------------------------------------------------------ names */
 
 typedef enum roped_status read_fn(const char *name, const char *value,
@@ -143,10 +161,10 @@ enum roped_status region_refs_read(struct region_refs *refs,
         const char *prefix;
         bool is_output;
         read_fn *read;
-    } kinds[] = {{"from.", false, read_place},
-                 {"into.", true, read_place},
-                 {"shape.", false, read_shape},
-                 {"dtype.", false, read_dtype}};
+    } kinds[] = {
+        {"from.", false, read_place},    {"into.", true, read_place},
+        {"shape.", false, read_shape},   {"dtype.", false, read_dtype},
+        {"stride.", false, read_stride}, {"into_stride.", true, read_stride}};
     *is_region = false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t length = strlen(kinds[i].prefix);

@@ -3,7 +3,9 @@
  * the two wires' words. /v1 says it in the query string:
  *     from.<input>=<region>[:offset]    into.<output>=<region>[:offset]
  *     shape.<input>=4,64                dtype.<input>=BF16
- * where shape and dtype are what the region does not say itself.
+ *     stride.<input>=6144               into_stride.<output>=6144
+ * where shape and dtype are what the region does not say itself, and a stride
+ * is elements from one token, or row, to the next.
  */
 #ifndef ROPED_WIRE_REGION_REFS_H
 #define ROPED_WIRE_REGION_REFS_H
@@ -19,8 +21,9 @@ struct region_ref {
     char region[ROPED_NAME_BYTES]; /* "": not said yet */
     uint64_t offset;
     uint64_t bytes;             /* v2's shared_memory_byte_size; v1: 0 */
+    bool has_stride;            /* tensor's step */
     bool has_shape;             /* v1: tensor's rank and dims */
-    struct roped_tensor tensor; /* v1: what was said; data NULL */
+    struct roped_tensor tensor; /* what was said; data NULL */
 };
 
 struct region_refs {

@@ -188,6 +188,17 @@ static enum roped_status fault_download(struct roped_queue *queue, void *host,
                   : inner->download(of(queue)->inner, host, device, bytes, err);
 }
 
+static enum roped_status fault_download_rows(struct roped_queue *queue,
+                                             void *host, const void *device,
+                                             const struct roped_byte_rows *rows,
+                                             struct roped_error *err)
+{
+    enum roped_status status = enter(KIND_download, of(queue)->backend, err);
+    return status ? status
+                  : inner->download_rows(of(queue)->inner, host, device, rows,
+                                         err);
+}
+
 static enum roped_status fault_clear(struct roped_queue *queue, void *device,
                                      size_t bytes, struct roped_error *err)
 {
@@ -384,6 +395,7 @@ const struct roped_backend_api fault_api = {
     .queue_close = fault_queue_close,
     .upload = fault_upload,
     .download = fault_download,
+    .download_rows = fault_download_rows,
     .clear = fault_clear,
     .launch = fault_launch,
     .build_table = fault_build_table,

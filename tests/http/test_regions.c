@@ -296,6 +296,140 @@ TEST(the_v2_protocol_names_regions_too)
     CHECK(server_stop(&server));
 }
 
+/* Rows of two heads of q, one of k and one of v, each of four. */
+enum { TOKENS = 3, ROW = 16 };
+
+static void put_qkv(float (*qkv)[ROW], int code)
+{
+    int64_t dims[2] = {TOKENS, ROW};
+    struct tensor_file file = {0};
+    size_t bytes;
+    for (int i = 0; i < TOKENS * ROW; i++)
+        qkv[i / ROW][i % ROW] = (float)(i % 7 - 3);
+    file_add(&file, "qkv", ROPED_F32, 2, dims, qkv);
+    unsigned char *body = file_write(&file, &bytes);
+    expect_code(put("/v1/regions/qkv", body, bytes), code, "", "qkv");
+    free(body);
+}
+
+/* q and k of the rows, from a packed call. */
+static void rotate_packed(float (*qkv)[ROW])
+{
+    float q[TOKENS][8], k[TOKENS][4];
+    int64_t q_dims[3] = {TOKENS, 2, 4}, k_dims[3] = {TOKENS, 1, 4};
+    struct tensor_file file = {0}, found = {0};
+    size_t bytes;
+    for (int i = 0; i < TOKENS; i++) {
+        memcpy(q[i], qkv[i], sizeof q[i]);
+        memcpy(k[i], qkv[i] + 8, sizeof k[i]);
+    }
+    file_add(&file, "q", ROPED_F32, 3, q_dims, q);
+    file_add(&file, "k", ROPED_F32, 3, k_dims, k);
+    unsigned char *body = file_write(&file, &bytes);
+    struct answer answer = post("/v1/rope?offset=5", body, bytes);
+    if (file_read(&found, answer.body, answer.bytes, NULL, NULL))
+        for (int i = 0; i < TOKENS; i++) {
+            memcpy(qkv[i], (float *)found.tensor[0].data + 8 * i, sizeof q[i]);
+            memcpy(qkv[i] + 8, (float *)found.tensor[1].data + 4 * i,
+                   sizeof k[i]);
+        }
+    CHECK_INT(found.n, 2);
+    file_free(&found);
+    answer_free(&answer);
+    free(body);
+}
+
+static void expect_qkv(float (*expected)[ROW], const char *what)
+{
+    struct answer answer = get(&server, "/v1/regions/qkv");
+    struct tensor_file file = {0};
+    if (!file_read(&file, answer.body, answer.bytes, NULL, NULL) ||
+        memcmp(file.tensor[0].data, expected, sizeof(float[TOKENS][ROW])) != 0)
+        CHECK_FAIL("%s: other rows than the packed call's", what);
+    file_free(&file);
+    answer_free(&answer);
+}
+
+#define QKV_PLACES                                                             \
+    "from.q=qkv:0&shape.q=3,2,4&stride.q=16&into.q=qkv&"                       \
+    "from.k=qkv:32&shape.k=3,1,4&stride.k=16&into.k=qkv:32"
+#define QKV_REGION(at)                                                         \
+    "{\"shared_memory_region\":\"qkv\",\"shared_memory_byte_size\":160,"       \
+    "\"shared_memory_offset\":" at ",\"stride\":16}"
+
+#define QKV_INPUT(name, shape, at)                                             \
+    "{\"name\":\"" name "\",\"datatype\":\"FP32\",\"shape\":" shape            \
+    ",\"parameters\":" QKV_REGION(at) "}"
+#define QKV_OUTPUT(name, at)                                                   \
+    "{\"name\":\"" name "\",\"parameters\":" QKV_REGION(at) "}"
+
+static const char qkv_inference[] =
+    "{\"parameters\":{\"offset\":5},"
+    "\"inputs\":[" QKV_INPUT("q", "[3,2,4]", "0") "," QKV_INPUT(
+        "k", "[3,1,4]", "32") "],"
+                              "\"outputs\":[" QKV_OUTPUT(
+                                  "q", "0") "," QKV_OUTPUT("k", "32") "]}";
+
+/* By both protocols: the bits of a packed call, and v as it was. */
+TEST(slices_of_a_fused_row_are_rotated_in_place)
+{
+    float expected[TOKENS][ROW];
+    server_start(&server, NULL);
+    put_qkv(expected, 201);
+    rotate_packed(expected);
+    expect_code(post("/v1/rope?offset=5&" QKV_PLACES, NULL, 0), 200, "", "v1");
+    expect_qkv(expected, "v1");
+    float again[TOKENS][ROW];
+    put_qkv(again, 200);
+    expect_code(
+        post("/v2/models/rope/infer", qkv_inference, sizeof qkv_inference - 1),
+        200, "\"shape\":[3,2,4]", "v2");
+    expect_qkv(expected, "v2");
+    /* packed answers of strided inputs */
+    struct answer answer =
+        post("/v1/rmsnorm?eps=0&from.x=qkv&shape.x=3,4&stride.x=16", NULL, 0);
+    CHECK_INT(answer.code, 200);
+    struct tensor_file file = {0};
+    CHECK(file_read(&file, answer.body, answer.bytes, NULL, NULL));
+    CHECK_INT(file.tensor[0].dims[1], 4);
+    file_free(&file);
+    answer_free(&answer);
+    CHECK(server_stop(&server));
+}
+
+TEST(strides_on_wrong_places_are_refused)
+{
+    static const struct {
+        const char *query, *part;
+    } cases[] = {
+        {"from.q=qkv&shape.q=3,2,4&stride.q=7",
+         "tensor 'q': stride 7, expected at least 8, the elements of a token"},
+        {"from.q=qkv&shape.q=3,2,4&stride.q=21",
+         "tensor 'q' takes 200 bytes at offset 0, expected both within 192"},
+        {"stride.q=16", "'stride.q' is given without 'from.q'"},
+        {"from.q=qkv&shape.q=3,2,4&stride.q=16&into_stride.q=16",
+         "'into_stride.q' is given without 'into.q'"},
+        {"from.q=qkv&shape.q=3,2,4&stride.q=16&into.q=qkv&into_stride.q=17",
+         "output 'q': stride 17 in the place of its input, expected that one's "
+         "stride, 16"},
+        {"from.q=qkv&shape.q=3,2,4&stride.q=16&into.q=qkv:16",
+         "overlap input 'q'"},
+        {"from.q=qkv&shape.q=3,2,4&from.positions=qkv&dtype.positions=I32&"
+         "shape.positions=3&stride.positions=16",
+         "tensor 'positions': stride 16, expected none: it is packed"},
+        {"from.q=qkv&shape.q=3,2,4&stride.q=wide", "'wide', expected elements"},
+    };
+    float qkv[TOKENS][ROW];
+    char path[256];
+    server_start(&server, NULL);
+    put_qkv(qkv, 201);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(path, sizeof path, "/v1/rope?%s", cases[i].query);
+        expect_code(post(path, NULL, 0), 400, cases[i].part, cases[i].query);
+    }
+    CHECK(server_stop(&server));
+}
+
 /* Positions in a region are checked like those on the wire. */
 TEST(index_values_in_regions_are_checked)
 {
@@ -547,6 +681,8 @@ int main(void)
     RUN(a_slow_reader_gets_the_region_that_it_asked_for);
     RUN(calls_read_and_write_regions);
     RUN(the_v2_protocol_names_regions_too);
+    RUN(slices_of_a_fused_row_are_rotated_in_place);
+    RUN(strides_on_wrong_places_are_refused);
     RUN(index_values_in_regions_are_checked);
     RUN(puts_that_make_no_sense_are_refused);
     RUN(bodies_that_are_no_tensor_are_refused);

@@ -140,6 +140,7 @@ struct append_case append_case_random(struct random_source *source)
     c.options.in_place = random_once_in(source, 3);
     c.options.updates_apart = random_once_in(source, 4);
     c.options.misalign_elements = random_once_in(source, 4) ? 1 : 0;
+    case_steps(source, &c.options);
     return c;
 }
 
@@ -196,7 +197,7 @@ void append_case_run(struct roped_call *call, struct runner *runner,
 {
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
-    char text[320];
+    char text[320], how[160];
     enum roped_status status = roped_call_resolve(call, &err);
     if (!status)
         status = runner_run(runner, call, &c->options, &err);
@@ -208,15 +209,14 @@ void append_case_run(struct roped_call *call, struct runner *runner,
         CHECK_FAIL("k was%s returned", c->returns_k ? " not" : "");
     if (status || judge.n_wrong)
         CHECK_FAIL("%s p %lld page %lld places %d cache %s e5m2 %d hnd %d none "
-                   "in %d wide %d returns k %d misaligned %d in place %d apart "
-                   "%d: %s; %lld of %lld wrong: %s",
+                   "in %d wide %d returns k %d %s: %s; %lld of %lld wrong: %s",
                    heads_case_text(&c->heads, text, sizeof text),
                    (long long)c->p, (long long)c->page_size, c->places,
                    c->cache ? roped_dtype_name(c->cache) : "same", c->is_e5m2,
                    c->is_hnd, c->none_in, c->is_wide, c->returns_k,
-                   c->options.misalign_elements, c->options.in_place,
-                   c->options.updates_apart, err.text, (long long)judge.n_wrong,
-                   (long long)judge.n_checked, judge.first);
+                   runner_options_text(&c->options, how, sizeof how), err.text,
+                   (long long)judge.n_wrong, (long long)judge.n_checked,
+                   judge.first);
     runner_free_outputs(call);
     case_free(call);
 }

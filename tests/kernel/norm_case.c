@@ -90,23 +90,26 @@ void norm_case_run(struct runner *runner, struct random_source *source,
     static struct roped_call call;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
+    char text[160];
     if (!check_takes_case())
         return;
     if (check_cases(10) < 10 && !random_once_in(source, 5))
         return;
     norm_case_build(&call, source, c);
-    enum roped_status status = runner_run(runner, &call, &c->options, &err);
+    struct runner_options options = c->options;
+    case_steps(source, &options);
+    enum roped_status status = runner_run(runner, &call, &options, &err);
     if (!status)
         reference_judge(&call, &judge);
     runner_free_outputs(&call);
     case_free(&call);
     if (status || judge.n_wrong)
         CHECK_FAIL(
-            "%s x %s weight %s [%lld, %lld] scale %g %s misaligned %d in "
-            "place %d: %s%lld of %lld wrong: %s",
+            "%s x %s weight %s [%lld, %lld] scale %g %s %s: %s%lld of %lld "
+            "wrong: %s",
             c->op, roped_dtype_name(c->x), roped_dtype_name(c->weight),
             (long long)c->rows, (long long)c->hidden, c->scale,
-            c->params ? c->params : "", c->options.misalign_elements,
-            c->options.in_place, err.text, (long long)judge.n_wrong,
-            (long long)judge.n_checked, judge.first);
+            c->params ? c->params : "",
+            runner_options_text(&options, text, sizeof text), err.text,
+            (long long)judge.n_wrong, (long long)judge.n_checked, judge.first);
 }

@@ -69,6 +69,7 @@ struct parts_case parts_case_random(struct random_source *source)
         case_positions_beside(c.rotary.angles, c.rotary.positions);
     c.options.use_table = c.rotary.angles == CASE_TABLE;
     c.options.misalign_elements = random_once_in(source, 4) ? 1 : 0;
+    case_steps(source, &c.options);
     return c;
 }
 
@@ -113,13 +114,14 @@ void parts_case_build(struct roped_call *call, struct random_source *source,
 const char *parts_case_text(const struct parts_case *c, char *out,
                             size_t out_bytes)
 {
+    char how[160];
     snprintf(out, out_bytes,
              "%s n %lld hq %lld hk %lld r %lld p %lld gptj %d e5m2 %d scale %g "
-             "misaligned %d positions %d angles %d",
+             "positions %d angles %d %s",
              roped_dtype_name(c->rotary.dtype), (long long)c->rotary.n_tokens,
              (long long)c->hq, (long long)c->hk, (long long)c->r,
              (long long)c->p, c->is_gptj, c->is_e5m2, c->scale,
-             c->options.misalign_elements, c->rotary.positions,
-             c->rotary.angles);
+             c->rotary.positions, c->rotary.angles,
+             runner_options_text(&c->options, how, sizeof how));
     return out;
 }

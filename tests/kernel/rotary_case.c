@@ -205,6 +205,15 @@ enum case_positions case_positions_beside(enum case_angles angles,
     return has_rows && angles >= CASE_PAIR ? CASE_I32 : positions;
 }
 
+void case_steps(struct random_source *source, struct runner_options *options)
+{
+    static const int64_t gaps[] = {0, 1, 3, 8, 16, 72, 4096};
+    options->has_steps = random_once_in(source, 3);
+    options->gap = (int)random_pick(source, gaps, 7);
+    options->is_fused = random_once_in(source, 2);
+    options->packs_outputs = random_once_in(source, 2);
+}
+
 void case_bind_angles(struct roped_call *call, struct random_source *source,
                       const struct rotary_case *c)
 {

@@ -6,6 +6,7 @@
 #define ROPED_TESTS_ROTARY_CASE_H
 
 #include "kernel/random.h"
+#include "kernel/runner.h"
 
 #include <roped/op.h>
 
@@ -65,6 +66,9 @@ enum case_positions case_positions_beside(enum case_angles angles,
 /* Sets a scale: a parameter, or a tensor of one value. */
 void case_scale(struct roped_call *call, struct random_source *source,
                 const char *name, const char *text, bool is_tensor);
+
+/* Steps, of any kind, for one call in three. */
+void case_steps(struct random_source *source, struct runner_options *options);
 
 /* Binds positions and angles and sets parameters; memory is freed by
  * case_free. */

@@ -9,16 +9,26 @@
 
 enum { GUARD_BYTES = 256, GUARD = 0xA5, POISON = 0xFE };
 
-/* A tensor's place on the device: guard, misalignment, data, guard. */
+/* Memory on the device that begins and ends with a guard. */
+struct block {
+    unsigned char *base; /* NULL: nothing is here */
+    size_t bytes;
+};
+
+/* A tensor's place in a block: n tokens, a step apart. */
 struct place {
-    unsigned char *base; /* NULL: not placed */
-    size_t offset, bytes, total;
+    struct block *block; /* NULL: not placed */
+    size_t offset, token, step;
+    size_t n;
 };
 
 struct places {
     struct place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS], aux;
+    struct block in_block[ROPED_MAX_INPUTS], out_block[ROPED_MAX_OUTPUTS];
+    struct block aux_block;
     float *table;
-    unsigned char *image; /* host copy of the largest place */
+    unsigned char *image; /* host copy of the largest block */
+    size_t image_bytes;
 };
 
 void *runner_alloc(size_t bytes)
@@ -62,50 +72,133 @@ void runner_close(struct runner *runner)
     runner->api->close(runner->backend);
 }
 
-static enum roped_status place_bytes(struct runner *runner,
-                                     struct places *places, struct place *place,
-                                     const void *data, size_t bytes,
-                                     size_t misalign, struct roped_error *err)
+/* Between the tokens of a place, and the packed ones of data. */
+static unsigned char *token_at(const struct places *places,
+                               const struct place *place, size_t i)
+{
+    return places->image + place->offset + i * place->step;
+}
+
+static void scatter(const struct places *places, const struct place *place,
+                    const void *data)
+{
+    for (size_t i = 0; i < place->n; i++)
+        if (data)
+            memcpy(token_at(places, place, i),
+                   (const unsigned char *)data + i * place->token,
+                   place->token);
+        else
+            memset(token_at(places, place, i), POISON, place->token);
+}
+
+/* Takes the tokens out of the image: what is left there is guards. */
+static void gather(const struct places *places, const struct place *place,
+                   void *data)
+{
+    for (size_t i = 0; i < place->n; i++) {
+        memcpy((unsigned char *)data + i * place->token,
+               token_at(places, place, i), place->token);
+        memset(token_at(places, place, i), GUARD, place->token);
+    }
+}
+
+static size_t end_of(const struct place *place)
+{
+    return place->offset +
+           (place->n ? (place->n - 1) * place->step + place->token : 0);
+}
+
+/* An image of guards, for the block of this place. */
+static void begin_image(struct places *places, const struct place *last)
+{
+    struct block *block = last->block;
+    block->bytes = end_of(last) + GUARD_BYTES;
+    if (block->bytes > places->image_bytes) {
+        free(places->image);
+        places->image = runner_alloc(block->bytes);
+        places->image_bytes = block->bytes;
+    }
+    memset(places->image, GUARD, block->bytes);
+}
+
+static enum roped_status upload_image(struct runner *runner,
+                                      struct places *places,
+                                      struct block *block,
+                                      struct roped_error *err)
 {
     void *base;
-    place->bytes = bytes;
-    place->offset = GUARD_BYTES + misalign;
-    place->total = place->offset + bytes + GUARD_BYTES;
     enum roped_status status =
-        runner->api->device_alloc(runner->backend, place->total, &base, err);
+        runner->api->device_alloc(runner->backend, block->bytes, &base, err);
     if (status)
         return status;
-    place->base = base;
-    memset(places->image, GUARD, place->total);
-    if (data)
-        memcpy(places->image + place->offset, data, bytes);
-    else
-        memset(places->image + place->offset, POISON, bytes);
-    status = runner->api->upload(runner->queue, place->base, places->image,
-                                 place->total, err);
+    block->base = base;
+    status = runner->api->upload(runner->queue, base, places->image,
+                                 block->bytes, err);
     return status ? status : runner->api->wait(runner->queue, err);
 }
 
-/* Reads a place back into the image and checks its guards. */
-static enum roped_status read_back(struct runner *runner, struct places *places,
-                                   const struct place *place, const char *name,
-                                   struct roped_error *err)
+static enum roped_status download_image(struct runner *runner,
+                                        struct places *places,
+                                        const struct block *block,
+                                        struct roped_error *err)
 {
     enum roped_status status = runner->api->download(
-        runner->queue, places->image, place->base, place->total, err);
-    if (!status)
-        status = runner->api->wait(runner->queue, err);
-    if (status)
-        return status;
-    for (size_t i = 0; i < place->total; i++) {
-        if (i == place->offset)
-            i += place->bytes;
+        runner->queue, places->image, block->base, block->bytes, err);
+    return status ? status : runner->api->wait(runner->queue, err);
+}
+
+/* All tokens have been gathered: is the rest as it was? */
+static enum roped_status check_guards(const struct places *places,
+                                      const struct place *place,
+                                      const char *name, struct roped_error *err)
+{
+    for (size_t i = 0; i < place->block->bytes; i++)
         if (places->image[i] != GUARD)
             return roped_fail(err, ROPED_INTERNAL,
                               "tensor '%s': byte %lld outside it was written",
                               name, (long long)i - (long long)place->offset);
-    }
     return ROPED_OK;
+}
+
+/* ----------------------------------------------------------------- layout */
+
+/* A place of its own for a tensor; index: that of its port. */
+static struct place place_of(const struct roped_port *port, int index,
+                             const struct roped_tensor *tensor,
+                             const struct runner_options *options,
+                             struct block *block)
+{
+    size_t element = roped_dtype_bytes(tensor->dtype);
+    size_t bytes = (size_t)roped_tensor_bytes(tensor);
+    size_t misalign = (size_t)options->misalign_elements * element;
+    struct place place = {block, GUARD_BYTES + misalign, bytes, bytes, 1};
+    if (!options->has_steps || !(port->flags & ROPED_STRIDED))
+        return place;
+    place.n = (size_t)roped_tensor_tokens(tensor);
+    place.token = (size_t)roped_tensor_token(tensor) * element;
+    place.step = place.token + (size_t)(options->gap * (index + 1)) * element;
+    return place;
+}
+
+/* Inputs like the first one become slices of the rows of one block. */
+static void fuse_inputs(const struct roped_call *call,
+                        const struct runner_options *options,
+                        struct places *places)
+{
+    size_t row = 0;
+    struct place *first = &places->in[0];
+    for (int i = 0; i < call->n_in; i++) {
+        struct place *place = &places->in[i];
+        if (!place->block || !(call->op->in[i].flags & ROPED_STRIDED))
+            continue;
+        place->block = first->block;
+        place->offset = first->offset + row;
+        row += place->token;
+    }
+    row += (size_t)options->gap * roped_dtype_bytes(call->in[0].dtype);
+    for (int i = 0; i < call->n_in; i++)
+        if (places->in[i].block == first->block)
+            places->in[i].step = row;
 }
 
 /* The input whose memory an output is, or -1. */
@@ -123,42 +216,91 @@ static int shared_input(const struct roped_op *op, int output,
     return is_shared ? input : -1;
 }
 
+static void *data_of(const struct place *place)
+{
+    return place->block->base + place->offset;
+}
+
+static int64_t step_of(const struct place *place, const struct roped_port *port,
+                       const struct roped_tensor *tensor,
+                       const struct runner_options *options)
+{
+    bool has_step = options->has_steps && (port->flags & ROPED_STRIDED);
+    return has_step ? (int64_t)(place->step / roped_dtype_bytes(tensor->dtype))
+                    : 0;
+}
+
+/* Uploads the block that begins with input first. */
+static enum roped_status place_input_block(struct runner *runner,
+                                           const struct roped_call *call,
+                                           struct places *places, int first,
+                                           struct roped_error *err)
+{
+    struct block *block = places->in[first].block;
+    const struct place *last = &places->in[first];
+    for (int i = first; i < call->n_in; i++)
+        if (places->in[i].block == block)
+            last = &places->in[i];
+    begin_image(places, last);
+    for (int i = first; i < call->n_in; i++)
+        if (places->in[i].block == block)
+            scatter(places, &places->in[i], call->in[i].data);
+    return upload_image(runner, places, block, err);
+}
+
 static enum roped_status
-place_tensors(struct runner *runner, struct roped_call *call,
+place_inputs(struct runner *runner, const struct roped_call *call,
+             const struct runner_options *options, struct places *places,
+             struct roped_call *device, struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < call->n_in; i++)
+        if (roped_tensor_given(&call->in[i]))
+            places->in[i] = place_of(&call->op->in[i], i, &call->in[i], options,
+                                     &places->in_block[i]);
+    if (options->is_fused)
+        fuse_inputs(call, options, places);
+    for (int i = 0; i < call->n_in && !status; i++) {
+        const struct place *place = &places->in[i];
+        if (!place->block)
+            continue;
+        if (place->block == &places->in_block[i])
+            status = place_input_block(runner, call, places, i, err);
+        device->in[i].data = data_of(place);
+        device->in[i].step =
+            step_of(place, &call->op->in[i], &call->in[i], options);
+    }
+    return status;
+}
+
+static enum roped_status
+place_outputs(struct runner *runner, const struct roped_call *call,
               const struct runner_options *options, struct places *places,
               struct roped_call *device, struct roped_error *err)
 {
-    const struct roped_op *op = call->op;
-    enum roped_status status;
-    size_t n = (size_t)options->misalign_elements;
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        const struct roped_tensor *tensor = &call->in[i];
-        if (!roped_tensor_given(tensor))
+    enum roped_status status = ROPED_OK;
+    struct runner_options own = *options;
+    own.has_steps = options->has_steps && !options->packs_outputs;
+    for (int i = 0; i < call->n_out && !status; i++) {
+        const struct roped_port *port = &call->op->out[i];
+        struct place *place = &places->out[i];
+        int input = shared_input(call->op, i, options);
+        if (!roped_tensor_given(&call->out[i]))
             continue;
-        status = place_bytes(runner, places, &places->in[i], tensor->data,
-                             (size_t)roped_tensor_bytes(tensor),
-                             n * roped_dtype_bytes(tensor->dtype), err);
-        if (status)
-            return status;
-        device->in[i].data = places->in[i].base + places->in[i].offset;
-    }
-    for (int i = 0; i < roped_op_outputs(op); i++) {
-        const struct roped_tensor *tensor = &call->out[i];
-        if (!roped_tensor_given(tensor))
-            continue;
-        int input = shared_input(op, i, options);
         if (input >= 0) {
-            device->out[i].data = device->in[input].data;
-            continue;
+            *place = places->in[input];
+        } else {
+            *place =
+                place_of(port, i, &call->out[i], &own, &places->out_block[i]);
+            begin_image(places, place);
+            scatter(places, place, NULL);
+            status = upload_image(runner, places, place->block, err);
         }
-        status = place_bytes(runner, places, &places->out[i], NULL,
-                             (size_t)roped_tensor_bytes(tensor),
-                             n * roped_dtype_bytes(tensor->dtype), err);
-        if (status)
-            return status;
-        device->out[i].data = places->out[i].base + places->out[i].offset;
+        device->out[i].data = data_of(place);
+        device->out[i].step =
+            step_of(place, port, &call->out[i], input >= 0 ? options : &own);
     }
-    return ROPED_OK;
+    return status;
 }
 
 static enum roped_status make_table(struct runner *runner,
@@ -186,65 +328,94 @@ static enum roped_status make_table(struct runner *runner,
         places->table + half * 2 * use->angles.n_pairs, err);
 }
 
-static enum roped_status collect(struct runner *runner, struct roped_call *call,
-                                 const struct runner_options *options,
-                                 struct places *places, struct roped_error *err)
+/* The tensors of a block, from the image of it. */
+static enum roped_status collect_block(struct roped_call *call,
+                                       const struct runner_options *options,
+                                       struct places *places,
+                                       const struct block *block,
+                                       struct roped_error *err)
 {
-    const struct roped_op *op = call->op;
     bool is_written[ROPED_MAX_INPUTS] = {false};
-    enum roped_status status;
-    for (int i = 0; i < roped_op_outputs(op); i++) {
-        if (!roped_tensor_given(&call->out[i]))
-            continue;
+    for (int i = 0; i < call->n_out; i++) {
         const struct place *place = &places->out[i];
-        int input = shared_input(op, i, options);
-        if (input >= 0) {
-            place = &places->in[input];
-            is_written[input] = true;
-        }
-        status = read_back(runner, places, place, op->out[i].name, err);
-        if (status)
-            return status;
-        call->out[i].data = runner_alloc(place->bytes);
-        memcpy(call->out[i].data, places->image + place->offset, place->bytes);
-    }
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        if (!places->in[i].base)
+        int input = shared_input(call->op, i, options);
+        if (place->block != block)
             continue;
-        status = read_back(runner, places, &places->in[i], op->in[i].name, err);
-        if (status)
-            return status;
-        if (!is_written[i] &&
-            memcmp(places->image + places->in[i].offset, call->in[i].data,
-                   places->in[i].bytes) != 0)
+        call->out[i].data = runner_alloc(place->n * place->token);
+        gather(places, place, call->out[i].data);
+        if (input >= 0)
+            is_written[input] = true;
+    }
+    for (int i = 0; i < call->n_in; i++) {
+        const struct place *place = &places->in[i];
+        size_t bytes = place->n * place->token;
+        if (place->block != block || is_written[i])
+            continue;
+        void *now = runner_alloc(bytes);
+        gather(places, place, now);
+        bool has_changed = bytes && memcmp(now, call->in[i].data, bytes) != 0;
+        free(now);
+        if (has_changed)
             return roped_fail(err, ROPED_INTERNAL,
                               "tensor '%s': the launch changed its input",
-                              op->in[i].name);
+                              call->op->in[i].name);
     }
     return ROPED_OK;
 }
 
-static size_t largest_place(const struct roped_call *call)
+static enum roped_status collect_from(struct runner *runner,
+                                      struct roped_call *call,
+                                      const struct runner_options *options,
+                                      struct places *places,
+                                      const struct place *place,
+                                      const char *name, struct roped_error *err)
 {
-    int64_t largest = (int64_t)roped_call_aux_bytes(call);
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        if (roped_tensor_given(&call->in[i]) &&
-            roped_tensor_bytes(&call->in[i]) > largest)
-            largest = roped_tensor_bytes(&call->in[i]);
-    for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        if (roped_tensor_given(&call->out[i]) &&
-            roped_tensor_bytes(&call->out[i]) > largest)
-            largest = roped_tensor_bytes(&call->out[i]);
-    return (size_t)largest + 4 * GUARD_BYTES;
+    enum roped_status status =
+        download_image(runner, places, place->block, err);
+    if (!status)
+        status = collect_block(call, options, places, place->block, err);
+    return status ? status : check_guards(places, place, name, err);
+}
+
+static enum roped_status collect(struct runner *runner, struct roped_call *call,
+                                 const struct runner_options *options,
+                                 struct places *places, struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < call->n_out && !status; i++)
+        if (places->out_block[i].base)
+            status = collect_from(runner, call, options, places,
+                                  &places->out[i], call->op->out[i].name, err);
+    for (int i = 0; i < call->n_in && !status; i++)
+        if (places->in_block[i].base)
+            status = collect_from(runner, call, options, places, &places->in[i],
+                                  call->op->in[i].name, err);
+    return status;
+}
+
+static enum roped_status place_aux(struct runner *runner,
+                                   struct roped_call *device, size_t bytes,
+                                   struct places *places,
+                                   struct roped_error *err)
+{
+    places->aux =
+        (struct place){&places->aux_block, GUARD_BYTES, bytes, bytes, 1};
+    begin_image(places, &places->aux);
+    scatter(places, &places->aux, device->aux);
+    enum roped_status status =
+        upload_image(runner, places, &places->aux_block, err);
+    if (!status)
+        device->aux = data_of(&places->aux);
+    return status;
 }
 
 static void free_places(struct runner *runner, struct places *places)
 {
     for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        runner->api->device_free(runner->backend, places->in[i].base);
+        runner->api->device_free(runner->backend, places->in_block[i].base);
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        runner->api->device_free(runner->backend, places->out[i].base);
-    runner->api->device_free(runner->backend, places->aux.base);
+        runner->api->device_free(runner->backend, places->out_block[i].base);
+    runner->api->device_free(runner->backend, places->aux_block.base);
     runner->api->device_free(runner->backend, places->table);
     free(places->image);
 }
@@ -254,19 +425,18 @@ enum roped_status runner_run(struct runner *runner, struct roped_call *call,
                              struct roped_error *err)
 {
     static struct roped_call device;
-    struct places places = {.image = runner_alloc(largest_place(call))};
+    struct places places = {.image = NULL};
     size_t aux_bytes = roped_call_aux_bytes(call);
     call->aux =
         aux_bytes ? aligned_alloc(64, (aux_bytes + 63) / 64 * 64) : NULL;
     enum roped_status status = roped_call_plan(call, err);
     device = *call;
     if (!status)
-        status = place_tensors(runner, call, options, &places, &device, err);
-    if (!status && aux_bytes) {
-        status = place_bytes(runner, &places, &places.aux, call->aux, aux_bytes,
-                             0, err);
-        device.aux = places.aux.base + places.aux.offset;
-    }
+        status = place_inputs(runner, call, options, &places, &device, err);
+    if (!status)
+        status = place_outputs(runner, call, options, &places, &device, err);
+    if (!status && aux_bytes)
+        status = place_aux(runner, &device, aux_bytes, &places, err);
     if (!status && options->use_table && call->table.wanted)
         status = make_table(runner, &device, &places, err);
     if (!status)
@@ -277,6 +447,20 @@ enum roped_status runner_run(struct runner *runner, struct roped_call *call,
         status = collect(runner, call, options, &places, err);
     free_places(runner, &places);
     return status;
+}
+
+const char *runner_options_text(const struct runner_options *options,
+                                char *text, size_t bytes)
+{
+    snprintf(text, bytes, "misaligned %d in place %d caches apart %d",
+             options->misalign_elements, options->in_place,
+             options->updates_apart);
+    size_t at = strlen(text);
+    if (options->has_steps)
+        snprintf(text + at, bytes - at, " steps %s + %d, outputs %s",
+                 options->is_fused ? "of one row" : "apart", options->gap,
+                 options->packs_outputs ? "packed" : "likewise");
+    return text;
 }
 
 void runner_free_outputs(struct roped_call *call)

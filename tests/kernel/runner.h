@@ -1,8 +1,9 @@
 /*
  * runner.h - runs one resolved call on a backend the way the daemon does:
  * plan, place in device memory, upload, launch, download; with what a test
- * wants on top: chosen misalignment, guard bands around every tensor,
- * poisoned outputs, in-place outputs, a resident table.
+ * wants on top: chosen misalignment, guard bands around every tensor and
+ * between its tokens, poisoned outputs, in-place outputs, a resident table.
+ * Tensors of the host stay packed, whatever steps they have on the device.
  */
 #ifndef ROPED_TESTS_RUNNER_H
 #define ROPED_TESTS_RUNNER_H
@@ -20,6 +21,13 @@ struct runner_options {
     bool in_place;         /* outputs share the memory of in_place inputs */
     bool use_table;        /* build the table that the plan asks for */
     bool updates_apart;    /* outputs of updated inputs are other memory */
+
+    /* Tensors that may have a step get one, so many elements above the least:
+     * of tensors that do not share memory each has more. */
+    bool has_steps;
+    int gap;
+    bool is_fused;      /* inputs of one type are slices of the same rows */
+    bool packs_outputs; /* outputs of their own have no step */
 };
 
 /*
@@ -39,6 +47,10 @@ void runner_close(struct runner *runner);
 enum roped_status runner_run(struct runner *runner, struct roped_call *call,
                              const struct runner_options *options,
                              struct roped_error *err);
+
+/* The options in words. */
+const char *runner_options_text(const struct runner_options *options,
+                                char *text, size_t bytes);
 
 /* Frees out[].data and aux. */
 void runner_free_outputs(struct roped_call *call);

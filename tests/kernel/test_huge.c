@@ -3,7 +3,8 @@
  * wraps. Needs about 16 GB of host and 9 GB of device memory, so it is a
  * program of its own: test_huge cpu|cuda. A huge call repeats a small block of
  * rows; its last rows must be the bits that a small call gives for them, and
- * its sums those of the block, as often as it repeats.
+ * its sums those of the block, as often as it repeats. Steps between tokens are
+ * huge as well.
  */
 #include "check.h"
 #include "kernel/reference_internal.h"
@@ -269,6 +270,54 @@ TEST(rope_quantize_append_reaches_past_two_to_the_31)
     case_free(&few);
 }
 
+/* The first output, or NULL; the caller frees it. */
+static void *first_output(struct roped_call *call,
+                          const struct runner_options *options)
+{
+    struct roped_error err = {.text = ""};
+    CHECK_OK(runner_run(&runner, call, options, &err), &err);
+    void *data = call->out[0].data;
+    call->out[0].data = NULL;
+    runner_free_outputs(call);
+    return data;
+}
+
+/* A few tokens, gigabytes apart: the bits of packed ones. */
+TEST(steps_reach_past_two_to_the_32)
+{
+    static const struct {
+        const char *op;
+        int n_inputs, rank;
+    } kinds[] = {{"rope", 2, 3},
+                 {"qk_rmsnorm_rope", 2, 3},
+                 {"rmsnorm", 1, 2},
+                 {"add_rmsnorm", 2, 2}};
+    int64_t heads[3] = {5, 8, 128}, rows[2] = {5, 1024};
+    for (int i = 0; i < 8; i++) {
+        static struct roped_call call;
+        struct roped_error err = {.text = ""};
+        int rank = kinds[i / 2].rank;
+        struct runner_options packed = {.in_place = i % 2}, strided = packed;
+        strided.has_steps = strided.is_fused = strided.packs_outputs = true;
+        strided.gap = 700 * 1000 * 1000;
+        roped_call_init(&call, roped_op_find(kinds[i / 2].op));
+        for (int in = 0; in < kinds[i / 2].n_inputs; in++) {
+            struct roped_tensor x = case_tensor(&source, ROPED_BF16, rank,
+                                                rank == 3 ? heads : rows, 1);
+            case_bind(&call, call.op->in[in].name, &x);
+        }
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        void *expected = first_output(&call, &packed);
+        void *found = first_output(&call, &strided);
+        if (expected && found)
+            CHECK(memcmp(expected, found,
+                         (size_t)roped_tensor_bytes(&call.out[0])) == 0);
+        free(expected);
+        free(found);
+        case_free(&call);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -278,6 +327,7 @@ int main(int argc, char **argv)
     RUN(rope_quantize_reaches_past_two_to_the_31);
     RUN(binary_backward_reaches_past_two_to_the_31);
     RUN(rope_quantize_append_reaches_past_two_to_the_31);
+    RUN(steps_reach_past_two_to_the_32);
     runner_close(&runner);
     return check_done();
 }

@@ -51,7 +51,7 @@ static void run_case(const struct norm_case *c)
     static struct roped_call call;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
-    char text[320];
+    char text[320], how[160];
     if (!check_takes_case())
         return;
     build_call(&call, c);
@@ -61,12 +61,12 @@ static void run_case(const struct norm_case *c)
     if (!status)
         reference_judge(&call, &judge);
     if (status || judge.n_wrong)
-        CHECK_FAIL("%s weight %d hf %d gemma %d misaligned %d in place %d: "
-                   "%s; %lld of %lld wrong: %s",
+        CHECK_FAIL("%s weight %d hf %d gemma %d %s: %s; %lld of %lld wrong: %s",
                    heads_case_text(&c->heads, text, sizeof text), c->weight,
-                   c->is_hf, c->is_gemma, c->options.misalign_elements,
-                   c->options.in_place, err.text, (long long)judge.n_wrong,
-                   (long long)judge.n_checked, judge.first);
+                   c->is_hf, c->is_gemma,
+                   runner_options_text(&c->options, how, sizeof how), err.text,
+                   (long long)judge.n_wrong, (long long)judge.n_checked,
+                   judge.first);
     runner_free_outputs(&call);
     case_free(&call);
 }
@@ -81,6 +81,7 @@ TEST(random_cases_are_within_tolerance)
         c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
         c.options.in_place = random_once_in(&source, 3);
         c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
+        case_steps(&source, &c.options);
         run_case(&c);
     }
 }

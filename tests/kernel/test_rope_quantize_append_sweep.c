@@ -133,7 +133,7 @@ static void run_case(const struct append_case *c)
     const struct runner_options *options = &c->parts.options;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
-    char text[256];
+    char text[400];
     if (!check_takes_case())
         return;
     build_call(&call, c);

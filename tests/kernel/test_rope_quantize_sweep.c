@@ -15,7 +15,7 @@ static void run_case(const struct parts_case *c)
     static struct roped_call call;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
-    char text[256];
+    char text[400];
     if (!check_takes_case())
         return;
     roped_call_init(&call, roped_op_find("rope_quantize"));

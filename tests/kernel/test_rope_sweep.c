@@ -24,7 +24,7 @@ static void run_case(const struct rope_case *c)
     static struct roped_call call;
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
-    char text[320];
+    char text[320], how[160];
     if (!check_takes_case())
         return;
     heads_case_build(&call, &source, "rope", &c->heads);
@@ -34,9 +34,9 @@ static void run_case(const struct rope_case *c)
     if (!status)
         reference_judge(&call, &judge);
     if (status || judge.n_wrong) {
-        CHECK_FAIL("%s misaligned %d in place %d: %s; %lld of %lld wrong: %s",
+        CHECK_FAIL("%s %s: %s; %lld of %lld wrong: %s",
                    heads_case_text(&c->heads, text, sizeof text),
-                   c->options.misalign_elements, c->options.in_place, err.text,
+                   runner_options_text(&c->options, how, sizeof how), err.text,
                    (long long)judge.n_wrong, (long long)judge.n_checked,
                    judge.first);
     }
@@ -52,6 +52,7 @@ static struct rope_case random_case(void)
     c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
     c.options.in_place = random_once_in(&source, 3);
     c.options.misalign_elements = random_once_in(&source, 4) ? 1 : 0;
+    case_steps(&source, &c.options);
     return c;
 }
 

@@ -1,7 +1,7 @@
 /*
  * test_slices.c - a call cut by rows gives the bits of the whole call: random
- * calls of every operator that can be cut, in slices of random lengths, on the
- * CPU backend; and calls that cannot be cut say so.
+ * calls of every operator that can be cut, in slices of random lengths, packed
+ * and with steps, on the CPU backend; and calls that cannot be cut say so.
  */
 #include "check.h"
 #include "kernel/heads_case.h"
@@ -49,25 +49,69 @@ static enum roped_status run_slice(const struct roped_call *call, int64_t begin,
     return status;
 }
 
+/* Runs a planned call in slices; its outputs have been spoilt. */
+static void run_slices(const struct roped_call *call)
+{
+    struct roped_error err = {.text = ""};
+    int64_t rows = roped_call_rows(call);
+    for (int64_t begin = 0, end; begin < rows; begin = end) {
+        end = begin + random_int(&source, 1, rows - begin);
+        CHECK_OK(run_slice(call, begin, end, &err), &err);
+    }
+}
+
+/* The same tensor with a step, in new memory, where its port may have one. */
+static void spread(const struct roped_port *port, struct roped_tensor *tensor)
+{
+    const struct roped_tensor packed = *tensor;
+    if (!roped_tensor_given(tensor) || !(port->flags & ROPED_STRIDED))
+        return;
+    tensor->step = roped_tensor_token(tensor) + random_int(&source, 0, 40);
+    tensor->data = runner_alloc((size_t)roped_tensor_span(tensor) + 1);
+    roped_tensor_copy(tensor, &packed);
+}
+
+/* Slices of a call whose tensors have steps; the outputs become call's. */
+static void run_slices_with_steps(const struct roped_call *call)
+{
+    static struct roped_call strided;
+    strided = *call;
+    for (int i = 0; i < call->n_in; i++)
+        spread(&call->op->in[i], &strided.in[i]);
+    for (int i = 0; i < call->n_out; i++)
+        spread(&call->op->out[i], &strided.out[i]);
+    run_slices(&strided);
+    for (int i = 0; i < call->n_in; i++)
+        if (strided.in[i].step)
+            free(strided.in[i].data);
+    for (int i = 0; i < call->n_out; i++)
+        if (strided.out[i].step) {
+            roped_tensor_copy(&call->out[i], &strided.out[i]);
+            free(strided.out[i].data);
+        }
+}
+
 /* call is resolved. */
 static void compare(struct roped_call *call, const char *text)
 {
     struct runner_options options = {.in_place = false};
     struct roped_error err = {.text = ""};
     CHECK_OK(runner_run(&runner, call, &options, &err), &err);
-    int64_t rows = roped_call_rows(call);
     size_t bytes = gather(call, NULL);
     unsigned char *whole = runner_alloc(bytes + 1);
     unsigned char *cut = runner_alloc(bytes + 1);
     gather(call, whole);
-    spoil(call);
-    for (int64_t begin = 0, end; begin < rows; begin = end) {
-        end = begin + random_int(&source, 1, rows - begin);
-        CHECK_OK(run_slice(call, begin, end, &err), &err);
+    for (int has_steps = 0; has_steps < 2; has_steps++) {
+        spoil(call);
+        if (has_steps)
+            run_slices_with_steps(call);
+        else
+            run_slices(call);
+        gather(call, cut);
+        if (memcmp(whole, cut, bytes) != 0)
+            CHECK_FAIL("%s, steps %d: slices differ from the whole", text,
+                       has_steps);
     }
-    gather(call, cut);
-    if (memcmp(whole, cut, bytes) != 0)
-        CHECK_FAIL("%s: slices differ from the whole", text);
     free(whole);
     free(cut);
     runner_free_outputs(call);

@@ -41,6 +41,7 @@ struct row_stream {
     const void *from;
     uint8_t *to; // the first element of a row in cell 0
     uint32_t n_tokens;
+    uint32_t token_bytes; // from one to the next, where they come from
     uint32_t cell_bytes;
     int64_t n_items; // a unit of tile_vectors neighbouring tokens each
     int64_t n_tiles;
@@ -123,7 +124,7 @@ __device__ __forceinline__ void quantize_tile(const fp8_stream &stream, int tile
         quantize_element<T>(stream, is_e5m2, left);
 }
 
-// ------------------------------------------------------------------------------------ rows
+// ------------------------------------------------------------------------------------ quotients
 
 // a / b. Widths and numbers of heads are nearly always powers of two; for others twenty
 // instructions below 2^32; beyond, the quotient from a product in double is off by one at most,
@@ -142,6 +143,8 @@ __device__ __forceinline__ uint32_t quotient(uint32_t a, const divisor &b)
 {
     return b.shift >= 0 ? a >> b.shift : a / b.by;
 }
+
+// ------------------------------------------------------------------------------------ rows
 
 // One unit as it came from memory.
 template <typename T, int kWidth>
@@ -234,13 +237,13 @@ __device__ __forceinline__ void write_row_tile(const row_stream &rows, const app
                                                int tile_tokens, const Format &format, int64_t item)
 {
     constexpr int kUnitBytes = kWidth * (int)sizeof(T);
+    int64_t token_bytes = rows.token_bytes;
     int64_t group = quotient(item, rows.token_units);
     uint32_t unit = (uint32_t)(item - group * rows.token_units.by);
     uint32_t head = quotient(unit, rows.row_units);
     uint32_t column = (unit - head * rows.row_units.by) * kWidth;
     uint32_t token = (uint32_t)group * tile_tokens;
     int n = item < rows.n_items ? (int)min(rows.n_tokens - token, (uint32_t)tile_tokens) : 0;
-    int64_t token_bytes = (int64_t)rows.token_units.by * kUnitBytes;
     const char *from =
         static_cast<const char *>(rows.from) + token * token_bytes + (int64_t)unit * kUnitBytes;
     uint8_t *to =
@@ -292,16 +295,18 @@ __device__ __forceinline__ void write_rows(const row_stream &rows, const append_
 
 // Host: heads rows of width elements per token, to the place of the first in cell 0; units are
 // elements.
-static inline struct row_stream row_stream_of(const void *from, void *to, int64_t n_tokens,
-                                              int64_t heads, int64_t width, int64_t cell_bytes,
-                                              float scale)
+static inline struct row_stream row_stream_of(const struct roped_tensor *from, void *to,
+                                              int64_t n_tokens, int64_t heads, int64_t width,
+                                              int64_t cell_bytes, float scale)
 {
     struct row_stream rows = {};
     if (heads * width == 0)
         return rows;
-    rows.from = from;
+    int64_t step = from->step ? from->step : heads * width;
+    rows.from = from->data;
     rows.to = static_cast<uint8_t *>(to);
     rows.n_tokens = (uint32_t)n_tokens;
+    rows.token_bytes = (uint32_t)(step * (int64_t)roped_dtype_bytes(from->dtype));
     rows.cell_bytes = (uint32_t)cell_bytes;
     rows.token_units = divisor_by(heads * width);
     rows.row_units = divisor_by(width);
@@ -316,7 +321,8 @@ static inline void use_vectors(struct row_stream *rows, int vector, int element_
     uint32_t width = rows->row_units.by, by = (uint32_t)vector;
     uint32_t bytes = by * (uint32_t)element_bytes;
     rows->has_vectors = (uintptr_t)rows->from % 16 == 0 && (uintptr_t)rows->to % bytes == 0 &&
-                        width % by == 0 && rows->cell_bytes % bytes == 0;
+                        width % by == 0 && rows->token_bytes % 16 == 0 &&
+                        rows->cell_bytes % bytes == 0;
     if (rows->has_vectors) {
         rows->row_units = divisor_by(width / by);
         rows->token_units = divisor_by(rows->token_units.by / by);

@@ -1,5 +1,6 @@
 // norm_reread.cuh - the norm (norm.cuh) of rows that registers do not hold: too wide, or of widths
-// or at addresses that 16 bytes do not divide, or with weights that have no kernel of their own.
+// or at addresses that 16 bytes do not divide, or with weights that have no kernel of their own;
+// and of tensors whose rows are not equally far apart.
 #pragma once
 
 #include "cuda/device/norm.cuh"
@@ -15,14 +16,14 @@ __device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row
     float mean = 0;
     bool is_done = false;
     if (!args.sums_in_double) {
-        float sum = read_squares<K, kIsAligned, float>(args, row, thread, threads);
+        float sum = read_squares<K, kIsAligned, true, float>(args, row, thread, threads);
         sum = sum_in_group(sum, partial, threads);
         mean = fmaf(sum, args.inverse_hidden, args.eps);
         is_done = is_good(sum, mean);
     }
     float scale = inverse_root(mean);
     if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
-        double exact = read_squares<K, kIsAligned, double>(args, row, thread, threads);
+        double exact = read_squares<K, kIsAligned, true, double>(args, row, thread, threads);
         exact = sum_in_group(exact, exact_partial, threads);
         scale = is_done ? scale : exact_scale(args, exact);
     }
@@ -37,7 +38,7 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
     float gain[K::kVec];
     int64_t i = vector * K::kVec;
-    load_into<K, kIsAligned>(raw, 0, {args, row * args.hidden}, i, args.hidden - i);
+    load_into<K, kIsAligned>(raw, 0, source_of_row<K, true>(args, row), i, args.hidden - i);
     any_gains<typename K::T, kIsAligned>(args, vector, gain);
     unpack_row<K>(raw, 0, y);
     if (kIsNarrow && args.rounds_product)
@@ -86,11 +87,11 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
     float y[1][K::kVec];
     for (int64_t vector = first; vector < end; vector += step) {
         reread_vector<K, kIsAligned>(args, row, vector, scale, raw, y[0]);
-        int64_t i = vector * K::kVec, at = row * args.hidden + i, n = args.hidden - i;
+        int64_t i = vector * K::kVec, at = row * args.y_pitch + i, n = args.hidden - i;
         if constexpr (K::kAdds) {
             float z[K::kVec];
             unpack_row<K>(raw, 0, z);
-            store_sum<K, kIsAligned>(args, at, n, z);
+            store_sum<K, kIsAligned>(args, row * args.residual_out_pitch + i, n, z);
         }
         if constexpr (K::kSink == kToFloats) {
             store_result<K, kIsAligned>(args, at, n, y[0]);

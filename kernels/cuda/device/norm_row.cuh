@@ -46,6 +46,11 @@ struct norm_args {
     int32_t sums_in_double;  // bool, of them
     int32_t rounds_product;  // bool: rounding hf or type on a narrow type
     int32_t rounds_result;   // bool: rounding type on one
+    // elements from a row to the next, where they may be more than hidden: norm_config, kSteps
+    int64_t x_pitch;
+    int64_t y_pitch;
+    int64_t residual_pitch;
+    int64_t residual_out_pitch;
 };
 
 // Where a row comes from.
@@ -238,12 +243,16 @@ struct row_source {
     const char *residual;
 
     __device__ __forceinline__ row_source(const norm_args &args, int64_t at)
+        : row_source(args, at, at)
+    {
+    }
+    __device__ __forceinline__ row_source(const norm_args &args, int64_t at, int64_t residual_at)
     {
         x = reinterpret_cast<const char *>(static_cast<const typename K::T *>(args.x) + at);
         residual = nullptr;
         if constexpr (K::kAdds)
             residual = reinterpret_cast<const char *>(
-                static_cast<const typename K::T *>(args.residual) + at);
+                static_cast<const typename K::T *>(args.residual) + residual_at);
     }
     __device__ __forceinline__ void find_now()
     {
@@ -252,6 +261,15 @@ struct row_source {
             residual = compute_now(residual);
     }
 };
+
+// Of a row. kSteps: rows may be further apart than they are long.
+template <typename K, bool kSteps>
+__device__ __forceinline__ row_source<K> source_of_row(const norm_args &args, int64_t row)
+{
+    if constexpr (kSteps)
+        return {args, row * args.x_pitch, K::kAdds ? row * args.residual_pitch : 0};
+    return {args, row * args.hidden};
+}
 
 // A vector at element at of source, of which n elements are its row's.
 template <typename K, bool kIsAligned, int kVectors>
@@ -340,8 +358,8 @@ __device__ __forceinline__ void finish_vector(const norm_args &args, const float
             unpack<typename K::T>(pack<typename K::T>(y), y);
 }
 
-// Stores z of a vector at element at of all rows, of which n elements are its row's, where a row is
-// a sum.
+// Stores z of a vector at element at of all rows (of residual_out), of which n elements are its
+// row's, where a row is a sum.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ void store_sum(const norm_args &args, int64_t at, int64_t n,
                                           const float (&z)[K::kVec])

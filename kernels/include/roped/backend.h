@@ -45,6 +45,10 @@ struct roped_device_info {
     bool is_integrated;
 };
 
+struct roped_byte_rows {
+    size_t n, row_bytes, step_bytes;
+};
+
 struct roped_backend_api {
     const char *name; /* "cpu", "cuda": metric label, v2 platform suffix */
 
@@ -130,6 +134,13 @@ struct roped_backend_api {
     enum roped_status (*download)(struct roped_queue *queue, void *host,
                                   const void *device, size_t bytes,
                                   struct roped_error *err);
+
+    /* The same of n rows of row_bytes, which are step_bytes apart in both; what
+     * is between them stays as it is. */
+    enum roped_status (*download_rows)(struct roped_queue *queue, void *host,
+                                       const void *device,
+                                       const struct roped_byte_rows *rows,
+                                       struct roped_error *err);
 
     /* Zeros. */
     enum roped_status (*clear)(struct roped_queue *queue, void *device,

@@ -60,7 +60,8 @@ enum {
 enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
     ROPED_INDEX = 2,    /* values are read on the host by plan */
-    ROPED_UPDATED = 4   /* input that is written in place, see above */
+    ROPED_UPDATED = 4,  /* input that is written in place, see above */
+    ROPED_STRIDED = 8   /* input or output that may have a step (tensor.h) */
 };
 
 /* A type variable: inputs that name it must agree; set is what it may be. One
@@ -147,6 +148,10 @@ struct roped_op {
      */
     const char *rows;
 
+    /* (optional) The dim symbols that number tokens, at the front of every
+     * ROPED_STRIDED port: "n bs s". */
+    const char *tokens;
+
     /*
      * (optional) What shapes and types alone cannot say; runs at the end of
      * resolve. rule_doc is its sentence for people, required with rule.
@@ -202,6 +207,9 @@ ROPED_API int roped_op_forms(const struct roped_op *op); /* at least 1 */
 ROPED_API int roped_op_input(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_output(const struct roped_op *op, const char *name);
 ROPED_API int roped_op_param(const struct roped_op *op, const char *name);
+
+/* Input whose memory this output may share, or -1. */
+ROPED_API int roped_op_shared(const struct roped_op *op, int output);
 
 /* Output that is this ROPED_UPDATED input after the call, or -1. */
 ROPED_API int roped_op_updates(const struct roped_op *op, int input);
@@ -360,6 +368,15 @@ roped_call_bind(struct roped_call *call, const char *name,
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_resolve(struct roped_call *call, struct roped_error *err);
 
+/*
+ * Says that an output of a resolved call has a step, 0: that it is packed. As
+ * with inputs, ROPED_INVALID names the tensor that may have none, or what the
+ * step must be. An output that is the memory of an input has that one's step.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_call_set_step(struct roped_call *call, int output, int64_t step,
+                    struct roped_error *err);
+
 /* Bytes of call->aux for a resolved call; 0 where plan needs none. */
 ROPED_API size_t roped_call_aux_bytes(const struct roped_call *call);
 
@@ -388,7 +405,8 @@ ROPED_API bool roped_call_gave(const struct roped_call *call,
 ROPED_API const struct roped_angle_params *
 roped_call_angles(const struct roped_call *call);
 
-/* Bytes that one pass over all given inputs and all outputs moves. */
+/* Bytes that one pass over all given inputs and all outputs moves; what is
+ * between tokens does not move. */
 ROPED_API int64_t roped_call_bytes(const struct roped_call *call);
 
 #ifdef __cplusplus

@@ -76,9 +76,18 @@ roped_work_input(struct roped_work *work, const char *name, const char *dtype,
                  struct roped_error *err);
 
 /*
- * Gives a bound input other memory of the same type and shape. A prepared work
- * stays prepared, so that one serves many layers with the same positions; after
- * an index tensor has moved it must be prepared again.
+ * Says that a bound input's tokens (rows of a norm) are step elements apart,
+ * as slices of wider rows are; 0: packed. What is in a token stays packed.
+ * Where the operator wants it packed, prepare refuses it.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_input_step(struct roped_work *work, const char *name, int64_t step,
+                      struct roped_error *err);
+
+/*
+ * Gives a bound input other memory of the same type, shape and step. A prepared
+ * work stays prepared, so that one serves many layers with the same positions;
+ * after an index tensor has moved it must be prepared again.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_move_input(struct roped_work *work, const char *name, void *data,
@@ -113,6 +122,14 @@ ROPED_API int roped_work_output_shape(const struct roped_work *work,
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_output(struct roped_work *work, const char *name, void *data,
                   struct roped_error *err);
+
+/*
+ * The step of an output that has memory of its own, said at any time. One that
+ * is the memory of its input has that one's step.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_work_output_step(struct roped_work *work, const char *name, int64_t step,
+                       struct roped_error *err);
 
 /* Enqueues a prepared work, all of whose outputs have a place; allowed while
  * the session's stream is captured into a graph. The CPU is done on return. */

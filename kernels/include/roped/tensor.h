@@ -1,5 +1,5 @@
 /*
- * tensor.h - a packed, row-major array and the arithmetic of its shape.
+ * tensor.h - a row-major array and the arithmetic of its shape.
  */
 #ifndef ROPED_TENSOR_H
 #define ROPED_TENSOR_H
@@ -18,15 +18,22 @@ extern "C" {
 enum { ROPED_MAX_RANK = 8 };
 
 /*
- * Does not own data. dtype ROPED_NO_DTYPE means absent. Data is packed, and
- * may be at any byte address on the wire; backends ask for the alignment that
- * roped/backend.h states.
+ * Does not own data. dtype ROPED_NO_DTYPE means absent. Data may be at any byte
+ * address on the wire; backends ask for the alignment that roped/backend.h
+ * states.
+ *
+ * Data is packed, but for a step: tokens (rows of a norm) may be further apart
+ * than they are long, as slices of wider rows are. What is inside a token is
+ * packed. Dims at the front number the tokens, together: [b, s, h, d] with a
+ * step has b * s tokens, all of them a step apart.
  */
 struct roped_tensor {
     enum roped_dtype dtype;
     int rank;
     int64_t dims[ROPED_MAX_RANK]; /* elements */
     void *data;
+    int64_t step;  /* elements from one token to the next; 0: packed */
+    int step_dims; /* dims that number tokens, by roped_call_resolve; 0: none */
 };
 
 static inline bool roped_tensor_given(const struct roped_tensor *tensor)
@@ -43,9 +50,23 @@ roped_tensor_size(const struct roped_tensor *tensor, const char *name,
                   int64_t *n_elements, int64_t *n_bytes,
                   struct roped_error *err);
 
-/* Elements / bytes of a tensor that roped_tensor_size has accepted. */
+/* Elements / bytes of a tensor that roped_tensor_size has accepted; what lies
+ * between tokens does not count. */
 ROPED_API int64_t roped_tensor_elements(const struct roped_tensor *tensor);
 ROPED_API int64_t roped_tensor_bytes(const struct roped_tensor *tensor);
+
+/* Tokens of a resolved tensor, the elements of one, and bytes from the first
+ * element to behind the last: roped_tensor_bytes where it is packed. */
+ROPED_API int64_t roped_tensor_tokens(const struct roped_tensor *tensor);
+ROPED_API int64_t roped_tensor_token(const struct roped_tensor *tensor);
+ROPED_API int64_t roped_tensor_span(const struct roped_tensor *tensor);
+
+/*
+ * Copies a resolved tensor's elements, on the host, to one of the same shape
+ * with a step of its own. What is between tokens stays as it is.
+ */
+ROPED_API void roped_tensor_copy(const struct roped_tensor *to,
+                                 const struct roped_tensor *from);
 
 /* Writes "[7, 32, 128]" into text and returns text. */
 ROPED_API const char *roped_shape_text(const int64_t *dims, int rank,

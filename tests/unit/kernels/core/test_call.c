@@ -15,7 +15,8 @@ static struct roped_error err;
 static enum roped_status bind(const char *name, enum roped_dtype dtype,
                               int rank, int64_t a, int64_t b, int64_t c)
 {
-    struct roped_tensor tensor = {dtype, rank, {a, b, c}, NULL};
+    struct roped_tensor tensor = {
+        .dtype = dtype, .rank = rank, .dims = {a, b, c}};
     return roped_call_bind(&call, name, &tensor, &err);
 }
 
@@ -269,6 +270,67 @@ TEST(bytes_of_a_call_are_at_most_2_to_the_63)
     CHECK_INT(roped_call_bytes(&call), INT64_MAX);
 }
 
+/* The same with a step, of an input that is bound. */
+static enum roped_status resolve_with_step(int input, int64_t step)
+{
+    call.in[input].step = step;
+    return roped_call_resolve(&call, &err);
+}
+
+TEST(steps_are_between_tokens)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_BF16, 3, 7, 32, 128), &err);
+    CHECK_OK(resolve_with_step(ROPE_Q, 6144), &err);
+    CHECK_INT(roped_tensor_tokens(&call.in[ROPE_Q]), 7);
+    CHECK_INT(roped_tensor_token(&call.in[ROPE_Q]), 4096);
+    CHECK_INT(roped_tensor_span(&call.in[ROPE_Q]), 2 * (6 * 6144 + 4096));
+    CHECK_INT(roped_tensor_span(&call.out[ROPE_Q_OUT]), 2 * 7 * 4096);
+    CHECK_INT(roped_call_bytes(&call), 2 * 2 * 7 * 4096);
+    CHECK_OK(roped_call_set_step(&call, ROPE_Q_OUT, 5000, &err), &err);
+    CHECK_INT(roped_tensor_span(&call.out[ROPE_Q_OUT]), 2 * (6 * 5000 + 4096));
+    start("rope"); /* batches of sequences: their dims together */
+    CHECK_OK(bind("q", ROPED_F32, 3, 3, 5, 64), &err);
+    CHECK_OK(roped_call_set_text(&call, "layout", "bsd", &err), &err);
+    CHECK_OK(resolve_with_step(ROPE_Q, 100), &err);
+    CHECK_INT(roped_tensor_span(&call.in[ROPE_Q]), 4 * (14 * 100 + 64));
+    start("rmsnorm"); /* any leading dims; none: one row */
+    CHECK_OK(bind("x", ROPED_F32, 3, 2, 3, 8), &err);
+    CHECK_OK(resolve_with_step(0, 8), &err);
+    CHECK_INT(roped_tensor_span(&call.in[0]), 4 * 2 * 3 * 8);
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 1, 8, 0, 0), &err);
+    CHECK_OK(resolve_with_step(0, 1000), &err);
+    CHECK_INT(roped_tensor_span(&call.in[0]), 4 * 8);
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 2, 0, 8, 0), &err);
+    CHECK_OK(resolve_with_step(0, 1000), &err);
+    CHECK_INT(roped_tensor_span(&call.in[0]), 0);
+}
+
+TEST(steps_that_cannot_be_name_what_is_expected)
+{
+    start("rope");
+    CHECK_OK(bind("q", ROPED_BF16, 3, 7, 32, 128), &err);
+    CHECK_INT(resolve_with_step(ROPE_Q, 4095), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'q': stride 4095, expected at least 4096, the "
+                         "elements of a token");
+    CHECK_INT(resolve_with_step(ROPE_Q, -4096), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "stride -4096, expected at least 4096");
+    CHECK_INT(resolve_with_step(ROPE_Q, INT64_MAX / 8), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'q': stride 1152921504606846975 takes its 7 "
+                         "tokens beyond 2^63 - 1 bytes");
+    CHECK_OK(resolve_with_step(ROPE_Q, INT64_MAX / 16), &err);
+    CHECK_INT(roped_call_set_step(&call, ROPE_Q_OUT, 1, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "tensor 'q': stride 1, expected at least 4096");
+    start("rmsnorm");
+    CHECK_OK(bind("x", ROPED_F32, 2, 3, 8, 0), &err);
+    CHECK_OK(bind("weight", ROPED_F32, 1, 8, 0, 0), &err);
+    CHECK_INT(resolve_with_step(1, 8), ROPED_INVALID);
+    CHECK_TEXT(err.text,
+               "tensor 'weight': stride 8, expected none: it is packed");
+}
+
 /* sizes and 'in' of a plan's dims, "3:ab 8:a" */
 static const char *plan_text(const char *a, const char *b, int rank,
                              const int64_t *dims)
@@ -363,6 +425,8 @@ int main(void)
     RUN(a_stated_shape_agrees_with_its_tensor);
     RUN(sizes_of_empty_shapes_do_not_overflow);
     RUN(bytes_of_a_call_are_at_most_2_to_the_63);
+    RUN(steps_are_between_tokens);
+    RUN(steps_that_cannot_be_name_what_is_expected);
     RUN(broadcast_shapes_collapse);
     RUN(a_table_knows_the_width_of_its_heads);
     return check_done();

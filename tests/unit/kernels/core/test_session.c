@@ -271,6 +271,72 @@ TEST(launch_on_trusts_where_it_may)
     roped_work_free(work);
 }
 
+/* Heads of two rotated where they are, in rows of seven. */
+TEST(slices_of_rows_are_rotated_in_place)
+{
+    float rows[3][7] = {
+        {1, 0, 0, 1, 5, 6, 7}, {1, 0, 0, 1, 5, 6, 7}, {1, 0, 0, 1, 5, 6, 7}};
+    int64_t positions[3] = {0, 1, 2}, n = 3, shape[3] = {3, 1, 2};
+    struct roped_work *work = new_work("rope");
+    CHECK_OK(roped_work_input(work, "q", "F32", 3, shape, rows[0], &err), &err);
+    CHECK_OK(roped_work_input(work, "k", "F32", 3, shape, rows[0] + 2, &err),
+             &err);
+    CHECK_OK(roped_work_input(work, "positions", "I64", 1, &n, positions, &err),
+             &err);
+    CHECK_OK(roped_work_input_step(work, "q", 7, &err), &err);
+    CHECK_OK(roped_work_input_step(work, "k", 7, &err), &err);
+    CHECK_OK(roped_work_prepare(work, &err), &err);
+    CHECK_OK(roped_work_output(work, "q", rows[0], &err), &err);
+    CHECK_OK(roped_work_output(work, "k", rows[0] + 2, &err), &err);
+    CHECK_OK(roped_work_launch(work, &err), &err);
+    for (int i = 0; i < 3; i++) {
+        CHECK_DOUBLE(rows[i][0], cos(i), 1e-6);
+        CHECK_DOUBLE(rows[i][1], sin(i), 1e-6);
+        CHECK_DOUBLE(rows[i][2], -sin(i), 1e-6);
+        CHECK_DOUBLE(rows[i][3], cos(i), 1e-6);
+        CHECK_DOUBLE(rows[i][4], 5, 0);
+        CHECK_DOUBLE(rows[i][6], 7, 0);
+    }
+    roped_work_free(work);
+}
+
+/* An output of its own is packed, or has the step that it is given. */
+TEST(outputs_have_steps_of_their_own)
+{
+    float x[2][3] = {{3, -3, 9}, {0.5f, 0.5f, 9}}, packed[4] = {0};
+    float apart[2][5] = {{0}};
+    int64_t shape[2] = {2, 2};
+    void *all[] = {x, NULL, packed};
+    struct roped_work *work = new_work("rmsnorm");
+    CHECK_OK(roped_work_input(work, "x", "F32", 2, shape, x, &err), &err);
+    CHECK_OK(roped_work_input_step(work, "x", 3, &err), &err);
+    CHECK_OK(roped_work_launch_on(work, all, &err), &err);
+    CHECK_DOUBLE(packed[1], -1, 1e-5);
+    CHECK_DOUBLE(packed[2], 1, 1e-5);
+    CHECK_OK(roped_work_output_step(work, "y", 5, &err), &err);
+    all[2] = apart;
+    CHECK_OK(roped_work_launch_on(work, all, &err), &err);
+    CHECK_DOUBLE(apart[0][1], -1, 1e-5);
+    CHECK_DOUBLE(apart[0][2], 0, 0);
+    CHECK_DOUBLE(apart[1][1], 1, 1e-5);
+    all[2] = x; /* its input's */
+    CHECK_OK(roped_work_launch_on(work, all, &err), &err);
+    CHECK_DOUBLE(x[1][1], 1, 1e-5);
+    CHECK_DOUBLE(x[0][2], 9, 0);
+    CHECK_INT(roped_work_output_step(work, "y", 1, &err), ROPED_OK);
+    all[2] = apart;
+    CHECK_INT(roped_work_launch_on(work, all, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "tensor 'y': stride 1, expected at least 2");
+    CHECK_INT(roped_work_output_step(work, "z", 5, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "output 'z'");
+    CHECK_INT(roped_work_input_step(work, "weight", 5, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "tensor 'weight'");
+    CHECK_OK(roped_work_input_step(work, "x", 1, &err), &err);
+    CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "tensor 'x': stride 1, expected at least 2");
+    roped_work_free(work);
+}
+
 int main(void)
 {
     if (roped_session_open("cpu", 0, NULL, &session, &err)) {
@@ -287,6 +353,8 @@ int main(void)
     RUN(updated_caches_stay_where_they_are);
     RUN(launch_on_checks_index_values_each_time);
     RUN(launch_on_trusts_where_it_may);
+    RUN(slices_of_rows_are_rotated_in_place);
+    RUN(outputs_have_steps_of_their_own);
     roped_session_close(session);
     return check_done();
 }

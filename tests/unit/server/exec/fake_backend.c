@@ -143,6 +143,18 @@ static enum roped_status fake_download(struct roped_queue *queue, void *host,
                   : roped_backend_cpu.download(queue, host, device, bytes, err);
 }
 
+static enum roped_status fake_download_rows(struct roped_queue *queue,
+                                            void *host, const void *device,
+                                            const struct roped_byte_rows *rows,
+                                            struct roped_error *err)
+{
+    enum roped_status status = maybe_fail(ROPED_DEVICE, err);
+    atomic_fetch_add(&fake_n_copies, 1);
+    return status ? status
+                  : roped_backend_cpu.download_rows(queue, host, device, rows,
+                                                    err);
+}
+
 static enum roped_status fake_clear(struct roped_queue *queue, void *device,
                                     size_t bytes, struct roped_error *err)
 {
@@ -255,6 +267,7 @@ struct roped_backend_api fake_api = {
     .queue_close = fake_queue_close,
     .upload = fake_upload,
     .download = fake_download,
+    .download_rows = fake_download_rows,
     .clear = fake_clear,
     .launch = fake_launch,
     .build_table = fake_build,

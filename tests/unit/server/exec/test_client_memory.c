@@ -283,6 +283,40 @@ TEST(calls_use_shared_memory)
         }
 }
 
+/* Slices of rows, next to those that another call may write meanwhile: only
+ * the slices come back from a device. */
+TEST(calls_use_slices_of_rows_in_shared_memory)
+{
+    const struct roped_backend_api *const apis[] = {&roped_backend_cpu,
+                                                    &fake_api};
+    enum { N = 4, STEP = 100, STEP_BYTES = STEP * (int)sizeof(float) };
+    for (size_t i = 0; i < 6; i++) {
+        make_shared();
+        open_executor(apis[i % 2]);
+        struct region *region = map_region(0, BYTES);
+        unsigned char *at = region_data(region) + i / 2; /* misaligned, too */
+        work_make(&work, N);
+        memset(region_data(region), 9, BYTES);
+        for (int row = 0; row < N; row++)
+            memcpy(at + row * STEP_BYTES, work.x + row * HIDDEN, ROW);
+        work.job.in[0] = work.job.out[0] =
+            (struct exec_place){region, i / 2, 0};
+        work.job.call.in[0].step = STEP;
+        CHECK_INT(run(), ROPED_OK);
+        for (int row = 0; row < N; row++) {
+            memcpy(work.y + row * HIDDEN, at + row * STEP_BYTES, ROW);
+            memset(at + row * STEP_BYTES, 9, ROW);
+        }
+        CHECK(work_is_right(&work));
+        for (int byte = 0; byte < BYTES; byte++)
+            if (region_data(region)[byte] != 9)
+                CHECK_FAIL("byte %d beside the slices changed", byte);
+        regions_give(exec_regions(exec), region);
+        close_executor();
+        drop_shared();
+    }
+}
+
 TEST(a_truncated_region_is_refused_before_its_use)
 {
     make_shared();
@@ -481,6 +515,7 @@ int main(void)
     RUN(there_is_a_most_of_guards);
     RUN(another_fault_is_as_deadly_as_before);
     RUN(calls_use_shared_memory);
+    RUN(calls_use_slices_of_rows_in_shared_memory);
     RUN(a_truncated_region_is_refused_before_its_use);
     RUN(a_region_truncated_under_a_kernel_fails_its_call_alone);
     RUN(all_kinds_share_their_names);

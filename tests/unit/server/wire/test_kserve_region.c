@@ -71,6 +71,45 @@ TEST(tensors_may_be_in_regions)
     CHECK(!call.in[0].data);
 }
 
+TEST(tensors_in_regions_may_have_strides)
+{
+    struct kserve_request request;
+    struct roped_call call;
+    struct roped_error err;
+    const char *json = "{\"inputs\":[" IN_REGION(
+        "\"r\",\"shared_memory_byte_size\":48,"
+        "\"stride\":20") "],"
+                         "\"outputs\":[{\"name\":\"q\","
+                         "\"parameters\":{"
+                         "\"shared_memory_region\":\"out\","
+                         "\"shared_memory_byte_size\":99,"
+                         "\"stride\":30}}]}";
+    CHECK_OK(read_into(&call, json, NULL, 0, &request, &err), &err);
+    CHECK_INT(call.in[0].step, 20);
+    CHECK_INT(request.regions.ref[1].tensor.step, 30);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(kserve_check_strided_inputs(&call, &request.regions, &err), &err);
+    request.regions.ref[0].bytes = 47;
+    CHECK_INT(kserve_check_strided_inputs(&call, &request.regions, &err),
+              ROPED_INVALID);
+    CHECK_CONTAINS(err.text,
+                   "input 'q' (47 bytes) should be at least 48 bytes");
+    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":48,"
+                             "\"stride\":0"),
+           0,
+           "Unable to parse 'stride' of input 'q': 0, expected elements from "
+           "one token to the next, above 0");
+    refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":48,"
+                             "\"stride\":\"wide\""),
+           0, "Unable to parse 'stride' of input 'q'");
+    refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[2,1,4],\"datatype\":"
+           "\"FP32\",\"parameters\":{\"stride\":8},\"data\":[1,2,3,4,5,6,7,"
+           "8]}]}",
+           0,
+           "input 'q': 'stride' is given, but not 'shared_memory_region': "
+           "tensors in a message are packed");
+}
+
 TEST(regions_are_described_in_full)
 {
     refuse(REQUEST_IN_REGION("7"), 0,
@@ -286,6 +325,7 @@ TEST(what_is_no_handle_is_refused)
 int main(void)
 {
     RUN(tensors_may_be_in_regions);
+    RUN(tensors_in_regions_may_have_strides);
     RUN(regions_are_described_in_full);
     RUN(outputs_in_regions_need_room_and_are_not_sent);
     RUN(system_memory_is_registered_by_key_offset_and_size);

@@ -105,6 +105,8 @@ TEST(regions_and_tables_are_names)
                "^[^:\\u0000-\\u001f\\u007f]{1,63}(:[0-9]{1,18})?$");
     CHECK(cJSON_Compare(from, json_member(parameter(post, "into.k"), "schema"),
                         true));
+    CHECK(parameter(post, "stride.q") && parameter(post, "into_stride.k"));
+    CHECK(!parameter(post, "stride.positions"));
     const struct cJSON *table = json_member(parameter(post, "table"), "schema");
     CHECK_TEXT(json_member(table, "pattern")->valuestring,
                "^(?!\\.{1,2}$)[A-Za-z0-9._-]{1,63}$");

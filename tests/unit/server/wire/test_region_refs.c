@@ -82,6 +82,26 @@ TEST(shape_and_type_come_in_any_order)
     CHECK_TEXT(refs.ref[1].region, "");
 }
 
+TEST(strides_are_of_inputs_and_outputs)
+{
+    refs.n = 0;
+    take("stride.x", "6144");
+    take("from.x", "a:64");
+    take("into_stride.y", "80");
+    CHECK_INT(refs.n, 2);
+    CHECK(refs.ref[0].has_stride && refs.ref[1].has_stride);
+    CHECK_INT(refs.ref[0].tensor.step, 6144);
+    CHECK(refs.ref[1].is_output);
+    CHECK_INT(refs.ref[1].tensor.step, 80);
+    refuse("stride.x", "80", "'stride.x' is given twice");
+    refuse("stride.weight", "0",
+           "parameter 'stride.weight': '0', expected elements from one token "
+           "to the next, above 0");
+    refuse("stride.weight", "-8", "'-8'");
+    refuse("stride.y", "8", "unknown tensor 'y', rmsnorm takes x, weight");
+    refuse("into_stride.x", "8", "unknown tensor 'x', rmsnorm returns y");
+}
+
 TEST(what_is_wrong_is_named)
 {
     char long_name[100];
@@ -124,6 +144,7 @@ int main(void)
     RUN(other_parameters_are_left_alone);
     RUN(a_place_is_a_region_and_an_offset);
     RUN(shape_and_type_come_in_any_order);
+    RUN(strides_are_of_inputs_and_outputs);
     RUN(what_is_wrong_is_named);
     RUN(nothing_is_given_twice);
     return check_done();
