@@ -11,17 +11,23 @@
 struct rope_args {
     int64_t to[2]; // bytes from an input to its output
     struct rotate_args rotate;
+    int64_t more[2]; // bytes that tokens of an output are further apart than those of its input
 };
 
-// Writes rotated values in the type of the input, and the rest bit for bit.
-template <typename T>
+// Writes rotated values in the type of the input, and the rest bit for bit. kSteps: outputs whose
+// tokens are not as far apart as those of their inputs, such as packed ones of slices of a row.
+template <typename T, bool kSteps>
 struct same_type_sink {
     static constexpr bool kMaySkip = false;
     const rope_args &args;
 
-    __device__ __forceinline__ char *head(const char *from, uint32_t, int head) const
+    __device__ __forceinline__ char *head(const char *from, uint32_t token, int head) const
     {
-        return const_cast<char *>(from) + (head < args.rotate.q_heads ? args.to[0] : args.to[1]);
+        bool is_q = head < args.rotate.q_heads;
+        char *to = const_cast<char *>(from) + (is_q ? args.to[0] : args.to[1]);
+        if constexpr (kSteps)
+            to += (int64_t)token * (is_q ? args.more[0] : args.more[1]);
+        return to;
     }
     template <int n>
     __device__ __forceinline__ void rotated(char *to, int, int at, const float (&x)[n]) const
@@ -37,23 +43,25 @@ struct same_type_sink {
 
 // ------------------------------------------------------------------------------------ kernels
 
-template <typename T, int kUnit, int kAngles, int kRows>
+template <typename T, int kUnit, int kAngles, int kRows, bool kSteps>
 __global__ void __launch_bounds__(ROTATE_THREADS)
     rope_kernel(const __grid_constant__ struct rope_args args)
 {
     let_next_start();
-    same_type_sink<T> sink = {args};
+    same_type_sink<T, kSteps> sink = {args};
     rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
 }
 
+template <bool kSteps>
 struct rope_family {
     template <typename T, int kUnit, int kAngles, int kRows>
-    static constexpr kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAngles, kRows>;
+    static constexpr kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAngles, kRows, kSteps>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
 
-// 2 bytes moved per byte of q and k.
+// 2 bytes moved per byte of q and k. Outputs with steps of their own are rarer than large: they
+// have no kernels for four rows.
 template <typename T, int kUnit>
 static enum roped_status launch_units(struct rope_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
@@ -62,15 +70,17 @@ static enum roped_status launch_units(struct rope_args *args, struct roped_queue
     int64_t n_units = units_of(rotate);
     int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
     bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
+    bool has_steps = args->more[0] != 0 || args->more[1] != 0;
     int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
-    int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
+    int rows = is_scalar || has_steps || rotate->n_heads < ROTATE_ROWS
                    ? 1
                    : rotate_rows(n_units, waves, queue->n_multiprocessors);
     int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
     constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
-    return launch_heads(args, rotate_kernel_of<rope_family, T, kUnit, kMany>(kind, rows), &shape, 0,
-                        queue, err);
+    auto *kernel = has_steps ? rotate_kernel_of<rope_family<true>, T, kUnit, 1>(kind, 1)
+                             : rotate_kernel_of<rope_family<false>, T, kUnit, kMany>(kind, rows);
+    return launch_heads(args, kernel, &shape, 0, queue, err);
 }
 
 template <typename T>
@@ -79,7 +89,7 @@ static enum roped_status launch_type(struct rope_args *args, int64_t head_dim,
 {
     struct rotate_args *rotate = &args->rotate;
     bool has_vectors = can_use_vectors(rotate, head_dim, kVecOf<T>) && args->to[0] % 16 == 0 &&
-                       args->to[1] % 16 == 0;
+                       args->to[1] % 16 == 0 && args->more[0] % 16 == 0 && args->more[1] % 16 == 0;
     return with_units(rotate, has_vectors, kVecOf<T>, [&](auto unit) {
         constexpr int kUnit = decltype(unit)::value;
         // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
@@ -104,6 +114,10 @@ static struct rope_args args_of(const struct roped_call *call)
     set_rotate_tensors(rotate, q, heads, plan->head_dim);
     args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
     args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
+    for (int i = 0; i < 2; i++) // q, k
+        args.more[i] =
+            (int64_t)token_bytes_of(&call->out[ROPE_Q_OUT + i], heads[i] * plan->head_dim) -
+            rotate->token_bytes[i];
     rotate->rotary_offset = (int32_t)plan->rotary_offset;
     if (q->data == to[0] && k->data == to[1]) // without k both pointers are NULL
         rotate->rest_units = 0;
@@ -119,10 +133,8 @@ extern "C" enum roped_status roped_cuda_rope(const struct roped_call *call,
         check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
     if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
         return status;
-    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
-        struct rope_args args = args_of(settled);
-        return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
-            return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
-        });
+    struct rope_args args = args_of(call);
+    return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
+        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
     });
 }
