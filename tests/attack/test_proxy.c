@@ -1,7 +1,8 @@
 /*
  * test_proxy.c - three daemons behind the configurations of deploy/proxy: all
  * are restarted in turn under load without a loss, and what a client keeps in a
- * region is found again, because its name leads to one daemon. A proxy that is
+ * region is found again, because its name leads to one daemon, and to the same
+ * one once that is back; no body waits for Nagle's algorithm. A proxy that is
  * not installed is left out, in so many words.
  */
 #include "attack/attack.h"
@@ -9,9 +10,10 @@
 #include "http/service.h"
 #include "load/proxy.h"
 
+#include <string.h>
 #include <unistd.h>
 
-enum { N_CLIENTS = 24, N_KINDS = 3, N_NAMES = 12 };
+enum { N_CLIENTS = 24, N_KINDS = 3, N_NAMES = 12, N_CALLS = 40 };
 
 static struct http_request request[N_KINDS]; /* 1 KiB, 64 KiB, 1 MiB */
 
@@ -83,7 +85,8 @@ static int ask_region(int port, const char *method, int i, const char *query)
     return code;
 }
 
-static void find_regions_again(struct site *site)
+/* daemon: which of them each client was led to. */
+static void find_regions_again(struct site *site, int daemon[N_NAMES])
 {
     int n_used = 0, port = site->proxy.port;
     for (int i = 0; i < N_NAMES; i++)
@@ -94,12 +97,36 @@ static void find_regions_again(struct site *site)
     for (int d = 0; d < PROXY_DAEMONS; d++) {
         int n = 0;
         for (int i = 0; i < N_NAMES; i++)
-            n += ask_region(site->server[d].port, "GET", i, "") == 200;
+            if (ask_region(site->server[d].port, "GET", i, "") == 200) {
+                daemon[i] = d;
+                n++;
+            }
         printf("%s: daemon %d has the regions of %d clients\n", file_of(site),
                d, n);
         n_used += n > 0;
     }
     CHECK(n_used > 1); /* by name, and not all on one */
+}
+
+/* ----------------------------------------------------------------- delays */
+
+/* Where Nagle's algorithm delays bodies, most calls take 40 ms. */
+static void call_without_delay(const struct site *site)
+{
+    struct http_request call = post_ones(40, 256);
+    int n_slow = 0, fd = client_open(site->proxy.port);
+    for (int i = 0; i < N_CALLS; i++) {
+        struct http_answer answer = {0};
+        double since = now_seconds();
+        CHECK(client_exchange(fd, &call, NULL, 0, &answer));
+        CHECK_INT(answer.code, 200);
+        n_slow += now_seconds() - since > 0.02;
+    }
+    close(fd);
+    request_free(&call);
+    printf("%s: %d of %d calls of 40 KiB take more than 20 ms\n", file_of(site),
+           n_slow, N_CALLS);
+    CHECK(n_slow < N_CALLS / 2);
 }
 
 static void try_proxy(const struct proxy_kind *kind)
@@ -112,9 +139,12 @@ static void try_proxy(const struct proxy_kind *kind)
         ports[i] = (uint16_t)site.server[i].port;
     }
     if (proxy_start(&site.proxy, kind, ports)) {
-        find_regions_again(&site);
+        int before[N_NAMES], after[N_NAMES];
+        call_without_delay(&site);
+        find_regions_again(&site, before);
         restart_all(&site);
-        find_regions_again(&site);
+        find_regions_again(&site, after);
+        CHECK(memcmp(before, after, sizeof before) == 0);
         proxy_stop(&site.proxy);
     }
     for (int i = 0; i < PROXY_DAEMONS; i++)
@@ -131,6 +161,11 @@ TEST(nginx_loses_nothing)
     try_proxy(&proxy_nginx);
 }
 
+TEST(envoy_loses_nothing)
+{
+    try_proxy(&proxy_envoy);
+}
+
 int main(void)
 {
     static const int rows[N_KINDS] = {1, 64, 1024};
@@ -138,5 +173,6 @@ int main(void)
         request[i] = post_ones(rows[i], 256);
     RUN(haproxy_loses_nothing);
     RUN(nginx_loses_nothing);
+    RUN(envoy_loses_nothing);
     return check_done();
 }

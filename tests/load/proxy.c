@@ -22,17 +22,26 @@ enum {
 };
 
 const struct proxy_kind proxy_haproxy = {
-    .program = "haproxy", .file = "haproxy.cfg", .before = "", .after = ""};
+    .file = "haproxy.cfg",
+    .port = "127.0.0.1:",
+    .command = {"haproxy", "-db", "-f", "haproxy.cfg"}};
 
 const struct proxy_kind proxy_nginx = {
-    .program = "nginx",
     .file = "nginx.conf",
+    .port = "127.0.0.1:",
     .before = "daemon off; master_process off; pid pid;\n"
               "events {}\nhttp { access_log off;\n"
               "client_body_temp_path body; proxy_temp_path proxy;\n"
               "fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi;\n"
               "scgi_temp_path scgi;\n",
-    .after = "}\n"};
+    .after = "}\n",
+    .command = {"nginx", "-p", ".", "-e", "log", "-c", "nginx.conf"}};
+
+const struct proxy_kind proxy_envoy = {.file = "envoy.yaml",
+                                       .port = "port_value: ",
+                                       .command = {"envoy", "-c", "envoy.yaml",
+                                                   "--disable-hot-restart",
+                                                   "-l", "warning"}};
 
 static _Noreturn void die(const char *what)
 {
@@ -59,53 +68,50 @@ const char *proxy_find_program(const char *name)
 /* ---------------------------------------------------------------- the file */
 
 /* A copy of one line, with the ports of this run for those of the page. */
-static void write_line(FILE *out, char *line, uint16_t port,
+static void write_line(FILE *out, char *line, const struct proxy *proxy,
                        const uint16_t daemons[PROXY_DAEMONS])
 {
-    static const char host[] = "127.0.0.1:";
+    const char *mark = proxy->kind->port;
     char *at;
-    while ((at = strstr(line, host)) != NULL) {
-        char *number = at + strlen(host);
+    while ((at = strstr(line, mark)) != NULL) {
+        char *number = at + strlen(mark);
         fwrite(line, 1, (size_t)(number - line), out);
         long i = strtol(number, &line, 10) - PAGE_PORT;
-        fprintf(out, "%d", i >= 0 && i < PROXY_DAEMONS ? daemons[i] : port);
+        fprintf(out, "%d",
+                i >= 0 && i < PROXY_DAEMONS ? daemons[i] : proxy->port);
     }
     fputs(line, out);
 }
 
-static void write_config(const struct proxy *proxy, const char *path,
+static void write_config(const struct proxy *proxy,
                          const uint16_t daemons[PROXY_DAEMONS])
 {
-    char source[512], line[512];
-    snprintf(source, sizeof source, ROPED_TEST_PROXIES "/%s",
-             proxy->kind->file);
+    const struct proxy_kind *kind = proxy->kind;
+    char source[512], path[64], line[512];
+    snprintf(source, sizeof source, ROPED_TEST_PROXIES "/%s", kind->file);
+    snprintf(path, sizeof path, "%s/%s", proxy->folder, kind->file);
     FILE *in = fopen(source, "r"), *out = fopen(path, "w");
     if (!in || !out)
         die(in ? path : source);
-    fputs(proxy->kind->before, out);
+    if (kind->before)
+        fputs(kind->before, out);
     while (fgets(line, sizeof line, in))
-        write_line(out, line, proxy->port, daemons);
-    fputs(proxy->kind->after, out);
+        write_line(out, line, proxy, daemons);
+    if (kind->after)
+        fputs(kind->after, out);
     fclose(in);
     fclose(out);
 }
 
 /* ------------------------------------------------------------- the process */
 
-static void run_program(const struct proxy *proxy, const char *program,
-                        const char *config)
+static void run_program(const struct proxy *proxy, const char *program)
 {
-    char log[64];
-    snprintf(log, sizeof log, "%s/log", proxy->folder);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (chdir(proxy->folder) != 0 || !freopen(log, "w", stderr) ||
+    if (chdir(proxy->folder) != 0 || !freopen("log", "w", stderr) ||
         !freopen("/dev/null", "w", stdout))
         _exit(126);
-    if (proxy->kind == &proxy_haproxy)
-        execl(program, program, "-db", "-f", config, (char *)0);
-    else
-        execl(program, program, "-p", proxy->folder, "-e", log, "-c", config,
-              (char *)0);
+    execv(program, proxy->kind->command);
     _exit(127);
 }
 
@@ -131,7 +137,7 @@ static void await(const struct proxy *proxy)
             pause_seconds(0.05);
         if (now_seconds() - since > START_SECONDS) {
             fprintf(stderr, "proxy: %s with %s does not answer; %s/log\n",
-                    proxy->kind->program, proxy->kind->file, proxy->folder);
+                    proxy->kind->command[0], proxy->kind->file, proxy->folder);
             exit(EXIT_FAILURE);
         }
     }
@@ -140,24 +146,22 @@ static void await(const struct proxy *proxy)
 bool proxy_start(struct proxy *proxy, const struct proxy_kind *kind,
                  const uint16_t daemons[PROXY_DAEMONS])
 {
-    char config[64];
-    const char *program = proxy_find_program(kind->program);
+    const char *program = proxy_find_program(kind->command[0]);
     if (!program) {
-        printf("no %s: %s is not tried\n", kind->program, kind->file);
+        printf("no %s: %s is not tried\n", kind->command[0], kind->file);
         return false;
     }
     *proxy = (struct proxy){
         .kind = kind, .port = free_port(), .folder = "/tmp/roped_proxy_XXXXXX"};
     if (!mkdtemp(proxy->folder) || chmod(proxy->folder, 0755) != 0)
         die(proxy->folder);
-    snprintf(config, sizeof config, "%s/config", proxy->folder);
-    write_config(proxy, config, daemons);
+    write_config(proxy, daemons);
     fflush(NULL);
     proxy->pid = fork();
     if (proxy->pid < 0)
         die("fork");
     if (proxy->pid == 0)
-        run_program(proxy, program, config);
+        run_program(proxy, program);
     await(proxy);
     return true;
 }

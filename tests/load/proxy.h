@@ -1,5 +1,5 @@
 /*
- * proxy.h - HAProxy and nginx with the files of deploy/proxy, as child
+ * proxy.h - HAProxy, nginx and Envoy with the files of deploy/proxy, as child
  * processes in front of three daemons on ports of 127.0.0.1.
  */
 #ifndef ROPED_TESTS_LOAD_PROXY_H
@@ -12,10 +12,11 @@
 enum { PROXY_DAEMONS = 3 };
 
 struct proxy_kind {
-    const char *program, *file;
+    const char *file, *port;    /* port: what stands before one in the file */
     const char *before, *after; /* what makes the file a whole one */
+    char *command[8];           /* in a folder that has the file */
 };
-extern const struct proxy_kind proxy_haproxy, proxy_nginx;
+extern const struct proxy_kind proxy_haproxy, proxy_nginx, proxy_envoy;
 
 struct proxy {
     const struct proxy_kind *kind;

@@ -1,15 +1,15 @@
 /*
  * section_proxy.c - a call of 40 KiB straight to a daemon, and to three daemons
- * behind HAProxy and behind nginx with the files of deploy/proxy, in turns.
+ * behind HAProxy, nginx and Envoy with the files of deploy/proxy, in turns.
  */
 #include "bench/http/bench.h"
 #include "load/proxy.h"
 
 #include <stdio.h>
 
-enum { DIRECT, HAPROXY, NGINX, N_WAYS, CALL_BYTES = 40 * KIB };
+enum { DIRECT, HAPROXY, NGINX, ENVOY, N_WAYS, CALL_BYTES = 40 * KIB };
 static const char *const way_name[N_WAYS] = {"direct", "behind HAProxy",
-                                             "behind nginx"};
+                                             "behind nginx", "behind Envoy"};
 static const double most_us_more = 500;
 
 /* The proxies and, to ask them as if they were daemons, their ports. Which of
@@ -19,7 +19,9 @@ static unsigned start_proxies(struct proxy proxy[N_WAYS],
                               const uint16_t ports[PROXY_DAEMONS])
 {
     static const struct proxy_kind *const kinds[N_WAYS] = {
-        [HAPROXY] = &proxy_haproxy, [NGINX] = &proxy_nginx};
+        [HAPROXY] = &proxy_haproxy,
+        [NGINX] = &proxy_nginx,
+        [ENVOY] = &proxy_envoy};
     unsigned there = 1 << DIRECT;
     for (int i = HAPROXY; i < N_WAYS; i++)
         if (proxy_start(&proxy[i], kinds[i], ports)) {
