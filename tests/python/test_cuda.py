@@ -14,7 +14,7 @@ from conftest import to_numpy  # noqa: E402
 from test_torch import CALLS, compiled_beside_eager, on, opcheck, parts, tokens_of_a_model  # noqa: E402
 
 import roped  # noqa: E402
-from roped import ops  # noqa: E402
+from roped import _in_process, ops  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")),
                                     reason="no C compiler, which Triton wants")  # fmt: skip
@@ -54,6 +54,26 @@ def test_as_on_the_cpu(name, dtype):
         assert one.is_cuda and one.dtype == other.dtype and one.shape == other.shape
         rtol, atol = STEPS[one.dtype]
         np.testing.assert_allclose(numbers(one), numbers(other), rtol=rtol, atol=atol)
+
+
+@pytest.mark.skipif(_in_process.know_torch() and not _in_process._launch, reason="no extension module, or an old torch")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_repeated_call_needs_no_python(name, monkeypatch):
+    """On the stream of the first call; on another one it is another call."""
+    tensors, params = CALLS[name]
+
+    def made():
+        found = parts(getattr(ops, name)(**on("cuda", tensors), **params))
+        return [part.contiguous().view(torch.uint8).cpu().numpy().tobytes() for part in found]
+
+    def refuse(*_):
+        raise AssertionError("through Python")
+
+    want = made()
+    monkeypatch.setattr(_in_process, "_call", refuse)
+    assert made() == want
+    with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(AssertionError, match="through Python"):
+        made()
 
 
 @pytest.mark.parametrize("name", CALLS)
