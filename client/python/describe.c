@@ -60,6 +60,7 @@ static void print_ports(const char *title, const struct roped_op *op,
         print_flag("optional", port->flags & ROPED_OPTIONAL);
         print_flag("index", port->flags & ROPED_INDEX);
         print_flag("updated", port->flags & ROPED_UPDATED);
+        print_flag("strided", port->flags & ROPED_STRIDED);
         print_member("requires", port->requires_);
         print_member("in_place", port->in_place);
         print_member("doc", port->doc);
@@ -137,6 +138,7 @@ static void print_op(const struct roped_op *op)
     print_member("since", op->since);
     print_member("summary", op->summary);
     print_member("rule", op->rule_doc);
+    print_member("tokens", op->tokens);
     print_flag("angles", op->angles_offset != ROPED_NO_ANGLES);
     print_forms(op);
     print_ports("inputs", op, op->in, roped_op_inputs(op));

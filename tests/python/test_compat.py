@@ -93,6 +93,18 @@ def test_vllm_batches_and_query_alone(qk):
         vllm.rotary_embedding(POSITIONS, q.transpose(0, 1).contiguous().transpose(0, 1), None, HEAD, table, True)
 
 
+def test_vllm_rotates_slices_of_a_fused_row(qk):
+    table, (q, k) = cache(HEAD), qk
+    n, q_width, k_width = q.shape[0], q[0].numel(), k[0].numel()
+    qkv = torch.cat([q.reshape(n, -1), k.reshape(n, -1), torch.ones(n, k_width)], -1)
+    rows = qkv.split([q_width, k_width, k_width], -1)
+    vllm.rotary_embedding(POSITIONS, rows[0], rows[1], HEAD, table, True)
+    vllm.rotary_embedding(POSITIONS, q, k, HEAD, table, True)
+    torch.testing.assert_close(rows[0], q.reshape(n, -1), rtol=0, atol=0)
+    torch.testing.assert_close(rows[1], k.reshape(n, -1), rtol=0, atol=0)
+    assert bool((rows[2] == 1).all())
+
+
 def norm(x, weight, eps, bias=0.0):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * (weight + bias)
 

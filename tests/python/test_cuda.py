@@ -76,6 +76,24 @@ def test_a_repeated_call_needs_no_python(name, monkeypatch):
         made()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [512, 576])
+def test_slices_of_a_fused_row(width, dtype):
+    """The bits of packed heads."""
+    positions, weight = torch.arange(7, device="cuda"), torch.ones(64, dtype=dtype, device="cuda")
+    qkv = torch.randn(7, width, device="cuda").to(dtype)
+    q, k = qkv[:, :256].view(7, 4, 64), qkv[:, 256:384].view(7, 2, 64)
+    want = ops.rope(q.clone(), k.clone(), positions)
+    for one, other in zip(ops.rope(q, k, positions), want, strict=True):
+        assert torch.equal(one, other)
+    normal = ops.rmsnorm(qkv[:, 64:128].clone(), weight)
+    assert torch.equal(ops.rmsnorm(qkv[:, 64:128], weight), normal)
+    rotated = qkv.clone()
+    rotated[:, :256], rotated[:, 256:384] = want.q.view(7, 256), want.k.view(7, 128)
+    ops.rope(q, k, positions, out={"q": q, "k": k})
+    assert torch.equal(qkv, rotated)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_opcheck(name):
     opcheck(name, "cuda")

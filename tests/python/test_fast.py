@@ -138,7 +138,9 @@ def odd_calls():
         "a list": lambda: ops.rmsnorm([1.0], weight),
         "numpy beside torch": lambda: ops.rmsnorm(x, np.ones(64, np.float32)),
         "a subclass": lambda: ops.rmsnorm(x.as_subclass(Own), weight),
-        "not packed": lambda: ops.rmsnorm(big[::2], weight),
+        "every other row": lambda: ops.rmsnorm(big[::2], weight),
+        "a slice of rows": lambda: ops.rmsnorm(torch.arange(512.0).reshape(4, 128)[:, :64], weight),
+        "not packed": lambda: ops.rmsnorm(torch.arange(512.0).reshape(4, 128)[:, ::2], weight),
         "not packed, transposed": lambda: ops.rmsnorm(torch.randn(64, 4).fill_(2).T, weight),
         "on meta": lambda: ops.rmsnorm(x.to("meta"), weight.to("meta")).to("cpu"),
         "on two devices": lambda: ops.rmsnorm(x, weight.to("meta")),
@@ -211,6 +213,25 @@ def test_what_is_prepared_is_checked():
             ops.rope(q, positions=positions - 2)
         assert caught.value.tensor == "positions"
         ops.rope(q, positions=positions)
+
+
+def test_slices_of_a_fused_row():
+    """Of one shape and several strides: each is a form of its own, and launched without Python."""
+    positions = torch.arange(5)
+    for width in (512, 576, 520):
+        qkv = torch.randn(5, width)
+        q, k = qkv[:, :256].view(5, 4, 64), qkv[:, 256:384].view(5, 2, 64)
+        want = ops.rope(q.clone(), k.clone(), positions)
+        for _ in range(3):
+            assert bits(ops.rope(q, k, positions)) == bits(want)
+            assert _fast.key((q, k, positions), None, {}) in _in_process._forms["rope"]
+        rotated = qkv.clone()
+        rotated[:, :256], rotated[:, 256:384] = want.q.view(5, 256), want.k.view(5, 128)
+        for _ in range(2):
+            own = qkv.clone()
+            q, k = own[:, :256].view(5, 4, 64), own[:, 256:384].view(5, 2, 64)
+            ops.rope(q, k, positions, out={"q": q, "k": k})
+            assert torch.equal(own, rotated)
 
 
 def test_the_functions_themselves():

@@ -33,7 +33,7 @@ def test_places(x):
         with pytest.raises(ValueError, match=words):
             ops.rmsnorm(x, out=wrong)
     with pytest.raises(ValueError, match="contiguous"):
-        ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, :64])
+        ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, ::2])
 
 
 def test_updated_caches_stay_where_they_are(x):
@@ -109,6 +109,38 @@ def test_arrays_of_other_libraries(x):
 
 def test_views_are_packed(x):
     np.testing.assert_array_equal(ops.rmsnorm(x[:, ::2]), ops.rmsnorm(x[:, ::2].copy()))
+
+
+def test_slices_of_rows_are_used_where_they_are(rng):
+    rows = rng.standard_normal((4, 128), np.float32)
+    wide, before = rows.copy(), rows.copy()
+    want = ops.rmsnorm(rows[:, 16:80].copy())
+    for _ in range(2):  # prepared, and again
+        np.testing.assert_array_equal(ops.rmsnorm(rows[:, 16:80]), want)
+        np.testing.assert_array_equal(ops.rmsnorm(rows.reshape(2, 2, 128)[:, :, 16:80]), want.reshape(2, 2, 64))
+    view = wide[:, 16:80]
+    assert ops.rmsnorm(view, out=view) is view
+    before[:, 16:80] = want
+    np.testing.assert_array_equal(wide, before)
+    place = np.full((4, 70), 7, np.float32)
+    ops.rmsnorm(rows[:, 16:80], out=place[:, :64])
+    np.testing.assert_array_equal(place[:, :64], want)
+    assert (place[:, 64:] == 7).all()
+    np.testing.assert_array_equal(ops.rmsnorm(rows[:1, 16:80]), want[:1])
+    np.testing.assert_array_equal(ops.rmsnorm(rows[::2, 16:80]), want[::2])
+
+
+def test_heads_of_a_fused_row_are_rotated_in_place(rng):
+    qkv = rng.standard_normal((5, 8 * 64), np.float32)
+    positions, want = np.arange(5), qkv.copy()
+    q, k = qkv[:, :256].reshape(5, 4, 64), qkv[:, 256:384].reshape(5, 2, 64)
+    assert q.base is not None
+    packed = ops.rope(q.copy(), k.copy(), positions)
+    want[:, :256], want[:, 256:384] = packed.q.reshape(5, 256), packed.k.reshape(5, 128)
+    apart = ops.rope(q, k, positions)
+    np.testing.assert_array_equal(apart.q, packed.q)
+    ops.rope(q, k, positions, out={"q": q, "k": k})
+    np.testing.assert_array_equal(qkv, want)
 
 
 def test_threads(x):

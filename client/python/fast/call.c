@@ -1,9 +1,9 @@
 /*
  * call.c - what was given to an operator, and its key: the bytes of everything
  * that a prepared call depends on. That is the way in which arguments are
- * written, values of parameters, types and shapes of tensors, their device and
- * the stream. Each item begins with its tag and tells its length, so that
- * different calls have different keys.
+ * written, values of parameters, types and shapes of tensors, strides of those
+ * that are not packed, their device and the stream. Each item begins with its
+ * tag and tells its length, so that different calls have different keys.
  */
 #include "fast.h"
 
@@ -113,14 +113,16 @@ static bool put_tensor(struct fast_call *call, const struct fast_state *state,
 {
     struct dlpack_tensor tensor;
     if (state->torch->view(value, &tensor) != 0 ||
-        !is_on_device(call, tensor.device) || !is_packed(&tensor))
+        !is_on_device(call, tensor.device))
         return false;
     if (tensor.data)
         *address = (char *)tensor.data + tensor.byte_offset;
-    return put_size(call, 'T', tensor.rank) &&
+    bool has_strides = !is_packed(&tensor);
+    size_t n_bytes = (size_t)tensor.rank * sizeof(int64_t);
+    return put_size(call, has_strides ? 'S' : 'T', tensor.rank) &&
            put(call, &tensor.dtype, sizeof tensor.dtype) &&
-           (tensor.rank == 0 ||
-            put(call, tensor.dims, (size_t)tensor.rank * sizeof(int64_t)));
+           (tensor.rank == 0 || put(call, tensor.dims, n_bytes)) &&
+           (!has_strides || put(call, tensor.strides, n_bytes));
 }
 
 bool fast_is_tensor(const struct fast_state *state, PyObject *value)

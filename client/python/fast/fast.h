@@ -72,8 +72,8 @@ void fast_call_start(struct fast_call *call, bool is_recording);
 /*
  * Reads a call: a tuple, out= (None, a tensor, or a dict of them) and a dict.
  * False, with or without an exception, where it is odd: tensors of another
- * type, on several devices, not packed or with a gradient to record, or
- * parameters that are not plain. The caller clears it in either case.
+ * type, on several devices or with a gradient to record, or parameters that
+ * are not plain. The caller clears it in either case.
  */
 bool fast_call_read(struct fast_call *call, const struct fast_state *state,
                     PyObject *arguments, PyObject *out, PyObject *named);

@@ -1,6 +1,6 @@
 /*
- * form.c - a call that is prepared for tensors of these types and shapes:
- * whose address goes where, what makes the outputs, what is returned.
+ * form.c - a call that is prepared for tensors of these types, shapes and
+ * strides: whose address goes where, what makes the outputs, what is returned.
  *
  * MEMORY: a form owns a reference to the Python object of its work, which is
  * not freed before. Nothing that a form refers to refers to it, so forms need

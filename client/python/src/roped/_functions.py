@@ -22,6 +22,7 @@ class Operator:
         self.help: str = row["help"]
         self.forms, self.inputs, self.outputs = row["forms"], row["inputs"], row["outputs"]
         self.has_angles = row.get("angles", False)
+        self.tokens: list[str] = row.get("tokens", "").split()  # dims that number them
         self.params = {param["name"]: param for param in row["parameters"]}
         self.tensors = [port["name"] for port in sorted(self.inputs, key=lambda port: "optional" in port)]
         self.positional = [name for name in self.tensors if name not in self.params]  # the others are numbers or tensors

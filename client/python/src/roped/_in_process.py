@@ -13,7 +13,7 @@ import numpy as np
 from roped._errors import Error
 from roped._functions import TABLE, Operator, described
 from roped._library import Session, Work, launch_address, launch_on, session, sessions
-from roped._shapes import Kind, Mismatch, outputs
+from roped._shapes import Kind, Mismatch, outputs, step, token_dims
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
 
 try:
@@ -46,9 +46,9 @@ class _Numpy:
     types: tuple[type, ...] = (np.ndarray,)
 
     def form(self, values: tuple[Any, ...]) -> list[Any]:
-        """What a prepared call depends on; nothing like it is prepared where a tensor is not packed."""
+        """What a prepared call depends on: strides, too, where a tensor is not packed."""
         return [
-            (value.shape, value.dtype, value.flags.c_contiguous)
+            (value.shape, value.dtype, value.flags.c_contiguous or value.strides)
             if (kind := type(value)) is np.ndarray
             else tuple(value) if kind is list else value
             for value in values
@@ -63,6 +63,14 @@ class _Numpy:
 
     def is_packed(self, tensor: Any) -> bool:
         return tensor.flags.c_contiguous  # type: ignore[no-any-return]
+
+    def strides(self, tensor: Any) -> tuple[int, ...] | None:
+        """In elements; None where they are no whole ones."""
+        size = tensor.itemsize
+        return None if any(n % size for n in tensor.strides) else tuple(n // size for n in tensor.strides)
+
+    def view(self, tensor: Any) -> Any:
+        return np.asarray(tensor)
 
     def packed(self, tensor: Any) -> Any:
         return np.asarray(tensor, order="C")
@@ -97,7 +105,7 @@ class _Torch:
     def form(self, values: tuple[Any, ...]) -> list[Any]:
         plain, parameter = self.types
         return [
-            (value.shape, value.dtype, value.get_device(), value.is_contiguous())
+            (value.shape, value.dtype, value.get_device(), value.is_contiguous() or value.stride())
             if (kind := type(value)) is plain or kind is parameter
             else tuple(value) if kind is list else value
             for value in values
@@ -106,8 +114,14 @@ class _Torch:
     def is_packed(self, tensor: Any) -> bool:
         return tensor.is_contiguous()  # type: ignore[no-any-return]
 
+    def strides(self, tensor: Any) -> tuple[int, ...] | None:
+        return tensor.stride()  # type: ignore[no-any-return]
+
+    def view(self, tensor: Any) -> Any:
+        return tensor.as_subclass(self.types[0])
+
     def packed(self, tensor: Any) -> Any:
-        return tensor.contiguous().as_subclass(self.types[0])
+        return self.view(tensor.contiguous())
 
     def device(self, tensor: Any) -> Any:
         return tensor.device
@@ -236,9 +250,45 @@ def _outputs(op: Operator, library: Any, tensors: dict[str, Any], places: dict[s
     return made, kinds
 
 
+def _token_dims(op: Operator, tensors: dict[str, Any], params: dict[str, Any]) -> dict[str, int]:
+    try:
+        kinds = {name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors.items()}
+        return token_dims(op, kinds, params)
+    except Mismatch:
+        return {}  # the launch will say what is wrong
+
+
+def _step(library: Any, tensor: Any, n_dims: int) -> int | None:
+    """Of a tensor that is not packed; None where it is no slice of wider rows."""
+    strides = library.strides(tensor) if n_dims else None
+    return None if strides is None else step(tuple(tensor.shape), strides, n_dims)
+
+
+def _steps(
+    op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
+) -> list[dict[str, int]] | None:
+    """Of inputs and of places that are slices of wider rows; None where others are not packed, or not the library's."""
+    values = (*arguments, *named.values(), *places.values())
+    tensors = [value for value in values if hasattr(value, "__dlpack__")]
+    if not all(type(tensor) in library.types for tensor in tensors):
+        return None
+    if all(map(library.is_packed, tensors)):
+        return [{}, {}]
+    bound, params = op.bound(arguments, named)
+    dims = _token_dims(op, bound, params)
+    found: list[dict[str, int]] = []
+    for group in (bound, places):
+        loose = {name: tensor for name, tensor in group.items() if not library.is_packed(tensor)}
+        steps = {name: _step(library, tensor, dims.get(name, 0)) for name, tensor in loose.items()}
+        if None in steps.values():
+            return None
+        found.append(steps)  # type: ignore[arg-type]
+    return found
+
+
 def _prepare(
     owner: Session, op: Operator, library: Any,
-    arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any],
+    arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any], steps: list[dict[str, int]],
 ) -> _Prepared:  # fmt: skip
     tensors, params = op.bound(arguments, named)
     _check_inputs(library, tensors, params)
@@ -247,7 +297,7 @@ def _prepare(
     names = [*op.positional[: len(arguments)], *named]
     at = {name: i for i, name in enumerate(names) if values[i] is not None}
     place_at = {name: len(names) + i for i, name in enumerate(places)}
-    prepared = _Prepared(Work(owner, op, kinds, params), library.address, len(values))
+    prepared = _Prepared(Work(owner, op, kinds, params, *steps), library.address, len(values))
     prepared.given = [(op.input_names.index(name), at[name]) for name in tensors]
     for slot, name in enumerate(op.output_names, len(op.inputs)):
         if name not in made:
@@ -274,17 +324,11 @@ def _forget_if_many(owner: Session) -> None:
         owner.calls.clear()
 
 
-def _is_plain(library: Any, values: tuple[Any, ...]) -> bool:
-    """Are all tensors packed, and of the library's own types?"""
-    tensors = [value for value in values if hasattr(value, "__dlpack__")]
-    return all(type(tensor) in library.types and library.is_packed(tensor) for tensor in tensors)
-
-
 # ------------------------------------------------------------ every call
 def _run(
     op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
 ) -> tuple[_Prepared, list[Any]] | None:
-    """What is prepared, and the outputs in order; None where tensors are not all packed ones of the library."""
+    """What is prepared, and the outputs in order; None where _steps says so."""
     values = (*arguments, *named.values(), *places.values())
     place = library.place(arguments[0] if arguments else named[op.tensors[0]])
     if place is not _HOST and library.current_device() != place[1]:
@@ -302,11 +346,12 @@ def _run(
             return None
         if found is not None:
             return found, found.launch(values)
-        if not _is_plain(library, values):
+        steps = _steps(op, library, arguments, places, named)
+        if steps is None:
             return None
         _refuse_in_capture(place)
         _forget_if_many(owner)
-        prepared = _prepare(owner, op, library, arguments, places, named)
+        prepared = _prepare(owner, op, library, arguments, places, named, steps)
         try:
             results = prepared.launch(values)
         except BaseException:
@@ -316,24 +361,33 @@ def _run(
         return prepared, results
 
 
-def _packed(library: Any, title: str, tensors: dict[str, Any], written: list[str]) -> dict[str, Any]:
-    """Tensors of one library, each packed. Those that are written must be so already."""
-    packed = {}
-    for name, tensor in tensors.items():
-        array = as_array(tensor, name)
+def _arrays(library: Any, title: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Tensors of one library."""
+    arrays = {name: as_array(tensor, name) for name, tensor in tensors.items()}
+    for name, array in arrays.items():
         if _library_of(array) is not library:
-            raise TypeError(f"{title} '{name}': {type(tensor).__name__}, expected tensors of one library")
-        if name in written and not library.is_packed(array):
+            raise TypeError(f"{title} '{name}': {type(tensors[name]).__name__}, expected tensors of one library")
+    return arrays
+
+
+def _packed(library: Any, title: str, arrays: dict[str, Any], written: list[str], dims: dict[str, int]) -> Any:
+    """Each packed, or a slice of wider rows. Those that are written must be so already."""
+    packed = {}
+    for name, array in arrays.items():
+        is_slice = not library.is_packed(array) and _step(library, array, dims.get(name, 0)) is not None
+        if name in written and not is_slice and not library.is_packed(array):
             raise ValueError(f"{title} '{name}': not contiguous, and written in place")
-        packed[name] = library.packed(array)
+        packed[name] = library.view(array) if is_slice else library.packed(array)
     return packed
 
 
 def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
     """The outputs in order, into places where these are given."""
     library = _library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
-    places = _packed(library, "output", places, [*places])
-    found = _run(op, library, (), places, _packed(library, "tensor", tensors, op.updated) | params)
+    arrays, places = _arrays(library, "tensor", tensors), _arrays(library, "output", places)
+    dims = _token_dims(op, arrays, params)
+    places = _packed(library, "output", places, [*places], dims)
+    found = _run(op, library, (), places, _packed(library, "tensor", arrays, op.updated, dims) | params)
     assert found is not None
     return found[1]
 

@@ -99,3 +99,39 @@ def outputs(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, Any])
             shape = _shape(_alternative(port, sizes[""]), sizes, values)
             made[port["name"]] = (_type(op, port, inputs, values), shape)
     return made
+
+
+def token_dims(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, Any]) -> dict[str, int]:
+    """How many dims at the front number tokens, of tensors that may be slices of wider rows; Mismatch. An input and an
+    output of one name are alike."""
+    values = {name: params.get(name, row.get("default")) for name, row in op.params.items()}
+    sizes = _bound(op, inputs, values)
+    found = {}
+    for port in (*op.inputs, *op.outputs):
+        n = 0
+        for dim in _alternative(port, sizes[""]):
+            symbol = dim.removeprefix("...")
+            if "strided" not in port or symbol not in op.tokens or symbol not in sizes:
+                break
+            n += len(sizes[symbol]) if dim.startswith("...") else 1
+        found[port["name"]] = n
+    return found
+
+
+def step(shape: tuple[int, ...], strides: tuple[int, ...], n_dims: int) -> int | None:
+    """Elements from one token to the next, where the first dims number tokens that are packed inside; None where it
+    is no such tensor."""
+    token, at = 1, None
+    for i in reversed(range(len(shape))):
+        if shape[i] == 1:
+            continue
+        if i >= n_dims:
+            expected: int | None = token
+            token *= shape[i]
+        else:
+            expected = strides[i] if at is None else at
+            at = expected * shape[i]
+        if strides[i] != expected:
+            return None
+    first = [strides[i] for i in range(n_dims) if shape[i] != 1]
+    return None if not first or first[-1] < token else first[-1]

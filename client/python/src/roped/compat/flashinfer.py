@@ -2,7 +2,7 @@
 this process. Differences:
 
 - The CPU too. F32 tensors too. Positions may be int32 or int64.
-- Tensors that must be packed are packed first; what is written in place must be contiguous.
+- Tensors that must be packed are packed first; what is written in place must be contiguous, or a slice of wider rows.
 - apply_rope and its kin with indptr: offsets are of the type of indptr.
 - rope_scale divides every frequency, as there; its reciprocal is a factor of scaling "linear".
 - enable_pdl and backend are accepted and ignored: kernels overlap where the device allows it.

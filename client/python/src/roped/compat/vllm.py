@@ -5,7 +5,7 @@
   reference does; its CUDA kernel rounds the sum first.
 - Norms round once, after the product with the weight. vLLM's kernels round
   before it too: pass rounding="hf" to have that.
-- Writes go to the tensors' own memory, which must be contiguous; vLLM takes strided rows.
+- Writes go to the tensors' own memory: contiguous, or slices of wider rows that are contiguous inside.
 - cos_sin_cache may be F32 beside narrower heads.
 """
 
@@ -16,6 +16,11 @@ from roped import ops
 __all__ = ["fused_add_rms_norm", "rms_norm", "rotary_embedding"]
 
 
+def _address(tensor: Any) -> int:
+    address: int = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
+    return address
+
+
 def rotary_embedding(
     positions: Any, query: Any, key: Any | None, head_size: int, cos_sin_cache: Any, is_neox: bool
 ) -> None:
@@ -23,9 +28,9 @@ def rotary_embedding(
     [..., heads, head_size]; cos_sin_cache [longest, rotary_dim], cosines first."""
     flat = positions.reshape(-1)
     given = {"q": query} if key is None else {"q": query, "k": key}
-    rows = {name: tensor.reshape(flat.shape[0], -1) for name, tensor in given.items()}  # views, of what is contiguous
+    rows = {name: tensor.reshape(flat.shape[0], -1) for name, tensor in given.items()}
     for name, tensor in given.items():
-        if not (tensor.is_contiguous() if hasattr(tensor, "is_contiguous") else tensor.flags.c_contiguous):
+        if _address(rows[name]) != _address(tensor):  # a copy
             raise ValueError(f"tensor '{name}': not contiguous, and rotated in place")
     ops.rope(rows["q"], rows.get("k"), flat, cos_sin_cache=cos_sin_cache, head_dim=head_size, out=rows,
              rotary_dim=cos_sin_cache.shape[1], style="neox" if is_neox else "gptj")  # fmt: skip
