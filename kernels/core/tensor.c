@@ -4,7 +4,6 @@
 #include <roped/tensor.h>
 
 #include <stdio.h>
-#include <string.h>
 
 enum roped_status roped_tensor_size(const struct roped_tensor *tensor,
                                     const char *name, int64_t *n_elements,
@@ -77,24 +76,6 @@ int64_t roped_tensor_span(const struct roped_tensor *tensor)
     return ((roped_tensor_tokens(tensor) - 1) * tensor->step +
             roped_tensor_token(tensor)) *
            element_bytes;
-}
-
-void roped_tensor_copy(const struct roped_tensor *to,
-                       const struct roped_tensor *from)
-{
-    size_t element_bytes = roped_dtype_bytes(from->dtype);
-    int64_t n = roped_tensor_tokens(from), token = roped_tensor_token(from);
-    size_t bytes = (size_t)token * element_bytes;
-    size_t to_step = (size_t)(to->step ? to->step : token) * element_bytes;
-    size_t from_step =
-        (size_t)(from->step ? from->step : token) * element_bytes;
-    if (bytes == to_step && bytes == from_step) { /* all of it at once */
-        bytes *= (size_t)n;
-        n = 1;
-    }
-    for (int64_t i = 0; i < n && bytes; i++)
-        memcpy((char *)to->data + (size_t)i * to_step,
-               (const char *)from->data + (size_t)i * from_step, bytes);
 }
 
 const char *roped_shape_text(const int64_t *dims, int rank, char *text,

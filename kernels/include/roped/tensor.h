@@ -61,13 +61,6 @@ ROPED_API int64_t roped_tensor_tokens(const struct roped_tensor *tensor);
 ROPED_API int64_t roped_tensor_token(const struct roped_tensor *tensor);
 ROPED_API int64_t roped_tensor_span(const struct roped_tensor *tensor);
 
-/*
- * Copies a resolved tensor's elements, on the host, to one of the same shape
- * with a step of its own. What is between tokens stays as it is.
- */
-ROPED_API void roped_tensor_copy(const struct roped_tensor *to,
-                                 const struct roped_tensor *from);
-
 /* Writes "[7, 32, 128]" into text and returns text. */
 ROPED_API const char *roped_shape_text(const int64_t *dims, int rank,
                                        char *text, size_t text_bytes);
