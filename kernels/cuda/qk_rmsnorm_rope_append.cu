@@ -23,7 +23,7 @@ __device__ __forceinline__ bool write_v(const qk_append_args &args, const cache_
         return false;
     let_next_start();
     stream_place place(args.norm_columns);
-    write_rows<T, kCommon, kCommon>(args.v, args.map, args.tile_tokens, format, place.tile, place);
+    write_rows<T, kCommon>(args.v, args.map, args.tile_tokens, format, place.tile, place);
     return true;
 }
 

@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS, SPLIT_MIN_BLOCKS)
     let_next_start();
     if (blockIdx.x >= args.rotate_columns) {
         stream_place place(args.rotate_columns);
-        write_rows<T, kCommon>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind},
-                               place.tile, place);
+        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind}, place.tile,
+                      place);
         return;
     }
     split_rows<T, kUnit, kCommon> rows = {args};

@@ -102,7 +102,7 @@ struct quantize_rows {
 // ------------------------------------------------------------------------------------ kernels
 
 // The blocks that do not rotate.
-template <typename T, bool kCommon>
+template <typename T>
 __device__ __forceinline__ void quantize_streams(const quantize_args &args)
 {
     stream_place place(args.rotate_columns);
@@ -115,8 +115,8 @@ __device__ __forceinline__ void quantize_streams(const quantize_args &args)
     tile -= args.q_nope.n_tiles;
     bool is_v = tile >= args.rows[ROWS_K_NOPE].n_tiles;
     tile -= is_v ? args.rows[ROWS_K_NOPE].n_tiles : 0;
-    write_rows<T, kCommon>(is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE], args.map,
-                           args.tile_vectors, fp8_format{args.is_e5m2 != 0}, tile, place);
+    write_rows<T>(is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE], args.map, args.tile_vectors,
+                  fp8_format{args.is_e5m2 != 0}, tile, place);
 }
 
 template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS, QUANTIZE_MIN_BLOCKS)
 {
     let_next_start();
     if (blockIdx.x >= args.rotate_columns) {
-        quantize_streams<T, kCommon>(args);
+        quantize_streams<T>(args);
         return;
     }
     quantize_rows<T, kUnit> rows = {args};

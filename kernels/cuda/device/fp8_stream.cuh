@@ -270,16 +270,16 @@ __device__ __forceinline__ void write_row_tile(const row_stream &rows, const app
 
 // The same for rows that have no vectors. Out of line: few do, and calls of few tokens wait for the
 // instructions that they fetch.
-template <typename T, bool kCommon, typename Format>
+template <typename T, typename Format>
 static __device__ __noinline__ void write_elements(const row_stream &rows, const append_map &map,
                                                    int tile_tokens, const Format &format,
                                                    int64_t item)
 {
-    write_row_tile<T, 1, kCommon>(rows, map, tile_tokens, format, item);
+    write_row_tile<T, 1, false>(rows, map, tile_tokens, format, item);
 }
 
-// A block's tile of rows. kCommon: plan has found the cells.
-template <typename T, bool kCommon, bool kHasVectors = false, typename Format>
+// A block's tile of rows. kCommon: they have vectors, and plan has found the cells.
+template <typename T, bool kCommon = false, typename Format>
 __device__ __forceinline__ void write_rows(const row_stream &rows, const append_map &map,
                                            int tile_tokens, const Format &format, int64_t tile,
                                            const stream_place &place)
@@ -287,10 +287,10 @@ __device__ __forceinline__ void write_rows(const row_stream &rows, const append_
     if (tile >= rows.n_tiles)
         return;
     int64_t item = tile * place.threads + place.thread;
-    if (kHasVectors || rows.has_vectors)
+    if (kCommon || rows.has_vectors)
         write_row_tile<T, kVecOf<T>, kCommon>(rows, map, tile_tokens, format, item);
     else
-        write_elements<T, kCommon>(rows, map, tile_tokens, format, item);
+        write_elements<T>(rows, map, tile_tokens, format, item);
 }
 
 // Host: heads rows of width elements per token, to the place of the first in cell 0; units are
