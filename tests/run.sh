@@ -88,7 +88,7 @@ finish() {
 # ctest shows nothing of a test that passes, so this is said here.
 say_downloads() {
     [ -f "$build_dir/interop/installed" ] ||
-        echo "tests/interop installs clients from PyPI into $build_dir/interop: 630 MB"
+        echo "tests/interop and tests/deploy install what they need from PyPI into $build_dir: 640 MB"
 }
 
 choose_build

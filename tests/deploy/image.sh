@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
-# Builds the image of deploy/Dockerfile, both variants without CUDA, and runs
-# each as a cluster would: some uid, nothing writable, no capability, a network
-# of its own. The base is a fresh Debian under the name that the file asks for.
-#   image.sh SOURCE_DIR BUILD_DIR
+# Builds the image of deploy/Dockerfile and runs it as a cluster would: some uid,
+# nothing writable, no capability, a network of its own. The base is a fresh
+# Debian under the name that the file asks for.
+#   image.sh SOURCE_DIR BUILD_DIR        both variants without CUDA
+#   image.sh SOURCE_DIR BUILD_DIR cuda   with CUDA: that Debian has this
+#                                        machine's toolkit
+#   ROPED_TEST_ARCHITECTURES=            code for every GPU; default 90-real
 # Images stay in BUILD_DIR/image. Exit 77: skipped, with a line that says why.
 set -eu
-source=$1 build=$2 work=$2/image
+source=$1 build=$2 kind=${3:-cpu} work=$2/image
 here=$(cd "$(dirname "$0")" && pwd)
 skip() { echo "skipped: $*"; exit 77; }
 for tool in buildah curl ip nsenter setpriv unshare; do
     command -v "$tool" >/dev/null || skip "no $tool"
 done
+if [ "$kind" = cuda ]; then
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    [ -x "$nvcc" ] || skip "no nvcc"
+    toolkit=$(dirname "$(dirname "$(realpath "$nvcc")")")
+fi
 "$here/debian.sh" "$build/debian" || exit
 mkdir -p "$work"
 said=$work/said.log
@@ -22,6 +30,7 @@ pid=
 clean() {
     [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
     engine umount -a >/dev/null 2>&1 || true
+    engine rm -a >/dev/null 2>&1 || true
 }
 trap clean EXIT
 
@@ -57,15 +66,25 @@ make_compiler() {
     engine config --env CCACHE_MAXSIZE=0 "$container"
     engine commit --rm "$container" "$compiler"
 }
+# The toolkit is mounted, not copied; its version is what layers are known by.
+make_devel() {
+    local container
+    container=$(engine from "$from")
+    engine config --env "CUDA_VERSION=$("$nvcc" --version | sed -n 's/.* V//p')" \
+        --env PATH=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
+    engine commit --rm "$container" "docker.io/$(sed -n 's/^ARG BUILD_IMAGE=//p' "$source/deploy/Dockerfile")"
+}
 has() { engine images --quiet "$1" >/dev/null 2>&1; }
 has "$slim" || check "a base" make_slim
+from=$slim
 # whom this machine trusts, where it is behind a proxy of its own
-from=(--build-arg "BUILD_IMAGE=$slim" -v /usr/local/share/ca-certificates:/usr/local/share/ca-certificates:ro)
+mounts=(-v /usr/local/share/ca-certificates:/usr/local/share/ca-certificates:ro)
 if command -v ccache >/dev/null; then
     has "$compiler" || check "a compiler with this machine's cache" make_compiler
+    from=$compiler
     cache=$(ccache -k cache_dir)
     mkdir -p "$cache"
-    from+=(--build-arg "BUILD_IMAGE=$compiler" -v "$cache:/root/.cache/ccache")
+    mounts+=(-v "$cache:/root/.cache/ccache")
 fi
 
 # ----------------------------------------------------------------- the variants
@@ -131,10 +150,10 @@ drains() {
     grep -q 'event=bye\|event=stopped\|event=exit' "$work/daemon.log" || { cat "$work/daemon.log"; return 1; }
 }
 
-try_variant() { # try_variant NAME MB
+try_image() { # try_image NAME MB ARGUMENT...: those of the build
     local image=localhost/roped:$1 root
     check "$1: builds" engine bud --isolation chroot --format docker --layers \
-        "${from[@]}" --build-arg VARIANT="$1" --build-arg REVISION=0123abc \
+        "${mounts[@]}" "${@:3}" --build-arg REVISION=0123abc \
         --build-arg SOURCE=https://example.org/roped \
         -f "$source/deploy/Dockerfile" -t "$image" "$source"
     check "$1: small enough" limit "$image" "$2"
@@ -157,9 +176,13 @@ try_variant() { # try_variant NAME MB
     cp "$root/usr/local/bin/roped" "$work/$1.roped"
     check "$1: the bill of materials is valid SPDX" "$work/venv/bin/pyspdxtools" -i "$work/$1.spdx.json"
     check "$1: and has every package, and the daemon" bill "$work/$1.spdx.json" "$root"
+    check "$1: nothing of what it was built with" no_tools "$root"
     echo "       $1: $size MB compressed, ready in $ready_ms ms"
     engine umount "$container" >/dev/null
     engine rm "$container" >/dev/null
+}
+no_tools() { # but for the folders that they were mounted on
+    ! find "$1" -xdev -type f \( -name gcc -o -name ninja -o -name 'nvcc*' -o -name 'libcud*' -o -path '*/ccache/*' \) | grep .
 }
 bill() { # every library that the daemon links is of a package there
     python3 - "$@" "$("$build/bin/roped" --version | sed 's/.* //')" <<'PYTHON'
@@ -183,8 +206,31 @@ make_validator() {
 }
 [ -x "$work/venv/bin/pyspdxtools" ] || check "a validator of SPDX" make_validator
 
-try_variant slim 60
-try_variant bare 30
+says_why() { grep 'event=backend name=cpu reason="no usable GPU: no CUDA device: no NVIDIA driver' "$work/daemon.log"; }
+# Two sources again at another time, without a cache: the same program
+built_again() {
+    local again=localhost/roped:build
+    engine bud --isolation chroot --format docker --layers "${mounts[@]}" "$@" --target build \
+        -f "$source/deploy/Dockerfile" -t "$again" "$source"
+    again=$(engine from "$again")
+    engine run --isolation chroot "${mounts[@]}" --env CCACHE_DISABLE=1 "$again" -- bash -ec '
+        cd build/release
+        rm bin/roped kernels/cuda/CMakeFiles/roped_cuda.dir/{table,rope}.cu.o
+        ninja roped
+        strip bin/roped'
+    cmp "$(engine mount "$again")/src/build/release/bin/roped" "$work/cuda.roped"
+}
+if [ "$kind" = cuda ]; then
+    architectures=${ROPED_TEST_ARCHITECTURES-90-real}
+    check "a base with this machine's toolkit" make_devel
+    mounts+=(-v "$toolkit:/usr/local/cuda:ro")
+    try_image cuda 90 --build-arg "CUDA_ARCHITECTURES=$architectures"
+    check "cuda: said why it serves with the CPU" says_why
+    check "cuda: built again it has the same bytes" built_again --build-arg "CUDA_ARCHITECTURES=$architectures"
+    exit
+fi
+try_image slim 60 --build-arg "BUILD_IMAGE=$from"
+try_image bare 30 --build-arg "BUILD_IMAGE=$from" --build-arg VARIANT=bare
 check "both have one daemon" cmp "$work/slim.roped" "$work/bare.roped"
 
 # Elsewhere, at another time, under another root: the same bytes, from the same

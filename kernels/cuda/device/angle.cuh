@@ -81,7 +81,7 @@ __device__ __forceinline__ int64_t position_of(const rope_rotary &rotary, uint32
 }
 
 // Out of line: its loop and division would stand between the first instructions of every kernel.
-static __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rotary, uint32_t token)
+inline __device__ __noinline__ uint32_t rare_position_of(const rope_rotary &rotary, uint32_t token)
 {
     return (uint32_t)position_of(rotary, token);
 }

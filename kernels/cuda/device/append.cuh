@@ -29,7 +29,7 @@ __device__ __forceinline__ int64_t load_index(const append_map &map, int which, 
 }
 
 // Out of line: only calls whose index values plan could not read need it.
-static __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t token)
+inline __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t token)
 {
     if (map.kind == APPEND_SLOTS) {
         int64_t slot = load_index(map, 0, token);

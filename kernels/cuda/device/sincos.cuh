@@ -37,8 +37,9 @@ __device__ __forceinline__ void sincos_of(double angle, float &sine, float &cosi
     sincos_of_rest(x, __double2loint(shifted), sine, cosine);
 }
 
-// Rare, so out of line: every kernel would carry it otherwise.
-static __device__ __noinline__ float2 sincos_of_far(float angle)
+// Rare, so out of line: every kernel would carry it otherwise. Not static: nvcc hashes the
+// folder of the source into the names of static functions.
+inline __device__ __noinline__ float2 sincos_of_far(float angle)
 {
     float2 both;
     sincos_of((double)angle, both.x, both.y);
