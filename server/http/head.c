@@ -164,7 +164,7 @@ void head_add_parameter(struct head *head, const char *name, size_t name_bytes,
                         const char *value, size_t value_bytes)
 {
     if (head->n_parameters == HEAD_PARAMETERS) {
-        head->fault = "more than 64 query parameters";
+        head->fault = "more than 128 query parameters";
         return;
     }
     head->parameter[head->n_parameters++] = (struct head_parameter){

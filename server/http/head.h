@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HEAD_PARAMETERS = 64, HEAD_AUTHORITY_BYTES = 264 };
+enum { HEAD_PARAMETERS = 128, HEAD_AUTHORITY_BYTES = 264 };
 
 enum header_name {
     HEADER_ACCEPT,
