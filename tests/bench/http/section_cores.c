@@ -68,13 +68,14 @@ static void start(const struct bench *bench, struct cores *cores)
                      bench->devices ? devices : NULL, ANY_CPU);
 }
 
-/* One turn: all children at once, and their rates together. */
+/* One turn: c clients, shared out to children at once, and their rates
+ * together. */
 static void run(const struct bench *bench, struct cores *cores, int kind,
                 int side)
 {
     struct http_request request = kinds[kind].make(kinds[kind].size);
+    const int c = kinds[kind].c, n = cores->n_children;
     struct load load = {.port = cores->server[side].port,
-                        .n_clients = kinds[kind].c / cores->n_children,
                         .request = &request,
                         .n_requests = 1,
                         .warm_up_seconds = bench->plan.seconds / 5,
@@ -82,9 +83,11 @@ static void run(const struct bench *bench, struct cores *cores, int kind,
                         .patience_seconds = 20};
     struct load_child child[MOST_CHILDREN];
     double rate = 0;
-    for (int i = 0; i < cores->n_children; i++)
+    for (int i = 0; i < n; i++) {
+        load.n_clients = c * (i + 1) / n - c * i / n;
         child[i] = load_start(&load);
-    for (int i = 0; i < cores->n_children; i++) {
+    }
+    for (int i = 0; i < n; i++) {
         load_wait(&child[i]);
         const struct load_result *result = child[i].result;
         rate += (double)result->n_timed / result->seconds;
