@@ -186,7 +186,8 @@ def _know_fast(torch: Any, library: _Torch) -> None:
     _launch = _fast.launch
 
 
-def _library_of(tensor: Any) -> Any:
+def library_of(tensor: Any) -> Any:
+    """What a call asks of this tensor's library: its address, whether it is packed, ..."""
     return know_torch() if is_torch(tensor) else _libraries[np.ndarray]
 
 
@@ -365,7 +366,7 @@ def _arrays(library: Any, title: str, tensors: dict[str, Any]) -> dict[str, Any]
     """Tensors of one library."""
     arrays = {name: as_array(tensor, name) for name, tensor in tensors.items()}
     for name, array in arrays.items():
-        if _library_of(array) is not library:
+        if library_of(array) is not library:
             raise TypeError(f"{title} '{name}': {type(tensors[name]).__name__}, expected tensors of one library")
     return arrays
 
@@ -383,7 +384,7 @@ def _packed(library: Any, title: str, arrays: dict[str, Any], written: list[str]
 
 def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
     """The outputs in order, into places where these are given."""
-    library = _library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
+    library = library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
     arrays, places = _arrays(library, "tensor", tensors), _arrays(library, "output", places)
     dims = _token_dims(op, arrays, params)
     places = _packed(library, "output", places, [*places], dims)

@@ -12,13 +12,9 @@
 from typing import Any, Literal
 
 from roped import ops
+from roped._in_process import library_of
 
 __all__ = ["fused_add_rms_norm", "rms_norm", "rotary_embedding"]
-
-
-def _address(tensor: Any) -> int:
-    address: int = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
-    return address
 
 
 def rotary_embedding(
@@ -29,8 +25,9 @@ def rotary_embedding(
     flat = positions.reshape(-1)
     given = {"q": query} if key is None else {"q": query, "k": key}
     rows = {name: tensor.reshape(flat.shape[0], -1) for name, tensor in given.items()}
+    address = library_of(query).address
     for name, tensor in given.items():
-        if _address(rows[name]) != _address(tensor):  # a copy
+        if address(rows[name]) != address(tensor):  # a copy
             raise ValueError(f"tensor '{name}': not contiguous, and rotated in place")
     ops.rope(rows["q"], rows.get("k"), flat, cos_sin_cache=cos_sin_cache, head_dim=head_size, out=rows,
              rotary_dim=cos_sin_cache.shape[1], style="neox" if is_neox else "gptj")  # fmt: skip
