@@ -17,7 +17,10 @@ done
 if [ "$kind" = cuda ]; then
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
     [ -x "$nvcc" ] || skip "no nvcc"
-    toolkit=$(dirname "$(dirname "$(realpath "$nvcc")")")
+    # nvcc's own word: what is found may be a script that calls it elsewhere
+    toolkit=$("$nvcc" -v none.cu 2>&1 | sed -n 's/^#\$ TOP=//p')
+    toolkit=$(realpath -m "${toolkit:-none}")
+    [ -d "$toolkit/nvvm" ] || skip "$nvcc does not say where its toolkit is"
 fi
 "$here/debian.sh" "$build/debian" || exit
 mkdir -p "$work"
