@@ -15,8 +15,8 @@
  */
 #include "check.h"
 #include "http/recover.h"
+#include "shared_memory.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -43,7 +43,7 @@ static struct results {
 
 static struct server server;
 static char trying[64]; /* the fault, for what is said of it */
-static char shm_key[64];
+static char shm_key[SHARED_KEY_BYTES];
 static bool takes_all;
 
 static void keep_most(_Atomic double *most, double value)
@@ -408,9 +408,8 @@ int main(void)
     takes_all = !getenv("ROPED_TEST_QUICK");
     results = mmap(NULL, sizeof *results, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    snprintf(shm_key, sizeof shm_key, "/roped_test_%d_faults", (int)getpid());
-    int fd = shm_open(shm_key, O_RDWR | O_CREAT | O_EXCL, 0600);
-    CHECK(results != MAP_FAILED && fd >= 0 && ftruncate(fd, 4096) == 0);
+    CHECK(results != MAP_FAILED);
+    close(shared_memory_make(shm_key, 4096));
     make_bodies();
     RUN(a_workload_without_a_fault_is_right);
     RUN(each_call_of_a_device_fails_in_its_turn);

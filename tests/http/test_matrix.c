@@ -10,9 +10,7 @@
 #include "check.h"
 #include "http/keys.h"
 #include "http/route.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
+#include "shared_memory.h"
 
 static const struct key keys[] = {
     {"call", "call", NULL},
@@ -45,7 +43,7 @@ static const struct asker {
 enum { N_ASKERS = sizeof askers / sizeof *askers };
 
 static struct server guarded, open_server;
-static char shared_key[64], registration[128];
+static char shared_key[SHARED_KEY_BYTES], registration[128];
 static unsigned char *tensors;
 static size_t tensor_bytes;
 
@@ -262,10 +260,7 @@ TEST(every_route_answers_everybody_as_it_must)
 static void start(void)
 {
     const char *flags[] = {"--allow_client_shm", "true", NULL, NULL, NULL};
-    snprintf(shared_key, sizeof shared_key, "/roped_matrix_%d", (int)getpid());
-    int fd = shm_open(shared_key, O_RDWR | O_CREAT | O_EXCL, 0600);
-    CHECK(fd >= 0 && ftruncate(fd, 64) == 0);
-    close(fd);
+    close(shared_memory_make(shared_key, 64));
     snprintf(registration, sizeof registration,
              "{\"key\":\"%s\",\"byte_size\":64}", shared_key);
     tensors = ones(1, 4, &tensor_bytes);

@@ -8,6 +8,7 @@
 #include "http/recover.h"
 #include "load/certificates.h"
 #include "load/client.h"
+#include "shared_memory.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -131,12 +132,10 @@ TEST(memory_of_a_client_is_to_be_registered_again)
     const char *const flags[] = {"--allow-client-shm", NULL};
     static const char register_path[] =
         "/v2/systemsharedmemory/region/s/register";
-    char key[64], body[128];
-    snprintf(key, sizeof key, "/roped_test_%d_restart", (int)getpid());
+    char key[SHARED_KEY_BYTES], body[128];
+    close(shared_memory_make(key, 4096));
     snprintf(body, sizeof body,
              "{\"key\":\"%s\",\"offset\":0,\"byte_size\":4096}", key);
-    int fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
-    CHECK(fd >= 0 && ftruncate(fd, 4096) == 0);
     recover_start(&server, "launch 1 sticky", flags);
     expect_code(ask(&server, "POST", register_path, body, strlen(body), NULL),
                 200, "", "register");
@@ -150,7 +149,6 @@ TEST(memory_of_a_client_is_to_be_registered_again)
     expect_code(get(&server, "/v2/systemsharedmemory/region/s/status"), 200,
                 key, "status");
     CHECK(server_stop(&server));
-    close(fd);
     shm_unlink(key);
 }
 

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "http/harness.h"
 #include "http/service.h"
+#include "shared_memory.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,18 +20,14 @@ static const char *const allowed[] = {"--allow-client-shm", NULL};
 
 /* The memory of one client: floats, and its name. */
 struct shared {
-    char key[64];
+    char key[SHARED_KEY_BYTES];
     int fd;
     float *data;
 };
 
-static void make_shared(struct shared *shared, const char *suffix)
+static void make_shared(struct shared *shared)
 {
-    snprintf(shared->key, sizeof shared->key, "/roped_test_%d_%s",
-             (int)getpid(), suffix);
-    shm_unlink(shared->key);
-    shared->fd = shm_open(shared->key, O_RDWR | O_CREAT | O_EXCL, 0600);
-    CHECK(shared->fd >= 0 && ftruncate(shared->fd, SHARED_BYTES) == 0);
+    shared->fd = shared_memory_make(shared->key, SHARED_BYTES);
     shared->data = mmap(NULL, SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
                         shared->fd, 0);
     for (int i = 0; i < SHARED_BYTES / 4; i++)
@@ -97,7 +94,7 @@ static bool are_all(const float *y, float value)
 TEST(it_is_off_unless_allowed)
 {
     struct shared shared;
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, NULL);
     expect_code(register_as("r", shared.key, 0, 64), 501,
                 "Client shared memory is disabled", "register");
@@ -126,7 +123,7 @@ TEST(a_region_is_registered_used_and_unregistered)
 {
     struct shared shared;
     char expected[256];
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, allowed);
     expect_code(get(&server, "/v2"), 200, "\"system_shared_memory\"", "server");
     expect_code(get(&server, "/v2/systemsharedmemory/status"), 200, "[]",
@@ -172,7 +169,7 @@ TEST(a_region_is_registered_used_and_unregistered)
 TEST(a_region_may_start_anywhere_in_its_memory)
 {
     struct shared shared;
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, allowed);
     expect_registered("r", &shared, 4100, 2 * X_BYTES);
     expect_code(infer(0, X_BYTES), 200, "", "infer");
@@ -188,7 +185,7 @@ TEST(what_cannot_be_registered_is_refused)
 {
     struct shared shared;
     char long_path[256];
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, allowed);
     expect_code(register_as("r", "/", 0, 64), 400,
                 "cannot register shared memory region 'r' - invalid shm key "
@@ -243,7 +240,7 @@ TEST(keys_may_be_held_to_a_prefix)
     struct shared shared;
     const char *flags[] = {"--allow-client-shm", "--shm-key-prefix",
                            "roped_test_", NULL};
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, flags);
     expect_registered("r", &shared, 0, 64);
     expect_registered("q", &shared, 0, 64); /* one key under two names */
@@ -259,8 +256,8 @@ TEST(keys_may_be_held_to_a_prefix)
 TEST(unregistering_all_is_fine_without_any)
 {
     struct shared a, b;
-    make_shared(&a, "a");
-    make_shared(&b, "b");
+    make_shared(&a);
+    make_shared(&b);
     server_start(&server, allowed);
     /* no body and no Content-Length, as the Python client sends it */
     static const char request[] =
@@ -286,7 +283,7 @@ TEST(unregistering_all_is_fine_without_any)
 TEST(a_client_that_truncates_harms_only_itself)
 {
     struct shared shared;
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, allowed);
     expect_registered("r", &shared, 0, SHARED_BYTES);
     CHECK(ftruncate(shared.fd, 100) == 0);
@@ -367,7 +364,7 @@ TEST(regions_go_and_shrink_while_calls_use_them)
     pthread_t threads[N_CLIENTS];
     struct shared shared;
     const char *flags[] = {"--allow-client-shm", "--inline-bytes", "0", NULL};
-    make_shared(&shared, "a");
+    make_shared(&shared);
     server_start(&server, flags);
     for (int i = 0; i < N_CLIENTS; i++)
         pthread_create(&threads[i], NULL, call_always, &places[i]);

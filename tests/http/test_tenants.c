@@ -4,10 +4,9 @@
  */
 #include "check.h"
 #include "http/keys.h"
+#include "shared_memory.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 static const struct key keys[] = {
     {"alice", "call,regions,tables,shm", NULL},
@@ -132,11 +131,9 @@ TEST(a_call_uses_the_names_of_its_caller)
 
 TEST(registered_memory_of_another_is_unknown)
 {
-    char key[64], body[128];
+    char key[SHARED_KEY_BYTES], body[128];
     const char *path = "/v2/systemsharedmemory/region/m/register";
-    snprintf(key, sizeof key, "/roped_test_%d", (int)getpid());
-    int fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
-    CHECK(fd >= 0 && ftruncate(fd, 64) == 0);
+    close(shared_memory_make(key, 64));
     snprintf(body, sizeof body, "{\"key\":\"%s\",\"byte_size\":64}", key);
     start();
     expect_code(ask_as(&server, "alice", "POST", path, body), 200, "", path);
@@ -154,7 +151,6 @@ TEST(registered_memory_of_another_is_unknown)
               200, "");
     expect_as("alice", "GET", "/v2/systemsharedmemory/status", 200, "[]");
     stop();
-    close(fd);
     shm_unlink(key);
 }
 

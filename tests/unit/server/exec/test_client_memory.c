@@ -7,6 +7,7 @@
 #include "check.h"
 #include "exec/guard.h"
 #include "exec/placement.h"
+#include "shared_memory.h"
 #include "unit/server/exec/work.h"
 
 #include <fcntl.h>
@@ -19,19 +20,16 @@ enum { PAGE = 4096, BYTES = 3 * PAGE };
 
 static struct roped_error err;
 static struct executor *exec;
-static char key[64];
+static char key[SHARED_KEY_BYTES];
 static int fd;
 
 /* What a client does: a file of BYTES, counting. */
 static void make_shared(void)
 {
     unsigned char bytes[BYTES];
-    snprintf(key, sizeof key, "/roped_test_%d", (int)getpid());
-    shm_unlink(key);
-    fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    fd = shared_memory_make(key, 0);
     for (int i = 0; i < BYTES; i++)
         bytes[i] = (unsigned char)(i * 31 >> 3);
-    CHECK(fd >= 0);
     CHECK(pwrite(fd, bytes, BYTES, 0) == BYTES);
 }
 
