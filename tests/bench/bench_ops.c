@@ -38,6 +38,7 @@ struct bench {
     void *memory[MAX_SETS];
     float *table;
     int64_t bytes; /* one pass over inputs and outputs */
+    int64_t step;  /* of inputs that may have one, in the sets; 0: packed */
 };
 
 static void must(enum roped_status status, const char *what,
@@ -67,7 +68,7 @@ static size_t call_bytes(const struct roped_call *call)
     size_t bytes = 256 + aligned((int64_t)roped_call_aux_bytes(call));
     for (int i = 0; i < ROPED_MAX_INPUTS; i++)
         if (roped_tensor_given(&call->in[i]))
-            bytes += aligned(roped_tensor_bytes(&call->in[i]));
+            bytes += aligned(roped_tensor_span(&call->in[i]));
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
         if (roped_tensor_given(&call->out[i]))
             bytes += aligned(roped_tensor_bytes(&call->out[i]));
@@ -80,6 +81,35 @@ static size_t copy_room(const struct bench *bench)
     return timing_in_pairs(bench->timing) ? aligned(bench->bytes / 2) : 0;
 }
 
+/* The tensor's values as its step lays them out: malloc. */
+static void *spread(const struct roped_tensor *tensor)
+{
+    size_t element = roped_dtype_bytes(tensor->dtype);
+    size_t token = (size_t)roped_tensor_token(tensor) * element;
+    size_t step = tensor->step ? (size_t)tensor->step * element : token;
+    unsigned char *image = calloc(1, (size_t)roped_tensor_span(tensor));
+    for (int64_t i = 0; image && i < roped_tensor_tokens(tensor); i++)
+        memcpy(image + (size_t)i * step,
+               (unsigned char *)tensor->data + (size_t)i * token, token);
+    return image;
+}
+
+static void place_input(struct bench *bench, struct roped_tensor *tensor,
+                        unsigned char *at)
+{
+    struct roped_error err = {.text = ""};
+    void *image = tensor->step ? spread(tensor) : NULL;
+    must(timing_api(bench->timing)
+             ->upload(timing_queue(bench->timing), at,
+                      image ? image : tensor->data,
+                      (size_t)roped_tensor_span(tensor), &err),
+         "upload", &err);
+    must(timing_api(bench->timing)->wait(timing_queue(bench->timing), &err),
+         "upload", &err);
+    free(image);
+    tensor->data = at;
+}
+
 /* Puts one copy of the host call's tensors into device memory. */
 static void place_set(struct bench *bench, int set)
 {
@@ -88,6 +118,9 @@ static void place_set(struct bench *bench, int set)
     struct roped_queue *queue = timing_queue(bench->timing);
     struct roped_call *call = &bench->set[set];
     *call = bench->host;
+    for (int i = 0; i < call->n_in; i++)
+        if (call->op->in[i].flags & ROPED_STRIDED)
+            call->in[i].step = bench->step;
     must(api->device_alloc(timing_backend(bench->timing),
                            call_bytes(call) + copy_room(bench),
                            &bench->memory[set], &err),
@@ -97,11 +130,8 @@ static void place_set(struct bench *bench, int set)
         struct roped_tensor *tensor = &call->in[i];
         if (!roped_tensor_given(tensor))
             continue;
-        must(api->upload(queue, at, tensor->data,
-                         (size_t)roped_tensor_bytes(tensor), &err),
-             "upload", &err);
-        tensor->data = at;
-        at += aligned(roped_tensor_bytes(tensor));
+        place_input(bench, tensor, at);
+        at += aligned(roped_tensor_span(tensor));
     }
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
         if (!roped_tensor_given(&call->out[i]))
@@ -154,6 +184,7 @@ static void prepare(struct bench *bench, const struct bench_row *row)
     must(roped_call_plan(&bench->host, &err), row->name, &err);
     build_table(bench);
     bench->bytes = bench_bytes(&bench->host);
+    bench->step = row->of;
     size_t cache = timing_cache_bytes(bench->timing);
     size_t one = (size_t)bench->bytes;
     /* work that fits the cache is measured where the daemon meets it: warm */
@@ -224,7 +255,7 @@ static void aim_copy(struct bench *bench, struct timing_copy *copy,
                      const void **from, void **to)
 {
     size_t half = aligned(bench->bytes / 2 - 127);
-    size_t at = copy_room(bench) ? call_bytes(&bench->host) : half;
+    size_t at = copy_room(bench) ? call_bytes(&bench->set[0]) : half;
     for (int i = 0; i < bench->n_sets; i++) {
         from[i] = bench->memory[i];
         to[i] = (unsigned char *)bench->memory[i] + at;

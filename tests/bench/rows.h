@@ -25,6 +25,7 @@ struct bench_row {
     enum bench_angles angles;
     double goal;             /* share of the copy to reach; 0: none stated */
     const char *param[2][2]; /* further parameters: name, value */
+    int64_t of; /* elements of the rows that inputs are slices of; 0: packed */
 };
 
 extern const struct bench_row bench_rows[];
