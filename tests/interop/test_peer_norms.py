@@ -4,6 +4,7 @@ of their tests. Where a peer rounds between its steps, so does rounding=type."""
 import ml_dtypes
 import numpy as np
 import pytest
+from fused_rows import fuse, fused
 from test_safetensors import call, load
 
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -84,6 +85,23 @@ def test_flashinfer_quant(address, rng, n, hidden, dtype, scale, adds):
     assert np.allclose(out["y"].astype(np.float32), expected.astype(np.float32), rtol=1, atol=1)
     assert_same_codes(out["y"], expected)
     assert_residual(out, tensors, adds)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("n, hidden", [(19, 500), (99, 1024)])
+def test_flashinfer_quant_of_slices(address, rng, n, hidden, adds):
+    """The same where x, and residual in place, are slices of wider rows."""
+    tensors = draw(rng, n, hidden, BF16, adds)
+    weight, rows = {"weight": tensors["weight"]}, {**tensors, "_rest": np.full((n, 8), 7, BF16)}
+    del rows["weight"]
+    slices = fuse(address, ["residual"], **rows)
+    out = load(call(address, OPS[adds], weight, eps=1e-6, dequant_scale=0.1, **slices))
+    same_x, *residual, rest = fused(address, *rows.values())
+    z = sum_of(tensors)
+    y = z * scale_of(z) * tensors["weight"].astype(np.float32)
+    assert_same_codes(out["y"], into_fp8(y / np.float32(0.1), E4M3))
+    assert (same_x == tensors["x"]).all() and (rest == 7).all()
+    assert_residual({"residual": residual[0]} if residual else {}, tensors, adds)
 
 
 @pytest.mark.parametrize("adds", [False, True])
