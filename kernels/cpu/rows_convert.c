@@ -25,23 +25,31 @@ struct conversion {
     bool is_streamed;
 };
 
+/* Elements [i, i + n), at most a block: no results of arithmetic. */
+INLINE void convert_block(enum roped_dtype from, enum roped_dtype to,
+                          const struct conversion *row, int64_t i, int64_t n,
+                          bool is_streamed)
+{
+    const enum order order = order_of(from);
+    const block x = load(from, order, at(from, row->from, i), n);
+    if (to == ROPED_BF16)
+        store_raw16(place(to, row->to, i), narrow_bf16(x), n, is_streamed);
+    else
+        store(to, order, place(to, row->to, i), x, row->scale, n, is_streamed);
+}
+
 INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
                            const struct conversion *a, bool is_streamed)
 {
     const struct conversion row = *a; /* which no store can change */
-    const enum order order = order_of(from);
     int64_t i = 0;
     for (; i + BLOCK <= row.n; i += BLOCK) {
-        const void *x = at(from, row.from, i);
         if (is_streamed)
-            prefetch_ahead(from, x, BLOCK);
-        store(to, order, place(to, row.to, i), load(from, order, x, BLOCK),
-              row.scale, BLOCK, is_streamed);
+            prefetch_ahead(from, at(from, row.from, i), BLOCK);
+        convert_block(from, to, &row, i, BLOCK, is_streamed);
     }
     if (i < row.n)
-        store(to, order, place(to, row.to, i),
-              load(from, order, at(from, row.from, i), row.n - i), row.scale,
-              row.n - i, false);
+        convert_block(from, to, &row, i, row.n - i, false);
 }
 
 INLINE void convert_row(enum roped_dtype from, enum roped_dtype to,

@@ -102,13 +102,13 @@ INLINE block product(block a, block b)
     return (block){a.lo * b.lo, a.hi * b.hi};
 }
 
-/* Rounded to F16 or BF16 and back; any other type: as it is. */
+/* A result rounded to F16 or BF16 and back; any other type: as it is. */
 INLINE block round_to(enum roped_dtype dtype, block x)
 {
     if (dtype == ROPED_F16)
         return widen_f16(narrow_f16(x));
     if (dtype == ROPED_BF16)
-        return widen_bf16(narrow_bf16(x));
+        return widen_bf16(result_bf16(x));
     return x;
 }
 

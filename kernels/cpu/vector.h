@@ -25,6 +25,8 @@
  *     load_f16                      load16 and widen_f16
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first
+ *     result_bf16                   narrow_bf16 of what arithmetic made, whose
+ *                                   NaNs are quiet: a NaN, not every bit of it
  *     add_bf16_squares              the squares of two elements to each lane
  *     split*, merge*                the same, with the even elements in lo and
  *                                   the odd ones in hi
@@ -109,7 +111,7 @@ INLINE raw16 narrow16(enum roped_dtype dtype, enum order order, block x)
 {
     if (dtype == ROPED_F16)
         return order == PAIRS ? merge_f16(x) : narrow_f16(x);
-    return order == PAIRS ? merge_bf16(x) : narrow_bf16(x);
+    return order == PAIRS ? merge_bf16(x) : result_bf16(x);
 }
 
 INLINE raw8 narrow8(enum roped_dtype dtype, enum order order, block x,
@@ -122,9 +124,20 @@ INLINE raw8 narrow8(enum roped_dtype dtype, enum order order, block x,
                           : narrow_fp8(x, scale, m, b, max);
 }
 
+/* The first n codes; a whole block may be streamed. */
+INLINE void store_raw16(void *to, raw16 code, int64_t n, bool is_streamed)
+{
+    if (n < BLOCK)
+        store16_part(to, code, n);
+    else if (is_streamed)
+        stream16(to, code);
+    else
+        store16(to, code);
+}
+
 /*
- * The first n elements of x; into FP8 times scale; a whole block may be
- * streamed.
+ * The first n elements of x, which arithmetic made; into FP8 times scale; a
+ * whole block may be streamed.
  */
 INLINE void store(enum roped_dtype dtype, enum order order, void *to, block x,
                   float scale, int64_t n, bool is_streamed)
@@ -139,13 +152,7 @@ INLINE void store(enum roped_dtype dtype, enum order order, void *to, block x,
         else
             store32(to, x);
     } else if (size_of(dtype) == 2) {
-        raw16 code = narrow16(dtype, order, x);
-        if (n < BLOCK)
-            store16_part(to, code, n);
-        else if (is_streamed)
-            stream16(to, code);
-        else
-            store16(to, code);
+        store_raw16(to, narrow16(dtype, order, x), n, is_streamed);
     } else {
         raw8 code = narrow8(dtype, order, x, scale);
         if (n < BLOCK)

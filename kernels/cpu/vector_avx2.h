@@ -254,6 +254,16 @@ INLINE raw16 narrow_bf16(block x)
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xD8);
 }
 
+INLINE raw16 result_bf16(block x)
+{
+    return narrow_bf16(x);
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
+
 INLINE block split_bf16(raw16 x)
 {
     const __m256i upper = _mm256_set1_epi32(-65536);

@@ -351,6 +351,11 @@ INLINE raw16 narrow_bf16(block x)
 }
 #endif
 
+INLINE raw16 result_bf16(block x)
+{
+    return narrow_bf16(x);
+}
+
 INLINE raw16 merge_bf16(block x)
 {
     return alternate_words(narrow_bf16(x));

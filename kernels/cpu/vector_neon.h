@@ -240,6 +240,16 @@ INLINE raw16 narrow_bf16(block x)
     return vreinterpretq_u16_bf16(
         vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(x.lo), x.hi));
 }
+
+INLINE raw16 result_bf16(block x)
+{
+    return narrow_bf16(x);
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
 #else
 INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
 {
@@ -253,23 +263,45 @@ INLINE bool any_nan(block x)
     return largest != largest;
 }
 
-/* -1 where the upper half of x is even, else 0: added before half a unit of
- * that, it makes ties even. */
-INLINE vbits tie_breaker(vfloat x)
+/* The upper halves of lanes, which the lower ones round to nearest even: from
+ * half a unit on, up; where the upper one is even, from the next on. */
+INLINE raw16 round_halves(raw16 high, raw16 low)
 {
-    const vint odd_is_sign = vreinterpretq_s32_u32(vshlq_n_u32(bits_of(x), 15));
-    return vcgezq_s32(odd_is_sign);
+    const raw16 even = vbicq_u16(vdupq_n_u16(1), high);
+    return vrsraq_n_u16(high, vqsubq_u16(low, even), 16);
+}
+
+/* The same of results, whose NaNs are quiet: rounding up shall not carry out of
+ * a mantissa of ones into the sign. */
+INLINE raw16 round_results(raw16 high, raw16 low)
+{
+    const int16x8_t positive = vreinterpretq_s16_u16(high);
+    high = vreinterpretq_u16_s16(vminq_s16(positive, vdupq_n_s16(0x7FFE)));
+    return round_halves(vminq_u16(high, vdupq_n_u16(0xFFFE)), low);
 }
 
 INLINE raw16 narrow_bf16(block x)
 {
-    raw16 code = vraddhn_high_u32(vraddhn_u32(bits_of(x.lo), tie_breaker(x.lo)),
-                                  bits_of(x.hi), tie_breaker(x.hi));
+    const raw16 high = high_halves(bits_of(x.lo), bits_of(x.hi));
+    const raw16 code =
+        round_halves(high, low_halves(bits_of(x.lo), bits_of(x.hi)));
     if (UNLIKELY(any_nan(x)))
-        code = vbslq_u16(number_halves(x), code,
-                         vorrq_u16(high_halves(bits_of(x.lo), bits_of(x.hi)),
-                                   vdupq_n_u16(0x40)));
+        return vbslq_u16(number_halves(x), code,
+                         vorrq_u16(high, vdupq_n_u16(0x40)));
     return code;
+}
+
+INLINE raw16 result_bf16(block x)
+{
+    return round_results(high_halves(bits_of(x.lo), bits_of(x.hi)),
+                         low_halves(bits_of(x.lo), bits_of(x.hi)));
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    const raw16 even = vreinterpretq_u16_f32(x.lo);
+    const raw16 odd = vreinterpretq_u16_f32(x.hi);
+    return round_results(vtrn2q_u16(even, odd), vtrn1q_u16(even, odd));
 }
 #endif
 

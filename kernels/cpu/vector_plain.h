@@ -51,11 +51,6 @@ INLINE raw16 merge_f16(block x)
     return narrow_f16(merge32(x));
 }
 
-INLINE raw16 merge_bf16(block x)
-{
-    return narrow_bf16(merge32(x));
-}
-
 INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)
 {
     return narrow_fp8(merge32(x), scale, m, b, max);

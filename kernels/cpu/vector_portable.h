@@ -316,6 +316,16 @@ INLINE block merge32(block x)
                    __builtin_shufflevector(x.lo, x.hi, 2, 6, 3, 7)};
 }
 
+INLINE raw16 result_bf16(block x)
+{
+    return narrow_bf16(x);
+}
+
+INLINE raw16 merge_bf16(block x)
+{
+    return narrow_bf16(merge32(x));
+}
+
 INLINE block split_bf16(raw16 x)
 {
     return split32(widen_bf16(x));

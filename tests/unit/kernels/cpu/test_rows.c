@@ -83,13 +83,15 @@ static void fill(enum roped_dtype dtype, void *data, int64_t n)
  */
 static int64_t hard_floats(float *x)
 {
-    static const uint32_t ends[] = {0, 1, 0x3F, 0xFFF, 0x1000, 0x1001, 0x7FFF};
+    static const uint32_t ends[] = {0,      1,      0x3F,   0xFFF,  0x1000,
+                                    0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
     int64_t n = 0;
     for (uint32_t sign = 0; sign < 2; sign++)
         for (uint32_t exponent = 0; exponent < 256; exponent++)
             for (uint32_t i = 0; i < 48; i++) {
                 uint32_t top = i < 32 ? i << 18 : random_word() & 0x7F0000u;
-                uint32_t mantissa = (top + ends[random_word() % 7]) & 0x7FFFFFu;
+                uint32_t mantissa =
+                    (top + ends[random_word() % 10]) & 0x7FFFFFu;
                 x[n++] =
                     roped_bits_float(sign << 31 | exponent << 23 | mantissa);
             }
@@ -301,6 +303,49 @@ TEST(heads_of_every_type_and_width_rotate)
                                        .first = first,
                                        .n_pairs = n_pairs[n]});
             }
+}
+
+/* By an angle of 0: a * 1 - b * 0 and b * 1 + a * 0, which are exact. */
+static void check_unturned(enum roped_dtype to_type, bool is_gptj, int64_t n)
+{
+    enum { HEAD = 128, N_PAIRS = HEAD / 2 };
+    const float *x = (const float *)from;
+    const struct cpu_heads heads = {.from = ROPED_F32,
+                                    .to = to_type,
+                                    .is_gptj = is_gptj,
+                                    .n_heads = n / HEAD,
+                                    .width = HEAD,
+                                    .from_pitch = HEAD,
+                                    .to_pitch = HEAD,
+                                    .n_pairs = N_PAIRS,
+                                    .scale = 1};
+    rotate_once(heads, to);
+    for (int64_t i = 0; i < n && !check_failures; i++) {
+        const bool is_second = is_gptj ? i % 2 : i % HEAD >= N_PAIRS;
+        const int64_t step = is_gptj ? 1 : N_PAIRS;
+        const float none = 0 * x[is_second ? i - step : i + step];
+        const float value = is_second ? x[i] + none : x[i] - none;
+        const uint32_t found = code_at(to_type, to, i);
+        if (isnan(value) ? !isnan(value_at(to_type, to, i))
+                         : found != code_of(to_type, value))
+            CHECK_FAIL("%s: %a rotated by 0 to %s gptj %d is %#x, expected %#x",
+                       rows->name, (double)value, roped_dtype_name(to_type),
+                       is_gptj, found, code_of(to_type, value));
+    }
+}
+
+TEST(results_round_to_nearest_even_and_a_nan_stays_one)
+{
+    static const enum roped_dtype types[] = {ROPED_F16, ROPED_BF16};
+    for (int i = 0; i < CPU_PAIRS; i++) {
+        c[i] = 1;
+        s[i] = 0;
+    }
+    for (int round = 0; round < 20; round++) {
+        const int64_t n = hard_floats((float *)from);
+        for (int form = 0; form < 4; form++)
+            check_unturned(types[form / 2], form % 2, n);
+    }
 }
 
 /* ----------------------------------------------------------------- angles */
@@ -571,6 +616,7 @@ int main(void)
         RUN(widened_codes_have_their_values);
         RUN(rows_of_any_length_are_converted_and_no_more);
         RUN(heads_of_every_type_and_width_rotate);
+        RUN(results_round_to_nearest_even_and_a_nan_stays_one);
         RUN(angles_are_those_of_the_rounded_product);
         RUN(inverse_rms_is_accurate_whatever_rows_come_along);
         RUN(rows_are_normalized_with_every_weight);
