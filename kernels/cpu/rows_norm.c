@@ -34,6 +34,8 @@ INLINE vfloat sum_chunk(enum roped_dtype dtype, struct source from, int64_t i,
     /* any order will do: that which costs least */
     const enum order order = dtype == ROPED_BF16 ? PAIRS : HALVES;
     block even = {splat(0), splat(0)}, odd = even;
+    if (dtype == ROPED_BF16 && !is_sum && UNROLLS && end - i == CHUNK)
+        return sum_bf16_chunk((const uint16_t *)from.x + i, CHUNK);
     if (dtype == ROPED_BF16 && !is_sum)
         return sum_bf16_chunk((const uint16_t *)from.x + i, end - i);
     for (; i + 2 * BLOCK <= end; i += 2 * BLOCK) {
@@ -190,14 +192,12 @@ struct norm_row {
     float s;
 };
 
-/* Elements [i, i + n), at most a block, of a part of a row. */
-INLINE void normalize_block(struct norm_form form, const struct norm_part *a,
-                            struct norm_row row, int64_t i, int64_t n)
+/* Elements [i, i + n), at most a block, of a part of a row: from z. */
+INLINE void store_normal(struct norm_form form, const struct norm_part *a,
+                         struct norm_row row, int64_t i, int64_t n, block z)
 {
     const enum order order = order_of(form.from);
-    const struct source from = {row.rows->x, row.rows->residual};
     const int64_t first = row.at + i;
-    const block z = load_source(form.from, order, from, first, n, form.is_sum);
     const block v =
         normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
@@ -205,6 +205,31 @@ INLINE void normalize_block(struct norm_form form, const struct norm_part *a,
               form.is_streamed);
     store(form.to, order, place(form.to, row.rows->y, first), v, 1, n,
           form.is_streamed);
+}
+
+INLINE block load_row(struct norm_form form, struct norm_row row, int64_t i,
+                      int64_t n)
+{
+    const struct source from = {row.rows->x, row.rows->residual};
+    return load_source(form.from, order_of(form.from), from, row.at + i, n,
+                       form.is_sum);
+}
+
+/* Elements [i, i + n), at most a block. */
+INLINE void normalize_block(struct norm_form form, const struct norm_part *a,
+                            struct norm_row row, int64_t i, int64_t n)
+{
+    store_normal(form, a, row, i, n, load_row(form, row, i, n));
+}
+
+/* Two blocks, loaded before either is stored: with fewer instructions. */
+INLINE void normalize_two(struct norm_form form, const struct norm_part *a,
+                          struct norm_row row, int64_t i)
+{
+    const block z[2] = {load_row(form, row, i, BLOCK),
+                        load_row(form, row, i + BLOCK, BLOCK)};
+    store_normal(form, a, row, i, BLOCK, z[0]);
+    store_normal(form, a, row, i + BLOCK, BLOCK, z[1]);
 }
 
 INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
@@ -220,6 +245,11 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
                                      rows.s[j]};
         const int64_t next = row.at + rows.n * norm.width;
         int64_t i = 0;
+        for (; UNROLLS && i + 2 * BLOCK <= a.n; i += 2 * BLOCK) {
+            prefetch_next(form.from, &rows, next, i, a.n, form.is_sum);
+            prefetch_next(form.from, &rows, next, i + BLOCK, a.n, form.is_sum);
+            normalize_two(form, &a, row, i);
+        }
         for (; i + BLOCK <= a.n; i += BLOCK) {
             prefetch_next(form.from, &rows, next, i, a.n, form.is_sum);
             normalize_block(form, &a, row, i, BLOCK);

@@ -107,27 +107,61 @@ INLINE void rotate_block(struct form form, struct head head, int64_t i,
         rotate_gptj(form, head, 2 * i + BLOCK, 2 * n - BLOCK, by.c.hi, by.s.hi);
 }
 
-/* Heads of one block or two: their angles stay in registers. */
-INLINE void rotate_short(struct form form, const struct rotation *r,
-                         int n_blocks)
+/* Heads [first, end), and of each pairs from i on: one block or two. Their
+ * angles stay in registers. */
+INLINE void rotate_blocks(struct form form, const struct rotation *r,
+                          int n_blocks, int64_t i, int64_t first, int64_t end)
 {
-    const int64_t last = (n_blocks - 1) * BLOCK;
-    const struct turns by[2] = {{load32(r->c), load32(r->s)},
+    const int64_t last = i + (n_blocks - 1) * BLOCK;
+    const struct turns by[2] = {{load32(r->c + i), load32(r->s + i)},
                                 {load32(r->c + last), load32(r->s + last)}};
-    for (int64_t i = 0; i < r->heads.n_heads; i++) {
-        const struct head head = head_at(form, r, i);
+    for (int64_t j = first; j < end; j++) {
+        const struct head head = head_at(form, r, j);
         if (form.is_streamed)
             prefetch_ahead(form.from, head.x, r->heads.from_pitch);
-        rotate_block(form, head, 0, BLOCK, by[0]);
+        rotate_block(form, head, i, BLOCK, by[0]);
         if (n_blocks == 2)
-            rotate_block(form, head, BLOCK, BLOCK, by[1]);
+            rotate_block(form, head, last, BLOCK, by[1]);
     }
+}
+
+/* The last pairs of a head, from i on: less than a block. */
+INLINE void rotate_last(struct form form, const struct rotation *r,
+                        struct head head, int64_t i)
+{
+    form.is_streamed = false;
+    rotate_block(form, head, i, r->n - i,
+                 (struct turns){load32_part(r->c + i, r->n - i),
+                                load32_part(r->s + i, r->n - i)});
+}
+
+/* Heads [first, end), two blocks of each in turn: angles are loaded once. */
+INLINE void rotate_group(struct form form, const struct rotation *r,
+                         int64_t first, int64_t end)
+{
+    int64_t i = 0;
+    for (; i + 2 * BLOCK <= r->n; i += 2 * BLOCK)
+        rotate_blocks(form, r, 2, i, first, end);
+    if (i + BLOCK <= r->n) {
+        rotate_blocks(form, r, 1, i, first, end);
+        i += BLOCK;
+    }
+    if (i < r->n)
+        for (int64_t j = first; j < end; j++)
+            rotate_last(form, r, head_at(form, r, j), i);
+}
+
+/* Some heads, and the next: what is read and written stays close together. */
+INLINE void rotate_groups(struct form form, const struct rotation *r)
+{
+    enum { GROUP = 8 };
+    const int64_t n = r->heads.n_heads;
+    for (int64_t j = 0; j < n; j += GROUP)
+        rotate_group(form, r, j, j + GROUP < n ? j + GROUP : n);
 }
 
 INLINE void rotate_long(struct form form, const struct rotation *r)
 {
-    struct form rest = form;
-    rest.is_streamed = false;
     for (int64_t j = 0; j < r->heads.n_heads; j++) {
         const struct head head = head_at(form, r, j);
         int64_t i = 0;
@@ -135,9 +169,7 @@ INLINE void rotate_long(struct form form, const struct rotation *r)
             rotate_block(form, head, i, BLOCK,
                          (struct turns){load32(r->c + i), load32(r->s + i)});
         if (i < r->n)
-            rotate_block(rest, head, i, r->n - i,
-                         (struct turns){load32_part(r->c + i, r->n - i),
-                                        load32_part(r->s + i, r->n - i)});
+            rotate_last(form, r, head, i);
     }
 }
 
@@ -145,10 +177,12 @@ INLINE void rotate_form(struct form form, const struct rotation *r)
 {
     struct rotation token = *r; /* which no store can change */
     for (int64_t left = r->heads.n_more; left >= 0; left--) {
-        if (token.n == BLOCK)
-            rotate_short(form, &token, 1);
+        if (UNROLLS)
+            rotate_groups(form, &token);
+        else if (token.n == BLOCK)
+            rotate_blocks(form, &token, 1, 0, 0, token.heads.n_heads);
         else if (token.n == 2 * BLOCK)
-            rotate_short(form, &token, 2);
+            rotate_blocks(form, &token, 2, 0, 0, token.heads.n_heads);
         else
             rotate_long(form, &token);
         token.from = at(form.from, token.from, token.heads.more_from);

@@ -22,6 +22,8 @@
  *     stream32 stream16 stream8     past the caches; address aligned to the
  *                                   stored bytes
  *     STREAMS                       is memory asked for ahead of its use?
+ *     UNROLLS                       do loops work on two blocks at once? Where
+ *                                   blocks are short and registers many
  *     load_f16                      load16 and widen_f16
  *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
  *                                   narrow_fp8 multiplies by scale first

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1 };
+enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1, UNROLLS = 0 };
 
 typedef __m512 vfloat;
 typedef __m512i raw16;
