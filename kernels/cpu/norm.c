@@ -70,26 +70,20 @@ static void normalize_batch(const struct norm_loop *loop, int64_t row,
     loop->rows->normalize(&loop->norm, &divided);
 }
 
+static int64_t step_of(const struct norm_loop *loop,
+                       const struct roped_tensor *tensor)
+{
+    return tensor ? cpu_step(tensor, loop->norm.width) : 0;
+}
+
 /* Row of a tensor like x, or NULL where there is none. */
 static void *row_of(const struct norm_loop *loop,
                     const struct roped_tensor *tensor, int64_t row)
 {
     if (!tensor)
         return NULL;
-    return cpu_at(tensor->data, row * cpu_step(tensor, loop->norm.width),
+    return cpu_at(tensor->data, row * step_of(loop, tensor),
                   roped_dtype_bytes(tensor->dtype));
-}
-
-/* The loops over rows have them one behind another. */
-static bool has_steps(const struct norm_loop *loop)
-{
-    const struct cpu_norm_call *call = loop->call;
-    const struct roped_tensor *all[] = {call->x, call->residual,
-                                        call->residual_out, call->y};
-    for (int i = 0; i < 4; i++)
-        if (all[i] && cpu_step(all[i], loop->norm.width) != loop->norm.width)
-            return true;
-    return false;
 }
 
 static void normalize_rows(void *context, int64_t begin, int64_t end)
@@ -98,14 +92,15 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
     int64_t row_bytes = norm->width * (int64_t)roped_dtype_bytes(norm->from);
-    int64_t batch =
-        has_steps(loop)
-            ? 1
-            : rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
+    int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
         const struct cpu_norm_rows rows = {
-            .n = end - row < batch ? end - row : batch,
+            .n = cpu_smaller(end - row, batch),
+            .step = {.x = step_of(loop, call->x),
+                     .residual = step_of(loop, call->residual),
+                     .sum = step_of(loop, call->residual_out),
+                     .y = step_of(loop, call->y)},
             .x = row_of(loop, call->x, row),
             .residual = row_of(loop, call->residual, row),
             .sum = row_of(loop, call->residual_out, row),

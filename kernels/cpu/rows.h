@@ -79,7 +79,7 @@ struct cpu_heads {
  * x + residual before any rounding.
  */
 struct cpu_norm {
-    int64_t width; /* of a row; rows follow each other */
+    int64_t width; /* of a row */
     enum roped_dtype from, to;
     enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
     const void *weight;
@@ -90,9 +90,15 @@ struct cpu_norm {
     bool is_streamed;
 };
 
+/* Elements from a row of each tensor to the next; 0: its width. */
+struct cpu_norm_steps {
+    int64_t x, residual, sum, y;
+};
+
 /* Some rows. */
 struct cpu_norm_rows {
     int64_t n;
+    struct cpu_norm_steps step;
     const void *x;
     const void *residual; /* (optional) like x */
     void *sum;            /* where residual is given: z in the type of x */
@@ -147,7 +153,7 @@ struct cpu_rows {
      * s[row] = 1 / sqrt(mean of z^2 + eps) of rows, at most CPU_ROWS, of width
      * elements each: the mean within 1e-6 of itself, added in an order that
      * depends on width alone. Squares beyond float32's range count. Of rows
-     * only n, x and residual are read.
+     * only n, x, residual and their steps are read.
      */
     void (*inverse_rms)(enum roped_dtype dtype, int64_t width,
                         const struct cpu_norm_rows *rows, float eps, float *s);

@@ -66,13 +66,14 @@ INLINE double sum_row(enum roped_dtype dtype, struct source from, int64_t n,
 }
 
 /* Where squares leave float32's range: every step in double. */
-INLINE double double_sum(enum roped_dtype dtype, struct source from, int64_t n)
+INLINE double double_sum(enum roped_dtype dtype, struct source from, int64_t n,
+                         bool is_sum)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t part = n - i < BLOCK ? n - i : BLOCK;
         float value[BLOCK];
-        store32(value, from.residual
+        store32(value, is_sum
                            ? load_source(dtype, HALVES, from, i, part, true)
                            : load_source(dtype, HALVES, from, i, part, false));
         for (int64_t j = 0; j < part; j++)
@@ -84,36 +85,41 @@ INLINE double double_sum(enum roped_dtype dtype, struct source from, int64_t n)
 /* The loops over rows, for each type. */
 struct sums {
     struct source from;
-    int64_t n_rows, n;
+    int64_t n_rows, n, x_step, residual_step;
     double *sum;
 };
 
-INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
+INLINE struct source sums_at(enum roped_dtype dtype, const struct sums *a,
+                             int64_t row)
 {
-    for (int64_t row = 0; row < a->n_rows; row++)
-        if (a->from.residual)
-            a->sum[row] = sum_row(
-                dtype, source_at(dtype, a->from, row * a->n, true), a->n, true);
-        else
-            a->sum[row] =
-                sum_row(dtype, source_at(dtype, a->from, row * a->n, false),
-                        a->n, false);
-    for (int64_t row = 0; row < a->n_rows; row++)
-        if (UNLIKELY(!(a->sum[row] >= 0x1p-100 && a->sum[row] <= 0x1p127)))
-            a->sum[row] = double_sum(
-                dtype,
-                source_at(dtype, a->from, row * a->n, a->from.residual != NULL),
-                a->n);
+    return (struct source){at(dtype, a->from.x, row * a->x_step),
+                           at(dtype, a->from.residual, row * a->residual_step)};
 }
 
-/* Its arguments come in registers, one by one: the loops have none to spare,
- * and what a caller has just stored is slow to load in pairs. */
+INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
+{
+    const bool is_sum = a->from.residual != NULL;
+    for (int64_t row = 0; row < a->n_rows; row++)
+        if (is_sum)
+            a->sum[row] = sum_row(dtype, sums_at(dtype, a, row), a->n, true);
+        else
+            a->sum[row] = sum_row(dtype, sums_at(dtype, a, row), a->n, false);
+    for (int64_t row = 0; row < a->n_rows; row++)
+        if (UNLIKELY(!(a->sum[row] >= 0x1p-100 && a->sum[row] <= 0x1p127)))
+            a->sum[row] =
+                double_sum(dtype, sums_at(dtype, a, row), a->n, is_sum);
+}
+
+/* Its arguments come one by one: the loops have no register to spare, and what
+ * a caller has just stored is slow to load in pairs. */
 static NOINLINE void inverse_rms(enum roped_dtype dtype, const void *x,
                                  const void *residual, int64_t n_rows,
-                                 int64_t n, float eps, float *s)
+                                 int64_t n, float eps, float *s, int64_t x_step,
+                                 int64_t residual_step)
 {
     double sum[CPU_ROWS];
-    const struct sums a = {{x, residual}, n_rows, n, sum};
+    const struct sums a = {{x, residual}, n_rows,        n,
+                           x_step,        residual_step, sum};
     if (dtype == ROPED_F16)
         sum_rows(ROPED_F16, &a);
     else if (dtype == ROPED_BF16)
@@ -128,7 +134,9 @@ static NOINLINE void inverse_rms(enum roped_dtype dtype, const void *x,
 void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
                           const struct cpu_norm_rows *rows, float eps, float *s)
 {
-    inverse_rms(dtype, rows->x, rows->residual, rows->n, width, eps, s);
+    const struct cpu_norm_steps step = rows->step;
+    inverse_rms(dtype, rows->x, rows->residual, rows->n, width, eps, s,
+                step.x ? step.x : width, step.residual ? step.residual : width);
 }
 
 /* ---------------------------------------------------------------- weights */
@@ -187,8 +195,8 @@ struct norm_form {
 
 /* A part of a row. */
 struct norm_row {
-    const struct cpu_norm_rows *rows;
-    int64_t at; /* the element that it starts with */
+    struct source from;
+    void *sum, *y;
     float s;
 };
 
@@ -197,21 +205,18 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
                          struct norm_row row, int64_t i, int64_t n, block z)
 {
     const enum order order = order_of(form.from);
-    const int64_t first = row.at + i;
     const block v =
         normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
-        store(form.from, order, place(form.from, row.rows->sum, first), z, 1, n,
+        store(form.from, order, place(form.from, row.sum, i), z, 1, n,
               form.is_streamed);
-    store(form.to, order, place(form.to, row.rows->y, first), v, 1, n,
-          form.is_streamed);
+    store(form.to, order, place(form.to, row.y, i), v, 1, n, form.is_streamed);
 }
 
 INLINE block load_row(struct norm_form form, struct norm_row row, int64_t i,
                       int64_t n)
 {
-    const struct source from = {row.rows->x, row.rows->residual};
-    return load_source(form.from, order_of(form.from), from, row.at + i, n,
+    return load_source(form.from, order_of(form.from), row.from, i, n,
                        form.is_sum);
 }
 
@@ -241,17 +246,23 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
     a.norm = &norm;
     rest.is_streamed = false;
     for (int64_t j = 0; j < rows.n; j++) {
-        const struct norm_row row = {&rows, j * norm.width + a.first,
-                                     rows.s[j]};
-        const int64_t next = row.at + rows.n * norm.width;
+        const struct norm_row row = {
+            .from = source_at(form.from, &rows, j, a.first, form.is_sum),
+            .sum = form.is_sum
+                       ? place(form.from, rows.sum, j * rows.step.sum + a.first)
+                       : NULL,
+            .y = place(form.to, rows.y, j * rows.step.y + a.first),
+            .s = rows.s[j]};
+        const struct source next =
+            source_at(form.from, &rows, j + rows.n, a.first, form.is_sum);
         int64_t i = 0;
         for (; UNROLLS && i + 2 * BLOCK <= a.n; i += 2 * BLOCK) {
-            prefetch_next(form.from, &rows, next, i, a.n, form.is_sum);
-            prefetch_next(form.from, &rows, next, i + BLOCK, a.n, form.is_sum);
+            prefetch_next(form.from, next, i, a.n, form.is_sum);
+            prefetch_next(form.from, next, i + BLOCK, a.n, form.is_sum);
             normalize_two(form, &a, row, i);
         }
         for (; i + BLOCK <= a.n; i += BLOCK) {
-            prefetch_next(form.from, &rows, next, i, a.n, form.is_sum);
+            prefetch_next(form.from, next, i, a.n, form.is_sum);
             normalize_block(form, &a, row, i, BLOCK);
         }
         if (i < a.n)
@@ -291,9 +302,10 @@ void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
+    const struct cpu_norm_rows own = with_steps(norm, rows);
+    struct norm_part a = {.norm = norm, .rows = &own, .weight = w};
     if (roped_dtype_bytes(norm->to) == 1)
-        ISA(cpu_normalize_fp8)(norm, rows);
+        ISA(cpu_normalize_fp8)(norm, &own);
     else
         FOR_PARTS(a, CALL_INSTANCE(norm->from, norm->to, normalize_part, &a))
 }

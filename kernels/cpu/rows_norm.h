@@ -34,11 +34,28 @@ struct source {
     const void *x, *residual;
 };
 
-INLINE struct source source_at(enum roped_dtype dtype, struct source from,
-                               int64_t i, bool is_sum)
+/* Rows whose steps are none of them 0. */
+INLINE struct cpu_norm_rows with_steps(const struct cpu_norm *norm,
+                                       const struct cpu_norm_rows *rows)
 {
-    return (struct source){at(dtype, from.x, i),
-                           is_sum ? at(dtype, from.residual, i) : NULL};
+    struct cpu_norm_rows own = *rows;
+    int64_t *const all[] = {&own.step.x, &own.step.residual, &own.step.sum,
+                            &own.step.y};
+    for (int i = 0; i < 4; i++)
+        if (*all[i] == 0)
+            *all[i] = norm->width;
+    return own;
+}
+
+/* A row of some, from column first on. */
+INLINE struct source source_at(enum roped_dtype dtype,
+                               const struct cpu_norm_rows *rows, int64_t row,
+                               int64_t first, bool is_sum)
+{
+    return (struct source){
+        at(dtype, rows->x, row * rows->step.x + first),
+        is_sum ? at(dtype, rows->residual, row * rows->step.residual + first)
+               : NULL};
 }
 
 INLINE block load_source(enum roped_dtype dtype, enum order order,
@@ -51,20 +68,19 @@ INLINE block load_source(enum roped_dtype dtype, enum order order,
 }
 
 /*
- * Block i of n columns asks for memory of the rows that come next, which have
- * theirs from element next on. Of two inputs the first half of the blocks asks
- * for one, the second for the other: tensors lie whole powers of two apart, and
- * memory that is so far apart is read at 0.8 of the rate side by side.
+ * Block i of n columns asks for memory of a row that comes next. Of two inputs
+ * the first half of the blocks asks for one, the second for the other: tensors
+ * lie whole powers of two apart, and memory that is so far apart is read at 0.8
+ * of the rate side by side.
  */
-INLINE void prefetch_next(enum roped_dtype dtype,
-                          const struct cpu_norm_rows *rows, int64_t next,
-                          int64_t i, int64_t n, bool is_sum)
+INLINE void prefetch_next(enum roped_dtype dtype, struct source next, int64_t i,
+                          int64_t n, bool is_sum)
 {
     const bool is_first = 2 * i < n;
-    const void *from = is_first ? rows->x : rows->residual;
-    const int64_t element = next + 2 * i - (is_first ? 0 : n);
+    const void *from = is_first ? next.x : next.residual;
+    const int64_t element = 2 * i - (is_first ? 0 : n);
     if (!is_sum) {
-        prefetch(at(dtype, rows->x, next + i));
+        prefetch(at(dtype, next.x, i));
         return;
     }
     prefetch(at(dtype, from, element));
@@ -99,9 +115,11 @@ INLINE block normal_block(enum roped_dtype from, block z, const float *weight,
 INLINE bool can_stream(const struct cpu_norm *norm,
                        const struct cpu_norm_rows *rows)
 {
-    return norm->is_streamed && is_aligned(norm->to, rows->y, 0) &&
-           is_aligned(norm->to, NULL, norm->width) &&
-           (!rows->residual || is_aligned(norm->to, rows->sum, 0));
+    return norm->is_streamed && is_aligned(norm->to, NULL, norm->width) &&
+           is_aligned(norm->to, rows->y, 0) &&
+           is_aligned(norm->to, NULL, rows->step.y) &&
+           (!rows->residual || (is_aligned(norm->to, rows->sum, 0) &&
+                                is_aligned(norm->to, NULL, rows->step.sum)));
 }
 
 #endif

@@ -92,6 +92,7 @@ struct spread {
     int64_t row;
     float *z;
     bool is_last; /* nobody reads these values again: store sums, prefetch */
+    bool is_streamed;
 };
 
 INLINE void spread_columns(enum roped_dtype dtype, const struct spread *spread,
@@ -99,28 +100,29 @@ INLINE void spread_columns(enum roped_dtype dtype, const struct spread *spread,
 {
     const struct norm_part a = *spread->part; /* which no store can change */
     const struct cpu_norm_rows rows = *a.rows;
-    const struct source from = {rows.x, rows.residual};
-    const int64_t first = spread->row * a.norm->width + a.first;
-    const int64_t next = first + rows.n * a.norm->width;
+    const int64_t row = spread->row;
+    const struct source from = source_at(dtype, &rows, row, a.first, is_sum);
+    const struct source next =
+        source_at(dtype, &rows, row + rows.n, a.first, is_sum);
+    const int64_t sum = row * rows.step.sum + a.first;
     for (int64_t i = 0; i < a.n; i += BLOCK) {
         const int64_t n = a.n - i < BLOCK ? a.n - i : BLOCK;
-        const block z = load_source(dtype, HALVES, from, first + i, n, is_sum);
+        const block z = load_source(dtype, HALVES, from, i, n, is_sum);
         store32(spread->z + i, z);
         if (!spread->is_last)
             continue;
-        prefetch_next(dtype, &rows, next, i, a.n, is_sum);
+        prefetch_next(dtype, next, i, a.n, is_sum);
         if (is_sum)
-            store(dtype, HALVES, place(dtype, rows.sum, first + i), z, 1, n,
+            store(dtype, HALVES, place(dtype, rows.sum, sum + i), z, 1, n,
                   is_streamed);
     }
 }
 
 INLINE void spread_row(enum roped_dtype dtype, const struct spread *spread)
 {
-    const bool is_streamed = can_stream(spread->part->norm, spread->part->rows);
     if (!spread->part->rows->residual)
         spread_columns(dtype, spread, false, false);
-    else if (is_streamed)
+    else if (spread->is_streamed)
         spread_columns(dtype, spread, true, true);
     else
         spread_columns(dtype, spread, true, false);
@@ -131,19 +133,21 @@ static void run_row(const struct norm_part *a, int64_t row,
                     const struct fp8_job *job, fp8_loop *loop, bool is_last)
 {
     _Alignas(64) float z[COLUMNS];
-    const struct spread spread = {a, row, z, is_last};
-    const int64_t first = row * a->norm->width + a->first;
+    const struct spread spread = {a, row, z, is_last,
+                                  can_stream(a->norm, a->rows)};
+    const int64_t y = row * a->rows->step.y + a->first;
     struct cpu_norm norm = *a->norm;
     struct cpu_norm_rows rows = {.n = 1,
+                                 .step = {.x = a->n, .y = a->n},
                                  .x = z,
-                                 .y = place(norm.to, a->rows->y, first),
+                                 .y = place(norm.to, a->rows->y, y),
                                  .s = a->rows->s + row};
     struct norm_part part = *a;
     struct fp8_job own = *job;
     CALL_OF_TYPE(norm.from, spread_row, &spread)
     norm.width = a->n;
     norm.from = ROPED_F32;
-    norm.is_streamed = norm.is_streamed && can_stream(a->norm, a->rows);
+    norm.is_streamed = spread.is_streamed;
     if (a->rows->divisor)
         rows.divisor = a->rows->divisor + row;
     part.norm = &norm;
@@ -216,10 +220,9 @@ INLINE void largest_of_rows(struct fp8_form form, const struct norm_part *part,
 {
     const struct norm_part a = *part;
     for (int64_t row = 0; row < a.rows->n; row++) {
-        const int64_t first = row * a.norm->width + a.first;
+        const void *x = source_at(form.from, a.rows, row, a.first, false).x;
         const float of_part =
-            largest_lane(largest_norms(form, at(form.from, a.rows->x, first),
-                                       a.weight, a.rows->s[row], a.n));
+            largest_lane(largest_norms(form, x, a.weight, a.rows->s[row], a.n));
         largest[row] = of_part > largest[row] ? of_part : largest[row];
     }
 }
@@ -245,7 +248,8 @@ void ISA(cpu_largest)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows, float *largest)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = part_of(norm, rows, w, false);
+    const struct cpu_norm_rows own = with_steps(norm, rows);
+    struct norm_part a = part_of(norm, &own, w, false);
     const struct fp8_job job = {.largest = largest};
     memset(largest, 0, (size_t)rows->n * sizeof *largest);
     FOR_PARTS(a, run_part(&a, &job, find_largest, false);)
@@ -406,15 +410,15 @@ INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
     const struct norm_part a = *part; /* which no store can change */
     const struct cpu_norm norm = *part->norm;
     const struct cpu_norm_rows rows = *part->rows;
-    const int64_t width = norm.width, batch = rows.n * width;
+    const int64_t batch = rows.n * rows.step.x;
     form.norm = &norm;
     for (int64_t row = 0; row < rows.n; row++) {
-        const int64_t first = row * width + a.first;
-        struct run run = {.x = at(form.from, rows.x, first),
-                          .weight = a.weight,
-                          .y = place(form.to, rows.y, first),
-                          .s = rows.s[row],
-                          .lo = {.divisor = rows.divisor[row]}};
+        struct run run = {
+            .x = source_at(form.from, &rows, row, a.first, false).x,
+            .weight = a.weight,
+            .y = place(form.to, rows.y, row * rows.step.y + a.first),
+            .s = rows.s[row],
+            .lo = {.divisor = rows.divisor[row]}};
         run.lo.inverse = above_inverse(form.to, run.lo.divisor);
         run.lo.factor = a.is_tame ? above_quotient(run.s, run.lo.inverse) : 0;
         run.hi = run.lo;
@@ -577,15 +581,16 @@ INLINE void groups_of_size(struct fp8_form form,
     form.size = size;
     form.is_halved = size < BLOCK;
     for (int64_t row = 0; row < rows.n; row++) {
-        const int64_t first = row * norm.width + a.part.first;
-        const struct run run = {.x = at(form.from, rows.x, first),
-                                .weight = a.part.weight,
-                                .y = place(form.to, rows.y, first),
-                                .s = rows.s[row]};
+        const int64_t first = a.part.first;
+        const struct run run = {
+            .x = source_at(form.from, &rows, row, first, false).x,
+            .weight = a.part.weight,
+            .y = place(form.to, rows.y, row * rows.step.y + first),
+            .s = rows.s[row]};
         groups_of_row(form, &a, run,
                       scales.data + row * scales.row +
-                          a.part.first / size * scales.group,
-                      rows.n * norm.width);
+                          first / size * scales.group,
+                      rows.n * rows.step.x);
     }
 }
 
@@ -634,7 +639,8 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_scales *scales)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = part_of(norm, rows, w, group_size < LARGEST_GROUP / 2);
+    const struct cpu_norm_rows own = with_steps(norm, rows);
+    struct norm_part a = part_of(norm, &own, w, group_size < LARGEST_GROUP / 2);
     const struct fp8_job job = {
         .size = group_size, .scale = scale, .scales = *scales};
     FOR_PARTS(a, a.is_tame = has_tame_weights(&a);
