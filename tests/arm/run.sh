@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . deploy/environment.sh
+. tests/arm/cross.sh
 build_dir=$(realpath -m "${1:-build/arm}")
 sysroot=$build_dir/sysroot
 
@@ -18,31 +19,15 @@ skip() {
 
 # fetch_sysroot DIR: what the build links, of this machine's distribution
 fetch_sysroot() {
-    local apt=$1.apt deb options source
+    local source
     . /etc/os-release
     case $ID in
     debian) source="http://deb.debian.org/debian $VERSION_CODENAME main" ;;
     ubuntu) source="http://ports.ubuntu.com/ubuntu-ports $VERSION_CODENAME main universe" ;;
     *) return 1 ;;
     esac
-    rm -rf "$1" "$apt"
-    mkdir -p "$1" "$apt"/{lists,cache}/partial
-    echo "deb [signed-by=/usr/share/keyrings/$ID-archive-keyring.gpg] $source" >"$apt/sources.list"
-    : >"$apt/status"
-    options=(-q -y -o APT::Architecture=arm64 -o APT::Architectures::=arm64
-        -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=-
-        -o Dir::State::status="$apt/status" -o Dir::State::lists="$apt/lists"
-        -o Dir::Cache="$apt/cache" -o Dir::Cache::archives="$apt/cache"
-        -o APT::Sandbox::User= -o Acquire::Retries=2 -o Debug::NoLocking=1)
-    apt-get "${options[@]}" update || return
-    apt-get "${options[@]}" install --download-only --no-install-recommends \
-        libc6-dev libmicrohttpd-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev || return
-    for deb in "$apt"/cache/*.deb; do
-        dpkg-deb -x "$deb" "$1" || return
-    done
-    [ -e "$1/lib" ] || ln -s usr/lib "$1/lib"
-    rm -rf "$apt"
-    touch "$1/.complete"
+    unpack_packages "$1" arm64 "[signed-by=/usr/share/keyrings/$ID-archive-keyring.gpg] $source" \
+        libc6-dev libmicrohttpd-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev
 }
 
 # The first of these processors that this QEMU knows.

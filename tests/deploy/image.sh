@@ -5,11 +5,15 @@
 #   image.sh SOURCE_DIR BUILD_DIR        both variants without CUDA
 #   image.sh SOURCE_DIR BUILD_DIR cuda   with CUDA: that Debian has this
 #                                        machine's toolkit
+#   image.sh SOURCE_DIR BUILD_DIR arm64  both for aarch64: QEMU runs what is
+#                                        built, but for the compiler
 #   ROPED_TEST_ARCHITECTURES=            code for every GPU; default 90-real
-# Images stay in BUILD_DIR/image. Exit 77: skipped, with a line that says why.
+# Images stay in BUILD_DIR/image*. Exit 77: skipped, with a line that says why.
 set -eu
-source=$1 build=$2 kind=${3:-cpu} work=$2/image
+source=$1 build=$2 kind=${3:-cpu} work=$2/image debian=$2/debian
+architecture=$(dpkg --print-architecture)
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../arm/cross.sh"
 skip() { echo "skipped: $*"; exit 77; }
 for tool in buildah curl ip nsenter setpriv unshare; do
     command -v "$tool" >/dev/null || skip "no $tool"
@@ -22,7 +26,10 @@ if [ "$kind" = cuda ]; then
     toolkit=$(realpath -m "${toolkit:-none}")
     [ -d "$toolkit/nvvm" ] || skip "$nvcc does not say where its toolkit is"
 fi
-"$here/debian.sh" "$build/debian" || exit
+if [ "$kind" = arm64 ] && [ "$architecture" != arm64 ]; then
+    architecture=arm64 work=$work-arm64 debian=$debian-arm64 cross=$build/gcc-arm64
+fi
+"$here/debian.sh" "$debian" bookworm "$architecture" || exit
 mkdir -p "$work"
 said=$work/said.log
 export TMPDIR=$work/tmp
@@ -52,8 +59,8 @@ slim=docker.io/library/debian:bookworm-slim
 compiler=localhost/compiler
 make_slim() {
     local container
-    container=$(engine from scratch)
-    engine add "$container" "$build/debian" /
+    container=$(engine from --arch "$architecture" scratch)
+    engine add "$container" "$debian" /
     engine commit --rm "$container" "$slim"
 }
 # What this machine has compiled is not compiled again: what decides is the
@@ -69,6 +76,13 @@ make_compiler() {
     engine config --env CCACHE_MAXSIZE=0 "$container"
     engine commit --rm "$container" "$compiler"
 }
+make_cross_compiler() {
+    local container
+    [ -e "$cross/.complete" ] || fetch_compiler "$cross" bookworm 12 || return
+    container=$(engine from --arch "$architecture" "$slim")
+    put_compiler "$(engine mount "$container")" 12 12
+    engine commit --rm "$container" "$compiler"
+}
 # The toolkit is mounted, not copied; its version is what layers are known by.
 make_devel() {
     local container
@@ -82,7 +96,11 @@ has "$slim" || check "a base" make_slim
 from=$slim
 # whom this machine trusts, where it is behind a proxy of its own
 mounts=(-v /usr/local/share/ca-certificates:/usr/local/share/ca-certificates:ro)
-if command -v ccache >/dev/null; then
+if [ -n "${cross:-}" ]; then
+    has "$compiler" || check "a compiler that is not emulated" make_cross_compiler
+    from=$compiler
+    mounts+=(-v "$cross:/cross:ro")
+elif command -v ccache >/dev/null; then
     has "$compiler" || check "a compiler with this machine's cache" make_compiler
     from=$compiler
     cache=$(ccache -k cache_dir)
@@ -107,7 +125,7 @@ setting() { engine inspect --type image --format "$2" "$1"; }
 # daemon, keeper who waits for it.
 start() {
     local root
-    container=$(engine from "$1")
+    container=$(engine from --arch "$architecture" "$1")
     root=$(engine mount "$container")
     mkdir -p "$root/proc"
     mapfile -t environment < <(setting "$1" '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' | grep .)
@@ -125,7 +143,7 @@ start() {
     keeper=$!
     pid=
     for _ in $(seq 200); do
-        pid=$(pgrep -P "$keeper" -f "^${entry[0]}" || true)
+        pid=$(pgrep -P "$keeper" -f "${entry[0]}" || true)
         [ -n "$pid" ] && inside_get /v2/health/ready >/dev/null 2>&1 && break
         sleep 0.02
     done
@@ -156,9 +174,10 @@ drains() {
 try_image() { # try_image NAME MB ARGUMENT...: those of the build
     local image=localhost/roped:$1 root
     check "$1: builds" engine bud --isolation chroot --format docker --layers \
-        "${mounts[@]}" "${@:3}" --build-arg REVISION=0123abc \
+        --arch "$architecture" "${mounts[@]}" "${@:3}" --build-arg REVISION=0123abc \
         --build-arg SOURCE=https://example.org/roped \
         -f "$source/deploy/Dockerfile" -t "$image" "$source"
+    check "$1: for $architecture" is "$(setting "$image" '{{.OCIv1.Architecture}}')" "$architecture"
     check "$1: small enough" limit "$image" "$2"
     check "$1: labels" is "$(setting "$image" '{{with .OCIv1.Config.Labels}}{{index . "org.opencontainers.image.version"}} {{index . "org.opencontainers.image.revision"}} {{index . "org.opencontainers.image.source"}} {{index . "org.opencontainers.image.licenses"}}{{end}}')" \
         "$("$build/bin/roped" --version | sed 's/.* //') 0123abc https://example.org/roped Apache-2.0"
@@ -235,6 +254,7 @@ fi
 try_image slim 60 --build-arg "BUILD_IMAGE=$from"
 try_image bare 30 --build-arg "BUILD_IMAGE=$from" --build-arg VARIANT=bare
 check "both have one daemon" cmp "$work/slim.roped" "$work/bare.roped"
+[ "$kind" != arm64 ] || exit 0
 
 # Elsewhere, at another time, under another root: the same bytes, from the same
 # compiler and the same sources.

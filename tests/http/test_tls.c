@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { N_CONNECTIONS = 1000, LONG_SECONDS = 20 };
+enum { MAX_CONNECTIONS = 1000, LONG_SECONDS = 20 };
 
 static struct certificates certificates;
 static struct server server;
@@ -191,7 +191,7 @@ TEST(ropectl_shows_and_believes_certificates)
 
 /* ----------------------------------------------------------------- reload */
 
-static CURL *connection[N_CONNECTIONS];
+static CURL *connection[MAX_CONNECTIONS];
 
 static size_t drop(char *data, size_t size, size_t n, void *context)
 {
@@ -220,6 +220,7 @@ static CURL *open_connection(void)
     curl_easy_setopt(curl, CURLOPT_CAINFO, text);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, 60L);
+    curl_easy_setopt(curl, CURLOPT_MAXAGE_CONN, 600L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     return curl;
 }
@@ -259,17 +260,21 @@ static void *connect_all_the_while(void *context)
     return NULL;
 }
 
+/* Minutes pass between two requests where each handshake is emulated. */
 TEST(a_thousand_connections_outlive_a_reload)
 {
+    static const char *const patient[] = {"--idle_timeout_seconds", "600",
+                                          NULL};
+    const int n_connections = check_cases(MAX_CONNECTIONS);
     int n_lost = 0, n_failed = 0;
     pthread_t thread;
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    start(NULL);
+    start(patient);
     expect_name("server");
-    for (int i = 0; i < N_CONNECTIONS; i++) {
+    for (int i = 0; i < n_connections; i++) {
         connection[i] = open_connection();
         n_failed += !ask_over(connection[i], 1);
     }
@@ -280,13 +285,13 @@ TEST(a_thousand_connections_outlive_a_reload)
     CHECK(certificates_replace(&certificates, "server", "other"));
     reload_and_await("event=reload message=");
     expect_name("other");
-    for (int i = 0; i < N_CONNECTIONS; i++)
+    for (int i = 0; i < n_connections; i++)
         n_lost += !ask_over(connection[i], 0);
     atomic_store(&is_over, true);
     pthread_join(thread, NULL);
     CHECK_INT(n_lost, 0);
     CHECK_INT(n_failed, 0);
-    for (int i = 0; i < N_CONNECTIONS; i++)
+    for (int i = 0; i < n_connections; i++)
         curl_easy_cleanup(connection[i]);
     CHECK(server_stop(&server));
     CHECK(certificates_replace(&certificates, "server", "kept"));
