@@ -125,14 +125,16 @@ INLINE void rotate_blocks(struct form form, const struct rotation *r,
     }
 }
 
-/* The last pairs of a head, from i on: less than a block. */
+/* The last pairs of a head, less than a block: GCC 13 takes their number for
+ * one that may be negative where it is a difference. */
 INLINE void rotate_last(struct form form, const struct rotation *r,
-                        struct head head, int64_t i)
+                        struct head head)
 {
+    const int64_t n = (int64_t)((uint64_t)r->n % BLOCK), i = r->n - n;
     form.is_streamed = false;
-    rotate_block(form, head, i, r->n - i,
-                 (struct turns){load32_part(r->c + i, r->n - i),
-                                load32_part(r->s + i, r->n - i)});
+    rotate_block(
+        form, head, i, n,
+        (struct turns){load32_part(r->c + i, n), load32_part(r->s + i, n)});
 }
 
 /* Heads [first, end), two blocks of each in turn: angles are loaded once. */
@@ -148,7 +150,7 @@ INLINE void rotate_group(struct form form, const struct rotation *r,
     }
     if (i < r->n)
         for (int64_t j = first; j < end; j++)
-            rotate_last(form, r, head_at(form, r, j), i);
+            rotate_last(form, r, head_at(form, r, j));
 }
 
 /* Some heads, and the next: what is read and written stays close together. */
@@ -169,7 +171,7 @@ INLINE void rotate_long(struct form form, const struct rotation *r)
             rotate_block(form, head, i, BLOCK,
                          (struct turns){load32(r->c + i), load32(r->s + i)});
         if (i < r->n)
-            rotate_last(form, r, head, i);
+            rotate_last(form, r, head);
     }
 }
 
