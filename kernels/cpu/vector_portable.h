@@ -23,6 +23,15 @@ typedef struct {
     uint8_t code[BLOCK];
 } raw8;
 
+/* Elements of a and b, counted through both; integers are a vector of as many.
+ * GCC 11 knows its own built-in alone, Clang the other. */
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLE(integers, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(integers, a, b, ...)                                           \
+    __builtin_shuffle(a, b, (integers){__VA_ARGS__})
+#endif
+
 /* -------------------------------------------------------------- arithmetic */
 
 INLINE vfloat splat(float x)
@@ -190,8 +199,8 @@ INLINE vbits nan_lanes(vfloat x)
 INLINE raw16 pack_halves(vbits lo, vbits hi)
 {
     raw16 to;
-    vhalves x = __builtin_shufflevector((vhalves)lo, (vhalves)hi, 0, 2, 4, 6, 8,
-                                        10, 12, 14);
+    vhalves x =
+        SHUFFLE(vhalves, (vhalves)lo, (vhalves)hi, 0, 2, 4, 6, 8, 10, 12, 14);
     memcpy(&to, &x, sizeof to);
     return to;
 }
@@ -202,8 +211,8 @@ INLINE void unpack_halves(raw16 from, vbits *lo, vbits *hi)
     const vhalves zero = {0};
     vhalves x;
     memcpy(&x, &from, sizeof x);
-    *lo = (vbits)__builtin_shufflevector(x, zero, 0, 8, 1, 9, 2, 10, 3, 11);
-    *hi = (vbits)__builtin_shufflevector(x, zero, 4, 12, 5, 13, 6, 14, 7, 15);
+    *lo = (vbits)SHUFFLE(vhalves, x, zero, 0, 8, 1, 9, 2, 10, 3, 11);
+    *hi = (vbits)SHUFFLE(vhalves, x, zero, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /* 2^112 takes the exponent from float16's bias to float32's. */
@@ -306,14 +315,14 @@ INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 
 INLINE block split32(block x)
 {
-    return (block){__builtin_shufflevector(x.lo, x.hi, 0, 2, 4, 6),
-                   __builtin_shufflevector(x.lo, x.hi, 1, 3, 5, 7)};
+    return (block){SHUFFLE(vint, x.lo, x.hi, 0, 2, 4, 6),
+                   SHUFFLE(vint, x.lo, x.hi, 1, 3, 5, 7)};
 }
 
 INLINE block merge32(block x)
 {
-    return (block){__builtin_shufflevector(x.lo, x.hi, 0, 4, 1, 5),
-                   __builtin_shufflevector(x.lo, x.hi, 2, 6, 3, 7)};
+    return (block){SHUFFLE(vint, x.lo, x.hi, 0, 4, 1, 5),
+                   SHUFFLE(vint, x.lo, x.hi, 2, 6, 3, 7)};
 }
 
 INLINE raw16 result_bf16(block x)
