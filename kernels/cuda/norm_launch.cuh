@@ -38,6 +38,7 @@ struct norm_config {
     static constexpr bool kSteps = kHasSteps;
     static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
+    static constexpr bool kIsShort = !kTakesRows && kVectors <= 2; // leaves registers over
     static constexpr bool kIsBlock = kThreads > 32;
     static constexpr bool kSharesWarp = kThreads < 32;
     static constexpr bool kMayPart = kIsBlock && !kTakesRows; // several blocks to a row

@@ -2,13 +2,36 @@
 // qk_rmsnorm_rope (device/qk_norm.cuh), whose heads of k go to the cells of a cache, with further
 // blocks in the grid that write v as rows of its cache (device/fp8_stream.cuh). Every byte is read
 // once and written once.
+//
+// The blocks of v come first. Of large calls they are spread among the others: they only move
+// bytes, which fills the time in which the others compute.
 #include "cuda/qk_norm_launch.cuh"
 #include "cuda/rope_append.cuh"
 #include "ops/qk_rmsnorm_rope_append.h"
 
+// Columns of the grid that write v: every 2^shift-th, from the first on, until there are n.
+struct v_columns {
+    uint32_t n;
+    int32_t shift;
+
+    __device__ __forceinline__ uint32_t index() const // of this one, if it is one
+    {
+        return blockIdx.x >> shift;
+    }
+    __device__ __forceinline__ bool is_here() const
+    {
+        return index() < n && index() << shift == blockIdx.x;
+    }
+    __device__ __forceinline__ uint32_t before() const // this one
+    {
+        return min((blockIdx.x + (1u << shift) - 1) >> shift, n);
+    }
+};
+
 struct qk_append_args : qk_args {
-    uint32_t norm_columns; // blocks of grid.x that normalise
-    int32_t returns_k;     // bool
+    struct v_columns v_columns;
+    int32_t returns_k; // bool
+    int32_t is_large;  // bool
     int32_t tile_tokens;
     struct k_cells k;
     struct append_map map;
@@ -19,13 +42,23 @@ struct qk_append_args : qk_args {
 template <typename T, bool kCommon>
 __device__ __forceinline__ bool write_v(const qk_append_args &args, const cache_format &format)
 {
-    if (blockIdx.x < args.norm_columns)
+    if (!args.v_columns.is_here())
         return false;
     let_next_start();
-    stream_place place(args.norm_columns);
+    stream_place place(blockIdx.x - args.v_columns.index());
     write_rows<T, kCommon>(args.v, args.map, args.tile_tokens, format, place.tile, place);
     return true;
 }
+
+// Columns of blocks, of Outputs that append.
+struct append_columns {
+    using args = qk_append_args;
+    static constexpr bool kAppends = true;
+    static __device__ __forceinline__ uint32_t column(const qk_append_args &args)
+    {
+        return blockIdx.x - args.v_columns.before();
+    }
+};
 
 // A head that goes to one place. kKind: enum cache_kind; memory that is no cache is as the first.
 template <typename T, int kKind>
@@ -41,10 +74,8 @@ struct placed_head {
 };
 
 // q to its output, k to its cell, and to an output too where it is returned.
-struct append_outputs {
-    using args = qk_append_args;
+struct append_outputs : append_columns {
     using any = append_outputs;
-    static constexpr bool kAppends = true;
 
     template <typename T>
     struct append_head {
@@ -108,23 +139,25 @@ struct append_outputs {
         ::use_vectors(&args->v, kVecOf<T>, cached_bytes<T>(&args->k));
         int64_t units = (int64_t)args->v.n_tokens * args->v.token_units.by;
         args->tile_tokens = units > (int64_t)queue->n_multiprocessors * 512 ? kTileVectors : 1;
+        args->is_large = units > (int64_t)queue->n_multiprocessors * 4096;
         return cells_take_vectors<T>(&args->k);
     }
     static int64_t more_columns(qk_append_args *args, int64_t columns, int64_t threads,
                                 int64_t height)
     {
-        args->norm_columns = (uint32_t)columns;
-        return ceil_div(cut_rows(&args->v, args->tile_tokens, threads), height);
+        int64_t n = ceil_div(cut_rows(&args->v, args->tile_tokens, threads), height);
+        args->v_columns.n = (uint32_t)n;
+        while (args->is_large && n << (args->v_columns.shift + 1) <= columns + n)
+            args->v_columns.shift++;
+        return n;
     }
 };
 
 // Of common calls: a head goes to one place, v is vectors, and what the caches hold is known, so
 // that nothing is asked between two stores.
 template <int kKind>
-struct common_append {
-    using args = qk_append_args;
+struct common_append : append_columns {
     using any = append_outputs;
-    static constexpr bool kAppends = true;
 
     template <typename T>
     struct run {

@@ -171,31 +171,48 @@ __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int
     return exact_scale_of<C>(args, share, turn);
 }
 
-// The same. Of x + residual from registers: the sum has been stored, and may have been in the place
+// The same of x + residual, from registers: the sum has been stored, and may have been in the place
 // of either.
+template <typename K, typename C>
+__device__ __forceinline__ float add_again(const norm_args &args, const row_values<K, C> &values,
+                                           int turn)
+{
+    double share[C::kShares];
+    share_squares(values, share);
+    return exact_scale_of<C>(args, share, turn);
+}
+
+// Out of line, so that the instructions of a row that is good follow each other. By value: a
+// function that is called has no registers of its caller.
+template <typename K, typename C>
+__device__ __noinline__ float call_add_again(const norm_args &args, row_values<K, C> values,
+                                             int turn)
+{
+    return add_again<K, C>(args, values, turn);
+}
+
 template <typename K, typename C>
 __device__ __forceinline__ float sum_again(const norm_args &args, const row_values<K, C> &values,
                                            int64_t row, int thread, int turn)
 {
-    if constexpr (K::kAdds) {
-        double share[C::kShares];
-        share_squares(values, share);
-        return exact_scale_of<C>(args, share, turn);
-    } else {
+    if constexpr (!K::kAdds)
         return read_again<K, C>(args, row, thread, turn);
-    }
+    else if constexpr (C::kVectors <= 2) // more would be passed in memory
+        return call_add_again<K, C>(args, values, turn);
+    else
+        return add_again<K, C>(args, values, turn);
 }
 
 // 1 / sqrt(mean + eps), with the same bits in every thread of the group. turn alternates between
 // rows, so that a fast warp's next row does not overwrite what a slow one still reads.
-template <typename K, typename C>
+template <typename K, typename C, typename F>
 __device__ __forceinline__ float scale_of(const norm_args &args, const row_values<K, C> &values,
-                                          int64_t row, int thread, int turn)
+                                          int64_t row, int thread, int turn, const F &meanwhile)
 {
     __shared__ float partial[2][C::kPartials];
     float share[C::kShares];
     share_squares(values, share);
-    float sum = sum_in_group<C::kThreads>(share, partial[turn]);
+    float sum = sum_in_group<C::kThreads>(share, partial[turn], meanwhile);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
     bool is_done = is_good(sum, mean);
@@ -246,17 +263,21 @@ struct row_part {
                 load_into<K, true>(raw, v, source, v * kStep, K::kVec);
         }
     }
-    // Before the squares are summed: nothing has to wait for these stores.
-    __device__ __forceinline__ void store_sums(const norm_args &args,
-                                               const row_values<K, C> &values) const
+    // Rounded first, where registers last so long: only the store depends on whether the vector
+    // exists, so that no branch keeps other work from going on beside it.
+    __device__ __forceinline__ void store_sum_of(int v, const norm_args &args,
+                                                 const row_values<K, C> &values) const
     {
-#pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            float z[K::kVec];
-            values.template get<false>(v, z);
-            if (writes(v))
-                store_sum<K, true>(args, at + v * kStep, K::kVec, z);
-        }
+        using T = typename K::T;
+        float z[K::kVec];
+        values.template get<false>(v, z);
+        uint4 words = pack<T>(z);
+        if constexpr (C::kIsShort)
+            for (uint32_t *word : {&words.x, &words.y, &words.z, &words.w})
+                *word = compute_now(*word);
+        if (writes(v))
+            *reinterpret_cast<uint4 *>(static_cast<T *>(args.residual_out) + at + v * kStep) =
+                words;
     }
 };
 
@@ -313,16 +334,13 @@ struct row_gains {
         started_weights<T, C::kWeight>(args, raw, vector, gain);
         add_bias(args, gain);
     }
-    __device__ __forceinline__ void make_ready()
+    __device__ __forceinline__ void make_ready(int v)
     {
         if constexpr (C::kReadiesGains) {
+            make(v, ready[v]);
 #pragma unroll
-            for (int v = 0; v < kVectors; v++) {
-                make(v, ready[v]);
-#pragma unroll
-                for (float &gain : ready[v])
-                    gain = compute_now(gain);
-            }
+            for (float &gain : ready[v])
+                gain = compute_now(gain);
         }
     }
     __device__ __forceinline__ void get(int v, float (&gain)[K::kVec]) const
@@ -485,15 +503,28 @@ struct row_writer {
     }
 };
 
-// All of a row that has been loaded. turn alternates between rows.
+// All of a row that has been loaded. turn alternates between rows. A row by itself has time between
+// the exchanges of its sum: to make its gains ready and to store x + residual.
 template <typename K, typename C, bool kRounds>
 __device__ __forceinline__ void norm_row(const norm_args &args, const row_values<K, C> &values,
-                                         const row_gains<K, C> &gains, const row_part<K, C> &part,
+                                         row_gains<K, C> &gains, const row_part<K, C> &part,
                                          int turn)
 {
-    if constexpr (K::kAdds)
-        part.store_sums(args, values);
-    float scale = scale_of(args, values, part.row, part.thread, turn);
+    constexpr int kGains = C::kTakesRows ? 0 : C::kVectors, kSums = K::kAdds ? C::kVectors : 0;
+    auto prepare = [&](int i, int n) {
+        for (int task = i; task < kGains + kSums; task += n)
+            if (task < kGains)
+                gains.make_ready(task);
+            else
+                part.store_sum_of(task - kGains, args, values);
+    };
+    float scale;
+    if constexpr (C::kIsShort) {
+        scale = scale_of(args, values, part.row, part.thread, turn, prepare);
+    } else {
+        prepare(0, 1);
+        scale = scale_of(args, values, part.row, part.thread, turn, wait_idly{});
+    }
     if (C::kMayPart && K::kSink != kToFp8PerRow && part.to_write <= 0)
         return; // whole warps
     row_writer<K, C, kRounds>{args, values, gains, part, scale}.finish(turn);
@@ -536,8 +567,10 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     gains.start();
     if constexpr (K::kSink >= kToFp8PerRow)
         let_next_start();
-    gains.make_ready();
     if constexpr (C::kTakesRows) {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++)
+            gains.make_ready(v);
         int64_t step = (int64_t)gridDim.x * args.hidden;
         for (int turn = 0;; turn ^= 1) {
             row_part<K, C> next = part;

@@ -341,6 +341,7 @@ __device__ __forceinline__ T *output_of(const qk_args &args, const char *from, b
 //     args                                     qk_args, or more
 //     any                                      the Outputs that serve calls of every kind
 //     kAppends                                 there are columns of blocks that write v
+//     column(args)                             of this block among the others
 //     place<kCommon>(args, token, is_k)        the cell of a token, where k needs it
 //     run<T>(args, cell, head, is_k, from, at) heads from one on, whose element at is at from
 //     run.with_heads(args, f)                  f(head): head(r) is the r-th of them, with
@@ -351,6 +352,10 @@ struct plain_outputs {
     using args = qk_args;
     using any = plain_outputs;
     static constexpr bool kAppends = false;
+    static __device__ __forceinline__ uint32_t column(const qk_args &)
+    {
+        return blockIdx.x;
+    }
 
     template <typename T>
     struct plain_head {

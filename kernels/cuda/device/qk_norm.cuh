@@ -40,13 +40,13 @@ struct head_run {
 };
 
 // blockDim is (threads of a head, runs of heads, tokens): no division finds a thread's place.
-template <int kRows>
-__device__ __forceinline__ head_run run_of(const qk_args &args)
+template <typename Outputs, int kRows>
+__device__ __forceinline__ head_run run_of(const typename Outputs::args &args)
 {
     const rotate_args &rotate = args.rotate;
     int index = blockIdx.y * blockDim.y + threadIdx.y;
     head_run run;
-    run.token = blockIdx.x * blockDim.z + threadIdx.z;
+    run.token = Outputs::column(args) * blockDim.z + threadIdx.z;
     run.is_k = index >= args.q_runs;
     run.head = run.is_k ? rotate.q_heads + (index - args.q_runs) * kRows : index * kRows;
     run.n = (run.is_k ? rotate.n_heads : rotate.q_heads) - run.head;
@@ -64,7 +64,7 @@ template <typename Outputs, typename T, int kUnit, int kAngles, int kRows>
 __device__ __noinline__ void write_heads_again(const typename Outputs::args &args)
 {
     const rotate_args &rotate = args.rotate;
-    head_run run = run_of<kRows>(args);
+    head_run run = run_of<Outputs, kRows>(args);
     unit_place place = place_of<T, kUnit>(rotate, threadIdx.x);
     const char *from = head_of(rotate, run.token, run.head);
     unit_values<T, kUnit> gain;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
             return;
     constexpr int kPairs = rotate_unit<T, kUnit>::kPairs;
     const rotate_args &rotate = args.rotate;
-    head_run run = run_of<kRows>(args);
+    head_run run = run_of<Outputs, kRows>(args);
     unit_place place = place_of<T, kUnit, kCommon>(rotate, threadIdx.x);
     const char *from = head_of(rotate, run.token, run.head) + place.at * (int)sizeof(T);
     unit_place near = place; // from there
@@ -214,10 +214,12 @@ struct qk_group {
     bool exists;
 };
 
-__device__ __forceinline__ qk_group group_of(const qk_args &args)
+template <typename Outputs>
+__device__ __forceinline__ qk_group group_of(const typename Outputs::args &args)
 {
     qk_group group;
-    uint32_t index = blockIdx.x * (blockDim.x >> args.lane_bits) + (threadIdx.x >> args.lane_bits);
+    uint32_t first = Outputs::column(args) * (blockDim.x >> args.lane_bits);
+    uint32_t index = first + (threadIdx.x >> args.lane_bits);
     group.threads = 1 << args.lane_bits;
     group.thread = threadIdx.x & (group.threads - 1);
     group.token = index / (uint32_t)args.rotate.n_heads;
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
             return;
     let_next_start();
     const rotate_args &rotate = args.rotate;
-    qk_group group = group_of(args);
+    qk_group group = group_of<Outputs>(args);
     int units = rotate.rotating_units + rotate.rest_units;
     bool is_k = group.head >= rotate.q_heads;
     const char *from = compute_now(head_of(rotate, group.token, group.head));
@@ -326,7 +328,7 @@ __global__ void __launch_bounds__(kMaxThreads)
             return;
     let_next_start();
     const rotate_args &rotate = args.rotate;
-    qk_group group = group_of(args);
+    qk_group group = group_of<Outputs>(args);
     int units = rotate.rotating_units + rotate.rest_units;
     bool is_k = group.head >= rotate.q_heads;
     const char *from = head_of(rotate, group.token, group.head);

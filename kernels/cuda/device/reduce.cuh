@@ -2,13 +2,29 @@
 // thread; sums in a fixed order: a butterfly inside a warp, then a tree over the warps' results.
 #pragma once
 
+// What a thread does while it waits for the others' values: one part of n after each exchange.
+struct wait_idly {
+    __device__ __forceinline__ void operator()(int, int) const
+    {
+    }
+};
+
+template <int kThreads>
+constexpr int kExchanges = 1 + kExchanges<kThreads / 2>;
+template <>
+constexpr int kExchanges<1> = 0;
+
 // Threads of a power of two up to a warp; every lane of the warp takes part.
-template <int kThreads, typename Acc>
-__device__ __forceinline__ Acc sum_in_warp(Acc x)
+template <int kThreads, typename Acc, typename F = wait_idly>
+__device__ __forceinline__ Acc sum_in_warp(Acc x, const F &meanwhile = {})
 {
+    int i = 0;
 #pragma unroll
-    for (int distance = kThreads / 2; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+    for (int distance = kThreads / 2; distance > 0; distance /= 2) {
+        Acc other = __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+        meanwhile(i++, kExchanges<kThreads>);
+        x += other;
+    }
     return x;
 }
 
@@ -23,13 +39,13 @@ __device__ __forceinline__ Acc sum_tree(const Acc *x)
 
 // Groups of up to a warp, or the whole block of kThreads. shared: kThreads / 32 values that no
 // thread reads any more; one barrier.
-template <int kThreads, typename Acc>
-__device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared)
+template <int kThreads, typename Acc, typename F = wait_idly>
+__device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, const F &meanwhile = {})
 {
     if constexpr (kThreads <= 32) {
-        return sum_in_warp<kThreads>(x);
+        return sum_in_warp<kThreads>(x, meanwhile);
     } else {
-        x = sum_in_warp<32>(x);
+        x = sum_in_warp<32>(x, meanwhile);
         if (threadIdx.x % 32 == 0)
             shared[threadIdx.x / 32] = x;
         __syncthreads();
@@ -40,19 +56,19 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared)
 // The same sum, bit for bit, of twice as many threads, by half of them: a thread has what thread
 // threadIdx.x would, and thread threadIdx.x + kThreads. Lanes of the upper half of a warp take over
 // the second of both.
-template <int kThreads, typename Acc>
-__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[1], Acc *shared)
+template <int kThreads, typename Acc, typename F = wait_idly>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[1], Acc *shared, const F &meanwhile = {})
 {
-    return sum_in_group<kThreads>(x[0], shared);
+    return sum_in_group<kThreads>(x[0], shared, meanwhile);
 }
-template <int kThreads, typename Acc>
-__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared)
+template <int kThreads, typename Acc, typename F = wait_idly>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, const F &meanwhile = {})
 {
     static_assert(kThreads % 32 == 0, "whole warps");
     bool is_upper = threadIdx.x & 16;
     Acc mine = is_upper ? x[1] : x[0];
     mine += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[0] : x[1], 16);
-    mine = sum_in_warp<16>(mine);
+    mine = sum_in_warp<16>(mine, meanwhile);
     if (threadIdx.x % 16 == 0)
         shared[threadIdx.x / 32 + (is_upper ? kThreads / 32 : 0)] = mine;
     __syncthreads();
