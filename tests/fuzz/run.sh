@@ -30,7 +30,7 @@ done
 # clang warns of other things than the compiler that the tree is built with
 mkdir -p "$dir/findings" "$dir/logs"
 if ! { cmake -S . -B "$dir" -G Ninja -DCMAKE_C_COMPILER=clang \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DROPED_CUDA=OFF -DROPED_WERROR=OFF \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DROPED_CUDA=OFF \
     -DROPED_SANITIZE=address,undefined -DROPED_FUZZ=ON &&
     ninja -C "$dir" "${targets[@]/#/fuzz_}"; } >"$dir/logs/build" 2>&1; then
     tail -n 30 "$dir/logs/build" >&2
