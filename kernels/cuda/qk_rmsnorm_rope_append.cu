@@ -31,7 +31,7 @@ struct v_columns {
 struct qk_append_args : qk_args {
     struct v_columns v_columns;
     int32_t returns_k; // bool
-    int32_t is_large;  // bool
+    int32_t is_large;  // bool; for more_columns
     int32_t tile_tokens;
     struct k_cells k;
     struct append_map map;

@@ -109,6 +109,11 @@ int main(int argc, char **argv)
     struct roped_backend_options options = {0, 1};
     struct roped_error err;
     api = roped_kernels_backend(name);
+    if (seconds <= 0) {
+        fprintf(stderr, "bench_launches: SECONDS: '%s', expected more than 0\n",
+                argv[2]);
+        return EXIT_FAILURE;
+    }
     if (!api) {
         fprintf(stderr, "bench_launches: this build has no backend '%s'\n",
                 name);

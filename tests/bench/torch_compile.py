@@ -185,12 +185,13 @@ def main():
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
     torch._dynamo.config.recompile_limit = 1000
-    print(f"{'device time of a call, us':<44}{'roped':>9}{'compile':>9}{'copy':>9}{'ratio':>7}{'share':>7}{'err':>9}")
+    print(f"{'device time, us':<46}{'roped':>8}{'compile':>8}{'copy':>8}{'ratio':>6}{'share':>6}{'err':>9}")
     for work in works():
         if options.only not in work.name:
             continue
         ours, theirs, copy, error = measure(work)
-        print(f"{work.name:<44}{ours:9.2f}{theirs:9.2f}{copy:9.2f}{ours / theirs:7.2f}{copy / ours:7.2f}{error:9.1e}", flush=True)
+        times = "".join(f"{us:8.2f}" for us in (ours, theirs, copy))
+        print(f"{work.name:<46}{times}{ours / theirs:6.2f}{copy / ours:6.2f}{error:9.1e}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ for target in "${targets[@]}"; do
     fi
 done
 
-# clang warns of other things than the compiler that the tree is built with
 mkdir -p "$dir/findings" "$dir/logs"
 if ! { cmake -S . -B "$dir" -G Ninja -DCMAKE_C_COMPILER=clang \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo -DROPED_CUDA=OFF \

@@ -510,7 +510,7 @@ __device__ __forceinline__ void norm_row(const norm_args &args, const row_values
                                          row_gains<K, C> &gains, const row_part<K, C> &part,
                                          int turn)
 {
-    constexpr int kGains = C::kTakesRows ? 0 : C::kVectors, kSums = K::kAdds ? C::kVectors : 0;
+    constexpr int kGains = C::kIsShort ? C::kVectors : 0, kSums = K::kAdds ? C::kVectors : 0;
     auto prepare = [&](int i, int n) {
         for (int task = i; task < kGains + kSums; task += n)
             if (task < kGains)
