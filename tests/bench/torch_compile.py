@@ -41,7 +41,9 @@ class Norm:
     """add_rmsnorm_quantize and rmsnorm_quantize of n rows of h columns."""
 
     def __init__(self, adds, n, h, group):
-        self.adds, self.group, self.n_bytes = adds, group, n * h * (7 if adds else 3)
+        self.adds, self.group = adds, group
+        n_scales = 0 if group is None else n * h // (group or h)
+        self.n_bytes = n * h * (7 if adds else 3) + 4 * n_scales
         kind = {None: "given scale", 0: "dynamic"}.get(group, f"by {group}")
         self.name = f"{'add_' if adds else ''}rmsnorm_quantize {kind} {n}x{h}"
         self.shape, self.weight, self.scale = (n, h), random(h), 0.05
