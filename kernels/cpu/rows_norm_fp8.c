@@ -399,9 +399,26 @@ INLINE void divide_run(struct fp8_form form, struct run run, int64_t n)
     CALL_INSTANCE(form.from, form.to, divide_rest, &rest)
 }
 
+/* Norms in 16 bits: their quotients often are codes, or half-way between two,
+ * which a product cannot tell. */
+INLINE void divide_blocks(struct fp8_form form, struct run run, int n_blocks)
+{
+    const enum order order = order_of(form.from);
+    const block by = {splat(run.lo.divisor),
+                      splat((form.is_halved ? run.hi : run.lo).divisor)};
+    for (int i = 0; i < n_blocks * BLOCK; i += BLOCK) {
+        const block z = load(form.from, order, at(form.from, run.x, i), BLOCK);
+        const block v = fp8_norm(form, z, run.weight + i, both(run.s));
+        store(form.to, order, run.y + i, (block){v.lo / by.lo, v.hi / by.hi}, 1,
+              BLOCK, form.is_streamed);
+    }
+}
+
 INLINE void quantize_blocks(struct fp8_form form, struct run run, int n_blocks)
 {
-    if (UNLIKELY(!store_codes(form, run, n_blocks)))
+    if (form.is_rounded && form.norm->rounds_result)
+        divide_blocks(form, run, n_blocks);
+    else if (UNLIKELY(!store_codes(form, run, n_blocks)))
         divide_run(form, run, n_blocks * BLOCK);
 }
 
