@@ -337,6 +337,18 @@ INLINE bool store_codes(struct fp8_form form, struct run run, int n_blocks)
     return true;
 }
 
+/* The first n elements of a block of a run, whatever their codes. */
+INLINE void divide_block(struct fp8_form form, struct run run, int64_t n)
+{
+    const enum order order = order_of(form.from);
+    const struct quotient hi = form.is_halved ? run.hi : run.lo;
+    const block v = fp8_norm(form, load(form.from, order, run.x, n), run.weight,
+                             both(run.s));
+    store(form.to, order, run.y,
+          (block){v.lo / splat(run.lo.divisor), v.hi / splat(hi.divisor)}, 1, n,
+          form.is_streamed);
+}
+
 /* At most LARGEST_GROUP elements, of which some cannot be told: the blocks with
  * these are divided. */
 struct rest {
@@ -347,17 +359,11 @@ struct rest {
 
 INLINE void store_rest(struct fp8_form form, const struct rest *rest)
 {
-    const enum order order = order_of(form.from);
-    const block by = {splat(rest->run.lo.divisor), splat(rest->run.hi.divisor)};
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
         const struct run run = run_at(form.from, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
-        if (n == BLOCK && store_codes(form, run, 1))
-            continue;
-        const block v = fp8_norm(form, load(form.from, order, run.x, n),
-                                 run.weight, both(run.s));
-        store(form.to, order, run.y, (block){v.lo / by.lo, v.hi / by.hi}, 1, n,
-              false);
+        if (n < BLOCK || !store_codes(form, run, 1))
+            divide_block(form, run, n);
     }
 }
 
@@ -399,27 +405,16 @@ INLINE void divide_run(struct fp8_form form, struct run run, int64_t n)
     CALL_INSTANCE(form.from, form.to, divide_rest, &rest)
 }
 
-/* Norms in 16 bits: their quotients often are codes, or half-way between two,
- * which a product cannot tell. */
-INLINE void divide_blocks(struct fp8_form form, struct run run, int n_blocks)
-{
-    const enum order order = order_of(form.from);
-    const block by = {splat(run.lo.divisor),
-                      splat((form.is_halved ? run.hi : run.lo).divisor)};
-    for (int i = 0; i < n_blocks * BLOCK; i += BLOCK) {
-        const block z = load(form.from, order, at(form.from, run.x, i), BLOCK);
-        const block v = fp8_norm(form, z, run.weight + i, both(run.s));
-        store(form.to, order, run.y + i, (block){v.lo / by.lo, v.hi / by.hi}, 1,
-              BLOCK, form.is_streamed);
-    }
-}
-
+/* Norms in 16 bits often have quotients that are codes, or half-way between
+ * two, which a product cannot tell: they are divided without trying it. */
 INLINE void quantize_blocks(struct fp8_form form, struct run run, int n_blocks)
 {
-    if (form.is_rounded && form.norm->rounds_result)
-        divide_blocks(form, run, n_blocks);
-    else if (UNLIKELY(!store_codes(form, run, n_blocks)))
+    if (form.is_rounded && form.norm->rounds_result) {
+        for (int i = 0; i < n_blocks; i++)
+            divide_block(form, run_at(form.from, run, i * BLOCK), BLOCK);
+    } else if (UNLIKELY(!store_codes(form, run, n_blocks))) {
         divide_run(form, run, n_blocks * BLOCK);
+    }
 }
 
 INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)

@@ -42,8 +42,6 @@ class Norm:
 
     def __init__(self, adds, n, h, group):
         self.adds, self.group = adds, group
-        n_scales = 0 if group is None else n * h // (group or h)
-        self.n_bytes = n * h * (7 if adds else 3) + 4 * n_scales
         kind = {None: "given scale", 0: "dynamic"}.get(group, f"by {group}")
         self.name = f"{'add_' if adds else ''}rmsnorm_quantize {kind} {n}x{h}"
         self.shape, self.weight, self.scale = (n, h), random(h), 0.05
@@ -85,7 +83,6 @@ class Append:
         name = "qk_rmsnorm_rope_append" if norms else "rope_append"
         self.name = f"{name} {'e4m3 caches ' if in_8_bits else ''}{n} tokens"
         self.norms, self.n, self.cache_bytes = norms, n, 1 if in_8_bits else 2
-        self.n_bytes = n * WIDTH * (4 * HEADS + KV_HEADS * 2 * (2 + self.cache_bytes))
         self.positions = torch.arange(n, device="cuda")
         self.slots = torch.randperm(n, device="cuda")
         self.weights = random(WIDTH), random(WIDTH)
@@ -156,12 +153,14 @@ def distance(work, compiled, tensors):
 
 
 def measure(work):
-    n_sets = int(max(2, min(16, ROTATED_BYTES // work.n_bytes + 1)))
-    sets = [work.new_set() for _ in range(n_sets)]
-    copies = [torch.empty(2, work.n_bytes // 2, dtype=torch.uint8, device="cuda") for _ in range(n_sets)]
+    inputs, outputs = work.new_set()
+    n_bytes = sum(tensor.nbytes for tensor in (*inputs, *outputs.values()))  # each is read or written once
+    n_sets = int(max(2, min(16, ROTATED_BYTES // n_bytes + 1)))
+    sets = [(inputs, outputs), *(work.new_set() for _ in range(n_sets - 1))]
+    copies = [torch.empty(2, n_bytes // 2, dtype=torch.uint8, device="cuda") for _ in range(n_sets)]
     compiled = torch.compile(work.theirs, dynamic=False, fullgraph=True)
     error = distance(work, compiled, sets[0])
-    ours, theirs, copy = (graph_us(call, n_sets, work.n_bytes) for call in (
+    ours, theirs, copy = (graph_us(call, n_sets, n_bytes) for call in (
         lambda i: work.launch(*sets[i]),
         lambda i: compiled(*sets[i][0]),
         lambda i: copies[i][1].copy_(copies[i][0]),
