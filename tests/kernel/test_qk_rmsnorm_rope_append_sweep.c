@@ -128,6 +128,25 @@ TEST(values_whose_squares_leave_float32_normalise)
         }
 }
 
+/* In-process, with index tensors on the device. */
+TEST(places_on_the_device_are_found_there)
+{
+    static struct roped_call call;
+    for (int i = 0; i < 16 * PLACES_KINDS; i++) {
+        struct norm_case c =
+            model_case((int64_t[]){50, 4, 2, 64, 64}, 2, i % 2);
+        c.append.places = (enum append_places)(i / 16);
+        c.append.page_size = i / 8 % 2 ? 4 : 5;
+        c.append.is_hnd = i / 4 % 2;
+        c.append.is_wide = i / 2 % 2;
+        c.append.cache = caches[i % 3];
+        build_call(&call, &c);
+        call.host_values = false;
+        call.largest_position = c.append.heads.rotary.largest_position;
+        append_case_run(&call, &runner, &c.append);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
@@ -135,6 +154,7 @@ int main(int argc, char **argv)
     RUN(random_cases_are_within_tolerance);
     RUN(model_shapes_are_within_tolerance);
     RUN(values_whose_squares_leave_float32_normalise);
+    RUN(places_on_the_device_are_found_there);
     runner_close(&runner);
     return check_done();
 }

@@ -161,7 +161,7 @@ TEST(tokens_without_a_slot_share_nothing)
 TEST(places_on_the_device_are_found_there)
 {
     static struct roped_call call;
-    for (int i = 0; i < 2 * 2 * 2 * PLACES_KINDS; i++) {
+    for (int i = 0; i < 16 * PLACES_KINDS; i++) {
         struct append_case c = {.heads = {.hq = 4,
                                           .hk = 2,
                                           .d = 64,
@@ -171,8 +171,8 @@ TEST(places_on_the_device_are_found_there)
                                                      .n_tokens = 50,
                                                      .n_pairs = 32,
                                                      .largest_position = 99}},
-                                .places = (enum append_places)(i / 8),
-                                .page_size = 5,
+                                .places = (enum append_places)(i / 16),
+                                .page_size = i / 8 % 2 ? 4 : 5,
                                 .none_in = 5,
                                 .is_wide = i % 2,
                                 .is_hnd = i / 2 % 2,
