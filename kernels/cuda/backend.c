@@ -22,6 +22,7 @@ struct roped_backend {
     /* set at open */
     int device;
     int n_multiprocessors;
+    int l2_bytes;
     int can_overlap;
     struct roped_device_info info;
 
@@ -154,6 +155,7 @@ static enum roped_status fill_backend(struct roped_backend *backend,
     CHECK_RETURN(backend, cudaDriverGetVersion(&driver), err);
     backend->device = options->device;
     backend->n_multiprocessors = found.multiProcessorCount;
+    backend->l2_bytes = found.l2CacheSize;
     backend->can_overlap = found.major >= 9;
     describe(&found, driver, &backend->info);
     if (!found.unifiedAddressing || !found.canMapHostMemory)
@@ -313,6 +315,7 @@ static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t s
     queue->backend = backend;
     queue->device = backend->device;
     queue->n_multiprocessors = backend->n_multiprocessors;
+    queue->l2_bytes = backend->l2_bytes;
     queue->can_overlap = backend->can_overlap;
     queue->stream = stream;
     queue->owns_stream = owns_stream;

@@ -18,7 +18,8 @@ struct roped_queue {
     struct roped_backend *backend;
     int device;
     int n_multiprocessors; /* launch sizes follow it */
-    int can_overlap;       /* bool: has programmatic dependent launch */
+    int l2_bytes;
+    int can_overlap; /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */

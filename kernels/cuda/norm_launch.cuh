@@ -36,6 +36,7 @@ struct norm_config {
     static constexpr int kVectors = kRowVectors;
     static constexpr int kShares = kRowShares;
     static constexpr bool kSteps = kHasSteps;
+    static constexpr bool kKeeps = false; // what it reads in L2 (device/vector.cuh)
     static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
     static constexpr bool kIsShort = !kTakesRows && kVectors <= 2; // leaves registers over
@@ -63,6 +64,11 @@ struct norm_config {
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
                                       : kThreads == 512 && !kHasNext            ? 2
                                                                                 : 1;
+};
+
+template <typename C>
+struct keeping : C {
+    static constexpr bool kKeeps = true;
 };
 
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
@@ -136,21 +142,39 @@ static kernel_fn<norm_args> *norm_kernel_of(const struct norm_args *args)
     return args->rounds_product ? norm_kernel<K, C, kMayRound> : norm_kernel<K, C, false>;
 }
 
+// Does a call move so much more than L2 holds that its kernel should keep what it reads? From four
+// times on it gains. Norms of one input into FP8 write too little to gain at all.
+template <typename K>
+static bool passes_l2(const struct norm_args *args, const struct roped_queue *queue)
+{
+    constexpr int64_t kBytes = sizeof(typename K::T);
+    constexpr int64_t kMoved = (K::kAdds ? 3 : 1) * kBytes + (K::kSink == kToFloats ? kBytes : 1);
+    return args->n_rows > 4 * (int64_t)queue->l2_bytes / (args->hidden * kMoved);
+}
+
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
-// the vectors, share out what a row costs beside its elements.
+// the vectors, share out what a row costs beside its elements. They also keep up with memory where
+// sums that pass L2 are divided by a given scale.
 template <typename K, int kThreads, int kVectors, weight_class kClass>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
-    using one = norm_config<K, kThreads, kVectors, kClass, false>;
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
-    using many =
-        std::conditional_t<kHalves,
-                           norm_config<K, kThreads / 2, kVectors * 2, kClass, one::kMayLoop, 2>,
-                           norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>>;
+    constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
+    using one = norm_config<K, kThreads, kVectors, kClass, false>;
+    using whole = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>;
+    using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
+    using many = std::conditional_t<kHalves, halved, whole>;
+    using large = std::conditional_t<kHalvesLarge, halved, many>;
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
+    if constexpr (K::kAdds || K::kSink == kToFloats)
+        if (passes_l2<K>(args, queue) && !args->rounds_product) {
+            int64_t turns = std::is_same_v<large, many> ? rows : 2;
+            return start(queue, norm_kernel<K, keeping<large>, false>, dim3(large::kBlock),
+                         blocks_of(n_blocks, turns), dim3(), *args, err);
+        }
     if (rows > 1)
         return start(queue, norm_kernel_of<K, many>(args), dim3(many::kBlock),
                      blocks_of(n_blocks, rows), dim3(), *args, err);

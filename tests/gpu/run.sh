@@ -60,8 +60,8 @@ kernels() {
         step kernels "$op on cuda against float64" "$sweep" cuda
         step kernels "$op on cpu against float64" "$sweep" cpu
     done
-    for test in slices strides; do
-        step kernels "$test on cuda beside whole and packed calls" "$build/tests/test_$test" cuda
+    for test in slices strides many_rows; do
+        step kernels "$test on cuda beside whole, packed and small calls" "$build/tests/test_$test" cuda
     done
 }
 
@@ -87,8 +87,10 @@ sanitize() {
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
         done
-        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, strides" \
-            compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_strides" cuda
+        for test in strides many_rows; do
+            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $test" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_$test" cuda
+        done
     done
 }
 

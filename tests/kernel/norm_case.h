@@ -31,6 +31,11 @@ void norm_case_build(struct roped_call *call, struct random_source *source,
 void norm_case_rows(struct roped_call *call, const struct roped_call *all,
                     const struct norm_case *c, int64_t first, int64_t n);
 
+/* The same call on many rows, those of few again and again, in memory of its
+ * own (case_free). */
+void norm_case_repeat(struct roped_call *call, const struct roped_call *few,
+                      const struct norm_case *c, int64_t rows);
+
 /* Builds, runs and judges; of quick tests a fifth. */
 void norm_case_run(struct runner *runner, struct random_source *source,
                    const struct norm_case *c);

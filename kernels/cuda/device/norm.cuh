@@ -260,7 +260,7 @@ struct row_part {
             if constexpr (K::kAdds)
                 raw.residual[v] = make_uint4(0, 0, 0, 0);
             if (reads(v))
-                load_into<K, true>(raw, v, source, v * kStep, K::kVec);
+                load_into<K, true, C::kKeeps>(raw, v, source, v * kStep, K::kVec);
         }
     }
     // Rounded first, where registers last so long: only the store depends on whether the vector
@@ -313,7 +313,7 @@ struct row_gains {
             for (int v = 0; v < kVectors; v++) {
                 started[v] = no_weight<T>();
                 if (v * kThreads < to_read)
-                    started[v] = start_weight<T, C::kWeight>(
+                    started[v] = start_weight<T, C::kWeight, C::kKeeps>(
                         from + v * kThreads * weight_bytes<T, C::kWeight>);
             }
         }
@@ -328,8 +328,9 @@ struct row_gains {
         if constexpr (C::kStartsWeight)
             raw = started[v];
         else
-            raw = to_read ? start_weight<T, C::kWeight>(static_cast<const char *>(args.weight) +
-                                                        vector * weight_bytes<T, C::kWeight>)
+            raw = to_read ? start_weight<T, C::kWeight, C::kKeeps>(
+                                static_cast<const char *>(args.weight) +
+                                vector * weight_bytes<T, C::kWeight>)
                           : no_weight<T>();
         started_weights<T, C::kWeight>(args, raw, vector, gain);
         add_bias(args, gain);

@@ -79,12 +79,12 @@ struct norm_kind {
 // ------------------------------------------------------------------------------------ vectors
 
 // A vector of a row, of which n elements are the row's; the others are 0. Without alignment its
-// elements are loaded one by one into the same places.
-template <typename T, bool kIsAligned>
+// elements are loaded one by one into the same places. kKeeps: lines stay in L2 (vector.cuh).
+template <typename T, bool kIsAligned, bool kKeeps>
 __device__ __forceinline__ uint4 load_vector(const T *from, int64_t n)
 {
     if constexpr (kIsAligned) {
-        return load_16(from);
+        return kKeeps ? load_16_to_keep(from) : load_16(from);
     } else {
         float x[kVecOf<T>];
 #pragma unroll
@@ -159,11 +159,11 @@ constexpr int weight_bytes = kClass == kWeightInKind ? 16
                                                      : 0;
 
 // Starts the loads of weights that fit 16 bytes, before the sum needs x: one latency, not two.
-template <typename T, weight_class kClass>
+template <typename T, weight_class kClass, bool kKeeps>
 __device__ __forceinline__ uint4 start_weight(const char *from)
 {
     if constexpr (weight_bytes<T, kClass> == 16)
-        return load_16(from);
+        return kKeeps ? load_16_to_keep(from) : load_16(from);
     uint2 half = {};
     if constexpr (weight_bytes<T, kClass> == 8)
         half = load_8(from);
@@ -272,15 +272,15 @@ __device__ __forceinline__ row_source<K> source_of_row(const norm_args &args, in
 }
 
 // A vector at element at of source, of which n elements are its row's.
-template <typename K, bool kIsAligned, int kVectors>
+template <typename K, bool kIsAligned, bool kKeeps = false, int kVectors>
 __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
                                           const row_source<K> &source, int64_t at, int64_t n)
 {
     using T = typename K::T;
-    raw.x[v] = load_vector<T, kIsAligned>(reinterpret_cast<const T *>(source.x) + at, n);
+    raw.x[v] = load_vector<T, kIsAligned, kKeeps>(reinterpret_cast<const T *>(source.x) + at, n);
     if constexpr (K::kAdds)
-        raw.residual[v] =
-            load_vector<T, kIsAligned>(reinterpret_cast<const T *>(source.residual) + at, n);
+        raw.residual[v] = load_vector<T, kIsAligned, kKeeps>(
+            reinterpret_cast<const T *>(source.residual) + at, n);
 }
 
 // What is normalised, in float32 and not rounded.
