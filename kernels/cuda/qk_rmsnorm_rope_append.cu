@@ -36,17 +36,18 @@ struct qk_append_args : qk_args {
     struct k_cells k;
     struct append_map map;
     struct row_stream v;
+    cell_class cells; // for the launch
 };
 
 // The blocks that do not normalise; false in those that do.
-template <typename T, bool kCommon>
+template <typename T, bool kVectors, cell_class kCells>
 __device__ __forceinline__ bool write_v(const qk_append_args &args, const cache_format &format)
 {
     if (!args.v_columns.is_here())
         return false;
     let_next_start();
     stream_place place(blockIdx.x - args.v_columns.index());
-    write_rows<T, kCommon>(args.v, args.map, args.tile_tokens, format, place.tile, place);
+    write_rows<T, kVectors, kCells>(args.v, args.map, args.tile_tokens, format, place.tile, place);
     return true;
 }
 
@@ -117,16 +118,15 @@ struct append_outputs : append_columns {
             write([&](int r) { return head(args, r); });
         }
     };
-    template <bool kCommon>
     static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,
                                                     bool is_wanted)
     {
-        return is_wanted ? cell_of<kCommon>(args.map, token) : -1;
+        return is_wanted ? cell_of(args.map, token) : -1;
     }
     template <typename T>
     static __device__ __forceinline__ bool write_values(const qk_append_args &args)
     {
-        return write_v<T, false>(args, cache_format{args.k.kind});
+        return write_v<T, false, kCellsAny>(args, cache_format{args.k.kind});
     }
 
     // host; walks later than qk_rmsnorm_rope: v's blocks fill a multiprocessor too
@@ -155,7 +155,7 @@ struct append_outputs : append_columns {
 
 // Of common calls: a head goes to one place, v is vectors, and what the caches hold is known, so
 // that nothing is asked between two stores.
-template <int kKind>
+template <int kKind, cell_class kCells>
 struct common_append : append_columns {
     using any = append_outputs;
 
@@ -186,28 +186,34 @@ struct common_append : append_columns {
                 write([&](int r) { return placed_head<T, kCacheAsIs>{to + r * step, 1.0f}; });
         }
     };
-    template <bool kCommon>
     static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,
                                                     bool is_wanted)
     {
-        return is_wanted ? cell_of<true>(args.map, token) : -1;
+        return is_wanted ? cell_of<kCells>(args.map, token) : -1;
     }
     template <typename T>
     static __device__ __forceinline__ bool write_values(const qk_append_args &args)
     {
-        return write_v<T, true>(args, cache_format{kKind});
+        return write_v<T, true, kCells>(args, cache_format{kKind});
     }
 };
+
+template <cell_class kCells, typename F>
+static void with_cells(const qk_append_args *args, const F &take)
+{
+    if (args->cells != kCells || args->returns_k || !args->v.has_vectors)
+        return;
+    if (args->k.kind == kCacheAsIs)
+        take(type_tag<common_append<kCacheAsIs, kCells>>{});
+    if (args->k.kind == kCacheE4M3)
+        take(type_tag<common_append<kCacheE4M3, kCells>>{});
+}
 
 template <typename F>
 void append_outputs::with_common(const qk_append_args *args, const F &take)
 {
-    if (args->map.kind != APPEND_CELLS || args->returns_k || !args->v.has_vectors)
-        return;
-    if (args->k.kind == kCacheAsIs)
-        take(type_tag<common_append<kCacheAsIs>>{});
-    if (args->k.kind == kCacheE4M3)
-        take(type_tag<common_append<kCacheE4M3>>{});
+    with_cells<kCellsFound>(args, take);
+    with_cells<kCellsOnLine>(args, take);
 }
 
 static struct qk_append_args args_of(const struct roped_call *call)
@@ -223,6 +229,7 @@ static struct qk_append_args args_of(const struct roped_call *call)
             bytes_between(call->in[ROPE_APPEND_Q + i].data, call->out[ROPE_APPEND_Q_OUT + i].data);
     args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
     args.map = append_map_of(call, &append->append);
+    args.cells = cell_class_of(args.map, append->append.n_places);
     args.k = k_cells_of(call, append);
     args.v = v_rows_of(call, append);
     return args;

@@ -6,7 +6,6 @@
 // token's slot and angles once for all heads that it walks. Every byte is read once and written
 // once.
 #include "cuda/rope_append.cuh"
-#include "cuda/rotate_launch.cuh"
 
 struct append_args {
     struct rotate_args rotate; // n_heads: of q, k and v
@@ -16,6 +15,7 @@ struct append_args {
     int64_t to[2];             // bytes from q, and from k, to their outputs
     char *cache[2];            // of k and v, less the heads before
     struct append_map map;
+    cell_class cells; // for the launch
 };
 
 // Six blocks on a multiprocessor: 56 registers, where nothing spills yet. With 60 of them, five
@@ -126,20 +126,20 @@ struct append_rows {
     }
 };
 
-template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
+template <typename T, int kUnit, int kAngles, int kRows, cell_class kCells>
 __global__ void __launch_bounds__(APPEND_THREADS, APPEND_MIN_BLOCKS)
     rope_append_kernel(const __grid_constant__ struct append_args args)
 {
     let_next_start();
-    append_rows<T, kUnit, kCommon> rows = {args};
-    append_block<T, kUnit, kAngles, kRows, kCommon>(args.rotate, args.map, rows, blockIdx.x);
+    append_rows<T, kUnit, kCells != kCellsAny> rows = {args};
+    append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
 }
 
-template <bool kCommon>
+template <cell_class kCells>
 struct append_family {
     template <typename T, int kUnit, int kAngles, int kRows>
     static constexpr kernel_fn<append_args> *kernel =
-        rope_append_kernel<T, kUnit, kAngles, kRows, kCommon>;
+        rope_append_kernel<T, kUnit, kAngles, kRows, kCells>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
@@ -159,9 +159,9 @@ static enum roped_status launch_units(struct append_args *args, struct roped_que
                    : rotate_rows(n_units, waves, queue->n_multiprocessors);
     int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors, APPEND_THREADS);
     struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, APPEND_THREADS);
-    bool is_common =
-        is_common_rotation(rotate, kind) && args->map.kind == APPEND_CELLS && !args->returns_k;
-    auto *kernel = append_kernel_of<append_family, T, kUnit>(kind, rows, is_common);
+    bool is_common = is_common_rotation(rotate, kind) && !args->returns_k;
+    cell_class cells = is_common ? args->cells : kCellsAny;
+    auto *kernel = append_kernel_of<append_family, T, kUnit>(kind, rows, cells);
     return launch_heads(args, kernel, &shape, 0, queue, err);
 }
 
@@ -196,6 +196,7 @@ static struct append_args args_of(const struct roped_call *call)
     rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
     set_rotate_tensors(rotate, &in[ROPE_APPEND_Q], heads, rope->head_dim);
     args.map = append_map_of(call, &plan->append);
+    args.cells = cell_class_of(args.map, plan->append.n_places);
     args.k_end = rotate->n_heads;
     rotate->n_heads += rotate->n_heads - rotate->q_heads;
     rotate->rotary_offset = (int32_t)rope->rotary_offset;

@@ -4,6 +4,7 @@
 
 #include "cuda/device/fp8_stream.cuh"
 #include "cuda/dispatch.cuh"
+#include "cuda/rotate_launch.cuh"
 #include "ops/rope_append.h"
 
 // Where k goes.
@@ -67,6 +68,19 @@ static inline bool cells_take_vectors(const struct k_cells *cells)
 {
     uintptr_t bytes = (uintptr_t)(kVecOf<T> * cached_bytes<T>(cells));
     return is_aligned(cells->first, bytes) && cells->cell_bytes % bytes == 0;
+}
+
+// The kernel of a family whose common calls have kernels of their own.
+template <template <cell_class> class Family, typename T, int kUnit>
+static auto append_kernel_of(int kind, int rows, cell_class cells)
+{
+    if constexpr (kUnit != kUnitScalar) {
+        if (cells == kCellsFound)
+            return fast_kernel_of<Family<kCellsFound>, T, kUnit, ROTATE_ROWS>(kind, rows);
+        if (cells == kCellsOnLine)
+            return fast_kernel_of<Family<kCellsOnLine>, T, kUnit, ROTATE_ROWS>(kind, rows);
+    }
+    return rotate_kernel_of<Family<kCellsAny>, T, kUnit>(kind, rows);
 }
 
 bool is_split_append(const struct roped_call *call, const struct rope_append_plan *plan);

@@ -6,7 +6,6 @@
 // k (device/append.cuh), the others write v as rows of a cache (device/fp8_stream.cuh). Every byte
 // is read once and written once.
 #include "cuda/rope_append.cuh"
-#include "cuda/rotate_launch.cuh"
 
 struct split_args {
     struct rotate_args rotate; // of q and k
@@ -17,6 +16,7 @@ struct split_args {
     int32_t tile_tokens;
     struct append_map map;
     struct row_stream v;
+    cell_class cells; // for the launch
 };
 
 // As those of rope_append.
@@ -104,26 +104,27 @@ struct split_rows {
 
 // ------------------------------------------------------------------------------------ kernels
 
-template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
+template <typename T, int kUnit, int kAngles, int kRows, cell_class kCells>
 __global__ void __launch_bounds__(SPLIT_THREADS, SPLIT_MIN_BLOCKS)
     rope_append_split_kernel(const __grid_constant__ struct split_args args)
 {
     let_next_start();
     if (blockIdx.x >= args.rotate_columns) {
         stream_place place(args.rotate_columns);
-        write_rows<T>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind}, place.tile,
-                      place);
+        constexpr cell_class kVCells = kCells == kCellsOnLine ? kCellsOnLine : kCellsAny;
+        write_rows<T, false, kVCells>(args.v, args.map, args.tile_tokens, cache_format{args.k.kind},
+                                      place.tile, place);
         return;
     }
-    split_rows<T, kUnit, kCommon> rows = {args};
-    append_block<T, kUnit, kAngles, kRows, kCommon>(args.rotate, args.map, rows, blockIdx.x);
+    split_rows<T, kUnit, kCells != kCellsAny> rows = {args};
+    append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
 }
 
-template <bool kCommon>
+template <cell_class kCells>
 struct split_family {
     template <typename T, int kUnit, int kAngles, int kRows>
     static constexpr kernel_fn<split_args> *kernel =
-        rope_append_split_kernel<T, kUnit, kAngles, kRows, kCommon>;
+        rope_append_split_kernel<T, kUnit, kAngles, kRows, kCells>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
@@ -151,9 +152,9 @@ static enum roped_status launch_units(struct split_args *args, struct roped_queu
                              (int64_t)shape.block.x * shape.block.y * shape.block.z);
     int64_t tile_columns = ceil_div(tiles, (int64_t)shape.grid.y * shape.grid.z);
     args->rotate_columns = (uint32_t)shape.n_columns;
-    bool is_common =
-        is_common_rotation(rotate, kind) && args->map.kind == APPEND_CELLS && !args->returns_k;
-    auto *kernel = append_kernel_of<split_family, T, kUnit>(kind, shape.rows, is_common);
+    bool is_common = is_common_rotation(rotate, kind) && !args->returns_k;
+    cell_class cells = is_common ? args->cells : kCellsAny;
+    auto *kernel = append_kernel_of<split_family, T, kUnit>(kind, shape.rows, cells);
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 
@@ -181,6 +182,7 @@ static struct split_args args_of(const struct roped_call *call, const struct rop
     set_rotate_tensors(rotate, q, heads, rope->head_dim);
     rotate->rotary_offset = (int32_t)rope->rotary_offset;
     args.map = append_map_of(call, &plan->append);
+    args.cells = cell_class_of(args.map, plan->append.n_places);
     args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
     args.to[0] = bytes_between(q->data, call->out[ROPE_APPEND_Q_OUT].data);
     args.to[1] = bytes_between(k->data, call->out[ROPE_APPEND_K_OUT].data);

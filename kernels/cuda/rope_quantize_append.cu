@@ -115,11 +115,11 @@ __device__ __forceinline__ void quantize_streams(const quantize_args &args)
     tile -= args.q_nope.n_tiles;
     bool is_v = tile >= args.rows[ROWS_K_NOPE].n_tiles;
     tile -= is_v ? args.rows[ROWS_K_NOPE].n_tiles : 0;
-    write_rows<T>(is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE], args.map, args.tile_vectors,
-                  fp8_format{args.is_e5m2 != 0}, tile, place);
+    write_rows<T, false, kCellsAny>(is_v ? args.rows[ROWS_V] : args.rows[ROWS_K_NOPE], args.map,
+                                    args.tile_vectors, fp8_format{args.is_e5m2 != 0}, tile, place);
 }
 
-template <typename T, int kUnit, int kAngles, int kRows, bool kCommon>
+template <typename T, int kUnit, int kAngles, int kRows, cell_class kCells>
 __global__ void __launch_bounds__(QUANTIZE_THREADS, QUANTIZE_MIN_BLOCKS)
     rope_quantize_append_kernel(const __grid_constant__ struct quantize_args args)
 {
@@ -129,14 +129,14 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS, QUANTIZE_MIN_BLOCKS)
         return;
     }
     quantize_rows<T, kUnit> rows = {args};
-    append_block<T, kUnit, kAngles, kRows, kCommon>(args.rotate, args.map, rows, blockIdx.x);
+    append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
 }
 
-template <bool kCommon>
+template <cell_class kCells>
 struct quantize_family {
     template <typename T, int kUnit, int kAngles, int kRows>
     static constexpr kernel_fn<quantize_args> *kernel =
-        rope_quantize_append_kernel<T, kUnit, kAngles, kRows, kCommon>;
+        rope_quantize_append_kernel<T, kUnit, kAngles, kRows, kCells>;
 };
 
 // ------------------------------------------------------------------------------------ launchers
@@ -191,8 +191,11 @@ static enum roped_status launch_units(struct quantize_args *args, struct roped_q
     int64_t n_tiles = set_tiles(args, threads, kVecOf<T>);
     int64_t tile_columns = ceil_div(n_tiles, (int64_t)shape.grid.y * shape.grid.z);
     args->rotate_columns = (uint32_t)shape.n_columns;
-    bool is_common = is_common_rotation(&args->rotate, kind) && args->map.kind == APPEND_CELLS;
-    auto *kernel = append_kernel_of<quantize_family, T, kUnit, kMany>(kind, shape.rows, is_common);
+    auto *kernel = rotate_kernel_of<quantize_family<kCellsAny>, T, kUnit, kMany>(kind, shape.rows);
+    if constexpr (kUnit != kUnitScalar)
+        if (is_common_rotation(&args->rotate, kind) && args->map.kind == APPEND_CELLS)
+            kernel =
+                fast_kernel_of<quantize_family<kCellsFound>, T, kUnit, kMany>(kind, shape.rows);
     return launch_heads(args, kernel, &shape, tile_columns, queue, err);
 }
 

@@ -116,16 +116,6 @@ static auto rotate_kernel_of(int kind, int rows)
     return Family::template kernel<T, kUnit, kAnglesAny, 1>;
 }
 
-// The same where common calls have a family of their own.
-template <template <bool kCommon> class Family, typename T, int kUnit, int kMany = ROTATE_ROWS>
-static auto append_kernel_of(int kind, int rows, bool is_common)
-{
-    if constexpr (kUnit != kUnitScalar)
-        if (is_common)
-            return fast_kernel_of<Family<true>, T, kUnit, kMany>(kind, rows);
-    return rotate_kernel_of<Family<false>, T, kUnit, kMany>(kind, rows);
-}
-
 // Launches for all heads: those beyond a grid's height take more launches. more_columns of blocks,
 // of the first launch, do not rotate.
 template <typename Args>

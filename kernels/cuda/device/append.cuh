@@ -17,15 +17,18 @@ __device__ __forceinline__ int64_t load_wide_index(const void *base, int64_t i)
     return value;
 }
 
-__device__ __forceinline__ int64_t load_index(const append_map &map, int which, int64_t i)
+__device__ __forceinline__ int load_short_index(const void *from)
 {
     int value;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(from)));
+    return value;
+}
+
+__device__ __forceinline__ int64_t load_index(const append_map &map, int which, int64_t i)
+{
     if (map.is_wide)
         return load_wide_index(map.index[which], i);
-    asm volatile("ld.global.s32 %0, [%1];"
-                 : "=r"(value)
-                 : "l"(__cvta_generic_to_global(static_cast<const int *>(map.index[which]) + i)));
-    return value;
+    return load_short_index(static_cast<const int *>(map.index[which]) + i);
 }
 
 // Out of line: only calls whose index values plan could not read need it.
@@ -46,11 +49,29 @@ inline __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t
     return page * map.page_step + at % map.page_size * map.slot_step;
 }
 
-// First cell of a token, or -1: the caches take nothing of it. kCommon: plan has found the cells.
-template <bool kCommon = false>
+// What a kernel knows of the cells: nothing; that plan has found them; or that they are on a line,
+// as those of slots on the device nearly always are: a slot times slot_step, and all below 2^31,
+// where the lower half of an index is all of it.
+enum cell_class { kCellsAny, kCellsFound, kCellsOnLine };
+
+static inline enum cell_class cell_class_of(const struct append_map &map, int64_t n_slots)
+{
+    if (map.kind == APPEND_CELLS)
+        return kCellsFound;
+    bool is_line = map.kind == APPEND_SLOTS && map.page_step == map.page_size * map.slot_step;
+    return is_line && n_slots * map.slot_step <= INT32_MAX ? kCellsOnLine : kCellsAny;
+}
+
+// First cell of a token, or below 0: the caches take nothing of it.
+template <cell_class kCells = kCellsAny>
 __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token)
 {
-    if (kCommon || __builtin_expect(map.kind == APPEND_CELLS, 1))
+    if constexpr (kCells == kCellsOnLine) {
+        uint64_t at = (uint64_t)token * (map.is_wide ? 8u : 4u);
+        int slot = load_short_index(static_cast<const char *>(map.index[0]) + at);
+        return (int64_t)slot * (int)map.slot_step;
+    }
+    if (kCells == kCellsFound || __builtin_expect(map.kind == APPEND_CELLS, 1))
         return load_wide_index(map.index[0], token);
     return find_cell(map, token);
 }
@@ -64,10 +85,11 @@ __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token
 //     finish(row, token, cell, ...)       rotates and writes it, or keeps it as it is; cell is that
 //                                         of the token
 // The cell is loaded behind the data: a load that nothing but the stores wait for.
-template <typename T, int kUnit, int kAngles, int kRows, bool kCommon, typename Rows>
+template <typename T, int kUnit, int kAngles, int kRows, cell_class kCells, typename Rows>
 __device__ __forceinline__ void append_block(const rotate_args &args, const append_map &map,
                                              const Rows &rows, uint32_t column)
 {
+    constexpr bool kCommon = kCells != kCellsAny;
     int unit = blockIdx.z * blockDim.x + threadIdx.x;
     int head = args.first_head + blockIdx.y * blockDim.y + threadIdx.y;
     int step = gridDim.y * blockDim.y;
@@ -95,7 +117,7 @@ __device__ __forceinline__ void append_block(const rotate_args &args, const appe
     for (int r = 0; r < kRows; r++)
         if (r == 0 || row[r].head < args.n_heads)
             load_unit<T, kUnit>(row[r].from, rows.place_of(row[r], place, unit), words[r]);
-    int64_t cell = cell_of<kCommon>(map, token);
+    int64_t cell = cell_of<kCells>(map, token);
     angle_values<rotate_unit<T, kUnit>::kPairs> angle;
     bool is_kept = is_padding<kAngles>(args.angles, token);
     if (place.rotates && !is_kept)

@@ -232,7 +232,7 @@ struct cache_format {
 
 // One tile of rows: a thread has the same unit of tile_tokens neighbouring tokens, so that it finds
 // the unit's head and column once, and each token's cell by a load that those of the data hide.
-template <typename T, int kWidth, bool kCommon, typename Format>
+template <typename T, int kWidth, cell_class kCells, typename Format>
 __device__ __forceinline__ void write_row_tile(const row_stream &rows, const append_map &map,
                                                int tile_tokens, const Format &format, int64_t item)
 {
@@ -259,7 +259,7 @@ __device__ __forceinline__ void write_row_tile(const row_stream &rows, const app
             units[i].load(from + i * token_bytes);
 #pragma unroll
     for (int i = 0; i < kTileVectors; i++)
-        cell[i] = i < n ? cell_of<kCommon>(map, token + i) : -1;
+        cell[i] = i < n ? cell_of<kCells>(map, token + i) : -1;
 #pragma unroll
     for (int i = 0; i < kTileVectors; i++) {
         if (cell[i] < 0)
@@ -275,11 +275,11 @@ static __device__ __noinline__ void write_elements(const row_stream &rows, const
                                                    int tile_tokens, const Format &format,
                                                    int64_t item)
 {
-    write_row_tile<T, 1, false>(rows, map, tile_tokens, format, item);
+    write_row_tile<T, 1, kCellsAny>(rows, map, tile_tokens, format, item);
 }
 
-// A block's tile of rows. kCommon: they have vectors, and plan has found the cells.
-template <typename T, bool kCommon = false, typename Format>
+// A block's tile of rows. kVectors: they have vectors.
+template <typename T, bool kVectors, cell_class kCells, typename Format>
 __device__ __forceinline__ void write_rows(const row_stream &rows, const append_map &map,
                                            int tile_tokens, const Format &format, int64_t tile,
                                            const stream_place &place)
@@ -287,8 +287,8 @@ __device__ __forceinline__ void write_rows(const row_stream &rows, const append_
     if (tile >= rows.n_tiles)
         return;
     int64_t item = tile * place.threads + place.thread;
-    if (kCommon || rows.has_vectors)
-        write_row_tile<T, kVecOf<T>, kCommon>(rows, map, tile_tokens, format, item);
+    if (kVectors || rows.has_vectors)
+        write_row_tile<T, kVecOf<T>, kCells>(rows, map, tile_tokens, format, item);
     else
         write_elements<T>(rows, map, tile_tokens, format, item);
 }

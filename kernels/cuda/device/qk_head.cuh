@@ -342,7 +342,7 @@ __device__ __forceinline__ T *output_of(const qk_args &args, const char *from, b
 //     any                                      the Outputs that serve calls of every kind
 //     kAppends                                 there are columns of blocks that write v
 //     column(args)                             of this block among the others
-//     place<kCommon>(args, token, is_k)        the cell of a token, where k needs it
+//     place(args, token, is_k)                 the cell of a token, where k needs it
 //     run<T>(args, cell, head, is_k, from, at) heads from one on, whose element at is at from
 //     run.with_heads(args, f)                  f(head): head(r) is the r-th of them, with
 //                                              store(at, x), and kept, where it goes as it is, or
@@ -384,7 +384,6 @@ struct plain_outputs {
             write([&](int r) { return head(args, r); });
         }
     };
-    template <bool kCommon>
     static __device__ __forceinline__ int64_t place(const qk_args &, uint32_t, bool)
     {
         return 0;

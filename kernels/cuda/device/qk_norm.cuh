@@ -77,7 +77,7 @@ __device__ __noinline__ void write_heads_again(const typename Outputs::args &arg
             short_position_of(rotate.angles, run.token, position_place(rotate.angles, run.token)),
             place.first_pair, angle);
     unit_factors<T, kUnit> factors(place, gain, angle);
-    int64_t cell = Outputs::template place<false>(args, run.token, run.is_k && run.n > 0);
+    int64_t cell = Outputs::place(args, run.token, run.is_k && run.n > 0);
     typename Outputs::template run<T> to(args, cell, run.head, run.is_k, from, 0);
 #pragma unroll 1
     for (int r = 0; r < kRows; r++, from += rotate.head_bytes) {
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<T>)
         load_unit<T, kUnit>(reinterpret_cast<const char *>(weight_from), near, weight);
     else if (run.n > 0)
         weight = start_gains<T, kUnit>(weight_of(args, run.is_k), place);
-    int64_t cell = Outputs::template place<kCommon>(args, token, run.is_k && run.n > 0);
+    int64_t cell = Outputs::place(args, token, run.is_k && run.n > 0);
     let_next_start();
     if (kCommon || (run.n > 0 && place.rotates))
         angles_of<kAngles>(rotate.angles, token, position, place.first_pair, angle);
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
         scale = is_done ? scale : again;
     }
     bool is_kept = group.exists && is_padding<kAnglesAny>(rotate.angles, group.token);
-    int64_t cell = Outputs::template place<false>(args, group.token, is_k && group.exists);
+    int64_t cell = Outputs::place(args, group.token, is_k && group.exists);
     auto to =
         typename Outputs::template run<T>(args, cell, group.head, is_k, from, 0).head(args, 0);
     auto write = [&](auto rounding) {
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (!group.exists)
         return;
     bool is_kept = is_padding<kAnglesAny>(rotate.angles, group.token);
-    int64_t cell = Outputs::template place<false>(args, group.token, is_k && group.exists);
+    int64_t cell = Outputs::place(args, group.token, is_k && group.exists);
     auto to =
         typename Outputs::template run<T>(args, cell, group.head, is_k, from, 0).head(args, 0);
     auto write = [&](auto rounding) {
