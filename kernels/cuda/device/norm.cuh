@@ -128,7 +128,7 @@ __device__ __forceinline__ void share_squares(const row_values<K, C> &values,
 }
 
 // One thread's share of a row's squares, from memory.
-template <typename K, bool kIsAligned, bool kSteps, typename Acc>
+template <typename K, bool kIsAligned, bool kSteps, bool kKeeps, typename Acc>
 __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, int thread,
                                             int threads)
 {
@@ -139,7 +139,8 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
 #pragma unroll 1
     for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
         float z[K::kVec];
-        load_into<K, kIsAligned>(raw, 0, source_of_row<K, kSteps>(args, row), i, args.hidden - i);
+        load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kSteps>(args, row), i,
+                                         args.hidden - i);
         unpack_row<K>(raw, 0, z);
         sums.add(z);
     }
@@ -166,8 +167,8 @@ __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int
     double share[C::kShares];
 #pragma unroll
     for (int s = 0; s < C::kShares; s++)
-        share[s] = read_squares<K, true, C::kSteps, double>(args, row, thread + s * C::kThreads,
-                                                            C::kThreads * C::kShares);
+        share[s] = read_squares<K, true, C::kSteps, C::kKeeps, double>(
+            args, row, thread + s * C::kThreads, C::kThreads * C::kShares);
     return exact_scale_of<C>(args, share, turn);
 }
 

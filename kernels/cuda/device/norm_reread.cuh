@@ -16,14 +16,14 @@ __device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row
     float mean = 0;
     bool is_done = false;
     if (!args.sums_in_double) {
-        float sum = read_squares<K, kIsAligned, true, float>(args, row, thread, threads);
+        float sum = read_squares<K, kIsAligned, true, false, float>(args, row, thread, threads);
         sum = sum_in_group(sum, partial, threads);
         mean = fmaf(sum, args.inverse_hidden, args.eps);
         is_done = is_good(sum, mean);
     }
     float scale = inverse_root(mean);
     if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
-        double exact = read_squares<K, kIsAligned, true, double>(args, row, thread, threads);
+        double exact = read_squares<K, kIsAligned, true, false, double>(args, row, thread, threads);
         exact = sum_in_group(exact, exact_partial, threads);
         scale = is_done ? scale : exact_scale(args, exact);
     }
