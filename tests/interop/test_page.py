@@ -148,6 +148,21 @@ def test_wants_the_token(browser, tmp_path):
     daemon.stop()
 
 
+def test_asks_again_where_only_some_answers_come(browser, tmp_path):
+    daemon = Daemon(tmp_path)
+    browser.open(daemon.url)
+    browser.wait("document.querySelector('#state').innerText === 'Ready'")
+    browser.run("""window.whole = window.fetch;
+        window.fetch = (path, ...rest) => path === 'metrics' ? whole(path, ...rest) : Promise.reject(new TypeError('cut'));""")
+    browser.wait("document.querySelector('#state').innerText.startsWith('No answer from the daemon')")
+    assert browser.run("document.querySelector('main').className") == "stale"
+    browser.run("window.fetch = window.whole")
+    browser.wait("document.querySelector('#state').innerText === 'Ready'")
+    assert browser.run("document.querySelector('main').className") == ""
+    assert browser.complaints == []
+    daemon.stop()
+
+
 def test_says_that_the_daemon_stops(browser, tmp_path):
     daemon = Daemon(tmp_path, "--drain_delay_seconds", "6")
     browser.open(daemon.url)
