@@ -66,6 +66,7 @@ struct norm_config {
                                                                                 : 1;
 };
 
+// C, but for the lines that its loads keep.
 template <typename C>
 struct keeping : C {
     static constexpr bool kKeeps = true;
@@ -149,7 +150,7 @@ static bool passes_l2(const struct norm_args *args, const struct roped_queue *qu
 {
     constexpr int64_t kBytes = sizeof(typename K::T);
     constexpr int64_t kMoved = (K::kAdds ? 3 : 1) * kBytes + (K::kSink == kToFloats ? kBytes : 1);
-    return args->n_rows > 4 * (int64_t)queue->l2_bytes / (args->hidden * kMoved);
+    return args->n_rows * args->hidden * kMoved > 4 * (int64_t)queue->l2_bytes;
 }
 
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
