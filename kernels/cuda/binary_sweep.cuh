@@ -152,14 +152,14 @@ __device__ __forceinline__ void add_iteration(float (&term)[kVec], double (&sum)
 
 template <typename T, int kVec, int kKind, bool kIsColumns, int kSums>
 __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_place &place,
-                                            double (&sum)[kSums])
+                                            sweep_walk walk, double (&sum)[kSums])
 {
     using pack_of = packet<T, kVec>;
     const T *g = static_cast<const T *>(args.g), *x = static_cast<const T *>(args.full);
     T *out = static_cast<T *>(args.grad_full);
     float y[kSums] = {};
     load_sum_operand<T, kVec, kKind>(args, place, y);
-    for (sweep_walk walk = walk_of(args, place); walk.n_left > 0; walk.n_left -= kSweepUnroll) {
+    for (; walk.n_left > 0; walk.n_left -= kSweepUnroll) {
         typename pack_of::raw raw_g[kSweepUnroll], raw_x[kSweepUnroll];
         int64_t at[kSweepUnroll]; // negative: no step
         float terms[kVec] = {};
@@ -198,26 +198,32 @@ __device__ __forceinline__ void sweep_steps(const sweep_args &args, const sweep_
 
 // ------------------------------------------------------------------------------------ sums
 
-// Sums of columns over the step lanes, by a tree in shared memory: step lane 0 gets them.
+// Sums of columns over the step lanes, by a tree: across warps in shared memory, inside them by
+// exchanges. Step lane 0 gets them.
 template <int kVec>
-__device__ __forceinline__ void add_step_lanes(const sweep_args &args, const sweep_place &place,
-                                               double (&sum)[kVec])
+__device__ __forceinline__ void add_step_lanes(const sweep_args &args, double (&sum)[kVec])
 {
     __shared__ double shared[kVec][kSweepThreads];
+    int lanes = 1 << args.lane_bits, across = lanes << args.step_bits;
+    int distance = across / 2, place = threadIdx.x & (across - 1);
+    if (distance >= 32) {
 #pragma unroll
-    for (int j = 0; j < kVec; j++)
-        shared[j][threadIdx.x] = sum[j];
-    for (int half = (1 << args.step_bits) / 2; half > 0; half /= 2) {
+        for (int j = 0; j < kVec; j++)
+            shared[j][threadIdx.x] = sum[j];
+    }
+    for (; distance >= lanes && distance >= 32; distance /= 2) {
         __syncthreads();
-        if (place.step_lane < half) {
+        if (place < distance) {
 #pragma unroll
             for (int j = 0; j < kVec; j++)
-                shared[j][threadIdx.x] += shared[j][threadIdx.x + (half << args.lane_bits)];
+                shared[j][threadIdx.x] = sum[j] += shared[j][threadIdx.x + distance];
         }
     }
+    for (; distance >= lanes; distance /= 2) {
 #pragma unroll
-    for (int j = 0; j < kVec; j++)
-        sum[j] = shared[j][threadIdx.x];
+        for (int j = 0; j < kVec; j++)
+            sum[j] += __shfl_xor_sync(0xFFFFFFFFu, sum[j], distance);
+    }
 }
 
 // The sum of a row over all threads of its kept lane: the first of them gets it.
@@ -261,18 +267,20 @@ __global__ void __launch_bounds__(kSweepThreads)
     sweep_kernel(const __grid_constant__ struct sweep_args args)
 {
     let_next_start();
-    wait_for_previous();
     sweep_place place = place_of<kVec, kIsColumns>(args);
+    sweep_walk walk = walk_of(args, place);
+    finish_before_wait(static_cast<const T *>(args.g) + walk.at, walk.n_left);
+    wait_for_previous();
     if constexpr (kIsColumns) {
         double sum[kVec] = {};
-        sweep_steps<T, kVec, kKind, kIsColumns>(args, place, sum);
+        sweep_steps<T, kVec, kKind, kIsColumns>(args, place, walk, sum);
         if (args.step_bits > 0)
-            add_step_lanes<kVec>(args, place, sum);
+            add_step_lanes<kVec>(args, sum);
         if (place.step_lane == 0 && place.is_inside)
             write_sums<T, kVec>(args, place, sum);
     } else {
         double sum[1] = {};
-        sweep_steps<T, kVec, kKind, kIsColumns>(args, place, sum);
+        sweep_steps<T, kVec, kKind, kIsColumns>(args, place, walk, sum);
         sum[0] = add_row_lanes(args, sum[0]);
         if (place.lane == 0 && place.step_lane == 0 && place.is_inside)
             write_sums<T, 1>(args, place, sum);
