@@ -70,7 +70,8 @@ __device__ void element_tail(const element_args &args, int64_t begin)
     }
 }
 
-template <typename T, int kVec, int kKind>
+// kKeeps: what it reads in L2 (device/vector.cuh)
+template <typename T, int kVec, int kKind, bool kKeeps>
 __global__ void __launch_bounds__(kElementThreads)
     elementwise_kernel(const __grid_constant__ struct element_args args)
 {
@@ -85,10 +86,10 @@ __global__ void __launch_bounds__(kElementThreads)
         int64_t at = first + i * kElementThreads;
         if (at >= n_packets)
             continue;
-        g[i] = pack_of::load(static_cast<const T *>(args.g) + at * kVec);
+        g[i] = pack_of::template load<kKeeps>(static_cast<const T *>(args.g) + at * kVec);
         if constexpr (kKind != kElementLinear) {
-            a[i] = pack_of::load(static_cast<const T *>(args.a) + at * kVec);
-            b[i] = pack_of::load(static_cast<const T *>(args.b) + at * kVec);
+            a[i] = pack_of::template load<kKeeps>(static_cast<const T *>(args.a) + at * kVec);
+            b[i] = pack_of::template load<kKeeps>(static_cast<const T *>(args.b) + at * kVec);
         }
     }
 #pragma unroll
@@ -118,10 +119,14 @@ static enum roped_status start_elementwise(const struct element_args &args,
     bool has_packets = is_aligned(args.g, 16) && is_aligned(args.a, 16) && is_aligned(args.b, 16) &&
                        is_aligned(args.grad_a, 16) && is_aligned(args.grad_b, 16);
     int64_t n_packets = has_packets ? ceil_div(args.n, kVec) : args.n;
-    return start(queue,
-                 has_packets ? elementwise_kernel<T, kVec, kKind> : elementwise_kernel<T, 1, kKind>,
-                 dim3(kElementThreads), ceil_div(n_packets, kElementThreads * kElementPackets),
-                 dim3(), args, err);
+    int64_t moved = args.n * (int64_t)sizeof(T) * (kKind == kElementLinear ? 3 : 5);
+    kernel_fn<element_args> *kernel = elementwise_kernel<T, 1, kKind, false>;
+    if (has_packets && passes_l2(moved, queue))
+        kernel = elementwise_kernel<T, kVec, kKind, true>;
+    else if (has_packets)
+        kernel = elementwise_kernel<T, kVec, kKind, false>;
+    return start(queue, kernel, dim3(kElementThreads),
+                 ceil_div(n_packets, kElementThreads * kElementPackets), dim3(), args, err);
 }
 
 template <typename T>

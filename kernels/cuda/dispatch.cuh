@@ -35,6 +35,13 @@ static inline bool is_aligned(const void *pointer, uintptr_t bytes)
     return (uintptr_t)pointer % bytes == 0;
 }
 
+// Does a call move so much more than L2 holds that its kernel should keep what it reads
+// (device/vector.cuh)? From four times on it gains.
+static inline bool passes_l2(int64_t bytes, const struct roped_queue *queue)
+{
+    return bytes > 4 * (int64_t)queue->l2_bytes;
+}
+
 // ------------------------------------------------------------------------------------ launch
 
 template <typename Args>

@@ -143,14 +143,14 @@ static kernel_fn<norm_args> *norm_kernel_of(const struct norm_args *args)
     return args->rounds_product ? norm_kernel<K, C, kMayRound> : norm_kernel<K, C, false>;
 }
 
-// Does a call move so much more than L2 holds that its kernel should keep what it reads? From four
-// times on it gains. Norms of one input into FP8 write too little to gain at all.
+// What a call reads and writes.
 template <typename K>
-static bool passes_l2(const struct norm_args *args, const struct roped_queue *queue)
+static int64_t moved_bytes(const struct norm_args *args)
 {
     constexpr int64_t kBytes = sizeof(typename K::T);
-    constexpr int64_t kMoved = (K::kAdds ? 3 : 1) * kBytes + (K::kSink == kToFloats ? kBytes : 1);
-    return args->n_rows * args->hidden * kMoved > 4 * (int64_t)queue->l2_bytes;
+    constexpr int64_t kOfElement =
+        (K::kAdds ? 3 : 1) * kBytes + (K::kSink == kToFloats ? kBytes : 1);
+    return args->n_rows * args->hidden * kOfElement;
 }
 
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
@@ -170,8 +170,9 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
+    // norms of one input into FP8 write too little to gain by what they keep
     if constexpr (K::kAdds || K::kSink == kToFloats)
-        if (passes_l2<K>(args, queue) && !args->rounds_product) {
+        if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product) {
             int64_t turns = std::is_same_v<large, many> ? rows : 2;
             return start(queue, norm_kernel<K, keeping<large>, false>, dim3(large::kBlock),
                          blocks_of(n_blocks, turns), dim3(), *args, err);

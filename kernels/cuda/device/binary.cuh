@@ -11,9 +11,10 @@ template <typename T, int kVec>
 struct packet {
     static_assert(kVec == kVecOf<T>, "16 bytes");
     using raw = uint4;
+    template <bool kKeeps = false>
     static __device__ __forceinline__ raw load(const T *from)
     {
-        return load_16(from);
+        return kKeeps ? load_16_to_keep(from) : load_16(from);
     }
     static __device__ __forceinline__ void widen(const raw &from, float (&x)[kVec])
     {
@@ -28,6 +29,7 @@ struct packet {
 template <typename T>
 struct packet<T, 1> {
     using raw = T;
+    template <bool kKeeps = false>
     static __device__ __forceinline__ raw load(const T *from)
     {
         return *from;
