@@ -57,8 +57,9 @@ struct norm_config {
     static constexpr bool kReadiesGains =
         kHasNext || kIsHalved ||
         (kIsBlock && (!kLoops || K::kSink != kToFloats) && kVectors <= 2 && kThreads < 512);
-    // the row itself as floats, unpacked once, where a thread may have 128 registers
-    static constexpr bool kHoldsFloats = (kHasNext && K::kSink != kToFp8) || kIsHalved;
+    // the row itself as floats, unpacked once, where a thread has few or may have 128 registers
+    static constexpr bool kHoldsFloats =
+        (kHasNext && K::kSink != kToFp8) || kIsHalved || (kIsShort && kIsBlock);
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4

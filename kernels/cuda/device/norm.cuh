@@ -421,6 +421,8 @@ struct row_writer {
             most = largest_of(most, y[v]);
         }
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
+        if (C::kMayPart && part.to_write <= 0)
+            return; // whole warps
         if (part.thread == 0 && part.writes(0))
             args.scales[part.row] = row_scale;
 #pragma unroll
