@@ -3,7 +3,8 @@
 (griddepcontrol.wait, kernels/cuda/device/stream.cuh): the assembler is free to
 move loads of memory that it takes for unchanging (ld.global.nc) in front of
 the wait. Reads the machine code with cuobjdump and follows every path from a
-kernel's entry to its wait.
+kernel's entry to its wait. Parameters are no such memory: a function that is
+called with their address may load them.
 
     tests/gpu/wait_order.py libroped_kernels.so
 """
@@ -16,25 +17,43 @@ INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 TARGET = re.compile(r"\b(?:BRA|CALL)\S*\s.*?(0x[0-9a-f]+)")
 MEMORY = re.compile(r"\b(LDG|STG|LD|ST|ATOM|ATOMG|RED)\b")
 WAIT = "ACQBULK"
+PARAMETERS = "c[0x0][0x198]"  # on sm_90: the address of a kernel's parameters
+REGISTER = re.compile(r"\bU?R\d+\b")
+ADDRESS_OF_LOAD = re.compile(r"\bLD\.\S+ R\d+, .*\[(R\d+)\b")
 FIRST_CHIP = 90  # older ones start no kernel before the one before it has ended
+
+
+def after(text, of_parameters):
+    """The registers with the address of parameters, or a half of it, behind an
+    instruction: what it moves or adds to such a register has it, too."""
+    to, *sources = REGISTER.findall(text) or [None]
+    if not to:
+        return of_parameters
+    pair = {to}
+    if ".64" in text.split()[0]:
+        pair.add(re.sub(r"\d+", lambda n: str(int(n[0]) + 1), to))
+    moves = re.search(r"MOV|IMAD|IADD|R2UR", text) and of_parameters.intersection(sources)
+    return of_parameters | pair if PARAMETERS in text or moves else of_parameters - pair
 
 
 def early_access(code):
     """The first access to memory on a path without the wait, or None."""
     place = {int(at, 16): i for i, (at, _) in enumerate(code)}
-    seen, todo = set(), [0]
+    seen, todo = set(), [(0, frozenset())]
     while todo:
-        i = todo.pop()
-        while i < len(code) and i not in seen:
-            seen.add(i)
+        i, of_parameters = todo.pop()
+        while i < len(code) and (i, of_parameters) not in seen:
+            seen.add((i, of_parameters))
             at, text = code[i]
             if WAIT in text:
                 break
-            if MEMORY.search(text):
+            load = ADDRESS_OF_LOAD.search(text)
+            if MEMORY.search(text) and not (load and load[1] in of_parameters):
                 return f"{at}: {text}"
+            of_parameters = after(text, of_parameters)
             target = TARGET.search(text)
             if target:
-                todo.append(place.get(int(target[1], 16), len(code)))
+                todo.append((place.get(int(target[1], 16), len(code)), of_parameters))
             is_certain = not text.startswith("@")
             if is_certain and re.match(r"(BRA|EXIT|RET)\b", text):
                 break
