@@ -1,5 +1,6 @@
 /*
- * norm_case.h - one random call of any norm operator, run and judged.
+ * norm_case.h - one random call of any norm operator, run and judged; builds
+ * and repeats calls of any operator whose inputs are rows of one width.
  */
 #ifndef ROPED_TESTS_NORM_CASE_H
 #define ROPED_TESTS_NORM_CASE_H

@@ -1,7 +1,7 @@
 /*
- * test_many_rows.c - norms of several times what a GPU's cache holds, which
- * have kernels of their own, on one backend (argument: cpu or cuda): each row
- * has the bits that it has among few.
+ * test_many_rows.c - norms and gradients of several times what a GPU's cache
+ * holds, which have kernels of their own, on one backend (argument: cpu or
+ * cuda): each row has the bits that it has among few.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
@@ -90,6 +90,19 @@ TEST(rows_have_the_bits_that_they_have_among_few)
         }
 }
 
+TEST(gradients_have_the_bits_that_they_have_among_few)
+{
+    static const char *const functions[] = {"function=mul", "function=div"};
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < 3; i++)
+            expect_bits(&(struct norm_case){.op = "binary_backward",
+                                            .x = norm_type_pairs[i][0],
+                                            .rows = FEW_ROWS,
+                                            .hidden = 1016,
+                                            .scale = 3,
+                                            .params = functions[f]});
+}
+
 int main(int argc, char **argv)
 {
     const char *backend = argc > 1 ? argv[1] : "cpu";
@@ -97,6 +110,7 @@ int main(int argc, char **argv)
     if (!runner_open(&runner, backend))
         return CHECK_SKIP;
     RUN(rows_have_the_bits_that_they_have_among_few);
+    RUN(gradients_have_the_bits_that_they_have_among_few);
     runner_close(&runner);
     return check_done();
 }
