@@ -24,8 +24,9 @@ rm -rf "$work"/*.whl "$work/venv"
 pip=("$work/venv/bin/python" -m pip --disable-pip-version-check)
 "${pip[@]}" install --quiet numpy scikit-build-core cmake ninja auditwheel >>"$log" 2>&1 ||
     skip "pip could not install scikit-build-core: $(tail -n 1 "$log")"
-"${pip[@]}" wheel --no-deps --no-build-isolation -w "$work" "$root/client/python" -v \
-    -C cmake.define.ROPED_CUDA=OFF -C cmake.define.ROPED_WERROR=ON >>"$log" 2>&1 ||
+# -C is unknown to the pip of Debian 12, --config-settings to that of Ubuntu 22.04
+SKBUILD_CMAKE_DEFINE="ROPED_CUDA=OFF;ROPED_WERROR=ON" \
+    "${pip[@]}" wheel --no-deps --no-build-isolation -w "$work" "$root/client/python" -v >>"$log" 2>&1 ||
     { tail -n 30 "$log"; exit 1; }
 wheel=$(echo "$work"/*.whl)
 version=$(sed -n 's/^project(roped VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
