@@ -27,14 +27,12 @@ constexpr int most_rows(int threads, bool is_wide)
 // Rows that a block takes in turn in calls that pass L2 (dispatch.cuh), where others were measured
 // to be faster than those of any call; else 0.
 template <typename K>
-constexpr int large_rows(int threads, bool is_wide)
+constexpr int large_rows(int threads)
 {
-    if (is_wide)
-        return K::kAdds && (K::kSink == kToFp8 || K::kSink == kToFp8PerGroup) ? 8 : 0;
     if (threads != 256)
         return 0;
     if (K::kAdds)
-        return K::kSink == kToFp8 || K::kSink == kToFp8PerRow ? 1 : 0;
+        return K::kSink == kToFp8 ? 1 : 0;
     return K::kSink == kToFloats && sizeof(typename K::T) == 2 ? 3 : 0;
 }
 
@@ -188,7 +186,8 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     // norms of one input into FP8 write too little to gain by what they keep
     if constexpr (K::kAdds || K::kSink == kToFloats)
         if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product) {
-            constexpr int kRows = large_rows<K>(kThreads, one::kIsWide);
+            constexpr int kRows = large_rows<K>(kThreads);
+            static_assert(kRows <= 1 || large::kTakesRows, "other rows would not be written");
             int64_t turns = kRows ? kRows : rows;
             return start(queue, norm_kernel<K, keeping<large>, false>, dim3(large::kBlock),
                          blocks_of(n_blocks, turns), dim3(), *args, err);
