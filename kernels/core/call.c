@@ -385,6 +385,26 @@ static enum roped_status bind_shape(struct roped_call *call, int input,
     return status ? status : check_step(&call->op->in[input], tensor, err);
 }
 
+/* Not the type that its variable has; an input or a parameter gave it that. */
+static enum roped_status wrong_type(const struct roped_call *call, int input,
+                                    enum roped_dtype expected,
+                                    struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    const char *name = op->in[input].type, *setter = "";
+    for (int i = 0; i < call->n_params; i++)
+        if (op->param[i].kind == ROPED_PARAM_DTYPE &&
+            name_is(op->param[i].type, name))
+            setter = op->param[i].name;
+    for (int i = input - 1; i >= 0; i--)
+        if (roped_tensor_given(&call->in[i]) && name_is(op->in[i].type, name))
+            setter = op->in[i].name;
+    return roped_fail(
+        err, ROPED_INVALID, "tensor '%s': %s, expected %s, the type of '%s'",
+        op->in[input].name, roped_dtype_name(call->in[input].dtype),
+        roped_dtype_name(expected), setter);
+}
+
 static enum roped_status bind_type(struct roped_call *call, int input,
                                    struct roped_error *err)
 {
@@ -397,9 +417,31 @@ static enum roped_status bind_type(struct roped_call *call, int input,
         call->type[v] = found;
     if (call->type[v] == found)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID, "tensor '%s': %s, but %s is %s here",
-                      op->in[input].name, roped_dtype_name(found),
-                      op->type[v].name, roped_dtype_name(call->type[v]));
+    return wrong_type(call, input, call->type[v], err);
+}
+
+enum roped_status call_type_of(const struct roped_call *call, int first,
+                               int last, int32_t *dtype,
+                               struct roped_error *err)
+{
+    int set_by = first;
+    *dtype = ROPED_NO_DTYPE;
+    for (int i = first; i <= last; i++) {
+        enum roped_dtype found = call->in[i].dtype;
+        if (found == ROPED_NO_DTYPE || (int32_t)found == *dtype)
+            continue;
+        if (*dtype != ROPED_NO_DTYPE)
+            return roped_fail(err, ROPED_INTERNAL,
+                              "tensors '%s' and '%s' of %s are read as one "
+                              "type, but are %s and %s",
+                              call->op->in[set_by].name, call->op->in[i].name,
+                              call->op->name,
+                              roped_dtype_name((enum roped_dtype) * dtype),
+                              roped_dtype_name(found));
+        *dtype = (int32_t)found;
+        set_by = i;
+    }
+    return ROPED_OK;
 }
 
 /* What no input binds: types without a choice, and those of parameters. */

@@ -41,7 +41,7 @@
 #define ROPED_ANGLE_INPUTS \
     {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, .doc = "position of each token; -1: the token is left as it is; with mrope_section [2, n] to [4, n], a row for each section"}, \
     {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
-    {"offsets", "O", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
+    {"offsets", "I", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
     {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \
     {"cos", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: cosine of each pair"}, \
     {"sin", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: sine of each pair"}, \
@@ -49,7 +49,7 @@
     {"long_factor", "F", "half", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors beyond the original length"}
 
 #define ROPED_ANGLE_TYPES \
-    {"P", ROPED_INDEXES}, {"I", ROPED_INDEXES}, {"O", ROPED_INDEXES}, \
+    {"P", ROPED_INDEXES}, {"I", ROPED_INDEXES}, \
     {"C", ROPED_FLOATS}, {"A", ROPED_FLOATS}, {"F", ROPED_SET(ROPED_F32)}
 /* clang-format on */
 

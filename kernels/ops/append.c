@@ -186,6 +186,19 @@ static struct append_map indexed(const struct roped_call *call,
     return map;
 }
 
+/* Are the planned index tensors of the map's type, all of them? */
+static enum roped_status plan_type(const struct roped_call *call,
+                                   struct append_plan *plan,
+                                   struct roped_error *err)
+{
+    int32_t dtype;
+    int n_ports = plan->map.kind == APPEND_PAGES ? APPEND_KV_POSITIONS + 1 : 1;
+    enum roped_status status = call_type_of(
+        call, plan->first_port, plan->first_port + n_ports - 1, &dtype, err);
+    plan->map.is_wide = dtype == ROPED_I64;
+    return status;
+}
+
 /* Writes the cell of every token. */
 static enum roped_status find_cells(const struct roped_call *call,
                                     const struct append_plan *plan,
@@ -209,18 +222,17 @@ static enum roped_status find_cells(const struct roped_call *call,
 }
 
 enum roped_status append_plan(const struct roped_call *call,
-                              const struct append_plan *plan,
-                              struct roped_error *err)
+                              struct append_plan *plan, struct roped_error *err)
 {
-    if (!call->host_values || plan->n_tokens == 0)
-        return ROPED_OK;
+    enum roped_status status = plan_type(call, plan, err);
+    if (status || !call->host_values || plan->n_tokens == 0)
+        return status;
     if (plan->n_tokens >= UINT32_MAX)
         return roped_fail(err, ROPED_TOO_LARGE,
                           "call: %lld tokens, expected less than %u",
                           (long long)plan->n_tokens, UINT32_MAX);
-    enum roped_status status = plan->map.kind == APPEND_PAGES
-                                   ? check_pages(call, plan, err)
-                                   : check_slots(call, plan, err);
+    status = plan->map.kind == APPEND_PAGES ? check_pages(call, plan, err)
+                                            : check_slots(call, plan, err);
     return status ? status : find_cells(call, plan, err);
 }
 

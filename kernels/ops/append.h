@@ -104,12 +104,12 @@ static inline int64_t append_cell(const struct append_map *map, int64_t token)
 size_t append_aux_bytes(int64_t n_tokens);
 
 /*
- * Checks slots, or pages, and that no two tokens share a place; writes the
- * cells of the tokens to call->aux. Nothing is checked or written where the
- * call's index values are on the device.
+ * Fills map.is_wide, checks slots, or pages, and that no two tokens share a
+ * place; writes the cells of the tokens to call->aux. No value is checked and
+ * nothing is written where the call's index values are on the device.
  */
 ROPED_MUST_CHECK enum roped_status append_plan(const struct roped_call *call,
-                                               const struct append_plan *plan,
+                                               struct append_plan *plan,
                                                struct roped_error *err);
 
 /* The planned map with the pointers of this call's tensors, as they are now. */

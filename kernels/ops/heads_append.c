@@ -4,6 +4,8 @@
  */
 #include "ops/heads_append.h"
 
+#include "core/call_internal.h"
+
 static const struct rope_append_params *params_of(const struct roped_call *call)
 {
     return (const void *)call->params;
@@ -214,7 +216,6 @@ static struct append_plan places_of(const struct roped_call *call,
     int64_t heads = cache.heads ? cache.heads : 1; /* places differ, too */
     return (struct append_plan){
         .map = {.kind = has_slots ? APPEND_SLOTS : APPEND_PAGES,
-                .is_wide = call->in[first].dtype == ROPED_I64,
                 .page_size = cache.page_size,
                 .page_step = product(cache.page_size, heads),
                 .slot_step = is_hnd ? 1 : heads,
@@ -227,8 +228,9 @@ static struct append_plan places_of(const struct roped_call *call,
         .cells_offset = (int64_t)rotary_bytes(call, shape)};
 }
 
-static void place_parts(const struct roped_call *call,
-                        struct rope_append_plan *out)
+static enum roped_status place_parts(const struct roped_call *call,
+                                     struct rope_append_plan *out,
+                                     struct roped_error *err)
 {
     const struct roped_tensor *cache = &call->in[ROPE_APPEND_K_CACHE];
     int64_t width = cache->dims[cache->rank - 1];
@@ -240,10 +242,12 @@ static void place_parts(const struct roped_call *call,
     out->v = (struct append_part){.output = mla ? ROPE_APPEND_K_CACHE_OUT
                                                 : ROPE_APPEND_V_CACHE_OUT,
                                   .cell_width = width};
-    out->cache_dtype = (int32_t)cache->dtype;
-    if (cache->dtype == ROPED_U8)
+    enum roped_status status = call_type_of(
+        call, ROPE_APPEND_K_CACHE, ROPE_APPEND_V_CACHE, &out->cache_dtype, err);
+    if (out->cache_dtype == ROPED_U8)
         out->cache_dtype =
             params_of(call)->cache_dtype ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
+    return status;
 }
 
 enum roped_status heads_append_plan(struct roped_call *call,
@@ -259,9 +263,10 @@ enum roped_status heads_append_plan(struct roped_call *call,
     if (!status)
         status = scale_plan(call, ROPE_APPEND_SCALE_V, params->scale_v,
                             &out->scale_v, err);
+    if (!status)
+        status = place_parts(call, out, err);
     if (status)
         return status;
-    place_parts(call, out);
     out->append = places_of(call, shape);
     return append_plan(call, &out->append, err);
 }

@@ -3,6 +3,8 @@
  */
 #include "ops/qk_norm.h"
 
+#include "core/call_internal.h"
+
 enum { Q, K };
 
 /* With k both heads have a weight or none has; each is d long. */
@@ -38,12 +40,15 @@ enum roped_status qk_norm_rule(const struct roped_call *call, int weight_port,
                       roped_dtype_name(t));
 }
 
-struct qk_norm_plan qk_norm_plan(const struct rmsnorm_params *params,
-                                 const struct roped_tensor *q_weight)
+enum roped_status qk_norm_plan(const struct roped_call *call, int weight_port,
+                               const struct rmsnorm_params *params,
+                               struct qk_norm_plan *out,
+                               struct roped_error *err)
 {
-    return (struct qk_norm_plan){.eps = (float)params->eps,
-                                 .weight_bias =
-                                     norm_weight_bias(params, q_weight),
-                                 .rounding = params->rounding,
-                                 .weight_dtype = (int32_t)q_weight->dtype};
+    *out = (struct qk_norm_plan){
+        .eps = (float)params->eps,
+        .weight_bias = norm_weight_bias(params, &call->in[weight_port]),
+        .rounding = params->rounding};
+    return call_type_of(call, weight_port, weight_port + 1, &out->weight_dtype,
+                        err);
 }

@@ -32,7 +32,10 @@ ROPED_MUST_CHECK enum roped_status qk_norm_rule(const struct roped_call *call,
                                                 int64_t head_dim,
                                                 struct roped_error *err);
 
-struct qk_norm_plan qk_norm_plan(const struct rmsnorm_params *params,
-                                 const struct roped_tensor *q_weight);
+/* Fills *out; the same ports. */
+ROPED_MUST_CHECK enum roped_status
+qk_norm_plan(const struct roped_call *call, int weight_port,
+             const struct rmsnorm_params *params, struct qk_norm_plan *out,
+             struct roped_error *err);
 
 #endif

@@ -34,9 +34,9 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     struct qk_rmsnorm_rope_plan *plan = (void *)call->plan;
     const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
     struct rotary_shape shape = shape_of(call);
-    plan->norm =
-        qk_norm_plan(&params->norm, &call->in[QK_RMSNORM_ROPE_Q_WEIGHT]);
-    return rope_heads_plan(call, &shape, &plan->rope, err);
+    enum roped_status status = qk_norm_plan(call, QK_RMSNORM_ROPE_Q_WEIGHT,
+                                            &params->norm, &plan->norm, err);
+    return status ? status : rope_heads_plan(call, &shape, &plan->rope, err);
 }
 
 static const char rule_doc[] =

@@ -35,9 +35,10 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     const struct qk_rmsnorm_rope_append_params *params =
         (const void *)call->params;
     struct rotary_shape shape = shape_of(call);
-    plan->norm =
-        qk_norm_plan(&params->norm, &call->in[QK_RMSNORM_ROPE_APPEND_Q_WEIGHT]);
-    return heads_append_plan(call, &shape, &plan->append, err);
+    enum roped_status status = qk_norm_plan(
+        call, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT, &params->norm, &plan->norm, err);
+    return status ? status
+                  : heads_append_plan(call, &shape, &plan->append, err);
 }
 
 static const char rule_doc[] =

@@ -141,8 +141,6 @@ static struct append_map map_of(const struct roped_call *call, int64_t heads)
     bool is_nhd = call->form != FORM_HND;
     map.slot_step = is_nhd ? n : 1;
     map.head_step = is_nhd ? 1 : page_size;
-    map.is_wide =
-        call->in[ROPE_QUANTIZE_APPEND_PAGE_INDICES].dtype == ROPED_I64;
     return map;
 }
 

@@ -552,9 +552,15 @@ static enum roped_status plan_positions(const struct roped_call *call,
             return scan_positions(positions, bound, out, err);
     } else if (roped_tensor_given(indptr)) {
         const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
+        int32_t dtype;
+        enum roped_status status =
+            call_type_of(call, shape->first_port + INDPTR,
+                         shape->first_port + OFFSETS, &dtype, err);
+        if (status)
+            return status;
         out->n_sequences = offsets->dims[0];
-        out->positions = indptr->dtype == ROPED_I32 ? ROPE_POSITIONS_RAGGED_I32
-                                                    : ROPE_POSITIONS_RAGGED_I64;
+        out->positions = dtype == ROPED_I32 ? ROPE_POSITIONS_RAGGED_I32
+                                            : ROPE_POSITIONS_RAGGED_I64;
         if (call->host_values)
             return scan_ragged(indptr, offsets, shape->n_tokens, &bound,
                                &out->largest_position, err);
@@ -637,10 +643,11 @@ enum roped_status rotary_plan(struct roped_call *call,
         out->angle_source = ROPE_ANGLES_DERIVED;
         return plan_frequencies(call, shape, out, err);
     }
-    int port = has(call, shape, CACHE) ? CACHE : COS;
-    out->angle_source = port == CACHE ? ROPE_ANGLES_CACHE : ROPE_ANGLES_PAIR;
-    out->angle_dtype = (int32_t)tensor_of(call, shape, port)->dtype;
-    return ROPED_OK;
+    bool is_cache = has(call, shape, CACHE);
+    out->angle_source = is_cache ? ROPE_ANGLES_CACHE : ROPE_ANGLES_PAIR;
+    return call_type_of(call, shape->first_port + (is_cache ? CACHE : COS),
+                        shape->first_port + (is_cache ? CACHE : SIN),
+                        &out->angle_dtype, err);
 }
 
 struct rope_rotary rope_rotary_bind(const struct roped_call *call,

@@ -583,7 +583,7 @@ TEST(pages_that_a_cache_has_not_are_named)
     refuse(&request, "", "'page_indptr': dim 0 is 0");
     request = paged_request();
     tensor_of(&request, "page_indices")->dtype = ROPED_I64;
-    refuse(&request, "", "'page_indptr': I32, but J is I64 here");
+    refuse(&request, "", "'page_indptr': I32, expected I64, the type of 'page_indices'");
 }
 
 TEST(caches_of_another_form_are_named)

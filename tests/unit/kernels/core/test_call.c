@@ -3,6 +3,7 @@
  */
 #include "check.h"
 
+#include "core/call_internal.h"
 #include "ops/binary_backward.h"
 #include "ops/rmsnorm_quantize.h"
 #include "ops/rope_quantize.h"
@@ -73,10 +74,31 @@ TEST(types_are_bound_by_variables)
     CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
     CHECK_OK(bind("k", ROPED_F16, 3, 7, 2, 16), &err);
     CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
-    CHECK_TEXT(err.text, "tensor 'k': F16, but T is F32 here");
+    CHECK_TEXT(err.text, "tensor 'k': F16, expected F32, the type of 'q'");
     start("rope");
     CHECK_INT(bind("q", ROPED_U8, 3, 1, 1, 2), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "U8, expected F32, BF16 or F16");
+}
+
+TEST(tensors_that_are_read_together_have_one_type)
+{
+    int32_t dtype;
+    start("rope");
+    CHECK_OK(bind("q", ROPED_BF16, 3, 4, 2, 2), &err);
+    CHECK_OK(bind("indptr", ROPED_I64, 1, 3, 0, 0), &err);
+    CHECK_OK(bind("offsets", ROPED_I32, 1, 2, 0, 0), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text,
+               "tensor 'offsets': I32, expected I64, the type of 'indptr'");
+    /* and where a descriptor let them differ, no plan would come of it */
+    CHECK_INT(call_type_of(&call, ROPE_INDPTR, ROPE_OFFSETS, &dtype, &err),
+              ROPED_INTERNAL);
+    CHECK_TEXT(err.text, "tensors 'indptr' and 'offsets' of rope are read as "
+                         "one type, but are I64 and I32");
+    CHECK_OK(call_type_of(&call, ROPE_Q, ROPE_INDPTR - 1, &dtype, &err), &err);
+    CHECK_INT(dtype, ROPED_BF16);
+    CHECK_OK(call_type_of(&call, ROPE_COS, ROPE_SIN, &dtype, &err), &err);
+    CHECK_INT(dtype, ROPED_NO_DTYPE);
 }
 
 TEST(an_output_type_can_come_from_a_parameter)
@@ -412,6 +434,7 @@ int main(void)
     RUN(a_dim_that_disagrees_names_who_set_it);
     RUN(forms_are_chosen_by_rank_and_not_mixed);
     RUN(types_are_bound_by_variables);
+    RUN(tensors_that_are_read_together_have_one_type);
     RUN(an_output_type_can_come_from_a_parameter);
     RUN(an_output_can_depend_on_parameters);
     RUN(a_layout_gives_an_output_its_dims);
