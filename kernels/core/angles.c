@@ -89,7 +89,7 @@ roped_angles_check_sections(const struct roped_angle_params *params,
 struct work {
     const struct roped_angle_params *params;
     const struct roped_longrope_factors *factors; /* given, or NULL */
-    const float *ext;                             /* the list of them in use */
+    const void *ext;                              /* the list of them in use */
     int64_t r;                                    /* rotary width */
     int64_t d;                                    /* head width */
     int64_t longest;                              /* largest position + 1 */
@@ -203,10 +203,19 @@ static double yarn(const struct work *work, int64_t i)
                         fl(work, extrapolated * weight));
 }
 
+/* Lists of a request's body begin at any byte. */
+static float factor_at(const void *factors, int64_t i)
+{
+    float factor;
+    memcpy(&factor, (const char *)factors + (size_t)i * sizeof factor,
+           sizeof factor);
+    return factor;
+}
+
 static double longrope(const struct work *work, int64_t i)
 {
     double p = power(work, i, work->r);
-    return fl(work, 1 / fl(work, (double)work->ext[i] * p));
+    return fl(work, 1 / fl(work, (double)factor_at(work->ext, i) * p));
 }
 
 /* ---------------------------------------------------------------- set-up */
@@ -352,7 +361,7 @@ static enum roped_status setup_yarn(struct work *work, struct roped_error *err)
     return ROPED_OK;
 }
 
-static enum roped_status check_factors(const char *name, const float *factors,
+static enum roped_status check_factors(const char *name, const void *factors,
                                        int64_t count, int64_t n_pairs,
                                        struct roped_error *err)
 {
@@ -364,12 +373,14 @@ static enum roped_status check_factors(const char *name, const float *factors,
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': dim 0 is %lld, expected r/2 = %lld",
                           name, (long long)count, (long long)n_pairs);
-    for (int64_t i = 0; i < count; i++)
-        if (!(factors[i] > 0) || isinf(factors[i]))
+    for (int64_t i = 0; i < count; i++) {
+        float factor = factor_at(factors, i);
+        if (!(factor > 0) || isinf(factor))
             return roped_fail(err, ROPED_INVALID,
                               "tensor '%s': value %g at index %lld, expected "
                               "a finite value above 0",
-                              name, (double)factors[i], (long long)i);
+                              name, (double)factor, (long long)i);
+    }
     return ROPED_OK;
 }
 

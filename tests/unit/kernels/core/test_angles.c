@@ -47,6 +47,25 @@ TEST(llama3_keeps_short_and_divides_long_wavelengths)
     CHECK_DOUBLE((double)storage[63] / slowest, 1, 1e-6);
 }
 
+/* As in a request's body, where what stands before them decides. */
+TEST(factor_lists_begin_at_any_byte)
+{
+    static const float shorts[2] = {1, 2}, longs[2] = {3, 4};
+    unsigned char body[2 * sizeof shorts + 1];
+    const struct roped_longrope_factors factors = {body + 1,
+                                                   body + 1 + sizeof shorts, 2};
+    memcpy(body + 1, shorts, sizeof shorts);
+    memcpy(body + 1 + sizeof shorts, longs, sizeof longs);
+    roped_angle_params_init(&params);
+    params.scaling = ROPED_SCALING_LONGROPE;
+    params.theta = 100;
+    params.max_position = params.original_max_position = 16;
+    CHECK_OK(roped_angles_resolve(&params, &factors, 4, 4, 15, storage, &angles,
+                                  &err),
+             &err);
+    CHECK_DOUBLE((double)storage[1], 1 / (2 * 10.0), 1e-8);
+}
+
 /* Each step rounded to float32: a processor that multiplies and adds in one
  * step may not do so here. */
 TEST(llama3_rounds_every_step_as_pytorch_does)
@@ -255,6 +274,7 @@ int main(void)
     RUN(what_was_resolved_before_does_not_matter);
     RUN(plain_frequencies_are_powers_of_the_base);
     RUN(llama3_keeps_short_and_divides_long_wavelengths);
+    RUN(factor_lists_begin_at_any_byte);
     RUN(llama3_rounds_every_step_as_pytorch_does);
     RUN(dynamic_grows_with_the_longest_position_only_beyond_the_maximum);
     RUN(yarn_has_an_attention_factor);
