@@ -11,6 +11,7 @@
 #include "exec/lane.h"
 
 #include "exec/inbox.h"
+#include "exec/poison.h"
 
 #include <string.h>
 #include <time.h>
@@ -300,6 +301,7 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
     if (status)
         return status;
     job->call.aux = aux_bytes ? lane->scratch : NULL;
+    poison_taken(job->call.aux, aux_bytes);
     status = use_regions(lane, job);
     if (!status)
         status = roped_call_plan(&job->call, err);
@@ -309,13 +311,23 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
     return status;
 }
 
+/* An arena of at least bytes, which hold what nobody has written. */
+static enum roped_status take_arena(struct lane *lane, uint64_t bytes,
+                                    struct roped_error *err)
+{
+    enum roped_status status = need_arena(lane, bytes, err);
+    return status ? status
+                  : poison_device(lane->device->api, lane->queue, lane->arena,
+                                  bytes, err);
+}
+
 /* In slices. Their copies overlap, so all of it is the kernel's time. */
 static enum roped_status compute_slices(struct lane *lane, struct exec_job *job,
                                         const struct slices *slices,
                                         uint64_t start_ns)
 {
     enum roped_status status =
-        need_arena(lane, slices_arena_bytes(slices), &job->error);
+        take_arena(lane, slices_arena_bytes(slices), &job->error);
     if (!status)
         status = need_scratch(lane, slices_scratch_bytes(slices), &job->error);
     if (!status)
@@ -328,7 +340,7 @@ static enum roped_status compute_whole(struct lane *lane, struct exec_job *job,
                                        uint64_t start_ns)
 {
     enum roped_status status =
-        need_arena(lane, job->placement.arena_bytes, &job->error);
+        take_arena(lane, job->placement.arena_bytes, &job->error);
     if (status)
         return status;
     placement_enter(job, lane->arena);
@@ -364,11 +376,15 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
     size_t bytes = (size_t)job->transfer.bytes;
     uint64_t start_ns = lane_now_ns();
     enum roped_status status =
-        job->work == EXEC_STORE
-            ? api->upload(lane->queue, data, host, bytes, err)
-        : job->work == EXEC_LOAD
-            ? api->download(lane->queue, host, data, bytes, err)
-            : api->clear(lane->queue, data, bytes, err);
+        job->work == EXEC_LOAD
+            ? ROPED_OK
+            : poison_device(api, lane->queue, data, bytes, err);
+    if (!status)
+        status = job->work == EXEC_STORE
+                     ? api->upload(lane->queue, data, host, bytes, err)
+                 : job->work == EXEC_LOAD
+                     ? api->download(lane->queue, host, data, bytes, err)
+                     : api->clear(lane->queue, data, bytes, err);
     status = await(lane, status, err);
     if (!status && job->work != EXEC_LOAD &&
         bytes == region_info(job->transfer.region)->bytes)

@@ -18,6 +18,7 @@
 #include "exec/caches.h"
 #include "exec/extents.h"
 #include "exec/mappings.h"
+#include "exec/poison.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -245,8 +246,11 @@ static void *take_from(struct memory_pool *pool, struct extents *extents,
     if (start == EXTENT_NONE)
         return NULL;
     pool->used_bytes += bytes;
-    return pool->range + (extents == &pool->rest ? pool->reserve_bytes : 0) +
-           (size_t)start * GRAIN_BYTES;
+    unsigned char *taken = pool->range +
+                           (extents == &pool->rest ? pool->reserve_bytes : 0) +
+                           (size_t)start * GRAIN_BYTES;
+    poison_taken(taken, bytes);
+    return taken;
 }
 
 /* Under lock. Small blocks fill the reserve first: the rest is in one piece
@@ -346,6 +350,7 @@ static enum roped_status take_mapping(struct memory_pool *pool, size_t bytes,
     *out = (struct memory_block){.start = mapping.start,
                                  .bytes = mapping.bytes,
                                  .is_pinned = pool->api->is_host};
+    poison_taken(out->start, out->bytes);
     return ROPED_OK;
 }
 
@@ -391,6 +396,7 @@ static bool take_small(struct memory_pool *pool, const struct wish *wish,
         return false;
     *out = in_pool(block, wish);
     out->bytes = pool->caches.class_bytes[class];
+    poison_taken(out->start, out->bytes);
     return true;
 }
 
@@ -455,6 +461,8 @@ void memory_give(struct memory_pool *pool, struct memory_block *block)
     if (!block->start)
         return;
     memory_arrived(pool, block, SIZE_MAX);
+    if (is_in_pool(pool, block->start))
+        poison_given(block->start, block->bytes);
     if (!give_small(pool, block)) {
         pthread_mutex_lock(&pool->lock);
         pool->bulk_bytes -= bulk_of(block);
@@ -565,6 +573,7 @@ static bool grow_in_place(struct memory_pool *pool, struct memory_block *block,
     pthread_mutex_unlock(&pool->lock);
     if (!has_grown)
         return false;
+    poison_taken(block->start + block->bytes, wish->bytes - block->bytes);
     block->bytes = wish->bytes;
     block->most = wish->most;
     return true;

@@ -11,6 +11,8 @@
  */
 #include "exec/resident.h"
 
+#include "exec/poison.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,8 +174,10 @@ static enum roped_status build(struct resident *resident,
     if (status)
         return status;
     table->data = data;
-    status = resident->api->build_table(queue, &table->angles, 0, table->rows,
-                                        table->data, err);
+    status = poison_device(resident->api, queue, data, table->bytes, err);
+    if (!status)
+        status = resident->api->build_table(queue, &table->angles, 0,
+                                            table->rows, table->data, err);
     /* other lanes use it on their own queues: it must be finished first */
     enum roped_status waited = resident->api->wait(queue, status ? NULL : err);
     return status ? status : waited;

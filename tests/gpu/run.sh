@@ -60,13 +60,14 @@ kernels() {
         step kernels "$op on cuda against float64" "$sweep" cuda
         step kernels "$op on cpu against float64" "$sweep" cpu
     done
+    step kernels "random calls on cuda" "$build/tests/test_calls_in_process" cuda 20000
     for test in slices strides many_rows; do
         step kernels "$test on cuda beside whole, packed and small calls" "$build/tests/test_$test" cuda
     done
 }
 
 http() {
-    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage; do
+    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage calls; do
         test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
@@ -87,6 +88,8 @@ sanitize() {
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
         done
+        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, random calls" \
+            compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_calls_in_process" cuda
         for test in strides many_rows; do
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $test" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_$test" cuda

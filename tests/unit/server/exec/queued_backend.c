@@ -80,6 +80,13 @@ static void await_release(void)
         sched_yield();
 }
 
+/* Nothing may come from nowhere: an empty tensor has no address. */
+static void copy(const struct command *command)
+{
+    if (command->bytes)
+        memcpy(command->to, command->from, command->bytes);
+}
+
 static enum roped_status execute(struct queue *queue,
                                  const struct command *command,
                                  struct roped_error *err)
@@ -87,14 +94,15 @@ static enum roped_status execute(struct queue *queue,
     switch (command->what) {
     case UPLOAD:
         await_release();
-        memcpy(command->to, command->from, command->bytes);
+        copy(command);
         atomic_fetch_add(&queued_uploaded_bytes, (long long)command->bytes);
         return ROPED_OK;
     case DOWNLOAD:
-        memcpy(command->to, command->from, command->bytes);
+        copy(command);
         return ROPED_OK;
     case CLEAR:
-        memset(command->to, 0, command->bytes);
+        if (command->bytes)
+            memset(command->to, 0, command->bytes);
         return ROPED_OK;
     case LAUNCH:
         return roped_backend_cpu.launch(queue->cpu, &command->call, err);

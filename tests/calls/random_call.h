@@ -1,0 +1,89 @@
+/*
+ * random_call.h - calls made from the operator table alone. Nothing here knows
+ * what an operator computes, or which there are.
+ *
+ * A call begins as chance has it: every type variable a type of its own, every
+ * symbol a size of its own (0 and 1 too), optional inputs there or not,
+ * parameters at the edges of their ranges. Few such calls are ones that an
+ * operator takes. The others are mended as a person mends them: by what the
+ * refusal says was expected. So a refusal that does not say how to go on shows
+ * as an operator whose calls are hardly ever accepted.
+ */
+#ifndef ROPED_TESTS_CALLS_RANDOM_CALL_H
+#define ROPED_TESTS_CALLS_RANDOM_CALL_H
+
+#include "kernel/random.h"
+
+#include <roped/op.h>
+
+#include <stdbool.h>
+
+enum { RANDOM_CALL_TEXT = 96, RANDOM_CALL_BYTES = 1 << 18 };
+
+struct random_call {
+    const struct roped_op *op;
+    int form; /* that was tried first; call.form is the one that holds */
+
+    /* What is sent. Data is packed host memory, allocated to the byte;
+     * dtype ROPED_NO_DTYPE: not given. */
+    struct roped_tensor in[ROPED_MAX_INPUTS];
+    bool has_param[ROPED_MAX_PARAMS];
+    char param[ROPED_MAX_PARAMS][RANDOM_CALL_TEXT];
+
+    /* What the library says of it: call is resolved, and planned, where status
+     * is ROPED_OK. */
+    enum roped_status status;
+    struct roped_error err;
+    struct roped_call call;
+    int n_mended;
+};
+
+/* Makes a call; most of them are mended until they are accepted. Free it. */
+void random_call_make(struct random_call *made, const struct roped_op *op,
+                      struct random_source *source);
+
+/* Changes one thing: a type, a size, a value, a parameter, which inputs are
+ * there. It may still be a call that the operator takes. */
+void random_call_spoil(struct random_call *made, struct random_source *source);
+
+/* The same call with the index tensors of one type variable in their other
+ * type; false where there is none, or a value does not fit. */
+bool random_call_widen(struct random_call *made, struct random_source *source);
+
+/* Asks the library about it: fills status, err and call. */
+void random_call_judge(struct random_call *made);
+
+/* In words, for the report of a failure: a query and the tensors' shapes. */
+const char *random_call_text(const struct random_call *made, char *text,
+                             size_t bytes);
+
+void random_call_free(struct random_call *made);
+
+/* How often each operator's calls were accepted. */
+struct random_call_counts {
+    int64_t made[ROPED_OP_COUNT], accepted[ROPED_OP_COUNT];
+};
+
+void random_call_count(struct random_call_counts *counts,
+                       const struct roped_op *op, bool is_accepted);
+
+/* Prints a line for each operator; false, with a line, where fewer than one
+ * call in five was accepted. */
+bool random_call_report(const struct random_call_counts *counts);
+
+/* For random_call.c and mend.c. */
+void random_call_dims(struct random_call *made, int input,
+                      struct random_source *source);
+void random_call_param(struct random_call *made, int param,
+                       struct random_source *source);
+void random_call_give(struct random_call *made, int input,
+                      struct random_source *source);
+void random_call_drop(struct random_call *made, int input);
+int64_t random_call_value(const struct roped_tensor *tensor, int64_t at);
+void random_call_set(const struct roped_tensor *tensor, int64_t at,
+                     int64_t value);
+
+/* Changes the call by what made->err says; false: there is nothing to do. */
+bool random_call_mend(struct random_call *made, struct random_source *source);
+
+#endif
