@@ -580,6 +580,7 @@ void exec_inbox_abandon(struct executor *exec, struct exec_job *job,
     *block = (struct memory_block){.start = NULL};
     inbox->end = (struct exec_job){.work = EXEC_TASK,
                                    .task = wait_for_copies,
+                                   .is_continued = true,
                                    .done = give_all_back,
                                    .owner = inbox};
     dispatch_start(exec, &inbox->end);
@@ -597,7 +598,10 @@ void exec_inbox_abandon(struct executor *exec, struct exec_job *job,
 void exec_usage(struct executor *exec, struct exec_usage *out)
 {
     memset(out, 0, sizeof *out);
-    out->n_waiting = atomic_load(&exec->n_waiting);
+    pthread_mutex_lock(&exec->lock);
+    out->n_waiting_again = exec->n_waiting_again;
+    out->n_waiting = atomic_load(&exec->n_waiting) - out->n_waiting_again;
+    pthread_mutex_unlock(&exec->lock);
     for (int i = 0; i < exec->n_devices; i++) {
         struct device *device = &exec->device[i];
         out->n_lanes += device->n_lanes;

@@ -155,7 +155,10 @@ struct exec_job {
 };
 
 struct exec_usage {
-    int n_lanes, n_busy_lanes, n_waiting;
+    int n_lanes, n_busy_lanes;
+    int n_waiting;       /* at most queue_depth */
+    int n_waiting_again; /* besides: jobs that are not the first of what they
+                            belong to, which nothing refuses */
     uint64_t device_arena_bytes;
     uint64_t device_errors;
 };

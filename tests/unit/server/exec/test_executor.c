@@ -72,6 +72,7 @@ TEST(a_full_queue_refuses)
 TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
 {
     static struct work work[4];
+    struct exec_usage usage;
     open_exec(1, 1);
     fake_hold();
     for (int i = 0; i < 4; i++) {
@@ -83,6 +84,9 @@ TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
     CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
     CHECK(!exec_has_room(exec));
     CHECK_OK(exec_submit(exec, &work[2].job, &err), &err);
+    exec_usage(exec, &usage);
+    CHECK_INT(usage.n_waiting, 1); /* of one that may */
+    CHECK_INT(usage.n_waiting_again, 1);
     fake_let_go();
     for (int i = 0; i < 3; i++) {
         CHECK(work_wait(&work[i]));
