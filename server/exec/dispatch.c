@@ -50,6 +50,7 @@ static void push(struct executor *exec, struct exec_job *job)
         heap_push(&exec->expiring, &job->expires, job->deadline_ns);
     atomic_fetch_add(&exec->n_waiting_short, !job->is_long);
     atomic_fetch_add(&exec->n_waiting, 1);
+    exec->n_waiting_again += job->is_continued;
 }
 
 void dispatch_remove(struct executor *exec, struct exec_job *job)
@@ -59,6 +60,7 @@ void dispatch_remove(struct executor *exec, struct exec_job *job)
         heap_remove(&exec->expiring, &job->expires);
     atomic_fetch_sub(&exec->n_waiting_short, !job->is_long);
     atomic_fetch_sub(&exec->n_waiting, 1);
+    exec->n_waiting_again -= job->is_continued;
 }
 
 static struct heap_node *first_of(struct heap_node *a, struct heap_node *b)

@@ -29,6 +29,7 @@ struct executor {
     bool has_sweeper;
     /* changed under lock */
     atomic_int n_waiting, n_waiting_short;
+    int n_waiting_again; /* of n_waiting: not the first job of their request */
     atomic_bool is_draining;
     _Atomic(const char *) refusal; /* of new jobs; NULL: they are taken */
 

@@ -20,12 +20,16 @@ enum { LEAST_TRIM_NS = 10000000 }; /* between two looks at kept memory */
 
 /* ---------------------------------------------------------------- expiring */
 
+static struct exec_job *expiring_job(struct heap_node *node)
+{
+    return (struct exec_job *)((char *)node -
+                               offsetof(struct exec_job, expires));
+}
+
 static struct exec_job *first_to_expire(const struct executor *exec)
 {
     struct heap_node *node = exec->expiring.first;
-    return node ? (struct exec_job *)((char *)node -
-                                      offsetof(struct exec_job, expires))
-                : NULL;
+    return node ? expiring_job(node) : NULL;
 }
 
 /* Under lock: any job that waits. */
@@ -53,6 +57,27 @@ static struct exec_job *take_expired(struct executor *exec, uint64_t now_ns)
     struct exec_job *list = NULL, *job;
     while ((job = first_to_expire(exec)) && job->deadline_ns <= now_ns)
         take_out(exec, job, &list);
+    return list;
+}
+
+/* Under lock: takes out those that nobody waits for. */
+static struct exec_job *take_gone(struct executor *exec)
+{
+    struct exec_job *list = NULL, *gone = NULL;
+    for (struct heap_node *node = exec->expiring.first; node;
+         node = heap_walk(node)) {
+        struct exec_job *job = expiring_job(node);
+        if (!job->is_gone || !job->is_gone(job))
+            continue;
+        atomic_store(&job->is_canceled, true);
+        job->next = gone;
+        gone = job;
+    }
+    while (gone) {
+        struct exec_job *job = gone;
+        gone = job->next;
+        take_out(exec, job, &list);
+    }
     return list;
 }
 
@@ -410,6 +435,13 @@ enum roped_status exec_submit(struct executor *exec, struct exec_job *job,
     return status;
 }
 
+void exec_end_gone(struct executor *exec)
+{
+    pthread_mutex_lock(&exec->lock);
+    end_jobs(exec, take_gone(exec), lane_now_ns());
+    pthread_mutex_unlock(&exec->lock);
+}
+
 bool exec_has_room(struct executor *exec)
 {
     return atomic_load_explicit(&exec->n_waiting, memory_order_relaxed) <
@@ -548,6 +580,7 @@ void exec_inbox_abandon(struct executor *exec, struct exec_job *job,
     *block = (struct memory_block){.start = NULL};
     inbox->end = (struct exec_job){.work = EXEC_TASK,
                                    .task = wait_for_copies,
+                                   .is_continued = true,
                                    .done = give_all_back,
                                    .owner = inbox};
     dispatch_start(exec, &inbox->end);
@@ -565,7 +598,10 @@ void exec_inbox_abandon(struct executor *exec, struct exec_job *job,
 void exec_usage(struct executor *exec, struct exec_usage *out)
 {
     memset(out, 0, sizeof *out);
-    out->n_waiting = atomic_load(&exec->n_waiting);
+    pthread_mutex_lock(&exec->lock);
+    out->n_waiting_again = exec->n_waiting_again;
+    out->n_waiting = atomic_load(&exec->n_waiting) - out->n_waiting_again;
+    pthread_mutex_unlock(&exec->lock);
     for (int i = 0; i < exec->n_devices; i++) {
         struct device *device = &exec->device[i];
         out->n_lanes += device->n_lanes;

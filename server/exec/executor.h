@@ -123,10 +123,11 @@ struct exec_job {
     bool is_continued; /* goes on with a request that was accepted before:
                           neither queue_depth nor a drain refuses it */
     void (*done)(struct exec_job *job);
-    void *owner;                           /* for done */
-    atomic_bool is_canceled;               /* set by anyone: do not start it */
-    bool (*is_gone)(struct exec_job *job); /* (optional) asked just before
-                                              it starts: cancel it? */
+    void *owner;             /* for done */
+    atomic_bool is_canceled; /* set by anyone: do not start it */
+    /* (optional) asked under a lock, just before it starts, and by
+     * exec_end_gone: does nobody wait for it? Then it is not started. */
+    bool (*is_gone)(const struct exec_job *job);
 
     /* set by exec_inbox_open */
     struct inbox *inbox;   /* NULL: none, or the job has run */
@@ -154,7 +155,10 @@ struct exec_job {
 };
 
 struct exec_usage {
-    int n_lanes, n_busy_lanes, n_waiting;
+    int n_lanes, n_busy_lanes;
+    int n_waiting;       /* at most queue_depth */
+    int n_waiting_again; /* besides: jobs that are not the first of what they
+                            belong to, which nothing refuses */
     uint64_t device_arena_bytes;
     uint64_t device_errors;
 };
@@ -200,6 +204,10 @@ static inline void exec_job_init(struct exec_job *job)
 ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct exec_job *job,
                                                struct roped_error *err);
+
+/* Ends the jobs that wait for a lane and is_gone of which is true: done runs on
+ * this thread. Of those with a deadline. */
+void exec_end_gone(struct executor *exec);
 
 /*
  * Runs a short job, of at most inline_bytes of work (placement_measure), on the

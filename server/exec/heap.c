@@ -41,6 +41,16 @@ void heap_push(struct heap *heap, struct heap_node *node, uint64_t key)
     heap->first->up = NULL;
 }
 
+/* Where there is a right one, there is a left one. */
+struct heap_node *heap_walk(struct heap_node *node)
+{
+    if (node->left)
+        return node->left;
+    while (node->up && (!node->up->right || node->up->right == node))
+        node = node->up;
+    return node->up ? node->up->right : NULL;
+}
+
 void heap_remove(struct heap *heap, struct heap_node *node)
 {
     struct heap_node *up = node->up, *below = merge(node->left, node->right);

@@ -20,6 +20,9 @@ struct heap {
 
 void heap_push(struct heap *heap, struct heap_node *node, uint64_t key);
 
+/* All nodes, in no order, from the heap's first: the next one, or NULL. */
+struct heap_node *heap_walk(struct heap_node *node);
+
 /* The node is in this heap. */
 void heap_remove(struct heap *heap, struct heap_node *node);
 

@@ -11,18 +11,14 @@
 #include <unistd.h>
 
 enum {
-    PAUSE_MS = 2,  /* where there is no room: until it looks again */
-    LAST_MS = 50,  /* at the end: for handshakes under way */
-    PAUSES = 500,  /* at the end: for room, together a second */
-    FOR_ADMIN = 32 /* connections, besides max_connections */
+    PAUSE_MS = 2, /* where there is no room: until it looks again */
+    LAST_MS = 50, /* at the end: for handshakes under way */
+    PAUSES = 500  /* at the end: for room, together a second */
 };
 
-static bool is_full(const struct listener *listener)
+static struct peers *peers_of(const struct listener *listener)
 {
-    struct service *service = listener->transport->service;
-    int64_t most =
-        service->config->max_connections + (listener->is_admin ? FOR_ADMIN : 0);
-    return peers_count(&service->peers) >= most;
+    return &listener->transport->service->peers;
 }
 
 static bool has_come(const struct listener *listener)
@@ -37,9 +33,11 @@ static bool take(const struct listener *listener, bool *must_pause)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof address;
-    if (is_full(listener) && has_come(listener)) {
+    if (!peers_have_room(peers_of(listener), listener->is_admin)) {
+        if (!has_come(listener))
+            return false;
         *must_pause = true; /* an idle one goes for it, which takes a moment */
-        (void)peers_evict(&listener->transport->service->peers);
+        (void)peers_evict(peers_of(listener), listener->is_admin);
         return false;
     }
     int fd = accept4(listener->fd, (struct sockaddr *)&address, &bytes,
@@ -50,7 +48,11 @@ static bool take(const struct listener *listener, bool *must_pause)
         *must_pause |= !is_over && !is_lost; /* no descriptors, no memory */
         return is_lost;
     }
-    transport_add(listener->transport, fd, (struct sockaddr *)&address, bytes);
+    if (peers_add(peers_of(listener), fd, listener->is_admin))
+        transport_add(listener->transport, fd, (struct sockaddr *)&address,
+                      bytes);
+    else
+        close(fd);
     return true;
 }
 
@@ -64,15 +66,19 @@ static bool take_all(const struct listeners *listeners)
     return !must_pause;
 }
 
-/* The first is where a stop is seen. */
+/* Where a stop is seen, that there is room again, and who has come. */
+enum { STOP, ROOM, COME, MOST_WAITS = COME + MOST_LISTENERS };
+
 static int wait_list(const struct acceptor *acceptor,
-                     struct pollfd out[1 + MOST_LISTENERS])
+                     struct pollfd out[MOST_WAITS])
 {
     const struct listeners *listeners = &acceptor->listeners;
-    out[0] = (struct pollfd){acceptor->stop_fd, POLLIN, 0};
+    out[STOP] = (struct pollfd){acceptor->stop_fd, POLLIN, 0};
+    out[ROOM] =
+        (struct pollfd){peers_of(&listeners->item[0])->closed_fd, POLLIN, 0};
     for (int i = 0; i < listeners->n; i++)
-        out[1 + i] = (struct pollfd){listeners->item[i].fd, POLLIN, 0};
-    return 1 + listeners->n;
+        out[COME + i] = (struct pollfd){listeners->item[i].fd, POLLIN, 0};
+    return COME + listeners->n;
 }
 
 /* Those whose handshake was under way: until none comes for LAST_MS. A socket
@@ -80,15 +86,15 @@ static int wait_list(const struct acceptor *acceptor,
 static void take_the_last(struct acceptor *acceptor)
 {
     struct listeners *listeners = &acceptor->listeners;
-    struct pollfd wait[1 + MOST_LISTENERS];
+    struct pollfd wait[MOST_WAITS];
     int n = wait_list(acceptor, wait);
     for (int i = 0; i < listeners->n; i++) {
         listener_let_nobody_in(&listeners->item[i]);
         if (listeners->item[i].is_passed)
-            wait[1 + i].fd = -1;
+            wait[COME + i].fd = -1;
     }
-    for (int i = 0; i < PAUSES && poll(wait + 1, (nfds_t)n - 1, LAST_MS) > 0;
-         i++)
+    for (int i = 0;
+         i < PAUSES && poll(wait + COME, (nfds_t)(n - COME), LAST_MS) > 0; i++)
         if (!take_all(listeners))
             (void)poll(NULL, 0, PAUSE_MS);
 }
@@ -96,18 +102,20 @@ static void take_the_last(struct acceptor *acceptor)
 static void *run(void *context)
 {
     struct acceptor *acceptor = context;
-    struct pollfd wait[1 + MOST_LISTENERS];
+    struct pollfd wait[MOST_WAITS];
     int n = wait_list(acceptor, wait);
     bool must_pause = false;
     for (;;) {
         if (must_pause)
-            (void)poll(wait, 1, PAUSE_MS);
+            (void)poll(wait, COME, PAUSE_MS);
         else
             (void)poll(wait, (nfds_t)n, -1);
-        if (wait[0].revents && atomic_load(&acceptor->leaves))
+        if (wait[STOP].revents && atomic_load(&acceptor->leaves))
             return NULL;
+        if (wait[ROOM].revents)
+            peers_heed_closed(peers_of(&acceptor->listeners.item[0]));
         must_pause = !take_all(&acceptor->listeners);
-        if (wait[0].revents) {
+        if (wait[STOP].revents) {
             take_the_last(acceptor);
             return NULL;
         }

@@ -28,9 +28,9 @@ struct acceptor {
 };
 
 /* Starts its thread. The transports of the listeners must run, and take
- * connections until acceptor_stop. Where max_connections are open the one that
- * has been idle longest is closed for the next; where none is idle, those that
- * come wait in the backlog. For admin_listen there are some more. */
+ * connections until acceptor_stop. Where as many are open as may be
+ * (peers_init), the one that has been idle longest is closed for the next;
+ * where none is idle, those that come wait in the backlog. */
 ROPED_MUST_CHECK enum roped_status acceptor_start(struct acceptor *acceptor,
                                                   struct roped_error *err);
 

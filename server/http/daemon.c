@@ -14,7 +14,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { SPARE_FILES = 64 /* descriptors besides connections */ };
+enum {
+    SPARE_FILES = 64,      /* descriptors besides connections */
+    ADMIN_CONNECTIONS = 32 /* of admin_listen, besides max_connections */
+};
 
 /* Who serves a listener: it needs TLS or not, or has a thread to itself. */
 enum { PLAIN, SECURE, ADMIN, N_TRANSPORTS };
@@ -96,7 +99,7 @@ static enum roped_status start_transports(struct daemon *daemon,
 static void raise_file_limit(int64_t connections)
 {
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)connections + SPARE_FILES;
+    rlim_t wanted = (rlim_t)connections + ADMIN_CONNECTIONS + SPARE_FILES;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
         return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
@@ -120,7 +123,24 @@ static void init_service(struct service *service,
     service->start_time_seconds = (uint64_t)time(NULL);
     service->origins.allowed_origins = config->allowed_origins;
     service->origins.allowed_hosts = config->allowed_hosts;
-    peers_init(&service->peers);
+    peers_init(&service->peers, (int)config->max_connections,
+               ADMIN_CONNECTIONS);
+}
+
+static void end_gone(void *exec)
+{
+    exec_end_gone(exec);
+}
+
+static enum roped_status start_peers(struct service *service,
+                                     struct roped_error *err)
+{
+    const struct peers_options options = {
+        .least_rate = (double)service->config->min_body_rate,
+        .grace_seconds = service->config->body_grace_seconds,
+        .on_gone = end_gone,
+        .context = service->exec};
+    return peers_start(&service->peers, &options, err);
 }
 
 static enum roped_status start_parts(struct daemon *daemon,
@@ -138,9 +158,7 @@ static enum roped_status start_parts(struct daemon *daemon,
     if (!status)
         status = start_transports(daemon, err);
     if (!status)
-        status =
-            peers_start(&service->peers, (double)service->config->min_body_rate,
-                        service->config->body_grace_seconds, err);
+        status = start_peers(service, err);
     return status ? status : acceptor_start(&daemon->acceptor, err);
 }
 

@@ -192,7 +192,7 @@ static mhd_result send_reply(struct exchange *exchange,
 
 /* ------------------------------------------------------------------- jobs */
 
-static struct exchange *exchange_of(struct exec_job *job)
+static struct exchange *exchange_of(const struct exec_job *job)
 {
     char *request = job->owner;
     return (void *)(request - offsetof(struct exchange, request));
@@ -209,12 +209,25 @@ static void job_done(struct exec_job *job)
         MHD_resume_connection(connection);
 }
 
-/* Has the client hung up while its call waited? One that only closed its
- * sending side looks the same and is taken for gone. */
-static bool is_gone(struct exec_job *job)
+/* Has the client hung up while its call waited? */
+static bool is_gone(const struct exec_job *job)
 {
     const struct exchange *exchange = exchange_of(job);
-    return exchange->peer && peer_has_left(exchange->peer);
+    return exchange->peer && peer_is_gone(exchange->peer);
+}
+
+/*
+ * A connection that is resumed is read first, and closed unanswered where its
+ * client has ended its sending side by then. Those with a timeout of their own
+ * are looked at before they are read: ours is called, and answers. No such
+ * timeout ever passes: it is taken back when the request goes on.
+ */
+static void put_answer_first(struct exchange *exchange, bool is_first)
+{
+    const unsigned never = 1 << 20; /* seconds; 0: the library's own, none */
+    (void)MHD_set_connection_option(exchange->connection,
+                                    MHD_CONNECTION_OPTION_TIMEOUT,
+                                    is_first ? never : 0);
 }
 
 /* True where the job has ended on this thread. Else it has been handed over,
@@ -230,9 +243,10 @@ static bool run(struct exchange *exchange, struct exec_job *job)
     exchange->has_job = true;
     if (exec_run_inline(exec, job))
         return true;
-    job->is_gone = is_gone; /* its last byte has only just come, till now */
+    job->is_gone = is_gone;
     /* suspend first, publish second: the other order loses the wake-up */
     atomic_store(&exchange->state, EXCHANGE_RUNNING);
+    put_answer_first(exchange, true);
     MHD_suspend_connection(exchange->connection);
     if (exec_submit(exec, job, &job->error)) {
         job->status = job->error.status;
@@ -336,8 +350,8 @@ static void end_exchange(struct peer *peer)
     peer->exchange = NULL;
 }
 
-/* A connection has opened; until its first request line it has the time of
- * headers, in which TLS shakes hands. NULL: there is no memory. */
+/* A connection is served from now on; until its first request line it has the
+ * time of headers, in which TLS shakes hands. */
 static struct peer *greet(const struct transport *transport,
                           struct MHD_Connection *connection)
 {
@@ -348,8 +362,8 @@ static struct peer *greet(const struct transport *transport,
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     struct peer *peer =
-        peers_add(&service->peers, fd,
-                  clock_after_ns(service->config->header_timeout_seconds));
+        peers_serve(&service->peers, fd,
+                    clock_after_ns(service->config->header_timeout_seconds));
     if (peer && transport->tls)
         peer->link = tls_link_open(transport->tls, connection, fd);
     return peer;
@@ -458,6 +472,7 @@ static mhd_result finish(struct exchange *exchange)
     case EXCHANGE_RUNNING:
         return MHD_YES; /* suspended; nothing to do yet */
     case EXCHANGE_FINISHED:
+        put_answer_first(exchange, false);
         return proceed(exchange, request_resume(&exchange->request));
     case EXCHANGE_IDLE:
         break;
@@ -604,5 +619,6 @@ void transport_add(struct transport *transport, int fd,
                    const struct sockaddr *address, socklen_t bytes)
 {
     /* on failure it has closed fd, and said why in the log */
-    (void)MHD_add_connection(transport->mhd, fd, address, bytes);
+    if (MHD_add_connection(transport->mhd, fd, address, bytes) != MHD_YES)
+        peers_drop(&transport->service->peers, fd);
 }

@@ -26,7 +26,7 @@ ROPED_MUST_CHECK enum roped_status transport_start(struct transport *transport,
                                                    struct roped_error *err);
 void transport_stop(struct transport *transport);
 
-/* Serves a connection, whose descriptor it takes. */
+/* Serves a connection that counts (peers_add), and takes its descriptor. */
 void transport_add(struct transport *transport, int fd,
                    const struct sockaddr *address, socklen_t bytes);
 

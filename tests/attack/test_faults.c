@@ -527,12 +527,26 @@ TEST(a_fault_amid_requests_is_answered_or_closes)
 
 /* ----------------------------------------------------------------- the end */
 
+/* One that the daemon has taken over: it has answered. */
+static int connect_and_ask(void)
+{
+    struct bytes request = {0};
+    int fd = client_connect(server.port);
+    request_plain(&request, "GET", "/v2/health/live", "");
+    (void)attack_send(fd, request.start, request.n);
+    struct exchange all = exchange_read(fd, 1, 5);
+    CHECK_INT(exchange_code(&all), 200);
+    exchange_free(&all);
+    bytes_free(&request);
+    return fd;
+}
+
 /* A connection that is open makes it drain; the fault is armed with SIGTERM. */
 static void try_end(const struct fault *fault, unsigned long n,
                     struct tally *tally)
 {
     start_server();
-    int fd = client_connect(server.port);
+    int fd = connect_and_ask();
     arm(fault, n);
     kill(server.pid, SIGTERM);
     int code = await_end(server.pid);
@@ -549,7 +563,7 @@ TEST(a_fault_in_the_end_does_not_keep_it)
     unsigned long before[N_FAULT_CALLS], counts[N_FAULT_CALLS];
     snprintf(trying, sizeof trying, "end without a fault");
     start_server();
-    int fd = client_connect(server.port);
+    int fd = connect_and_ask();
     read_counts(before);
     stop(server.pid);
     read_counts(counts);

@@ -8,6 +8,8 @@
  * which that one is unhealthy. "passing" instead: it fails once. A process that
  * took another's place has no fault, unless a fourth word says "again".
  *
+ * ROPED_TEST_FAULT="launch 300 slow": each launch takes 300 ms, and none fails.
+ *
  * Over CUDA (FAULT_CRASHES) a sticky launch is a kernel that writes where
  * nothing is, and what fails then fails by itself.
  */
@@ -21,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 extern const struct roped_backend_api FAULT_INNER;
 static const struct roped_backend_api *const inner = &FAULT_INNER;
@@ -59,7 +62,7 @@ static struct {
     bool is_set; /* before main, as the next two */
     enum kind kind;
     int n;
-    bool is_sticky;
+    bool is_sticky, is_slow;
     atomic_int calls[N_KINDS];
     atomic_bool has_failed; /* for good */
 
@@ -85,6 +88,7 @@ __attribute__((constructor)) static void read_fault(void)
             fault.is_set = true;
         }
     fault.is_sticky = strcmp(how, "sticky") == 0;
+    fault.is_slow = strcmp(how, "slow") == 0;
     if (!fault.is_set) {
         fprintf(stderr, "ROPED_TEST_FAULT=%s: no such kind\n", text);
         exit(EXIT_FAILURE);
@@ -108,10 +112,18 @@ static void lose(struct roped_backend *backend, enum kind kind)
     atomic_store(&fault.has_failed, true);
 }
 
+static void take_time(void)
+{
+    struct timespec time = {fault.n / 1000, fault.n % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+}
+
 /* Counts a call; true: it is the one. */
 static bool is_the_one(enum kind kind)
 {
-    if (!fault.is_set || kind != fault.kind ||
+    if (fault.is_slow && kind == fault.kind)
+        take_time();
+    if (!fault.is_set || fault.is_slow || kind != fault.kind ||
         1 + atomic_fetch_add(&fault.calls[kind], 1) != fault.n)
         return false;
     fprintf(stderr, "event=fault kind=%s n=%d\n", kind_names[kind], fault.n);

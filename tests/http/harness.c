@@ -92,6 +92,21 @@ bool server_log_says(const struct server *server, const char *part)
     return found;
 }
 
+int server_port_of(const struct server *server, const char *part)
+{
+    char line[1024];
+    int port = 0;
+    FILE *file = fopen(server->log, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *address = strstr(line, "address=\"127.0.0.1:");
+        if (address && strstr(line, part))
+            port = (int)strtol(strchr(address, ':') + 1, NULL, 10);
+    }
+    if (file)
+        fclose(file);
+    return port;
+}
+
 /* 0 until the daemon has written it. */
 static int read_port(const char *port_file)
 {

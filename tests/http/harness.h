@@ -46,6 +46,10 @@ bool server_try_start(struct server *server, const char *const *flags,
 /* Does its log have a line with this in it? */
 bool server_log_says(const struct server *server, const char *part);
 
+/* The port of the socket whose line of the log has this in it, as "admin=true";
+ * 0: there is none. */
+int server_port_of(const struct server *server, const char *part);
+
 /* SIGTERM, then true where it ended with 0 and no sanitizer spoke up. */
 bool server_stop(struct server *server);
 

@@ -35,22 +35,6 @@ static int ask_over(int fd, const struct http_request *request)
     return is_answered ? answer.code : 0;
 }
 
-/* The port of the line of the log that has this in it. */
-static int port_of(const char *part)
-{
-    char line[1024];
-    int port = 0;
-    FILE *file = fopen(server.log, "r");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *address = strstr(line, "address=\"127.0.0.1:");
-        if (address && strstr(line, part))
-            port = (int)strtol(strchr(address, ':') + 1, NULL, 10);
-    }
-    if (file)
-        fclose(file);
-    return port;
-}
-
 /* The daemon with these flags ends with a code and says this. */
 static void expect_end(const char *flags, int code, const char *part)
 {
@@ -70,7 +54,7 @@ TEST(it_listens_in_several_places)
     const char *const flags[] = {"--listen", "127.0.0.1:0", "--listen", place,
                                  "--listen", "127.0.0.1:0", NULL};
     server_start(&server, flags);
-    int other = port_of("tls=false");
+    int other = server_port_of(&server, "tls=false");
     CHECK(other != 0 && other != server.port);
     CHECK_INT(ask_over(client_connect(server.port), &live), 200);
     CHECK_INT(ask_over(client_connect(other), &live), 200);
@@ -234,7 +218,7 @@ TEST(the_admin_place_has_health_and_metrics_alone)
     const char *const flags[] = {"--admin-listen", "127.0.0.1:0", NULL};
     struct server admin = {.port = 0};
     server_start(&server, flags);
-    admin.port = port_of("admin=true");
+    admin.port = server_port_of(&server, "admin=true");
     snprintf(admin.url, sizeof admin.url, "http://127.0.0.1:%d", admin.port);
     expect_code(get(&admin, "/v2/health/live"), 200, "", "live");
     expect_code(get(&admin, "/v2/health/ready"), 200, "", "ready");
@@ -258,7 +242,10 @@ TEST(the_admin_place_answers_a_full_daemon)
     for (int i = 0; i < 3; i++)
         fd[i] = open_raw(&server, half, sizeof half - 1);
     for (int i = 0; i < 20; i++)
-        CHECK_INT(ask_over(client_connect(port_of("admin=true")), &live), 200);
+        CHECK_INT(
+            ask_over(client_connect(server_port_of(&server, "admin=true")),
+                     &live),
+            200);
     for (int i = 0; i < 3; i++)
         close(fd[i]);
     CHECK(server_stop(&server));
@@ -285,11 +272,11 @@ TEST(the_healthcheck_finds_a_place_without_tls)
     expect_end(text, 0, "");
     snprintf(text, sizeof text,
              "--healthcheck --listen %s --admin-listen 127.0.0.1:%d",
-             "unix:/no", port_of("admin=true"));
+             "unix:/no", server_port_of(&server, "admin=true"));
     expect_end(text, 0, "");
     expect_end("--healthcheck --listen 127.0.0.1:1 --tls-cert-file x", 1,
                "--healthcheck speaks no TLS: set admin_listen");
-    CHECK(port_of("tls=true") == server.port);
+    CHECK(server_port_of(&server, "tls=true") == server.port);
     CHECK(server_stop(&server));
     certificates_remove(&certificates);
 }

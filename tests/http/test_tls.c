@@ -101,6 +101,27 @@ TEST(plain_http_is_told_to_use_tls)
     CHECK(server_stop(&server));
 }
 
+/* It holds no thread of the daemon: the only one serves others meanwhile. */
+TEST(a_plain_client_that_goes_on_sending_is_cut_off)
+{
+    enum { PIECE = 256 << 10, MOST = 64 << 20 };
+    const char *const flags[] = {"--http-threads", "1", NULL};
+    static char piece[PIECE] = "POST / HTTP/1.1\r\nHost: a\r\n\r\n";
+    start(flags);
+    int fd = client_open(server.port);
+    double before = now_seconds();
+    size_t sent = 0;
+    for (ssize_t n; sent < MOST; sent += (size_t)n)
+        if ((n = send(fd, piece, sizeof piece, MSG_NOSIGNAL)) <= 0)
+            break;
+    printf("cut off after %.1f MiB and %.0f ms\n", (double)sent / (1 << 20),
+           (now_seconds() - before) * 1e3);
+    CHECK(sent < MOST);
+    CHECK(server_is_alive(&server));
+    close(fd);
+    CHECK(server_stop(&server));
+}
+
 /* What stands between the words of a head is seen through TLS too. */
 TEST(a_lax_head_is_refused_over_tls)
 {
@@ -410,6 +431,7 @@ int main(void)
     RUN(nothing_below_tls_1_2_is_spoken);
     RUN(no_weak_cipher_is_spoken);
     RUN(plain_http_is_told_to_use_tls);
+    RUN(a_plain_client_that_goes_on_sending_is_cut_off);
     RUN(a_lax_head_is_refused_over_tls);
     RUN(clients_need_a_certificate_of_the_ca);
     RUN(ropectl_shows_and_believes_certificates);

@@ -72,6 +72,7 @@ TEST(a_full_queue_refuses)
 TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
 {
     static struct work work[4];
+    struct exec_usage usage;
     open_exec(1, 1);
     fake_hold();
     for (int i = 0; i < 4; i++) {
@@ -83,6 +84,9 @@ TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
     CHECK_OK(exec_submit(exec, &work[1].job, &err), &err);
     CHECK(!exec_has_room(exec));
     CHECK_OK(exec_submit(exec, &work[2].job, &err), &err);
+    exec_usage(exec, &usage);
+    CHECK_INT(usage.n_waiting, 1); /* of one that may */
+    CHECK_INT(usage.n_waiting_again, 1);
     fake_let_go();
     for (int i = 0; i < 3; i++) {
         CHECK(work_wait(&work[i]));
@@ -247,7 +251,7 @@ TEST(a_dead_device_is_reported)
     close_exec();
 }
 
-static bool say_gone(struct exec_job *job)
+static bool say_gone(const struct exec_job *job)
 {
     (void)job;
     return true;
@@ -264,6 +268,44 @@ TEST(a_job_whose_client_is_gone_is_not_started)
     CHECK_INT(work.job.status, ROPED_CANCELED);
     CHECK_CONTAINS(work.job.error.text, "client");
     CHECK_INT(atomic_load(&fake_n_launches), 0);
+    close_exec();
+}
+
+enum { N_CROWD = 32 };
+static struct work crowd[N_CROWD + 1];
+static atomic_bool third_is_gone;
+
+static bool is_gone_third(const struct exec_job *job)
+{
+    const struct work *owner = job->owner;
+    return atomic_load(&third_is_gone) && (owner - crowd) % 3 == 0;
+}
+
+/* Every third of those that wait; the lane is held all the while. */
+TEST(jobs_that_wait_for_nobody_are_ended_at_once)
+{
+    open_exec(1, N_CROWD);
+    fake_hold();
+    for (int i = 0; i <= N_CROWD; i++) {
+        make(&crowd[i]);
+        crowd[i].job.is_gone = is_gone_third;
+        crowd[i].job.deadline_ns = after_ms(60000 - 7 * i % 100);
+        CHECK_OK(exec_submit(exec, &crowd[i].job, &err), &err);
+        if (i == 0)
+            CHECK(work_wait_launches(1)); /* the lane has it now */
+    }
+    atomic_store(&third_is_gone, true);
+    exec_end_gone(exec);
+    for (int i = 1; i <= N_CROWD; i++)
+        CHECK_INT(atomic_load(&crowd[i].n_done), i % 3 == 0);
+    CHECK_INT(atomic_load(&crowd[0].n_done), 0); /* it runs */
+    CHECK_CONTAINS(crowd[3].job.error.text, "client");
+    fake_let_go();
+    for (int i = 0; i <= N_CROWD; i++)
+        CHECK(work_wait(&crowd[i]));
+    for (int i = 0; i <= N_CROWD; i++)
+        CHECK_INT(crowd[i].job.status,
+                  i > 0 && i % 3 == 0 ? ROPED_CANCELED : ROPED_OK);
     close_exec();
 }
 
@@ -527,6 +569,7 @@ int main(void)
     RUN(every_failure_of_the_device_ends_one_job_alone);
     RUN(a_dead_device_is_reported);
     RUN(a_job_whose_client_is_gone_is_not_started);
+    RUN(jobs_that_wait_for_nobody_are_ended_at_once);
     RUN(only_small_jobs_run_inline);
     RUN(tasks_run_inline_if_they_say_that_they_are_small);
     RUN(a_job_waits_for_a_lane_that_is_lent);

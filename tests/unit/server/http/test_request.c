@@ -34,7 +34,7 @@ static struct service *open_service(void)
     service.origins.allowed_origins = config.allowed_origins;
     service.origins.allowed_hosts = config.allowed_hosts;
     service.origins.is_private = true;
-    peers_init(&service.peers);
+    peers_init(&service.peers, 1, 1);
     CHECK_INT(
         exec_open(&roped_backend_cpu, &backend, &options, &service.exec, &err),
         ROPED_OK);
