@@ -40,6 +40,9 @@ static int fail(const char *event, const struct roped_error *err)
 
 /* ---------------------------------------------------------------- backend */
 
+_Static_assert((int)CONFIG_MAX_DEVICES <= (int)TENANT_DEVICES,
+               "a tenant may have regions on every device");
+
 /* Where the daemon runs: a backend and its devices. */
 struct target {
     const struct roped_backend_api *api;

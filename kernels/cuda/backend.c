@@ -26,6 +26,7 @@ struct roped_backend {
     int can_overlap;
     struct roped_device_info info;
 
+    atomic_uint_least64_t peers_met; /* a bit for each device, see fetch */
     atomic_bool is_broken;
     struct roped_error why; /* guarded by broken_lock; empty: another of the
                                process was the first */
@@ -270,12 +271,28 @@ static void host_unlock(struct roped_backend *backend, void *memory)
     (void)cudaGetLastError();
 }
 
+/* Whatever else is on the device has part of its memory too. */
+static enum roped_status allocate(struct roped_backend *backend, size_t bytes, void **out,
+                                  struct roped_error *err)
+{
+    struct roped_error why;
+    size_t n_free = 0, n_all = 0;
+    cudaError_t code = cudaMalloc(out, bytes ? bytes : 1);
+    if (code == cudaSuccess)
+        return ROPED_OK;
+    enum roped_status status = roped_cuda_fail(backend, code, "cudaMalloc", &why);
+    if (status == ROPED_NO_MEMORY && cudaMemGetInfo(&n_free, &n_all) == cudaSuccess)
+        return roped_fail(err, status, "%zu bytes of %zu are free, %zu are needed (%s)", n_free,
+                          n_all, bytes, why.text);
+    (void)cudaGetLastError();
+    return roped_fail(err, status, "%s", why.text);
+}
+
 static enum roped_status device_alloc(struct roped_backend *backend, size_t bytes, void **out,
                                       struct roped_error *err)
 {
     CHECK_RETURN(backend, cudaSetDevice(backend->device), err);
-    CHECK_RETURN(backend, cudaMalloc(out, bytes ? bytes : 1), err);
-    return ROPED_OK;
+    return allocate(backend, bytes, out, err);
 }
 
 static void device_free(struct roped_backend *backend, void *memory)
@@ -355,10 +372,11 @@ enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, f
                           (long long)bytes);
     if (!queue->scratch) {
         CHECK_RETURN(queue->backend, cudaThreadExchangeStreamCaptureMode(&mode), err);
-        cudaError_t code = cudaMalloc(&queue->scratch, ROPED_CUDA_SCRATCH_BYTES);
+        enum roped_status status =
+            allocate(queue->backend, ROPED_CUDA_SCRATCH_BYTES, &queue->scratch, err);
         (void)cudaThreadExchangeStreamCaptureMode(&mode);
-        if (code != cudaSuccess)
-            return roped_cuda_fail(queue->backend, code, "cudaMalloc", err);
+        if (status)
+            return status;
     }
     *out = queue->scratch;
     return ROPED_OK;
@@ -396,6 +414,38 @@ static enum roped_status download_rows(struct roped_queue *queue, void *host, co
                  cudaMemcpy2DAsync(host, rows->step_bytes, device, rows->step_bytes,
                                    rows->row_bytes, rows->n, cudaMemcpyDeviceToHost, queue->stream),
                  err);
+    return ROPED_OK;
+}
+
+/*
+ * Once for each pair of devices that a copy wants: from then on it goes directly,
+ * where they can reach each other. Without this, or where they cannot, the driver
+ * takes every such copy by way of the host.
+ */
+static void meet_peer(struct roped_backend *backend, int peer)
+{
+    int is_reachable = 0;
+    uint64_t bit = peer < 64 ? UINT64_C(1) << peer : 0;
+    if (peer == backend->device || bit == 0 || atomic_load(&backend->peers_met) & bit)
+        return;
+    if (cudaDeviceCanAccessPeer(&is_reachable, backend->device, peer) == cudaSuccess &&
+        is_reachable)
+        (void)cudaDeviceEnablePeerAccess(peer, 0);
+    (void)cudaGetLastError(); /* also that another thread was first */
+    atomic_fetch_or(&backend->peers_met, bit);
+}
+
+static enum roped_status fetch(struct roped_queue *queue, void *device,
+                               const struct roped_backend *other, const void *from, size_t bytes,
+                               struct roped_error *err)
+{
+    if (bytes == 0)
+        return ROPED_OK;
+    CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
+    meet_peer(queue->backend, other->device);
+    CHECK_RETURN(
+        queue->backend,
+        cudaMemcpyPeerAsync(device, queue->device, from, other->device, bytes, queue->stream), err);
     return ROPED_OK;
 }
 
@@ -525,6 +575,7 @@ const struct roped_backend_api roped_backend_cuda = {
     .upload = upload,
     .download = download,
     .download_rows = download_rows,
+    .fetch = fetch,
     .clear = clear,
     .launch = launch,
     .build_table = build_table,

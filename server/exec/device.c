@@ -26,8 +26,11 @@ enum roped_status device_open(struct device *device,
     if (status)
         return status;
     spare_copies(device);
-    return resident_open(device->api, device->backend, table_budget_bytes,
-                         table_bytes, &device->resident, err);
+    device->memory.api = device->api;
+    device->memory.backend = device->backend;
+    device->memory.number = device->number;
+    return resident_open(&device->memory, table_budget_bytes, table_bytes,
+                         &device->resident, err);
 }
 
 void device_close(struct device *device)

@@ -10,6 +10,7 @@
 #ifndef ROPED_EXEC_DEVICE_H
 #define ROPED_EXEC_DEVICE_H
 
+#include "exec/device_memory.h"
 #include "exec/heap.h"
 #include "exec/resident.h"
 
@@ -33,6 +34,7 @@ struct device {
     void (*reclaim)(struct device *device); /* frees what idle lanes and
                                                inboxes keep of its memory */
     int number, index;
+    struct device_memory memory;
     struct resident *resident;
     struct lane *lane; /* n_lanes of them */
     int n_lanes;
@@ -44,6 +46,7 @@ struct device {
     atomic_uint_least64_t inbox_bytes; /* of these: of inboxes */
     atomic_uint_least64_t arriving_bytes; /* of bodies with an inbox */
     atomic_uint_least64_t early_bytes;    /* uploaded while they arrived */
+    atomic_uint_least64_t fetched_bytes;  /* copied from other devices */
     atomic_uint_least64_t errors;
 
     /* guarded by lock */

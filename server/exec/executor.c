@@ -228,15 +228,14 @@ static enum roped_status open_regions(struct executor *exec,
                                       struct roped_error *err)
 {
     size_t n = (size_t)exec->n_devices;
-    struct roped_backend **backends = calloc(n, sizeof(struct roped_backend *));
-    if (!backends)
+    struct device_memory **memory = calloc(n, sizeof(struct device_memory *));
+    if (!memory)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
     for (size_t i = 0; i < n; i++)
-        backends[i] = exec->device[i].backend;
-    enum roped_status status =
-        regions_open(exec->api, backends, (int)n, exec->options.region_bytes,
-                     &exec->regions, err);
-    free(backends);
+        memory[i] = &exec->device[i].memory;
+    enum roped_status status = regions_open(
+        memory, (int)n, exec->options.region_bytes, &exec->regions, err);
+    free(memory);
     return status;
 }
 
@@ -642,6 +641,7 @@ void exec_device_usage(struct executor *exec, int number,
     out->jobs = jobs;
     out->errors = atomic_load(&device->errors);
     out->early_bytes = atomic_load(&device->early_bytes);
+    out->fetched_bytes = atomic_load(&device->fetched_bytes);
     out->busy_seconds = (double)busy_ns * 1e-9;
 }
 

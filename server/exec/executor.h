@@ -20,13 +20,15 @@
  * finds it idle, or waits for short ones. Where inline_bytes is 0 all are
  * alike, and every lane runs any.
  *
- * WHICH DEVICE. A job that uses regions in the memory of a device runs there.
- * Any other is not bound before it runs: it goes to the device that moves the
- * fewest bytes among those with an idle lane, and where none is idle it waits
- * for the first lane to be free anywhere, so that no device idles while calls
- * wait. Bytes, not calls: what devices spend their time on is moving tensors,
- * and one call may be as long as ten thousand. On a tie the first device has
- * it, whose tables and caches are warm then.
+ * WHICH DEVICE. A job that writes regions in the memory of a device runs
+ * there, one that only reads them where most of what it reads is; what it reads
+ * of other devices is copied to the arena of its lane first. Any other is not
+ * bound before it runs: it goes to the device that moves the fewest bytes among
+ * those with an idle lane, and where none is idle it waits for the first lane
+ * to be free anywhere, so that no device idles while calls wait. Bytes, not
+ * calls: what devices spend their time on is moving tensors, and one call may
+ * be as long as ten thousand. On a tie the first device has it, whose tables
+ * and caches are warm then.
  *
  * INBOXES. The body of a large call may be copied to a device while it still
  * arrives, into an inbox (inbox.h). That binds the call to the device early:
@@ -169,9 +171,10 @@ struct exec_device_usage {
     bool is_healthy;
     uint64_t arena_bytes, arena_limit_bytes;
     uint64_t region_bytes, region_limit_bytes;
-    uint64_t jobs, errors; /* that ran; of them: failed in the device */
-    uint64_t early_bytes;  /* of bodies: uploaded while they arrived */
-    double busy_seconds;   /* of its lanes together */
+    uint64_t jobs, errors;  /* that ran; of them: failed in the device */
+    uint64_t early_bytes;   /* of bodies: uploaded while they arrived */
+    uint64_t fetched_bytes; /* of regions: copied from other devices */
+    double busy_seconds;    /* of its lanes together */
 };
 
 ROPED_MUST_CHECK enum roped_status

@@ -30,8 +30,7 @@ struct inbox *inbox_new(struct device *device, uint64_t bytes)
     }
     inbox->capacity = bytes;
     if (device->api->queue_open(device->backend, &inbox->queue, NULL) ||
-        device->api->device_alloc(device->backend, (size_t)bytes, &memory,
-                                  NULL)) {
+        device_memory_take(&device->memory, FOR_CALLS, bytes, &memory, NULL)) {
         inbox_free(inbox);
         return NULL;
     }
@@ -44,8 +43,8 @@ void inbox_free(struct inbox *inbox)
     struct device *device = inbox->device;
     if (inbox->queue)
         device->api->queue_close(inbox->queue);
-    if (inbox->memory)
-        device->api->device_free(device->backend, inbox->memory);
+    device_memory_give(&device->memory, FOR_CALLS, inbox->capacity,
+                       inbox->memory);
     device_release_inbox(device, inbox->capacity);
     free(inbox);
 }

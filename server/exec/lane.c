@@ -78,7 +78,8 @@ void lane_release_arena(struct lane *lane)
     struct device *device = lane->device;
     if (!lane->arena)
         return;
-    device->api->device_free(device->backend, lane->arena);
+    device_memory_give(&device->memory, FOR_CALLS, lane->arena_bytes,
+                       lane->arena);
     device_release(device, lane->arena_bytes);
     lane->arena = NULL;
     lane->arena_bytes = 0;
@@ -98,29 +99,33 @@ static uint64_t claim_arena(struct device *device, uint64_t bytes)
     return device_claim(device, bytes) ? bytes : 0;
 }
 
-static enum roped_status need_arena(struct lane *lane, uint64_t bytes,
-                                    struct roped_error *err)
+static enum roped_status need_arena(struct lane *lane, struct exec_job *job,
+                                    uint64_t bytes)
 {
     struct device *device = lane->device;
+    struct roped_error *err = &job->error;
+    const char *copies = job->placement.has_elsewhere
+                             ? ", copies of regions of other devices included"
+                             : "";
     void *memory;
     if (bytes <= lane->arena_bytes)
         return ROPED_OK;
     if (bytes > device->device_bytes)
         return roped_fail(err, ROPED_TOO_LARGE,
-                          "a call needs %llu bytes of device memory, expected "
-                          "at most %llu (device_bytes)",
-                          (unsigned long long)bytes,
+                          "a call needs %llu bytes of device memory%s, "
+                          "expected at most %llu (device_bytes)",
+                          (unsigned long long)bytes, copies,
                           (unsigned long long)device->device_bytes);
     lane_release_arena(lane);
     uint64_t claimed = claim_arena(device, bytes);
     if (claimed == 0)
         return roped_fail(err, ROPED_BUSY,
                           "device memory is in use by other calls: %llu "
-                          "bytes wanted, %llu allowed in all",
-                          (unsigned long long)bytes,
+                          "bytes wanted%s, %llu allowed in all",
+                          (unsigned long long)bytes, copies,
                           (unsigned long long)device->device_bytes);
     enum roped_status status =
-        device->api->device_alloc(device->backend, claimed, &memory, err);
+        device_memory_take(&device->memory, FOR_CALLS, claimed, &memory, err);
     if (status) {
         device_release(device, claimed);
         return status;
@@ -142,20 +147,65 @@ static enum roped_status await(struct lane *lane, enum roped_status status,
     return status ? status : waited;
 }
 
+/* Starts to copy what is in a region of another device. */
+static enum roped_status fetch(const struct lane *lane,
+                               struct roped_queue *queue,
+                               const struct placed *p, void *to,
+                               const void *from, size_t bytes,
+                               struct roped_error *err)
+{
+    struct device *device = lane->device;
+    enum roped_status status = device->api->fetch(
+        queue, to, region_backend(p->place->region), from, bytes, err);
+    if (!status)
+        atomic_fetch_add_explicit(&device->fetched_bytes, bytes,
+                                  memory_order_relaxed);
+    return status;
+}
+
+enum roped_status lane_bring(const struct lane *lane, struct roped_queue *queue,
+                             const struct placed *input, void *to,
+                             const void *from, size_t bytes,
+                             struct roped_error *err)
+{
+    return input->is_elsewhere
+               ? fetch(lane, queue, input, to, from, bytes, err)
+               : lane->device->api->upload(queue, to, from, bytes, err);
+}
+
+/* Those on another device come by way of this one. */
+static enum roped_status download_values(struct lane *lane,
+                                         struct exec_job *job,
+                                         const struct placed *p, void *memory,
+                                         const void *data)
+{
+    const struct roped_backend_api *api = lane->device->api;
+    struct roped_error *err = &job->error;
+    size_t bytes = (size_t)p->bytes;
+    if (!placement_is_elsewhere(p, lane->device->number))
+        return api->download(lane->queue, memory, data, bytes, err);
+    enum roped_status status = need_arena(lane, job, p->bytes);
+    if (status)
+        return status;
+    status = fetch(lane, lane->queue, p, lane->arena, data, bytes, err);
+    if (!status)
+        status = api->download(lane->queue, memory, lane->arena, bytes, err);
+    return await(lane, status, err); /* the next may need a larger arena */
+}
+
 /*
  * Copies index values out of a region. The copy is what the plan checks and
  * what the kernel gets: the region may change in between, and an unchecked
  * index would let a kernel read and write anywhere.
  */
-static enum roped_status read_values(struct lane *lane, const struct placed *p,
-                                     void *memory, struct roped_error *err)
+static enum roped_status read_values(struct lane *lane, struct exec_job *job,
+                                     const struct placed *p, void *memory)
 {
     size_t bytes = (size_t)p->bytes;
     void *data = p->tensor->data;
     p->tensor->data = memory;
     if (region_is_device(p->place->region))
-        return lane->device->api->download(lane->queue, memory, data, bytes,
-                                           err);
+        return download_values(lane, job, p, memory, data);
     if (bytes)
         memcpy(memory, data, bytes);
     return ROPED_OK;
@@ -177,7 +227,7 @@ static enum roped_status use_regions(struct lane *lane, struct exec_job *job)
         p->tensor->data = placement_region_data(p);
         if (!p->is_value)
             continue;
-        status = read_values(lane, p, memory, err);
+        status = read_values(lane, job, p, memory);
         memory += placement_value_stride(p);
     }
     return memory == job->values ? status : await(lane, status, err);
@@ -201,8 +251,8 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job)
     for (int i = 0; i < all->n_in && !status; i++) {
         const struct placed *p = &all->port[i];
         if (p->is_copied)
-            status = api->upload(lane->queue, p->address, p->home,
-                                 (size_t)p->span, &job->error);
+            status = lane_bring(lane, lane->queue, p, p->address, p->home,
+                                (size_t)p->span, &job->error);
     }
     if (!status && all->aux_bytes > 0)
         status = api->upload(lane->queue, job->call.aux, lane->scratch,
@@ -312,13 +362,13 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
 }
 
 /* An arena of at least bytes, which hold what nobody has written. */
-static enum roped_status take_arena(struct lane *lane, uint64_t bytes,
-                                    struct roped_error *err)
+static enum roped_status take_arena(struct lane *lane, struct exec_job *job,
+                                    uint64_t bytes)
 {
-    enum roped_status status = need_arena(lane, bytes, err);
+    enum roped_status status = need_arena(lane, job, bytes);
     return status ? status
                   : poison_device(lane->device->api, lane->queue, lane->arena,
-                                  bytes, err);
+                                  bytes, &job->error);
 }
 
 /* In slices. Their copies overlap, so all of it is the kernel's time. */
@@ -327,7 +377,7 @@ static enum roped_status compute_slices(struct lane *lane, struct exec_job *job,
                                         uint64_t start_ns)
 {
     enum roped_status status =
-        take_arena(lane, slices_arena_bytes(slices), &job->error);
+        take_arena(lane, job, slices_arena_bytes(slices));
     if (!status)
         status = need_scratch(lane, slices_scratch_bytes(slices), &job->error);
     if (!status)
@@ -340,7 +390,7 @@ static enum roped_status compute_whole(struct lane *lane, struct exec_job *job,
                                        uint64_t start_ns)
 {
     enum roped_status status =
-        take_arena(lane, job->placement.arena_bytes, &job->error);
+        take_arena(lane, job, job->placement.arena_bytes);
     if (status)
         return status;
     placement_enter(job, lane->arena);

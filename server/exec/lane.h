@@ -55,6 +55,13 @@ ROPED_MUST_CHECK enum roped_status lane_check(struct exec_job *job,
  * the data pointers of tensors in regions. */
 void lane_run(struct lane *lane, struct exec_job *job);
 
+/* Starts to copy bytes of an input to the memory of the lane's device, on one
+ * of its queues: from the host, or from a region of another device. */
+ROPED_MUST_CHECK enum roped_status
+lane_bring(const struct lane *lane, struct roped_queue *queue,
+           const struct placed *input, void *to, const void *from, size_t bytes,
+           struct roped_error *err);
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t lane_now_ns(void);
 

@@ -108,6 +108,17 @@ static bool is_on_device(const struct placed *p)
     return p->place->region && region_is_device(p->place->region);
 }
 
+bool placement_is_elsewhere(const struct placed *p, int device)
+{
+    return p->place->region && region_is_elsewhere(p->place->region, device);
+}
+
+static int device_of(const struct placed *p)
+{
+    return p->place->region ? region_info(p->place->region)->device
+                            : REGION_ANY_DEVICE;
+}
+
 /* -------------------------------------------------------------------- cost */
 
 /*
@@ -135,6 +146,44 @@ static uint64_t share(uint64_t bytes, uint64_t of)
     return bytes / of + (bytes % of != 0);
 }
 
+/* The device that has most of what the call reads in regions. */
+static int richest(const struct placement *all)
+{
+    uint64_t most = 0;
+    int best = REGION_ANY_DEVICE;
+    for (int i = 0; i < all->n_in; i++) {
+        uint64_t bytes = 0;
+        int device = device_of(&all->port[i]);
+        for (int j = 0; j < all->n_in; j++)
+            bytes +=
+                device_of(&all->port[j]) == device ? all->port[j].bytes : 0;
+        if (device == REGION_ANY_DEVICE ||
+            (best != REGION_ANY_DEVICE && bytes <= most))
+            continue;
+        best = device;
+        most = bytes;
+    }
+    return best;
+}
+
+/* The device where a call runs; placement_check has seen that what it writes is
+ * on one. */
+static int choose_device(const struct placement *all)
+{
+    int device = REGION_ANY_DEVICE;
+    bool is_one = true;
+    for (int i = 0; i < all->n && all->has_regions; i++) {
+        int other = device_of(&all->port[i]);
+        if (other == REGION_ANY_DEVICE)
+            continue;
+        if (all->port[i].is_output)
+            return other;
+        is_one &= device == REGION_ANY_DEVICE || device == other;
+        device = other;
+    }
+    return is_one ? device : richest(all);
+}
+
 /* What a tensor in a region adds to the bytes of a job. One that is updated
  * there adds nothing, since nobody knows how much of it the job touches: its
  * input takes off what its output adds. */
@@ -150,14 +199,13 @@ static void measure_call(struct exec_job *job, bool is_host)
     if (all->n == 0)
         placement_make(job);
     job->bytes = (uint64_t)roped_call_bytes(&job->call);
+    job->device = choose_device(all);
     for (int i = 0; i < all->n && all->has_regions; i++) {
         const struct placed *p = &all->port[i];
         if (!p->place->region)
             continue;
-        if (job->device == REGION_ANY_DEVICE)
-            job->device = region_info(p->place->region)->device;
         job->bytes += region_bytes(p) - p->bytes;
-        if (is_on_device(p))
+        if (is_on_device(p) && !placement_is_elsewhere(p, job->device))
             resident += region_bytes(p);
     }
     job->work_bytes = is_host
@@ -203,7 +251,7 @@ static enum where find(struct placed *p, const struct inbox *inbox,
     if (p->bytes == 0)
         return IN_HOST;
     if (is_on_device(p) && !p->is_value)
-        return IN_REGION;
+        return p->is_elsewhere ? IN_ARENA : IN_REGION;
     p->address = find_in_inbox(inbox, p);
     if (p->address)
         return IN_INBOX;
@@ -255,15 +303,19 @@ void placement_settle(struct exec_job *job, const struct device *device,
     bool is_mapped = !is_host && !job->inbox && job->is_pinned;
     uint64_t bytes = 0;
     all->uses_inbox = all->has_copies = false;
+    all->has_elsewhere = false;
     all->arena_bytes = 0;
     for (int i = 0; i < all->n; i++) {
         struct placed *p = &all->port[i];
         p->home = p->tensor->data;
         p->is_copied = false;
+        p->is_elsewhere =
+            !p->is_value && placement_is_elsewhere(p, device->number);
         p->where = find(p, job->inbox, is_host);
         if (p->where <= IN_REGION)
             continue;
         all->has_copies = true;
+        all->has_elsewhere |= p->is_elsewhere;
         all->uses_inbox |= p->where == IN_INBOX;
         is_mapped &= is_mappable(p);
         bytes += p->bytes;

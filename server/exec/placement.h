@@ -54,9 +54,10 @@ struct placed {
 
     /* by placement_settle */
     enum where where;
-    bool is_copied; /* there before the launch, or back after it */
-    void *home;     /* where the caller has it */
-    void *address;  /* where the device has it, by placement_enter */
+    bool is_elsewhere; /* an input in a region of another device */
+    bool is_copied;    /* there before the launch, or back after it */
+    void *home;        /* where the caller has it */
+    void *address;     /* where the device has it, by placement_enter */
 };
 
 /* All tensors that a call has, and outputs that it does not make though they
@@ -67,7 +68,7 @@ struct placement {
     uint64_t value_bytes; /* host memory that index values in regions need */
 
     /* by placement_settle */
-    bool uses_inbox, has_copies;
+    bool uses_inbox, has_copies, has_elsewhere;
     uint64_t arena_bytes; /* what the call needs of the lane's arena */
     uint64_t aux_bytes;   /* of these, at their end: the call's aux */
 
@@ -87,7 +88,7 @@ struct placement {
  *    tokens of one step that lie between each other;
  *  - an output that takes its input's place has another step;
  *  - the output of an updated input is in another region or place than it;
- *  - tensors are in the memory of different devices.
+ *  - the call writes in the memory of different devices.
  */
 ROPED_MUST_CHECK enum roped_status placement_check(struct exec_job *job,
                                                    struct regions *regions,
@@ -104,22 +105,25 @@ size_t placement_value_stride(const struct placed *input);
 ROPED_MUST_CHECK enum roped_status
 placement_check_memory(const struct exec_job *job, struct roped_error *err);
 
-/* Where a tensor in a region is. */
+/* Where a tensor in a region is; and is that the memory of a device, and not of
+ * this one? */
 void *placement_region_data(const struct placed *p);
+bool placement_is_elsewhere(const struct placed *p, int device);
 
 /*
  * Fills bytes, work_bytes and device of a job: what it moves (an updated tensor
  * in a region counts nothing, and a task says itself), how long that takes, in
- * bytes that the CPU backend moves meanwhile, and the device whose memory it
- * uses. On a device that is not the host a byte of page-locked memory is half
- * of one, and a byte in a region of that device a 128th. The one place that
- * says so, with what was measured, is in placement.c.
+ * bytes that the CPU backend moves meanwhile, and the device where it runs: the
+ * one whose memory it writes, or else reads most of. On a device that is not
+ * the host a byte of page-locked memory, or of another device's, is half of
+ * one, and a byte in a region of that device a 128th. The one place that says
+ * so, with what was measured, is in placement.c.
  */
 void placement_measure(struct exec_job *job, bool is_host);
 
 /* Says where the tensors are while the call, with so many bytes of aux, runs on
- * a device. Their data is where the caller has them, and read if the host
- * checks it. */
+ * a device: an input in a region of another is copied to the arena. Their data
+ * is where the caller has them, and read if the host checks it. */
 void placement_settle(struct exec_job *job, const struct device *device,
                       uint64_t aux_bytes);
 

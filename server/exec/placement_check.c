@@ -142,23 +142,25 @@ static enum roped_status check_overlap(const struct placement *all,
 
 /* ------------------------------------------------------------------ device */
 
-/* *first is the first tensor in the memory of a device, or NULL. */
-static enum roped_status check_device(const struct placed *p,
+/* What is written is on one device, where the call runs; what it reads may be
+ * on any. *first is the first output in the memory of a device, or NULL. */
+static enum roped_status check_device(const struct placed *output,
                                       const struct placed **first,
                                       struct roped_error *err)
 {
-    int device = region_info(p->place->region)->device;
+    int device = region_info(output->place->region)->device;
     if (device == REGION_ANY_DEVICE)
         return ROPED_OK;
-    *first = *first ? *first : p;
+    *first = *first ? *first : output;
     int other = region_info((*first)->place->region)->device;
     if (device == other)
         return ROPED_OK;
     return roped_fail(
         err, ROPED_INVALID,
-        "tensor '%s': in region '%s' of device %d, but tensor '%s' is in "
-        "region '%s' of device %d, expected one device (PUT with device=N)",
-        p->port->name, region_name(p), device, (*first)->port->name,
+        "output '%s': written to region '%s' of device %d, but output '%s' to "
+        "region '%s' of device %d, expected one device for all that a call "
+        "writes (PUT with device=N)",
+        output->port->name, region_name(output), device, (*first)->port->name,
         region_name(*first), other);
 }
 
@@ -205,7 +207,7 @@ enum roped_status placement_check(struct exec_job *job, struct regions *regions,
         if (!status)
             status = p->is_output ? check_overlap(all, p, err)
                                   : follow_input(regions, p, err);
-        if (!status)
+        if (!status && p->is_output)
             status = check_device(p, &first, err);
     }
     return status;

@@ -18,15 +18,16 @@ struct region {
                             the start of what was allocated */
     size_t head_bytes;   /* right before data */
     bool is_device;
-    bool is_written;             /* all of it */
-    struct client_memory client; /* REGION_SYSTEM */
-    int references;              /* one is the list's while it is listed */
+    bool is_written;              /* all of it */
+    struct device_memory *memory; /* of the device that has or page-locks it */
+    struct client_memory client;  /* REGION_SYSTEM */
+    int references;               /* one is the list's while it is listed */
     struct region *next;
 };
 
 /* What the regions know of a device. */
 struct holder {
-    struct roped_backend *backend;
+    struct device_memory *memory;
     uint64_t bytes; /* of resident regions; guarded by lock */
 };
 
@@ -51,19 +52,19 @@ const char *region_kind_name(enum region_kind kind)
     return names[kind];
 }
 
-enum roped_status regions_open(const struct roped_backend_api *api,
-                               struct roped_backend *const *backends,
+enum roped_status regions_open(struct device_memory *const *memory,
                                int n_devices, uint64_t budget_bytes,
                                struct regions **out, struct roped_error *err)
 {
+    assert(n_devices <= TENANT_DEVICES);
     struct regions *regions =
         calloc(1, sizeof *regions + (size_t)n_devices * sizeof(struct holder));
     if (!regions)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the regions");
-    regions->api = api;
+    regions->api = memory[0]->api;
     regions->n_devices = n_devices;
     for (int i = 0; i < n_devices; i++)
-        regions->device[i].backend = backends[i];
+        regions->device[i].memory = memory[i];
     regions->budget_bytes = budget_bytes;
     pthread_mutex_init(&regions->lock, NULL);
     lost_init(&regions->lost, "region");
@@ -78,36 +79,60 @@ static size_t front_bytes(const struct region *region)
 }
 
 /* Any device page-locks host memory for all of them. */
-static struct roped_backend *backend_of(const struct regions *regions,
-                                        const struct region *region)
+static struct device_memory *memory_of(const struct regions *regions,
+                                       const struct region_info *info)
 {
-    int device = region->info.device;
-    return regions->device[device == REGION_ANY_DEVICE ? 0 : device].backend;
+    int device = info->device == REGION_ANY_DEVICE ? 0 : info->device;
+    return regions->device[device].memory;
+}
+
+/* Under lock: a region has claimed its memory. */
+static void count(struct regions *regions, const struct region_info *info)
+{
+    regions->bytes[info->kind] += info->bytes;
+    if (info->device != REGION_ANY_DEVICE)
+        info->tenant->device_bytes[info->device] += info->bytes;
+    if (info->kind == REGION_RESIDENT)
+        regions->device[info->device].bytes += info->bytes;
+}
+
+/* Under lock: it has gone. */
+static void count_off(struct regions *regions, const struct region_info *info)
+{
+    regions->bytes[info->kind] -= info->bytes;
+    if (info->device != REGION_ANY_DEVICE)
+        info->tenant->device_bytes[info->device] -= info->bytes;
+    if (info->kind == REGION_RESIDENT)
+        regions->device[info->device].bytes -= info->bytes;
+}
+
+/* What a resident one takes of its device. */
+static uint64_t taken_bytes(const struct region *region)
+{
+    return front_bytes(region) + region->info.bytes;
 }
 
 /* Nobody holds it any more. */
 static void destroy(struct regions *regions, struct region *region)
 {
-    struct roped_backend *backend = backend_of(regions, region);
+    struct device_memory *memory = region->memory;
     switch (region->info.kind) {
     case REGION_RESIDENT:
         if (region->data)
-            regions->api->device_free(backend,
-                                      region->data - front_bytes(region));
+            device_memory_give(memory, FOR_REGIONS, taken_bytes(region),
+                               region->data - front_bytes(region));
         break;
     case REGION_SYSTEM:
-        client_memory_close(regions->api, backend, &region->client);
+        client_memory_close(regions->api, memory->backend, &region->client);
         break;
     case REGION_CUDA:
-        regions->api->foreign_close(backend, region->data);
+        regions->api->foreign_close(memory->backend, region->data);
         break;
     case REGION_KINDS:
         break;
     }
     pthread_mutex_lock(&regions->lock);
-    regions->bytes[region->info.kind] -= region->info.bytes;
-    if (region->info.kind == REGION_RESIDENT)
-        regions->device[region->info.device].bytes -= region->info.bytes;
+    count_off(regions, &region->info);
     pthread_mutex_unlock(&regions->lock);
     if (region->info.kind == REGION_RESIDENT)
         tenant_give_bytes(region->info.tenant, region->info.bytes);
@@ -128,6 +153,32 @@ void regions_close(struct regions *regions)
     free(regions);
 }
 
+/* ----------------------------------------------------------------- lookup */
+
+static int compare(const struct region *region, const struct tenant *tenant,
+                   const char *name)
+{
+    return tenant_compare(region->info.tenant, region->info.name, tenant, name);
+}
+
+/* Under lock: the link that points at the first region not before this one. */
+static struct region **find_link(struct regions *regions,
+                                 const struct tenant *tenant, const char *name)
+{
+    struct region **link = &regions->listed;
+    while (*link && compare(*link, tenant, name) < 0)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Under lock: the tenant's listed region of this name, or NULL. */
+static struct region *find(struct regions *regions, const struct tenant *tenant,
+                           const char *name)
+{
+    struct region *region = *find_link(regions, tenant, name);
+    return region && compare(region, tenant, name) == 0 ? region : NULL;
+}
+
 /* ----------------------------------------------------------------- create */
 
 /* Under lock: the device with the most room for regions. */
@@ -140,11 +191,42 @@ static int emptiest(const struct regions *regions)
     return best;
 }
 
+/* Under lock. */
+static bool has_room(const struct regions *regions, int device, uint64_t bytes)
+{
+    return bytes <= regions->budget_bytes - regions->device[device].bytes;
+}
+
+/*
+ * Under lock: the device of a region whose maker names none. It is where the
+ * one was that it replaces, or else, of those with room, where most of its
+ * owner's are: a call writes regions of one device only, and what it reads of
+ * others has to be copied.
+ */
+static int choose(struct regions *regions, const struct region_info *info)
+{
+    const uint64_t *owned = info->tenant->device_bytes;
+    const struct region *old = find(regions, info->tenant, info->name);
+    uint64_t most = 0;
+    int best = emptiest(regions);
+    if (info->device == REGION_SPREAD)
+        return best;
+    if (old && old->info.kind == REGION_RESIDENT &&
+        has_room(regions, old->info.device, info->bytes))
+        return old->info.device;
+    for (int i = 0; i < regions->n_devices; i++)
+        if (owned[i] > most && has_room(regions, i, info->bytes)) {
+            best = i;
+            most = owned[i];
+        }
+    return best;
+}
+
 static enum roped_status check_claim(const struct regions *regions,
                                      const struct region_info *info,
                                      struct roped_error *err)
 {
-    if (info->device < REGION_ANY_DEVICE || info->device >= regions->n_devices)
+    if (info->device < REGION_SPREAD || info->device >= regions->n_devices)
         return roped_fail(err, ROPED_INVALID,
                           "region '%s': device %d, expected 0 <= device < %d",
                           info->name, info->device, regions->n_devices);
@@ -163,17 +245,14 @@ static enum roped_status claim_memory(struct regions *regions,
                                       struct roped_error *err)
 {
     pthread_mutex_lock(&regions->lock);
-    if (info->device == REGION_ANY_DEVICE)
-        info->device = emptiest(regions);
-    struct holder *device = &regions->device[info->device];
-    uint64_t left = regions->budget_bytes - device->bytes;
-    bool has_room = info->bytes <= left;
-    if (has_room) {
-        device->bytes += info->bytes;
-        regions->bytes[REGION_RESIDENT] += info->bytes;
-    }
+    if (info->device < 0)
+        info->device = choose(regions, info);
+    uint64_t left = regions->budget_bytes - regions->device[info->device].bytes;
+    bool fits = has_room(regions, info->device, info->bytes);
+    if (fits)
+        count(regions, info);
     pthread_mutex_unlock(&regions->lock);
-    if (has_room)
+    if (fits)
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,
                       "region '%s': %llu bytes, expected at most the %llu that "
@@ -200,11 +279,25 @@ static enum roped_status claim(struct regions *regions,
     return status;
 }
 
+/* Of the device that it has claimed. */
+static enum roped_status allocate(struct region *region,
+                                  struct roped_error *err)
+{
+    void *start;
+    struct roped_error why;
+    enum roped_status status = device_memory_take(
+        region->memory, FOR_REGIONS, taken_bytes(region), &start, &why);
+    if (status)
+        return roped_fail(err, status, "region '%s': %s", region->info.name,
+                          why.text);
+    region->data = (unsigned char *)start + front_bytes(region);
+    return ROPED_OK;
+}
+
 enum roped_status regions_create(struct regions *regions,
                                  const struct region_info *info,
                                  struct region **out, struct roped_error *err)
 {
-    void *start;
     struct region *region = calloc(1, sizeof *region);
     if (!region)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for region '%s'",
@@ -218,18 +311,16 @@ enum roped_status regions_create(struct regions *regions,
     }
     region->is_device = !regions->api->is_host;
     region->references = 1;
-    status = regions->api->device_alloc(
-        backend_of(regions, region), front_bytes(region) + (size_t)info->bytes,
-        &start, err);
-    if (!status)
-        region->data = (unsigned char *)start + front_bytes(region);
+    region->memory = memory_of(regions, &region->info);
+    status = allocate(region, err);
     if (status)
         destroy(regions, region);
     *out = status ? NULL : region;
     return status;
 }
 
-static struct region *new_client_region(const struct region_info *info,
+static struct region *new_client_region(const struct regions *regions,
+                                        const struct region_info *info,
                                         enum region_kind kind,
                                         struct roped_error *err)
 {
@@ -241,6 +332,9 @@ static struct region *new_client_region(const struct region_info *info,
     }
     region->info = *info;
     region->info.kind = kind;
+    if (kind == REGION_SYSTEM)
+        region->info.device = REGION_ANY_DEVICE;
+    region->memory = memory_of(regions, &region->info);
     region->references = 1;
     return region;
 }
@@ -254,7 +348,7 @@ static enum roped_status finish(struct regions *regions, struct region *region,
         return status;
     }
     pthread_mutex_lock(&regions->lock);
-    regions->bytes[region->info.kind] += region->info.bytes;
+    count(regions, &region->info);
     pthread_mutex_unlock(&regions->lock);
     *out = region;
     return ROPED_OK;
@@ -264,16 +358,15 @@ enum roped_status regions_map(struct regions *regions,
                               const struct region_info *info,
                               struct region **out, struct roped_error *err)
 {
-    struct region *region = new_client_region(info, REGION_SYSTEM, err);
+    struct region *region =
+        new_client_region(regions, info, REGION_SYSTEM, err);
     *out = NULL;
     if (!region)
         return ROPED_NO_MEMORY;
-    region->info.device = REGION_ANY_DEVICE;
     const struct client_range range = {info->name, info->key, info->offset,
                                        info->bytes};
-    enum roped_status status =
-        client_memory_open(regions->api, backend_of(regions, region), &range,
-                           &region->client, err);
+    enum roped_status status = client_memory_open(
+        regions->api, region->memory->backend, &range, &region->client, err);
     region->data = region->client.data;
     return finish(regions, region, status, out);
 }
@@ -286,7 +379,7 @@ static enum roped_status open_handle(struct regions *regions,
     struct roped_error why;
     uint64_t bytes;
     const struct region_info *info = &region->info;
-    struct roped_backend *backend = backend_of(regions, region);
+    struct roped_backend *backend = region->memory->backend;
     const struct roped_backend_api *api = regions->api;
     if (!api->foreign_open)
         return roped_fail(err, ROPED_UNSUPPORTED,
@@ -315,7 +408,7 @@ enum roped_status regions_import(struct regions *regions,
                                  struct region **out, struct roped_error *err)
 {
     void *data = NULL;
-    struct region *region = new_client_region(info, REGION_CUDA, err);
+    struct region *region = new_client_region(regions, info, REGION_CUDA, err);
     *out = NULL;
     if (!region)
         return ROPED_NO_MEMORY;
@@ -326,30 +419,6 @@ enum roped_status regions_import(struct regions *regions,
 }
 
 /* ------------------------------------------------------------------- list */
-
-static int compare(const struct region *region, const struct tenant *tenant,
-                   const char *name)
-{
-    return tenant_compare(region->info.tenant, region->info.name, tenant, name);
-}
-
-/* Under lock: the link that points at the first region not before this one. */
-static struct region **find_link(struct regions *regions,
-                                 const struct tenant *tenant, const char *name)
-{
-    struct region **link = &regions->listed;
-    while (*link && compare(*link, tenant, name) < 0)
-        link = &(*link)->next;
-    return link;
-}
-
-/* Under lock: the tenant's listed region of this name, or NULL. */
-static struct region *find(struct regions *regions, const struct tenant *tenant,
-                           const char *name)
-{
-    struct region *region = *find_link(regions, tenant, name);
-    return region && compare(region, tenant, name) == 0 ? region : NULL;
-}
 
 /* Under lock: drops a reference; the region, where it was the last one, to be
  * destroyed without the lock. */
@@ -577,6 +646,16 @@ unsigned char *region_data(const struct region *region)
 bool region_is_device(const struct region *region)
 {
     return region->is_device;
+}
+
+bool region_is_elsewhere(const struct region *region, int device)
+{
+    return region->is_device && region->info.device != device;
+}
+
+const struct roped_backend *region_backend(const struct region *region)
+{
+    return region->memory->backend;
 }
 
 bool region_is_pinned(const struct region *region)

@@ -19,6 +19,7 @@
 #define ROPED_EXEC_REGIONS_H
 
 #include "exec/client_memory.h"
+#include "exec/device_memory.h"
 #include "exec/lost.h"
 #include "exec/tenants.h"
 
@@ -30,7 +31,7 @@
 struct regions;
 struct region; /* reference-counted */
 
-enum { REGION_ANY_DEVICE = -1 };
+enum { REGION_ANY_DEVICE = -1, REGION_SPREAD = -2 };
 
 enum region_kind {
     REGION_RESIDENT, /* device memory of the server */
@@ -51,7 +52,8 @@ struct region_info {
     uint64_t offset;            /* REGION_SYSTEM: of the region in it */
     int device_id;              /* REGION_CUDA: what its client calls it */
     int device; /* number of the one that has the memory; REGION_ANY_DEVICE:
-                   of the host, or before a resident one is created */
+                   of the host, or, as REGION_SPREAD, before a resident one is
+                   created */
     unsigned char handle[ROPED_FOREIGN_HANDLE_BYTES]; /* REGION_CUDA */
 };
 
@@ -64,21 +66,25 @@ struct regions_usage {
 /* "resident": the kind in JSON and metric labels; static memory. */
 const char *region_kind_name(enum region_kind kind);
 
-/* budget_bytes bounds the sum of resident regions on each of the devices,
- * whose number is their place in backends (copied). */
+/* budget_bytes bounds the sum of resident regions on each of the devices, at
+ * most TENANT_DEVICES, whose number is the place of their memory (pointers are
+ * copied, and it outlives the regions). */
 ROPED_MUST_CHECK enum roped_status
-regions_open(const struct roped_backend_api *api,
-             struct roped_backend *const *backends, int n_devices,
+regions_open(struct device_memory *const *memory, int n_devices,
              uint64_t budget_bytes, struct regions **out,
              struct roped_error *err);
 void regions_close(struct regions *regions);
 
 /*
  * Allocates memory of info->device for a new region, whose contents are
- * undefined; REGION_ANY_DEVICE is the one with the most left of its budget. The
+ * undefined. REGION_ANY_DEVICE is where the region of this name is that it will
+ * replace; or where most of what the tenant has in the memory of devices is,
+ * among the devices with room for it; if there is none, and for REGION_SPREAD,
+ * the device with the most left of its budget. The
  * caller holds its only reference and nobody finds it before it is published.
  * ROPED_INVALID: no such device; ROPED_TOO_LARGE: more than the budget
- * or the tenant's quota; ROPED_BUSY: than what is left of them.
+ * or the tenant's quota; ROPED_BUSY: than what is left of them;
+ * ROPED_NO_MEMORY: than the device has.
  */
 ROPED_MUST_CHECK enum roped_status
 regions_create(struct regions *regions, const struct region_info *info,
@@ -153,6 +159,10 @@ const struct region_info *region_info(const struct region *region);
 unsigned char *region_data(const struct region *region);
 bool region_is_device(const struct region *region);
 bool region_is_pinned(const struct region *region);
+
+/* Is it in the memory of a device, and not of this one? And of which. */
+bool region_is_elsewhere(const struct region *region, int device);
+const struct roped_backend *region_backend(const struct region *region);
 
 /* ROPED_INVALID where a client has taken its memory away. Asked before a use,
  * and after it: only then is what was read known to have been there. */

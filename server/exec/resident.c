@@ -34,7 +34,7 @@ struct resident_table {
 
 struct resident {
     const struct roped_backend_api *api;
-    struct roped_backend *backend;
+    struct device_memory *memory;
     uint64_t budget_bytes, table_bytes;
 
     pthread_mutex_t lock; /* guards the following */
@@ -43,16 +43,15 @@ struct resident {
     uint64_t hits, builds, evictions;
 };
 
-enum roped_status resident_open(const struct roped_backend_api *api,
-                                struct roped_backend *backend,
+enum roped_status resident_open(struct device_memory *memory,
                                 uint64_t budget_bytes, uint64_t table_bytes,
                                 struct resident **out, struct roped_error *err)
 {
     struct resident *resident = calloc(1, sizeof *resident);
     if (!resident)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the tables");
-    resident->api = api;
-    resident->backend = backend;
+    resident->api = memory->api;
+    resident->memory = memory;
     resident->budget_bytes = budget_bytes;
     resident->table_bytes =
         table_bytes < budget_bytes ? table_bytes : budget_bytes;
@@ -63,7 +62,7 @@ enum roped_status resident_open(const struct roped_backend_api *api,
 
 static void free_table(struct resident *resident, struct resident_table *table)
 {
-    resident->api->device_free(resident->backend, table->data);
+    device_memory_give(resident->memory, FOR_TABLES, table->bytes, table->data);
     free((void *)(uintptr_t)table->angles.frequency.f32);
     free(table);
 }
@@ -169,8 +168,8 @@ static enum roped_status build(struct resident *resident,
                                struct roped_error *err)
 {
     void *data;
-    enum roped_status status = resident->api->device_alloc(
-        resident->backend, table->bytes, &data, err);
+    enum roped_status status = device_memory_take(resident->memory, FOR_TABLES,
+                                                  table->bytes, &data, err);
     if (status)
         return status;
     table->data = data;

@@ -6,6 +6,8 @@
 #ifndef ROPED_EXEC_RESIDENT_H
 #define ROPED_EXEC_RESIDENT_H
 
+#include "exec/device_memory.h"
+
 #include <roped/backend.h>
 
 #include <stdint.h>
@@ -19,12 +21,13 @@ struct resident_usage {
     uint64_t hits, builds, evictions;
 };
 
-/* budget_bytes bounds the memory, table_bytes one table's share of it. */
-ROPED_MUST_CHECK enum roped_status
-resident_open(const struct roped_backend_api *api,
-              struct roped_backend *backend, uint64_t budget_bytes,
-              uint64_t table_bytes, struct resident **out,
-              struct roped_error *err);
+/* budget_bytes bounds what is taken of memory, which outlives the tables, and
+ * table_bytes one table's share of it. */
+ROPED_MUST_CHECK enum roped_status resident_open(struct device_memory *memory,
+                                                 uint64_t budget_bytes,
+                                                 uint64_t table_bytes,
+                                                 struct resident **out,
+                                                 struct roped_error *err);
 void resident_close(struct resident *resident);
 
 /*

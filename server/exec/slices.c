@@ -126,7 +126,8 @@ struct slice {
     struct roped_call call;
 };
 
-static enum roped_status upload(struct slice *slice, struct exec_job *job)
+static enum roped_status upload(struct slice *slice, const struct lane *lane,
+                                struct exec_job *job)
 {
     const struct placement *all = &job->placement;
     unsigned char *at = slice->memory;
@@ -140,8 +141,8 @@ static enum roped_status upload(struct slice *slice, struct exec_job *job)
         if (!slice->all->room[i])
             continue;
         if (!p->is_output && !is_there)
-            status = slice->api->upload(slice->queue, at, tensor->data,
-                                        (size_t)bytes, &job->error);
+            status = lane_bring(lane, slice->queue, p, at, tensor->data,
+                                (size_t)bytes, &job->error);
         tensor->data = at;
         at += slice->all->room[i];
     }
@@ -186,7 +187,7 @@ static enum roped_status run_slice(struct slice *slice, struct lane *lane,
     status = roped_call_plan(&slice->call, err);
     slice->call.table.data = job->call.table.data;
     if (!status)
-        status = upload(slice, job);
+        status = upload(slice, lane, job);
     if (!status)
         status = slice->api->launch(slice->queue, &slice->call, err);
     return status ? status : download(slice, job);

@@ -20,12 +20,16 @@
 
 struct tenants;
 
+enum { TENANT_DEVICES = 16 }; /* the most there may be */
+
 struct tenant {
     char name[ROPED_NAME_BYTES];
     atomic_uint_least64_t most_bytes, most_names; /* UINT64_MAX: no quota */
     atomic_uint_least64_t bytes; /* of resident regions, forgotten ones in use
                                     included */
     atomic_uint_least64_t names; /* listed regions and tables */
+    uint64_t device_bytes[TENANT_DEVICES]; /* of regions in the memory of each;
+                                              guarded by the regions' lock */
     atomic_uint_least64_t n_requests, n_refusals; /* counted by their callers */
 };
 

@@ -124,6 +124,12 @@ static enum roped_status read_param(struct reading *reading, const char *name,
         info->device = device < INT_MAX ? (int)device : INT_MAX;
         return ROPED_OK;
     }
+    if (strcmp(name, "device") == 0 && !reading->has_device &&
+        strcmp(value, "spread") == 0) {
+        reading->has_device = true;
+        info->device = REGION_SPREAD;
+        return ROPED_OK;
+    }
     if (strcmp(name, "bytes") == 0 && !reading->has_bytes &&
         region_refs_read_size(value, &info->bytes)) {
         reading->has_bytes = true;
@@ -140,8 +146,8 @@ static enum roped_status read_param(struct reading *reading, const char *name,
     }
     return roped_fail(err, ROPED_INVALID,
                       "parameter '%.32s': '%.32s', expected bytes=N, or dtype "
-                      "(like BF16) and shape (like 4096,128), or device=N, "
-                      "each once",
+                      "(like BF16) and shape (like 4096,128), or device=N or "
+                      "device=spread, each once",
                       name, value);
 }
 

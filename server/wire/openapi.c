@@ -372,9 +372,11 @@ static void write_region_query(struct buffer *buffer)
     buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
                         "\"^([0-9]+(,[0-9]+)*)?$\"}}");
     write_query_parameter(buffer, ",", "device",
-                          "number of the device that has it; else the one with "
-                          "the most room");
-    buffer_text(buffer, "{\"type\":\"integer\",\"minimum\":0}}],");
+                          "number of the device that has it, or spread: the "
+                          "one with the most room; else beside the owner's "
+                          "other regions, as long as it fits there");
+    buffer_text(buffer, "{\"type\":\"string\",\"pattern\":"
+                        "\"^([0-9]+|spread)$\"}}],");
 }
 
 static void write_operation(struct buffer *buffer, const char *path,

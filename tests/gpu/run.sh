@@ -6,7 +6,8 @@
 # by default:
 #   kernels    every operator on the device against float64
 #   http       the daemon with --backend cuda: golden, negative, service tests;
-#              64 MiB that is uploaded while it arrives
+#              64 MiB that is uploaded while it arrives; regions of two GPUs,
+#              where there are two
 #   recover    a kernel that writes where nothing is: seconds until calls are
 #              right again
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
@@ -72,6 +73,11 @@ http() {
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
+    done
+    [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || return 0
+    for test in golden append chain regions tenants devices; do
+        ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
+            ROPED_TEST_DEVICES=0,1 step http "$test on two GPUs" "$build/tests/test_$test"
     done
 }
 

@@ -39,6 +39,7 @@ static const struct roped_backend_api *const inner = &FAULT_INNER;
     X(queue_open)                                                              \
     X(upload)                                                                  \
     X(download)                                                                \
+    X(fetch)                                                                   \
     X(clear)                                                                   \
     X(launch)                                                                  \
     X(build_table)                                                             \
@@ -209,6 +210,17 @@ static enum roped_status fault_download_rows(struct roped_queue *queue,
     return status ? status
                   : inner->download_rows(of(queue)->inner, host, device, rows,
                                          err);
+}
+
+static enum roped_status fault_fetch(struct roped_queue *queue, void *device,
+                                     const struct roped_backend *other,
+                                     const void *from, size_t bytes,
+                                     struct roped_error *err)
+{
+    enum roped_status status = enter(KIND_fetch, of(queue)->backend, err);
+    return status ? status
+                  : inner->fetch(of(queue)->inner, device, other, from, bytes,
+                                 err);
 }
 
 static enum roped_status fault_clear(struct roped_queue *queue, void *device,
@@ -408,6 +420,7 @@ const struct roped_backend_api fault_api = {
     .upload = fault_upload,
     .download = fault_download,
     .download_rows = fault_download_rows,
+    .fetch = fault_fetch,
     .clear = fault_clear,
     .launch = fault_launch,
     .build_table = fault_build_table,

@@ -1,6 +1,7 @@
 /*
  * golden_regions.c - a golden file's call in regions: what is put there, called
- * and found there afterwards, byte by byte.
+ * and found there afterwards, byte by byte. Where there are several devices,
+ * what is only read is on all of them in turn.
  */
 #include "check.h"
 #include "http/golden.h"
@@ -144,14 +145,26 @@ static void lay(const struct scene *scene, const struct place *places,
     }
 }
 
-static struct answer ask_region(const struct scene *scene, const char *method,
-                                const struct region *region,
-                                const struct tensor_file *file)
+/* Where a region is to be: all that the call writes on the first. */
+static int device_of(const struct scene *scene, int region)
 {
+    for (int i = 0; i < scene->run->answer.n; i++)
+        if (scene->out[i].region == region)
+            return 0;
+    return region % server_n_devices();
+}
+
+static struct answer ask_region(const struct scene *scene, const char *method,
+                                int number, const struct tensor_file *file)
+{
+    const struct region *region = &scene->region[number];
     char path[128];
     size_t bytes = 0;
     unsigned char *body = file ? file_write(file, &bytes) : NULL;
-    snprintf(path, sizeof path, "/v1/regions/%s", region->name);
+    int n = snprintf(path, sizeof path, "/v1/regions/%s", region->name);
+    if (file)
+        snprintf(path + n, sizeof path - (size_t)n, "?device=%d",
+                 device_of(scene, number));
     struct answer answer =
         ask(scene->run->server, method, path, body, bytes, NULL);
     if (answer.code != 200 && answer.code != 201)
@@ -171,7 +184,7 @@ static void put_regions(const struct scene *scene)
         const struct region *region = &scene->region[i];
         struct tensor_file file = {.n = 1, .name = {"t"}};
         file.tensor[0] = region->tensor;
-        struct answer answer = ask_region(scene, "PUT", region, &file);
+        struct answer answer = ask_region(scene, "PUT", i, &file);
         answer_free(&answer);
     }
 }
@@ -184,7 +197,7 @@ static void check_regions(const struct scene *scene, const char *wire)
         const struct region *region = &scene->region[i];
         size_t bytes = (size_t)roped_tensor_bytes(&region->tensor);
         struct tensor_file file = {0};
-        struct answer answer = ask_region(scene, "GET", region, NULL);
+        struct answer answer = ask_region(scene, "GET", i, NULL);
         if (!file_read(&file, answer.body, answer.bytes, NULL, NULL) ||
             (size_t)roped_tensor_bytes(&file.tensor[0]) != bytes ||
             memcmp(file.tensor[0].data, region->tensor.data, bytes) != 0)

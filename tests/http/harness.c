@@ -35,6 +35,20 @@ static const char *backend_name(void)
     return name ? name : "cpu";
 }
 
+const char *server_devices(void)
+{
+    const char *devices = getenv("ROPED_TEST_DEVICES");
+    return devices ? devices : "0";
+}
+
+int server_n_devices(void)
+{
+    int n = 1;
+    for (const char *at = server_devices(); *at; at++)
+        n += *at == ',';
+    return n;
+}
+
 static void run_daemon(const struct server *server, const char *port_file,
                        const char *const *flags)
 {
@@ -48,7 +62,7 @@ static void run_daemon(const struct server *server, const char *port_file,
                                             "--backend",
                                             backend_name(),
                                             "--devices",
-                                            "0"}; /* flags may say others */
+                                            server_devices()};
     int n = 7;
     setenv("ROPED_LISTEN", "127.0.0.1:0", 1); /* a flag takes its place */
     if (server->tls) {

@@ -4,6 +4,7 @@
  *
  * Environment: ROPED_TEST_BIN, the daemon to run (default: the one built
  * beside the tests); ROPED_TEST_BACKEND, cpu (default) or cuda;
+ * ROPED_TEST_DEVICES, as --devices (default: 0), where a test does not say;
  * ROPED_TEST_GOLDEN, the folder of golden files; ROPED_TEST_TLS, where it is
  * set every daemon has TLS.
  */
@@ -42,6 +43,10 @@ void server_start_tls(struct server *server,
 /* The same, where it may end in its start: false, with that status. */
 bool server_try_start(struct server *server, const char *const *flags,
                       int *status);
+
+/* ROPED_TEST_DEVICES, or else "0"; and how many of them there are. */
+const char *server_devices(void);
+int server_n_devices(void);
 
 /* Does its log have a line with this in it? */
 bool server_log_says(const struct server *server, const char *part);

@@ -206,9 +206,75 @@ TEST(index_values_in_a_clients_memory_are_checked)
     CHECK(server_stop(&server));
 }
 
+static int n_devices;
+
+/* On another GPU where there are two, else on the same one twice. */
+TEST(a_clients_memory_is_read_on_another_device)
+{
+    const char *flags[] = {"--allow-client-shm", "--devices",
+                           n_devices > 1 ? "0,1" : "0,0", NULL};
+    struct memory memory;
+    make_memory(&memory);
+    server_start(&server, flags);
+    expect_code(register_as("r", memory.handle, MEMORY_BYTES), 200, "", "r");
+    expect_code(ask(&server, "PUT",
+                    "/v1/regions/y?dtype=F32&shape=4,64&device=1", NULL, 0,
+                    NULL),
+                201, "\"device\":1", "y");
+    expect_code(post("/v1/rmsnorm?eps=0&from.x=r&dtype.x=F32&shape.x=4,64&"
+                     "into.y=y",
+                     NULL),
+                200, "", "across");
+    struct answer answer = get(&server, "/v1/regions/y");
+    CHECK(are_ones(&answer, (int64_t)ROWS * H));
+    answer_free(&answer);
+    expect_metric(&server, "roped_device_fetched_bytes_total{device=\"1\"}",
+                  X_BYTES);
+    expect_code(infer("r", 0, X_BYTES), 200, "", "and where it is");
+    CHECK(are_all(&memory, X_BYTES, 1));
+    expect_code(post("/v2/cudasharedmemory/unregister", NULL), 200, "", "all");
+    CHECK_CUDA(cudaFree(memory.device));
+    CHECK(server_stop(&server));
+}
+
+/* All but some of what is free now; NULL: that failed. */
+static void *fill_device(void)
+{
+    enum { LEFT = 256 << 20 };
+    size_t n_free = 0, n_all = 0;
+    void *memory = NULL;
+    CHECK_CUDA(cudaMemGetInfo(&n_free, &n_all));
+    for (size_t left = LEFT; !memory && left < n_free; left += LEFT / 4)
+        if (cudaMalloc(&memory, n_free - left) != cudaSuccess)
+            (void)cudaGetLastError();
+    return memory;
+}
+
+TEST(a_full_device_says_who_has_its_memory)
+{
+    static const char path[] = "/v1/regions/w?bytes=2147483648";
+    server_start(&server, NULL);
+    expect_code(ask(&server, "PUT", "/v1/regions/a?bytes=4096", NULL, 0, NULL),
+                201, "", "a");
+    void *filling = fill_device();
+    CHECK(filling);
+    struct answer answer = ask(&server, "PUT", path, NULL, 0, NULL);
+    CHECK_INT(answer.code, 503);
+    CHECK_CONTAINS(answer.body,
+                   "region 'w': device 0: 2147483648 bytes wanted: ");
+    CHECK_CONTAINS(answer.body, " are free, 2147483648 are needed (cudaMalloc: "
+                                "cudaErrorMemoryAllocation");
+    CHECK_CONTAINS(answer.body, "holds 4096 bytes for regions");
+    answer_free(&answer);
+    CHECK(call_ones(&server, 4, 64));
+    CHECK_CUDA(cudaFree(filling));
+    expect_code(ask(&server, "PUT", path, NULL, 0, NULL), 201, "",
+                "once there is room");
+    CHECK(server_stop(&server));
+}
+
 int main(void)
 {
-    int n_devices = 0;
     if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
         printf("skipped: no usable GPU\n");
         return 77;
@@ -218,5 +284,7 @@ int main(void)
     RUN(one_handle_may_have_two_names);
     RUN(what_cannot_be_opened_is_refused);
     RUN(index_values_in_a_clients_memory_are_checked);
+    RUN(a_clients_memory_is_read_on_another_device);
+    RUN(a_full_device_says_who_has_its_memory);
     return check_done();
 }

@@ -29,7 +29,7 @@ static const double patience_seconds = 5;
 static const char *const kinds[] = {
     "device_count", "open",       "host_alloc",  "host_lock", "device_alloc",
     "foreign_open", "queue_open", "upload",      "download",  "clear",
-    "launch",       "wait",       "build_table", "mark"};
+    "launch",       "wait",       "build_table", "mark",      "fetch"};
 static const char *const ways[] = {"passing", "sticky"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -73,6 +73,8 @@ static const struct step {
     {"POST", "/v1/rmsnorm?eps=0", SMALL},
     {"POST", "/v1/rmsnorm?eps=0", LARGE},
     {"POST", "/v1/rmsnorm?eps=0&from.x=x&into.y=zeros", NOTHING},
+    {"PUT", "/v1/regions/there?dtype=F32&shape=2,8&device=1", NOTHING},
+    {"POST", "/v1/rmsnorm?eps=0&from.x=x&into.y=there", NOTHING},
     {"POST", "/v1/rope?table=plan", ROPE},
     {"POST", "/v2/systemsharedmemory/region/s/register", SYSTEM},
     {"POST", "/v2/systemsharedmemory/region/s/unregister", NOTHING},
@@ -81,6 +83,7 @@ static const struct step {
     {"GET", "/metrics", NOTHING},
     {"DELETE", "/v1/regions/x", NOTHING},
     {"DELETE", "/v1/regions/zeros", NOTHING},
+    {"DELETE", "/v1/regions/there", NOTHING},
     {"DELETE", "/v1/tables/plan", NOTHING},
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
@@ -213,6 +216,8 @@ static void expect_clean(void)
 static bool start(const char *fault)
 {
     const char *const flags[] = {"--allow-client-shm",
+                                 "--devices",
+                                 "0,0",
                                  "--stage-bytes",
                                  "64k",
                                  "--stage-chunk-bytes",

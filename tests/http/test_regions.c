@@ -489,9 +489,10 @@ TEST(puts_that_make_no_sense_are_refused)
         expect_code(put(cases[i].path, NULL, 0), cases[i].code, cases[i].part,
                     cases[i].path);
     expect_code(put("/v1/regions/a?bytes=65000", NULL, 0), 201, "", "most");
-    expect_code(put("/v1/regions/b?bytes=537", NULL, 0), 503,
+    expect_code(put("/v1/regions/b?bytes=537&device=0", NULL, 0), 503,
                 "expected at most the 536 that other regions leave", "full");
-    expect_code(put("/v1/regions/b?bytes=536", NULL, 0), 201, "", "the rest");
+    expect_code(put("/v1/regions/b?bytes=536&device=0", NULL, 0), 201, "",
+                "the rest");
     delete_region("a");
     expect_code(get(&server, "/v1/regions"), 200, "\"used\":536", "used");
     CHECK(server_is_alive(&server));

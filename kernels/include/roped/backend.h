@@ -5,8 +5,8 @@
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
- * upload, download, clear, launch and build_table are ordered on their queue
- * and may return before the device has finished; wait ends that.
+ * upload, download, fetch, clear, launch and build_table are ordered on their
+ * queue and may return before the device has finished; wait ends that.
  */
 #ifndef ROPED_BACKEND_H
 #define ROPED_BACKEND_H
@@ -141,6 +141,18 @@ struct roped_backend_api {
                                        const void *device,
                                        const struct roped_byte_rows *rows,
                                        struct roped_error *err);
+
+    /*
+     * (optional where is_host: the devices of such a backend share one memory)
+     * Copies from memory of another device of this backend, device_alloc's or
+     * foreign_open's, which may be its own too. Directly where the hardware and
+     * its driver can, else by way of the host. It is ordered on this queue
+     * alone: what wrote there has been waited for.
+     */
+    enum roped_status (*fetch)(struct roped_queue *queue, void *device,
+                               const struct roped_backend *other,
+                               const void *from, size_t bytes,
+                               struct roped_error *err);
 
     /* Zeros. */
     enum roped_status (*clear)(struct roped_queue *queue, void *device,

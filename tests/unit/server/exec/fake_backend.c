@@ -133,6 +133,15 @@ static enum roped_status fake_upload(struct roped_queue *queue, void *device,
                   : roped_backend_cpu.upload(queue, device, host, bytes, err);
 }
 
+static enum roped_status fake_fetch(struct roped_queue *queue, void *device,
+                                    const struct roped_backend *other,
+                                    const void *from, size_t bytes,
+                                    struct roped_error *err)
+{
+    (void)other;
+    return fake_upload(queue, device, from, bytes, err);
+}
+
 static enum roped_status fake_download(struct roped_queue *queue, void *host,
                                        const void *device, size_t bytes,
                                        struct roped_error *err)
@@ -268,6 +277,7 @@ struct roped_backend_api fake_api = {
     .upload = fake_upload,
     .download = fake_download,
     .download_rows = fake_download_rows,
+    .fetch = fake_fetch,
     .clear = fake_clear,
     .launch = fake_launch,
     .build_table = fake_build,

@@ -18,9 +18,9 @@ enum { RING = 256, GARBAGE = 0xA5 };
 atomic_int queued_fail_upload, queued_n_live;
 atomic_int queued_n_uploads, queued_n_downloads;
 atomic_bool queued_fails_late, queued_is_held, queued_is_integrated;
-atomic_llong queued_device_bytes, queued_uploaded_bytes;
+atomic_llong queued_device_bytes, queued_uploaded_bytes, queued_fetched_bytes;
 
-enum what { UPLOAD, DOWNLOAD, CLEAR, LAUNCH, MARK, FAIL };
+enum what { UPLOAD, DOWNLOAD, FETCH, CLEAR, LAUNCH, MARK, FAIL };
 
 struct command {
     enum what what;
@@ -32,6 +32,7 @@ struct command {
 };
 
 struct queue {
+    struct roped_backend *backend;
     struct roped_queue *cpu; /* its thread's */
     pthread_t thread;
     double seconds[ROPED_MAX_MARKS];
@@ -54,6 +55,7 @@ void queued_reset(void)
     atomic_store(&queued_n_uploads, 0);
     atomic_store(&queued_n_downloads, 0);
     atomic_store(&queued_uploaded_bytes, 0);
+    atomic_store(&queued_fetched_bytes, 0);
 }
 
 static struct queue *of(struct roped_queue *queue)
@@ -66,6 +68,81 @@ static double now_seconds(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* -------------------------------------------------------- memory of devices */
+
+/* All that is allocated on devices, so that each is seen to use its own. */
+struct allocation {
+    const struct roped_backend *backend;
+    const unsigned char *start;
+    size_t bytes;
+    struct allocation *next;
+};
+
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct allocation *allocations; /* guarded by it */
+
+static void note_allocation(const struct roped_backend *backend,
+                            const void *start, size_t bytes)
+{
+    struct allocation *made = malloc(sizeof *made);
+    if (!made)
+        abort();
+    pthread_mutex_lock(&allocations_lock);
+    *made = (struct allocation){backend, start, bytes, allocations};
+    allocations = made;
+    pthread_mutex_unlock(&allocations_lock);
+}
+
+static void forget_allocation(const void *start)
+{
+    pthread_mutex_lock(&allocations_lock);
+    struct allocation **link = &allocations;
+    while (*link && (*link)->start != start)
+        link = &(*link)->next;
+    struct allocation *gone = *link;
+    if (gone)
+        *link = gone->next;
+    pthread_mutex_unlock(&allocations_lock);
+    free(gone);
+}
+
+/* The device that has it, or NULL: the host. */
+static const struct roped_backend *owner_of(const void *memory)
+{
+    const unsigned char *at = memory;
+    pthread_mutex_lock(&allocations_lock);
+    const struct allocation *found = allocations;
+    while (found && (at < found->start || at >= found->start + found->bytes))
+        found = found->next;
+    const struct roped_backend *owner = found ? found->backend : NULL;
+    pthread_mutex_unlock(&allocations_lock);
+    return owner;
+}
+
+/* A GPU that touches what is not in its reach is lost. */
+static enum roped_status expect_owner(const void *memory, size_t bytes,
+                                      const struct roped_backend *owner,
+                                      struct roped_error *err)
+{
+    if (bytes == 0 || owner_of(memory) == owner)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_DEVICE, "an illegal address: memory of %s",
+                      owner_of(memory) ? "another device" : "the host");
+}
+
+static enum roped_status expect_reach(const struct queue *queue,
+                                      const struct roped_tensor *tensor, int n,
+                                      struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < n && !status; i++)
+        if (roped_tensor_given(&tensor[i]) && owner_of(tensor[i].data))
+            status = expect_owner(tensor[i].data,
+                                  (size_t)roped_tensor_bytes(&tensor[i]),
+                                  queue->backend, err);
+    return status;
 }
 
 /* ------------------------------------------------------------- the thread */
@@ -99,6 +176,11 @@ static enum roped_status execute(struct queue *queue,
         return ROPED_OK;
     case DOWNLOAD:
         copy(command);
+        return ROPED_OK;
+    case FETCH:
+        await_release();
+        memcpy(command->to, command->from, command->bytes);
+        atomic_fetch_add(&queued_fetched_bytes, (long long)command->bytes);
         return ROPED_OK;
     case CLEAR:
         if (command->bytes)
@@ -161,6 +243,12 @@ static enum roped_status upload(struct roped_queue *queue, void *device,
 {
     struct command command = {
         .what = UPLOAD, .to = device, .from = host, .bytes = bytes};
+    enum roped_status status =
+        expect_owner(device, bytes, of(queue)->backend, err);
+    if (!status)
+        status = expect_owner(host, bytes, NULL, err);
+    if (status)
+        return status;
     atomic_fetch_add(&queued_n_uploads, 1);
     if (atomic_load(&queued_fail_upload) > 0 &&
         atomic_fetch_sub(&queued_fail_upload, 1) == 1) {
@@ -176,7 +264,10 @@ static enum roped_status download(struct roped_queue *queue, void *host,
                                   const void *device, size_t bytes,
                                   struct roped_error *err)
 {
-    (void)err;
+    enum roped_status status =
+        expect_owner(device, bytes, of(queue)->backend, err);
+    if (status)
+        return status;
     atomic_fetch_add(&queued_n_downloads, 1);
     ask(of(queue),
         &(struct command){
@@ -184,10 +275,30 @@ static enum roped_status download(struct roped_queue *queue, void *host,
     return ROPED_OK;
 }
 
+static enum roped_status fetch(struct roped_queue *queue, void *device,
+                               const struct roped_backend *other,
+                               const void *from, size_t bytes,
+                               struct roped_error *err)
+{
+    enum roped_status status =
+        expect_owner(device, bytes, of(queue)->backend, err);
+    if (!status)
+        status = expect_owner(from, bytes, other, err);
+    if (status)
+        return status;
+    ask(of(queue),
+        &(struct command){
+            .what = FETCH, .to = device, .from = from, .bytes = bytes});
+    return ROPED_OK;
+}
+
 static enum roped_status clear(struct roped_queue *queue, void *device,
                                size_t bytes, struct roped_error *err)
 {
-    (void)err;
+    enum roped_status status =
+        expect_owner(device, bytes, of(queue)->backend, err);
+    if (status)
+        return status;
     ask(of(queue),
         &(struct command){.what = CLEAR, .to = device, .bytes = bytes});
     return ROPED_OK;
@@ -197,7 +308,12 @@ static enum roped_status launch(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err)
 {
-    (void)err;
+    enum roped_status status =
+        expect_reach(of(queue), call->in, call->n_in, err);
+    if (!status)
+        status = expect_reach(of(queue), call->out, call->n_out, err);
+    if (status)
+        return status;
     ask(of(queue), &(struct command){.what = LAUNCH, .call = *call});
     return ROPED_OK;
 }
@@ -268,6 +384,7 @@ static enum roped_status queue_open(struct roped_backend *backend,
     struct queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a queue");
+    queue->backend = backend;
     enum roped_status status =
         roped_backend_cpu.queue_open(backend, &queue->cpu, err);
     pthread_mutex_init(&queue->lock, NULL);
@@ -295,6 +412,7 @@ static enum roped_status device_alloc(struct roped_backend *backend,
     if (status)
         return status;
     memset(*out, GARBAGE, bytes);
+    note_allocation(backend, *out, bytes);
     atomic_fetch_add(&queued_n_live, 1);
     return ROPED_OK;
 }
@@ -303,6 +421,7 @@ static void device_free(struct roped_backend *backend, void *memory)
 {
     if (memory)
         atomic_fetch_sub(&queued_n_live, 1);
+    forget_allocation(memory);
     roped_backend_cpu.device_free(backend, memory);
 }
 
@@ -362,6 +481,7 @@ const struct roped_backend_api queued_api = {
     .queue_close = queue_close,
     .upload = upload,
     .download = download,
+    .fetch = fetch,
     .clear = clear,
     .launch = launch,
     .build_table = build_table,

@@ -3,7 +3,8 @@
  * queue is a thread, and upload, download, clear and launch return before they
  * have happened. It computes with the CPU backend, in memory of its own that
  * starts as garbage. A sanitizer sees whoever touches memory that a copy still
- * reads or writes.
+ * reads or writes. What would be an illegal address on a GPU fails: memory of
+ * one device in a launch on another, or in a copy that is not a fetch.
  *
  * An upload that is told to fail fails at once, or, with queued_fails_late, in
  * the next wait, and is not done; so does all that follows it on its queue
@@ -26,6 +27,7 @@ extern atomic_llong queued_device_bytes; /* largest allocation; 0: any */
 extern atomic_int queued_n_live; /* device allocations and queues, open */
 extern atomic_int queued_n_uploads, queued_n_downloads; /* asked for */
 extern atomic_llong queued_uploaded_bytes;              /* copied */
+extern atomic_llong queued_fetched_bytes;               /* between devices */
 
 /* Nothing fails, nothing is held, counts are 0 but for queued_n_live.
  * queued_is_integrated stays. */

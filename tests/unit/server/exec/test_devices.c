@@ -204,21 +204,158 @@ TEST(bound_jobs_expire_and_drain_like_others)
     work_close(exec);
 }
 
-TEST(regions_of_two_devices_in_one_call_are_refused)
+TEST(a_fetch_that_fails_ends_the_call_alone)
 {
     static struct work work;
     open_devices(2, 1);
-    struct region *x = work_region(exec, "here", 8 * ROW, 0);
-    struct region *y = work_region(exec, "there", 8 * ROW, 1);
-    work_make(&work, 8);
-    work.job.in[0] = (struct exec_place){x, 0};
-    work.job.out[0] = (struct exec_place){y, 0};
-    CHECK_INT(placement_check(&work.job, exec_regions(exec), &err),
-              ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "region 'here' of device 0");
-    CHECK_CONTAINS(err.text, "region 'there' of device 1");
-    CHECK_CONTAINS(err.text, "expected one device");
+    struct region *x = work_region(exec, "there", 8 * ROW, 1);
+    struct region *y = work_region(exec, "here", 8 * ROW, 0);
+    for (int fails = 1; fails >= 0; fails--) {
+        work_make(&work, 8);
+        memcpy(region_data(x), work.x, 8 * ROW);
+        work.job.in[0].region = x;
+        work.job.out[0].region = y;
+        CHECK_OK(placement_check(&work.job, exec_regions(exec), &err), &err);
+        if (fails)
+            CHECK(exec_run_inline(exec, &work.job)); /* makes the arena */
+        work_make(&work, 8);
+        work.job.in[0].region = x;
+        work.job.out[0].region = y;
+        atomic_store(&fake_fail_at, fails);
+        CHECK(exec_run_inline(exec, &work.job));
+        CHECK_INT(work.job.status, fails ? ROPED_DEVICE : ROPED_OK);
+    }
+    memcpy(work.y, region_data(y), 8 * ROW);
+    CHECK(work_is_right(&work));
     give(x);
+    give(y);
+    work_close(exec);
+}
+
+/* ------------------------------------------------------- where regions are */
+
+enum { BUDGET = 1 << 20 }; /* region_bytes of each device */
+
+static struct region *make_for(struct tenant *tenant, uint64_t bytes,
+                               int device)
+{
+    struct region_info info = {
+        .name = "r", .tenant = tenant, .bytes = bytes, .device = device};
+    struct region *region = NULL;
+    CHECK_OK(regions_create(exec_regions(exec), &info, &region, &err), &err);
+    return region;
+}
+
+static int place_for(struct tenant *tenant, uint64_t bytes, int device,
+                     struct region **out)
+{
+    *out = make_for(tenant, bytes, device);
+    return region_info(*out)->device;
+}
+
+TEST(the_regions_of_one_owner_are_together_as_long_as_they_fit)
+{
+    struct region *of_a[5], *of_b[3];
+    struct tenant *a, *b;
+    open_devices(3, 1);
+    CHECK_OK(tenants_get(exec_tenants(exec), "a", &a, &err), &err);
+    CHECK_OK(tenants_get(exec_tenants(exec), "b", &b, &err), &err);
+    CHECK_INT(place_for(a, BUDGET / 4, REGION_ANY_DEVICE, &of_a[0]), 0);
+    CHECK_INT(place_for(a, BUDGET / 2, REGION_ANY_DEVICE, &of_a[1]), 0);
+    /* another's are where most room is, and stay there */
+    CHECK_INT(place_for(b, 64, REGION_ANY_DEVICE, &of_b[0]), 1);
+    CHECK_INT(place_for(b, BUDGET / 2, REGION_ANY_DEVICE, &of_b[1]), 1);
+    CHECK_INT(place_for(b, BUDGET / 4, REGION_ANY_DEVICE, &of_b[2]), 1);
+    /* what does not fit there is where most room is; what fits follows most */
+    CHECK_INT(place_for(a, BUDGET / 2, REGION_ANY_DEVICE, &of_a[2]), 2);
+    CHECK_INT(place_for(a, BUDGET / 4, REGION_ANY_DEVICE, &of_a[3]), 0);
+    /* the first is full now: the second most */
+    CHECK_INT(place_for(a, 64, REGION_ANY_DEVICE, &of_a[4]), 2);
+    give(of_a[0]);
+    give(of_a[1]);
+    give(of_a[3]);
+    CHECK_INT(place_for(a, 64, REGION_ANY_DEVICE, &of_a[0]), 2);
+    for (int i = 0; i < 3; i++)
+        give(of_b[i]);
+    give(of_a[0]);
+    give(of_a[2]);
+    give(of_a[4]);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT((int)a->device_bytes[i], 0);
+        CHECK_INT((int)b->device_bytes[i], 0);
+    }
+    work_close(exec);
+}
+
+TEST(whoever_names_a_device_or_spreads_gets_that)
+{
+    struct region *made[4];
+    open_devices(3, 1);
+    struct tenant *tenant = tenants_nameless(exec_tenants(exec));
+    CHECK_INT(place_for(tenant, 64, 2, &made[0]), 2);
+    CHECK_INT(place_for(tenant, 64, REGION_ANY_DEVICE, &made[1]), 2);
+    CHECK_INT(place_for(tenant, 64, REGION_SPREAD, &made[2]), 0);
+    CHECK_INT(place_for(tenant, 64, REGION_SPREAD, &made[3]), 1);
+    for (int i = 0; i < 4; i++)
+        give(made[i]);
+    work_close(exec);
+}
+
+TEST(a_region_stays_where_it_was)
+{
+    struct region *made[3];
+    open_devices(2, 1);
+    struct tenant *tenant = tenants_nameless(exec_tenants(exec));
+    CHECK_INT(place_for(tenant, 64, 1, &made[0]), 1);
+    region_set_written(made[0]);
+    CHECK_OK(regions_publish(exec_regions(exec), made[0], NULL, &err), &err);
+    made[1] = work_region(exec, "other", BUDGET / 2, 0);
+    CHECK_INT(place_for(tenant, 128, REGION_ANY_DEVICE, &made[2]), 1);
+    give(made[2]);
+    CHECK_INT(place_for(tenant, BUDGET / 2, REGION_ANY_DEVICE, &made[2]), 1);
+    for (int i = 0; i < 3; i++)
+        give(made[i]);
+    work_close(exec);
+}
+
+/* A client's own device memory counts: what it makes beside is there too. */
+TEST(regions_go_where_a_clients_memory_is)
+{
+    struct region *own, *made;
+    open_devices(2, 1);
+    struct tenant *tenant = tenants_nameless(exec_tenants(exec));
+    struct region_info info = {
+        .name = "own", .tenant = tenant, .bytes = 64, .device = 1};
+    CHECK_OK(regions_import(exec_regions(exec), &info, &own, &err), &err);
+    CHECK_INT(place_for(tenant, 64, REGION_ANY_DEVICE, &made), 1);
+    give(made);
+    give(own);
+    CHECK_INT(place_for(tenant, 64, REGION_ANY_DEVICE, &made), 0);
+    give(made);
+    work_close(exec);
+}
+
+/* Whose memory it is, where there is none left. */
+TEST(a_full_device_is_named_with_what_is_held_of_it)
+{
+    struct region_info info = {.name = "w", .bytes = 5000, .device = 1};
+    struct region *made, *refused;
+    static struct work work;
+    open_devices(2, 1);
+    info.tenant = tenants_nameless(exec_tenants(exec));
+    made = make_for(info.tenant, 4000, 1);
+    work_make(&work, 8);
+    struct region *y = work_region(exec, "y", 8 * ROW, 1);
+    work.job.out[0].region = y;
+    CHECK(exec_run_inline(exec, &work.job)); /* has an arena then: 1 MiB */
+    atomic_store(&fake_device_bytes, 4500);
+    CHECK_INT(regions_create(exec_regions(exec), &info, &refused, &err),
+              ROPED_NO_MEMORY);
+    CHECK_TEXT(err.text, "region 'w': device 1: 5000 bytes wanted: the fake "
+                         "device is full; of its memory this daemon holds 6048 "
+                         "bytes for regions, 1048576 for calls and 0 for "
+                         "tables");
+    give(made);
     give(y);
     work_close(exec);
 }
@@ -233,8 +370,8 @@ TEST(a_region_is_made_where_most_room_is)
     open_devices(2, 1);
     large.tenant = tenants_nameless(exec_tenants(exec));
     for (int i = 0; i < 4; i++)
-        made[i] = work_region(exec, "r", i == 0 ? HALF / 2 : HALF / 4,
-                              REGION_ANY_DEVICE);
+        made[i] =
+            work_region(exec, "r", i == 0 ? HALF / 2 : HALF / 4, REGION_SPREAD);
     CHECK_INT(region_info(made[0])->device, 0);
     CHECK_INT(region_info(made[1])->device, 1);
     CHECK_INT(region_info(made[2])->device, 1);
@@ -398,7 +535,12 @@ int main(void)
     RUN(small_jobs_run_inline_on_any_device);
     RUN(a_job_runs_where_its_region_is);
     RUN(bound_jobs_expire_and_drain_like_others);
-    RUN(regions_of_two_devices_in_one_call_are_refused);
+    RUN(a_fetch_that_fails_ends_the_call_alone);
+    RUN(the_regions_of_one_owner_are_together_as_long_as_they_fit);
+    RUN(whoever_names_a_device_or_spreads_gets_that);
+    RUN(a_region_stays_where_it_was);
+    RUN(regions_go_where_a_clients_memory_is);
+    RUN(a_full_device_is_named_with_what_is_held_of_it);
     RUN(a_region_is_made_where_most_room_is);
     RUN(every_device_builds_the_tables_that_it_uses);
     RUN(one_sick_device_makes_the_executor_unhealthy);

@@ -14,6 +14,7 @@ enum { BUDGET = 1 << 20 };
 static struct roped_error err;
 static struct roped_backend *backend;
 static struct regions *regions;
+static struct device_memory memory;
 static struct tenant tenant = {.most_bytes = UINT64_MAX,
                                .most_names = UINT64_MAX};
 
@@ -22,7 +23,9 @@ static void open_regions(void)
     struct roped_backend_options options = {.n_threads = 1};
     fake_reset();
     CHECK_OK(fake_api.open(&options, &backend, &err), &err);
-    CHECK_OK(regions_open(&fake_api, &backend, 1, BUDGET, &regions, &err),
+    memory = (struct device_memory){.api = &fake_api, .backend = backend};
+    CHECK_OK(regions_open(&(struct device_memory *){&memory}, 1, BUDGET,
+                          &regions, &err),
              &err);
 }
 

@@ -12,6 +12,7 @@ static struct roped_error err;
 static struct roped_backend *backend;
 static struct roped_queue *queue;
 static struct resident *resident;
+static struct device_memory memory;
 static struct tables *tables;
 static struct tenant tenant = {.most_bytes = UINT64_MAX,
                                .most_names = UINT64_MAX};
@@ -22,8 +23,8 @@ static void open_all(size_t budget_bytes, size_t table_bytes)
     fake_reset();
     CHECK_OK(fake_api.open(&options, &backend, &err), &err);
     CHECK_OK(fake_api.queue_open(backend, &queue, &err), &err);
-    CHECK_OK(resident_open(&fake_api, backend, budget_bytes, table_bytes,
-                           &resident, &err),
+    memory = (struct device_memory){.api = &fake_api, .backend = backend};
+    CHECK_OK(resident_open(&memory, budget_bytes, table_bytes, &resident, &err),
              &err);
     CHECK_OK(tables_open(&resident, 1, &tables, &err), &err);
 }
