@@ -112,6 +112,9 @@ verdict "the server sees kernels through <roped/...> only" \
 # ------------------------------------------------------------------ the text
 verdict "banned functions" \
     "$(grep -nE '\b(strcpy|strcat|sprintf|gets|atoi|strtok|alloca)\(' "${code[@]}")"
+verdict "libraries read and write fractions through roped/number.h, whatever the locale" \
+    "$(grep -nE '\b(strto(d|f|ld)|atof)\(|\bv?snprintf\(.*%[-+ #0-9.*]*[aefgAEFG]' "${code[@]}" |
+        grep -E '^(kernels|server/wire)/' | grep -v '^kernels/core/number.c:')"
 verdict "no notes to self" \
     "$(grep -nE '\b(TODO|FIXME|XXX)\b' "${code[@]}")"
 verdict "every file says what it is for" \

@@ -5,6 +5,7 @@
 #include "core/call_internal.h"
 
 #include <roped/nearest.h>
+#include <roped/number.h>
 
 #include <errno.h>
 #include <math.h>
@@ -81,10 +82,10 @@ static const char *range_text(const struct roped_param *param, char *text,
         snprintf(text, bytes, "a finite number%s",
                  param->flags & ROPED_ABOVE_MIN ? " above 0" : "");
     else if (param->flags & ROPED_ABOVE_MIN)
-        snprintf(text, bytes, "above %.9g and at most %.9g", param->min,
-                 param->max);
+        roped_print(text, bytes, "above %.9g and at most %.9g", param->min,
+                    param->max);
     else
-        snprintf(text, bytes, "%.9g to %.9g", param->min, param->max);
+        roped_print(text, bytes, "%.9g to %.9g", param->min, param->max);
     return text;
 }
 
@@ -122,13 +123,13 @@ static enum roped_status wrong_kind(const struct roped_param *param,
                       param->name, value->number, expected);
 }
 
-/* Decimal notation only: strtod alone takes hex, inf and nan. */
+/* Decimal notation only: the reader alone takes hex, inf and nan. */
 static bool parse_double(const char *text, double *out)
 {
     char *end;
     if (!text[0] || text[strspn(text, "0123456789+-.eE")])
         return false;
-    *out = strtod(text, &end);
+    *out = roped_read_number(text, &end);
     return *end == '\0' && isfinite(*out);
 }
 

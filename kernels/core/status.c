@@ -1,10 +1,9 @@
 /*
  * status.c - statuses as words, and the one way to report a failure.
  */
-#include <roped/status.h>
+#include <roped/number.h>
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -33,7 +32,7 @@ enum roped_status roped_fail(struct roped_error *err, enum roped_status status,
         return status;
     err->status = status;
     va_start(arguments, format);
-    int length = vsnprintf(err->text, sizeof err->text, format, arguments);
+    int length = roped_vprint(err->text, sizeof err->text, format, arguments);
     va_end(arguments);
     if (length >= (int)sizeof err->text)
         memcpy(err->text + sizeof err->text - 4, "...", 4);

@@ -86,6 +86,15 @@ static void *row_of(const struct norm_loop *loop,
                   roped_dtype_bytes(tensor->dtype));
 }
 
+/* The norm of a rounded sum is that of what is stored of it. */
+static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
+{
+    loop->rows->add(loop->norm.from, loop->norm.width, rows);
+    rows->x = rows->sum;
+    rows->step.x = rows->step.sum;
+    rows->residual = NULL;
+}
+
 static void normalize_rows(void *context, int64_t begin, int64_t end)
 {
     const struct norm_loop *loop = context;
@@ -95,7 +104,7 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
-        const struct cpu_norm_rows rows = {
+        struct cpu_norm_rows rows = {
             .n = cpu_smaller(end - row, batch),
             .step = {.x = step_of(loop, call->x),
                      .residual = step_of(loop, call->residual),
@@ -107,6 +116,8 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
             .y = row_of(loop, call->y, row),
             .s = s,
         };
+        if (call->plan->rounds_sum)
+            store_sums(loop, &rows);
         loop->rows->inverse_rms(norm->from, norm->width, &rows, call->plan->eps,
                                 s);
         normalize_batch(loop, row, &rows);

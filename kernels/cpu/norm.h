@@ -15,7 +15,8 @@ struct cpu_norm_call {
     const struct roped_tensor *weight;
     const struct roped_tensor *y;
 
-    /* (optional, both or none) z = x + residual is normalised, and stored */
+    /* (optional, both or none) z = x + residual is normalised, and stored;
+     * where plan->rounds_sum as it is stored */
     const struct roped_tensor *residual;
     const struct roped_tensor *residual_out;
 

@@ -76,7 +76,8 @@ struct cpu_heads {
 
 /*
  * How rows are normalised: y = z * s * (bias + weight), with z = x, or
- * x + residual before any rounding.
+ * x + residual before any rounding. The norm of a rounded sum is that of x,
+ * where add has written the sum.
  */
 struct cpu_norm {
     int64_t width; /* of a row */
@@ -157,6 +158,10 @@ struct cpu_rows {
      */
     void (*inverse_rms)(enum roped_dtype dtype, int64_t width,
                         const struct cpu_norm_rows *rows, float eps, float *s);
+
+    /* Writes sum alone, of rows of width elements. It may be x or residual. */
+    void (*add)(enum roped_dtype dtype, int64_t width,
+                const struct cpu_norm_rows *rows);
 
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
      * n rounded up to CPU_WEIGHTS. */

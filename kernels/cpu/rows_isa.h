@@ -27,6 +27,8 @@ void ISA(cpu_angles)(float *c, float *s, double position,
 void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
                           const struct cpu_norm_rows *rows, float eps,
                           float *s);
+void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
+                  const struct cpu_norm_rows *rows);
 void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                           float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,

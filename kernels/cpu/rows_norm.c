@@ -139,6 +139,40 @@ void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
                 step.x ? step.x : width, step.residual ? step.residual : width);
 }
 
+/* ------------------------------------------------------------------- sums */
+
+INLINE void add_rows(enum roped_dtype dtype, int64_t width,
+                     const struct cpu_norm_rows *some)
+{
+    const struct cpu_norm_rows rows = *some; /* which no store can change */
+    const enum order order = order_of(dtype);
+    for (int64_t row = 0; row < rows.n; row++) {
+        const struct source from = source_at(dtype, &rows, row, 0, true);
+        const struct source next =
+            source_at(dtype, &rows, row + rows.n, 0, true);
+        void *sum = place(dtype, rows.sum, row * rows.step.sum);
+        for (int64_t i = 0; i < width; i += BLOCK) {
+            const int64_t n = width - i < BLOCK ? width - i : BLOCK;
+            const block z = load_source(dtype, order, from, i, n, true);
+            prefetch_next(dtype, next, i, width, true);
+            store(dtype, order, place(dtype, sum, i), z, 1, n, false);
+        }
+    }
+}
+
+void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
+                  const struct cpu_norm_rows *rows)
+{
+    const struct cpu_norm norm = {.width = width};
+    const struct cpu_norm_rows own = with_steps(&norm, rows);
+    if (dtype == ROPED_F16)
+        add_rows(ROPED_F16, width, &own);
+    else if (dtype == ROPED_BF16)
+        add_rows(ROPED_BF16, width, &own);
+    else
+        add_rows(ROPED_F32, width, &own);
+}
+
 /* ---------------------------------------------------------------- weights */
 
 /* Whole blocks are written. */

@@ -17,7 +17,7 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm(const struct roped_call *cal
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return launch_norm<norm_kind<T, kFromSum, kToFloats>>(&args, has_vectors<T>(&args, 16),
-                                                              queue, err);
+        return launch_source<T, true, kToFloats>(&args, has_vectors<T>(&args, 16), plan->rounds_sum,
+                                                 queue, err);
     });
 }

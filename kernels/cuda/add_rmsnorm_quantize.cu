@@ -18,6 +18,6 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
-        return launch_quantized<typename decltype(tag)::type, kFromSum>(&args, plan, queue, err);
+        return launch_quantized<typename decltype(tag)::type, true>(&args, plan, queue, err);
     });
 }

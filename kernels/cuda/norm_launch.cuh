@@ -269,6 +269,19 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
     return launch_reread<K>(args, is_aligned, 1024, queue, err);
 }
 
+// From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
+// instructions. A sum of float is the one that is stored.
+template <typename T, bool kAdds, norm_sink kTo>
+static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
+                                       struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (kAdds && sizeof(T) == 2)
+        if (rounds_sum)
+            return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
+    constexpr norm_source kFrom = kAdds ? kFromSum : kFromX;
+    return launch_norm<norm_kind<T, kFrom, kTo>>(args, is_aligned, queue, err);
+}
+
 static inline int weight_kind_of(int weight, int x)
 {
     if (weight == ROPED_NO_DTYPE)
@@ -382,20 +395,20 @@ static inline enum roped_status clear_padding(const struct norm_args *args, int6
 }
 
 // The kernel of a kind of scale: given, of rows, of groups.
-template <typename T, norm_source kFrom>
+template <typename T, bool kAdds>
 static enum roped_status launch_quantized(struct norm_args *args,
                                           const struct rmsnorm_quantize_plan *plan,
                                           struct roped_queue *queue, struct roped_error *err)
 {
-    bool is_aligned = has_vectors<T>(args, kVecOf<T>);
+    bool is_aligned = has_vectors<T>(args, kVecOf<T>), rounds_sum = plan->norm.rounds_sum;
     enum roped_status status = clear_padding(args, plan->n_padding, queue, err);
     if (status)
         return status;
     if (plan->group_size == 0)
-        return launch_norm<norm_kind<T, kFrom, kToFp8>>(args, is_aligned, queue, err);
+        return launch_source<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
     if (plan->n_groups == 1)
-        return launch_norm<norm_kind<T, kFrom, kToFp8PerRow>>(args, is_aligned, queue, err);
+        return launch_source<T, kAdds, kToFp8PerRow>(args, is_aligned, rounds_sum, queue, err);
     while ((kVecOf<T> << args->group_shift) < plan->group_size)
         args->group_shift++;
-    return launch_norm<norm_kind<T, kFrom, kToFp8PerGroup>>(args, is_aligned, queue, err);
+    return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
 }

@@ -15,6 +15,6 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
-        return launch_quantized<typename decltype(tag)::type, kFromX>(&args, plan, queue, err);
+        return launch_quantized<typename decltype(tag)::type, false>(&args, plan, queue, err);
     });
 }

@@ -25,7 +25,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 const struct roped_op roped_op_add_rmsnorm = {
     .name = "add_rmsnorm",
     .since = "0.1",
-    .summary = "residual = x + residual; y = rmsnorm of that sum before it is rounded",
+    .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after",
     .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}},
     .in = {
         [ADD_RMSNORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
@@ -33,12 +33,12 @@ const struct roped_op roped_op_add_rmsnorm = {
         [ADD_RMSNORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
     },
     .out = {
-        [ADD_RMSNORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the unrounded sums, normalised"},
+        [ADD_RMSNORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the sums, normalised"},
         [ADD_RMSNORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
     },
     .params_bytes = sizeof(struct rmsnorm_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {NORM_PARAMS(0)},
+    .param = {NORM_PARAMS(0), NORM_SUM_PARAM(0)},
     .rows = "rows",
     .tokens = "rows",
     .rule = rule,

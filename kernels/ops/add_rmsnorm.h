@@ -1,7 +1,7 @@
 /*
  * add_rmsnorm.h - ports of add_rmsnorm: z = x + residual in float32, returned
- * rounded as the next residual; y is rmsnorm of z before that rounding.
- * Parameters and plan are those of rmsnorm.
+ * rounded as the next residual; y is rmsnorm of z before that rounding, or with
+ * sum_rounding=type after it. Parameters and plan are those of rmsnorm.
  */
 #ifndef ROPED_OPS_ADD_RMSNORM_H
 #define ROPED_OPS_ADD_RMSNORM_H

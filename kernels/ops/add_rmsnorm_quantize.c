@@ -24,7 +24,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 const struct roped_op roped_op_add_rmsnorm_quantize = {
     .name = "add_rmsnorm_quantize",
     .since = "0.1",
-    .summary = "residual = x + residual; y = rmsnorm of that sum before it is rounded, divided by a scale and rounded to FP8",
+    .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after, divided by a scale and rounded to FP8",
     .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
     .form = {NORM_QUANTIZE_FORMS},
     .in = {
@@ -33,13 +33,13 @@ const struct roped_op roped_op_add_rmsnorm_quantize = {
         [ADD_RMSNORM_QUANTIZE_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
     },
     .out = {
-        [ADD_RMSNORM_QUANTIZE_Y] = {"y", "Q", "...rows h", ROPED_STRIDED, .doc = "FP8 of the unrounded sums, normalised and divided by their scale"},
+        [ADD_RMSNORM_QUANTIZE_Y] = {"y", "Q", "...rows h", ROPED_STRIDED, .doc = "FP8 of the sums, normalised and divided by their scale"},
         [ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
         [ADD_RMSNORM_QUANTIZE_SCALES] = {"scales", "S", NORM_QUANTIZE_SCALES, .requires_ = "dynamic", .doc = "dynamic scale of each row, or of each group of it"},
     },
     .params_bytes = sizeof(struct rmsnorm_quantize_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {NORM_QUANTIZE_PARAMS},
+    .param = {NORM_QUANTIZE_PARAMS, NORM_SUM_PARAM(NORM_QUANTIZE_AT(norm))},
     .rows = "rows",
     .tokens = "rows",
     .rule = rule,

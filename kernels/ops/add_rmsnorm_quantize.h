@@ -1,7 +1,8 @@
 /*
  * add_rmsnorm_quantize.h - ports of add_rmsnorm_quantize: z = x + residual in
  * float32, returned rounded as the next residual; y is rmsnorm of z before that
- * rounding, into FP8. Parameters and plan are those of rmsnorm_quantize.
+ * rounding, or with sum_rounding=type after it, into FP8. Parameters and plan
+ * are those of rmsnorm_quantize.
  */
 #ifndef ROPED_OPS_ADD_RMSNORM_QUANTIZE_H
 #define ROPED_OPS_ADD_RMSNORM_QUANTIZE_H

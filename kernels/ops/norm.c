@@ -46,6 +46,8 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
         .weight_bias = norm_weight_bias(params, weight),
         .rounding = params->rounding,
         .weight_dtype = (int32_t)weight->dtype,
+        .rounds_sum =
+            params->sum_rounding == RMSNORM_SUM_TYPE && x->dtype != ROPED_F32,
     };
 }
 

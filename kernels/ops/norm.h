@@ -14,11 +14,13 @@
 
 /* Parameters, for a struct that has a struct rmsnorm_params at offset base. */
 #define NORM_PARAMS(base) \
-    NORM_PARAMS_ROUNDED(base, "once|hf", "once: at the end; hf: also before the weight product, as Hugging Face Llama")
+    NORM_PARAMS_ROUNDED(base, "once|hf", "once: at the end, as FlashInfer, SGLang and Gemma; hf: also before the weight product, as Llama and most models of Hugging Face, and vLLM")
 #define NORM_PARAMS_ROUNDED(base, roundings, rounding_doc) \
     {"eps", ROPED_PARAM_FLOAT, NORM_AT(base, eps), 0, 1e-6, 0, FLT_MAX, .doc = "added to the mean square"}, \
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(base, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Gemma form"}, \
     {"rounding", ROPED_PARAM_CHOICE, NORM_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
+#define NORM_SUM_PARAM(base) \
+    {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as residual is returned, as Hugging Face and vLLM"}
 
 /* Forms, parameters and the shape of the scales, for norms into FP8. */
 #define NORM_QUANTIZE_AT(member) offsetof(struct rmsnorm_quantize_params, member)
@@ -35,7 +37,7 @@
     {"scale_ub", ROPED_PARAM_FLOAT, NORM_QUANTIZE_AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale; 0 or below: the smallest scale"}, \
     {"group_size", ROPED_PARAM_INT, NORM_QUANTIZE_AT(group_size), 0, 0, 0, 128, .doc = "dynamic: a scale per group of 16, 32, 64 or 128 columns; 0: per row"}, \
     {"scale_layout", ROPED_PARAM_CHOICE, NORM_QUANTIZE_AT(scale_layout), .choices = "rows|rows_2d|columns|columns_4", .doc = "dynamic: rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4], for TMA"}, \
-    NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into FP8; hf: also before the weight product, as Hugging Face Llama; type: also after it, to the type of x, as vLLM")
+    NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into FP8, as FlashInfer; hf: also before the weight product, as Llama and most models of Hugging Face; type: also after it, to the type of x, as vLLM")
 /* clang-format on */
 
 /* A hidden size above 0, and a weight whose type goes with that of x. */

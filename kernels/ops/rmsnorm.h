@@ -17,11 +17,17 @@ enum rmsnorm_rounding {
     RMSNORM_ROUND_TYPE  /* and after it: y of FP8 */
 };
 
+/* Of which sum the norm is, where x + residual is normalised. */
+enum rmsnorm_sum_rounding {
+    RMSNORM_SUM_ONCE, /* the float32 sum */
+    RMSNORM_SUM_TYPE  /* the sum as it is returned, in the type of x */
+};
+
 struct rmsnorm_params {
     double eps;
     double weight_bias;
-    int32_t rounding; /* enum rmsnorm_rounding */
-    int32_t reserved;
+    int32_t rounding;     /* enum rmsnorm_rounding */
+    int32_t sum_rounding; /* enum rmsnorm_sum_rounding; of the adding norms */
 };
 
 struct rmsnorm_plan {
@@ -31,6 +37,8 @@ struct rmsnorm_plan {
     float weight_bias;
     int32_t rounding;
     int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weight is 1 */
+    int32_t rounds_sum;   /* bool: RMSNORM_SUM_TYPE, and x is not F32 */
+    int32_t reserved;
 };
 
 #endif

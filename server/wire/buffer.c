@@ -5,6 +5,8 @@
 
 #include "wire/utf8.h"
 
+#include <roped/number.h>
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -74,15 +76,15 @@ void buffer_printf(struct buffer *buffer, const char *format, ...)
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
-    int length = vsnprintf(small, sizeof small, format, arguments);
+    int length = roped_vprint(small, sizeof small, format, arguments);
     va_end(arguments);
     if (length < 0) {
         buffer->has_failed = true;
     } else if ((size_t)length < sizeof small) {
         buffer_append(buffer, small, (size_t)length);
     } else if (reserve(buffer, (size_t)length)) {
-        vsnprintf(buffer->text + buffer->bytes, (size_t)length + 1, format,
-                  again);
+        roped_vprint(buffer->text + buffer->bytes, (size_t)length + 1, format,
+                     again);
         buffer->bytes += (size_t)length;
     }
     va_end(again);
@@ -166,8 +168,8 @@ void buffer_double(struct buffer *buffer, double value)
     if (write_special(buffer, value))
         return;
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        roped_print(text, sizeof text, "%.*g", digits, value);
+        if (roped_read_number(text, NULL) == value)
             break;
     }
     buffer_text(buffer, text);
@@ -179,8 +181,8 @@ void buffer_float(struct buffer *buffer, float value)
     if (write_special(buffer, (double)value))
         return;
     for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
+        roped_print(text, sizeof text, "%.*g", digits, (double)value);
+        if ((float)roped_read_number(text, NULL) == value)
             break;
     }
     buffer_text(buffer, text);

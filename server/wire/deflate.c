@@ -3,6 +3,8 @@
  */
 #include "wire/deflate.h"
 
+#include <roped/number.h>
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ static bool accepts(const char *list, const char *coding)
         size_t name = strcspn(list, ",; \t");
         const char *weight = memchr(list, '=', item);
         if (name == length && strncasecmp(list, coding, length) == 0)
-            return !weight || strtod(weight + 1, NULL) > 0;
+            return !weight || roped_read_number(weight + 1, NULL) > 0;
         list += item;
     }
     return false;

@@ -5,6 +5,8 @@
 
 #include "wire/json_reader.h"
 
+#include <roped/number.h>
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +66,7 @@ bool json_is_size(const struct cJSON *node, uint64_t *out)
 const char *json_text(const struct cJSON *node, char *text, size_t text_bytes)
 {
     if (cJSON_IsNumber(node))
-        snprintf(text, text_bytes, "%.15g", node->valuedouble);
+        roped_print(text, text_bytes, "%.15g", node->valuedouble);
     else if (cJSON_IsString(node))
         snprintf(text, text_bytes, "'%.32s'", node->valuestring);
     else

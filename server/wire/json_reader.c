@@ -5,6 +5,8 @@
 #include "wire/json_internal.h"
 #include "wire/utf8.h"
 
+#include <roped/number.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,7 +283,7 @@ static bool scan_number(struct json_reader *reader)
 }
 
 /* Few digits and a power of ten that are exact have an exact quotient, but for
- * one rounding: what strtod finds too, in more time. */
+ * one rounding: what roped_read_number finds too, in more time. */
 static double to_double(const unsigned char *at, size_t bytes)
 {
     static const double powers[EXACT_DIGITS + 1] = {
@@ -304,7 +306,7 @@ static double to_double(const unsigned char *at, size_t bytes)
     }
     memcpy(copy, at, bytes);
     copy[bytes] = '\0';
-    return strtod(copy, NULL);
+    return roped_read_number(copy, NULL);
 }
 
 bool json_read_number(struct json_reader *reader, double *out)
@@ -549,7 +551,7 @@ const char *json_describe(const struct json_reader *reader, char *text,
     char start[33];
     double number;
     if (json_read_number(&copy, &number)) {
-        snprintf(text, text_bytes, "%.15g", number);
+        roped_print(text, text_bytes, "%.15g", number);
     } else if (json_read_string(&copy, &string)) {
         json_copy(&string, start, sizeof start);
         snprintf(text, text_bytes, "'%s'", start);

@@ -109,6 +109,8 @@ const struct bench_row bench_rows[] = {
     {"add_rmsnorm f32 32768x4096",   "add_rmsnorm", F32,  32768,  4096},
     {"add_rmsnorm f16 65536x4096",   "add_rmsnorm", F16,  65536,  4096},
     {"add_rmsnorm bf16 16384x16384", "add_rmsnorm", BF16, 16384,  16384},
+    {"add_rmsnorm bf16 1x4096 rounded as Hugging Face", "add_rmsnorm", BF16, 1, 4096, .param = {{"rounding", "hf"}, {"sum_rounding", "type"}}},
+    {"add_rmsnorm bf16 65536x4096 rounded as Hugging Face", "add_rmsnorm", BF16, 65536, 4096, .param = {{"rounding", "hf"}, {"sum_rounding", "type"}}},
     {"rmsnorm_quantize bf16 e4m3 1x4096", "rmsnorm_quantize", BF16, 1, 4096, .param = {{"dequant_scale", "0.05"}}},
     {"rmsnorm_quantize bf16 e4m3 64x4096", "rmsnorm_quantize", BF16, 64, 4096, .param = {{"dequant_scale", "0.05"}}},
     {"rmsnorm_quantize bf16 e4m3 65536x4096", "rmsnorm_quantize", BF16, 65536, 4096, .param = {{"dequant_scale", "0.05"}}},

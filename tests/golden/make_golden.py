@@ -35,6 +35,8 @@ import torch
 import transformers
 from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.glm4.modeling_glm4 import Glm4RMSNorm
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 from transformers.models.kimi_k25.configuration_kimi_k25 import Kimi_K25VisionConfig
@@ -145,6 +147,14 @@ QUANTIZED_NORMS = [
     ("by_16", "e4m3", {"dynamic": "true", "group_size": "16", "scale_layout": "columns"}),
     ("by_128_type", "e4m3", {"dynamic": "true", "group_size": "128", "rounding": "type"}),
 ]
+
+# x + residual as it is rounded, and then the norm of a model's own class: parameters of the same
+MODEL_NORMS = {
+    "llama": (LlamaRMSNorm, {"eps": "1e-05", "rounding": "hf"}),
+    "gemma3": (Gemma3RMSNorm, {"eps": "1e-06", "weight_bias": "1.0"}),
+    "glm4": (Glm4RMSNorm, {"eps": "1.5625e-07", "rounding": "hf"}),
+}
+MODEL_ROWS = [("bf16", 1, 4096), ("bf16", 3, 128), ("f16", 3, 128)]
 
 # Heads that are normalised, and those that go to a cache: operator, name, types of q and of the
 # caches, what says where tokens go and its type, parameters (a number is a tensor of the request)
@@ -446,6 +456,33 @@ def draw_heads() -> Iterator[Case]:
         yield case
 
 
+def draw_model_norms() -> Iterator[Case]:
+    """Stored in the type of x, and compared by their bits."""
+    for model, (_, parameters) in MODEL_NORMS.items():
+        for dtype, n_rows, hidden in MODEL_ROWS:
+            metadata = {"op": "add_rmsnorm", **parameters, "sum_rounding": "type"}
+            name = f"add_rmsnorm_{model}_{dtype}_{hidden}"
+            case = Case("add_rmsnorm_of_model", name, metadata, {})
+            while not case.inputs or not is_firm_norm(case):
+                case.inputs = {key: randn(n_rows, hidden) * 3 for key in ("x", "residual")}
+                case.inputs["weight"] = randn(hidden)
+                case.inputs = {key: x.to(TYPES[dtype]) for key, x in case.inputs.items()}
+            yield case
+
+
+def draw_quantized_sums() -> Iterator[Case]:
+    for name, output_dtype, parameters in QUANTIZED_NORMS[1:4:2]:
+        for dtype in ("f16", "bf16"):
+            metadata = {"op": "add_rmsnorm_quantize", "eps": str(EPS), "output_dtype": output_dtype}
+            metadata |= {**parameters, "sum_rounding": "type"}
+            name_of_file = f"add_rmsnorm_quantize_{name}_sum_{dtype}"
+            case = Case("add_rmsnorm_quantize", name_of_file, metadata, {})
+            while not case.inputs or not has_firm_codes(case):
+                case.inputs = {key: randn(3, 256).to(TYPES[dtype]) for key in ("x", "residual")}
+                case.inputs["weight"] = randn(256).to(TYPES[dtype])
+            yield case
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     cases = [
@@ -458,7 +495,8 @@ def draw_cases() -> list[Case]:
         *draw_gradients(),
     ]
     state = generator.get_state()
-    for draw in (draw_rows_of_positions, draw_quantized_norms, draw_heads):
+    groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
+    for draw in (*groups, draw_quantized_sums):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -579,12 +617,37 @@ def rope_quantize(case: Case) -> Tensors:
 
 
 def norm_input(case: Case) -> torch.Tensor:
-    """x, or the unrounded float32 sum of x and residual."""
+    """x, or the float32 sum of x and residual, rounded where the case says so."""
     x = case.inputs["x"].float()
-    return x + case.inputs["residual"].float() if "residual" in case.inputs else x
+    if "residual" in case.inputs:
+        x = x + case.inputs["residual"].float()
+    return x.to(case.inputs["x"].dtype).float() if "sum_rounding" in case.metadata else x
+
+
+def norm_of_model(case: Case, slip: float = 1.0) -> Tensors:
+    """In float64, times slip, rounded where the model's class rounds; results in the type of x."""
+    z, dtype = norm_input(case), case.inputs["x"].dtype
+    weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
+    y = z.double() * slip
+    y *= torch.rsqrt(z.double().square().mean(dim=-1, keepdim=True) + float(case.metadata["eps"]))
+    if "rounding" in case.metadata:
+        y = y.to(dtype).double()
+    return {"y.expected": (y * weight).to(dtype), "residual.expected": z.to(dtype)}
+
+
+def is_firm_norm(case: Case) -> bool:
+    """Do the last bits of float32 decide no rounding, and does the model's class agree?"""
+    module = MODEL_NORMS[case.name.split("_")[2]][0]
+    norm = module(case.inputs["x"].shape[-1], float(case.metadata["eps"]))
+    norm.weight.data = case.inputs["weight"]
+    found = [norm_of_model(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    found.append(norm(case.inputs["residual"] + case.inputs["x"]).detach())
+    return all(has_equal_bytes(found[0], other) for other in found[1:])
 
 
 def rmsnorm(case: Case) -> Tensors:
+    if "sum_rounding" in case.metadata:
+        return norm_of_model(case)
     x = norm_input(case)
     weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
     eps = float(case.metadata["eps"])

@@ -29,13 +29,25 @@ static struct norm_view view_of(const struct roped_tensor *x,
                               .n_rows = roped_tensor_elements(x) / hidden};
 }
 
-/* What is normalised: x, or x + residual in float32. */
+/* Into the type of x; what is beyond it is infinite there. */
+static double round_like_x(const struct norm_view *view, double value)
+{
+    double rounded = reference_round(value, view->x->dtype);
+    double largest = view->x->dtype == ROPED_F16 ? 65504 : 0x1.FEp127;
+    return fabs(rounded) > largest ? copysign(INFINITY, value) : rounded;
+}
+
+/* What is normalised: x, or x + residual in float32, rounded or not. */
 static double value_at(const struct norm_view *view, int64_t i)
 {
     double x = reference_value(view->x, i);
     if (!view->residual)
         return x;
-    return (double)(float)(x + reference_value(view->residual, i));
+    double z = (double)(float)(x + reference_value(view->residual, i));
+    return view->params->sum_rounding == RMSNORM_SUM_TYPE &&
+                   view->x->dtype != ROPED_F32
+               ? round_like_x(view, z)
+               : z;
 }
 
 static double gain_at(const struct norm_view *view, int64_t column)
@@ -143,14 +155,6 @@ struct candidates {
     double low, high;
 };
 
-/* Into the type of x; what is beyond it is infinite there. */
-static double round_result(const struct norm_view *view, double y)
-{
-    double rounded = reference_round(y, view->x->dtype);
-    double largest = view->x->dtype == ROPED_F16 ? 65504 : 0x1.FEp127;
-    return fabs(rounded) > largest ? copysign(INFINITY, y) : rounded;
-}
-
 static struct candidates candidates_at(const struct norm_view *view,
                                        int64_t row, int64_t column, double s)
 {
@@ -163,8 +167,8 @@ static struct candidates candidates_at(const struct norm_view *view,
         reference_round(z * (1 + 1e-6), view->x->dtype) * gain};
     if (rounds_result(view)) {
         /* the gain is float32: so is its product */
-        y.low = round_result(view, y.low * (1 - 1e-7));
-        y.high = round_result(view, y.high * (1 + 1e-7));
+        y.low = round_like_x(view, y.low * (1 - 1e-7));
+        y.high = round_like_x(view, y.high * (1 + 1e-7));
     }
     return y;
 }

@@ -9,6 +9,8 @@
 #include "kernel/rotary_case.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static struct runner runner;
 static struct random_source source = {37};
@@ -95,18 +97,61 @@ static void expect_parts(const struct norm_case *c)
     free_call(&fused);
 }
 
-TEST(a_sum_is_normalised_before_it_is_rounded)
+static void expect_bytes(const struct norm_case *c, const char *name,
+                         const struct roped_call *found,
+                         const struct roped_call *expected)
 {
-    static const char *const params[] = {"dequant_scale=0.0371", "dynamic=true",
-                                         "dynamic=true&group_size=16",
-                                         "dynamic=true&group_size=128"};
+    const struct roped_tensor *a = output(found, name);
+    const struct roped_tensor *b = output(expected, name);
+    if (roped_tensor_given(a) &&
+        memcmp(a->data, b->data, (size_t)roped_tensor_bytes(a)) != 0)
+        CHECK_FAIL("%s [%lld, %lld] %s, in place %d: %s differs",
+                   roped_dtype_name(c->x), (long long)c->rows,
+                   (long long)c->hidden, c->params, c->options.in_place, name);
+}
+
+/* With sum_rounding=type y is rmsnorm_quantize of the residual, to the bit, and
+ * the residual is the one of sum_rounding=once. */
+static void expect_norm_of_residual(const struct norm_case *c)
+{
+    static struct roped_call fused, once, norm;
+    static const struct runner_options apart;
+    struct roped_error err;
+    struct norm_case plain = *c, rounded = *c;
+    char params[160];
+    snprintf(params, sizeof params, "%s&sum_rounding=type", c->params);
+    rounded.params = params;
+    plain.op = "rmsnorm_quantize";
+    norm_case_build(&fused, &source, &rounded);
+    norm_case_build(&norm, &source, &plain);
+    norm_case_rows(&once, &fused, c, 0, c->rows);
+    CHECK_OK(runner_run(&runner, &fused, &c->options, &err), &err);
+    CHECK_OK(runner_run(&runner, &once, &apart, &err), &err);
+    const struct roped_tensor *sum = output(&fused, "residual");
+    memcpy(norm.in[0].data, sum->data, (size_t)roped_tensor_bytes(sum));
+    memcpy(norm.in[1].data, fused.in[2].data,
+           (size_t)roped_tensor_bytes(&fused.in[2]));
+    CHECK_OK(runner_run(&runner, &norm, &apart, &err), &err);
+    expect_bytes(&rounded, "residual", &fused, &once);
+    expect_bytes(&rounded, "y", &fused, &norm);
+    expect_bytes(&rounded, "scales", &fused, &norm);
+    runner_free_outputs(&once);
+    free_call(&norm);
+    free_call(&fused);
+}
+
+typedef void expect_fn(const struct norm_case *c);
+
+static void expect_in_every_shape(const char *const *params, int n_params,
+                                  expect_fn *expect)
+{
     static const int64_t shapes[][2] = {{1, 1024},  {1, 4096},  {1, 8192},
                                         {1, 16384}, {1, 32768}, {7, 128},
                                         {300, 512}, {40, 5120}, {3, 40960}};
     for (int i = 0; i < 9; i++)
         for (int t = 0; t < 3; t++)
-            for (int p = 0; p < 4; p++)
-                expect_parts(&(struct norm_case){
+            for (int p = 0; p < n_params; p++)
+                expect(&(struct norm_case){
                     .op = "add_rmsnorm_quantize",
                     .x = norm_type_pairs[t][0],
                     .weight = norm_type_pairs[t][1],
@@ -117,11 +162,32 @@ TEST(a_sum_is_normalised_before_it_is_rounded)
                     .options = {.in_place = (i + t + p) % 2}});
 }
 
+TEST(a_sum_is_normalised_before_it_is_rounded)
+{
+    static const char *const params[] = {"dequant_scale=0.0371", "dynamic=true",
+                                         "dynamic=true&group_size=16",
+                                         "dynamic=true&group_size=128"};
+    expect_in_every_shape(params, 4, expect_parts);
+}
+
+TEST(a_rounded_sum_gives_the_codes_of_the_norm_of_the_residual)
+{
+    static const char *const params[] = {
+        "dequant_scale=0.0371",
+        "dequant_scale=0.25&rounding=type",
+        "dynamic=true&rounding=hf",
+        "dynamic=true&rounding=type",
+        "dynamic=true&group_size=16",
+        "dynamic=true&group_size=128&rounding=type"};
+    expect_in_every_shape(params, 6, expect_norm_of_residual);
+}
+
 int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
     RUN(a_sum_is_normalised_before_it_is_rounded);
+    RUN(a_rounded_sum_gives_the_codes_of_the_norm_of_the_residual);
     runner_close(&runner);
     return check_done();
 }

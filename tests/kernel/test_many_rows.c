@@ -70,12 +70,17 @@ TEST(rows_have_the_bits_that_they_have_among_few)
     } forms[] = {{"rmsnorm", NULL},
                  {"rmsnorm", "weight_bias=1"},
                  {"add_rmsnorm", NULL},
+                 {"add_rmsnorm", "sum_rounding=type"},
+                 {"add_rmsnorm", "sum_rounding=type&rounding=hf"},
                  {"add_rmsnorm_quantize", "dequant_scale=0.0371"},
                  {"add_rmsnorm_quantize", "dynamic=true"},
-                 {"add_rmsnorm_quantize", "dynamic=true&group_size=128"}};
+                 {"add_rmsnorm_quantize", "dynamic=true&group_size=128"},
+                 {"add_rmsnorm_quantize",
+                  "dynamic=true&rounding=type&sum_rounding=type"}};
+    enum { N_FORMS = sizeof forms / sizeof *forms };
     static const int64_t widths[] = {128,  256,  512,  1024,  1536,
                                      4096, 5120, 8192, 16384, 32768};
-    for (int f = 0; f < 6; f++)
+    for (int f = 0; f < N_FORMS; f++)
         for (int i = 0; i < 10; i++) {
             const enum roped_dtype *types =
                 norm_type_pairs[f ? (i + f) % 3 : i % NORM_TYPE_PAIRS];

@@ -60,9 +60,9 @@ static const char *random_scaling(int64_t hidden)
     return scaling->params;
 }
 
-/* A case's parameters: scaling, FP8 type and what rmsnorm has; one at a time.
- */
-static const char *params_of(const char *scaling)
+/* A case's parameters: scaling, FP8 type and what rmsnorm has, one at a time;
+ * and of which sum an op that adds takes the norm. */
+static const char *params_of(const char *op, const char *scaling)
 {
     static const char *const norm[] = {
         "",
@@ -75,9 +75,11 @@ static const char *params_of(const char *scaling)
         "&rounding=type&weight_bias=1",
     };
     static char text[160];
-    snprintf(text, sizeof text, "%s%s%s", scaling,
+    bool adds = roped_op_input(roped_op_find(op), "residual") >= 0;
+    snprintf(text, sizeof text, "%s%s%s%s", scaling,
              random_once_in(&source, 2) ? "&output_dtype=e5m2" : "",
-             norm[random_int(&source, 0, 7)]);
+             norm[random_int(&source, 0, 7)],
+             adds && random_once_in(&source, 2) ? "&sum_rounding=type" : "");
     return text;
 }
 
@@ -99,7 +101,8 @@ TEST(every_type_and_width_is_correctly_rounded)
                     .rows = random_pick(&source, rows, 6),
                     .hidden = widths[i],
                     .scale = random_once_in(&source, 2) ? 1 : 30,
-                    .params = params_of(random_scaling(widths[i])),
+                    .params =
+                        params_of(ops[t % N_OPS], random_scaling(widths[i])),
                     .options = {.misalign_elements = misalign,
                                 .in_place = random_once_in(&source, 2)}};
                 if (c.hidden > 2048 && c.rows > 5)
@@ -125,7 +128,7 @@ TEST(every_scale_works_at_every_width_of_groups)
                         .rows = widths[i] > 4096 ? 2 : 67,
                         .hidden = widths[i],
                         .scale = 1,
-                        .params = params_of(scalings[s].params),
+                        .params = params_of(ops[t % N_OPS], scalings[s].params),
                         .options = {.misalign_elements = misalign,
                                     .in_place = random_once_in(&source, 2)}};
                     if (widths[i] % scalings[s].group)
@@ -142,14 +145,15 @@ TEST(many_rows_are_correctly_rounded)
                                         {9001, 256}, {4301, 1032}, {0, 64}};
     for (int i = 0; i < 9; i++)
         for (int t = 0; t < 3 * N_OPS; t++) {
-            struct norm_case c = {.op = ops[t % N_OPS],
-                                  .x = norm_type_pairs[t / N_OPS][0],
-                                  .weight = norm_type_pairs[t / N_OPS][1],
-                                  .rows = shapes[i][0],
-                                  .hidden = shapes[i][1],
-                                  .scale = 1,
-                                  .params =
-                                      params_of(random_scaling(shapes[i][1]))};
+            struct norm_case c = {
+                .op = ops[t % N_OPS],
+                .x = norm_type_pairs[t / N_OPS][0],
+                .weight = norm_type_pairs[t / N_OPS][1],
+                .rows = shapes[i][0],
+                .hidden = shapes[i][1],
+                .scale = 1,
+                .params =
+                    params_of(ops[t % N_OPS], random_scaling(shapes[i][1]))};
             run_case(&c);
         }
 }
@@ -160,13 +164,14 @@ TEST(very_wide_rows_are_correctly_rounded)
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < 3 * N_OPS; t++)
             for (int s = FIRST_DYNAMIC - 1; s < N_SCALINGS; s += 2) {
-                struct norm_case c = {.op = ops[t % N_OPS],
-                                      .x = norm_type_pairs[t / N_OPS][0],
-                                      .weight = norm_type_pairs[t / N_OPS][1],
-                                      .rows = 2,
-                                      .hidden = widths[i],
-                                      .scale = 1,
-                                      .params = params_of(scalings[s].params)};
+                struct norm_case c = {
+                    .op = ops[t % N_OPS],
+                    .x = norm_type_pairs[t / N_OPS][0],
+                    .weight = norm_type_pairs[t / N_OPS][1],
+                    .rows = 2,
+                    .hidden = widths[i],
+                    .scale = 1,
+                    .params = params_of(ops[t % N_OPS], scalings[s].params)};
                 if (widths[i] % scalings[s].group)
                     continue;
                 run_case(&c);

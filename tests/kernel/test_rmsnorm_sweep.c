@@ -2,8 +2,8 @@
  * test_rmsnorm_sweep.c - rmsnorm and add_rmsnorm on one backend (argument: cpu
  * or cuda) against float64: every type pair, odd and wide rows, no rows,
  * misaligned memory, results in place of the inputs, special values; that
- * add_rmsnorm takes the norm of the sum before its rounding; and the same bits
- * however many rows came along.
+ * add_rmsnorm takes the norm of the sum before its rounding, or of the sum that
+ * it returns; and the same bits however many rows came along.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
@@ -16,6 +16,9 @@
 #include <roped/numeric.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct runner runner;
 static struct random_source source = {29};
@@ -23,22 +26,29 @@ static struct random_source source = {29};
 /* Of the terms of its sum the first is 'x', or all that there is. */
 static const struct {
     const char *name;
+    const char *params; /* or NULL */
     int n_terms, n_outputs, y;
-} ops[] = {{"rmsnorm", 1, 1, RMSNORM_Y}, {"add_rmsnorm", 2, 2, ADD_RMSNORM_Y}};
-enum { RMSNORM, ADD_RMSNORM, N_OPS };
+} ops[] = {{"rmsnorm", NULL, 1, 1, RMSNORM_Y},
+           {"add_rmsnorm", NULL, 2, 2, ADD_RMSNORM_Y},
+           {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y}};
+enum { N_OPS = 3 };
 
 static void run_case(const struct norm_case *c)
 {
     norm_case_run(&runner, &source, c);
 }
 
-/* rounding and weight_bias, now and then. */
-static const char *random_params(void)
+/* Those of ops[o]; rounding and weight_bias, now and then. */
+static const char *random_params(int o)
 {
-    static const char *const params[] = {NULL, "eps=0.00001", "weight_bias=1",
-                                         "rounding=hf",
+    static const char *const params[] = {"eps=0.000001", "eps=0.00001",
+                                         "weight_bias=1", "rounding=hf",
                                          "rounding=hf&weight_bias=1"};
-    return params[random_int(&source, 0, 4)];
+    static char text[64];
+    const char *own = ops[o].params;
+    snprintf(text, sizeof text, "%s%s%s", own ? own : "", own ? "&" : "",
+             params[random_int(&source, 0, 4)]);
+    return text;
 }
 
 TEST(every_type_and_width_is_within_tolerance)
@@ -59,7 +69,7 @@ TEST(every_type_and_width_is_within_tolerance)
                         .rows = random_pick(&source, rows, 6),
                         .hidden = widths[i],
                         .scale = random_once_in(&source, 2) ? 1 : 30,
-                        .params = random_params(),
+                        .params = random_params(o),
                         .options = {.misalign_elements = misalign,
                                     .in_place = random_once_in(&source, 2)}};
                     if (c.hidden > 2048 && c.rows > 5)
@@ -86,6 +96,7 @@ TEST(extreme_shapes_are_within_tolerance)
                                       .rows = shapes[i][0],
                                       .hidden = shapes[i][1],
                                       .scale = 1,
+                                      .params = ops[o].params,
                                       .options = {.in_place = t == i % 3}};
                 run_case(&c);
             }
@@ -142,6 +153,92 @@ TEST(the_sum_is_normalised_before_it_is_rounded)
     }
 }
 
+static void expect_bytes(const struct norm_case *c, const char *what,
+                         const void *a, const void *b, size_t bytes)
+{
+    if (memcmp(a, b, bytes) != 0)
+        CHECK_FAIL("%s [%lld, %lld] %s: %s", roped_dtype_name(c->x),
+                   (long long)c->rows, (long long)c->hidden, c->params, what);
+}
+
+/* The same weight, and x, which is a sum. */
+static void build_norm_of(struct roped_call *norm,
+                          const struct roped_call *summed, void *sum,
+                          const char *rounding)
+{
+    struct roped_error err;
+    struct roped_tensor x = summed->in[ADD_RMSNORM_X];
+    roped_call_init(norm, roped_op_find("rmsnorm"));
+    x.data = sum;
+    x.step = 0;
+    case_bind(norm, "x", &x);
+    if (roped_tensor_given(&summed->in[ADD_RMSNORM_WEIGHT]))
+        case_bind(norm, "weight", &summed->in[ADD_RMSNORM_WEIGHT]);
+    case_param(norm, "rounding", rounding);
+    CHECK_OK(roped_call_resolve(norm, &err), &err);
+}
+
+static void expect_norm_of_sum(const struct norm_case *c, const char *rounding)
+{
+    static struct roped_call summed, once, norm;
+    static const struct runner_options plain;
+    struct runner_options options = c->options;
+    norm_case_build(&summed, &source, c);
+    case_steps(&source, &options);
+    run(&summed, &options);
+    struct roped_tensor *out = summed.out;
+    size_t bytes = (size_t)roped_tensor_bytes(&out[ADD_RMSNORM_Y]);
+    void *sum = runner_alloc(bytes), *y = runner_alloc(bytes);
+    memcpy(sum, out[ADD_RMSNORM_RESIDUAL_OUT].data, bytes);
+    memcpy(y, out[ADD_RMSNORM_Y].data, bytes);
+    build_norm_of(&norm, &summed, sum, rounding);
+    run(&norm, &plain);
+    expect_bytes(c, "not the norm of the residual", y, norm.out[RMSNORM_Y].data,
+                 bytes);
+    struct norm_case other = *c;
+    other.params = NULL;
+    norm_case_rows(&once, &summed, &other, 0, c->rows);
+    run(&once, &plain);
+    expect_bytes(c, "another residual than with sum_rounding=once", sum,
+                 once.out[ADD_RMSNORM_RESIDUAL_OUT].data, bytes);
+    runner_free_outputs(&once);
+    runner_free_outputs(&norm);
+    free(sum);
+    free(y);
+    free_call(&summed);
+}
+
+/* To the bit, by either kernel and of any number of rows: so sum_rounding=type
+ * needs no other proof than rmsnorm. */
+TEST(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual)
+{
+    static const int64_t widths[] = {1,    64,   111,   768,   1024, 4096,
+                                     5125, 8192, 16384, 32768, 40000};
+    static const int64_t rows[] = {1, 2, 9, 130, 2100};
+    static const char *const roundings[] = {"once", "hf"};
+    for (int i = 0; i < 11 * 5; i++)
+        for (int t = 0; t < NORM_TYPE_PAIRS; t++) {
+            char params[64];
+            const char *rounding = roundings[random_int(&source, 0, 1)];
+            snprintf(params, sizeof params, "sum_rounding=type&rounding=%s",
+                     rounding);
+            struct norm_case c = {
+                .op = "add_rmsnorm",
+                .x = norm_type_pairs[t][0],
+                .weight = norm_type_pairs[t][1],
+                .rows = rows[i / 11],
+                .hidden = widths[i % 11],
+                .scale = 3,
+                .params = params,
+                .options = {.misalign_elements = random_once_in(&source, 4),
+                            .in_place = random_once_in(&source, 2)}};
+            if (c.rows * c.hidden > (t < 3 ? 1 << 23 : 1 << 20) ||
+                !check_takes_case())
+                continue;
+            expect_norm_of_sum(&c, rounding);
+        }
+}
+
 /* Outputs of part are those of all from a row on. */
 static void expect_rows(const struct roped_call *all,
                         const struct roped_call *part, int n_outputs,
@@ -169,7 +266,8 @@ TEST(bits_of_a_row_do_not_depend_on_the_other_rows)
                                       .weight = norm_type_pairs[t][1],
                                       .rows = 259,
                                       .hidden = widths[i],
-                                      .scale = 3};
+                                      .scale = 3,
+                                      .params = ops[o].params};
                 if (!check_takes_case())
                     continue;
                 norm_case_build(&all, &source, &c);
@@ -202,7 +300,8 @@ TEST(one_row_in_its_own_place_has_the_same_bits)
                                       .weight = norm_type_pairs[t][1],
                                       .rows = 1,
                                       .hidden = widths[i],
-                                      .scale = 3};
+                                      .scale = 3,
+                                      .params = ops[o].params};
                 norm_case_build(&apart, &source, &c);
                 run(&apart, &c.options);
                 for (int again = 0; again < 8 && !check_failures; again++) {
@@ -224,7 +323,8 @@ TEST(non_finite_values_make_their_row_nan_and_no_other)
                               .weight = ROPED_F32,
                               .rows = 3,
                               .hidden = 200,
-                              .scale = 1};
+                              .scale = 1,
+                              .params = ops[o].params};
         norm_case_build(&call, &source, &c);
         ((float *)call.in[0].data)[200 + 17] = NAN;
         run(&call, &c.options);
@@ -239,13 +339,13 @@ TEST(non_finite_values_make_their_row_nan_and_no_other)
  * leaves it itself, or a sum, turns its row NaN. */
 TEST(extreme_values_normalise_or_turn_their_row_nan)
 {
-    static const float values[N_OPS][3] = {{3e38f, 1e-30f, INFINITY},
-                                           {1.5e38f, 0.5e-30f, 3e38f}};
+    static const float values[2][3] = {{3e38f, 1e-30f, INFINITY},
+                                       {1.5e38f, 0.5e-30f, 3e38f}};
     static const int64_t widths[] = {64, 1000, 4096, 40000};
     for (int k = 0; k < N_OPS * 3 * 4; k++) {
         static struct roped_call call;
         int o = k / 12, v = k / 4 % 3;
-        float value = values[o][v];
+        float value = values[ops[o].n_terms - 1][v];
         struct norm_case c = {.op = ops[o].name,
                               .x = ROPED_F32,
                               .rows = 2,
@@ -277,6 +377,7 @@ int main(int argc, char **argv)
     RUN(every_type_and_width_is_within_tolerance);
     RUN(extreme_shapes_are_within_tolerance);
     RUN(the_sum_is_normalised_before_it_is_rounded);
+    RUN(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual);
     RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
     RUN(one_row_in_its_own_place_has_the_same_bits);
     RUN(non_finite_values_make_their_row_nan_and_no_other);

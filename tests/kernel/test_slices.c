@@ -165,12 +165,14 @@ TEST(slices_of_norms_are_the_whole)
     } kinds[] = {{"rmsnorm", NULL},
                  {"rmsnorm", "weight_bias=1"},
                  {"add_rmsnorm", NULL},
+                 {"add_rmsnorm", "sum_rounding=type"},
                  {"rmsnorm_quantize", "dequant_scale=0.5"},
                  {"rmsnorm_quantize", "dynamic=true"},
                  {"rmsnorm_quantize", "dynamic=true&group_size=64"},
                  {"rmsnorm_quantize", "dynamic=true&scale_layout=rows_2d"},
                  {"add_rmsnorm_quantize", "dequant_scale=0.5"},
-                 {"add_rmsnorm_quantize", "dynamic=true&group_size=32"}};
+                 {"add_rmsnorm_quantize", "dynamic=true&group_size=32"},
+                 {"add_rmsnorm_quantize", "dynamic=true&sum_rounding=type"}};
     static struct roped_call call;
     for (int i = 0; i < check_cases(200); i++) {
         unsigned kind = (unsigned)i % (sizeof kinds / sizeof *kinds);

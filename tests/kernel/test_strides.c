@@ -150,23 +150,29 @@ TEST(norms_have_the_bits_of_packed_ones)
     } kinds[] = {{"rmsnorm", NULL},
                  {"rmsnorm", "rounding=hf"},
                  {"add_rmsnorm", NULL},
+                 {"add_rmsnorm", "sum_rounding=type"},
+                 {"add_rmsnorm", "sum_rounding=type&rounding=hf"},
                  {"rmsnorm_quantize", "dequant_scale=0.5"},
                  {"rmsnorm_quantize", "dynamic=true"},
                  {"rmsnorm_quantize", "dynamic=true&group_size=64"},
                  {"add_rmsnorm_quantize", "dequant_scale=0.5"},
                  {"add_rmsnorm_quantize", "dynamic=true"},
-                 {"add_rmsnorm_quantize", "dynamic=true&group_size=128"}};
+                 {"add_rmsnorm_quantize", "dynamic=true&group_size=128"},
+                 {"add_rmsnorm_quantize", "dequant_scale=2&sum_rounding=type"},
+                 {"add_rmsnorm_quantize",
+                  "dynamic=true&group_size=128&sum_rounding=type"}};
+    enum { N_KINDS = sizeof kinds / sizeof *kinds };
     static const int64_t widths[] = {64,    128,  192,  256,  512,  576,
                                      1536,  2048, 4096, 7168, 8192, 16384,
                                      32768, 100,  1025, 40000};
     static const int64_t rows[] = {0, 1, 2, 7, 33};
     static struct roped_call call;
-    for (int i = 0; i < check_cases(9 * 16 * 3); i++) {
-        struct norm_case c = {.op = kinds[i % 9].op,
-                              .params = kinds[i % 9].params,
-                              .x = norm_type_pairs[i / 144 % 3][0],
+    for (int i = 0; i < check_cases(N_KINDS * 16 * 3); i++) {
+        struct norm_case c = {.op = kinds[i % N_KINDS].op,
+                              .params = kinds[i % N_KINDS].params,
+                              .x = norm_type_pairs[i / (N_KINDS * 16) % 3][0],
                               .rows = random_pick(&source, rows, 5),
-                              .hidden = widths[i / 9 % 16],
+                              .hidden = widths[i / N_KINDS % 16],
                               .scale = 1,
                               .options.in_place = random_once_in(&source, 2)};
         if (i % 4)

@@ -43,7 +43,7 @@ def by_transformers():
 
 def in_process():
     k_cache, v_cache = torch.zeros(SLOTS, 2, HEAD), torch.zeros(SLOTS, 2, HEAD)
-    q, k, v = heads(qkv(ops.rmsnorm(hidden, norm.weight, eps=CONFIG.rms_norm_eps)))
+    q, k, v = heads(qkv(ops.rmsnorm(hidden, norm.weight, eps=CONFIG.rms_norm_eps, rounding="hf")))
     q = ops.rope_append(q, k, v, k_cache, v_cache, slots, positions=positions, theta=THETA).q
     return q, k_cache, v_cache
 
@@ -55,7 +55,7 @@ def remote(url):
         client.put(torch.zeros(SLOTS, 2, HEAD)) as k_cache,
         client.put(torch.zeros(SLOTS, 2, HEAD)) as v_cache,
     ):
-        q, k, v = heads(qkv(client.rmsnorm(hidden, weight, eps=CONFIG.rms_norm_eps)))
+        q, k, v = heads(qkv(client.rmsnorm(hidden, weight, eps=CONFIG.rms_norm_eps, rounding="hf")))
         q = client.rope_append(q, k, v, k_cache, v_cache, slots, positions=positions, theta=THETA).q
         return q, k_cache.get(), v_cache.get()
 

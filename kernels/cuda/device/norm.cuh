@@ -2,8 +2,8 @@
 //
 //     y = z * rsqrt(mean(z^2) + eps) * (weight_bias + weight)
 //
-// where z is x, or x + residual in float32, and y is stored rounded, or divided by a scale and
-// rounded to FP8.
+// where z is x, or x + residual in float32, or that sum as it is stored, and y is stored rounded,
+// or divided by a scale and rounded to FP8.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of

@@ -22,7 +22,7 @@ struct norm_args {
     const void *x;
     const void *weight;
     void *y;
-    const void *residual; // of kFromSum
+    const void *residual; // of a sum
     void *residual_out;
     int64_t n_rows;
     int64_t hidden;
@@ -56,7 +56,8 @@ struct norm_args {
 // Where a row comes from.
 enum norm_source {
     kFromX,
-    kFromSum // x + residual, which is stored too
+    kFromSum,       // x + residual, which is stored too
+    kFromRoundedSum // the same as it is stored; of a narrow type
 };
 
 // Where the result goes.
@@ -72,7 +73,8 @@ template <typename Element, norm_source kFrom, norm_sink kTo>
 struct norm_kind {
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kAdds = kFrom == kFromSum;
+    static constexpr bool kAdds = kFrom != kFromX;
+    static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
     static constexpr norm_sink kSink = kTo;
 };
 
@@ -283,7 +285,7 @@ __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
             reinterpret_cast<const T *>(source.residual) + at, n);
 }
 
-// What is normalised, in float32 and not rounded.
+// What is normalised, in float32.
 template <typename K, bool kAgain = false, int kVectors>
 __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int v,
                                            float (&z)[K::kVec])
@@ -296,10 +298,12 @@ __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int 
         for (int i = 0; i < K::kVec; i++)
             z[i] += residual[i];
     }
+    if constexpr (K::kRoundsSum)
+        unpack<typename K::T>(pack<typename K::T>(z), z);
 }
 
 // What a thread keeps of a row from its sum to its result: floats, where there are registers for
-// them, or what came from memory, in half as many. kAgain: vector.cuh.
+// them, or what came from memory, or a sum as it is stored, in half as many. kAgain: vector.cuh.
 template <typename K, typename C, bool kIsFloats = C::kHoldsFloats>
 struct row_values {
     static constexpr int kVectors = C::kVectors;
@@ -326,16 +330,26 @@ struct row_values {
 template <typename K, typename C>
 struct row_values<K, C, false> {
     static constexpr int kVectors = C::kVectors;
-    raw_row<K, kVectors> raw;
+    using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink>;
+    raw_row<kept, kVectors> raw;
 
     __device__ __forceinline__ void take(const raw_row<K, kVectors> &from)
     {
-        raw = from;
+        if constexpr (K::kRoundsSum) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++) {
+                float z[K::kVec];
+                unpack_row<K>(from, v, z);
+                raw.x[v] = pack<typename K::T>(z);
+            }
+        } else {
+            raw = from;
+        }
     }
     template <bool kAgain>
     __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
     {
-        unpack_row<K, kAgain && !K::kAdds>(raw, v, x);
+        unpack_row<kept, kAgain && !kept::kAdds>(raw, v, x);
     }
 };
 

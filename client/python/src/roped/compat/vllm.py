@@ -1,10 +1,10 @@
 """Functions of vllm._custom_ops on roped's kernels in this process. Differences:
 
 - The CPU too.
-- fused_add_rms_norm normalises the unrounded float32 sum, as vLLM's own
-  reference does; its CUDA kernel rounds the sum first.
-- Norms round once, after the product with the weight. vLLM's kernels round
-  before it too: pass rounding="hf" to have that.
+- Norms round where vLLM's CUDA kernels do: before the product with the weight
+  too, and fused_add_rms_norm takes the norm of the sum as it is stored. Pass
+  rounding="once" for one rounding, at the end, and sum_rounding="once" for the
+  norm of the float32 sum, as vLLM's own reference has it.
 - Writes go to the tensors' own memory: contiguous, or slices of wider rows that are contiguous inside.
 - cos_sin_cache may be F32 beside narrower heads.
 """
@@ -33,13 +33,14 @@ def rotary_embedding(
              rotary_dim=cos_sin_cache.shape[1], style="neox" if is_neox else "gptj")  # fmt: skip
 
 
-def rms_norm(out: Any, input: Any, weight: Any, epsilon: float, rounding: Literal["once", "hf"] = "once") -> None:
+def rms_norm(out: Any, input: Any, weight: Any, epsilon: float, rounding: Literal["once", "hf"] = "hf") -> None:
     ops.rmsnorm(input, weight, eps=epsilon, rounding=rounding, out=out)
 
 
 def fused_add_rms_norm(
-    input: Any, residual: Any, weight: Any, epsilon: float, rounding: Literal["once", "hf"] = "once"
-) -> None:
+    input: Any, residual: Any, weight: Any, epsilon: float, rounding: Literal["once", "hf"] = "hf",
+    sum_rounding: Literal["once", "type"] = "type",
+) -> None:  # fmt: skip
     """residual += input; input = rmsnorm(residual) * weight."""
     places = {"y": input, "residual": residual}
-    ops.add_rmsnorm(input, residual, weight, eps=epsilon, rounding=rounding, out=places)
+    ops.add_rmsnorm(input, residual, weight, eps=epsilon, rounding=rounding, sum_rounding=sum_rounding, out=places)
