@@ -110,7 +110,7 @@ TEST(the_error_is_the_servers_sentence)
     CHECK_TEXT(err.text, "eps is 'x'");
     expect(ANSWER("404 Not Found",
                   "{ \"code\": 5,\n\"error\" : \"no \\\"caf\\u00e9\\\"\\n\" }"),
-           ROPED_NOT_FOUND, "no \"caf\xc3\xa9\"\n");
+           ROPED_NOT_FOUND, "no \"caf\xc3\xa9\"\\u000a");
     expect(ANSWER("413 Too Large", "{\"error\":\"too large\"}"),
            ROPED_TOO_LARGE, "too large");
     expect(ANSWER("501 No", "{\"error\":\"no such backend\"}"),
@@ -163,7 +163,7 @@ TEST(a_broken_answer_is_said_with_the_url)
            " 6 bytes ");
     expect("", ROPED_INTERNAL, "Empty reply from server");
     expect("HTTP/1.1 200 OK\r\nContent-Length: 4611686018427387904\r\n\r\nabc",
-           ROPED_INTERNAL, " 4611686018427387901 bytes ");
+           ROPED_TOO_LARGE, " over 1073741824 bytes");
 }
 
 TEST(a_server_that_does_not_answer_is_given_up)
@@ -174,6 +174,60 @@ TEST(a_server_that_does_not_answer_is_given_up)
         ROPED_DEADLINE);
     CHECK_CONTAINS(err.text, "http://127.0.0.1:");
     CHECK_CONTAINS(err.text, "timed out after");
+}
+
+TEST(an_answer_has_a_limit)
+{
+    static const char answers[][128] = {
+        "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef",
+        "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\na",
+        "HTTP/1.1 200 OK\r\n\r\nabcdef",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+        "3\r\ndef\r\n0\r\n\r\n"};
+    struct roped_client_options options = {.max_answer_bytes = 5};
+    struct roped_error err = {.text = ""};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        CHECK_INT(ask(answers[i], options, &err), ROPED_TOO_LARGE);
+        CHECK_CONTAINS(err.text, ": the answer is over 5 bytes");
+        CHECK_INT(http_status, 0);
+    }
+    options.max_answer_bytes = 6;
+    CHECK_OK(ask(answers[0], options, &err), &err);
+    CHECK_OK(ask(answers[2], options, &err), &err);
+    CHECK_OK(ask(answers[3], options, &err), &err);
+    /* a refusal is no answer: its sentence is wanted */
+    options.max_answer_bytes = 1;
+    CHECK_INT(ask(ANSWER("400 No", "{\"error\":\"no\"}"), options, &err),
+              ROPED_INVALID);
+    CHECK_TEXT(err.text, "no");
+}
+
+TEST(an_answer_that_ends_in_its_head_is_none)
+{
+    expect("HTTP/1.1 200 OK\r\nX", ROPED_INTERNAL, " ended within its head");
+    expect("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX", ROPED_INTERNAL,
+           " ended within its head");
+}
+
+TEST(the_shortest_time_is_some)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    struct roped_client_options options = {.timeout_seconds = 1e-9};
+    struct roped_client *client;
+    struct roped_error err = {.text = ""};
+    char url[64], *text;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* who listens */
+    CHECK(!bind(fd, (void *)&address, sizeof address) && !listen(fd, 4) &&
+          !getsockname(fd, (void *)&address, &length));
+    snprintf(url, sizeof url, "127.0.0.1:%d", ntohs(address.sin_port));
+    options.url = url;
+    CHECK_OK(roped_client_open(&options, &client, &err), &err);
+    CHECK_INT(roped_client_request(client, "GET", "/", NULL, 0, &text, &err),
+              ROPED_DEADLINE);
+    roped_client_close(client);
+    close(fd);
 }
 
 TEST(no_server_is_said_with_the_reason)
@@ -296,6 +350,9 @@ int main(void)
     RUN(retry_after_is_said);
     RUN(a_broken_answer_is_said_with_the_url);
     RUN(a_server_that_does_not_answer_is_given_up);
+    RUN(an_answer_has_a_limit);
+    RUN(an_answer_that_ends_in_its_head_is_none);
+    RUN(the_shortest_time_is_some);
     RUN(no_server_is_said_with_the_reason);
     RUN(a_token_is_sent_whole);
     RUN(a_file_of_many_tensors_is_read);
