@@ -99,13 +99,19 @@ static void end(const struct peer *peer, enum ending ending)
 }
 
 /* A whole answer with this head behind "HTTP/1.1 ", and its length. */
+static void add_answer(struct bytes *all, const char *head, const void *body,
+                       size_t bytes)
+{
+    bytes_format(all, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n", head,
+                 bytes);
+    bytes_add(all, body, bytes);
+}
+
 static void send_answer(const struct peer *peer, const char *head,
                         const void *body, size_t bytes)
 {
     struct bytes all = {0};
-    bytes_format(&all, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n", head,
-                 bytes);
-    bytes_add(&all, body, bytes);
+    add_answer(&all, head, body, bytes);
     send_bytes(peer, all.start, all.n);
     bytes_free(&all);
 }
@@ -122,10 +128,11 @@ static void add_file(struct bytes *out, const char *header, size_t n)
         bytes_text(out, "x");
 }
 
-/* What a daemon would answer. */
-static void send_good(const struct peer *peer, const char *more_head)
+/* What a daemon would answer, and at once what comes behind it. */
+static void send_good(const struct peer *peer, const char *more_head,
+                      const char *behind)
 {
-    struct bytes body = {0}, head = {0};
+    struct bytes body = {0}, head = {0}, all = {0};
     const char *request = peer->request;
     if (strstr(request, "/v1/regions ") || strstr(request, "/v1/tables"))
         bytes_text(&body, "{\"regions\":[],\"tables\":[],\"devices\":[]}");
@@ -139,27 +146,29 @@ static void send_good(const struct peer *peer, const char *more_head)
     else
         bytes_text(&body, "{}");
     bytes_format(&head, "200 OK%s", more_head);
-    send_answer(peer, head.start, body.start, body.n);
+    add_answer(&all, head.start, body.start, body.n);
+    bytes_text(&all, behind);
+    send_bytes(peer, all.start, all.n);
     bytes_free(&body);
     bytes_free(&head);
+    bytes_free(&all);
 }
 
 static void play_good(const struct peer *peer)
 {
-    send_good(peer, peer->behaviour->body);
+    send_good(peer, peer->behaviour->body, "");
     end(peer, CLOSE);
 }
 
-/* The answer of the next request, together with that of this one, and once
- * more a little later. */
+/* The answer of the next request behind that of this one, and once more a
+ * little later. */
 static void play_early(const struct peer *peer)
 {
-    static const char early[] = "400 No\r\nX: y";
-    static const char sentence[] = "{\"error\":\"of another request\"}";
-    send_good(peer, "");
-    send_answer(peer, early, sentence, sizeof sentence - 1);
+    static const char early[] = "HTTP/1.1 400 No\r\nContent-Length: 30\r\n\r\n"
+                                "{\"error\":\"of another request\"}";
+    send_good(peer, "", early);
     if (wait_for_client(peer, DRIP_MS))
-        send_answer(peer, early, sentence, sizeof sentence - 1);
+        send_bytes(peer, early, sizeof early - 1);
     end(peer, HOLD);
 }
 

@@ -216,6 +216,8 @@ static void check_end(const char *who, const struct program *program,
     if (strstr(output->start, "Sanitizer") ||
         strstr(output->start, "runtime error"))
         CHECK_FAIL("%s: '%.2000s'", who, output->start);
+    if (strstr(output->start, "of another request"))
+        CHECK_FAIL("%s: '%.2000s'", who, output->start);
     if (run->seconds > most)
         CHECK_FAIL("%s: took %.1f s, expected at most %.1f", who, run->seconds,
                    most);
