@@ -7,6 +7,7 @@
  * does not answer is asked again, because whoever watches wants to see it come
  * back; only the first look must succeed.
  */
+#include "number.h"
 #include "progress.h"
 #include "scrape.h"
 
@@ -80,7 +81,7 @@ static void enter_screen(void)
 }
 
 /* As many lines as the screen has, each in the place of the one before. */
-static void draw(const cJSON *document)
+static void draw(cJSON *document)
 {
     struct winsize size = {.ws_row = 24};
     char *text = NULL, *frame = NULL, *rest, *line;
@@ -157,7 +158,7 @@ static double quantile(const struct top *top, const char *op, double share)
         if (strncmp(name, start, strlen(start)) != 0)
             continue;
         snprintf(le, sizeof le, "%s", name + strlen(start));
-        double bound = strtod(le, NULL), reached = growth(top, name);
+        double bound = number_read(le, NULL), reached = growth(top, name);
         if (reached >= wanted && strncmp(le, "+Inf", 4) == 0)
             return bound_below;
         if (reached >= wanted)

@@ -52,9 +52,12 @@ static int fetch_region(struct verify *verify, const char *region,
     if (roped_client_read(answer, bytes, &tensors, &n, &err))
         return fail_text("region '%s' is plain bytes, expected a tensor",
                          region);
-    *out = tensors->tensor;
+    if (n > 0)
+        *out = tensors->tensor;
     free(tensors);
-    return EXIT_SUCCESS;
+    return n == 1 ? EXIT_SUCCESS
+                  : fail_text("region '%s' has %d tensors, expected one",
+                              region, n);
 }
 
 /* Binds the inputs that are in regions. */
@@ -75,22 +78,19 @@ static int bind_regions(struct verify *verify)
 
 /* The answer's members that a table is made from; a width or a count of rows
  * that was not stated is 0. */
-static char *table_parameters(const char *answer, size_t bytes)
+static char *table_parameters(cJSON *document)
 {
     static const char *const others[] = {"name", "resident_bytes", "owner",
                                          "tenant"},
                              *const unstated[] = {"rows", "head_dim",
                                                   "rotary_dim"};
-    cJSON *document = cJSON_ParseWithLength(answer, bytes);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(document, others[i]);
     for (size_t i = 0; i < sizeof unstated / sizeof *unstated; i++)
         if (cJSON_GetNumberValue(
                 cJSON_GetObjectItemCaseSensitive(document, unstated[i])) == 0)
             cJSON_DeleteItemFromObjectCaseSensitive(document, unstated[i]);
-    char *text = document ? cJSON_PrintUnformatted(document) : strdup("");
-    cJSON_Delete(document);
-    return must_have(text);
+    return must_have(cJSON_PrintUnformatted(document));
 }
 
 static int fetch_table(struct verify *verify, const char *name)
@@ -106,14 +106,20 @@ static int fetch_table(struct verify *verify, const char *name)
     free(path);
     if (code)
         return code;
-    char *text = table_parameters(answer, bytes);
+    cJSON *document = read_document(verify->ctl, answer, bytes);
     free(answer);
+    if (!document)
+        return EXIT_SERVER;
+    char *text = table_parameters(document);
+    cJSON_Delete(document);
     enum roped_status status =
         angles_json_read(name, text, strlen(text), sets, &n, &err);
     free(text);
     if (status)
         return fail(&err);
     verify->table = sets[0]; /* plain parameters are one set */
+    while (n > 1)
+        angles_json_fini(&sets[--n]);
     verify->table.set.name = verify->table.name;
     verify->has_table = true;
     if (roped_call_use_angles(&verify->call.call, &verify->table.set, &err))

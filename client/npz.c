@@ -401,6 +401,20 @@ static unsigned char *put_end(unsigned char *at, int n, size_t begin,
 }
 
 /* Lays the arrays out; *bytes is where the directory begins. */
+/* Whoever unpacks an archive gets files of these names: in the folder where he
+ * is, and nowhere else. */
+static bool leaves_folder(const char *name)
+{
+    for (const char *part = name;; part++) {
+        size_t bytes = strcspn(part, "/\\");
+        if (bytes == 2 && memcmp(part, "..", 2) == 0)
+            return true;
+        part += bytes;
+        if (!*part)
+            return name[0] == '/' || name[0] == '\\';
+    }
+}
+
 static enum roped_status lay_out(const struct roped_client_tensor *tensors,
                                  int n, struct outgoing *outs, size_t *bytes,
                                  struct roped_error *err)
@@ -408,6 +422,11 @@ static enum roped_status lay_out(const struct roped_client_tensor *tensors,
     for (int i = 0; i < n; i++) {
         struct outgoing *out = &outs[i];
         const struct roped_tensor *tensor = &tensors[i].tensor;
+        if (leaves_folder(tensors[i].name))
+            return roped_fail(err, ROPED_INVALID,
+                              "tensor '%s': its name leads out of the folder "
+                              "of a .npz file: write a safetensors file",
+                              tensors[i].name);
         enum roped_status status = npy_write_header(
             tensors[i].name, tensor, out->header, &out->header_bytes, err);
         if (status)

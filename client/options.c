@@ -4,6 +4,8 @@
  */
 #include "ropectl.h"
 
+#include "number.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +67,7 @@ int unknown_option(const char *command, const struct option_row *rows,
 bool read_number(const char *text, double most, double *out)
 {
     char *end;
-    *out = strtod(text, &end);
+    *out = number_read(text, &end);
     return end != text && *end == '\0' && *out > 0 && *out <= most;
 }
 

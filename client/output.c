@@ -7,15 +7,25 @@
  * for each, below the names of their members; "doc" of such an object is a line
  * of its own below its row. Cells hold no spaces, unless a text does: '-'
  * stands for none, '|' between texts. Bytes have units.
+ *
+ * Texts come from servers and files. They are made printable in one place for
+ * each form: the document before it becomes a table, and JSON as a whole.
  */
 #include "ropectl.h"
+
+#include "number.h"
+#include "printable.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_COLUMNS = 32, INDENT = 2 };
+enum {
+    MAX_COLUMNS = 32,
+    MAX_WIDTH = 120, /* that others of a column are filled up to */
+    INDENT = 2
+};
 
 /* ------------------------------------------------------------------ colours */
 
@@ -34,26 +44,59 @@ static void write_name(FILE *out, const char *name, int width, bool is_bold)
 
 /* ------------------------------------------------------------------- values */
 
-/* Text of a file or a server, which must not drive the terminal. */
-static void write_text(FILE *out, const char *text)
+/* The text printable, to be freed; NULL where it is already. */
+static char *made_printable(const char *text)
 {
-    for (; *text; text++)
-        fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
+    size_t bytes = printable_copy(text, NULL, 0);
+    if (bytes == strlen(text)) /* an escape is longer than what it stands for */
+        return NULL;
+    char *made = must_have(malloc(bytes + 1));
+    printable_copy(text, made, bytes + 1);
+    return made;
+}
+
+void write_text(FILE *out, const char *text)
+{
+    char *made = made_printable(text);
+    fputs(made ? made : text, out);
+    free(made);
+}
+
+static void replace(char **text)
+{
+    char *made = *text ? made_printable(*text) : NULL;
+    if (!made)
+        return;
+    cJSON_free(*text);
+    *text = made;
+}
+
+/* Every name and text of a document. */
+static void make_printable(cJSON *value)
+{
+    cJSON *child;
+    replace(&value->string);
+    replace(&value->valuestring);
+    cJSON_ArrayForEach(child, value) make_printable(child);
 }
 
 static void write_number(FILE *out, const char *name, double number)
 {
     static const char units[] = "KMGTP";
+    char text[64];
     int unit = -1;
-    if (strstr(name, "bytes") && number >= 1024) {
-        for (; number >= 1024 && units[unit + 1]; unit++)
-            number /= 1024;
-        fprintf(out, "%.1f%ciB", number, units[unit]);
-    } else if (number == floor(number) && fabs(number) < 1e15) {
-        fprintf(out, "%.0f", number);
-    } else {
-        fprintf(out, "%.5g", number);
-    }
+    bool is_large = strstr(name, "bytes") && number >= 1024;
+    for (; is_large && number >= 1024 && units[unit + 1]; unit++)
+        number /= 1024;
+    bool is_whole = number == floor(number) && fabs(number) < 1e15;
+    number_write(text, sizeof text,
+                 is_large   ? "%.1f"
+                 : is_whole ? "%.0f"
+                            : "%.5g",
+                 number);
+    fputs(text, out);
+    if (is_large)
+        fprintf(out, "%ciB", units[unit]);
 }
 
 static void write_value(FILE *out, const cJSON *value, const char *name);
@@ -80,7 +123,7 @@ static void write_items(FILE *out, const cJSON *items, const char *name)
 static void write_value(FILE *out, const cJSON *value, const char *name)
 {
     if (cJSON_IsString(value) && value->valuestring[0])
-        write_text(out, value->valuestring);
+        fputs(value->valuestring, out);
     else if (cJSON_IsNumber(value))
         write_number(out, name, value->valuedouble);
     else if (cJSON_IsBool(value))
@@ -116,6 +159,12 @@ static bool is_doc(const char *name)
     return strcmp(name, "doc") == 0;
 }
 
+/* Room for a text; where it is wider, it has no others below it. */
+static int width_of(const char *text)
+{
+    return (int)strnlen(text, MAX_WIDTH);
+}
+
 static int column_of(struct columns *columns, const char *name)
 {
     for (int i = 0; i < columns->n; i++)
@@ -125,7 +174,7 @@ static int column_of(struct columns *columns, const char *name)
         return -1;
     int i = columns->n++;
     columns->name[i] = name;
-    columns->width[i] = (int)strlen(name);
+    columns->width[i] = width_of(name);
     columns->is_number[i] = true;
     return i;
 }
@@ -139,7 +188,7 @@ static void measure(struct columns *columns, const cJSON *rows)
         if (i < 0)
             continue;
         char *text = text_of(cell, cell->string);
-        int width = (int)strlen(text);
+        int width = width_of(text);
         free(text);
         if (width > columns->width[i])
             columns->width[i] = width;
@@ -189,18 +238,22 @@ static void write_table(FILE *out, const cJSON *rows, int indent, bool is_bold)
 
 static bool is_table(const cJSON *value)
 {
-    return cJSON_IsArray(value) && cJSON_IsObject(value->child);
+    const cJSON *row;
+    if (!cJSON_IsArray(value) || !value->child)
+        return false;
+    cJSON_ArrayForEach(row, value) if (!cJSON_IsObject(row)) return false;
+    return true;
 }
 
-void write_tables(FILE *out, const cJSON *document, bool is_bold)
+void write_tables(FILE *out, cJSON *document, bool is_bold)
 {
     const cJSON *member;
     bool is_alone = cJSON_GetArraySize(document) == 1;
     int width = 0;
-    cJSON_ArrayForEach(member,
-                       document) if (!is_table(member) &&
-                                     (int)strlen(member->string) > width)
-        width = (int)strlen(member->string);
+    make_printable(document);
+    cJSON_ArrayForEach(member, document) if (!is_table(member) &&
+                                             width_of(member->string) > width)
+        width = width_of(member->string);
     cJSON_ArrayForEach(member, document)
     {
         if (!is_table(member) || !is_alone)
@@ -226,7 +279,8 @@ void write_document(const struct ropectl *ctl, FILE *out, cJSON *document)
 {
     if (ctl->is_json) {
         char *text = must_have(cJSON_PrintUnformatted(document));
-        fprintf(out, "%s\n", text);
+        write_text(out, text);
+        fputc('\n', out);
         cJSON_free(text);
     } else {
         write_tables(out, document, is_terminal(out) && !getenv("NO_COLOR"));

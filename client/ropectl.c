@@ -4,8 +4,11 @@
  */
 #include "ropectl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const unsigned long long most_answer_bytes = 1ULL << 50;
 
 static const struct command commands[] = {
     {"ops", command_ops, "", "the operators",
@@ -170,7 +173,9 @@ static const char options_help[] =
     "from\n"
     "  --cert FILE, --key FILE\n"
     "                     PEM of our own, where the server asks for it\n"
-    "  --timeout SECONDS  of one request, default 300\n"
+    "  --timeout SECONDS  of one request, to the last byte of its answer,\n"
+    "                     default 300\n"
+    "  --max-answer BYTES of one answer: 64m, 2g; default 1g\n"
     "  --output table|json\n"
     "                     for people, or one JSON document; the same names\n"
     "\n"
@@ -239,6 +244,19 @@ static bool set_timeout(void *target, const char *text)
                        &((struct ropectl *)target)->options.timeout_seconds);
 }
 
+static bool set_max_answer(void *target, const char *text)
+{
+    static const char units[] = "kmgt";
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    ((struct ropectl *)target)->options.max_answer_bytes = n << shift;
+    return text[0] >= '0' && text[0] <= '9' && !errno && !end[unit ? 1 : 0] &&
+           n > 0 && n <= most_answer_bytes >> shift;
+}
+
 static bool set_output(void *target, const char *text)
 {
     struct ropectl *ctl = target;
@@ -253,6 +271,7 @@ static const struct option_row options[] = {
     {"cert", set_cert_file, "a file"},
     {"key", set_key_file, "a file"},
     {"timeout", set_timeout, "seconds above 0"},
+    {"max-answer", set_max_answer, "bytes above 0, as 64m or 2g"},
     {"output", set_output, "table or json"},
     {NULL}};
 
@@ -281,16 +300,10 @@ static bool is_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-/* Documents are small: where there is no memory for one, nothing goes on. */
-static void *json_memory(size_t bytes)
-{
-    return must_have(malloc(bytes));
-}
-
 int main(int argc, char **argv)
 {
-    struct ropectl ctl = {.options = {.url = NULL}};
-    cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
+    struct ropectl ctl = {.options = {.max_answer_bytes = 1 << 30}};
+    json_start();
     if (take_common(&ctl, &argc, argv))
         return EXIT_USAGE;
     if (argc < 2) {

@@ -55,7 +55,7 @@ const struct command *command_find(const char *name);
 
 /* ----------------------------------------------------------------- failing */
 
-/* Prints "ropectl: ..." and returns 1. */
+/* Prints "ropectl: ...", one line, and returns 1. */
 int fail(const struct roped_error *err);
 int fail_text(const char *format, ...) ROPED_PRINTF(1, 2);
 
@@ -150,18 +150,34 @@ struct request {
 int ask(const struct ropectl *ctl, const struct request *request, void **answer,
         size_t *answer_bytes);
 
+/* A server's text as a document, a JSON object; NULL after saying that it is
+ * none. */
+cJSON *read_document(const struct ropectl *ctl, const void *answer,
+                     size_t bytes);
+
+/* Before the first document. */
+void json_start(void);
+
 /* One request whose answer, a JSON object, is printed. Exit code. */
 int print_answer(const struct ropectl *ctl, const struct request *request);
 
 /* ------------------------------------------------------------------- output */
+
+/*
+ * Text as a terminal may show it (printable.h). Nothing that is no constant of
+ * ropectl's goes to standard output or standard error on another way:
+ * tests/lint.sh says which files write there.
+ */
+void write_text(FILE *out, const char *text);
 
 /* Prints a document, a JSON object, as --output says, and frees it. Nothing
  * else of a command goes to standard output. Exit code. */
 int print_document(const struct ropectl *ctl, cJSON *document);
 void write_document(const struct ropectl *ctl, FILE *out, cJSON *document);
 
-/* The document as a table, with names in bold. */
-void write_tables(FILE *out, const cJSON *document, bool is_bold);
+/* The document as a table, with names in bold. Its texts are printable
+ * afterwards. */
+void write_tables(FILE *out, cJSON *document, bool is_bold);
 
 /* A terminal that understands escape codes. */
 bool is_terminal(FILE *out);

@@ -1,13 +1,18 @@
 /*
- * roped_client.c - one curl handle, safetensors each way.
+ * roped_client.c - one curl handle, safetensors each way. What a server sends
+ * is bounded here: its heads, its answers, its words, its time.
  */
 #include "roped_client.h"
 
-#include "wire/safetensors.h"
+#include "client_file.h"
+#include "number.h"
+#include "printable.h"
 
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +23,14 @@
 /* curl's own defaults halve the rate of large bodies */
 enum { UPLOAD_BYTES = 2 << 20, DOWNLOAD_BYTES = 512 << 10 };
 
-/* A longer answer is not believed before it comes. */
-static const curl_off_t most_at_once = (curl_off_t)1 << 38;
+/* What is taken of one answer beside its body: all heads, trailers included;
+ * and of a refusal, in which a sentence is looked for. */
+enum { MAX_HEAD_BYTES = 128 << 10, MAX_REFUSAL_BYTES = 64 << 10 };
 
 static const char default_url[] = "http://127.0.0.1:8000";
-static const double default_timeout_seconds = 300;
+static const double default_timeout_seconds = 300, most_seconds = 1e9;
+static const uint64_t default_max_answer_bytes = 1 << 30,
+                      most_answer_bytes = (uint64_t)1 << 62;
 
 struct roped_client {
     CURL *curl;
@@ -33,19 +41,31 @@ struct roped_client {
     bool has_token;
     int http_status; /* of the last answer; 0: there was none */
     double timeout_seconds;
+    uint64_t max_answer_bytes;
     void (*progress)(void *context, uint64_t sent, uint64_t to_send,
                      uint64_t received, uint64_t to_receive);
     void *progress_context;
     char problem[CURL_ERROR_SIZE]; /* curl's, of the last request */
 };
 
+/* Why no more of an answer is taken. */
+enum stop {
+    STOP_NOT,
+    STOP_NO_MEMORY,
+    STOP_LARGE,
+    STOP_LARGE_HEAD,
+    STOP_ENOUGH /* of a refusal: it is not an error */
+};
+
 /* An answer under way. */
 struct incoming {
     CURL *curl;
     char *body;
-    size_t bytes, capacity;
+    size_t bytes, capacity, head_bytes;
+    bool has_head; /* the whole of it */
+    uint64_t max_bytes;
     struct roped_client_timing timing;
-    bool has_no_memory;
+    enum stop stop;
 };
 
 /* ---------------------------------------------------------------- clients */
@@ -160,7 +180,13 @@ static enum roped_status set_up(struct roped_client *client,
         return roped_fail(err, ROPED_INTERNAL, "cannot start libcurl: %s",
                           curl_easy_strerror(curl_state));
     double seconds = options->timeout_seconds;
-    client->timeout_seconds = seconds > 0 ? seconds : default_timeout_seconds;
+    client->timeout_seconds =
+        fmin(seconds > 0 ? seconds : default_timeout_seconds, most_seconds);
+    client->max_answer_bytes = options->max_answer_bytes
+                                   ? options->max_answer_bytes
+                                   : default_max_answer_bytes;
+    if (client->max_answer_bytes > most_answer_bytes)
+        client->max_answer_bytes = most_answer_bytes;
     client->progress = options->progress;
     client->progress_context = options->progress_context;
     client->curl = curl_easy_init();
@@ -209,22 +235,41 @@ void roped_client_close(struct roped_client *client)
 
 /* ---------------------------------------------------------------- answers */
 
-/* Room for bytes more and a NUL: for the whole answer, where its length was
- * said and there is memory for it, else twice what is needed now. */
-static bool make_room(struct incoming *in, size_t bytes)
+static long http_code(CURL *curl)
 {
-    curl_off_t announced = -1;
+    long code = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
+    return code;
+}
+
+static bool is_refusal(long code)
+{
+    return code < 200 || code > 299;
+}
+
+/* Bytes that the answer said it has; -1: it did not say. */
+static curl_off_t announced(const struct incoming *in)
+{
+    curl_off_t bytes = -1;
+    curl_easy_getinfo(in->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+    return bytes;
+}
+
+/* Room for bytes more and a NUL: for the whole answer, where its length was
+ * said and there is memory for it, else twice what is needed now; for max at
+ * most, which the bytes are within. */
+static bool make_room(struct incoming *in, size_t bytes, uint64_t max)
+{
     size_t wanted = in->bytes + bytes + 1;
     char *body = NULL;
     if (wanted <= in->capacity)
         return true;
-    curl_easy_getinfo(in->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &announced);
-    size_t capacity = (size_t)announced + 1;
-    if (!in->body && announced > 0 && announced <= most_at_once &&
-        capacity >= wanted)
+    curl_off_t length = in->body ? -1 : announced(in);
+    size_t capacity = (size_t)length + 1;
+    if (length > 0 && (uint64_t)length <= max && capacity >= wanted)
         body = malloc(capacity);
     if (!body) {
-        capacity = 2 * wanted;
+        capacity = wanted <= max / 2 ? 2 * wanted : (size_t)max + 1;
         body = realloc(in->body, capacity);
     }
     if (!body)
@@ -234,13 +279,23 @@ static bool make_room(struct incoming *in, size_t bytes)
     return true;
 }
 
+/* Takes what is within the limit. What is left of a refusal is not read. */
 static size_t on_body(char *data, size_t size, size_t n, void *context)
 {
     struct incoming *in = context;
-    size_t bytes = size * n;
-    in->has_no_memory = !make_room(in, bytes);
-    if (in->has_no_memory)
+    bool is_refused = is_refusal(http_code(in->curl));
+    uint64_t max = is_refused ? MAX_REFUSAL_BYTES : in->max_bytes;
+    size_t came = size * n, bytes = came;
+    if (bytes > max - in->bytes)
+        bytes = (size_t)(max - in->bytes);
+    if (bytes < came || (!is_refused && announced(in) > (curl_off_t)max))
+        in->stop = is_refused ? STOP_ENOUGH : STOP_LARGE;
+    if (in->stop == STOP_LARGE)
         return 0;
+    if (!make_room(in, bytes, max)) {
+        in->stop = STOP_NO_MEMORY;
+        return 0;
+    }
     memcpy(in->body + in->bytes, data, bytes);
     in->bytes += bytes;
     in->body[in->bytes] = '\0';
@@ -248,11 +303,12 @@ static size_t on_body(char *data, size_t size, size_t n, void *context)
 }
 
 /* Seconds of a phase in "receive;dur=0.012, queue;dur=...", which has
- * milliseconds; name has ";dur=" behind it. */
+ * milliseconds; name has ";dur=" behind it. What is no time is 0. */
 static double phase_seconds(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
-    return at ? strtod(at + strlen(name), NULL) * 1e-3 : 0;
+    double ms = at ? number_read(at + strlen(name), NULL) : 0;
+    return isfinite(ms) && ms > 0 ? ms * 1e-3 : 0;
 }
 
 static void read_phases(struct roped_client_timing *timing, const char *line)
@@ -266,7 +322,15 @@ static size_t on_header(char *data, size_t size, size_t n, void *context)
 {
     struct incoming *in = context;
     char line[512];
+    in->head_bytes += size * n;
+    if (in->head_bytes > MAX_HEAD_BYTES) {
+        in->stop = STOP_LARGE_HEAD;
+        return 0;
+    }
     snprintf(line, sizeof line, "%.*s", (int)(size * n), data);
+    in->has_head |= line[strspn(line, "\r\n")] == '\0';
+    in->has_head &=
+        strncmp(line, "HTTP/", 5) != 0; /* an interim one's is not */
     if (strncasecmp(line, "Server-Timing:", 14) == 0)
         read_phases(&in->timing, line);
     return size * n;
@@ -337,7 +401,39 @@ static enum roped_status refused(const struct roped_client *client,
     return roped_fail(err, status_of(code), "%s", text);
 }
 
-/* Why a request got no answer: the system's reason, or else curl's. */
+/* An answer that is not taken, or of which libcurl takes no more. */
+static enum roped_status refuse_answer(const struct roped_client *client,
+                                       const struct incoming *in, CURLcode code,
+                                       struct roped_error *err)
+{
+    curl_off_t first_us = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_STARTTRANSFER_TIME_T, &first_us);
+    if (in->stop == STOP_LARGE)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "%s: the answer is over %llu bytes, the limit that "
+                          "max-answer sets",
+                          client->url,
+                          (unsigned long long)client->max_answer_bytes);
+    if (in->stop == STOP_LARGE_HEAD)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s: the head of the answer is over %d bytes",
+                          client->url, MAX_HEAD_BYTES);
+    if (in->stop == STOP_NO_MEMORY)
+        return roped_fail(err, ROPED_NO_MEMORY,
+                          "%s: no memory for the answer, %zu bytes so far",
+                          client->url, in->bytes);
+    if (code == CURLE_OK)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s: the answer ended within its head", client->url);
+    if (code == CURLE_OUT_OF_MEMORY && first_us > 0) /* its words for both */
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s: a line in the head of the answer is too long, "
+                          "or there is no memory for it",
+                          client->url);
+    return ROPED_OK;
+}
+
+/* Why a request got no answer: ours, or the system's reason, or curl's. */
 static enum roped_status unanswered(const struct roped_client *client,
                                     const struct incoming *in, CURLcode code,
                                     struct roped_error *err)
@@ -345,11 +441,13 @@ static enum roped_status unanswered(const struct roped_client *client,
     long why = 0;
     const char *reason =
         client->problem[0] ? client->problem : curl_easy_strerror(code);
+    enum roped_status status = refuse_answer(client, in, code, err);
+    if (status)
+        return status;
     curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &why);
-    if (in->has_no_memory || code == CURLE_OUT_OF_MEMORY)
-        return roped_fail(err, ROPED_NO_MEMORY,
-                          "%s: no memory for the answer, %zu bytes so far",
-                          client->url, in->bytes);
+    if (code == CURLE_OUT_OF_MEMORY)
+        return roped_fail(err, ROPED_NO_MEMORY, "%s: no memory for a request",
+                          client->url);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return roped_fail(err, ROPED_DEADLINE, "%s: %s", client->url, reason);
     if (code == CURLE_COULDNT_CONNECT)
@@ -367,17 +465,31 @@ static double now_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Has an idle connection something to read? It is closed, or holds an answer
+ * that nobody asked for. */
+static bool is_spoiled(CURL *curl)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    curl_easy_getinfo(curl, CURLINFO_ACTIVESOCKET, &fd);
+    return fd != CURL_SOCKET_BAD &&
+           poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) > 0;
+}
+
 /* What every request has; the connection is kept. */
 static void set_common(struct roped_client *client, struct incoming *in)
 {
     CURL *curl = client->curl;
+    bool is_new = is_spoiled(curl);
     curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, (long)is_new);
+    curl_easy_setopt(curl, CURLOPT_MAXCONNECTS, 1L);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     client->problem[0] = '\0';
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, client->problem);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
-                     (long)(client->timeout_seconds * 1000));
+                     (long)ceil(client->timeout_seconds * 1000));
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BYTES);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)DOWNLOAD_BYTES);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
@@ -431,8 +543,8 @@ static enum roped_status perform(struct roped_client *client,
                                  struct incoming *in, struct roped_error *err)
 {
     char *url;
-    long code = 0;
-    *in = (struct incoming){.curl = client->curl};
+    *in = (struct incoming){.curl = client->curl,
+                            .max_bytes = client->max_answer_bytes};
     client->http_status = 0;
     if (asprintf(&url, "%s%s",
                  client->socket ? "http://localhost" : client->url, path) < 0)
@@ -444,16 +556,18 @@ static enum roped_status perform(struct roped_client *client,
         result = curl_easy_perform(client->curl);
     in->timing.wall = now_seconds() - start;
     free(url);
-    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &code);
+    long code = http_code(client->curl);
     enum roped_status status = ROPED_OK;
-    client->http_status = result == CURLE_OK ? (int)code : 0;
-    if (result != CURLE_OK)
+    bool is_answered =
+        (result == CURLE_OK && in->has_head) || in->stop == STOP_ENOUGH;
+    client->http_status = is_answered ? (int)code : 0;
+    if (!is_answered)
         status = unanswered(client, in, result, err);
-    else if (code < 200 || code > 299)
+    else if (is_refusal(code))
         status = refused(client, in, code, err);
     if (status)
         free(in->body);
-    return status;
+    return printable_error(status, err);
 }
 
 enum roped_status roped_client_request_bytes(struct roped_client *client,
@@ -495,135 +609,7 @@ int roped_client_http_status(const struct roped_client *client)
     return client->http_status;
 }
 
-/* ------------------------------------------------------------------ files */
-
-enum roped_status roped_client_write(const struct roped_client_tensor *tensors,
-                                     int n_tensors, void **file,
-                                     size_t *file_bytes,
-                                     struct roped_error *err)
-{
-    struct safetensors_output outputs[ROPED_CLIENT_TENSORS];
-    struct buffer header;
-    uint64_t data_bytes;
-    if (n_tensors > ROPED_CLIENT_TENSORS)
-        return roped_fail(err, ROPED_INVALID, "%d tensors, expected at most %d",
-                          n_tensors, ROPED_CLIENT_TENSORS);
-    for (int i = 0; i < n_tensors; i++)
-        outputs[i] =
-            (struct safetensors_output){tensors[i].name, &tensors[i].tensor, 0};
-    buffer_init(&header);
-    enum roped_status status = safetensors_write_header(
-        &header, outputs, n_tensors, NULL, 0, false, &data_bytes, err);
-    char *all = status ? NULL : malloc(header.bytes + data_bytes);
-    if (!status && !all)
-        status = no_memory(err, "a file of the tensors");
-    if (!status) {
-        memcpy(all, header.text, header.bytes);
-        for (int i = 0; i < n_tensors; i++) {
-            size_t bytes = (size_t)roped_tensor_bytes(&tensors[i].tensor);
-            if (bytes)
-                memcpy(all + header.bytes + outputs[i].offset,
-                       tensors[i].tensor.data, bytes);
-        }
-        *file = all;
-        *file_bytes = header.bytes + data_bytes;
-    }
-    buffer_fini(&header);
-    return status;
-}
-
-/* What is called with each tensor of a file, which starts at file. */
-struct reading {
-    unsigned char *data;
-    struct roped_client_result *result;
-    struct roped_client_tensor *tensors; /* with a name behind each */
-    char (*names)[ROPED_NAME_BYTES];
-    int n_tensors;
-};
-
-static enum roped_status read_file(void *file, size_t bytes,
-                                   safetensors_entry_fn *entry,
-                                   struct reading *reading,
-                                   struct roped_error *err)
-{
-    size_t header_bytes;
-    enum roped_status status =
-        safetensors_header_bytes(file, bytes, &header_bytes, err);
-    if (status)
-        return status;
-    reading->data = (unsigned char *)file + header_bytes;
-    return safetensors_read(file, header_bytes, bytes, entry, NULL, reading,
-                            err);
-}
-
-static enum roped_status count_tensor(void *context,
-                                      const struct safetensors_entry *entry,
-                                      struct roped_error *err)
-{
-    struct reading *reading = context;
-    (void)entry;
-    (void)err;
-    reading->n_tensors++;
-    return ROPED_OK;
-}
-
-static enum roped_status read_tensor(void *context,
-                                     const struct safetensors_entry *entry,
-                                     struct roped_error *err)
-{
-    struct reading *reading = context;
-    int i = reading->n_tensors++;
-    (void)err;
-    memcpy(reading->names[i], entry->name, sizeof entry->name);
-    reading->tensors[i] =
-        (struct roped_client_tensor){reading->names[i], entry->tensor};
-    reading->tensors[i].tensor.data = reading->data + entry->begin;
-    return ROPED_OK;
-}
-
-enum roped_status roped_client_read(void *file, size_t file_bytes,
-                                    struct roped_client_tensor **tensors,
-                                    int *n_tensors, struct roped_error *err)
-{
-    struct reading reading = {.n_tensors = 0};
-    enum roped_status status =
-        read_file(file, file_bytes, count_tensor, &reading, err);
-    if (status)
-        return status;
-    size_t n = (size_t)reading.n_tensors;
-    reading.tensors =
-        malloc(n * (sizeof *reading.tensors + ROPED_NAME_BYTES) + 1);
-    if (!reading.tensors)
-        return no_memory(err, "the names of the tensors");
-    reading.names = (void *)(reading.tensors + n);
-    reading.n_tensors = 0;
-    status = read_file(file, file_bytes, read_tensor, &reading, err);
-    if (status) {
-        free(reading.tensors);
-        return status;
-    }
-    *tensors = reading.tensors;
-    *n_tensors = reading.n_tensors;
-    return ROPED_OK;
-}
-
 /* ------------------------------------------------------------------ calls */
-
-static enum roped_status read_output(void *context,
-                                     const struct safetensors_entry *entry,
-                                     struct roped_error *err)
-{
-    struct reading *reading = context;
-    struct roped_client_result *result = reading->result;
-    if (result->n_tensors == ROPED_CLIENT_TENSORS)
-        return roped_fail(err, ROPED_INTERNAL, "the answer has over %d tensors",
-                          ROPED_CLIENT_TENSORS);
-    int i = result->n_tensors++;
-    memcpy(result->name[i], entry->name, sizeof entry->name);
-    result->tensor[i] = entry->tensor;
-    result->tensor[i].data = reading->data + entry->begin;
-    return ROPED_OK;
-}
 
 enum roped_status roped_client_call_bytes(struct roped_client *client,
                                           const char *op, const char *query,
@@ -632,7 +618,7 @@ enum roped_status roped_client_call_bytes(struct roped_client *client,
                                           struct roped_error *err)
 {
     struct incoming in;
-    struct reading reading = {.result = result};
+    struct roped_error why;
     char *path;
     memset(result, 0, sizeof *result);
     if (asprintf(&path, "/v1/%s%s%s", op, query && query[0] ? "?" : "",
@@ -646,8 +632,11 @@ enum roped_status roped_client_call_bytes(struct roped_client *client,
     result->memory = in.body;
     result->bytes = in.bytes;
     result->timing = in.timing;
-    status = read_file(in.body ? in.body : (char[1]){0}, in.bytes, read_output,
-                       &reading, err);
+    status = client_file_read(in.body ? in.body : (char[1]){0}, in.bytes,
+                              result, &why);
+    if (status)
+        status = roped_fail(err, status, "%s: in the answer: %s", client->url,
+                            why.text);
     if (status)
         roped_client_result_free(result);
     return status;

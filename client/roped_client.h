@@ -13,6 +13,13 @@
  * A client is one keep-alive connection and belongs to one thread at a time;
  * different clients may be opened and used by different threads at once. What
  * a function hands out is written only where it returns ROPED_OK.
+ *
+ * The server is not trusted. Whatever comes back, a request ends within
+ * timeout_seconds, from connecting to the last byte, and within
+ * max_answer_bytes and some 200 KiB beside; a redirection is not followed. An
+ * error is one line that a terminal may show: control characters of a server's
+ * sentence are escaped, "\u001b[31m". What an answer holds, such as a tensor's
+ * name, is as it came.
  */
 #ifndef ROPED_CLIENT_H
 #define ROPED_CLIENT_H
@@ -30,6 +37,8 @@ struct roped_client;
 
 enum { ROPED_CLIENT_TENSORS = ROPED_MAX_INPUTS };
 
+/* Zero what you do not set, as {.url = url} does: members may be added at the
+ * end. */
 struct roped_client_options {
     const char *url;        /* NULL: $ROPED_URL, else http://127.0.0.1:8000; or
                                unix:/path */
@@ -43,6 +52,7 @@ struct roped_client_options {
     void (*progress)(void *context, uint64_t sent, uint64_t to_send,
                      uint64_t received, uint64_t to_receive);
     void *progress_context;
+    uint64_t max_answer_bytes; /* of one answer; 0: 1 GiB */
 };
 
 struct roped_client_tensor {

@@ -13,7 +13,8 @@ struct metric {
 };
 struct metrics {
     char *text;
-    struct metric *metric; /* in the server's order */
+    struct metric *metric;        /* in the server's order */
+    const struct metric **sorted; /* the same by name */
     int n;
 };
 
@@ -23,7 +24,7 @@ ROPED_MUST_CHECK enum roped_status metrics_fetch(struct roped_client *client,
                                                  struct roped_error *err);
 void metrics_free(struct metrics *metrics);
 
-/* The first metric whose name begins so, or NULL. */
+/* A metric whose name begins so, the first by name, or NULL. */
 const struct metric *metrics_find(const struct metrics *metrics,
                                   const char *start);
 

@@ -5,6 +5,8 @@
 #include "progress.h"
 #include "ropectl.h"
 
+#include "wire/json_reader.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,13 +20,23 @@ int fail(const struct roped_error *err)
     return fail_text("%s", err->text);
 }
 
+/* Text with what stands before it, as one line on standard error. */
+static void say(const char *start, const char *command, const char *format,
+                va_list arguments)
+{
+    char *text;
+    must_have(vasprintf(&text, format, arguments) < 0 ? NULL : text);
+    fprintf(stderr, "ropectl%s%s: ", start, command);
+    write_text(stderr, text);
+    fputc('\n', stderr);
+    free(text);
+}
+
 int fail_text(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fputs("ropectl: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    say("", "", format, arguments);
     va_end(arguments);
     return EXIT_FAILURE;
 }
@@ -34,10 +46,8 @@ int usage(const char *command, const char *format, ...)
     const struct command *found = command ? command_find(command) : NULL;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "ropectl%s%s: ", found ? " " : "", found ? command : "");
-    vfprintf(stderr, format, arguments);
+    say(found ? " " : "", found ? command : "", format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
     if (found)
         fprintf(stderr, "usage: ropectl %s %s\n", command, found->arguments);
     return EXIT_USAGE;
@@ -45,8 +55,10 @@ int usage(const char *command, const char *format, ...)
 
 void *must_have(void *memory)
 {
-    if (!memory)
-        exit(fail_text("no memory"));
+    if (!memory) {
+        fputs("ropectl: no memory\n", stderr);
+        exit(EXIT_FAILURE);
+    }
     return memory;
 }
 
@@ -158,6 +170,7 @@ int failed_request(const struct roped_client *client,
     if (answer == 0)
         return err->status == ROPED_DEADLINE    ? EXIT_TIMEOUT
                : err->status == ROPED_NO_MEMORY ? EXIT_FAILURE
+               : err->status == ROPED_TOO_LARGE ? EXIT_FAILURE
                                                 : EXIT_UNREACHABLE;
     return (answer >= 400 && answer < 500) || answer == 501 ? EXIT_REFUSED
                                                             : EXIT_SERVER;
@@ -179,6 +192,53 @@ int ask(const struct ropectl *ctl, const struct request *request, void **answer,
     return code;
 }
 
+/* --------------------------------------------------------------------- JSON */
+
+/* What cJSON may still take while a server's text is read; else all there is.
+ * A byte of text can become 40 of a tree. */
+static size_t tree_bytes_left = SIZE_MAX;
+
+/* Members of objects that are open at once: a server has some dozens. */
+enum { MAX_OPEN_NAMES = 256 };
+
+/* Documents of our own are small: where there is no memory, nothing goes on. */
+static void *tree_memory(size_t bytes)
+{
+    if (tree_bytes_left == SIZE_MAX)
+        return must_have(malloc(bytes));
+    if (bytes > tree_bytes_left)
+        return NULL;
+    tree_bytes_left -= bytes;
+    return malloc(bytes);
+}
+
+void json_start(void)
+{
+    cJSON_InitHooks(&(cJSON_Hooks){tree_memory, free});
+}
+
+cJSON *read_document(const struct ropectl *ctl, const void *answer,
+                     size_t bytes)
+{
+    struct json_string names[MAX_OPEN_NAMES];
+    struct json_reader reader;
+    struct roped_error err;
+    json_reader_init(&reader, answer, bytes, JSON_DEPTH, names, MAX_OPEN_NAMES);
+    if (json_kind(&reader) != JSON_OBJECT || json_check(&reader, &err) ||
+        reader.nan != JSON_NOWHERE) {
+        fail_text("the answer is no JSON object");
+        return NULL;
+    }
+    tree_bytes_left = ctl->options.max_answer_bytes;
+    cJSON *document = cJSON_ParseWithLength(answer, bytes);
+    tree_bytes_left = SIZE_MAX;
+    if (!document)
+        fail_text("the answer's JSON takes over %llu bytes, the limit that "
+                  "--max-answer sets",
+                  (unsigned long long)ctl->options.max_answer_bytes);
+    return document;
+}
+
 int print_answer(const struct ropectl *ctl, const struct request *request)
 {
     void *answer;
@@ -186,13 +246,7 @@ int print_answer(const struct ropectl *ctl, const struct request *request)
     int code = ask(ctl, request, &answer, &bytes);
     if (code)
         return code;
-    cJSON *document = cJSON_ParseWithLength(answer, bytes);
+    cJSON *document = read_document(ctl, answer, bytes);
     free(answer);
-    if (!cJSON_IsObject(document)) {
-        cJSON_Delete(document);
-        fail_text("%s %s: the answer is no JSON object", request->method,
-                  request->path);
-        return EXIT_SERVER;
-    }
-    return print_document(ctl, document);
+    return document ? print_document(ctl, document) : EXIT_SERVER;
 }

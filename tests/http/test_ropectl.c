@@ -84,6 +84,14 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("regions zeros x", 2, "no size, expected --bytes N");
     command_expect("tables forget", 2, "usage: ropectl tables [list");
     command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
+    command_expect("--max-answer 5x ops", 2, "'5x', expected bytes above 0");
+    command_expect("--max-answer 0 ops", 2, "'0', expected bytes above 0");
+    command_expect("--max-answer -1 ops", 2, "'-1', expected bytes above 0");
+    command_expect("--max-answer 1kk ops", 2, "'1kk', expected bytes above 0");
+    command_expect("--max-answer 20000t ops", 2, "expected bytes above 0");
+    command_expect("--max-answer 2g ops", 0, "rmsnorm");
+    command_expect("--max-answer 10 tables list", 1,
+                   "the answer is over 10 bytes, the limit that max-answer");
     command_expect("--output xml ops", 2, "'xml', expected table or json");
     command_expect("status --server", 2,
                    "option '--server': '', expected a URL");

@@ -45,5 +45,6 @@ prepare
 rm -rf "$work/package"
 cmake --install "$build_dir" --component python --prefix "$work/package" >/dev/null
 export PYTHONPATH=$work/package ROPED_TEST_BIN=$build_dir/bin/roped
+export ROPED_TEST_HOSTILE=$build_dir/tests/test_attack_clients
 cd "$here"
 exec "$python" -B -m pytest -q -rs -p no:cacheprovider "$@"

@@ -19,8 +19,8 @@ def run(*command):
     return result.stdout
 
 
-def test_there_are_six():
-    assert len(BLOCKS) == 6
+def test_there_are_some():
+    assert BLOCKS
 
 
 @pytest.mark.parametrize("text", BLOCKS)

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -217,7 +218,7 @@ def test_busy_servers_are_asked_again_and_stale_connections_replaced():
     server.server_close()
 
 
-def answered(text):
+def answered(text, **options):
     """What a client makes of an answer with these bytes, after which the server closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -230,7 +231,7 @@ def answered(text):
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            return roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}").tables()
+            return roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", **options).tables()
         finally:
             thread.join()
 
@@ -248,6 +249,72 @@ BROKEN = {
     "is longer than 65536 bytes": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000,
     "hello": b"hello\r\n\r\n",
 }
+
+
+BODY = b'{"tables":[{"name":"\\u001b[31m"}]}'
+LIMITED = {
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n%s\r\n%x;a=b\r\n%s\r\n0\r\nX: y\r\n\r\n"
+    % (BODY[:5], len(BODY) - 5, BODY[5:]),
+    "until it closes": b"HTTP/1.1 200 OK\r\n\r\n" + BODY,
+    "after hints": b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length:%d\r\n\r\n%s"
+    % (len(BODY), BODY),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_an_answer_has_a_limit(name):
+    assert answered(LIMITED[name], max_answer=len(BODY)) == [{"name": "\x1b[31m"}]
+    with pytest.raises(roped.Error, match=f"is over {len(BODY) - 1} bytes, the limit of max_answer"):
+        answered(LIMITED[name], max_answer=len(BODY) - 1)
+
+
+def test_limits_are_above_0():
+    for limit in ({"timeout": 0}, {"max_answer": 0}):
+        with pytest.raises(ValueError, match="above 0"):
+            roped.Client("http://127.0.0.1:9", **limit)
+
+
+def test_a_refusal_is_one_printable_line():
+    sentence = b'{"error":"\\u001b]0;owned\\u0007\\ncaf\\u00e9 \\u202e"}'
+    with pytest.raises(roped.Error) as caught:
+        answered(b"HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%s" % (len(sentence), sentence))
+    assert str(caught.value) == r"\u001b]0;owned\u0007\u000acaf\u00e9 \u202e".replace(r"\u00e9", "\u00e9")
+
+
+def test_a_busy_server_is_not_waited_for_beyond_the_time():
+    with pytest.raises(roped.Error, match="answered 503: try again in 30 s"):
+        answered(b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", timeout=20)
+
+
+def test_all_requests_of_a_call_have_its_time(rng):
+    """Registering memory, the call in it, and the call in a body: a server that is silent each time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5)
+        start = time.monotonic()
+        with pytest.raises(roped.Error, match="timed out"):
+            client.rope(rng.standard_normal((512, 8, 128), np.float32))
+        assert time.monotonic() - start < 0.95
+
+
+def test_what_comes_early_is_no_answer():
+    """A second answer, which nobody asked for, is not that of the next request."""
+    good = b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"tables":[]}'
+    early = b'HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{"tables":[{"early": 1}]}'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peers = []
+
+        def serve():
+            for answer in (good + early[:10], good + early, good):
+                peers.append(listener.accept()[0])
+                peers[-1].recv(65536)
+                peers[-1].sendall(answer)
+
+        threading.Thread(target=serve).start()
+        client = roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=20)
+        assert [client.tables() for _ in range(3)] == [[], [], []]
+        for peer in peers:
+            peer.close()
 
 
 @pytest.mark.parametrize("name", OTHERS)

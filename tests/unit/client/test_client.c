@@ -5,6 +5,7 @@
 #include "roped_client.h"
 
 #include "check.h"
+#include "unit/client/comma.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,6 +17,7 @@
 struct peer {
     int listener, port;
     const char *answer; /* NULL: none, and the connection stays open */
+    const char *file;   /* NULL: none; else a safetensors header behind it */
     char request[4096]; /* what came first */
     pthread_t thread;
 };
@@ -32,10 +34,15 @@ static void *serve(void *context)
             break;
         n += (size_t)got;
     }
+    uint64_t file_bytes = peer->file ? strlen(peer->file) : 0;
     if (peer->answer)
         send(fd, peer->answer, strlen(peer->answer), MSG_NOSIGNAL);
     else
         recv(fd, &n, sizeof n, 0); /* until the client gives up */
+    if (peer->file) {
+        send(fd, &file_bytes, sizeof file_bytes, MSG_NOSIGNAL);
+        send(fd, peer->file, file_bytes, MSG_NOSIGNAL);
+    }
     shutdown(fd, SHUT_WR);
     while (recv(fd, &n, sizeof n, 0) > 0)
         ;
@@ -43,13 +50,14 @@ static void *serve(void *context)
     return NULL;
 }
 
-static void peer_start(struct peer *peer, const char *answer)
+static void peer_start(struct peer *peer, const char *answer, const char *file)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     memset(peer, 0, sizeof *peer);
     peer->answer = answer;
+    peer->file = file;
     peer->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(peer->listener, (void *)&address, sizeof address) ||
         listen(peer->listener, 4) ||
@@ -77,7 +85,7 @@ static enum roped_status ask(const char *answer,
     struct peer peer;
     struct roped_client *client;
     char url[64], *text = NULL;
-    peer_start(&peer, answer);
+    peer_start(&peer, answer, NULL);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/", peer.port);
     options.url = url;
     CHECK_OK(roped_client_open(&options, &client, err), err);
@@ -110,7 +118,7 @@ TEST(the_error_is_the_servers_sentence)
     CHECK_TEXT(err.text, "eps is 'x'");
     expect(ANSWER("404 Not Found",
                   "{ \"code\": 5,\n\"error\" : \"no \\\"caf\\u00e9\\\"\\n\" }"),
-           ROPED_NOT_FOUND, "no \"caf\xc3\xa9\"\n");
+           ROPED_NOT_FOUND, "no \"caf\xc3\xa9\"\\u000a");
     expect(ANSWER("413 Too Large", "{\"error\":\"too large\"}"),
            ROPED_TOO_LARGE, "too large");
     expect(ANSWER("501 No", "{\"error\":\"no such backend\"}"),
@@ -163,7 +171,7 @@ TEST(a_broken_answer_is_said_with_the_url)
            " 6 bytes ");
     expect("", ROPED_INTERNAL, "Empty reply from server");
     expect("HTTP/1.1 200 OK\r\nContent-Length: 4611686018427387904\r\n\r\nabc",
-           ROPED_INTERNAL, " 4611686018427387901 bytes ");
+           ROPED_TOO_LARGE, " over 1073741824 bytes");
 }
 
 TEST(a_server_that_does_not_answer_is_given_up)
@@ -174,6 +182,60 @@ TEST(a_server_that_does_not_answer_is_given_up)
         ROPED_DEADLINE);
     CHECK_CONTAINS(err.text, "http://127.0.0.1:");
     CHECK_CONTAINS(err.text, "timed out after");
+}
+
+TEST(an_answer_has_a_limit)
+{
+    static const char answers[][128] = {
+        "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef",
+        "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\na",
+        "HTTP/1.1 200 OK\r\n\r\nabcdef",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+        "3\r\ndef\r\n0\r\n\r\n"};
+    struct roped_client_options options = {.max_answer_bytes = 5};
+    struct roped_error err = {.text = ""};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        CHECK_INT(ask(answers[i], options, &err), ROPED_TOO_LARGE);
+        CHECK_CONTAINS(err.text, ": the answer is over 5 bytes");
+        CHECK_INT(http_status, 0);
+    }
+    options.max_answer_bytes = 6;
+    CHECK_OK(ask(answers[0], options, &err), &err);
+    CHECK_OK(ask(answers[2], options, &err), &err);
+    CHECK_OK(ask(answers[3], options, &err), &err);
+    /* a refusal is no answer: its sentence is wanted */
+    options.max_answer_bytes = 1;
+    CHECK_INT(ask(ANSWER("400 No", "{\"error\":\"no\"}"), options, &err),
+              ROPED_INVALID);
+    CHECK_TEXT(err.text, "no");
+}
+
+TEST(an_answer_that_ends_in_its_head_is_none)
+{
+    expect("HTTP/1.1 200 OK\r\nX", ROPED_INTERNAL, " ended within its head");
+    expect("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX", ROPED_INTERNAL,
+           " ended within its head");
+}
+
+TEST(the_shortest_time_is_some)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    struct roped_client_options options = {.timeout_seconds = 1e-9};
+    struct roped_client *client;
+    struct roped_error err = {.text = ""};
+    char url[64], *text;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* who listens */
+    CHECK(!bind(fd, (void *)&address, sizeof address) && !listen(fd, 4) &&
+          !getsockname(fd, (void *)&address, &length));
+    snprintf(url, sizeof url, "127.0.0.1:%d", ntohs(address.sin_port));
+    options.url = url;
+    CHECK_OK(roped_client_open(&options, &client, &err), &err);
+    CHECK_INT(roped_client_request(client, "GET", "/", NULL, 0, &text, &err),
+              ROPED_DEADLINE);
+    roped_client_close(client);
+    close(fd);
 }
 
 TEST(no_server_is_said_with_the_reason)
@@ -212,7 +274,7 @@ TEST(a_token_is_sent_whole)
     token[sizeof token - 1] = '\0';
     struct peer peer;
     char url[64], *text;
-    peer_start(&peer, ANSWER("401 No", "{\"error\":\"no token\"}"));
+    peer_start(&peer, ANSWER("401 No", "{\"error\":\"no token\"}"), NULL);
     snprintf(url, sizeof url, "127.0.0.1:%d", peer.port);
     options.url = url;
     CHECK_OK(roped_client_open(&options, &client, &err), &err);
@@ -287,6 +349,43 @@ TEST(a_file_of_many_tensors_is_read)
     free(file);
 }
 
+/* The seconds in the kernel that a call finds where the server says this. */
+static double kernel_seconds(const char *timing)
+{
+    static const char header[] = "{\"y\":{\"dtype\":\"F32\",\"shape\":[0],"
+                                 "\"data_offsets\":[0,0]}}";
+    char answer[256], url[64];
+    struct roped_client_options options = {.url = url};
+    struct roped_client_result result;
+    struct roped_client *client;
+    struct roped_error err = {.text = ""};
+    struct peer peer;
+    snprintf(answer, sizeof answer,
+             "HTTP/1.1 200 OK\r\nServer-Timing: %s\r\n\r\n", timing);
+    peer_start(&peer, answer, header);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", peer.port);
+    CHECK_OK(roped_client_open(&options, &client, &err), &err);
+    CHECK_OK(
+        roped_client_call_bytes(client, "rope", NULL, "", 0, &result, &err),
+        &err);
+    double seconds = result.timing.kernel;
+    roped_client_result_free(&result);
+    roped_client_close(client);
+    peer_stop(&peer);
+    return seconds;
+}
+
+/* Last of all: the locale stays. */
+TEST(timing_is_read_in_every_locale)
+{
+    CHECK(kernel_seconds("plan;dur=1, kernel;dur=0.25, d2h;dur=1") == 0.25e-3);
+    CHECK(kernel_seconds("kernel;dur=nan") == 0);
+    CHECK(kernel_seconds("kernel;dur=1e999") == 0);
+    CHECK(kernel_seconds("kernel;dur=-1") == 0);
+    comma_use();
+    CHECK(kernel_seconds("plan;dur=1, kernel;dur=0.25, d2h;dur=1") == 0.25e-3);
+}
+
 int main(void)
 {
     RUN(threads_open_clients_at_once);
@@ -296,8 +395,12 @@ int main(void)
     RUN(retry_after_is_said);
     RUN(a_broken_answer_is_said_with_the_url);
     RUN(a_server_that_does_not_answer_is_given_up);
+    RUN(an_answer_has_a_limit);
+    RUN(an_answer_that_ends_in_its_head_is_none);
+    RUN(the_shortest_time_is_some);
     RUN(no_server_is_said_with_the_reason);
     RUN(a_token_is_sent_whole);
     RUN(a_file_of_many_tensors_is_read);
+    RUN(timing_is_read_in_every_locale);
     return check_done();
 }

@@ -270,6 +270,29 @@ TEST(types_that_numpy_lacks_are_not_written)
     CHECK_CONTAINS(err.text, "or its bits with --fp8 u8");
 }
 
+TEST(names_stay_in_the_folder)
+{
+    static const char *const outside[] = {"../x", "..",    "a/../../x", "a/..",
+                                          "/x",   "..\\x", "a\\..\\x",  "\\x"};
+    static const char *const inside[] = {"x",   "a/x",    "..x",
+                                         "x..", "a..b/x", "..."};
+    struct roped_client_tensor tensor = {
+        NULL, {.dtype = ROPED_F32, .rank = 1, .dims = {1}, .data = x}};
+    struct roped_error err;
+    size_t bytes;
+    void *file;
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        tensor.name = outside[i];
+        CHECK_INT(npz_write(&tensor, 1, &file, &bytes, &err), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, "leads out of the folder");
+    }
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        tensor.name = inside[i];
+        CHECK_OK(npz_write(&tensor, 1, &file, &bytes, &err), &err);
+        free(file);
+    }
+}
+
 int main(void)
 {
     RUN(what_is_written_is_read);
@@ -279,5 +302,6 @@ int main(void)
     RUN(what_is_cut_off_is_refused);
     RUN(what_is_changed_is_refused_or_harmless);
     RUN(types_that_numpy_lacks_are_not_written);
+    RUN(names_stay_in_the_folder);
     return check_done();
 }

@@ -31,6 +31,15 @@ Sent = dict[str, tuple[str, tuple[int, ...], Any]]  # type, shape, bytes
 Query = list[tuple[str, str]]
 
 
+def _seconds(milliseconds: str) -> float:
+    """What is no time is 0."""
+    try:
+        seconds = float(milliseconds) * 1e-3
+    except ValueError:
+        return 0.0
+    return seconds if 0 < seconds < float("inf") else 0.0
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of a call: phases as the server says them, and all of it as seen here."""
@@ -48,8 +57,8 @@ class Timing:
         phases = {"wall": wall}
         for part in header.split(","):
             name, _, milliseconds = part.strip().partition(";dur=")
-            if name in Timing.__dataclass_fields__ and milliseconds:
-                phases[name] = float(milliseconds) * 1e-3
+            if name in Timing.__dataclass_fields__ and name != "wall":
+                phases[name] = _seconds(milliseconds)
         return Timing(**phases)
 
 
@@ -96,8 +105,9 @@ class Client(Operators):  # a method for each operator is added below
 
     url: http://HOST:PORT or https://...; default $ROPED_URL, else port 8000 of this host.
     token: bearer token. ca: file of certificates to trust, instead of the system's.
-    timeout: seconds that one wait for the server may take.
+    timeout: seconds that a call may take, from connecting to the last byte, asking again included.
     retries: how often a busy server (503) is asked again, when its Retry-After says.
+    max_answer: most bytes of one answer.
     shared_memory: large calls to a server of this host travel in shared memory where it allows that.
 
     timing says where the time of the last call went.
@@ -111,10 +121,11 @@ class Client(Operators):  # a method for each operator is added below
         ca: str | None = None,
         timeout: float = 300.0,
         retries: int = 3,
+        max_answer: int = 1 << 30,
         shared_memory: bool = True,
     ) -> None:
         url = url or os.environ.get("ROPED_URL", "http://127.0.0.1:8000")
-        self._pool = Pool(url, token, ca, timeout, retries)
+        self._pool = Pool(url, token, ca, timeout, retries, max_answer)
         self._segments = Segments(self._pool)
         self._segments.is_off |= not shared_memory
         self._timing = ("", 0.0)
@@ -152,8 +163,12 @@ class Client(Operators):  # a method for each operator is added below
         for name, region in op.places(out).items():
             query.append((f"into.{name}", region._place()))
             values[name] = region
-        for name, (kind, data) in self._send(op, query, sent, tensors, params, values).items():
+        with self._pool.whole_call():
+            made = self._send(op, query, sent, tensors, params, values)
+        for name, (kind, data) in made.items():
             values[name] = from_bytes(data, kind[0], kind[1], like)
+        if values.keys().isdisjoint(op.output_names):
+            raise Error(f"{self._pool.url}: the answer has no output of {op.name}")
         return op.result([values.get(name) for name in op.output_names])
 
     def _send(
@@ -222,7 +237,10 @@ class Client(Operators):  # a method for each operator is added below
     def get(self, region: Region) -> Any:
         """A copy of the whole region."""
         answer = self._pool.request("GET", f"/v1/regions/{quote(region.name, safe='')}")
-        ((kind, bytes_),) = _safetensors.read(answer.body).values()
+        tensors = _safetensors.read(answer.body)
+        if len(tensors) != 1:
+            raise Error(f"region '{region.name}' has {len(tensors)} tensors, expected one")
+        ((kind, bytes_),) = tensors.values()
         return from_bytes(bytes_, kind[0], kind[1], region.like)
 
     def delete(self, region: Region) -> None:
@@ -230,9 +248,13 @@ class Client(Operators):  # a method for each operator is added below
 
     def region(self, name: str) -> Region:
         """One that is there, by its name; KeyError."""
-        for row in self._pool.json("GET", "/v1/regions")["regions"]:
-            if row["name"] == name:
-                return Region(name, row.get("dtype"), tuple(row.get("shape", ())), self)
+        for row in self._rows("/v1/regions", "regions"):
+            if row.get("name") == name:
+                dtype, shape = row.get("dtype"), row.get("shape", [])
+                is_tensor = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+                if not is_tensor or not isinstance(dtype, str | None):
+                    raise Error(f"region '{name}' has type {dtype!r} and shape {shape!r} in the answer")
+                return Region(name, dtype, tuple(shape), self)
         raise KeyError(name)
 
     # ---------------------------------------------------- tables, the rest
@@ -242,7 +264,7 @@ class Client(Operators):  # a method for each operator is added below
         return self._object("PUT", f"/v1/tables/{quote(name, safe='')}", document)
 
     def tables(self) -> list[dict[str, Any]]:
-        return list(self._object("GET", "/v1/tables")["tables"])
+        return self._rows("/v1/tables", "tables")
 
     def delete_table(self, name: str) -> None:
         self._pool.request("DELETE", f"/v1/tables/{quote(name, safe='')}")
@@ -252,10 +274,19 @@ class Client(Operators):  # a method for each operator is added below
         return self._object("GET", f"/v1/{quote(operator, safe='')}")
 
     def devices(self) -> list[dict[str, Any]]:
-        return list(self._object("GET", "/v1/devices")["devices"])
+        return self._rows("/v1/devices", "devices")
 
     def _object(self, method: str, path: str, document: Any = None) -> dict[str, Any]:
-        return dict(self._pool.json(method, path, document))
+        answer = self._pool.json(method, path, document)
+        if not isinstance(answer, dict):
+            raise Error(f"{self._pool.url}: the answer to {method} {path} is no JSON object")
+        return answer
+
+    def _rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        rows = self._object("GET", path).get(name)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Error(f"{self._pool.url}: the answer to GET {path} has no objects '{name}'")
+        return rows
 
 
 class AsyncClient(AsyncOperators):  # likewise

@@ -1,16 +1,17 @@
-"""Keep-alive connections to one server. An answer that says its length, as roped's
-do, is read here: http.client takes as long for its head as the server for a small
-call. Any other answer, of a proxy perhaps, is http.client's."""
+"""Keep-alive connections to one server, which is not trusted: whatever it sends, a
+call ends in its time, within the bytes that max_answer allows, with an answer or an
+Error. http.client has neither bound, and takes as long for a head as the server for a
+small call."""
 
-import io
 import json
 import select
 import socket
 import ssl
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from http.client import HTTPException, HTTPResponse
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +19,10 @@ import numpy as np
 
 from roped._errors import Error
 
-_MOST_HEAD_BYTES = 64 << 10
+_MOST_HEAD_BYTES = 64 << 10  # interim answers, chunk sizes and trailers included
+_MOST_REFUSAL_BYTES = 64 << 10  # in which a sentence is looked for
+_MOST_DOCUMENT_BYTES = 16 << 20  # a byte of JSON can become 30 in memory
+_PIECE_BYTES = 256 << 10
 
 
 class Answer(NamedTuple):
@@ -28,42 +32,52 @@ class Answer(NamedTuple):
     is_last: bool  # of its connection
 
 
-class _Replay(io.RawIOBase):
-    """What was read of a socket, then the socket."""
+class _Broken(OSError):
+    """An answer that is none."""
 
-    def __init__(self, read: bytes, sock: socket.socket) -> None:
-        self.read_before, self.sock = memoryview(read), sock
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
+def _size(text: str, what: str, base: int = 10) -> int:
+    """A number of bytes in digits alone."""
+    digits = "0123456789abcdefABCDEF"[: 10 if base == 10 else 22]
+    if not 0 < len(text) <= 18 or text.strip(digits):
+        raise _Broken(f"the {what} of the answer is '{text[:60]}', expected a number of bytes")
+    return int(text, base)
 
-    def readable(self) -> bool:
-        return True
 
-    def readinto(self, place: Any) -> int:
-        if not self.read_before:
-            return self.sock.recv_into(place)
-        n = min(len(place), len(self.read_before))
-        place[:n] = self.read_before[:n]
-        self.read_before = self.read_before[n:]
-        return n
+def _connected(host: str, port: int, left: Callable[[], float]) -> socket.socket:
+    """A connection to the first address that takes one."""
+    refusal = OSError("the host has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(left())
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            refusal = error
+    raise refusal
 
 
 class _Connection:
-    """One exchange at a time. A small request is one packet, because its head and
-    body are sent with one system call."""
+    """One exchange at a time, before its deadline. A small request is one packet,
+    because its head and body are sent with one system call."""
 
-    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext | None) -> None:
-        self.sock: socket.socket = socket.create_connection((host, port), timeout)
+    def __init__(self, host: str, port: int, deadline: float, context: ssl.SSLContext | None) -> None:
+        self.deadline = deadline
+        self.sock: socket.socket = _connected(host, port, self._left)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
+                self.sock.settimeout(self._left())
                 self.sock = context.wrap_socket(self.sock, server_hostname=host)
         except BaseException:
             self.sock.close()
             raise
         self.is_tls = context is not None
         self.buffer = bytearray(_MOST_HEAD_BYTES)
+        self.begin = self.end = 0  # of what was read and not taken
+        self.head_left = 0
         self.poll = select.poll()
         self.poll.register(self.sock, select.POLLIN)
 
@@ -72,96 +86,193 @@ class _Connection:
 
     def is_stale(self) -> bool:
         """Has the server closed it? An idle connection has nothing to read."""
-        return bool(self.poll.poll(0))
+        return self.begin < self.end or bool(self.poll.poll(0))
+
+    def _left(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
 
     def send(self, pieces: list[Any]) -> None:
-        if self.is_tls:
-            for piece in pieces:
-                self.sock.sendall(piece)
-            return
         rest = [memoryview(piece) for piece in pieces if len(piece)]
         while rest:
-            sent = self.sock.sendmsg(rest)
+            self.sock.settimeout(self._left())
+            sent = self.sock.send(rest[0]) if self.is_tls else self.sock.sendmsg(rest)
             while rest and sent >= rest[0].nbytes:
                 sent -= rest.pop(0).nbytes
             if sent:
                 rest[0] = rest[0][sent:]
 
-    def _read_head(self) -> tuple[int, int]:
-        """Bytes in the buffer, and those of the head."""
-        n = 0
-        while n < _MOST_HEAD_BYTES:
-            n_read = self.sock.recv_into(memoryview(self.buffer)[n:])
-            if n_read == 0:
-                raise HTTPException(f"the server closed the connection after {n} bytes of an answer")
-            n += n_read
-            end = self.buffer.find(b"\r\n\r\n", 0, n)
-            if end >= 0:
-                return n, end + 4
-        raise HTTPException(f"the head of the answer is longer than {_MOST_HEAD_BYTES} bytes")
+    def _read_into(self, place: memoryview) -> int:
+        self.sock.settimeout(self._left())
+        return self.sock.recv_into(place)
 
-    def receive(self, method: str) -> Answer:
-        n, n_head = self._read_head()
-        first, *lines = self.buffer[: n_head - 4].decode("latin-1").split("\r\n")
-        headers = {}
+    def _read_until(self, mark: bytes, what: str) -> bytes:
+        """What comes before the mark, which is left out. Counts as head."""
+        at = self.begin
+        while True:
+            found = self.buffer.find(mark, at, self.end)
+            if found >= 0 and found - self.begin <= self.head_left:
+                text = bytes(self.buffer[self.begin : found])
+                self.begin = found + len(mark)
+                self.head_left -= len(text) + len(mark)
+                return text
+            if found >= 0 or self.end - self.begin >= self.head_left:
+                raise _Broken(f"the {what} of the answer is longer than {_MOST_HEAD_BYTES} bytes")
+            if self.end == len(self.buffer):
+                self.buffer[: self.end - self.begin] = self.buffer[self.begin : self.end]
+                self.begin, self.end = 0, self.end - self.begin
+            at = max(self.begin, self.end - len(mark) + 1)
+            n = self._read_into(memoryview(self.buffer)[self.end :])
+            if n == 0:
+                n = self.end - self.begin
+                raise _Broken(f"the server closed the connection after {n} bytes of the {what} of an answer")
+            self.end += n
+
+    def _read_head(self) -> tuple[int, dict[str, str], bool]:
+        """Status, headers with names in lower case, and whether a next answer may follow: is it HTTP/1.1?"""
+        first, *lines = self._read_until(b"\r\n\r\n", "head").decode("latin-1").split("\r\n")
+        status = first[9:12]
+        is_http = first.startswith(("HTTP/1.1 ", "HTTP/1.0 ")) and not first[12:13].strip()
+        if not is_http or len(status) < 3 or not status.isdecimal() or status < "100":
+            raise _Broken(f"the answer begins with '{first[:60]}', expected HTTP/1.1 and a status")
+        headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        length = headers.get("content-length", "")
-        if not first.startswith("HTTP/1.1 ") or not length.isdecimal() or "transfer-encoding" in headers:
-            return self._receive_other(method, bytes(self.buffer[:n]))
-        body = np.empty(int(length), np.uint8)
-        n_body = min(n - n_head, len(body))
-        body[:n_body] = np.frombuffer(self.buffer, np.uint8, n_body, n_head)
-        rest = memoryview(body)[n_body:]  # type: ignore[arg-type]
+        return int(status), headers, first[7] == "1"
+
+    def _take(self, place: Any) -> None:
+        """Fills the array with what comes next."""
+        rest = memoryview(place)
+        n = min(self.end - self.begin, len(rest))
+        rest[:n] = memoryview(self.buffer)[self.begin : self.begin + n]
+        self.begin += n
+        rest = rest[n:]
         while rest:
-            n_read = self.sock.recv_into(rest)
-            if n_read == 0:
-                raise HTTPException(f"the answer ended {len(rest)} bytes before its end")
-            rest = rest[n_read:]
-        return Answer(int(first[9:12]), headers, body, headers.get("connection", "").lower() == "close")
+            n = self._read_into(rest)
+            if n == 0:
+                raise _Broken(f"the answer ended {len(rest)} bytes before its end")
+            rest = rest[n:]
 
-    def _receive_other(self, method: str, read: bytes) -> Answer:
-        answer: Any = HTTPResponse(_Replay(read, self.sock), method=method)  # type: ignore[arg-type]
-        answer.begin()
-        body = np.frombuffer(answer.read(), np.uint8)
-        headers = {name.lower(): value for name, value in answer.headers.items()}
-        return Answer(answer.status, headers, body, answer.will_close)
+    def _chunks(self) -> Iterator[int]:
+        """The length of each chunk, whose bytes are to be taken."""
+        while True:
+            self.head_left = _MOST_HEAD_BYTES  # the limit of each
+            line = self._read_until(b"\r\n", "chunk").decode("latin-1")
+            size = _size(line.partition(";")[0].strip(), "chunk", 16)
+            if size == 0:
+                break
+            yield size
+            if self._read_until(b"\r\n", "chunk"):
+                raise _Broken("a chunk of the answer does not end where it says")
+        while self._read_until(b"\r\n", "trailer"):
+            pass
+
+    def _pieces(self, sizes: Iterable[int], most: int) -> Any:
+        """As many bytes as the sizes say, or most and one more."""
+        body, n = np.empty(_PIECE_BYTES, np.uint8), 0
+        for size in sizes:
+            size = min(size, most + 1 - n)
+            while n + size > len(body):
+                grown = np.empty(2 * len(body), np.uint8)
+                grown[:n] = body[:n]
+                body = grown
+            self._take(body[n : n + size])
+            n += size
+            if n > most:
+                break
+        return body[:n]
+
+    def _until_end(self) -> Iterator[int]:
+        """Of an answer that lasts until the server closes: bytes that are in the buffer."""
+        while True:
+            if self.begin == self.end:
+                self.begin, self.end = 0, self._read_into(memoryview(self.buffer))
+            if self.begin == self.end:
+                return
+            yield self.end - self.begin
+
+    def receive(self, most: int, deadline: float) -> Answer:
+        """A body of at most so many bytes; one byte more: it has more."""
+        self.deadline, self.head_left = deadline, _MOST_HEAD_BYTES
+        self.begin = self.end = 0
+        status, headers, may_stay = self._read_head()
+        while status < 200:
+            if status == 101:
+                raise _Broken("the server speaks another protocol from now on")
+            status, headers, may_stay = self._read_head()
+        if not 200 <= status < 300:
+            most = min(most, _MOST_REFUSAL_BYTES)
+        is_last = not may_stay or headers.get("connection", "").lower() == "close"
+        if status in (204, 304):
+            body = np.empty(0, np.uint8)
+        elif "transfer-encoding" in headers:
+            coding = headers["transfer-encoding"]
+            if coding.lower() != "chunked":
+                raise _Broken(f"the Transfer-Encoding of the answer is '{coding[:60]}', expected chunked")
+            body = self._pieces(self._chunks(), most)
+        elif "content-length" in headers:
+            length = _size(headers["content-length"], "Content-Length")
+            body = np.empty(min(length, most + 1), np.uint8)
+            if length <= most or status >= 300:
+                self._take(body)
+        else:
+            body, is_last = self._pieces(self._until_end(), most), True
+        return Answer(status, headers, body, is_last or len(body) > most)
 
 
-def _refusal(answer: Answer) -> Error:
+def _sentence(answer: Answer) -> str:
     try:
         sentence = json.loads(answer.body.tobytes())["error"]
-    except (ValueError, KeyError, TypeError):
-        sentence = f"the server answered {answer.status}"
-    return Error(sentence, answer.status)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        sentence = None
+    return sentence if isinstance(sentence, str) else f"the server answered {answer.status}"
 
 
 class Pool:
     """Connections of any number of threads; each request has one for itself."""
 
-    def __init__(self, url: str, token: str | None, ca: str | None, timeout: float, retries: int) -> None:
+    def __init__(
+        self, url: str, token: str | None, ca: str | None, timeout: float, retries: int, max_answer: int
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url: '{url}', expected http://HOST:PORT or https://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("token: has a character that a header cannot carry, expected printable ASCII")
+        if timeout <= 0 or max_answer <= 0:
+            raise ValueError(f"timeout is {timeout} and max_answer {max_answer}, expected seconds and bytes above 0")
         self.url, self.host, self.port = url.rstrip("/"), parts.hostname, parts.port
         self.prefix, self.timeout, self.retries = quote(parts.path.rstrip("/"), safe="/%"), timeout, retries
+        self.max_answer = max_answer
         host = parts.netloc.rpartition("@")[2]
         self.headers = f"Host: {host}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self.context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
         self.idle: deque[_Connection] = deque()
+        self.call = threading.local()  # deadline: of the call that this thread is in, or None
 
-    def _connection(self) -> _Connection:
+    @contextmanager
+    def whole_call(self) -> Iterator[None]:
+        """All requests of this thread inside end before one deadline."""
+        before = getattr(self.call, "deadline", None)
+        self.call.deadline = before or time.monotonic() + self.timeout
+        try:
+            yield
+        finally:
+            self.call.deadline = before
+
+    def _connection(self, deadline: float) -> _Connection:
         while self.idle:
             connection = self.idle.pop()
             if not connection.is_stale():
+                connection.deadline = deadline
                 return connection
             connection.close()
-        return _Connection(self.host, self.port or (443 if self.context else 80), self.timeout, self.context)
+        return _Connection(self.host, self.port or (443 if self.context else 80), deadline, self.context)
 
-    def _exchange(self, connection: _Connection, method: str, path: str, body: list[Any]) -> Answer:
+    def _exchange(self, connection: _Connection, method: str, path: str, body: list[Any], deadline: float) -> Answer:
         head = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.headers}"
         if body or method in ("POST", "PUT"):
             head += f"Content-Length: {sum(map(len, body))}\r\n"
@@ -169,17 +280,17 @@ class Pool:
             connection.send([f"{head}\r\n".encode("ascii"), *body])
         except (BrokenPipeError, ConnectionResetError):
             pass  # a refusal may be there to be read all the same
-        return connection.receive(method)
+        return connection.receive(self.max_answer, deadline)
 
-    def _once(self, method: str, path: str, body: list[Any]) -> Answer:
+    def _once(self, method: str, path: str, body: list[Any], deadline: float) -> Answer:
         connection = None
         try:
-            connection = self._connection()
-            answer = self._exchange(connection, method, path, body)
+            connection = self._connection(deadline)
+            answer = self._exchange(connection, method, path, body, deadline)
         except BaseException as error:
             if connection:
                 connection.close()
-            if isinstance(error, OSError | HTTPException):
+            if isinstance(error, OSError | MemoryError):
                 raise Error(f"{self.url}: {error or type(error).__name__}") from error
             raise
         if answer.is_last:
@@ -189,23 +300,34 @@ class Pool:
         return answer
 
     def request(self, method: str, path: str, body: Iterable[Any] = ()) -> Answer:
-        """The answer, whose body is an array of bytes. Asks a busy server again when it says."""
+        """The answer, whose body is an array of bytes. Asks a busy server again when it says, in time."""
         pieces = [*body]
+        deadline = getattr(self.call, "deadline", None) or time.monotonic() + self.timeout
         left = self.retries
         while True:
-            answer = self._once(method, path, pieces)
-            if answer.status < 300:
+            answer = self._once(method, path, pieces, deadline)
+            if 200 <= answer.status < 300:
+                if len(answer.body) > self.max_answer:
+                    raise Error(f"{self.url}: the answer is over {self.max_answer} bytes, the limit of max_answer")
                 return answer
-            wait = answer.headers.get("retry-after", "")
+            wait = answer.headers.get("retry-after", "")[:9]
             if answer.status != 503 or not wait.isdecimal() or left == 0:
-                raise _refusal(answer)
+                raise Error(_sentence(answer), answer.status)
+            if time.monotonic() + int(wait) >= deadline:
+                raise Error(f"{_sentence(answer)}: try again in {wait} s", answer.status)
             time.sleep(int(wait))
             left -= 1
 
     def json(self, method: str, path: str, document: Any = None) -> Any:
+        """The document that comes back, None where it is empty."""
         body = [] if document is None else [json.dumps(document).encode()]
         data = self.request(method, path, body).body
-        return json.loads(data.tobytes()) if len(data) else None
+        if len(data) > _MOST_DOCUMENT_BYTES:
+            raise Error(f"{self.url}: the answer is a document of over {_MOST_DOCUMENT_BYTES} bytes")
+        try:
+            return json.loads(data.tobytes()) if len(data) else None
+        except (ValueError, RecursionError) as error:
+            raise Error(f"{self.url}: the answer is no JSON: {error}") from error
 
     def close(self) -> None:
         while self.idle:

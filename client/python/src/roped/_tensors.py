@@ -12,6 +12,7 @@ NAMES = {
     "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
     "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
+ITEM_BYTES = {name: 1 if name == "BOOL" else int(name.lstrip("BFIU").partition("_")[0]) // 8 for name in NAMES.values()}
 _DLPACK_CUDA = 2
 _OF_NAME = {name: numpy_name for numpy_name, name in NAMES.items()}
 _numpy_dtypes: dict[str, Any] = {}
