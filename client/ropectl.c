@@ -4,6 +4,9 @@
  */
 #include "ropectl.h"
 
+#include "io.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,7 +290,7 @@ static void *json_memory(size_t bytes)
     return must_have(malloc(bytes));
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct ropectl ctl = {.options = {.url = NULL}};
     cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
@@ -314,4 +317,15 @@ int main(int argc, char **argv)
         if (is_help(argv[i]))
             return write_page(argv[1]);
     return command->run(&ctl, argc - 1, argv + 1);
+}
+
+/* An answer that nobody got is a failure. */
+int main(int argc, char **argv)
+{
+    if (!io_open_standard())
+        return fail_text("cannot open /dev/null: %s", strerror(errno));
+    int code = run(argc, argv);
+    if (code == EXIT_SUCCESS && !io_flush_output())
+        code = fail_text("cannot write standard output: %s", strerror(errno));
+    return code;
 }
