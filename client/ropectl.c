@@ -4,6 +4,8 @@
  */
 #include "ropectl.h"
 
+#include "io.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,7 +302,7 @@ static bool is_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct ropectl ctl = {.options = {.max_answer_bytes = 1 << 30}};
     json_start();
@@ -327,4 +329,15 @@ int main(int argc, char **argv)
         if (is_help(argv[i]))
             return write_page(argv[1]);
     return command->run(&ctl, argc - 1, argv + 1);
+}
+
+/* An answer that nobody got is a failure. */
+int main(int argc, char **argv)
+{
+    if (!io_open_standard())
+        return fail_text("cannot open /dev/null: %s", strerror(errno));
+    int code = run(argc, argv);
+    if (code == EXIT_SUCCESS && !io_flush_output())
+        code = fail_text("cannot write standard output: %s", strerror(errno));
+    return code;
 }

@@ -7,6 +7,7 @@
 #include "exec/executor.h"
 #include "handover.h"
 #include "http/daemon.h"
+#include "io.h"
 #include "log.h"
 #include "metrics.h"
 #include "restart.h"
@@ -158,6 +159,8 @@ static enum roped_status open_executor(const struct config *config,
 
 /* ----------------------------------------------------------------- notify */
 
+enum { NOTIFY_SECONDS = 1, MOST_TRIES = 100 /* of what is interrupted */ };
+
 /* Tells the service manager, if there is one: one datagram, no library. */
 static void notify(const char *state)
 {
@@ -174,8 +177,13 @@ static void notify(const char *state)
         return;
     socklen_t bytes =
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL,
-               (struct sockaddr *)&address, bytes) < 0)
+    struct timeval limit = {NOTIFY_SECONDS, 0}; /* for one that is stuck */
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    ssize_t n = -1;
+    for (int i = 0; i < MOST_TRIES && n < 0 && (i == 0 || errno == EINTR); i++)
+        n = sendto(fd, state, strlen(state), MSG_NOSIGNAL,
+                   (struct sockaddr *)&address, bytes);
+    if (n < 0)
         log_line(LOG_WARN, "notify", "error=\"%s\"", strerror(errno));
     close(fd);
 }
@@ -193,18 +201,11 @@ static double watchdog_seconds(void)
 static enum roped_status write_port(const char *path, uint16_t port,
                                     struct roped_error *err)
 {
-    char temporary[CONFIG_TEXT_BYTES + 8];
+    char text[16];
     if (!path[0] || port == 0)
         return ROPED_OK;
-    snprintf(temporary, sizeof temporary, "%s.new", path);
-    FILE *file = fopen(temporary, "we");
-    bool is_written = file && fprintf(file, "%u\n", port) > 0;
-    is_written = file && fclose(file) == 0 && is_written;
-    /* renamed whole: a reader never sees half of it */
-    if (!is_written || rename(temporary, path) != 0)
-        return roped_fail(err, ROPED_INVALID, "cannot write port_file '%s': %s",
-                          path, strerror(errno));
-    return ROPED_OK;
+    int bytes = snprintf(text, sizeof text, "%u\n", port);
+    return io_write_file("port_file", path, text, (size_t)bytes, err);
 }
 
 /* ------------------------------------------------------------------ serve */
@@ -217,14 +218,18 @@ static const struct handled_signal {
     int number;
 } handled_signals[] = {
     {"TERM", "stopping", SIGTERM}, {"INT", "stopping", SIGINT},
-    {"HUP", "reloading", SIGHUP},  {"USR1", "ignored", SIGUSR1},
-    {"USR2", "ignored", SIGUSR2},  {"ALRM", "ignored", SIGALRM}};
+    {"QUIT", "stopping", SIGQUIT}, {"HUP", "reloading", SIGHUP},
+    {"USR1", "ignored", SIGUSR1},  {"USR2", "ignored", SIGUSR2},
+    {"ALRM", "ignored", SIGALRM}};
 enum { N_HANDLED_SIGNALS = sizeof handled_signals / sizeof *handled_signals };
 
-/* Before any thread starts, so that all of them inherit the mask. */
+/* Before any thread starts, so that all of them inherit the mask. What a write
+ * would raise is an error of that write: where the log's reader is gone, and
+ * where its file is as long as a limit lets it be. */
 static void block_signals(sigset_t *signals)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     sigemptyset(signals);
     for (int i = 0; i < N_HANDLED_SIGNALS; i++)
         sigaddset(signals, handled_signals[i].number);
@@ -250,10 +255,10 @@ static bool take_signal(struct daemon *daemon, int number)
              handled_signals[i].name, handled_signals[i].message);
     if (number == SIGHUP)
         reload(daemon);
-    return number == SIGTERM || number == SIGINT;
+    return number == SIGTERM || number == SIGINT || number == SIGQUIT;
 }
 
-/* Waits for SIGTERM or SIGINT for at most seconds; false: none came. */
+/* Waits for a signal to stop for at most seconds; false: none came. */
 static bool wait_for_stop(struct daemon *daemon, const sigset_t *signals,
                           double seconds)
 {
@@ -492,6 +497,32 @@ static int serve(const struct config *config, const sigset_t *signals,
 
 enum { HEALTHCHECK_SECONDS = 5 };
 
+/* Until it has all of them, or the sender closes. */
+static ssize_t receive(int fd, char *to, size_t bytes)
+{
+    size_t at = 0;
+    for (int i = 0; i < MOST_TRIES && at < bytes; i++) {
+        ssize_t n = recv(fd, to + at, bytes - at, 0);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n == 0 ? (ssize_t)at : -1;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)at;
+}
+
+/* An interrupted one goes on by itself: asking again waits for it. */
+static bool is_connected(int fd, const struct sockaddr *address,
+                         socklen_t bytes)
+{
+    int code = -1;
+    for (int i = 0; i < MOST_TRIES && code != 0; i++) {
+        code = connect(fd, address, bytes);
+        if (code != 0 && errno != EINTR)
+            return errno == EISCONN;
+    }
+    return code == 0;
+}
+
 static enum roped_status read_ready(int fd, const char *host,
                                     struct roped_error *err)
 {
@@ -500,9 +531,9 @@ static enum roped_status read_ready(int fd, const char *host,
                           "GET /v2/health/ready HTTP/1.1\r\nHost: %s\r\n"
                           "Connection: close\r\n\r\n",
                           strchr(host, '/') ? "localhost" : host);
-    ssize_t n = send(fd, text, (size_t)length, MSG_NOSIGNAL);
-    if (n == length)
-        n = recv(fd, text, sizeof text - 1, MSG_WAITALL);
+    ssize_t n = -1;
+    if (io_write(fd, text, (size_t)length))
+        n = receive(fd, text, sizeof text - 1);
     if (n < 0)
         return roped_fail(err, ROPED_INTERNAL, "%s did not answer: %s", host,
                           strerror(errno == EAGAIN ? ETIMEDOUT : errno));
@@ -532,7 +563,7 @@ static enum roped_status ask_ready(const struct sockaddr *address,
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     enum roped_status status =
-        connect(fd, address, bytes) == 0
+        is_connected(fd, address, bytes)
             ? read_ready(fd, host, err)
             : roped_fail(err, ROPED_INTERNAL, "cannot connect to %s: %s", host,
                          strerror(errno == EINPROGRESS ? ETIMEDOUT : errno));
@@ -573,6 +604,7 @@ static int healthcheck(const struct config *config)
     char place[CONFIG_TEXT_BYTES];
     socklen_t bytes;
     struct roped_error err;
+    signal(SIGPIPE, SIG_IGN);
     enum roped_status status = find_place(config, place, &err);
     if (!status)
         status =
@@ -587,12 +619,34 @@ static int healthcheck(const struct config *config)
     return status ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* What was asked for is written; an answer that is lost is a failure. */
+static int end_output(void)
+{
+    if (io_flush_output())
+        return EXIT_SUCCESS;
+    fprintf(stderr, "roped: cannot write standard output: %s\n",
+            strerror(errno));
+    return EXIT_FAILURE;
+}
+
+static int run(const struct config *config, char **arguments)
+{
+    sigset_t signals;
+    log_set_level(log_level_from_text(config->log_level));
+    log_set_json(strcmp(config->log_format, "json") == 0);
+    block_signals(&signals);
+    return serve(config, &signals, arguments);
+}
+
 int main(int argc, char **argv)
 {
     static struct config config;
     struct roped_error err = {.text = ""};
     enum config_action action;
-    sigset_t signals;
+    if (!io_open_standard()) {
+        fprintf(stderr, "roped: cannot open /dev/null: %s\n", strerror(errno));
+        return EXIT_FAILURE;
+    }
     if (config_load(&config, argc, argv, &action, &err)) {
         fprintf(stderr, "roped: %s\n", err.text);
         return 2;
@@ -600,23 +654,20 @@ int main(int argc, char **argv)
     switch (action) {
     case CONFIG_HELP:
         config_write_help(stdout);
-        return EXIT_SUCCESS;
+        return end_output();
     case CONFIG_VERSION:
         puts("roped " ROPED_VERSION);
-        return EXIT_SUCCESS;
+        return end_output();
     case CONFIG_CHECK:
         config_write(&config, stdout);
-        return EXIT_SUCCESS;
+        return end_output();
     case CONFIG_SAMPLE:
         config_write_sample(stdout);
-        return EXIT_SUCCESS;
+        return end_output();
     case CONFIG_HEALTHCHECK:
         return healthcheck(&config);
     case CONFIG_RUN:
         break;
     }
-    log_set_level(log_level_from_text(config.log_level));
-    log_set_json(strcmp(config.log_format, "json") == 0);
-    block_signals(&signals);
-    return serve(&config, &signals, argv);
+    return run(&config, argv);
 }

@@ -4,6 +4,8 @@
  */
 #include "config.h"
 
+#include "io.h"
+
 #include <roped/nearest.h>
 
 #include <ctype.h>
@@ -270,29 +272,29 @@ static enum roped_status read_line(struct config *config, char *line,
                : unknown_key(source, key, err);
 }
 
+enum { MOST_LINE = 1022 }; /* characters */
+
 static enum roped_status read_file(struct config *config, const char *path,
                                    struct roped_error *err)
 {
-    char line[1024];
+    struct io_file file;
     struct source source = {.name = path};
-    enum roped_status status = ROPED_OK;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return roped_fail(err, ROPED_INVALID,
-                          "cannot read configuration file '%.128s': %s", path,
-                          strerror(errno));
-    while (!status && fgets(line, sizeof line, file)) {
+    enum roped_status status =
+        io_read_file("configuration file", path, &file, err);
+    char *line = file.text, *end = line ? line + file.bytes : line;
+    while (!status && line < end) {
+        char *feed = memchr(line, '\n', (size_t)(end - line));
+        size_t length = feed ? (size_t)(feed - line) : (size_t)(end - line);
+        line[length] = '\0';
         source.line++;
-        bool is_whole = strchr(line, '\n') || feof(file);
-        status = is_whole ? read_line(config, line, &source, err)
-                          : refuse(&source, "line", line,
-                                   "at most 1022 characters", err);
+        status = length != strlen(line)
+                     ? refuse(&source, "line", line, "no NUL", err)
+                 : length > MOST_LINE ? refuse(&source, "line", line,
+                                               "at most 1022 characters", err)
+                                      : read_line(config, line, &source, err);
+        line = feed ? feed + 1 : end;
     }
-    if (!status && ferror(file))
-        status = roped_fail(err, ROPED_INVALID,
-                            "cannot read configuration file '%.128s': %s", path,
-                            strerror(errno));
-    fclose(file);
+    io_free_file(&file);
     return status;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "handover.h"
 
+#include "io.h"
 #include "log.h"
 
 #include <errno.h>
@@ -61,12 +62,8 @@ enum roped_status handover_open(const struct handover *handover,
                                 struct handover_writer *out,
                                 struct roped_error *err)
 {
-    int copy = -1;
-    out->why = NULL;
-    out->fd = memfd_create("roped_handover", 0); /* for the next process */
-    if (out->fd >= 0)
-        copy = fcntl(out->fd, F_DUPFD_CLOEXEC, 0);
-    out->file = copy >= 0 ? fdopen(copy, "w") : NULL;
+    *out = (struct handover_writer){.why = NULL};
+    out->file = open_memstream(&out->text, &out->bytes);
     if (!out->file)
         return fail_to_write(err);
     fputs(FIRST_LINE "\n", out->file);
@@ -97,11 +94,18 @@ enum roped_status handover_finish(struct handover_writer *writer,
                                   struct roped_error *err)
 {
     fputs("end\n", writer->file);
-    bool is_written = !ferror(writer->file);
-    is_written &= fclose(writer->file) == 0;
+    bool is_whole = !ferror(writer->file);
+    is_whole &= fclose(writer->file) == 0;
+    /* not closed by exec: it is for the next process */
+    writer->fd = is_whole ? memfd_create("roped_handover", 0) : -1;
+    enum roped_status status =
+        writer->fd >= 0 && io_write(writer->fd, writer->text, writer->bytes)
+            ? ROPED_OK
+            : fail_to_write(err);
+    free(writer->text);
     snprintf(writer->entry, sizeof writer->entry, HANDOVER_VARIABLE "=%d",
              writer->fd);
-    return is_written ? ROPED_OK : fail_to_write(err);
+    return status;
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -259,6 +263,17 @@ static int read_lines(struct handover *out)
     }
 }
 
+static bool read_whole(int fd, char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = pread(fd, text + at, bytes - at, (off_t)at);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
 /* The whole of a memfd, as text; NULL: it is none. */
 static char *read_file(int fd)
 {
@@ -268,7 +283,7 @@ static char *read_file(int fd)
         return NULL;
     size_t bytes = (size_t)file.st_size;
     char *text = malloc(bytes + 1);
-    if (text && pread(fd, text, bytes, 0) == (ssize_t)bytes) {
+    if (text && read_whole(fd, text, bytes)) {
         text[bytes] = '\0';
         return text;
     }
@@ -290,6 +305,18 @@ static int read_from(const char *variable, struct handover *out)
     return out->name ? read_lines(out) : 1;
 }
 
+/* A handover that cannot be read may have named sockets: clients would wait in
+ * their backlogs for ever. Those that the service manager passes stay. */
+static void close_unknown_sockets(void)
+{
+    enum { MOST_DESCRIPTORS = 1024 };
+    const char *passed = getenv("LISTEN_FDS");
+    long n_passed = passed ? strtol(passed, NULL, 10) : 0;
+    for (int fd = STDERR_FILENO + 1; fd < MOST_DESCRIPTORS; fd++)
+        if (fd > STDERR_FILENO + n_passed && listens(fd))
+            close(fd);
+}
+
 void handover_read(struct handover *out)
 {
     const char *variable = getenv(HANDOVER_VARIABLE);
@@ -303,6 +330,7 @@ void handover_read(struct handover *out)
                  " names no handover that can be read: started without it\"",
                  wrong);
         handover_free(out);
+        close_unknown_sockets();
     }
     unsetenv(HANDOVER_VARIABLE);
 }

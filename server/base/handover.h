@@ -63,7 +63,8 @@ struct handover {
 };
 
 /* Takes what this process was handed, and the variable out of the environment.
- * All zero where that is nothing, or malformed, which is a line in the log. */
+ * All zero where that is nothing, or malformed, which is a line in the log;
+ * then sockets that listen are closed. */
 void handover_read(struct handover *out);
 
 /* Closes the sockets that nobody has taken; the same, and frees. */
@@ -81,10 +82,12 @@ struct handover_socket *handover_take(struct handover *handover,
  * it is, since other threads may read it: exec adds the entry.
  */
 struct handover_writer {
-    FILE *file;
-    int fd;
+    FILE *file; /* of text, which goes into a memfd at the end */
+    char *text;
+    size_t bytes;
     const char *why; /* that was written last */
-    char entry[32];  /* of the next environment, once it is finished */
+    int fd;          /* of the memfd, once it is finished */
+    char entry[32];  /* of the next environment, then */
 };
 ROPED_MUST_CHECK enum roped_status
 handover_open(const struct handover *handover, struct handover_writer *out,

@@ -9,7 +9,8 @@
  * so that no other thread of the daemon fills it in between. A line is at most
  * PIPE_BUF: a pipe that is ready takes all of it at once. So does a socket,
  * which is ready while a good part of its buffer is free. A regular file is
- * always ready, and fails where the disk is full.
+ * always ready, and fails where the disk is full. A call that was interrupted
+ * is made again, and what a file did not take of a line is written after it.
  *
  * LIMITS. A write may still wait where another process fills the same pipe
  * between poll and write, on a terminal with less room than a line, and on a
@@ -19,6 +20,7 @@
 
 #include "log_json.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -29,6 +31,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { MOST_TRIES = 100 }; /* of one line: under the lock nothing may hang */
 
 /* A line that is being made. text[0] is a line feed, and written only where
  * the line before was cut off. */
@@ -110,18 +114,35 @@ static void line_end(struct line *line)
     line->text[line->bytes++] = '\n';
 }
 
+/* True: it takes data now, without a wait. */
+static bool takes_data(void)
+{
+    struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
+    int n = -1;
+    for (int i = 0; i < MOST_TRIES && n < 0; i++) {
+        n = poll(&stream, 1, 0);
+        if (n < 0 && errno != EINTR)
+            break;
+    }
+    return n == 1 && (stream.revents & POLLOUT);
+}
+
 /* Under lock. False: it did not go through, at least not whole. */
 static bool put(const struct line *line)
 {
-    struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
     const char *from = is_cut_off ? line->text : line->text + 1;
     size_t bytes = (size_t)(line->text + line->bytes - from);
-    if (poll(&stream, 1, 0) != 1 || !(stream.revents & POLLOUT))
-        return false;
-    ssize_t n = write(STDERR_FILENO, from, bytes);
-    if (n > 0)
-        is_cut_off = (size_t)n < bytes;
-    return n == (ssize_t)bytes;
+    for (int i = 0; i < MOST_TRIES && bytes > 0 && takes_data(); i++) {
+        ssize_t n = write(STDERR_FILENO, from, bytes);
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n <= 0)
+            continue;
+        from += n;
+        bytes -= (size_t)n;
+        is_cut_off = bytes > 0;
+    }
+    return bytes == 0;
 }
 
 /* Under lock. Tells of lines that are missing before the one that follows. */

@@ -9,10 +9,10 @@
 #include "tokens.h"
 
 #include "config.h"
+#include "io.h"
 #include "log.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
@@ -24,11 +24,11 @@
 /* A file that is being read. */
 struct reading {
     const char *path;
-    FILE *file;
+    char *rest; /* of the file, behind the line */
+    const char *end;
     int line;
-    char buffer[4096];      /* of file */
-    char text[TOKEN_BYTES]; /* of the line, without blanks around it */
-    size_t length;          /* of it, what did not fit included */
+    char *text;    /* of the line, without blanks around it */
+    size_t length; /* of it, any NUL included */
     struct tokens *tokens;
     size_t capacity;
     struct roped_error *err;
@@ -83,24 +83,21 @@ static bool is_blank(int c)
 /* The next line between its blanks; false at the end of the file. */
 static bool read_line(struct reading *reading)
 {
-    size_t n = 0;
-    int c = getc(reading->file);
-    bool has_line = c != EOF;
-    reading->length = 0;
-    reading->line += has_line;
-    for (; c != EOF && c != '\n'; c = getc(reading->file)) {
-        if (n == 0 && is_blank(c))
-            continue;
-        if (n < TOKEN_BYTES - 1)
-            reading->text[n] = (char)c;
-        n++;
-        if (!is_blank(c))
-            reading->length = n;
-    }
-    size_t kept =
-        reading->length < TOKEN_BYTES ? reading->length : TOKEN_BYTES - 1;
-    reading->text[kept] = '\0';
-    return has_line;
+    char *start = reading->rest;
+    if (start == reading->end)
+        return false;
+    char *feed = memchr(start, '\n', (size_t)(reading->end - start));
+    char *end = feed ? feed : start + (reading->end - start);
+    reading->rest = feed ? feed + 1 : end;
+    while (start < end && is_blank(*start))
+        start++;
+    while (end > start && is_blank(end[-1]))
+        end--;
+    *end = '\0';
+    reading->text = start;
+    reading->length = (size_t)(end - start);
+    reading->line++;
+    return true;
 }
 
 static enum roped_status refuse(struct reading *reading, const char *why)
@@ -322,7 +319,7 @@ static enum roped_status read_named(struct reading *reading)
     if (reading->length == 0 || reading->text[0] == '#')
         return ROPED_OK;
     if (reading->length != strlen(reading->text))
-        return refuse(reading, "too long, or a NUL in it");
+        return refuse(reading, "a NUL in it");
     if (token_read_line(reading->text, &token, &why))
         return refuse(reading, why.text);
     enum roped_status status = check_unique(reading, &token);
@@ -346,53 +343,40 @@ static enum roped_status read_all(struct reading *reading)
         return read_plain(reading);
     for (; has_line && !status; has_line = read_line(reading))
         status = read_named(reading);
-    if (!status && !reading->tokens && !ferror(reading->file))
+    if (!status && !reading->tokens)
         return roped_fail(reading->err, ROPED_INVALID,
                           "bearer_token_file '%s' holds no token",
                           reading->path);
     return status;
 }
 
-static void warn_if_shared(const char *path, FILE *file)
+static void warn_if_shared(const char *path, mode_t mode)
 {
-    struct stat status;
     char quoted[1024];
-    if (fstat(fileno(file), &status) != 0 ||
-        (status.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+    if ((mode & (S_IRWXG | S_IRWXO)) == 0)
         return;
     log_line(LOG_WARN, "token",
              "message=\"others may use bearer_token_file, expected mode "
              "0600\" path=\"%s\" mode=%04o",
-             log_quote(path, quoted, sizeof quoted),
-             (unsigned)status.st_mode & 07777);
-}
-
-static enum roped_status cannot_read(const char *path, int why,
-                                     struct roped_error *err)
-{
-    return roped_fail(err, ROPED_INVALID,
-                      "cannot read bearer_token_file '%s': %s", path,
-                      strerror(why));
+             log_quote(path, quoted, sizeof quoted), (unsigned)mode & 07777);
 }
 
 enum roped_status tokens_read(const char *path, struct tokens **out,
                               struct roped_error *err)
 {
-    struct reading reading = {
-        .path = path, .file = fopen(path, "re"), .err = err};
+    struct io_file file;
+    struct reading reading = {.path = path, .err = err};
     *out = NULL;
-    if (!reading.file)
-        return cannot_read(path, errno, err);
-    (void)setvbuf(reading.file, reading.buffer, _IOFBF, sizeof reading.buffer);
-    errno = 0;
-    enum roped_status status = read_all(&reading);
-    if (ferror(reading.file))
-        status = cannot_read(path, errno, err);
+    enum roped_status status =
+        io_read_file("bearer_token_file", path, &file, err);
+    if (!status) {
+        reading.rest = file.text;
+        reading.end = file.text + file.bytes;
+        status = read_all(&reading);
+    }
     if (!status)
-        warn_if_shared(path, reading.file);
-    fclose(reading.file);
-    explicit_bzero(reading.text, sizeof reading.text);
-    explicit_bzero(reading.buffer, sizeof reading.buffer);
+        warn_if_shared(path, file.mode);
+    io_free_file(&file);
     if (status)
         free(reading.tokens);
     else

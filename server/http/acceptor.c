@@ -3,6 +3,8 @@
  */
 #include "http/acceptor.h"
 
+#include "io.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -142,7 +144,7 @@ static void end_thread(struct acceptor *acceptor)
 {
     if (!acceptor->has_thread)
         return;
-    (void)eventfd_write(acceptor->stop_fd, 1);
+    io_wake(acceptor->stop_fd);
     pthread_join(acceptor->thread, NULL);
     close(acceptor->stop_fd);
     acceptor->has_thread = false;

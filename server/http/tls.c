@@ -17,6 +17,7 @@
  */
 #include "http/tls.h"
 
+#include "io.h"
 #include "log.h"
 
 #include <errno.h>
@@ -97,16 +98,6 @@ static struct credentials *take_credentials(struct tls *tls)
     return credentials;
 }
 
-static enum roped_status read_file(const char *key, const char *path,
-                                   gnutls_datum_t *out, struct roped_error *err)
-{
-    *out = (gnutls_datum_t){.size = 0};
-    if (gnutls_load_file(path, out) == GNUTLS_E_SUCCESS)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID, "cannot read %s '%s': %s", key, path,
-                      strerror(errno));
-}
-
 /* "2026-11-20T12:00:00Z" */
 static void write_time(time_t time, char out[32])
 {
@@ -158,16 +149,24 @@ static enum roped_status check_certificate(const char *path,
     return status;
 }
 
+static gnutls_datum_t datum_of(const struct io_file *file)
+{
+    return (gnutls_datum_t){(unsigned char *)file->text, (unsigned)file->bytes};
+}
+
 static enum roped_status set_pair(const struct config *config,
                                   struct credentials *credentials,
                                   struct roped_error *err)
 {
-    gnutls_datum_t certificate, key = {.size = 0};
+    struct io_file certificate_file, key_file = {.text = NULL};
     const char *path = config->tls_cert_file;
     enum roped_status status =
-        read_file("tls_cert_file", path, &certificate, err);
+        io_read_file("tls_cert_file", path, &certificate_file, err);
     if (!status)
-        status = read_file("tls_key_file", config->tls_key_file, &key, err);
+        status =
+            io_read_file("tls_key_file", config->tls_key_file, &key_file, err);
+    const gnutls_datum_t certificate = datum_of(&certificate_file),
+                         key = datum_of(&key_file);
     if (!status)
         status = check_certificate(path, &certificate, err);
     int code = status ? 0
@@ -179,10 +178,8 @@ static enum roped_status set_pair(const struct config *config,
                             "tls_key_file '%s' does not hold the PEM key of "
                             "tls_cert_file '%s': %s",
                             config->tls_key_file, path, gnutls_strerror(code));
-    gnutls_free(certificate.data);
-    if (key.data)
-        gnutls_memset(key.data, 0, key.size);
-    gnutls_free(key.data);
+    io_free_file(&certificate_file);
+    io_free_file(&key_file);
     return status;
 }
 
@@ -226,16 +223,18 @@ static enum roped_status set_client_ca(const char *path,
                                        struct credentials *credentials,
                                        struct roped_error *err)
 {
-    gnutls_datum_t text;
+    struct io_file file;
     if (!path[0])
         return ROPED_OK;
     enum roped_status status =
-        read_file("tls_client_ca_file", path, &text, err);
+        io_read_file("tls_client_ca_file", path, &file, err);
+    const gnutls_datum_t text = datum_of(&file);
+    int n = status ? 0
+                   : gnutls_certificate_set_x509_trust_mem(
+                         credentials->pair, &text, GNUTLS_X509_FMT_PEM);
+    io_free_file(&file);
     if (status)
         return status;
-    int n = gnutls_certificate_set_x509_trust_mem(credentials->pair, &text,
-                                                  GNUTLS_X509_FMT_PEM);
-    gnutls_free(text.data);
     if (n <= 0)
         return roped_fail(err, ROPED_INVALID,
                           "tls_client_ca_file '%s' holds no PEM certificate: "
@@ -371,7 +370,7 @@ void tls_end_handshakes(struct tls *tls)
     tls->is_closing = true; /* from here on the list only gets shorter */
     pthread_mutex_unlock(&tls->lock);
     if (tls->has_thread) {
-        (void)eventfd_write(tls->stop_fd, 1);
+        io_wake(tls->stop_fd);
         pthread_join(tls->thread, NULL);
         tls->has_thread = false;
     }

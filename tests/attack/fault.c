@@ -12,12 +12,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* NOLINTBEGIN(readability-identifier-naming): glibc's */
@@ -29,6 +33,7 @@ extern void *__libc_memalign(size_t alignment, size_t bytes);
 
 static struct fault_page here, *page = &here;
 static FILE *(*real_fopen)(const char *path, const char *mode);
+static int (*real_shm_open)(const char *name, int flags, mode_t mode);
 static int (*real_pthread_create)(pthread_t *thread, const pthread_attr_t *how,
                                   void *(*run)(void *), void *context);
 
@@ -38,6 +43,7 @@ static void find_real(void)
     if (real_fopen)
         return;
     *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
+    *(void **)&real_shm_open = dlsym(RTLD_NEXT, "shm_open");
     *(void **)&real_fopen = dlsym(RTLD_NEXT, "fopen");
 }
 
@@ -100,7 +106,7 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes)
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
            off_t offset)
 {
-    if ((flags & MAP_ANONYMOUS) && must_fail(FAULT_mmap))
+    if (must_fail(flags & MAP_ANONYMOUS ? FAULT_mmap : FAULT_map_file))
         return MAP_FAILED;
     return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
 }
@@ -129,6 +135,91 @@ FILE *fopen(const char *path, const char *mode)
     return must_fail(FAULT_fopen) ? NULL : real_fopen(path, mode);
 }
 
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    int mode = va_arg(more, int); /* there or not: as the kernel reads it */
+    va_end(more);
+    return must_fail(FAULT_open)
+               ? -1
+               : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int close(int fd)
+{
+    /* a descriptor is gone even where closing it was interrupted */
+    int code = (int)syscall(SYS_close, fd);
+    return must_fail(FAULT_close) ? -1 : code;
+}
+
+int shm_open(const char *name, int flags, mode_t mode)
+{
+    find_real();
+    return must_fail(FAULT_shm_open) ? -1 : real_shm_open(name, flags, mode);
+}
+
+int memfd_create(const char *name, unsigned flags)
+{
+    return must_fail(FAULT_memfd_create)
+               ? -1
+               : (int)syscall(SYS_memfd_create, name, flags);
+}
+
+/* How much a call may move: all, half of it, or with errno -1. The value of an
+ * eventfd is never cut in two. */
+static ssize_t allowed(enum fault_call call, size_t bytes)
+{
+    if (!must_fail(call))
+        return (ssize_t)bytes;
+    if (atomic_load(&page->error) != FAULT_SHORT)
+        return -1;
+    return (ssize_t)(bytes > sizeof(uint64_t) ? bytes / 2 : bytes);
+}
+
+ssize_t read(int fd, void *to, size_t bytes)
+{
+    ssize_t n = allowed(FAULT_read, bytes);
+    return n < 0 ? -1 : syscall(SYS_read, fd, to, n);
+}
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t from)
+{
+    ssize_t n = allowed(FAULT_pread, bytes);
+    return n < 0 ? -1 : syscall(SYS_pread64, fd, to, n, from);
+}
+
+/* What a write to it counts as. */
+static enum fault_call kind_of(int fd)
+{
+    struct stat status;
+    if (fd == STDERR_FILENO)
+        return FAULT_log;
+    if (fstat(fd, &status) != 0 || S_ISSOCK(status.st_mode))
+        return FAULT_writev;
+    return S_ISREG(status.st_mode) ? FAULT_store : FAULT_write;
+}
+
+/* The daemon has a write() of its own, which is a writev of one piece: that one
+ * goes before the one below. */
+ssize_t writev(int fd, const struct iovec *pieces, int n)
+{
+    enum fault_call call = kind_of(fd);
+    ssize_t bytes = allowed(call, pieces[0].iov_len);
+    const struct iovec piece = {pieces[0].iov_base, (size_t)bytes};
+    if (bytes < 0)
+        return -1;
+    bool is_whole = (size_t)bytes == pieces[0].iov_len;
+    return syscall(SYS_writev, fd, is_whole ? pieces : &piece,
+                   is_whole ? n : 1);
+}
+
+ssize_t write(int fd, const void *from, size_t bytes)
+{
+    const struct iovec piece = {(void *)(uintptr_t)from, bytes};
+    return writev(fd, &piece, 1);
+}
+
 /* ------------------------------------------------------------ system calls */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): types */
@@ -147,12 +238,12 @@ int accept4(int fd, void *address, unsigned *bytes, int flags);
 int eventfd(unsigned value, int flags);
 int epoll_create1(int flags);
 int epoll_ctl(int fd, int operation, int of, void *event);
-int epoll_wait(int fd, void *events, int n, int timeout_ms);
+int epoll_pwait(int fd, void *events, int n, int timeout_ms, const void *mask);
+int sigtimedwait(const void *signals, void *info, const void *limit);
 int poll(void *fds, unsigned long n, int timeout_ms);
 ssize_t recv(int fd, void *to, size_t bytes, int flags);
 ssize_t send(int fd, const void *from, size_t bytes, int flags);
 ssize_t sendmsg(int fd, const void *message, int flags);
-ssize_t writev(int fd, const void *pieces, int n);
 
 int socket(int domain, int type, int protocol)
 {
@@ -199,9 +290,15 @@ int epoll_ctl(int fd, int operation, int of, void *event)
     PASS_INT(epoll_ctl, SYS_epoll_ctl, fd, operation, of, event);
 }
 
-int epoll_wait(int fd, void *events, int n, int timeout_ms)
+/* The daemon has an epoll_wait() of its own, which calls this. */
+int epoll_pwait(int fd, void *events, int n, int timeout_ms, const void *mask)
 {
-    PASS_INT(epoll_wait, SYS_epoll_pwait, fd, events, n, timeout_ms, NULL, 8L);
+    PASS_INT(epoll_pwait, SYS_epoll_pwait, fd, events, n, timeout_ms, mask, 8L);
+}
+
+int sigtimedwait(const void *signals, void *info, const void *limit)
+{
+    PASS_INT(sigtimedwait, SYS_rt_sigtimedwait, signals, info, limit, 8L);
 }
 
 int poll(void *fds, unsigned long n, int timeout_ms)
@@ -223,9 +320,4 @@ ssize_t send(int fd, const void *from, size_t bytes, int flags)
 ssize_t sendmsg(int fd, const void *message, int flags)
 {
     PASS(sendmsg, SYS_sendmsg, fd, message, flags);
-}
-
-ssize_t writev(int fd, const void *pieces, int n)
-{
-    PASS(writev, SYS_writev, fd, pieces, n);
 }

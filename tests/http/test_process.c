@@ -4,106 +4,14 @@
  * Its standard error is a pipe of the test's, which the harness has no part in.
  */
 #include "check.h"
-#include "http/harness.h"
-#include "http/service.h"
+#include "http/process.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { STUCK_SECONDS = 300 }; /* a test program that takes so long has failed */
-
-static struct server server; /* server.log is "": there is no such file */
-static int log_fd = -1;
-
-/* Starts roped with these flags; *out reads its standard error. */
-static pid_t spawn(const char *const *flags, int *out)
-{
-    enum { MAX_ARGUMENTS = 16 };
-    const char *program = getenv("ROPED_TEST_BIN");
-    const char *arguments[MAX_ARGUMENTS] = {program ? program
-                                                    : ROPED_TEST_DAEMON};
-    int ends[2], n = 1;
-    for (; *flags && n < MAX_ARGUMENTS - 1; flags++)
-        arguments[n++] = *flags;
-    CHECK_INT(pipe(ends), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-            _exit(126);
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        execv(arguments[0], (char *const *)(uintptr_t)arguments);
-        _exit(127);
-    }
-    close(ends[1]);
-    *out = ends[0];
-    return pid;
-}
-
-/* What it writes until it ends; returns its exit code. */
-static int read_to_end(pid_t pid, int fd, char *text, size_t size)
-{
-    int status = -1;
-    size_t bytes = 0;
-    for (ssize_t n; (n = read(fd, text + bytes, size - 1 - bytes)) > 0;)
-        bytes += (size_t)n;
-    text[bytes] = '\0';
-    close(fd);
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Waits for a line of the daemon's log with part in it. */
-static const char *await_line(const char *part)
-{
-    static char line[4096];
-    size_t n = 0;
-    char c;
-    while (read(log_fd, &c, 1) == 1) {
-        if (c != '\n' && n < sizeof line - 1) {
-            line[n++] = c;
-            continue;
-        }
-        line[n] = '\0';
-        if (strstr(line, part))
-            return line;
-        n = 0;
-    }
-    CHECK_FAIL("the log ended without '%s'", part);
-    return "";
-}
-
-/* A daemon on a free port of 127.0.0.1. */
-static void start(const char *key, const char *value)
-{
-    const char *flags[] = {"--listen", "127.0.0.1:0", "--backend", "cpu",
-                           key,        value,         NULL};
-    memset(&server, 0, sizeof server);
-    server.pid = spawn(flags, &log_fd);
-    const char *port = strstr(await_line("event=listening"), " port=");
-    server.port = port ? (int)strtol(port + 6, NULL, 10) : 0;
-    snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);
-}
-
-static void stop(void)
-{
-    CHECK(server_stop(&server));
-    close(log_fd);
-}
-
-/* The exit code of the daemon, which is ending; text: the rest of its log. */
-static int await_end(char *text, size_t size)
-{
-    return read_to_end(server.pid, log_fd, text, size);
-}
+enum { LOG_LIMIT = 4096 };
 
 /* -------------------------------------------------------------------- log */
 
@@ -179,6 +87,63 @@ TEST(a_drain_goes_on_through_signals_that_mean_nothing)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     await_end(text, sizeof text);
     CHECK_CONTAINS(text, "hurried=false");
+}
+
+/* As SIGTERM and SIGINT: what is open is served on, and the exit code is 0. */
+TEST(quit_drains)
+{
+    char text[1 << 16];
+    start("--drain_delay_seconds", "0.3");
+    kill(server.pid, SIGQUIT);
+    await_line("event=signal name=QUIT message=\"stopping\"");
+    expect_code(get(&server, "/v2/health/live"), 200, "", "while draining");
+    CHECK_INT(await_end(text, sizeof text), 0);
+    CHECK_CONTAINS(text, "hurried=false");
+    CHECK_CONTAINS(text, "event=stopped");
+}
+
+TEST(a_daemon_that_was_stopped_goes_on)
+{
+    start("--lanes", "1");
+    for (int i = 0; i < 3; i++) {
+        kill(server.pid, SIGTSTP);
+        pause_seconds(0.05);
+        kill(server.pid, SIGCONT);
+        CHECK(call_ones(&server, 4, 8));
+    }
+    stop();
+}
+
+/* A child does this before it becomes the daemon: its log may be no longer. */
+static void limit_files(void)
+{
+    const struct rlimit limit = {LOG_LIMIT, LOG_LIMIT};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    int fd = open("/tmp", O_TMPFILE | O_WRONLY, 0600);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+TEST(a_log_that_may_not_grow_stops_nobody)
+{
+    char path[64];
+    int said;
+    snprintf(path, sizeof path, "/tmp/roped_limit_%d", (int)getpid());
+    const char *flags[] = {
+        "--listen", "127.0.0.1:0", "--backend", "cpu", "--log_requests",
+        "true",     "--port_file", path,        NULL};
+    unlink(path);
+    before_exec = limit_files;
+    memset(&server, 0, sizeof server);
+    server.pid = spawn(flags, &said);
+    before_exec = NULL;
+    close(said);
+    await_port(path);
+    for (int i = 0; i < 100; i++)
+        expect_code(get(&server, "/v2/health/live"), 200, "", "a full log");
+    CHECK(metric(&server, "roped_log_dropped_total ") > 0);
+    CHECK(server_stop(&server));
+    unlink(path);
 }
 
 TEST(a_second_stop_hurries_the_drain)
@@ -433,6 +398,9 @@ int main(void)
     RUN(a_log_that_nobody_reads_stops_nobody);
     RUN(signals_that_mean_nothing_are_noted);
     RUN(a_drain_goes_on_through_signals_that_mean_nothing);
+    RUN(quit_drains);
+    RUN(a_daemon_that_was_stopped_goes_on);
+    RUN(a_log_that_may_not_grow_stops_nobody);
     RUN(a_second_stop_hurries_the_drain);
     RUN(a_request_is_logged_with_its_trace);
     RUN(a_refused_access_is_one_line);

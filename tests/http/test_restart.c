@@ -215,7 +215,7 @@ TEST(tls_is_there_afterwards)
 }
 
 /* As systemd does: the socket is descriptor 3, and the pid is in the
- * environment. */
+ * environment. The standard descriptors are closed, which is worse. */
 static pid_t start_with(int fd)
 {
     enum { PASSED = 3 };
@@ -230,14 +230,24 @@ static pid_t start_with(int fd)
         setenv("LISTEN_PID", own, 1);
         setenv("LISTEN_FDS", "1", 1);
         setenv("ROPED_TEST_FAULT", "launch 1 sticky", 1);
-        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
         dup2(fd, PASSED);
+        for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+            close(i);
         fcntl(PASSED, F_SETFD, 0); /* fd may be 3 itself */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
             execv(program, (char *const *)(uintptr_t)arguments);
         _exit(127);
     }
     return pid;
+}
+
+static void expect_null(pid_t pid, int fd)
+{
+    char path[64], target[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    CHECK_TEXT(target, "/dev/null");
 }
 
 TEST(a_passed_socket_stays_one)
@@ -255,6 +265,8 @@ TEST(a_passed_socket_stays_one)
     snprintf(passed.url, sizeof passed.url, "http://127.0.0.1:%d", passed.port);
     CHECK_INT(ask_over(client_connect(passed.port), &live), 200);
     (void)recover_from_call(&passed);
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        expect_null(passed.pid, i);
     kill(passed.pid, SIGTERM);
     waitpid(passed.pid, &status, 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -401,6 +401,23 @@ TEST(every_exit_code_says_what_happened)
     command_expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
 }
 
+TEST(an_answer_that_cannot_be_written_is_a_failure)
+{
+    static const char *const commands[] = {
+        "--version", "help",          "help run",
+        "ops",       "describe rope", "tables",
+        "status",    "top --count 1", "token new alice"};
+    char arguments[128];
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        snprintf(arguments, sizeof arguments,
+                 "%s 2>&1 >/dev/full #", /* no more of the line */
+                 commands[i]);
+        command_expect(arguments, 1, "cannot write standard output");
+        snprintf(arguments, sizeof arguments, "%s 2>&1 >&- #", commands[i]);
+        command_expect(arguments, 1, "cannot write standard output");
+    }
+}
+
 TEST(npy_goes_in_and_comes_out)
 {
     write_npy("x.npy", "(1, 4)", 3);
@@ -517,6 +534,7 @@ int main(void)
     RUN(names_stay);
     RUN(tables_have_what_json_has);
     RUN(every_exit_code_says_what_happened);
+    RUN(an_answer_that_cannot_be_written_is_a_failure);
     RUN(npy_goes_in_and_comes_out);
     RUN(npz_goes_in_and_comes_out);
     RUN(bits_are_written_where_they_are_asked_for);
