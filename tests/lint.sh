@@ -103,7 +103,7 @@ only "main.c alone opens backends, and ropectl's verify the CPU's; tests do" \
     '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|client/local_call.c|server/base/config.c|kernels/|tests/'
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
-        grep -vE '^server/(exec/regions\.[ch]|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
+        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
 verdict "rooms are included by name, not by the way to them (tests/boundaries.sh)" \
     "$(grep -nE '#include "[^"]*\.\./' "${code[@]}")"
 verdict "the server sees kernels through <roped/...> only" \
