@@ -106,7 +106,7 @@ verdict "what ropectl prints goes through output.c, which makes it printable" \
         grep -vE '^client/(output|support|progress|ropectl|command_(run|verify|top))\.c$')"
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
-        grep -vE '^server/(exec/regions\.[ch]|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
+        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
 verdict "rooms are included by name, not by the way to them (tests/boundaries.sh)" \
     "$(grep -nE '#include "[^"]*\.\./' "${code[@]}")"
 verdict "the server sees kernels through <roped/...> only" \

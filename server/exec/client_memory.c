@@ -146,3 +146,33 @@ enum roped_status client_memory_check(const struct client_memory *memory,
                       "to be registered again",
                       name, (unsigned long long)memory->file_bytes);
 }
+
+/* What the driver says about a handle, in the phrase that v2 clients know. */
+enum roped_status client_handle_open(const struct roped_backend_api *api,
+                                     struct roped_backend *backend,
+                                     const char *name, const void *handle,
+                                     uint64_t bytes, void **out,
+                                     struct roped_error *err)
+{
+    struct roped_error why;
+    uint64_t n;
+    if (!api->foreign_open)
+        return roped_fail(err, ROPED_UNSUPPORTED,
+                          "failed to register CUDA shared memory region '%s': "
+                          "GPUs not supported by the %s backend",
+                          name, api->name);
+    enum roped_status status =
+        api->foreign_open(backend, handle, out, &n, &why);
+    if (status)
+        return roped_fail(
+            err, status == ROPED_NO_MEMORY ? status : ROPED_INVALID,
+            "failed to register shared memory region '%s': invalid args: %s",
+            name, why.text);
+    if (bytes <= n && bytes > 0)
+        return ROPED_OK;
+    api->foreign_close(backend, *out);
+    return roped_fail(err, ROPED_INVALID,
+                      "failed to register shared memory region '%s': invalid "
+                      "args: byte_size is %llu, expected 1 to %llu",
+                      name, (unsigned long long)bytes, (unsigned long long)n);
+}

@@ -57,4 +57,15 @@ ROPED_MUST_CHECK enum roped_status
 client_memory_check(const struct client_memory *memory, const char *name,
                     struct roped_error *err);
 
+/*
+ * Opens bytes of another process's device memory, which a handle of
+ * ROPED_FOREIGN_HANDLE_BYTES names; name is its region's. foreign_close ends
+ * that. ROPED_UNSUPPORTED where the backend has no such thing.
+ */
+ROPED_MUST_CHECK enum roped_status
+client_handle_open(const struct roped_backend_api *api,
+                   struct roped_backend *backend, const char *name,
+                   const void *handle, uint64_t bytes, void **out,
+                   struct roped_error *err);
+
 #endif

@@ -371,38 +371,6 @@ enum roped_status regions_map(struct regions *regions,
     return finish(regions, region, status, out);
 }
 
-/* What the driver says about a handle, in the phrase that v2 clients know. */
-static enum roped_status open_handle(struct regions *regions,
-                                     const struct region *region, void **data,
-                                     struct roped_error *err)
-{
-    struct roped_error why;
-    uint64_t bytes;
-    const struct region_info *info = &region->info;
-    struct roped_backend *backend = region->memory->backend;
-    const struct roped_backend_api *api = regions->api;
-    if (!api->foreign_open)
-        return roped_fail(err, ROPED_UNSUPPORTED,
-                          "failed to register CUDA shared memory region '%s': "
-                          "GPUs not supported by the %s backend",
-                          info->name, api->name);
-    enum roped_status status =
-        api->foreign_open(backend, info->handle, data, &bytes, &why);
-    if (status)
-        return roped_fail(
-            err, status == ROPED_NO_MEMORY ? status : ROPED_INVALID,
-            "failed to register shared memory region '%s': invalid args: %s",
-            info->name, why.text);
-    if (info->bytes <= bytes && info->bytes > 0)
-        return ROPED_OK;
-    api->foreign_close(backend, *data);
-    return roped_fail(err, ROPED_INVALID,
-                      "failed to register shared memory region '%s': invalid "
-                      "args: byte_size is %llu, expected 1 to %llu",
-                      info->name, (unsigned long long)info->bytes,
-                      (unsigned long long)bytes);
-}
-
 enum roped_status regions_import(struct regions *regions,
                                  const struct region_info *info,
                                  struct region **out, struct roped_error *err)
@@ -412,7 +380,9 @@ enum roped_status regions_import(struct regions *regions,
     *out = NULL;
     if (!region)
         return ROPED_NO_MEMORY;
-    enum roped_status status = open_handle(regions, region, &data, err);
+    enum roped_status status =
+        client_handle_open(regions->api, region->memory->backend, info->name,
+                           info->handle, info->bytes, &data, err);
     region->data = data;
     region->is_device = !regions->api->is_host;
     return finish(regions, region, status, out);

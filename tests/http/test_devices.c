@@ -204,9 +204,9 @@ static unsigned char *body_of(const struct trial *trial, bool is_whole,
 }
 
 /* Puts the regions, and writes the query of the call. */
-static void put_trial(const struct trial *trial, char *query)
+static void put_trial(const struct trial *trial, char *query, size_t size)
 {
-    query += sprintf(query, "/v1/add_rmsnorm?eps=0");
+    int at = snprintf(query, size, "/v1/add_rmsnorm?eps=0");
     for (int i = 0; i < N_TENSORS; i++) {
         const int64_t dims[] = {trial->rows, H};
         bool is_row = i == 2, is_input = i < N_INPUTS;
@@ -230,8 +230,8 @@ static void put_trial(const struct trial *trial, char *query)
         CHECK(answer.code == 200 || answer.code == 201);
         answer_free(&answer);
         free(body);
-        query += sprintf(query, "&%s.%s=t%d", is_input ? "from" : "into",
-                         tensors[i], i);
+        at += snprintf(query + at, size - (size_t)at, "&%s.%s=t%d",
+                       is_input ? "from" : "into", tensors[i], i);
     }
 }
 
@@ -284,7 +284,7 @@ static void try_placed(struct trial *trial)
     bool is_split =
         first != AT_CLIENT && second != AT_CLIENT && first != second;
     expect_of(trial);
-    put_trial(trial, query);
+    put_trial(trial, query, sizeof query);
     unsigned char *body = body_of(trial, false, &bytes);
     struct answer answer = post(query, body ? (const void *)body : "", bytes);
     if (answer.code != (is_split ? 400 : 200) ||
