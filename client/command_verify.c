@@ -109,7 +109,7 @@ static int fetch_table(struct verify *verify, const char *name)
     char *text = table_parameters(answer, bytes);
     free(answer);
     enum roped_status status =
-        angles_json_read(name, text, strlen(text), sets, &n, &err);
+        angles_json_read(name, NULL, text, strlen(text), sets, &n, &err);
     free(text);
     if (status)
         return fail(&err);

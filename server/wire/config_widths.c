@@ -79,8 +79,8 @@ static double head_of(const struct config_part *part, const struct cJSON *layer)
     if (node)
         return node->valuedouble;
     /* null is no default: it asks for the quotient */
-    if (part->defaults.head_dim > 0 && !json_member(part->config, "head_dim"))
-        return part->defaults.head_dim;
+    if (part->head_dim > 0 && !json_member(part->config, "head_dim"))
+        return part->head_dim;
     return floor(hidden_of(part, layer) / heads_of(part, layer));
 }
 
@@ -176,22 +176,14 @@ static enum roped_status read_share(const struct config_part *part,
         *node = config_given(part->config, name);
     if (!*node)
         *node = config_given(part->config, "rotary_pct");
-    *share = *node ? value_of(cJSON_IsNumber(*node) ? *node : NULL) : 1;
+    *share = part->model->share > 0 ? part->model->share : 1;
+    if (*node)
+        *share = value_of(cJSON_IsNumber(*node) ? *node : NULL);
     if (*share > 0 && *share <= 1)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "config: '%s' is %s, expected above 0 and at most 1",
                       (*node)->string, json_text(*node, found, sizeof found));
-}
-
-/* Is rotary_dim in force in this model? In others it may stand and not be. */
-static bool uses_rotary_dim(const struct cJSON *config)
-{
-    static const char models[] =
-#define ROTARY_DIM(models) models
-#include "wire/config_keys.def"
-        ;
-    return config_lists(models, config_model_type(config));
 }
 
 /* The rotary part has a width of its own, which must agree with the share. */
@@ -229,7 +221,7 @@ static enum roped_status read_rotary(const struct config_part *part,
                                 err);
         return ROPED_OK;
     }
-    if (!width || partial || !uses_rotary_dim(part->config))
+    if (!width || partial || !part->model->uses_rotary_dim)
         return check_stated(width, *r, err);
     *r = width->valuedouble;
     *from = width->string;
