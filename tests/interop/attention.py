@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import transformers
 
-N_TOKENS = 37  # no head count and no width is 37: dims of tokens are told by it
+N_TOKENS = 31  # no head count and no width is 31: dims of tokens are told by it
 N_LAYERS = 8  # some layers have no positions, or others
 ROTARY = re.compile(r"(Rotary|Rope)\w*Embedding$")
 MASKS = re.compile(r"^create_\w*mask")  # who may look at whom changes no rotation
@@ -221,21 +221,23 @@ def attentions(module, names):
                 yield one
 
 
-def is_axial(config):
-    rope = getattr(config, "rope_parameters", None)
-    return isinstance(rope, dict) and rope.get("rope_type") == "axial"
+def positions_of(n_axes):
+    """[tokens], or of an image's or a film's axes [axes, tokens]."""
+    at = np.arange(N_TOKENS)
+    return at if n_axes < 2 else np.stack([at // 15, at // 5, at % 5][3 - n_axes :])
 
 
-def embeddings(module, config):
-    """cos and sin of its rotary modules for tokens in a row or in an image, with the positions."""
-    row, image = np.arange(N_TOKENS), np.stack([np.arange(N_TOKENS) // 5, np.arange(N_TOKENS) % 5])
+def embeddings(module, config, positions):
+    """cos and sin of its rotary modules."""
     for name, one in vars(module).copy().items():
         if not (inspect.isclass(one) and ROTARY.search(name)):
             continue
-        for positions in (image, np.stack([image[0] // 3, *image])) if is_axial(config) else (row,):
+        with contextlib.suppress(Exception), torch.device("cpu"):
+            at = torch.from_numpy(positions.copy())
+            yield one(config)(torch.zeros(1), at.T if at.dim() > 1 else at[None])
+        if positions.ndim > 1:
             with contextlib.suppress(Exception), torch.device("cpu"):
-                at = torch.from_numpy(positions.copy())
-                yield positions, one(config)(torch.zeros(1), at.T if at.dim() > 1 else at[None])
+                yield one(config)(torch.zeros(1), torch.from_numpy(positions.copy()))
 
 
 def run_attention(kind, config, most, positions, cos_sin, has_batch):
@@ -259,12 +261,12 @@ def run_attention(kind, config, most, positions, cos_sin, has_batch):
     return run(kind, most, try_it)
 
 
-def run_attentions(module, config, most):
+def run_attentions(module, config, most, positions):
     """Of models that want more than tokens: images, sounds."""
     names = [name for name, one in vars(module).items() if inspect.isfunction(one) and ROTATES.search(name)]
     why = ""
     for kind in attentions(module, names):
-        for positions, cos_sin in embeddings(module, config):
+        for cos_sin in embeddings(module, config, positions):
             for has_batch in (True, False):
                 found, error = run_attention(kind, config, most, positions, cos_sin, has_batch)
                 if found:
@@ -273,8 +275,9 @@ def run_attentions(module, config, most):
     return [], why
 
 
-def rotations(config, most=8):
-    """What the attention of a configuration's model does, and why not where it does nothing."""
+def rotations(config, n_axes=0, most=8):
+    """What the attention of a configuration's model does, and why not where it does nothing. Angles of images have
+    axes."""
     why, modules = [], {}
     for kind in models_of(config):
         modules[kind.__module__] = sys.modules[kind.__module__]
@@ -284,7 +287,7 @@ def rotations(config, most=8):
                 return found, ""
             why.append(f"{kind.__name__}: {error}")
     for module in modules.values():
-        found, error = run_attentions(module, config, most)
+        found, error = run_attentions(module, config, most, positions_of(n_axes))
         if found:
             return found, ""
         why += [error] * bool(error)
