@@ -257,6 +257,8 @@ static enum roped_status name_type(struct angles_json_set *out,
     return ROPED_OK;
 }
 
+static const char sliding[] = "sliding_attention";
+
 /* A dictionary whose members are dictionaries is one per layer type. */
 static bool is_per_layer(const struct cJSON *rope)
 {
@@ -291,6 +293,8 @@ static enum roped_status read_layer_types(const struct config_part *whole,
         part.rope = node;
         part.theta = theta_of(&part);
         part.layer_type = node->string;
+        if (part.local_theta > 0 && strcmp(node->string, sliding) == 0)
+            part.default_theta = part.local_theta;
         enum roped_status status = name_type(set, node->string, err);
         if (!status)
             status = read_set(&part, set, err);
@@ -307,19 +311,19 @@ static enum roped_status read_two_bases(const struct config_part *whole,
                                         struct angles_json_set *out,
                                         struct roped_error *err)
 {
-    struct config_part full = *whole, sliding = *whole;
+    struct config_part full = *whole, local = *whole;
     full.layer_type = "full_attention";
     full.theta = theta_of(&full);
-    sliding.layer_type = "sliding_attention";
-    sliding.theta = local_theta;
-    sliding.rope = NULL;
+    local.layer_type = sliding;
+    local.theta = local_theta;
+    local.rope = NULL;
     enum roped_status status = name_type(&out[0], full.layer_type, err);
     if (!status)
-        status = name_type(&out[1], sliding.layer_type, err);
+        status = name_type(&out[1], local.layer_type, err);
     if (!status)
         status = read_set(&full, &out[0], err);
     if (!status)
-        status = read_set(&sliding, &out[1], err);
+        status = read_set(&local, &out[1], err);
     return status;
 }
 

@@ -49,8 +49,9 @@ enum roped_status config_set_model(const struct cJSON *tree,
                           type);
     part->model = model ? model : &nothing;
     if (part->model->refused)
-        return roped_fail(err, ROPED_INVALID, "config: model_type '%.64s' %s",
-                          type, part->model->refused);
+        return roped_fail(err, ROPED_INVALID,
+                          "config: 'model_type' is '%.64s', which %s", type,
+                          part->model->refused);
     if (!around)
         around = &nothing;
     part->head_dim =

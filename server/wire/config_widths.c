@@ -70,10 +70,19 @@ static double heads_of(const struct config_part *part,
                : n;
 }
 
+/* Is the width of the rotary part its class's, because the file has none? */
+static bool lacks_rope_head(const struct config_part *part)
+{
+    return part->model->rope_head_dim > 0 &&
+           !number(part->config, "qk_rope_head_dim");
+}
+
 /* Of one layer; layer is what per_layer_config says of it, or NULL. */
 static double head_of(const struct config_part *part, const struct cJSON *layer)
 {
     const struct cJSON *node = find_head(layer, part->layer_type);
+    if (!node && lacks_rope_head(part))
+        return part->model->rope_head_dim;
     if (!node)
         node = find_head(part->config, part->layer_type);
     if (node)
@@ -213,6 +222,10 @@ static enum roped_status read_rotary(const struct config_part *part,
         return status;
     *r = floor((double)head_dim * share);
     *from = partial ? partial->string : "head_dim";
+    if (lacks_rope_head(part)) {
+        *r = (double)head_dim;
+        return ROPED_OK;
+    }
     if (rope_head) { /* the share is one of the whole head, which it is not */
         *r = (double)head_dim;
         *from = rope_head->string;

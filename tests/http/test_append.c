@@ -9,7 +9,6 @@
 #include "http/service.h"
 
 #include <roped/numeric.h>
-#include <roped/op.h>
 
 static struct server server;
 
@@ -619,77 +618,6 @@ TEST(caches_of_another_form_are_named)
     refuse(&request, "scale_v=0", "scale_v");
 }
 
-/* ----------------------------------------------------------------- tables */
-
-static struct request of_operator(const char *op)
-{
-    static const int64_t heads[] = {N, HEADS, D},
-                         pages[] = {1, SLOTS, HEADS, D};
-    static int32_t indices, indptr[] = {0, 1}, batch[N],
-                            positions[] = {3, 1, 0};
-    bool has_parts = strncmp(op, "rope_quantize", 13) == 0;
-    bool appends = strstr(op, "_append");
-    struct request request = {op, {0}};
-    if (appends && !has_parts)
-        request = append_request(3, 1, 0);
-    request.path = op;
-    if (request.file.n == 0) {
-        add(&request, has_parts ? "q_rope" : "q", ROPED_F32, 3, heads,
-            values[0]);
-        add(&request, has_parts ? "k_rope" : "k", ROPED_F32, 3, heads,
-            values[1]);
-    }
-    if (!appends || !has_parts)
-        return request;
-    add(&request, "v", ROPED_F32, 3, heads, values[1]);
-    add(&request, "k_cache", ROPED_F8_E4M3, 4, pages, fp8[0]);
-    add(&request, "v_cache", ROPED_F8_E4M3, 4, pages, fp8[1]);
-    request.file.n++; /* add_entries takes the last away */
-    add_entries(&request, &indices, indptr, batch, positions);
-    return request;
-}
-
-/* Are the answers to one request with these two queries the same bytes? */
-static bool same_answers(const struct request *request, const char *a,
-                         const char *b)
-{
-    struct answer x = post(request, a), y = post(request, b);
-    if (x.code != 200 || y.code != 200)
-        CHECK_FAIL("%s: %d with %s, %d with %s: %s", request->path, x.code, a,
-                   y.code, b, x.code != 200 ? x.body : y.body);
-    bool is_same = x.bytes == y.bytes && memcmp(x.body, y.body, x.bytes) == 0;
-    answer_free(&x);
-    answer_free(&y);
-    return is_same;
-}
-
-static struct answer put_table(const char *path, const char *json)
-{
-    return ask(&server, "PUT", path, json, strlen(json), NULL);
-}
-
-/* A table's style is that of a call of any operator which gives none. */
-TEST(tables_say_which_elements_pair)
-{
-    int n = 0;
-    expect_code(put_table("/v1/tables/pairs", "{\"style\":\"gptj\"}"), 201,
-                "\"style\":\"gptj\"", "in the body");
-    expect_code(put_table("/v1/tables/asked?style=gptj", "{}"), 201,
-                "\"style\":\"gptj\"", "in the query");
-    for (int i = 0; i < roped_op_count(); i++) {
-        const struct roped_op *op = roped_op_at(i);
-        if (op->angles_offset == ROPED_NO_ANGLES)
-            continue;
-        struct request request = of_operator(op->name);
-        n++;
-        CHECK(!same_answers(&request, "style=gptj", "style=neox"));
-        CHECK(same_answers(&request, "table=pairs", "style=gptj"));
-        CHECK(same_answers(&request, "table=asked", "style=gptj"));
-        CHECK(same_answers(&request, "table=pairs&style=neox", "style=neox"));
-    }
-    CHECK_INT(n, 6);
-}
-
 int main(void)
 {
     for (int i = 0; i < 4; i++)
@@ -713,7 +641,6 @@ int main(void)
     RUN(paged_caches_are_codes_in_v2);
     RUN(pages_that_a_cache_has_not_are_named);
     RUN(caches_of_another_form_are_named);
-    RUN(tables_say_which_elements_pair);
     if (!server_stop(&server))
         check_n_failed++;
     return check_done();

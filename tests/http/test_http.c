@@ -364,61 +364,6 @@ TEST(tables_come_from_parameters_and_from_model_configs)
     CHECK(server_stop(&server));
 }
 
-static struct answer infer(struct server *server, const char *parameters)
-{
-    char body[512];
-    int bytes = snprintf(
-        body, sizeof body,
-        "{\"parameters\":{%s},\"inputs\":[{\"name\":\"q\",\"datatype\":"
-        "\"FP32\",\"shape\":[1,1,8],\"data\":[1,2,3,4,5,6,7,8]},"
-        "{\"name\":\"positions\",\"datatype\":\"INT64\",\"shape\":[1],"
-        "\"data\":[3]}]}",
-        parameters);
-    return ask(server, "POST", "/v2/models/rope/infer", body, (size_t)bytes,
-               NULL);
-}
-
-/* Do two v2 calls of the same q answer the same? */
-static bool same_inference(struct server *server, const char *a, const char *b)
-{
-    struct answer x = infer(server, a), y = infer(server, b);
-    bool is_same = x.code == 200 && y.code == 200 && x.bytes == y.bytes &&
-                   memcmp(x.body, y.body, x.bytes) == 0;
-    answer_free(&x);
-    answer_free(&y);
-    return is_same;
-}
-
-TEST(tables_of_models_have_their_pairs)
-{
-    static const char glm[] = "{\"model_type\":\"glm\",\"head_dim\":8,"
-                              "\"partial_rotary_factor\":1,\"rope_theta\":1e4}";
-    static const char unknown[] = "{\"model_type\":\"new\",\"head_dim\":8,"
-                                  "\"rope_theta\":1e4}";
-    struct server server;
-    server_start(&server, NULL);
-    expect_code(put(&server, "/v1/tables/glm", glm), 201, "\"style\":\"gptj\"",
-                "a model whose pairs are adjacent");
-    expect_code(get(&server, "/v1/tables/glm"), 200, "\"style\":\"gptj\"",
-                "GET shows them");
-    expect_code(get(&server, "/v1/tables"), 200, "\"style\":\"gptj\"",
-                "the list shows them");
-    CHECK(same_inference(&server, "\"table\":\"glm\"", "\"style\":\"gptj\""));
-    CHECK(same_inference(&server, "\"table\":\"glm\",\"style\":\"neox\"", ""));
-    CHECK(!same_inference(&server, "\"table\":\"glm\"", ""));
-    expect_code(put(&server, "/v1/tables/new", unknown), 400,
-                "model_type 'new' is not known", "no guess");
-    expect_code(put(&server, "/v1/tables/new?style=gptj", unknown), 201,
-                "\"style\":\"gptj\"", "said by the request");
-    expect_code(put(&server, "/v1/tables/new?style=half", unknown), 400,
-                "'half'", "no style");
-    expect_code(put(&server, "/v1/tables/new?stile=neox", unknown), 400,
-                "parameter 'stile'", "an unknown parameter");
-    expect_code(put(&server, "/v1/tables/new?style=neox&style=neox", unknown),
-                400, "once", "given twice");
-    CHECK(server_stop(&server));
-}
-
 TEST(metrics_and_statistics_count_calls)
 {
     struct server server;
@@ -477,7 +422,6 @@ int main(void)
     RUN(a_burst_past_max_connections_stops_nothing);
     RUN(a_bearer_token_guards_all_but_health);
     RUN(tables_come_from_parameters_and_from_model_configs);
-    RUN(tables_of_models_have_their_pairs);
     RUN(metrics_and_statistics_count_calls);
     return check_done();
 }
