@@ -118,7 +118,7 @@ class Recorder:
 
             with torch.device("cpu"):
                 out = forward(module, *map(real, args), **{key: real(value) for key, value in named.items()})
-            self.last = [value for value in (out if isinstance(out, (tuple, list)) else [out]) if torch.is_tensor(value)]
+            self.last = list(filter(torch.is_tensor, out if isinstance(out, (tuple, list)) else [out]))
             return out
 
         return run

@@ -20,7 +20,15 @@ torch = pytest.importorskip("torch", reason="no torch (ROPED_INTEROP_TORCH=1 ins
 transformers = pytest.importorskip("transformers", reason="no transformers (ROPED_INTEROP_TORCH=1 installs it)")
 
 import attention  # noqa: E402 - both may be missing
-from test_configs import IS_ALL, classes, references_of, rope_dictionaries, rotary_modules, submodules, text_of  # noqa: E402
+from test_configs import (  # noqa: E402
+    IS_ALL,
+    classes,
+    references_of,
+    rope_dictionaries,
+    rotary_modules,
+    submodules,
+    text_of,
+)
 from test_safetensors import call, load  # noqa: E402
 
 # Models that rotate in another way, so that no table is theirs, and the words that say so.
@@ -57,7 +65,8 @@ def compare(address, tables, rotations):
         if not is_right:
             ways = [{"style": style, "inverse": inverse} for style in ("neox", "gptj") for inverse in ("false", "true")]
             fit = [way for way in ways for table in tables if agree(address, table, rotation, **way)]
-            return f"{rotation.function} of width {rotation.q.shape[-1]}: {tables[0].get('style', 'neox')}, expected {fit or 'another'}"
+            style, width = tables[0].get("style", "neox"), rotation.q.shape[-1]
+            return f"{rotation.function} of width {width}: {style}, expected {fit or 'another'}"
         has_right = True
     return None
 
