@@ -113,7 +113,7 @@ static int fetch_table(struct verify *verify, const char *name)
     char *text = table_parameters(document);
     cJSON_Delete(document);
     enum roped_status status =
-        angles_json_read(name, text, strlen(text), sets, &n, &err);
+        angles_json_read(name, NULL, text, strlen(text), sets, &n, &err);
     free(text);
     if (status)
         return fail(&err);

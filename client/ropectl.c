@@ -96,7 +96,7 @@ static const struct command commands[] = {
      "  --connections 1     how many at a time, 1 to 256\n"
      "  --NAME VALUE        a parameter of the operator\n"},
     {"tables", command_tables,
-     "[list | put NAME FILE | get NAME | delete NAME]",
+     "[list | put NAME FILE [--style STYLE] | get NAME | delete NAME]",
      "rotary tables of the server",
      "A table is a set of rope parameters under a name, for --table NAME.\n"
      "\n"
@@ -105,7 +105,9 @@ static const struct command commands[] = {
      "or\n"
      "                      a Hugging Face config.json as it is; '-': "
      "standard\n"
-     "                      input\n"
+     "                      input. --style neox or gptj says which elements\n"
+     "                      of a head pair, where the model is not known or\n"
+     "                      something else is wanted\n"
      "  get NAME            its parameters\n"
      "  delete NAME         forgets it\n"},
     {"regions", command_regions,

@@ -39,6 +39,8 @@ int roped_angles_section(const struct roped_angle_params *params, int64_t pair)
         s = (int)(pair % section->count);
         return pair < section->count * section->value[s] ? s : 0;
     }
+    if (pair < params->mrope_turns * section->value[0])
+        return (int)(pair % params->mrope_turns);
     while (s + 1 < section->count && pair >= section->value[s])
         pair -= section->value[s++];
     return s;
@@ -48,6 +50,33 @@ bool roped_angles_are_axial(const struct roped_angle_params *params)
 {
     return params->scaling == ROPED_SCALING_AXIAL ||
            params->scaling == ROPED_SCALING_AXIAL_DEALT;
+}
+
+static enum roped_status check_turns(const struct roped_angle_params *params,
+                                     struct roped_error *err)
+{
+    const struct roped_ints *section = &params->mrope_section;
+    int64_t turns = params->mrope_turns;
+    if (turns == 0)
+        return ROPED_OK;
+    if (params->mrope_interleaved)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameters 'mrope_turns' and 'mrope_interleaved' "
+                          "are both given, expected one");
+    if (turns < 2 || turns > section->count)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'mrope_turns': %lld, expected 2 to %d, "
+                          "the counts of mrope_section",
+                          (long long)turns, section->count);
+    for (int s = 1; s < turns; s++)
+        if (section->value[s] != section->value[0])
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter 'mrope_section': %lld and %lld, "
+                              "expected equal counts where mrope_turns = %lld "
+                              "sections take turns",
+                              (long long)section->value[0],
+                              (long long)section->value[s], (long long)turns);
+    return ROPED_OK;
 }
 
 enum roped_status
@@ -75,12 +104,12 @@ roped_angles_check_sections(const struct roped_angle_params *params,
                               "to %d",
                               (long long)axes->value[i], section->count - 1);
     }
-    if (section->count == 0 || n_pairs == 0 || sum == n_pairs)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "parameter 'mrope_section': sum %lld, expected "
-                      "rotary_dim/2 = %lld",
-                      (long long)sum, (long long)n_pairs);
+    if (section->count && n_pairs && sum != n_pairs)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'mrope_section': sum %lld, expected "
+                          "rotary_dim/2 = %lld",
+                          (long long)sum, (long long)n_pairs);
+    return check_turns(params, err);
 }
 
 /* -------------------------------------------------------------- variants */
@@ -138,6 +167,8 @@ static int64_t place_in_section(const struct roped_angle_params *params,
     int section = roped_angles_section(params, i);
     if (params->mrope_interleaved)
         return i / params->mrope_section.count;
+    if (section < params->mrope_turns)
+        return i / params->mrope_turns;
     for (int s = 0; s < section; s++)
         i -= params->mrope_section.value[s];
     return i;

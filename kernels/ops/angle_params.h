@@ -13,6 +13,10 @@
 #define ANGLE_AT(S, member) offsetof(struct S, angles.member)
 #define POSITIVE ROPED_NO_DEFAULT | ROPED_ABOVE_MIN
 
+/* Where a call names a table and gives no style, rotary_plan takes the table's. */
+#define ROPED_STYLE_PARAM(at) \
+    {"style", ROPED_PARAM_CHOICE, at, .choices = "neox|gptj", .doc = "which elements pair: neox i with i + r/2, gptj 2i with 2i + 1; not given: as the call's table has them, else neox"}
+
 /* Parameters, for a struct S with a member 'angles'. */
 #define ROPED_ANGLE_PARAMS(S) \
     {"theta", ROPED_PARAM_FLOAT, ANGLE_AT(S, theta), ROPED_ABOVE_MIN, 10000, 0, DBL_MAX, .doc = "base of the inverse frequencies"}, \
@@ -34,6 +38,7 @@
     {"mrope_section", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_section), ROPED_NO_DEFAULT, 0, 0, 1 << 20, .doc = "M-RoPE: pairs of each section, 2 to 4 of them; section s follows row s of positions, such as time, height, width"}, \
     {"mrope_axes", ROPED_PARAM_INTS, ANGLE_AT(S, mrope_axes), ROPED_NO_DEFAULT, 0, 0, ROPED_MAX_AXES - 1, .doc = "M-RoPE: row of positions that each section follows, where it is not the section's own number"}, \
     {"mrope_interleaved", ROPED_PARAM_BOOL, ANGLE_AT(S, mrope_interleaved), .doc = "M-RoPE: sections take turns pair by pair instead of in blocks"}, \
+    {"mrope_turns", ROPED_PARAM_INT, ANGLE_AT(S, mrope_turns), 0, 0, 0, ROPED_MAX_AXES, .doc = "M-RoPE: this many sections, the first ones, of equal counts, take turns pair by pair, and the others follow in blocks; 0: as mrope_interleaved says"}, \
     {"angle_precision", ROPED_PARAM_CHOICE, ANGLE_AT(S, angle_precision), .choices = "f32|f64", .doc = "f32: frequency and angle rounded to float32, as models are trained; f64: exact angle"}, \
     {"angles", ROPED_PARAM_CHOICE, ANGLE_AT(S, mode), .choices = "auto|table|compute", .doc = "where cos and sin come from: a resident table, or computed in the kernel"}
 

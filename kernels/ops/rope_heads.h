@@ -22,7 +22,7 @@
 
 #define ROPE_HEADS_AT(member) offsetof(struct rope_params, member)
 #define ROPE_HEADS_PARAMS \
-    {"style", ROPED_PARAM_CHOICE, ROPE_HEADS_AT(style), .choices = "neox|gptj", .doc = "which elements pair: neox i with i + r/2, gptj 2i with 2i + 1"}, \
+    ROPED_STYLE_PARAM(ROPE_HEADS_AT(style)), \
     {"layout", ROPED_PARAM_CHOICE, ROPE_HEADS_AT(layout), .choices = "nhd|bsd", .doc = "nhd: [n, heads, d] or [n, heads * d]; bsd: [b, s, d]"}, \
     {"head_dim", ROPED_PARAM_INT, ROPE_HEADS_AT(head_dim), 0, 0, 0, 65536, .doc = "head width d; needed for [n, heads * d]"}, \
     {"rotary_dim", ROPED_PARAM_INT, ROPE_HEADS_AT(rotary_dim), 0, 0, 0, 65536, .doc = "rotated width r, even; 0: the whole head"}, \

@@ -18,7 +18,7 @@
     {"output_dtype", ROPED_PARAM_DTYPE, ROPE_PARTS_AT(output_dtype), .choices = "e4m3|e5m2", .type = "Q", .doc = "FP8 format of the outputs"}, \
     SCALE_PARAM("scale_q", ROPE_PARTS_AT(scale_q), "q"), \
     SCALE_PARAM("scale_k", ROPE_PARTS_AT(scale_k), "k"), \
-    {"style", ROPED_PARAM_CHOICE, ROPE_PARTS_AT(style), .choices = "neox|gptj", .doc = "which elements pair: neox i with i + r/2, gptj 2i with 2i + 1"}, \
+    ROPED_STYLE_PARAM(ROPE_PARTS_AT(style)), \
     {"head_dim", ROPED_PARAM_INT, ROPE_PARTS_AT(head_dim), 0, 0, 0, 65536, .doc = "width of q_rope and k_rope; 0: from the shape"}, \
     {"rotary_dim", ROPED_PARAM_INT, ROPE_PARTS_AT(rotary_dim), 0, 0, 0, 65536, .doc = "rotated width, even; 0: the width of q_rope"}, \
     {"rotary_offset", ROPED_PARAM_INT, ROPE_PARTS_AT(rotary_offset), 0, 0, 0, 65536, .doc = "first rotated element of q_rope and k_rope"}, \

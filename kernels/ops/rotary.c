@@ -29,7 +29,8 @@ const char rotary_rule_doc[] =
     "positions of two dims need mrope_section, the call's or the table's, and "
     "have a row for each section, as the axial scalings ask; "
     "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
-    "parameters; rotary_dim is even and rotary_offset + rotary_dim fits the "
+    "parameters; a table's style holds where the call gives none; rotary_dim "
+    "is even and rotary_offset + rotary_dim fits the "
     "head; a table's head width is the head's";
 
 static const struct roped_tensor *tensor_of(const struct roped_call *call,
@@ -151,6 +152,7 @@ static bool is_of_call(const struct roped_call *call,
     case offsetof(struct roped_angle_params, mrope_section):
     case offsetof(struct roped_angle_params, mrope_axes):
     case offsetof(struct roped_angle_params, mrope_interleaved):
+    case offsetof(struct roped_angle_params, mrope_turns):
         return call->angle_set ? !call->angle_set->params.mrope_section.count
                                : has(call, shape, CACHE);
     default:
@@ -621,6 +623,15 @@ static void plan_axes(const struct roped_call *call,
     }
 }
 
+/* Which elements pair: as the call says, else as its table's model has them. */
+static int32_t style_of(const struct roped_call *call,
+                        const struct rotary_shape *shape)
+{
+    return call->angle_set && !roped_call_gave(call, "style")
+               ? call->angle_set->style
+               : shape->style;
+}
+
 enum roped_status rotary_plan(struct roped_call *call,
                               const struct rotary_shape *shape,
                               struct rope_rotary *out, struct roped_error *err)
@@ -630,7 +641,7 @@ enum roped_status rotary_plan(struct roped_call *call,
     out->n_pairs = n_pairs_of(call, shape);
     out->tokens_per_sequence = shape->tokens_per_sequence;
     out->offset = shape->offset;
-    out->style = shape->style;
+    out->style = style_of(call, shape);
     out->sin_sign = shape->inverse ? -1 : 1;
     out->attention_factor = 1;
     enum roped_status status = plan_positions(call, shape, out, err);

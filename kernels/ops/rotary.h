@@ -16,7 +16,7 @@ struct rotary_shape {
     int64_t rotary_dim; /* given, or 0 */
     int64_t rotary_offset;
     int64_t offset;
-    int32_t style;
+    int32_t style; /* parameter style: rotary_plan knows the table's too */
     int32_t inverse;
 };
 

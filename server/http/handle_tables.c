@@ -66,6 +66,27 @@ static bool is_table_name(const char *name)
            '\0';
 }
 
+/* What the query says beside the body: style, or NULL. */
+static enum roped_status read_query(const struct request *request,
+                                    const char **style, struct roped_error *err)
+{
+    *style = NULL;
+    for (int i = 0; i < request->head.n_parameters; i++) {
+        const struct head_parameter *parameter = &request->head.parameter[i];
+        if (strcmp(parameter->name, "tenant") == 0 &&
+            gate_is_guarded(&request->service->gate))
+            continue; /* the caller's, see gate.h */
+        if (parameter->has_nul || *style ||
+            strcmp(parameter->name, "style") != 0)
+            return roped_fail(err, ROPED_INVALID,
+                              "parameter '%.32s' of a table's PUT: expected "
+                              "style=neox or style=gptj, once",
+                              parameter->name);
+        *style = parameter->value;
+    }
+    return ROPED_OK;
+}
+
 /* Stores every set of a body; answers with what was stored. */
 static enum roped_status put_sets(struct request *request,
                                   struct angles_json_set *sets, int n,
@@ -96,9 +117,12 @@ struct reply handle_table_put(struct request *request)
     if (!is_table_name(request->match.capture))
         return reply_error(request, 400,
                            "table names are letters, digits, '.', '_' and '-'");
-    enum roped_status status =
-        angles_json_read(request->match.capture, body_text(request),
-                         (size_t)request->body.received, sets, &n, &err);
+    const char *style;
+    enum roped_status status = read_query(request, &style, &err);
+    if (!status)
+        status =
+            angles_json_read(request->match.capture, style, body_text(request),
+                             (size_t)request->body.received, sets, &n, &err);
     if (status)
         return reply_status(request, &err);
     reply_begin_text(request, &buffer);

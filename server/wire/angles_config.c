@@ -78,7 +78,7 @@ static enum roped_status set_scaling(struct roped_call *call,
     if (!type)
         return ROPED_OK;
     if (config_is_axial(part->rope))
-        return config_set_axial(part->config, call, err);
+        return config_set_axial(part, call, err);
     for (int i = 0; i < ROPED_SCALING_COUNT; i++)
         if (is_text(type, types[i].name) || is_text(type, types[i].older_name))
             return roped_call_set_text(call, "scaling", types[i].scaling, err);
@@ -95,7 +95,7 @@ static enum roped_status set_theta(struct roped_call *call,
                                    struct roped_error *err)
 {
     struct cJSON number = {.type = cJSON_Number,
-                           .valuedouble = part->defaults.theta};
+                           .valuedouble = part->default_theta};
     if (part->theta)
         return param_json_set(call, "theta", part->theta, err);
     if (number.valuedouble > 0)
@@ -214,10 +214,13 @@ static enum roped_status read_set(const struct config_part *part,
     roped_call_init(&call, roped_op_find("rope"));
     enum roped_status status = set_params(&call, part, err);
     if (!status)
+        status = config_set_style(part, &call, err);
+    if (!status)
         status = angles_read_factors(part->rope, out, err);
     if (!status)
         status = config_read_widths(part, &out->set, err);
     out->set.params = *roped_call_angles(&call);
+    out->set.style = angles_choice_param(&call, "style");
     set_sections(&out->set);
     return status;
 }
@@ -254,6 +257,8 @@ static enum roped_status name_type(struct angles_json_set *out,
     return ROPED_OK;
 }
 
+static const char sliding[] = "sliding_attention";
+
 /* A dictionary whose members are dictionaries is one per layer type. */
 static bool is_per_layer(const struct cJSON *rope)
 {
@@ -288,6 +293,8 @@ static enum roped_status read_layer_types(const struct config_part *whole,
         part.rope = node;
         part.theta = theta_of(&part);
         part.layer_type = node->string;
+        if (part.local_theta > 0 && strcmp(node->string, sliding) == 0)
+            part.default_theta = part.local_theta;
         enum roped_status status = name_type(set, node->string, err);
         if (!status)
             status = read_set(&part, set, err);
@@ -304,19 +311,19 @@ static enum roped_status read_two_bases(const struct config_part *whole,
                                         struct angles_json_set *out,
                                         struct roped_error *err)
 {
-    struct config_part full = *whole, sliding = *whole;
+    struct config_part full = *whole, local = *whole;
     full.layer_type = "full_attention";
     full.theta = theta_of(&full);
-    sliding.layer_type = "sliding_attention";
-    sliding.theta = local_theta;
-    sliding.rope = NULL;
+    local.layer_type = sliding;
+    local.theta = local_theta;
+    local.rope = NULL;
     enum roped_status status = name_type(&out[0], full.layer_type, err);
     if (!status)
-        status = name_type(&out[1], sliding.layer_type, err);
+        status = name_type(&out[1], local.layer_type, err);
     if (!status)
         status = read_set(&full, &out[0], err);
     if (!status)
-        status = read_set(&sliding, &out[1], err);
+        status = read_set(&local, &out[1], err);
     return status;
 }
 
@@ -336,6 +343,25 @@ static enum roped_status check_around(const struct cJSON *tree,
                               "config: '%s' stands beside 'text_config', "
                               "expected in it",
                               names[i]);
+    return ROPED_OK;
+}
+
+/* A style beside the model's own members, where the request gives none. */
+static enum roped_status find_style(const struct cJSON *tree,
+                                    const char **style, struct roped_error *err)
+{
+    const struct cJSON *node = config_given(tree, "style");
+    char found[64];
+    if (!node)
+        return ROPED_OK;
+    if (*style)
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'style' is given twice");
+    if (!cJSON_IsString(node))
+        return roped_fail(err, ROPED_INVALID,
+                          "parameter 'style': %s, expected neox or gptj",
+                          json_text(node, found, sizeof found));
+    *style = node->valuestring;
     return ROPED_OK;
 }
 
@@ -360,7 +386,7 @@ static enum roped_status find_rope(const struct cJSON *config,
 }
 
 enum roped_status
-angles_config_read(const struct cJSON *tree,
+angles_config_read(const struct cJSON *tree, const char *style,
                    struct angles_json_set out[ANGLES_JSON_MAX_SETS], int *n_out,
                    struct roped_error *err)
 {
@@ -368,13 +394,16 @@ angles_config_read(const struct cJSON *tree,
     const struct cJSON *config = cJSON_IsObject(text) ? text : tree;
     const struct cJSON *local_theta =
         config_given(config, "rope_local_base_freq");
-    struct config_part part = {.config = config,
-                               .defaults = config_defaults(tree, config)};
+    struct config_part part = {.config = config, .style = style};
+    enum roped_status status = find_style(tree, &part.style, err);
+    if (!status)
+        status = config_set_model(tree, &part, err);
     struct cJSON local = {.type = cJSON_Number,
-                          .valuedouble = part.defaults.local_theta};
+                          .valuedouble = part.local_theta};
     if (!local_theta && local.valuedouble > 0)
         local_theta = &local;
-    enum roped_status status = check_around(tree, config, err);
+    if (!status)
+        status = check_around(tree, config, err);
     if (!status)
         status = find_rope(config, &part.rope, err);
     if (!status)

@@ -43,7 +43,7 @@ static bool is_table_param(const struct roped_op *op, int index)
 {
     const char *name = op->param[index].name;
     return strcmp(name, "rotary_dim") == 0 || strcmp(name, "head_dim") == 0 ||
-           is_angle_param(op, index);
+           strcmp(name, "style") == 0 || is_angle_param(op, index);
 }
 
 static enum roped_status unknown_member(const struct roped_op *op,
@@ -79,16 +79,27 @@ static enum roped_status read_member(struct roped_call *call,
     return param_json_set(call, name, node, err);
 }
 
-static int64_t int_param(const struct roped_call *call, const char *name)
+static const void *param_at(const struct roped_call *call, const char *name)
+{
+    int index = roped_op_param(call->op, name);
+    return call->params + call->op->param[index].offset;
+}
+
+int64_t angles_int_param(const struct roped_call *call, const char *name)
 {
     int64_t value;
-    const struct roped_param *param =
-        &call->op->param[roped_op_param(call->op, name)];
-    memcpy(&value, call->params + param->offset, sizeof value);
+    memcpy(&value, param_at(call, name), sizeof value);
     return value;
 }
 
-static enum roped_status read_plain(const struct cJSON *tree,
+int32_t angles_choice_param(const struct roped_call *call, const char *name)
+{
+    int32_t value;
+    memcpy(&value, param_at(call, name), sizeof value);
+    return value;
+}
+
+static enum roped_status read_plain(const struct cJSON *tree, const char *style,
                                     struct angles_json_set *out,
                                     struct roped_error *err)
 {
@@ -101,9 +112,12 @@ static enum roped_status read_plain(const struct cJSON *tree,
         if (!status)
             status = read_member(&call, node, out, err);
     }
+    if (!status && style)
+        status = roped_call_set_text(&call, "style", style, err);
     out->set.params = *roped_call_angles(&call);
-    out->set.rotary_dim = int_param(&call, "rotary_dim");
-    out->set.head_dim = int_param(&call, "head_dim");
+    out->set.style = angles_choice_param(&call, "style");
+    out->set.rotary_dim = angles_int_param(&call, "rotary_dim");
+    out->set.head_dim = angles_int_param(&call, "head_dim");
     return status;
 }
 
@@ -188,7 +202,8 @@ static enum roped_status finish(struct angles_json_set *out,
 }
 
 enum roped_status
-angles_json_read(const char *name, const char *json, size_t json_bytes,
+angles_json_read(const char *name, const char *style, const char *json,
+                 size_t json_bytes,
                  struct angles_json_set out[ANGLES_JSON_MAX_SETS], int *n_out,
                  struct roped_error *err)
 {
@@ -210,9 +225,9 @@ angles_json_read(const char *name, const char *json, size_t json_bytes,
         status = roped_fail(err, ROPED_INVALID,
                             "a table is a JSON object of parameters");
     else if (angles_config_is(tree))
-        status = angles_config_read(tree, out, n_out, err);
+        status = angles_config_read(tree, style, out, n_out, err);
     else
-        status = read_plain(tree, out, err);
+        status = read_plain(tree, style, out, err);
     json_free(tree);
     for (int i = 0; i < *n_out && !status; i++)
         status = finish(&out[i], err);
@@ -304,6 +319,16 @@ static void write_params(struct buffer *buffer,
     }
 }
 
+static void write_style(struct buffer *buffer, int32_t style)
+{
+    char choice[32];
+    const struct roped_op *op = roped_op_find("rope");
+    const struct roped_param *param = &op->param[roped_op_param(op, "style")];
+    buffer_text(buffer, ",\"style\":");
+    buffer_json_string(buffer,
+                       roped_param_choice(param, style, choice, sizeof choice));
+}
+
 static void write_list(struct buffer *buffer, const char *name,
                        const float *values, int64_t n)
 {
@@ -325,6 +350,7 @@ void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
         buffer_json_string(buffer, tenant);
     }
     write_params(buffer, &set->params);
+    write_style(buffer, set->style);
     if (set->factors.count) {
         write_list(buffer, "short_factor", set->factors.short_factor,
                    set->factors.count);

@@ -27,13 +27,17 @@ struct angles_json_set {
  * 'model_type' or 'text_config'.
  *
  * The plain form has rope's angle parameters (but 'angles', which is a
- * call's), head_dim, rotary_dim, rows, short_factor and long_factor; anything
- * else is refused by name. Of a config, its dictionaries of rope must be known
- * to the last member, as must be what else changes angles (config_keys.def);
- * the rest is somebody else's. What cannot be offered, or is not said and has
- * no known default, is refused by name: a table is the model's, or is none.
- * Angles of images stand in a vision_config, which is a body of its own: rows
- * of positions are in the model's order.
+ * call's), style, head_dim, rotary_dim, rows, short_factor and long_factor;
+ * anything else is refused by name. Of a config, its dictionaries of rope must
+ * be known to the last member, as must be what else changes angles
+ * (config_keys.def); the rest is somebody else's. What cannot be offered, or is
+ * not said and has no known default, is refused by name: a table is the
+ * model's, or is none. Angles of images stand in a vision_config, which is a
+ * body of its own: rows of positions are in the model's order.
+ *
+ * Which elements pair is the set's style: style, or member 'style' of either
+ * form, else that of the config's model_type (config_models.def), else neox.
+ * A model_type that is not known needs one of the two: it is not guessed.
  *
  * rows, where it is not given, is what the model can reach: max_position, or
  * the length before scaling times factor where that is more (linear, dynamic,
@@ -42,14 +46,15 @@ struct angles_json_set {
  * On failure there is nothing to free.
  */
 ROPED_MUST_CHECK enum roped_status
-angles_json_read(const char *name, const char *json, size_t json_bytes,
+angles_json_read(const char *name, const char *style, const char *json,
+                 size_t json_bytes,
                  struct angles_json_set out[ANGLES_JSON_MAX_SETS], int *n_out,
                  struct roped_error *err);
 void angles_json_fini(struct angles_json_set *set);
 
 /* One table as JSON: its name, every parameter that is not at its default,
- * theta and scaling always, widths, rows, factor lists, resident bytes; whose
- * it is, unless that is "". */
+ * theta, scaling and style always, widths, rows, factor lists, resident bytes;
+ * whose it is, unless that is "". */
 void angles_json_write(struct buffer *buffer, const struct roped_angle_set *set,
                        const char *tenant, uint64_t resident_bytes);
 

@@ -60,45 +60,6 @@ const char *config_model_type(const struct cJSON *config)
     return cJSON_IsString(type) ? type->valuestring : "";
 }
 
-bool config_lists(const char *list, const char *word)
-{
-    size_t length = strlen(word);
-    while (*list && length > 0) {
-        size_t bytes = strcspn(list, " ");
-        if (bytes == length && memcmp(list, word, length) == 0)
-            return true;
-        list += bytes + (list[bytes] == ' ');
-    }
-    return false;
-}
-
-static double head_default(const char *model_type)
-{
-#define HEAD_DEFAULT(width, models)                                            \
-    if (config_lists(models, model_type))                                      \
-        return width;
-#include "wire/config_keys.def"
-    return 0;
-}
-
-/* A model around a text model may have defaults of its own for it. */
-struct config_defaults config_defaults(const struct cJSON *tree,
-                                       const struct cJSON *config)
-{
-    struct config_defaults defaults = {0};
-    const char *whole = config_model_type(tree);
-    defaults.head_dim = head_default(whole);
-    if (defaults.head_dim == 0)
-        defaults.head_dim = head_default(config_model_type(config));
-#define THETA_DEFAULT(base, local_base, models)                                \
-    if (config_lists(models, whole)) {                                         \
-        defaults.theta = base;                                                 \
-        defaults.local_theta = local_base;                                     \
-    }
-#include "wire/config_keys.def"
-    return defaults;
-}
-
 /* -------------------------------------------------------------------- keys */
 
 static const struct key *find_key(const struct key *keys, int n,
@@ -148,33 +109,42 @@ static enum roped_status refuse_unless_one(const struct cJSON *node,
 
 /* ------------------------------------------------------------ dictionaries */
 
-/* Sections that do not say how they lie, lie as their model has them. */
-static enum roped_status set_layout(const struct config_part *part,
-                                    struct roped_call *call,
-                                    struct roped_error *err)
+static bool says(const struct cJSON *rope, const char *name)
 {
-    enum layout { BLOCKS, ALTERNATE, UNLIKE, UNKNOWN } layout = UNKNOWN;
-    const char *type = config_model_type(part->config);
-#define MROPE(its_layout, models)                                              \
-    if (config_lists(models, type))                                            \
-        layout = its_layout;
-#include "wire/config_keys.def"
-    if (layout == UNLIKE)
-        return roped_fail(err, ROPED_INVALID,
-                          "config: 'mrope_section' of model_type '%.64s' lies "
-                          "neither in blocks nor interleaved, expected none: "
-                          "it is not supported",
-                          type);
-    if (config_given(part->rope, "mrope_interleaved"))
+    return config_given(rope, name) != NULL;
+}
+
+/* Sections that the file does not state, or does not say how they lie, are the
+ * model's, and lie as that has them. */
+static enum roped_status set_sections(const struct config_part *part,
+                                      struct roped_call *call,
+                                      struct roped_error *err)
+{
+    const struct config_model *model = part->model;
+    enum roped_status status = ROPED_OK;
+    if (!says(part->rope, "mrope_section")) {
+        if (!model->mrope_section)
+            return ROPED_OK;
+        status = roped_call_set_text(call, "mrope_section",
+                                     model->mrope_section, err);
+    }
+    if (!status && model->mrope_axes)
+        status =
+            roped_call_set_text(call, "mrope_axes", model->mrope_axes, err);
+    if (status || model->layout == CONFIG_TWO_TURNS)
+        return status ? status
+                      : roped_call_set_text(call, "mrope_turns", "2", err);
+    if (says(part->rope, "mrope_interleaved"))
         return ROPED_OK;
-    if (layout == UNKNOWN)
+    if (model->layout == CONFIG_NO_LAYOUT)
         return roped_fail(err, ROPED_INVALID,
                           "config: 'mrope_section' without "
                           "'mrope_interleaved', expected both: the layout of "
                           "model_type '%.64s' is not known",
-                          type);
+                          config_model_type(part->config));
     return roped_call_set_text(call, "mrope_interleaved",
-                               layout == ALTERNATE ? "true" : "false", err);
+                               model->layout == CONFIG_TURNS ? "true" : "false",
+                               err);
 }
 
 bool config_is_axial(const struct cJSON *rope)
@@ -183,35 +153,26 @@ bool config_is_axial(const struct cJSON *rope)
     return cJSON_IsString(type) && strcmp(type->valuestring, "axial") == 0;
 }
 
-enum roped_status config_set_axial(const struct cJSON *config,
+enum roped_status config_set_axial(const struct config_part *part,
                                    struct roped_call *call,
                                    struct roped_error *err)
 {
-    static const struct {
-        const char *models, *scaling, *axes, *takes_turns;
-    } forms[] = {
-#define AXIAL(scaling, axes, takes_turns, models)                              \
-    {models, scaling, axes, #takes_turns},
-#include "wire/config_keys.def"
-    };
-    const size_t n_forms = sizeof forms / sizeof *forms;
-    const char *type = config_model_type(config);
-    size_t i = 0;
-    while (i < n_forms && !config_lists(forms[i].models, type))
-        i++;
-    if (i == n_forms)
+    const struct config_model *model = part->model;
+    if (!model->axial)
         return roped_fail(err, ROPED_INVALID,
                           "config: 'rope_type' is \"axial\", expected another: "
                           "how model_type '%.64s' lays out its axes is not "
                           "known, or not offered",
-                          type);
+                          config_model_type(part->config));
     enum roped_status status =
-        roped_call_set_text(call, "scaling", forms[i].scaling, err);
+        roped_call_set_text(call, "scaling", model->axial, err);
     if (!status)
-        status = roped_call_set_text(call, "mrope_axes", forms[i].axes, err);
+        status =
+            roped_call_set_text(call, "mrope_axes", model->axial_axes, err);
     return status ? status
                   : roped_call_set_text(call, "mrope_interleaved",
-                                        forms[i].takes_turns, err);
+                                        model->axial_turns ? "true" : "false",
+                                        err);
 }
 
 static enum roped_status set_rope_key(struct roped_call *call,
@@ -242,9 +203,7 @@ enum roped_status config_set_rope(const struct config_part *part,
         if (!status)
             status = set_rope_key(call, node, err);
     }
-    if (!status && config_given(part->rope, "mrope_section"))
-        status = set_layout(part, call, err);
-    return status;
+    return status ? status : set_sections(part, call, err);
 }
 
 /* --------------------------------------------------------------- the rest */

@@ -70,17 +70,26 @@ static double heads_of(const struct config_part *part,
                : n;
 }
 
+/* Is the width of the rotary part its class's, because the file has none? */
+static bool lacks_rope_head(const struct config_part *part)
+{
+    return part->model->rope_head_dim > 0 &&
+           !number(part->config, "qk_rope_head_dim");
+}
+
 /* Of one layer; layer is what per_layer_config says of it, or NULL. */
 static double head_of(const struct config_part *part, const struct cJSON *layer)
 {
     const struct cJSON *node = find_head(layer, part->layer_type);
+    if (!node && lacks_rope_head(part))
+        return part->model->rope_head_dim;
     if (!node)
         node = find_head(part->config, part->layer_type);
     if (node)
         return node->valuedouble;
     /* null is no default: it asks for the quotient */
-    if (part->defaults.head_dim > 0 && !json_member(part->config, "head_dim"))
-        return part->defaults.head_dim;
+    if (part->head_dim > 0 && !json_member(part->config, "head_dim"))
+        return part->head_dim;
     return floor(hidden_of(part, layer) / heads_of(part, layer));
 }
 
@@ -176,22 +185,14 @@ static enum roped_status read_share(const struct config_part *part,
         *node = config_given(part->config, name);
     if (!*node)
         *node = config_given(part->config, "rotary_pct");
-    *share = *node ? value_of(cJSON_IsNumber(*node) ? *node : NULL) : 1;
+    *share = part->model->share > 0 ? part->model->share : 1;
+    if (*node)
+        *share = value_of(cJSON_IsNumber(*node) ? *node : NULL);
     if (*share > 0 && *share <= 1)
         return ROPED_OK;
     return roped_fail(err, ROPED_INVALID,
                       "config: '%s' is %s, expected above 0 and at most 1",
                       (*node)->string, json_text(*node, found, sizeof found));
-}
-
-/* Is rotary_dim in force in this model? In others it may stand and not be. */
-static bool uses_rotary_dim(const struct cJSON *config)
-{
-    static const char models[] =
-#define ROTARY_DIM(models) models
-#include "wire/config_keys.def"
-        ;
-    return config_lists(models, config_model_type(config));
 }
 
 /* The rotary part has a width of its own, which must agree with the share. */
@@ -221,6 +222,10 @@ static enum roped_status read_rotary(const struct config_part *part,
         return status;
     *r = floor((double)head_dim * share);
     *from = partial ? partial->string : "head_dim";
+    if (lacks_rope_head(part)) {
+        *r = (double)head_dim;
+        return ROPED_OK;
+    }
     if (rope_head) { /* the share is one of the whole head, which it is not */
         *r = (double)head_dim;
         *from = rope_head->string;
@@ -229,7 +234,7 @@ static enum roped_status read_rotary(const struct config_part *part,
                                 err);
         return ROPED_OK;
     }
-    if (!width || partial || !uses_rotary_dim(part->config))
+    if (!width || partial || !part->model->uses_rotary_dim)
         return check_stated(width, *r, err);
     *r = width->valuedouble;
     *from = width->string;

@@ -379,6 +379,17 @@ static void write_region_query(struct buffer *buffer)
                         "\"^([0-9]+|spread)$\"}}],");
 }
 
+/* What the body of a table may leave open. */
+static void write_table_query(struct buffer *buffer)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    write_query_parameter(buffer, "", "style",
+                          "which elements of a head pair, where a call does "
+                          "not say it; else the body's, else its model's");
+    buffer_text(buffer,
+                "{\"type\":\"string\",\"enum\":[\"neox\",\"gptj\"]}}],");
+}
+
 static void write_operation(struct buffer *buffer, const char *path,
                             const struct operation *operation,
                             openapi_scope_fn *scope_of)
@@ -393,6 +404,8 @@ static void write_operation(struct buffer *buffer, const char *path,
         write_json_length(buffer);
     if (is_region)
         write_region_query(buffer);
+    if (operation->body && strstr(operation->body, "/Table"))
+        write_table_query(buffer);
     if (operation->body)
         buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
                       operation->may_lack_body ? "false" : "true",

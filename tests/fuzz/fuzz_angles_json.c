@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     struct roped_error err;
     int n = 0;
     enum roped_status status =
-        angles_json_read("t", (const char *)input, bytes, sets, &n, &err);
+        angles_json_read("t", NULL, (const char *)input, bytes, sets, &n, &err);
     FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
     for (int i = 0; i < n && !status; i++) {
         check(&sets[i]);

@@ -188,9 +188,12 @@ static int64_t axis_of(const struct angle_view *view, int64_t pair)
     for (int s = 0; s < section->count; s++) {
         int64_t first = end;
         end += section->value[s];
+        int64_t turns = view->params->mrope_turns;
         bool is_in = view->params->mrope_interleaved
                          ? pair % section->count == s &&
                                pair < section->count * section->value[s]
+                     : s < turns
+                         ? pair % turns == s && pair < turns * section->value[s]
                          : pair >= first && pair < end;
         found = is_in ? s : found;
     }

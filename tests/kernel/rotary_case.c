@@ -64,19 +64,32 @@ void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
         ((int64_t *)tensor->data)[i] = value;
 }
 
-/* The first section has what the others leave. */
+/* How many sections take turns before others; left is what equal ones leave. */
+static int choose_turns(struct random_source *source,
+                        const struct rotary_case *c, int n_axes, int64_t left)
+{
+    if (c->positions != CASE_MROPE || random_once_in(source, 2))
+        return 0;
+    int turns = (int)random_int(source, 2, n_axes);
+    return turns == n_axes && left ? 0 : turns;
+}
+
+/* The first section, or behind those that take turns the last, has what the
+ * others leave. */
 static void set_sections(struct roped_call *call, struct random_source *source,
                          const struct rotary_case *c, int n_axes)
 {
-    char section[64], axes[64];
+    char section[64], axes[64], number[16];
     long long each = (long long)(c->n_pairs / n_axes);
-    int section_at = snprintf(section, sizeof section, "%lld",
-                              (long long)c->n_pairs - (n_axes - 1) * each);
+    long long left = (long long)c->n_pairs - n_axes * each;
+    int turns = choose_turns(source, c, n_axes, left);
+    int section_at =
+        snprintf(section, sizeof section, "%lld", each + (turns ? 0 : left));
     int axes_at = snprintf(axes, sizeof axes, "%d", n_axes - 1);
     for (int i = 1; i < n_axes; i++) {
         section_at +=
             snprintf(section + section_at, sizeof section - (size_t)section_at,
-                     ",%lld", each);
+                     ",%lld", each + (turns && i == n_axes - 1 ? left : 0));
         axes_at += snprintf(axes + axes_at, sizeof axes - (size_t)axes_at,
                             ",%d", (int)random_int(source, 0, n_axes - 1));
     }
@@ -85,6 +98,9 @@ static void set_sections(struct roped_call *call, struct random_source *source,
         case_param(call, "mrope_axes", axes);
     if (c->positions == CASE_MROPE_INTERLEAVED)
         case_param(call, "mrope_interleaved", "true");
+    snprintf(number, sizeof number, "%d", turns);
+    if (turns)
+        case_param(call, "mrope_turns", number);
 }
 
 static void bind_positions(struct roped_call *call,

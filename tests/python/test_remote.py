@@ -60,6 +60,14 @@ def test_tables(client, rng):
     client.put_table("python", {"theta": 5e5, "rotary_dim": 64})
     assert "python" in [table["name"] for table in client.tables()]
     np.testing.assert_array_equal(client.rope(q, table="python").q, client.rope(q, theta=5e5).q)
+    table = client.put_table("python", {"model_type": "glm", "head_dim": 64, "rope_theta": 5e5, "partial_rotary_factor": 1})
+    assert table["tables"][0]["style"] == "gptj"
+    expected = client.rope(q, theta=5e5, style="gptj").q
+    np.testing.assert_array_equal(client.rope(q, table="python").q, expected)
+    client.put_table("python", {"model_type": "new", "head_dim": 64, "rope_theta": 5e5}, style="gptj")
+    np.testing.assert_array_equal(client.rope(q, table="python").q, expected)
+    with pytest.raises(roped.Error, match="model_type 'new' is not known"):
+        client.put_table("python", {"model_type": "new", "head_dim": 64, "rope_theta": 5e5})
     client.delete_table("python")
     with pytest.raises(roped.Error, match="python"):
         client.rope(q, table="python")

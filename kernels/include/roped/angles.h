@@ -82,6 +82,7 @@ struct roped_angle_params {
     int64_t original_max_position; /* unset: ROPED_UNSET_INT */
     struct roped_ints mrope_section;
     struct roped_ints mrope_axes;
+    int64_t mrope_turns;     /* sections that take turns before the others */
     int32_t scaling;         /* enum roped_scaling */
     int32_t truncate;        /* bool */
     int32_t longrope;        /* enum roped_longrope */
@@ -123,7 +124,9 @@ ROPED_API size_t roped_angles_frequency_bytes(int64_t n_pairs,
  * M-RoPE: the pairs of a head are cut into sections, and section s follows row
  * mrope_axes[s] of positions, row s where there is no such list. Sections lie
  * in blocks, or take turns (mrope_interleaved): pair i is of section i mod n
- * while that has pairs left by mrope_section, else of section 0.
+ * while that has pairs left by mrope_section, else of section 0. Or the first
+ * mrope_turns of them, which are equal, take turns, and the others follow in
+ * blocks.
  */
 ROPED_API int roped_angles_section(const struct roped_angle_params *params,
                                    int64_t pair);

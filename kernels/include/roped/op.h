@@ -260,7 +260,10 @@ struct roped_table_use {
 
 enum { ROPED_TABLE_ROWS = 1 << 24 }; /* at most, of a table */
 
-/* A named set of angle parameters (a server table); outlives the call. */
+/*
+ * A named set of angle parameters (a server table), and which elements of its
+ * model's heads pair; outlives the call.
+ */
 struct roped_angle_set {
     const char *name;
     struct roped_angle_params params;
@@ -268,6 +271,7 @@ struct roped_angle_set {
     int64_t rotary_dim; /* 0: not stated */
     int64_t head_dim;   /* 0: not stated */
     int64_t rows;       /* positions must be below; 0: no bound */
+    int32_t style;      /* parameter 'style' of calls that do not give one */
 };
 
 struct roped_call {

@@ -258,10 +258,14 @@ class Client(Operators):  # a method for each operator is added below
         raise KeyError(name)
 
     # ---------------------------------------------------- tables, the rest
-    def put_table(self, name: str, config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-        """Keeps rotary angles under a name for table=: rope parameters, or a model's config.json."""
+    def put_table(
+        self, name: str, config: Mapping[str, Any] | str | os.PathLike[str], *, style: str | None = None
+    ) -> dict[str, Any]:
+        """Keeps rotary angles under a name for table=: rope parameters, or a model's config.json. style, "neox" or
+        "gptj", is that of calls that give none; without it the model's own."""
         document = config if isinstance(config, Mapping) else json.loads(Path(config).read_text())
-        return self._object("PUT", f"/v1/tables/{quote(name, safe='')}", document)
+        query = f"?style={quote(style)}" if style else ""
+        return self._object("PUT", f"/v1/tables/{quote(name, safe='')}{query}", document)
 
     def tables(self) -> list[dict[str, Any]]:
         return self._rows("/v1/tables", "tables")
@@ -325,8 +329,10 @@ class AsyncClient(AsyncOperators):  # likewise
         region: Region = await self._run(self._client.region, name)
         return region
 
-    async def put_table(self, name: str, config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-        return dict(await self._run(self._client.put_table, name, config))
+    async def put_table(
+        self, name: str, config: Mapping[str, Any] | str | os.PathLike[str], *, style: str | None = None
+    ) -> dict[str, Any]:
+        return dict(await self._run(self._client.put_table, name, config, style=style))
 
     async def tables(self) -> list[dict[str, Any]]:
         return list(await self._run(self._client.tables))

@@ -269,6 +269,45 @@ TEST(sections_lie_in_blocks_or_take_turns)
         CHECK_INT(roped_angles_section(&params, i), turns[i]);
 }
 
+static enum roped_status check_turns(int64_t turns, int64_t n_pairs)
+{
+    params.mrope_turns = turns;
+    return roped_angles_check_sections(&params, n_pairs, &err);
+}
+
+/* As Ernie 4.5 VL has height, width and time. */
+TEST(first_sections_take_turns_and_others_follow)
+{
+    static const int sections[] = {0, 1, 0, 1, 2, 2, 2};
+    roped_angle_params_init(&params);
+    params.mrope_section = (struct roped_ints){.count = 3, .value = {2, 2, 3}};
+    CHECK_OK(check_turns(2, 7), &err);
+    for (int i = 0; i < 7; i++)
+        CHECK_INT(roped_angles_section(&params, i), sections[i]);
+    CHECK_INT(check_turns(2, 8), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "sum 7, expected");
+    CHECK_INT(check_turns(1, 7), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'mrope_turns': 1, expected 2 to 3");
+    CHECK_INT(check_turns(4, 7), ROPED_INVALID);
+    CHECK_INT(check_turns(3, 7), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "'mrope_section': 2 and 3, expected equal counts");
+    params.mrope_interleaved = 1;
+    CHECK_INT(check_turns(2, 7), ROPED_INVALID);
+    CHECK_CONTAINS(err.text, "both given, expected one");
+}
+
+TEST(axial_frequencies_begin_anew_where_sections_take_turns)
+{
+    static const double expected[] = {1, 1, 0.01, 0.01, 1, 0.1, 0.01, 0.001};
+    roped_angle_params_init(&params);
+    params.scaling = ROPED_SCALING_AXIAL;
+    params.mrope_section = (struct roped_ints){.count = 3, .value = {2, 2, 4}};
+    params.mrope_turns = 2;
+    CHECK_OK(resolve(16, 16, 0), &err);
+    for (int i = 0; i < 8; i++)
+        CHECK_DOUBLE((double)storage[i] / expected[i], 1, 1e-6);
+}
+
 int main(void)
 {
     RUN(what_was_resolved_before_does_not_matter);
@@ -284,5 +323,7 @@ int main(void)
     RUN(axial_frequencies_begin_anew_in_each_section);
     RUN(dealt_frequencies_are_those_of_the_head_in_turns);
     RUN(sections_lie_in_blocks_or_take_turns);
+    RUN(first_sections_take_turns_and_others_follow);
+    RUN(axial_frequencies_begin_anew_where_sections_take_turns);
     return check_done();
 }

@@ -427,6 +427,40 @@ TEST(a_table_knows_the_width_of_its_heads)
     CHECK_INT(with_table(512, "rotary_dim", "64", by_head), ROPED_INVALID);
 }
 
+/* The pairing in force in a call with a table of this style. */
+static int32_t planned_style(const char *op, const char *given)
+{
+    static float values[3 * 2 * 8];
+    static _Alignas(16) unsigned char aux[256];
+    const bool has_parts = strcmp(op, "rope_quantize") == 0;
+    struct roped_angle_set set = {.name = "t", .style = ROPE_GPTJ};
+    roped_angle_params_init(&set.params);
+    start(op);
+    CHECK_OK(bind(has_parts ? "q_rope" : "q", ROPED_F32, 3, 3, 2, 8), &err);
+    if (has_parts)
+        CHECK_OK(bind("k_rope", ROPED_F32, 3, 3, 2, 8), &err);
+    call.in[0].data = call.in[1].data = values;
+    CHECK_OK(roped_call_use_angles(&call, &set, &err), &err);
+    if (given)
+        CHECK_OK(roped_call_set_text(&call, "style", given, &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK(roped_call_aux_bytes(&call) <= sizeof aux);
+    call.aux = aux;
+    CHECK_OK(roped_call_plan(&call, &err), &err);
+    return has_parts ? ((struct rope_quantize_plan *)call.plan)->rotary.style
+                     : ((struct rope_plan *)call.plan)->rotary.style;
+}
+
+TEST(a_table_knows_which_elements_pair)
+{
+    static const char *const ops[] = {"rope", "rope_quantize"};
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(planned_style(ops[i], NULL), ROPE_GPTJ);
+        CHECK_INT(planned_style(ops[i], "gptj"), ROPE_GPTJ);
+        CHECK_INT(planned_style(ops[i], "neox"), ROPE_NEOX);
+    }
+}
+
 int main(void)
 {
     RUN(outputs_are_inferred);
@@ -452,5 +486,6 @@ int main(void)
     RUN(steps_that_cannot_be_name_what_is_expected);
     RUN(broadcast_shapes_collapse);
     RUN(a_table_knows_the_width_of_its_heads);
+    RUN(a_table_knows_which_elements_pair);
     return check_done();
 }

@@ -15,7 +15,7 @@ static enum roped_status read_table(const char *json,
                                     struct roped_error *err)
 {
     err->text[0] = '\0';
-    return angles_json_read("t", json, strlen(json), sets, n, err);
+    return angles_json_read("t", NULL, json, strlen(json), sets, n, err);
 }
 
 static void refuse(const char *json, const char *why)
@@ -55,7 +55,8 @@ TEST(every_name_is_read)
         "\"mscale_all_dim\":0.8,\"attention_factor\":1.1,\"truncate\":false,"
         "\"max_position\":4096,\"original_max_position\":1024,"
         "\"mrope_section\":[4,2,2],\"mrope_interleaved\":true,"
-        "\"angle_precision\":\"f64\",\"head_dim\":32,\"rotary_dim\":16,"
+        "\"angle_precision\":\"f64\",\"style\":\"gptj\",\"head_dim\":32,"
+        "\"rotary_dim\":16,"
         "\"rows\":100}";
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     struct roped_error err;
@@ -77,6 +78,7 @@ TEST(every_name_is_read)
     CHECK_INT(set->params.mrope_section.value[0], 4);
     CHECK_INT(set->params.mrope_interleaved, 1);
     CHECK_INT(set->params.angle_precision, ROPED_ANGLE_F64);
+    CHECK_INT(set->style, 1);
     CHECK_INT(set->head_dim, 32);
     CHECK_INT(set->rotary_dim, 16);
     CHECK_INT(set->rows, 100);
@@ -137,7 +139,9 @@ TEST(refuses_by_name)
     refuse("{", "failed to parse the request JSON buffer");
     refuse("{\"thet\":1}",
            "unknown parameter 'thet' of a table; did you mean 'theta'?");
-    refuse("{\"style\":\"neox\"}", "unknown parameter 'style' of a table");
+    refuse("{\"style\":\"half\"}", "parameter 'style': 'half', expected one");
+    refuse("{\"mrope_section\":[1,2],\"mrope_turns\":2}",
+           "'mrope_section': 1 and 2, expected equal counts");
     refuse("{\"offset\":1}", "unknown parameter 'offset' of a table");
     refuse("{\"angles\":\"table\"}", "unknown parameter 'angles' of a table");
     refuse("{\"theta\":-1}", "parameter 'theta': -1, expected above 0");
@@ -203,13 +207,15 @@ TEST(names_are_bounded)
     int n;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    CHECK_INT(angles_json_read(name, "{}", 2, sets, &n, &err), ROPED_INVALID);
+    CHECK_INT(angles_json_read(name, NULL, "{}", 2, sets, &n, &err),
+              ROPED_INVALID);
     CHECK_CONTAINS(err.text, "found 64");
     CHECK_INT(n, 0);
-    CHECK_OK(angles_json_read(name + 1, "{}", 2, sets, &n, &err), &err);
+    CHECK_OK(angles_json_read(name + 1, NULL, "{}", 2, sets, &n, &err), &err);
     CHECK_TEXT(sets[0].set.name, name + 1);
     angles_json_fini(&sets[0]);
-    CHECK_INT(angles_json_read("", "{}", 2, sets, &n, &err), ROPED_INVALID);
+    CHECK_INT(angles_json_read("", NULL, "{}", 2, sets, &n, &err),
+              ROPED_INVALID);
 }
 
 static void check_written(const char *json, const char *expected)
@@ -245,18 +251,21 @@ TEST(writes_whose_it_is)
 
 TEST(writes_what_is_not_default)
 {
-    check_written("{}", "{\"name\":\"t\",\"theta\":10000,\"scaling\":\"none\","
-                        "\"head_dim\":0,\"rotary_dim\":0,\"rows\":0,"
-                        "\"resident_bytes\":77}");
+    check_written(
+        "{}", "{\"name\":\"t\",\"theta\":10000,\"scaling\":\"none\","
+              "\"style\":\"neox\",\"head_dim\":0,\"rotary_dim\":0,\"rows\":0,"
+              "\"resident_bytes\":77}");
     check_written(
         "{\"theta\":0.1,\"scaling\":\"longrope\",\"max_position\":64,"
         "\"original_max_position\":16,\"longrope\":\"long\",\"truncate\":false,"
-        "\"mrope_section\":[1,1,0],\"head_dim\":4,\"short_factor\":[1,0.1],"
+        "\"mrope_section\":[1,1,0],\"style\":\"gptj\",\"head_dim\":4,"
+        "\"short_factor\":[1,0.1],"
         "\"long_factor\":[2,4]}",
         "{\"name\":\"t\",\"theta\":0.1,\"scaling\":\"longrope\",\"truncate\":"
         "false,\"max_position\":64,\"original_max_position\":16,"
-        "\"longrope\":\"long\",\"mrope_section\":[1,1,0],\"short_factor\":"
-        "[1,0.1],\"long_factor\":[2,4],\"head_dim\":4,\"rotary_dim\":4,"
+        "\"longrope\":\"long\",\"mrope_section\":[1,1,0],"
+        "\"style\":\"gptj\",\"short_factor\":[1,0.1],"
+        "\"long_factor\":[2,4],\"head_dim\":4,\"rotary_dim\":4,"
         "\"rows\":64,\"resident_bytes\":77}");
 }
 
