@@ -65,8 +65,7 @@ static void *map(size_t bytes, int flags)
     return start == MAP_FAILED ? NULL : start;
 }
 
-/* The mapping [*start, *start + *bytes) without what lies outside of
- * [from, to). */
+/* Unmaps what is outside [from, to) of a mapping. */
 static void trim(unsigned char *start, size_t bytes, unsigned char *from,
                  unsigned char *to)
 {

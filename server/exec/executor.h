@@ -165,9 +165,10 @@ struct exec_device_usage {
     bool is_healthy;
     uint64_t arena_bytes, arena_limit_bytes;
     uint64_t region_bytes, region_limit_bytes;
-    uint64_t jobs, errors; /* that ran; of them: failed in the device */
-    uint64_t early_bytes;  /* of bodies: uploaded while they arrived */
-    double busy_seconds;   /* of its lanes together */
+    uint64_t scratch_bytes; /* host memory */
+    uint64_t jobs, errors;  /* that ran; of them: failed in the device */
+    uint64_t early_bytes;   /* of bodies: uploaded while they arrived */
+    double busy_seconds;    /* of its lanes together */
 };
 
 ROPED_MUST_CHECK enum roped_status
