@@ -99,10 +99,11 @@ static inline int64_t cpu_ceil_div(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* One element range of a head: element index times the element size. */
+/* An element of so many bytes; NULL of a tensor without memory, which has
+ * none. */
 static inline void *cpu_at(void *base, int64_t element, size_t bytes)
 {
-    return (unsigned char *)base + (size_t)element * bytes;
+    return base ? (unsigned char *)base + (size_t)element * bytes : NULL;
 }
 
 #endif
