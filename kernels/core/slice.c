@@ -69,6 +69,8 @@ static void *data_at(const struct roped_tensor *tensor, int64_t row,
     int64_t row_bytes =
         tensor->step ? tensor->step * (int64_t)roped_dtype_bytes(tensor->dtype)
                      : roped_tensor_bytes(tensor) / rows;
+    if (!tensor->data) /* which an empty one may lack */
+        return NULL;
     return (unsigned char *)tensor->data + row_bytes * row;
 }
 

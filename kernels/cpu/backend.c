@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,32 +84,17 @@ static bool is_healthy(struct roped_backend *backend, struct roped_error *why)
     return true;
 }
 
-/*
- * Large memory is asked for in huge pages, which a system that leaves that to
- * programs gives to nobody else: caches are written at slots all over them,
- * and with pages of 4 KiB each slot is one that no translation is there for.
- */
-enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20 };
-
 static enum roped_status allocate(struct roped_backend *backend, size_t bytes,
                                   void **out, struct roped_error *err)
 {
-    size_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
     (void)backend;
-    if (bytes > SIZE_MAX - HUGE_PAGE ||
-        posix_memalign(out, alignment,
-                       (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT) != 0)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for %zu bytes",
-                          bytes);
-    if (alignment == HUGE_PAGE) /* else it is only slower */
-        (void)madvise(*out, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    return ROPED_OK;
+    return cpu_alloc(bytes, out, err);
 }
 
 static void release(struct roped_backend *backend, void *memory)
 {
     (void)backend;
-    free(memory);
+    cpu_free(memory);
 }
 
 static enum roped_status queue_open(struct roped_backend *backend,
@@ -129,7 +113,7 @@ static void queue_close(struct roped_queue *queue)
 {
     if (!queue)
         return;
-    free(queue->scratch);
+    cpu_free(queue->scratch);
     free(queue);
 }
 
@@ -138,11 +122,10 @@ enum roped_status cpu_scratch(struct roped_queue *queue, size_t bytes,
 {
     if (bytes > queue->scratch_bytes) {
         void *memory;
-        enum roped_status status =
-            allocate(queue->backend, bytes, &memory, err);
+        enum roped_status status = cpu_alloc(bytes, &memory, err);
         if (status)
             return status;
-        free(queue->scratch);
+        cpu_free(queue->scratch);
         queue->scratch = memory;
         queue->scratch_bytes = bytes;
     }

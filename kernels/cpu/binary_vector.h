@@ -20,7 +20,11 @@
 #include <arm_neon.h>
 #endif
 
+#ifdef __OPTIMIZE__
 #define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline __attribute__((unused))
+#endif
 
 #if defined(__AVX512F__)
 enum { LANES = 16 };

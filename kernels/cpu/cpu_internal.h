@@ -24,6 +24,15 @@ struct roped_queue {
     size_t scratch_bytes;
 };
 
+/*
+ * Memory at a multiple of 256, whose contents are undefined; cpu_free gives it
+ * back, NULL is ignored. From 256 KiB up the system has it back at once, and
+ * from 2 MiB up it begins with a huge page, where there are any.
+ */
+ROPED_MUST_CHECK enum roped_status cpu_alloc(size_t bytes, void **out,
+                                             struct roped_error *err);
+void cpu_free(void *memory);
+
 /* One launch function per operator: roped_cpu_rope, ... */
 #define ROPED_OP(id) extern roped_launch_fn roped_cpu_##id;
 #include <roped/ops.def>
@@ -90,10 +99,11 @@ static inline int64_t cpu_ceil_div(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* One element range of a head: element index times the element size. */
+/* An element of so many bytes; NULL of a tensor without memory, which has
+ * none. */
 static inline void *cpu_at(void *base, int64_t element, size_t bytes)
 {
-    return (unsigned char *)base + (size_t)element * bytes;
+    return base ? (unsigned char *)base + (size_t)element * bytes : NULL;
 }
 
 #endif

@@ -45,6 +45,8 @@ static void rotate_heads(const struct quantize_loop *loop,
                          const struct cpu_pairs *pairs)
 {
     int64_t n = heads->n_heads * heads->width;
+    if (n == 0)
+        return;
     loop->angles.rows->rotate(heads, token_at(&loop->call->out[port], token, n),
                               token_at(&loop->call->in[port], token, n), pairs);
 }

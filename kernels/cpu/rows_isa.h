@@ -79,6 +79,7 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
 /* Streams need whole blocks that start at multiples of this. */
 enum { STREAM_ALIGNMENT = 64 };
 
+/* Element i of a row that is there. */
 INLINE const void *at(enum roped_dtype dtype, const void *base, int64_t i)
 {
     return (const unsigned char *)base + (size_t)i * size_of(dtype);
@@ -89,9 +90,12 @@ INLINE void *place(enum roped_dtype dtype, void *base, int64_t i)
     return (unsigned char *)base + (size_t)i * size_of(dtype);
 }
 
+/* Of an element, or of a step of i elements: base is NULL then, which has no
+ * elements. */
 INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
 {
-    return (uintptr_t)at(dtype, base, i) % STREAM_ALIGNMENT == 0;
+    return ((uintptr_t)base + (size_t)i * size_of(dtype)) % STREAM_ALIGNMENT ==
+           0;
 }
 
 INLINE block plus(block a, block b)

@@ -90,10 +90,17 @@ struct sums {
 };
 
 INLINE struct source sums_at(enum roped_dtype dtype, const struct sums *a,
-                             int64_t row)
+                             int64_t row, bool is_sum)
 {
-    return (struct source){at(dtype, a->from.x, row * a->x_step),
-                           at(dtype, a->from.residual, row * a->residual_step)};
+    return (struct source){
+        at(dtype, a->from.x, row * a->x_step),
+        is_sum ? at(dtype, a->from.residual, row * a->residual_step) : NULL};
+}
+
+INLINE double sum_of(enum roped_dtype dtype, const struct sums *a, int64_t row,
+                     bool is_sum)
+{
+    return sum_row(dtype, sums_at(dtype, a, row, is_sum), a->n, is_sum);
 }
 
 INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
@@ -101,13 +108,13 @@ INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
     const bool is_sum = a->from.residual != NULL;
     for (int64_t row = 0; row < a->n_rows; row++)
         if (is_sum)
-            a->sum[row] = sum_row(dtype, sums_at(dtype, a, row), a->n, true);
+            a->sum[row] = sum_of(dtype, a, row, true);
         else
-            a->sum[row] = sum_row(dtype, sums_at(dtype, a, row), a->n, false);
+            a->sum[row] = sum_of(dtype, a, row, false);
     for (int64_t row = 0; row < a->n_rows; row++)
         if (UNLIKELY(!(a->sum[row] >= 0x1p-100 && a->sum[row] <= 0x1p127)))
             a->sum[row] =
-                double_sum(dtype, sums_at(dtype, a, row), a->n, is_sum);
+                double_sum(dtype, sums_at(dtype, a, row, is_sum), a->n, is_sum);
 }
 
 /* Its arguments come one by one: the loops have no register to spare, and what

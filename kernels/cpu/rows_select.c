@@ -14,13 +14,22 @@ extern const struct cpu_rows cpu_rows_neon, cpu_rows_neonbf16;
 extern const struct cpu_rows cpu_rows_portable;
 #endif
 #ifdef CPU_HAS_X86_ROWS
+#include <cpuid.h>
+
 extern const struct cpu_rows cpu_rows_avx2, cpu_rows_avx512,
     cpu_rows_avx512bf16;
+
+/* Clang 14 knows no such name for __builtin_cpu_supports. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           has_f16c();
 }
 
 static bool has_avx512(void)

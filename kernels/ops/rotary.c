@@ -613,9 +613,11 @@ static void plan_axes(const struct roped_call *call,
                       const struct rotary_shape *shape, struct rope_rotary *out)
 {
     const struct roped_angle_params *params = sections_of(call);
-    uint8_t *axis_of = (uint8_t *)call->aux + frequency_bytes(call, shape);
     out->n_axes = n_axes_of(call, shape);
-    for (int64_t i = 0; out->n_axes > 1 && i < out->n_pairs; i++) {
+    if (out->n_axes <= 1)
+        return;
+    uint8_t *axis_of = (uint8_t *)call->aux + frequency_bytes(call, shape);
+    for (int64_t i = 0; i < out->n_pairs; i++) {
         int section = roped_angles_section(params, i);
         axis_of[i] = (uint8_t)(params->mrope_axes.count
                                    ? params->mrope_axes.value[section]
@@ -671,10 +673,13 @@ struct rope_rotary rope_rotary_bind(const struct roped_call *call,
                      rotary.positions == ROPE_POSITIONS_RAGGED_I64;
     rotary.index[0] = is_ragged ? in[INDPTR].data : in[POSITIONS].data;
     rotary.index[1] = in[OFFSETS].data;
-    rotary.axis_of = call->aux;
-    if (rotary.angle_source == ROPE_ANGLES_DERIVED)
-        rotary.axis_of +=
-            roped_angles_frequency_bytes(rotary.n_pairs, rotary.precision);
+    bool has_frequencies = rotary.angle_source == ROPE_ANGLES_DERIVED;
+    if (rotary.n_axes > 1)
+        rotary.axis_of =
+            (const uint8_t *)call->aux +
+            (has_frequencies ? roped_angles_frequency_bytes(rotary.n_pairs,
+                                                            rotary.precision)
+                             : 0);
     if (rotary.angle_source == ROPE_ANGLES_CACHE) {
         rotary.angle[0] = in[CACHE].data;
     } else {

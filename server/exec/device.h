@@ -42,8 +42,9 @@ struct device {
     uint64_t inbox_limit_bytes; /* of these: most that inboxes take */
     uint64_t lane_bytes;        /* what a lane keeps of them after a job */
     uint64_t mapped_bytes;      /* smaller jobs use host memory in place */
-    atomic_uint_least64_t arena_bytes; /* claimed, that of inboxes included */
-    atomic_uint_least64_t inbox_bytes; /* of these: of inboxes */
+    atomic_uint_least64_t arena_bytes;   /* claimed, that of inboxes included */
+    atomic_uint_least64_t inbox_bytes;   /* of these: of inboxes */
+    atomic_uint_least64_t scratch_bytes; /* host memory that lanes hold */
     atomic_uint_least64_t arriving_bytes; /* of bodies with an inbox */
     atomic_uint_least64_t early_bytes;    /* uploaded while they arrived */
     atomic_uint_least64_t fetched_bytes;  /* copied from other devices */

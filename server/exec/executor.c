@@ -638,6 +638,7 @@ void exec_device_usage(struct executor *exec, int number,
     out->arena_limit_bytes = device->device_bytes;
     out->region_bytes = regions_device_bytes(exec->regions, number);
     out->region_limit_bytes = exec->options.region_bytes;
+    out->scratch_bytes = atomic_load(&device->scratch_bytes);
     out->jobs = jobs;
     out->errors = atomic_load(&device->errors);
     out->early_bytes = atomic_load(&device->early_bytes);

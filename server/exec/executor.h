@@ -171,6 +171,7 @@ struct exec_device_usage {
     bool is_healthy;
     uint64_t arena_bytes, arena_limit_bytes;
     uint64_t region_bytes, region_limit_bytes;
+    uint64_t scratch_bytes; /* host memory */
     uint64_t jobs, errors;  /* that ran; of them: failed in the device */
     uint64_t early_bytes;   /* of bodies: uploaded while they arrived */
     uint64_t fetched_bytes; /* of regions: copied from other devices */

@@ -6,7 +6,9 @@
  * DESIGN. Arenas and inboxes share one budget. Between jobs a lane keeps at
  * most its equal share of what inboxes may not take, so that a call of up to
  * one share finds memory on any lane unless larger calls run right then; a
- * larger call takes what idle lanes and idle inboxes keep.
+ * larger call takes what idle lanes and idle inboxes keep. Of its scratch a
+ * lane keeps KEPT_SCRATCH_BYTES: a body of tokens of a few bytes needs more of
+ * it than it has itself.
  */
 #include "exec/lane.h"
 
@@ -15,6 +17,8 @@
 
 #include <string.h>
 #include <time.h>
+
+enum { KEPT_SCRATCH_BYTES = 4 << 20 };
 
 enum { MARK_START, MARK_UPLOADED, MARK_COMPUTED, MARK_DOWNLOADED };
 
@@ -34,14 +38,24 @@ enum roped_status lane_init(struct lane *lane, struct device *device,
     return device->api->queue_open(device->backend, &lane->queue, err);
 }
 
+static void release_scratch(struct lane *lane)
+{
+    struct device *device = lane->device;
+    if (!lane->scratch)
+        return;
+    device->api->host_free(device->backend, lane->scratch);
+    atomic_fetch_sub(&device->scratch_bytes, lane->scratch_bytes);
+    lane->scratch = NULL;
+    lane->scratch_bytes = 0;
+}
+
 void lane_fini(struct lane *lane)
 {
     struct device *device = lane->device;
     if (!device)
         return;
     lane_release_arena(lane);
-    if (lane->scratch)
-        device->api->host_free(device->backend, lane->scratch);
+    release_scratch(lane);
     if (lane->queue)
         device->api->queue_close(lane->queue);
     for (int i = 0; i < SLICE_SIDES - 1; i++)
@@ -58,19 +72,20 @@ static enum roped_status need_scratch(struct lane *lane, size_t bytes,
 {
     const struct roped_backend_api *api = lane->device->api;
     size_t wanted = 4096;
+    void *scratch;
     if (bytes <= lane->scratch_bytes)
         return ROPED_OK;
     while (wanted < bytes)
         wanted *= 2;
-    if (lane->scratch)
-        api->host_free(lane->device->backend, lane->scratch);
-    lane->scratch = NULL;
-    lane->scratch_bytes = 0;
+    release_scratch(lane);
     enum roped_status status =
-        api->host_alloc(lane->device->backend, wanted, &lane->scratch, err);
-    if (!status)
-        lane->scratch_bytes = wanted;
-    return status;
+        api->host_alloc(lane->device->backend, wanted, &scratch, err);
+    if (status)
+        return status;
+    lane->scratch = scratch;
+    lane->scratch_bytes = wanted;
+    atomic_fetch_add(&lane->device->scratch_bytes, wanted);
+    return ROPED_OK;
 }
 
 void lane_release_arena(struct lane *lane)
@@ -502,6 +517,8 @@ void lane_run(struct lane *lane, struct exec_job *job)
         atomic_fetch_add(&lane->device->errors, 1);
     if (lane->arena_bytes > lane->device->lane_bytes)
         lane_release_arena(lane);
+    if (lane->scratch_bytes > KEPT_SCRATCH_BYTES)
+        release_scratch(lane);
     atomic_fetch_add_explicit(&lane->jobs, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&lane->busy_ns, lane_now_ns() - now,
                               memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include "exec/mappings.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 void mappings_init(struct mappings *mappings, pthread_mutex_t *lock,
                    size_t limit_bytes)
@@ -113,6 +114,24 @@ size_t mappings_kept_bytes(const struct mappings *mappings)
     for (int i = 0; i < KEPT_MAPPINGS; i++)
         bytes += mappings->kept[i].mapping.bytes;
     return bytes;
+}
+
+size_t mappings_resident_bytes(void *start, size_t bytes)
+{
+    enum { PAGES = 4096 }; /* asked about at once */
+    unsigned char is_resident[PAGES];
+    const size_t page = (size_t)sysconf(_SC_PAGE_SIZE);
+    size_t n_resident = 0;
+    for (size_t at = 0; at < bytes; at += PAGES * page) {
+        size_t n = (bytes - at + page - 1) / page;
+        if (n > PAGES)
+            n = PAGES;
+        if (mincore((unsigned char *)start + at, n * page, is_resident) != 0)
+            return 0;
+        for (size_t i = 0; i < n; i++)
+            n_resident += is_resident[i] & 1;
+    }
+    return n_resident * page;
 }
 
 bool mappings_grow(struct mappings *mappings, struct mapping *mapping,

@@ -50,6 +50,9 @@ void mappings_trim(struct mappings *mappings, int n_trims);
 
 size_t mappings_kept_bytes(const struct mappings *mappings);
 
+/* Of a range of whole pages: how much is in memory, and not only mapped. */
+size_t mappings_resident_bytes(void *start, size_t bytes);
+
 /* Makes one larger, at another address maybe; what is in it stays. */
 bool mappings_grow(struct mappings *mappings, struct mapping *mapping,
                    size_t bytes);

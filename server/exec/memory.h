@@ -35,6 +35,7 @@ struct memory_block {
 
 struct memory_usage {
     uint64_t pool_bytes, pool_used_bytes; /* of the pool */
+    uint64_t pool_resident_bytes;         /* pages of it ever used */
     uint64_t mapped_bytes;                /* own mappings, kept ones included */
     uint64_t kept_bytes;                  /* for the next large block */
     uint64_t budget_bytes;
@@ -84,7 +85,7 @@ void memory_arrived(struct memory_pool *pool, struct memory_block *block,
 void memory_give(struct memory_pool *pool, struct memory_block *block);
 
 /* Unmaps what has been kept, and used by nobody, since MEMORY_TRIMS calls
- * before this one. */
+ * before this one; and gives pages back that the C library's heaps keep. */
 enum { MEMORY_TRIMS = 2 };
 void memory_trim(struct memory_pool *pool);
 

@@ -40,10 +40,13 @@ struct reply handle_metrics(struct request *request)
 {
     struct buffer buffer;
     struct service *service = request->service;
+    int n_connections = peers_count(&service->peers);
     struct metrics_gauges gauges = {
         .exec = service->exec,
         .version = service->version,
-        .n_connections = peers_count(&service->peers),
+        .n_connections = n_connections,
+        .connection_bytes =
+            (uint64_t)n_connections * service->config->connection_memory_bytes,
         .start_time_seconds = service->start_time_seconds,
         .n_restarts = service->n_restarts};
     memory_usage(exec_memory(service->exec), &gauges.memory);

@@ -6,6 +6,7 @@
 #include "log.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,16 +148,30 @@ void metrics_statistics(struct metrics *metrics, int index,
 
 /* ------------------------------------------------------------ the process */
 
-static double resident_bytes(void)
+struct process_memory {
+    double virtual_bytes, resident_bytes;
+    double file_bytes; /* of resident_bytes: of files and shared memory */
+};
+
+static struct process_memory process_memory(void)
 {
-    long pages = 0;
+    unsigned long pages[3] = {0};
+    const double page = (double)sysconf(_SC_PAGE_SIZE);
     FILE *file = fopen("/proc/self/statm", "re");
     if (file) {
-        if (fscanf(file, "%*s %ld", &pages) != 1)
-            pages = 0;
+        if (fscanf(file, "%lu %lu %lu", &pages[0], &pages[1], &pages[2]) != 3)
+            memset(pages, 0, sizeof pages);
         fclose(file);
     }
-    return (double)pages * (double)sysconf(_SC_PAGE_SIZE);
+    return (struct process_memory){(double)pages[0] * page,
+                                   (double)pages[1] * page,
+                                   (double)pages[2] * page};
+}
+
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.arena + info.hblkhd;
 }
 
 static double cpu_seconds(void)
@@ -203,6 +218,7 @@ struct scrape {
     struct exec_usage calls;
     struct tables_usage tables;
     struct regions_usage regions;
+    struct process_memory process;
     struct exec_device_usage device; /* the last one, of device_of */
     struct roped_device_info info;   /* the last one, of info_of */
     int at[N_LABELS];
@@ -390,7 +406,8 @@ static void write_series(struct scrape *s, const struct row *row, int n,
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
                    struct buffer *buffer)
 {
-    struct scrape scrape = {.metrics = metrics, .gauges = gauges};
+    struct scrape scrape = {
+        .metrics = metrics, .gauges = gauges, .process = process_memory()};
     exec_usage(gauges->exec, &scrape.calls);
     tables_usage(exec_tables(gauges->exec), &scrape.tables);
     regions_usage(exec_regions(gauges->exec), &scrape.regions);

@@ -56,6 +56,7 @@ struct metrics_gauges {
     struct memory_usage memory; /* before the text took its own */
     const char *version;
     int n_connections;
+    uint64_t connection_bytes;   /* of their buffers */
     uint64_t start_time_seconds; /* Unix time */
     uint64_t n_restarts;
 };

@@ -99,6 +99,7 @@ TEST(known_series_are_there_before_the_first_call)
         "roped_pool_bytes{state=\"used\"}",
         "roped_mapped_bytes",
         "roped_kept_bytes",
+        "roped_device_scratch_bytes{device=\"0\"}",
         "roped_device_arena_bytes{device=\"0\"}",
         "roped_device_errors_total{device=\"0\"}",
         "roped_log_dropped_total",
@@ -114,6 +115,11 @@ TEST(known_series_are_there_before_the_first_call)
     CHECK_INT(value_of("roped_connections"), 5);
     CHECK_INT(value_of("process_start_time_seconds"), 1000);
     CHECK(value_of("process_resident_memory_bytes") > 1 << 20);
+    CHECK(value_of("process_virtual_memory_bytes") >
+          value_of("process_resident_memory_bytes"));
+    CHECK(value_of("process_resident_memory_bytes") >
+          value_of("roped_resident_file_bytes"));
+    CHECK(value_of("roped_resident_file_bytes") > 0);
     CHECK(value_of("process_open_fds") >= 3);
     CHECK_CONTAINS(text, "roped_build_info{version=\"1.2.3\",backend=\"fake\"");
     atomic_store(&fake_is_dead, true);
