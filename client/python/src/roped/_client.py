@@ -163,8 +163,11 @@ class Client(Operators):  # a method for each operator is added below
         for name, region in op.places(out).items():
             query.append((f"into.{name}", region._place()))
             values[name] = region
-        with self._pool.whole_call():
+        before = self._pool.enter_call()
+        try:
             made = self._send(op, query, sent, tensors, params, values)
+        finally:
+            self._pool.leave_call(before)
         for name, (kind, data) in made.items():
             values[name] = from_bytes(data, kind[0], kind[1], like)
         if values.keys().isdisjoint(op.output_names):

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -64,12 +63,12 @@ class _Connection:
     because its head and body are sent with one system call."""
 
     def __init__(self, host: str, port: int, deadline: float, context: ssl.SSLContext | None) -> None:
-        self.deadline = deadline
+        self.deadline, self.wait = deadline, 0.0
         self.sock: socket.socket = _connected(host, port, self._left)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
-                self.sock.settimeout(self._left())
+                self._set_timeout()
                 self.sock = context.wrap_socket(self.sock, server_hostname=host)
         except BaseException:
             self.sock.close()
@@ -94,10 +93,17 @@ class _Connection:
             raise TimeoutError("timed out")
         return left
 
+    def _set_timeout(self) -> None:
+        """Of the next wait: what is left, or up to 10 ms more, because to set it is a system call."""
+        left = self._left()
+        if not 0 <= self.wait - left < 0.01:
+            self.wait = left
+            self.sock.settimeout(left)
+
     def send(self, pieces: list[Any]) -> None:
         rest = [memoryview(piece) for piece in pieces if len(piece)]
         while rest:
-            self.sock.settimeout(self._left())
+            self._set_timeout()
             sent = self.sock.send(rest[0]) if self.is_tls else self.sock.sendmsg(rest)
             while rest and sent >= rest[0].nbytes:
                 sent -= rest.pop(0).nbytes
@@ -105,16 +111,16 @@ class _Connection:
                 rest[0] = rest[0][sent:]
 
     def _read_into(self, place: memoryview) -> int:
-        self.sock.settimeout(self._left())
+        self._set_timeout()
         return self.sock.recv_into(place)
 
-    def _read_until(self, mark: bytes, what: str) -> bytes:
+    def _read_until(self, mark: bytes, what: str) -> str:
         """What comes before the mark, which is left out. Counts as head."""
         at = self.begin
         while True:
             found = self.buffer.find(mark, at, self.end)
             if found >= 0 and found - self.begin <= self.head_left:
-                text = bytes(self.buffer[self.begin : found])
+                text = self.buffer[self.begin : found].decode("latin-1")
                 self.begin = found + len(mark)
                 self.head_left -= len(text) + len(mark)
                 return text
@@ -132,7 +138,7 @@ class _Connection:
 
     def _read_head(self) -> tuple[int, dict[str, str], bool]:
         """Status, headers with names in lower case, and whether a next answer may follow: is it HTTP/1.1?"""
-        first, *lines = self._read_until(b"\r\n\r\n", "head").decode("latin-1").split("\r\n")
+        first, *lines = self._read_until(b"\r\n\r\n", "head").split("\r\n")
         status = first[9:12]
         is_http = first.startswith(("HTTP/1.1 ", "HTTP/1.0 ")) and not first[12:13].strip()
         if not is_http or len(status) < 3 or not status.isdecimal() or status < "100":
@@ -160,7 +166,7 @@ class _Connection:
         """The length of each chunk, whose bytes are to be taken."""
         while True:
             self.head_left = _MOST_HEAD_BYTES  # the limit of each
-            line = self._read_until(b"\r\n", "chunk").decode("latin-1")
+            line = self._read_until(b"\r\n", "chunk")
             size = _size(line.partition(";")[0].strip(), "chunk", 16)
             if size == 0:
                 break
@@ -253,15 +259,15 @@ class Pool:
         self.idle: deque[_Connection] = deque()
         self.call = threading.local()  # deadline: of the call that this thread is in, or None
 
-    @contextmanager
-    def whole_call(self) -> Iterator[None]:
-        """All requests of this thread inside end before one deadline."""
-        before = getattr(self.call, "deadline", None)
-        self.call.deadline = before or time.monotonic() + self.timeout
-        try:
-            yield
-        finally:
-            self.call.deadline = before
+    def enter_call(self) -> float | None:
+        """From now on all requests of this thread end before one deadline, until leave_call with what this returns."""
+        before: float | None = getattr(self.call, "deadline", None)
+        if before is None:
+            self.call.deadline = time.monotonic() + self.timeout
+        return before
+
+    def leave_call(self, before: float | None) -> None:
+        self.call.deadline = before
 
     def _connection(self, deadline: float) -> _Connection:
         while self.idle:

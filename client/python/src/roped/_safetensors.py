@@ -31,22 +31,23 @@ def _span(name: str, entry: Any, most: int) -> tuple[Kind, int, int]:
         raise ValueError(f"tensor '{name}' has type {dtype!r}")
     if not isinstance(shape, list) or len(shape) > _MOST_DIMS:
         raise ValueError(f"tensor '{name}' has no shape, or one of over {_MOST_DIMS} dims")
-    if any(type(n) is not int or n < 0 for n in (*shape, begin, end)):
-        raise ValueError(f"tensor '{name}' has a dim or an offset that is no integer of 0 or more")
+    for n in (*shape, begin, end):
+        if type(n) is not int or n < 0:
+            raise ValueError(f"tensor '{name}' has a dim or an offset that is no integer of 0 or more")
     if not begin <= end <= most or end - begin != ITEM_BYTES[dtype] * prod(shape):
         raise ValueError(f"tensor '{name}' has bytes {begin} to {end} of {most}, which do not fit its shape")
     return (dtype, tuple(shape)), begin, end
 
 
 def _read(file: Any) -> dict[str, tuple[Kind, Any]]:
-    data_start = 8 + int.from_bytes(file[:8].tobytes(), "little")
-    if not 10 <= data_start <= min(len(file), 8 + _MOST_HEADER_BYTES):
-        raise ValueError(f"its header ends at byte {data_start} of {len(file)}")
+    n_bytes, data_start = len(file), 8 + int.from_bytes(file[:8].tobytes(), "little")
+    if not 10 <= data_start <= min(n_bytes, 8 + _MOST_HEADER_BYTES):
+        raise ValueError(f"its header ends at byte {data_start} of {n_bytes}")
     header = json.loads(file[8:data_start].tobytes())
     header.pop("__metadata__", None)
     found, spans = {}, []
     for name, entry in header.items():
-        kind, begin, end = _span(name, entry, len(file) - data_start)
+        kind, begin, end = _span(name, entry, n_bytes - data_start)
         found[name] = (kind, file[data_start + begin : data_start + end])
         spans.append((begin, end))
     at = data_start
@@ -54,8 +55,8 @@ def _read(file: Any) -> dict[str, tuple[Kind, Any]]:
         if data_start + begin != at:
             raise ValueError(f"a tensor begins at byte {begin}, expected {at - data_start}: no holes, no overlaps")
         at = data_start + end
-    if at != len(file):
-        raise ValueError(f"its tensors end at byte {at} of {len(file)}")
+    if at != n_bytes:
+        raise ValueError(f"its tensors end at byte {at} of {n_bytes}")
     return found
 
 
