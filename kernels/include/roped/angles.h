@@ -94,11 +94,11 @@ struct roped_angle_params {
 /* Fills *params with the defaults of every member. */
 ROPED_API void roped_angle_params_init(struct roped_angle_params *params);
 
-/* The two factor lists of LongRoPE, float32 [r/2] each, or NULL. Not owned. A
- * list that came in a request's body begins at any byte of it. */
+/* The two factor lists of LongRoPE, [r/2] each, or NULL. Not owned. A list that
+ * came in a request's body begins at any byte of it: read it by memcpy. */
 struct roped_longrope_factors {
-    const void *short_factor;
-    const void *long_factor;
+    const float *short_factor;
+    const float *long_factor;
     int64_t count; /* r/2 */
 };
 

@@ -52,8 +52,8 @@ TEST(factor_lists_begin_at_any_byte)
 {
     static const float shorts[2] = {1, 2}, longs[2] = {3, 4};
     unsigned char body[2 * sizeof shorts + 1];
-    const struct roped_longrope_factors factors = {body + 1,
-                                                   body + 1 + sizeof shorts, 2};
+    const void *first = body + 1, *second = body + 1 + sizeof shorts;
+    const struct roped_longrope_factors factors = {first, second, 2};
     memcpy(body + 1, shorts, sizeof shorts);
     memcpy(body + 1 + sizeof shorts, longs, sizeof longs);
     roped_angle_params_init(&params);

@@ -241,7 +241,7 @@ static void visit(void *context, const struct table_info *info)
     CHECK_INT(info->resident_bytes, 0);
     CHECK_INT(set->factors.count, 2);
     CHECK(set->factors.short_factor != factors); /* a copy of its own */
-    CHECK_DOUBLE((double)((const float *)set->factors.short_factor)[1], 2, 0);
+    CHECK_DOUBLE((double)set->factors.short_factor[1], 2, 0);
     CHECK_DOUBLE((double)set->factors.long_factor[0], 3, 0);
     n_visited++;
 }

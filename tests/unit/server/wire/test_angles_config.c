@@ -189,8 +189,7 @@ TEST(phi_3_with_its_factor_lists)
         CHECK_INT(set->params.original_max_position, 4096);
         CHECK_INT(set->rotary_dim, 96);
         CHECK_INT(set->factors.count, 48);
-        CHECK_DOUBLE(((const float *)set->factors.short_factor)[47], 3.35,
-                     1e-6);
+        CHECK_DOUBLE(set->factors.short_factor[47], 3.35, 1e-6);
         CHECK_DOUBLE(set->factors.long_factor[47], 4.35, 1e-6);
         CHECK_INT(set->rows, 131072);
         free_sets(sets, n);
