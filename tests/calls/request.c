@@ -313,6 +313,15 @@ void request_write(const struct random_call *made, const struct manner *manner,
         write_v1(made, manner, out);
 }
 
+bool request_is_answered(const struct random_call *made,
+                         const struct answer *answer)
+{
+    if (made->status)
+        return answer->code == (made->status == ROPED_TOO_LARGE ? 413 : 400);
+    return answer->code == 200 ||
+           (answer->code == 413 && strstr(answer->body, "table_bytes"));
+}
+
 void request_end(struct request *request)
 {
     buffer_fini(&request->path);

@@ -51,4 +51,9 @@ void request_write(const struct random_call *made, const struct manner *manner,
                    struct request *out);
 void request_end(struct request *request);
 
+/* Is the answer's code what the library says of the call? A table that was
+ * asked for by angles=table may be larger than the daemon makes any. */
+bool request_is_answered(const struct random_call *made,
+                         const struct answer *answer);
+
 #endif

@@ -91,9 +91,8 @@ static void call_once(struct random_source *source, const char *region)
     struct answer answer =
         ask(&server, "POST", request.path.text, request.body.text,
             request.body.bytes, request.headers);
-    bool is_right = made.status ? answer.code == 400 || answer.code == 413
-                                : answer.code == 200;
-    if (!is_right && atomic_fetch_add(&n_wrong, 1) < 10) {
+    if (!request_is_answered(&made, &answer) &&
+        atomic_fetch_add(&n_wrong, 1) < 10) {
         char text[1024];
         fprintf(stderr, "%s: answered %d %.300s\n",
                 random_call_text(&made, text, sizeof text), answer.code,
@@ -184,6 +183,7 @@ static void run_load(double seconds)
     double begun = now_seconds(), said = begun;
     pause_seconds(seconds / 3);
     early = look();
+    say("early", &early);
     while (now_seconds() - begun < seconds) {
         pause_seconds(1);
         if (now_seconds() - said < 60)
@@ -194,7 +194,6 @@ static void run_load(double seconds)
         say(when, &now);
     }
     struct figures late = look();
-    say("early", &early);
     say("late", &late);
     if (!ATTACK_IS_SANITIZED)
         CHECK(late.resident_bytes <= early.resident_bytes * 1.01 + SPARE_BYTES);
