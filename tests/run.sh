@@ -6,6 +6,8 @@
 #                              from PyPI, the tests again under
 #                              AddressSanitizer with UBSan and ThreadSanitizer,
 #                              and on an emulated aarch64
+#   tests/run.sh --release     what takes hours, before a release: a long soak,
+#                              100,000 random calls, every model of transformers
 #   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
 #   ROPED_NO_INSTALL=1         do not install packages
 # With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
@@ -19,9 +21,12 @@ mkdir -p "$logs"
 summary=()
 n_failed=0
 
-is_all=
+is_all= is_release=
 if [ "${1:-}" = --all ]; then
     is_all=1
+    shift
+elif [ "${1:-}" = --release ]; then
+    is_release=1
     shift
 fi
 if [ -z "${ROPED_NO_INSTALL:-}" ]; then
@@ -94,6 +99,16 @@ say_downloads() {
 
 choose_build
 step "build $build_dir" build "$build_dir" "$build_flags" || finish
+if [ -n "$is_release" ]; then
+    step "soak of ${ROPED_SOAK_MINUTES:-60} minutes" \
+        "$build_dir/tests/test_soak" "${ROPED_SOAK_MINUTES:-60}"
+    step "build build/asan" build build/asan "--preset asan" roped test_calls test_calls_in_process &&
+        step "random calls in process" build/asan/tests/test_calls_in_process cpu 100000 &&
+        step "random calls over HTTP" build/asan/tests/test_calls 100000
+    ROPED_INTEROP_TORCH=1 ROPED_INTEROP_MODELS=all step "every model of transformers" \
+        tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
+    finish
+fi
 if [ $# -gt 0 ]; then
     step "tests of $build_dir" run_ctest "$build_dir" "$@"
     finish
