@@ -21,7 +21,8 @@ mkdir -p "$logs"
 summary=()
 n_failed=0
 
-is_all= is_release=
+is_all=
+is_release=
 if [ "${1:-}" = --all ]; then
     is_all=1
     shift
