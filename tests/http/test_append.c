@@ -272,7 +272,8 @@ TEST(caches_that_do_not_fit_are_named)
     refuse(&request, "", "'v_cache': shape [4, 2, 8], expected [5, 2, 8]");
     request = append_request(0, 1, 2);
     tensor_of(&request, "v_cache")->dtype = ROPED_BF16;
-    refuse(&request, "", "'v_cache': BF16, but K is F32");
+    refuse(&request, "",
+           "'v_cache': BF16, expected F32, the type of 'k_cache'");
     tensor_of(&request, "k_cache")->dtype = ROPED_BF16;
     refuse(&request, "", "'k_cache': BF16, expected F32, the type of 'q'");
     request = append_request(0, 1, 2);
@@ -583,7 +584,8 @@ TEST(pages_that_a_cache_has_not_are_named)
     refuse(&request, "", "'page_indptr': dim 0 is 0");
     request = paged_request();
     tensor_of(&request, "page_indices")->dtype = ROPED_I64;
-    refuse(&request, "", "'page_indptr': I32, expected I64, the type of 'page_indices'");
+    refuse(&request, "",
+           "'page_indptr': I32, expected I64, the type of 'page_indices'");
 }
 
 TEST(caches_of_another_form_are_named)
@@ -610,7 +612,8 @@ TEST(caches_of_another_form_are_named)
            "'k_cache': F8_E4M3, expected F8_E5M2 (parameter 'output_dtype') "
            "or U8");
     tensor_of(&request, "k_cache")->dtype = ROPED_U8;
-    refuse(&request, "", "'v_cache': F8_E4M3, but K is U8");
+    refuse(&request, "",
+           "'v_cache': F8_E4M3, expected U8, the type of 'k_cache'");
     tensor_of(&request, "v_cache")->dtype = ROPED_U8;
     accept(&request, "output_dtype=e5m2");
     accept(&request, "kv_layout=hnd"); /* as many heads as entries */

@@ -606,7 +606,8 @@ TEST(operands_of_binary_backward_are_held_to_their_shapes)
     sound.file.tensor[2].dims[0] = 4;
     accept(&sound, "function=mul");
     sound.file.tensor[2].dtype = ROPED_BF16;
-    refuse(&sound, "function=mul", "'b': BF16, but T is F32", "type of b");
+    refuse(&sound, "function=mul",
+           "'b': BF16, expected F32, the type of 'grad_output'", "type of b");
 }
 
 /* ------------------------------------------------------------- broken off */
