@@ -11,6 +11,7 @@
 #   recover    a kernel that writes where nothing is: seconds until calls are
 #              right again
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
+#   calls      20,000 random calls under memcheck, half of them over HTTP
 #   bench      bench_ops: device time beside a copy of the same bytes
 #   examples   libroped_kernels.so in another process; with PyTorch where it is
 #   service    latency and throughput of small and 64 MiB calls over HTTP, with
@@ -21,7 +22,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=${1:-build/dev}
 [ $# -gt 0 ] && shift
-parts=${*:-kernels http recover sanitize bench examples service huge}
+parts=${*:-kernels http recover sanitize calls bench examples service huge}
 out=${OUT:-$build/gpu}
 mkdir -p "$out"
 summary=$out/summary.txt
@@ -94,13 +95,22 @@ sanitize() {
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
         done
-        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, random calls" \
+        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, random calls in process" \
             compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_calls_in_process" cuda
         for test in strides many_rows; do
             ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $test" \
                 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_$test" cuda
         done
     done
+}
+
+# Random calls under memcheck, in process and over HTTP: four minutes.
+calls() {
+    step calls "compute-sanitizer memcheck, 10,000 random calls in process" \
+        compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/test_calls_in_process" cuda 10000 90001
+    ROPED_TEST_BACKEND=cuda ROPED_MEMCHECK_BIN=$build/bin/roped ROPED_TEST_BIN=tests/gpu/memcheck.sh \
+        step calls "compute-sanitizer memcheck, 10,000 random calls over HTTP" \
+        "$build/tests/test_calls" 10000 80001
 }
 
 bench() {
