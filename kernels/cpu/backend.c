@@ -63,6 +63,7 @@ static void close_backend(struct roped_backend *backend)
     if (!backend)
         return;
     pool_close(backend->pool);
+    cpu_free_kept();
     free(backend);
 }
 

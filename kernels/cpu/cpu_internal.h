@@ -26,12 +26,14 @@ struct roped_queue {
 
 /*
  * Memory at a multiple of 256, whose contents are undefined; cpu_free gives it
- * back, NULL is ignored. From 256 KiB up the system has it back at once, and
- * from 2 MiB up it begins with a huge page, where there are any.
+ * back, NULL is ignored. From 256 KiB up the system has it back then, but for
+ * the last few below 2 MiB, which cpu_free_kept gives back. From 2 MiB up it
+ * begins with a huge page, where there are any.
  */
 ROPED_MUST_CHECK enum roped_status cpu_alloc(size_t bytes, void **out,
                                              struct roped_error *err);
 void cpu_free(void *memory);
+void cpu_free_kept(void);
 
 /* One launch function per operator: roped_cpu_rope, ... */
 #define ROPED_OP(id) extern roped_launch_fn roped_cpu_##id;

@@ -2,9 +2,14 @@
  * memory.c - host and device memory of the CPU backend.
  *
  * DESIGN. Memory from MAPPED_BYTES up is a mapping of its own, which is given
- * back to the system as soon as it is freed. glibc's heaps would keep it: each
+ * back to the system when it is freed. glibc's heaps would keep it: each
  * of their threads' arenas grows with the largest blocks that it had, and
  * shrinks only from its end. Tables of 510 MiB left 910 to 1,151 MiB that way.
+ *
+ * The last KEPT mappings of small pages, less than 8 MiB together, are kept for
+ * others of their very size: tables and regions that replace one another would
+ * pay for 256 pages per MiB each time, three times as long as a table takes to
+ * build. Huge pages cost nothing to speak of, and none is kept.
  *
  * In front of what the caller gets there are ALIGNMENT bytes, and in them a
  * header that says how to free it.
@@ -14,6 +19,7 @@
  */
 #include "cpu/cpu_internal.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -41,12 +47,20 @@ void cpu_free(void *memory)
     free(memory);
 }
 
+void cpu_free_kept(void)
+{
+}
+
 #else
 
 struct header {
     void *start;  /* of the whole */
     size_t bytes; /* of the mapping; 0: it is from the heap */
 };
+
+enum { KEPT = 4 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct header kept[KEPT]; /* under lock; the oldest first; {0}: none */
 
 static struct header *header_of(void *memory)
 {
@@ -98,13 +112,28 @@ static void *take_huge(size_t bytes, struct header *header)
     return memory;
 }
 
+static void *take_kept(size_t bytes)
+{
+    void *start = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = KEPT - 1; i >= 0 && !start; i--)
+        if (kept[i].start && kept[i].bytes == bytes) {
+            start = kept[i].start;
+            kept[i] = (struct header){NULL, 0};
+        }
+    pthread_mutex_unlock(&lock);
+    return start;
+}
+
 /* All of it will be used soon: its pages at once take 0.8 of the time that they
  * take one by one. */
 static void *take_mapped(size_t bytes, struct header *header)
 {
     const size_t page = (size_t)sysconf(_SC_PAGE_SIZE);
     const size_t whole = round_up(ALIGNMENT + bytes, page);
-    unsigned char *start = map(whole, MAP_POPULATE);
+    unsigned char *start = take_kept(whole);
+    if (!start)
+        start = map(whole, MAP_POPULATE);
     *header = (struct header){start, whole};
     return start ? start + ALIGNMENT : NULL;
 }
@@ -129,15 +158,36 @@ static void *take(size_t bytes)
     return memory;
 }
 
+/* And unmaps the one that has to go for it. */
+static void keep(struct header header)
+{
+    pthread_mutex_lock(&lock);
+    const struct header gone = kept[0];
+    for (int i = 0; i + 1 < KEPT; i++)
+        kept[i] = kept[i + 1];
+    kept[KEPT - 1] = header;
+    pthread_mutex_unlock(&lock);
+    if (gone.start)
+        (void)munmap(gone.start, gone.bytes);
+}
+
 void cpu_free(void *memory)
 {
     if (!memory)
         return;
     const struct header header = *header_of(memory);
-    if (header.bytes)
-        (void)munmap(header.start, header.bytes);
-    else
+    if (!header.bytes)
         free(header.start);
+    else if (header.bytes < HUGE_PAGE)
+        keep(header);
+    else
+        (void)munmap(header.start, header.bytes);
+}
+
+void cpu_free_kept(void)
+{
+    for (int i = 0; i < KEPT; i++)
+        keep((struct header){NULL, 0});
 }
 
 #endif
