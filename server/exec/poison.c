@@ -19,25 +19,28 @@
 enum { HEAD_BYTES = 64, CHUNK_BYTES = 1 << 20 };
 
 static unsigned char chunk[CHUNK_BYTES];
+static bool is_poisoning;
 
 static void fill_chunk(void)
 {
     const char *text = getenv("ROPED_POISON");
-    memset(chunk, text ? (int)strtol(text, NULL, 0) : 0xA5, sizeof chunk);
+    is_poisoning = text != NULL;
+    if (text)
+        memset(chunk, (int)strtol(text, NULL, 0), sizeof chunk);
 }
 
-static const unsigned char *poison(void)
+static bool poisons(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_chunk);
-    return chunk;
+    return is_poisoning;
 }
 
 void poison_taken(void *memory, size_t bytes)
 {
     ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
-    if (bytes)
-        memset(memory, poison()[0], bytes);
+    if (bytes && poisons())
+        memset(memory, chunk[0], bytes);
 }
 
 void poison_given(void *memory, size_t bytes)
@@ -54,9 +57,11 @@ enum roped_status poison_device(const struct roped_backend_api *api,
 {
     enum roped_status status = ROPED_OK;
     char *to = memory;
+    if (!poisons())
+        return ROPED_OK;
     for (uint64_t n; bytes > 0 && !status; bytes -= n, to += n) {
         n = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        status = api->upload(queue, to, poison(), (size_t)n, err);
+        status = api->upload(queue, to, chunk, (size_t)n, err);
     }
     return status ? status : api->wait(queue, err);
 }

@@ -1,10 +1,11 @@
 /*
  * poison.h - what memory holds that nobody has written yet. In builds for
- * tests (ROPED_POISON) it is full of a byte that the environment variable of
- * that name says, 0xA5 without: two daemons with two such bytes answer a call
- * differently where an answer depends on memory that nobody wrote. Host memory
- * that was given back is poisoned for AddressSanitizer too. In all other
- * builds nothing happens here, and it costs nothing.
+ * tests (ROPED_POISON) it is full of the byte that the environment variable of
+ * that name says, 0xA5 for example: two daemons with two such bytes answer a
+ * call differently where an answer depends on memory that nobody wrote. Without
+ * the variable memory stays as it is. Host memory that was given back is
+ * poisoned for AddressSanitizer in any case. In all other builds nothing
+ * happens here, and it costs nothing.
  */
 #ifndef ROPED_EXEC_POISON_H
 #define ROPED_EXEC_POISON_H
