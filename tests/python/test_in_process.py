@@ -1,5 +1,7 @@
 """Calls in this process beside their results: places, memory, errors, threads."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -162,3 +164,19 @@ def test_threads(x):
 def test_many_shapes(rng):
     for n in range(1, 1100):
         assert ops.rmsnorm(np.ones((n, 1), np.float32))[n - 1, 0] == pytest.approx(1)
+
+
+def test_the_module_has_it_without_an_import():
+    """As the page says, roped.ops: and a program that only calls servers does not load the kernels."""
+    program = """
+import sys, roped
+assert "roped._in_process" not in sys.modules
+assert "ops" in dir(roped)
+assert roped.ops is sys.modules["roped.ops"] and roped.ops.rmsnorm
+try:
+    roped.oops
+except AttributeError as error:
+    assert str(error) == "module 'roped' has no attribute 'oops'"
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""torch's own checks of the operators, its compiler, its gradients, and a model."""
+"""torch's own checks of the operators, its compiler, and a model; gradients: test_gradients.py."""
 
 import numpy as np
 import pytest
@@ -57,14 +57,16 @@ def on(device, tensors):
     return {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
 
 
-def opcheck(name, device):
+def opcheck(name, device, needs_gradient=False, **named):
     ops.rmsnorm(random(1, 4))  # registers
     tensors, params = CALLS[name]
     own = on(device, tensors)
+    if needs_gradient:
+        own = {n: t.requires_grad_(t.is_floating_point() and not n.endswith("_cache")) for n, t in own.items()}
     arguments = [own.get(tensor) for tensor in TABLE[name].tensors]
     while arguments[-1] is None:
         arguments.pop()
-    torch.library.opcheck(getattr(torch.ops.roped, name).default, tuple(arguments), params)
+    torch.library.opcheck(getattr(torch.ops.roped, name).default, tuple(arguments), params, **named)
 
 
 def compiled_beside_eager(name, device, backend):
@@ -117,27 +119,6 @@ def test_places_in_a_compiled_function():
     doubled = torch.compile(function, fullgraph=True, backend="aot_eager")(x, y)
     torch.testing.assert_close(y, ops.rmsnorm(x))
     torch.testing.assert_close(doubled, y * 2)
-
-
-@pytest.mark.parametrize("style", ["neox", "gptj"])
-@pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
-def test_gradient_of_rope(style):
-    """No kernel has float64, but a rotation is linear: differences over a large step are exact."""
-    q, k = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_()
-    positions = torch.tensor([0, 3, 11])
-
-    def rotated(q, k):
-        return tuple(ops.rope(q, k, positions, style=style, rotary_dim=4))
-
-    assert torch.autograd.gradcheck(rotated, (q, k), eps=0.5, atol=1e-4, rtol=1e-4)
-    assert torch.autograd.gradcheck(lambda q: rotated(q, None)[0], q, eps=0.5, atol=1e-4, rtol=1e-4)
-
-
-def test_gradient_in_a_compiled_function():
-    compiled = torch.compile(lambda x: ops.rope(x, theta=5e5).q.square().sum(), fullgraph=True, backend="aot_eager")
-    x = random(4, 2, 8).requires_grad_()
-    compiled(x).backward()
-    torch.testing.assert_close(x.grad, 2 * x.detach())  # a rotation keeps lengths
 
 
 def test_parameters_and_devices():

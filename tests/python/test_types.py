@@ -23,7 +23,9 @@ q, k = client.rope(x, x, positions=x, style="gptj", mrope_section=[1, 1])
 region: roped.Region = client.put(x)
 kept = client.rmsnorm(region, out=region)
 z: npt.NDArray[np.float32] = ops.rmsnorm(x, out=x)
-residual: npt.NDArray[np.float32] = ops.add_rmsnorm(x, x).residual
+residual: npt.NDArray[np.float32] = roped.ops.add_rmsnorm(x, x).residual
+with client.zeros((2, 4), device="spread") as one, client.put(x, device=0) as other:
+    ...
 
 
 async def asked(client: roped.AsyncClient) -> npt.NDArray[np.float32]:
@@ -40,6 +42,7 @@ client.rope(x, style="niox")
 client.rmsnorm(x, epsilon=1e-5)
 client.add_rmsnorm(x)
 client.binary_backward(x, table="llama")
+client.put(x, device="spreads")
 """
 CHECKERS = {"mypy": ["mypy", "--strict", "--no-error-summary"], "pyright": ["pyright"]}
 
@@ -69,7 +72,7 @@ def test_a_program(check, tmp_path):
 def test_a_wrong_program(check, tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     found = check("wrong.py")
-    for line in range(7, 11):
+    for line in range(7, 12):
         assert any(f"wrong.py:{line}:" in text for text in found), (line, found)
 
 

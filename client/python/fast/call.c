@@ -161,6 +161,7 @@ static bool put_place(struct fast_call *call, const struct fast_state *state,
 {
     int at = hold(call, value);
     return at >= 0 && fast_is_tensor(state, value) &&
+           !(call->is_recording && has_gradient(state, value)) &&
            put_tensor(call, state, value, &call->addresses[at]);
 }
 
@@ -168,8 +169,7 @@ static bool put_value(struct fast_call *call, const struct fast_state *state,
                       PyObject *value)
 {
     if (fast_is_tensor(state, value))
-        return !(call->is_recording && has_gradient(state, value)) &&
-               put_place(call, state, value);
+        return put_place(call, state, value);
     return hold(call, value) >= 0 && put_parameter(call, value);
 }
 

@@ -11,8 +11,25 @@
 Tensors are numpy's or torch's, and results are of the same kind.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from roped._client import AsyncClient, Client, Region, Timing
 from roped._errors import Error
 from roped._operators import VERSION as __version__
 
+if TYPE_CHECKING:
+    from roped import ops as ops
+
 __all__ = ["AsyncClient", "Client", "Error", "Region", "Timing", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """roped.ops where it is first asked for: a program that only calls servers does not load the kernels."""
+    if name != "ops":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return import_module("roped.ops")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "ops"})

@@ -3,14 +3,15 @@
 import asyncio
 import json
 import os
+import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -29,6 +30,7 @@ else:
 
 Sent = dict[str, tuple[str, tuple[int, ...], Any]]  # type, shape, bytes
 Query = list[tuple[str, str]]
+Device = int | Literal["spread"] | None
 
 
 def _seconds(milliseconds: str) -> float:
@@ -38,6 +40,29 @@ def _seconds(milliseconds: str) -> float:
     except ValueError:
         return 0.0
     return seconds if 0 < seconds < float("inf") else 0.0
+
+
+def _without_gradient(op: Operator, results: list[Any], inputs: Iterable[Any]) -> list[Any]:
+    """Tensors of torch that say so where a backward reaches them."""
+    from roped._gradients import refused_remote
+
+    made = [i for i, result in enumerate(results) if is_torch(result)]
+    for i, result in zip(made, refused_remote(op, [results[i] for i in made], [*inputs])):
+        results[i] = result
+    return results
+
+
+def _records_gradients() -> bool:
+    """In this thread: torch's switch is of a thread."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.is_grad_enabled())
+
+
+def _run_as(records_gradients: bool, function: Callable[..., Any], arguments: Any, named: Any) -> Any:
+    if records_gradients == _records_gradients():
+        return function(*arguments, **named)
+    with sys.modules["torch"].set_grad_enabled(records_gradients):
+        return function(*arguments, **named)
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,8 @@ class Client(Operators):  # a method for each operator is added below
             values[name] = from_bytes(data, kind[0], kind[1], like)
         if values.keys().isdisjoint(op.output_names):
             raise Error(f"{self._pool.url}: the answer has no output of {op.name}")
-        return op.result([values.get(name) for name in op.output_names])
+        results = [values.get(name) for name in op.output_names]
+        return op.result(_without_gradient(op, results, tensors.values()) if is_torch(like) else results)
 
     def _send(
         self, op: Operator, query: Query, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any
@@ -216,8 +242,9 @@ class Client(Operators):  # a method for each operator is added below
         return _safetensors.read(answer.body) if len(answer.body) else {}
 
     # ----------------------------------------------------------- regions
-    def put(self, tensor: Any, name: str | None = None, *, device: int | None = None) -> Region:
-        """Stores a tensor on the server, in the place of a region of that name."""
+    def put(self, tensor: Any, name: str | None = None, *, device: Device = None) -> Region:
+        """Stores a tensor on the server, in the place of a region of that name. device: its number; "spread", each
+        time on the device with most room; None, where the server puts it."""
         array = as_array(tensor, name or "tensor")
         name = name or f"py-{uuid.uuid4().hex}"
         dtype, shape = dtype_name(array.dtype), tuple(array.shape)
@@ -227,7 +254,7 @@ class Client(Operators):  # a method for each operator is added below
         return Region(name, dtype, shape, self, array.new_empty(0) if is_torch(array) else None)
 
     def zeros(
-        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: int | None = None
+        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: Device = None
     ) -> Region:
         """Makes a region of zeros; dtype is numpy's, torch's or a name such as BF16."""
         text = dtype if isinstance(dtype, str) else dtype_name(np.dtype(dtype) if isinstance(dtype, type) else dtype)
@@ -310,14 +337,14 @@ class AsyncClient(AsyncOperators):  # likewise
 
     async def _run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*arguments, **named))
+        return await loop.run_in_executor(self._threads, _run_as, _records_gradients(), function, arguments, named)
 
-    async def put(self, tensor: Any, name: str | None = None, *, device: int | None = None) -> Region:
+    async def put(self, tensor: Any, name: str | None = None, *, device: Device = None) -> Region:
         region: Region = await self._run(self._client.put, tensor, name, device=device)
         return region
 
     async def zeros(
-        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: int | None = None
+        self, shape: Sequence[int], dtype: Any = np.float32, name: str | None = None, *, device: Device = None
     ) -> Region:
         region: Region = await self._run(self._client.zeros, shape, dtype, name, device=device)
         return region

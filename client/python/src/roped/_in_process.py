@@ -54,7 +54,7 @@ class _Numpy:
             for value in values
         ]  # fmt: skip
 
-    def is_watched(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    def is_watched(self, values: tuple[Any, ...]) -> bool:
         return False
 
     def address(self, tensor: Any) -> int:
@@ -404,7 +404,7 @@ def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any],
     """Any call: through torch where that watches, and with tensors of any library, packed here."""
     tensors, params = op.bound(arguments, named)
     first = tensors[op.tensors[0]]
-    if is_torch(first) and know_torch().wants(tensors):
+    if is_torch(first) and know_torch().wants([*tensors.values(), *places.values()]):
         return know_torch().dispatch(op, tensors, places, params)  # type: ignore[no-any-return]
     return [_as_before(value, first) for value in run(op, tensors, places, params)]
 
@@ -412,7 +412,7 @@ def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any],
 def _call(op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
     library = _libraries.get(type(arguments[0] if arguments else named.get(op.tensors[0])))
     places = {} if out is None else op.places(out)
-    if library is not None and not library.is_watched(arguments, named):
+    if library is not None and not library.is_watched((*arguments, *named.values(), *places.values())):
         found = _run(op, library, arguments, places, named)
         if found is not None:
             library.remember(op, found[0], arguments, out, named)

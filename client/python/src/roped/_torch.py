@@ -1,12 +1,13 @@
-"""The operators as torch.ops.roped.*: schemas, shapes without memory, gradients."""
+"""The operators as torch.ops.roped.*: schemas, shapes without memory; gradients are in _gradients.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from roped._functions import TABLE, Operator
+from roped._gradients import register
 from roped._in_process import run
 from roped._shapes import outputs
 from roped._tensors import dtype_name, torch_dtype
@@ -86,22 +87,22 @@ _n_modes, _transform, _is_tracing = (
 watchers = (_is_compiling, _n_modes, _transform, _is_tracing)  # one of them says something true: see is_watched
 
 
-def is_watched(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+def is_watched(values: Iterable[Any]) -> bool:
     """Must a call of torch's own tensors pass through torch? A compiler traces it, or a mode that sees what is
-    dispatched, or vmap and its kin, or torch.jit; or a gradient is recorded."""
+    dispatched, or vmap and its kin, or torch.jit; or a gradient is recorded, of an input or of what is overwritten."""
     if _is_compiling() or _n_modes() or _transform() is not None or _is_tracing():
         return True
     if not is_recording():
         return False
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in (*arguments, *named.values()))
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
 
-def wants(tensors: dict[str, Any]) -> bool:
+def wants(tensors: Collection[Any]) -> bool:
     """The same of any call: tensors of other types see what is done to them."""
-    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         return False
-    has_others = any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors.values())
-    return has_others or is_watched((), tensors)
+    has_others = any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+    return has_others or is_watched(tensors)
 
 
 def dispatch(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
@@ -121,23 +122,9 @@ def dispatch(op: Operator, tensors: dict[str, Any], places: dict[str, Any], para
     return values
 
 
-# -------------------------------------------------------------- gradients
-def _rope_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-    ctx.has_k, ctx.params = inputs[1] is not None, keyword_only_inputs
-    ctx.save_for_backward(*inputs[2:])  # where the angles come from
-
-
-def _rope_backward(ctx: Any, grad_q: torch.Tensor, grad_k: torch.Tensor) -> tuple[Any, ...]:
-    """The gradient of a rotation is the rotation backwards."""
-    params = ctx.params | {"inverse": not ctx.params.get("inverse")}
-    angles = ctx.saved_tensors
-    q, k = torch.ops.roped.rope(grad_q, grad_k if ctx.has_k else None, *angles, **params)
-    return (q, k if ctx.has_k else None, *[None] * len(angles))
-
-
 for _op in TABLE.values():
     _library.define(_schema(_op), tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
     for _key in ("CPU", "CUDA"):
         _library.impl(_op.name, _implementation(_op), _key)
     torch.library.register_fake(f"roped::{_op.name}", _fake(_op), lib=_library)
-torch.library.register_autograd("roped::rope", _rope_backward, setup_context=_rope_setup, lib=_library)
+    register(_op, _library)

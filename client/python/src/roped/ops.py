@@ -10,7 +10,7 @@ torch's on their own device and current stream, others through DLPack.
 On a GPU nothing waits, and values of index tensors are trusted, so calls can be
 captured into a graph: make each once on that stream before. On the CPU values
 are checked. With torch, operators are torch.ops.roped.*: torch.compile goes
-through them, and rope has a gradient.
+through them, and rope has a gradient. Where there is none, a backward raises.
 """
 
 import sys

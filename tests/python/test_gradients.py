@@ -1,0 +1,257 @@
+"""Gradients that torch asks for: right, or refused where a backward reaches them, in words. Never silently none."""
+
+import asyncio
+import re
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch (ROPED_INTEROP_TORCH=1 installs it)")
+
+from test_torch import CALLS, opcheck, parts, random  # noqa: E402
+
+import roped  # noqa: E402
+from roped import ops  # noqa: E402
+
+HAVE = ["rope", "binary_backward"]
+HAVE_NONE = sorted(set(CALLS) - set(HAVE))
+POSITIONS = torch.tensor([0, 3, 11])
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled():
+    torch._dynamo.reset()
+
+
+def floats(name):
+    """Copies of the tensors of a call whose gradients can be asked for."""
+    tensors = {n: t.clone() for n, t in CALLS[name][0].items()}
+    return tensors, {n: t for n, t in tensors.items() if t.is_floating_point() and not n.endswith("_cache")}
+
+
+def total(result):
+    return sum(part.float().sum() for part in parts(result) if part.requires_grad)
+
+
+def near(actual, expected):
+    """Within 1e-6 of the largest magnitude."""
+    worst = (actual.double() - expected).abs().max().item()
+    assert worst <= 1e-6 * expected.abs().max().item(), worst
+
+
+# ---------------------------------------------------------------- formulas
+def rotated(x, cos, sin, style):
+    """In float64: pairs of the first elements turn by the angles of their token."""
+    half, x = cos.shape[-1], x.double()
+    cos, sin, rest = cos[:, None], sin[:, None], x[..., 2 * half :]
+    first, second = (x[..., :half], x[..., half : 2 * half]) if style == "neox" else (
+        x[..., : 2 * half : 2], x[..., 1 : 2 * half : 2])  # fmt: skip
+    one, other = first * cos - second * sin, second * cos + first * sin
+    turned = torch.cat([one, other], -1) if style == "neox" else torch.stack([one, other], -1).flatten(-2)
+    return torch.cat([turned, rest], -1)
+
+
+@pytest.mark.parametrize("style", ["neox", "gptj"])
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("width", [8, 6])
+def test_rope_beside_float64(style, inverse, width):
+    q, k = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_()
+    angles = torch.rand(3, width // 2, dtype=torch.float64) * 6
+    scale = 1.25  # as YaRN has it: not the length is kept, but the direction
+    cos, sin = (scale * f(angles.float()) for f in (torch.cos, torch.sin))
+    weight = {"q": random(3, 2, 8), "k": random(3, 1, 8)}
+    out = ops.rope(q, k, cos=cos, sin=sin, style=style, inverse=inverse, rotary_dim=width)
+    (out.q * weight["q"]).sum().add((out.k * weight["k"]).sum()).backward()
+    for name, x in {"q": q, "k": k}.items():
+        own = x.detach().double().requires_grad_()
+        turn = -sin if inverse else sin
+        (rotated(own, cos.double(), turn.double(), style) * weight[name]).sum().backward()
+        near(x.grad, own.grad)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"theta": 5e5}, {"scaling": "yarn", "factor": 4.0, "original_max_position": 64}, {"offset": 9, "inverse": True},
+     {"scaling": "linear", "factor": 2.0, "rotary_dim": 4}],
+    ids=str,
+)  # fmt: skip
+def test_rope_is_adjoint(params):
+    """<rope(x), g> = <x, gradient>, whatever the angles are: rope is linear. The product is taken in float64."""
+    x, g = random(3, 2, 8).requires_grad_(), random(3, 2, 8)
+    y = ops.rope(x, **params).q
+    y.backward(g)
+    left, right = ((a.detach().double() * b.double()).sum().item() for a, b in ((y, g), (x, x.grad)))
+    assert left == pytest.approx(right, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rope_of_narrow_types(dtype):
+    x, g = (random(3, 2, 8).to(dtype) for _ in range(2))
+    x.requires_grad_()
+    ops.rope(x, positions=POSITIONS).q.backward(g)
+    assert x.grad.dtype == dtype
+    assert torch.equal(x.grad, ops.rope(g, positions=POSITIONS, inverse=True).q)
+
+
+@pytest.mark.parametrize("style", ["neox", "gptj"])
+@pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
+def test_gradcheck_of_rope(style):
+    """float32, as no kernel has float64: a rotation is linear, so differences over a step of 0.5 are exact but for
+    rounding, within 1e-4. Twice: the gradient has a gradient."""
+    q, k = random(3, 2, 8).requires_grad_(), random(3, 1, 8).requires_grad_()
+
+    def turned(q, k):
+        return tuple(ops.rope(q, k, POSITIONS, style=style, rotary_dim=4))
+
+    tolerance = {"eps": 0.5, "atol": 1e-4, "rtol": 1e-4}
+    assert torch.autograd.gradcheck(turned, (q, k), **tolerance)
+    assert torch.autograd.gradcheck(lambda q: turned(q, None)[0], q, **tolerance)
+    assert torch.autograd.gradgradcheck(turned, (q, k), **tolerance)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 1), (4,)), ((), (2, 3))], ids=str)
+@pytest.mark.parametrize("function", ["add", "sub", "mul", "div"])
+def test_binary_backward_beside_float64(function, shapes):
+    """Its gradient is torch's own second derivative of the forward function, in float64."""
+    shape = torch.broadcast_shapes(*shapes)
+    tensors = {"grad_output": random(*shape), "a": random(*shapes[0]), "b": 1 + torch.rand(shapes[1])}
+    of = [random(*shapes[0]), random(*shapes[1])]
+    mine = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
+    torch.autograd.backward([*ops.binary_backward(**mine, function=function)], of)
+    own = {name: tensor.double().requires_grad_() for name, tensor in tensors.items()}
+    y = getattr(torch, function)(own["a"], own["b"])
+    first = torch.autograd.grad(y, (own["a"], own["b"]), own["grad_output"], create_graph=True)
+    torch.autograd.backward(first, [tensor.double() for tensor in of])
+    for name, tensor in mine.items():
+        expected = own[name].grad
+        near(tensor.grad, torch.zeros(tensor.shape).double() if expected is None else expected)
+
+
+def test_binary_backward_of_shapes_alone():
+    g = random(3, 4).requires_grad_()
+    a, b = ops.binary_backward(g, a_shape=[3, 1], b_shape=[4], function="sub")
+    (2 * a.sum() + b.sum()).backward()
+    assert torch.equal(g.grad, torch.ones(3, 4))
+
+
+def test_a_compiled_function():
+    compiled = torch.compile(lambda x: ops.rope(x, theta=5e5).q.square().sum(), fullgraph=True, backend="aot_eager")
+    x = random(4, 2, 8).requires_grad_()
+    compiled(x).backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())  # a rotation keeps lengths
+
+
+@pytest.mark.parametrize("name", HAVE)
+def test_opcheck_with_gradients(name):
+    opcheck(name, "cpu", needs_gradient=True)
+
+
+# ---------------------------------------------------------------- refusals
+@pytest.mark.parametrize("name", HAVE_NONE)
+def test_a_backward_without_a_gradient(name):
+    """Of every tensor on its own: the call runs, and the backward says which operator, and what to do."""
+    for one in floats(name)[1]:
+        tensors, _ = floats(name)
+        plain = getattr(ops, name)(**{n: t.clone() for n, t in tensors.items()}, **CALLS[name][1])
+        tensors[one].requires_grad_()
+        for _ in range(2):  # the second is one that was prepared
+            result = getattr(ops, name)(**tensors, **CALLS[name][1])
+            made = [(a, b) for a, b in zip(parts(result), parts(plain)) if a.is_floating_point()]
+            assert all(torch.equal(a.float(), b.float()) for a, b in made)
+            with pytest.raises(roped.Error, match=rf"^roped\.ops\.{name} has no gradient: .*no_grad.*detach"):
+                total(result).backward()
+
+
+def test_angles_have_no_gradient():
+    q, cos, sin = random(3, 2, 8).requires_grad_(), torch.ones(3, 4).requires_grad_(), torch.zeros(3, 4)
+    with pytest.raises(roped.Error, match="rope has gradients of q and k, but none of its angles"):
+        ops.rope(q, cos=cos, sin=sin).q.sum().backward()
+
+
+@pytest.mark.parametrize("name", HAVE_NONE)
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_inference_with_parameters(name, backend):
+    """Weights that require gradients, and nobody asks: eager, compiled, without gradients and in inference mode."""
+    params = CALLS[name][1]
+    function = lambda given: parts(getattr(ops, name)(**given, **params))  # noqa: E731
+    if backend:
+        function = torch.compile(function, fullgraph=True, backend=backend)
+    want = function(floats(name)[0])
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        tensors, own = floats(name)
+        for tensor in own.values():
+            tensor.requires_grad_()
+        with mode():
+            found = function(tensors)
+        assert all(torch.equal(a.detach().float(), b.float()) for a, b in zip(found, want, strict=True))
+        assert any(part.requires_grad for part in found) == (mode is torch.enable_grad)
+
+
+def test_a_compiled_backward_without_a_gradient():
+    """A compiler traces the backward with the call, which must not refuse then."""
+    compiled = torch.compile(lambda x: ops.rmsnorm(x) * 2, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in [3, 5]:
+        y = compiled(random(n, 32).requires_grad_())
+        with pytest.raises(roped.Error, match=r"roped\.ops\.rmsnorm has no gradient"):
+            y.sum().backward()
+
+
+def test_opcheck_of_what_is_registered():
+    for name in HAVE_NONE:
+        opcheck(name, "cpu", needs_gradient=True, test_utils=("test_schema", "test_autograd_registration"))
+
+
+def test_places_that_are_recorded():
+    """What out= overwrites was made by torch: its gradient is no longer that of what is there."""
+    w, x = random(3, 2, 8).requires_grad_(), random(3, 2, 8)
+    for _ in range(3):  # the first is prepared, the next are not
+        y = w * 2
+        ops.rope(x, out={"q": y})
+        assert torch.equal(y, ops.rope(x).q)
+        y.sum().backward()
+        assert not w.grad.any()
+        ops.rope(x, out={"q": torch.empty_like(x)})
+    y = random(3, 8).requires_grad_() * 2
+    with torch.no_grad():
+        ops.rmsnorm(x[:, 0], out=y)
+    x = random(3, 8).requires_grad_()
+    y = torch.empty(3, 8)
+    ops.rmsnorm(x, out=y)
+    with pytest.raises(roped.Error, match=r"roped\.ops\.rmsnorm has no gradient"):
+        y.sum().backward()
+
+
+# ---------------------------------------------------------------- servers
+def test_results_of_a_server(client):
+    x, weight = random(3, 8), torch.nn.Parameter(torch.ones(8))
+    want = client.rmsnorm(x)
+    y = client.rmsnorm(x, weight)
+    assert torch.equal(y, want)
+    with pytest.raises(roped.Error, match=r"^roped\.Client\.rmsnorm has no gradient: "):
+        (y * 2).sum().backward()
+    q = x[:, None].requires_grad_()
+    with pytest.raises(roped.Error, match=r"^roped\.Client\.rope has no gradient; roped\.ops\.rope, in this process"):
+        client.rope(q).q.sum().backward()
+    with torch.no_grad():
+        assert not client.rmsnorm(x, weight).requires_grad
+    assert not client.rmsnorm(x.detach()).requires_grad
+    result = client.add_rmsnorm(x, x, weight)
+    assert result.y.requires_grad and result.residual.requires_grad
+    assert isinstance(client.rmsnorm(np.ones((2, 4), np.float32)), np.ndarray)
+
+
+def test_results_of_a_server_awaited(server):
+    """Whether gradients are recorded is asked where the call is made, not on the thread that runs it."""
+
+    async def run():
+        async with roped.AsyncClient(server) as client:
+            x = random(3, 8).requires_grad_()
+            with torch.no_grad():
+                assert not (await client.rmsnorm(x)).requires_grad
+            with torch.inference_mode():
+                assert not (await client.rmsnorm(x)).requires_grad
+            y = await client.rmsnorm(x)
+            with pytest.raises(roped.Error, match=re.escape("roped.Client.rmsnorm has no gradient")):
+                y.sum().backward()
+
+    asyncio.run(run())
