@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
-#   deploy/install-deps.sh [build | tests | arm | deploy]...      (default: build)
+#   deploy/install-deps.sh [build | tests | package | arm | deploy]...
+#                                                            (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
 #              python3-venv for tests/interop, openssl for the tests of TLS, g++
-#              for tests/deploy
+#              for tests/deploy, locales for a program with decimal commas
+#     package  what cpack makes packages with, and lintian, which checks them
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
 #              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh;
@@ -20,7 +22,8 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
     libgnutls28-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
 # tests/attack restarts three daemons behind; g++: programs of tests/deploy
-wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++)
+wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++ locales)
+package=(file dpkg-dev lintian)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
 deploy=(chromium buildah debootstrap iproute2 procps gcc-11 prometheus nginx envoy)
@@ -42,6 +45,7 @@ is_present() {
     libgnutls28-dev) pkg-config --exists gnutls 2>/dev/null ;;
     libcjson-dev) pkg-config --exists libcjson 2>/dev/null ;;
     zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
+    locales) command -v localedef >/dev/null ;;
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     ninja-build) command -v ninja >/dev/null ;;
     gcc) command -v cc >/dev/null ;;
@@ -138,6 +142,7 @@ fi
 
 read -ra missing <<<"$(missing_of "${needed[@]}")"
 read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac) \
+$(case " $* " in *" package "*) missing_of "${package[@]}" ;; esac) \
 $(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac) \
 $(case " $* " in *" deploy "*) missing_of "${deploy[@]}" ;; esac)"
 if [ ${#missing[@]} -gt 0 ] && ! can_install; then

@@ -58,6 +58,10 @@ ask 1000 build
 refuses "neither root nor sudo"
 ask 0 build
 installs root
+ask 0 build tests package
+for wanted in locales file dpkg-dev lintian; do
+    check "root, for tests and packages: $wanted" grep -qx "install-deps: installing with apt-get: $wanted" "$work/out"
+done
 stand_in sudo 'exec "$@"'
 ask 1000 build
 installs "a user with sudo"
