@@ -92,7 +92,7 @@ static const struct command commands[] = {
      "size\n"
      "  --dtype f32|f16|bf16\n"
      "                      default bf16\n"
-     "  --seconds 3         how long\n"
+     "  --seconds 3         how many seconds\n"
      "  --connections 1     how many at a time, 1 to 256\n"
      "  --NAME VALUE        a parameter of the operator\n"},
     {"tables", command_tables,

@@ -23,7 +23,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    const float *y = roped_client_output(&result, "y")->data;
+    const float *y = (const float *)roped_client_output(&result, "y")->data;
     for (int i = 0; i < 8; i++)
         printf("%9.6f%s", (double)y[i], i % 4 == 3 ? "\n" : " ");
     printf("kernel %.1f us\n", result.timing.kernel * 1e6);

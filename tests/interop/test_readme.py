@@ -76,7 +76,8 @@ def test_c(folder, address):
     text = next(text for language, text in BLOCKS if language == "c")
     build = [text for language, text in BLOCKS if language == "sh"][-1]
     (folder / "norm.c").write_text(text)
-    assert run(["bash", "-euc", here(build, address)], folder, address).startswith("0.365148, kernel")
+    for compile in [build, "c++ -x c++" + build.removeprefix("cc")]:
+        assert run(["bash", "-euc", here(compile, address)], folder, address).startswith("0.365148, kernel")
 
 
 # ------------------------------------------------------------------- lists
