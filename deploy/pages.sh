@@ -162,7 +162,8 @@ parameters=$(for operator in $operators; do
             gsub(/\|/, " ", choices)
             print operator, $1, choices}'
 done)
-actions="check-config sample-config healthcheck version help config"
+# what roped takes besides its keys: its usage, up to the first empty line
+actions=$(roped --help | sed '/^$/,$d' | grep -o -- '--[a-z-]*' | sed 's/^--//' | grep -vx key | sort -u)
 
 # Options in lines "  --NAME VALUE, --NAME A|B  meaning" on standard input: a
 # line "--NAME VALUE..." each, whose values are FILE or choices
@@ -365,8 +366,8 @@ fish_quote() { sed "s/\\\\/\\\\\\\\/g; s/'/\\\\'/g"; }
                 choices != "" ? "-x -a \047" choices "\047" : key ~ /_file$/ ? "-r -F" : "-x", $0
         }'
     echo "complete -c roped -l config -r -F"
-    for action in check-config sample-config healthcheck version help; do
-        echo "complete -c roped -l $action"
+    for action in $actions; do
+        [ "$action" = config ] || echo "complete -c roped -l $action"
     done
 } >"$out/fish/roped.fish"
 

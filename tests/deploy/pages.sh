@@ -47,6 +47,11 @@ complete_in_bash() {
         _"$2"; printf "%s\n" "${COMPREPLY[@]}"' _ "$pages" "$@" | sort -u
 }
 check "bash: commands" "$(complete_in_bash ropectl st)" status
+check "bash: every command of the table" \
+    "$(complete_in_bash ropectl '' | grep -v -e ^- -e ^help$)" "$(sort <<<"$commands")"
+actions=$(roped --help | sed '/^$/,$d' | grep -oE -- '--(check|sample|health|version|help)[a-z-]*' | sort)
+check "bash: everything that the usage of roped names" \
+    "$(for action in $actions; do complete_in_bash roped "$action"; done)" "$actions"
 check "bash: operators" "$(complete_in_bash ropectl --server x run rmsn)" $'rmsnorm\nrmsnorm_quantize'
 check "bash: parameters" "$(complete_in_bash ropectl run rope --sty)" --style
 check "bash: choices" "$(complete_in_bash ropectl run rope x --style '')" $'gptj\nneox'
@@ -70,6 +75,8 @@ if command -v fish >/dev/null; then
         fish --no-config -c "source $pages/fish/${1%% *}.fish; complete -C '$1'" | cut -f1 | sort -u
     }
     check "fish: commands" "$(complete_in_fish 'ropectl st')" status
+    check "fish: every command of the table" \
+        "$(complete_in_fish 'ropectl ' | grep -vx help)" "$(sort <<<"$commands")"
     check "fish: operators" "$(complete_in_fish 'ropectl describe rmsn')" $'rmsnorm\nrmsnorm_quantize'
     check "fish: choices" "$(complete_in_fish 'ropectl run rope x --style ')" $'gptj\nneox'
     check "fish: of that operator alone" "$(complete_in_fish 'ropectl run rmsnorm --sty')" ""
