@@ -489,7 +489,7 @@ static enum roped_status unknown(struct regions *regions,
     enum roped_status status = lost_check(&regions->lost, tenant, name, err);
     if (status)
         return status;
-    return roped_fail(err, ROPED_NOT_FOUND,
+    return roped_fail(err, ROPED_NO_REGION,
                       "Unable to find shared memory region: '%.64s'", name);
 }
 

@@ -129,13 +129,11 @@ enum roped_status body_begin(struct request *request, uint64_t limit,
     body->limit = limit;
     body->inflated_limit = most < limit ? most : limit;
     body->limit_name = limit_name;
-    if (encoding && !body->is_compressed && strcasecmp(encoding, "identity")) {
-        request->refusal_code = 415;
-        return roped_fail(&request->error, ROPED_INVALID,
+    if (encoding && !body->is_compressed && strcasecmp(encoding, "identity"))
+        return roped_fail(&request->error, ROPED_WRONG_ENCODING,
                           "Content-Encoding '%.32s' is not supported, expected "
                           "gzip or deflate, or none",
                           encoding);
-    }
     enum roped_status status = check_size(request);
     return status || !is_v2(request) ? status : begin_v2(request);
 }

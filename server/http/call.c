@@ -182,7 +182,6 @@ static struct reply answer(struct request *request)
     const struct exec_job *job = &request->job;
     if (!job->status)
         return request->call.protocol->answer(request);
-    request->error.status = job->status;
     return call_finish(request, reply_status(request, &job->error));
 }
 

@@ -20,7 +20,7 @@ struct call {
     size_t answer_bytes, answer_json_bytes;
 };
 
-/* Finds the operator of the path; ROPED_NOT_FOUND. */
+/* Finds the operator of the path; ROPED_NO_OPERATOR. */
 enum roped_status call_begin(struct request *request);
 
 /* As soon as the header is there: parses, binds, resolves. */

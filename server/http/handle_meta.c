@@ -22,7 +22,7 @@ enum roped_status find_model(struct request *request, struct model *out)
     const char *version = request->match.second;
     if (model_of_path(request, out))
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_NOT_FOUND,
+    return roped_fail(&request->error, ROPED_NO_OPERATOR,
                       "Request for unknown model: '%s'%s%s is not found",
                       request->match.capture, version[0] ? " version " : "",
                       version);
@@ -73,7 +73,7 @@ struct reply handle_describe(struct request *request)
     const struct roped_op *op = roped_op_find(request->match.capture);
     if (!op) {
         struct roped_error err;
-        roped_fail(&err, ROPED_NOT_FOUND,
+        roped_fail(&err, ROPED_NO_OPERATOR,
                    "no operator '%s'; GET /v1 lists them",
                    request->match.capture);
         return reply_status(request, &err);
@@ -135,7 +135,7 @@ struct reply handle_stats(struct request *request)
     const struct service *service = request->service;
     const char *name = model.name;
     if (!model_of_path(request, &model)) {
-        roped_fail(&err, ROPED_NOT_FOUND,
+        roped_fail(&err, ROPED_NO_OPERATOR,
                    "requested model '%s' is not available",
                    request->match.capture);
         return reply_status(request, &err);

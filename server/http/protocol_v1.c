@@ -12,7 +12,7 @@ static const struct roped_op *find_op(struct request *request)
     const char *name = request->match.capture;
     const struct roped_op *op = roped_op_find(name);
     if (!op)
-        roped_fail(&request->error, ROPED_NOT_FOUND,
+        roped_fail(&request->error, ROPED_NO_OPERATOR,
                    "no operator '%s'; GET /v1 lists them", name);
     return op;
 }

@@ -1,5 +1,5 @@
 """Status and phrase of each refusal, as existing tests and clients match
-them. Every body is {"error": text}."""
+them. Every body is {"error": text, "code": code}."""
 
 import json
 
@@ -105,9 +105,9 @@ def test_unknown_models(address):
 
 def test_unknown_paths_and_methods(address):
     response = requests.get(f"http://{address}/v2/nothing")
-    assert (response.status_code, response.json()) == (404, {"error": "Not Found"})
+    assert (response.status_code, response.json()) == (404, {"error": "Not Found", "code": "no_route"})
     response = requests.get(f"http://{address}/v2/models/rope/infer")
-    assert (response.status_code, response.json()) == (405, {"error": "Method Not Allowed"})
+    assert (response.status_code, response.json()) == (405, {"error": "Method Not Allowed", "code": "wrong_method"})
     assert response.headers["Allow"] == "POST"
 
 

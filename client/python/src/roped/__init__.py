@@ -13,6 +13,7 @@ Tensors are numpy's or torch's, and results are of the same kind.
 
 from roped._client import AsyncClient, Client, Region, Timing
 from roped._errors import Error
+from roped._operators import CODES
 from roped._operators import VERSION as __version__
 
-__all__ = ["AsyncClient", "Client", "Error", "Region", "Timing", "__version__"]
+__all__ = ["CODES", "AsyncClient", "Client", "Error", "Region", "Timing", "__version__"]
