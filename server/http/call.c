@@ -104,9 +104,7 @@ static enum roped_status take_values(struct request *request)
 static enum roped_status decode_late(struct request *request)
 {
     if (request->body.length > 0)
-        return roped_fail(&request->error, ROPED_INVALID,
-                          "body of %llu bytes ends before its header does",
-                          (unsigned long long)request->body.received);
+        return body_is_short(request);
     return call_decode(request);
 }
 

@@ -114,7 +114,7 @@ struct reply handle_table_put(struct request *request)
     struct roped_error err;
     bool replaced = false;
     int n = 0;
-    const char *style;
+    const char *style = NULL;
     enum roped_status status =
         is_table_name(request->match.capture)
             ? read_query(request, &style, &err)
