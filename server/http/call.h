@@ -46,4 +46,8 @@ enum roped_status call_use_table(struct request *request, const char *name);
 struct reply call_finish(struct request *request, struct reply reply);
 struct reply call_block(struct request *request, const char *type);
 
+/* Says that the path's operator is none of /v1, and which one is near. */
+enum roped_status call_no_operator(const struct request *request,
+                                   struct roped_error *err);
+
 #endif

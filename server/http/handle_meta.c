@@ -1,6 +1,7 @@
 /*
  * handle_meta.c - documents about the server and its operators.
  */
+#include "http/call.h"
 #include "http/handlers.h"
 #include "http/request.h"
 #include "wire/kserve_settings.h"
@@ -73,9 +74,7 @@ struct reply handle_describe(struct request *request)
     const struct roped_op *op = roped_op_find(request->match.capture);
     if (!op) {
         struct roped_error err;
-        roped_fail(&err, ROPED_NO_OPERATOR,
-                   "no operator '%s'; GET /v1 lists them",
-                   request->match.capture);
+        (void)call_no_operator(request, &err);
         return reply_status(request, &err);
     }
     reply_begin_text(request, &buffer);

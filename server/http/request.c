@@ -114,21 +114,37 @@ static bool check_access(struct request *request)
                                       &request->caller, &request->error));
 }
 
+static bool refuse_path(struct request *request)
+{
+    char near[128];
+    const struct head *head = &request->head;
+    const char *method = head->method;
+    if (request->match.allow[0])
+        return accept(
+            request, roped_fail(&request->error, ROPED_WRONG_METHOD,
+                                "no route '%.16s %.160s': the method is wrong, "
+                                "expected %s",
+                                method, head->path, request->match.allow));
+    if (request->match.is_long)
+        return refuse(request, ROPED_INVALID,
+                      "a name in the path is empty, longer than 63 bytes, or "
+                      "not printable");
+    route_nearest(strcmp(method, "HEAD") == 0 ? "GET" : method, head->path,
+                  near, sizeof near);
+    return accept(
+        request, roped_fail(&request->error, ROPED_NO_ROUTE,
+                            "no route '%.16s %.160s'%s GET /openapi.json lists "
+                            "them, GET /v1 the operators",
+                            method, head->path, near[0] ? near : ";"));
+}
+
 static bool check_route(struct request *request)
 {
     const struct route *route = request->match.route;
     if (route && request->is_admin && !route_is_admin(route))
         return refuse(request, ROPED_NO_ROUTE,
                       "admin_listen has health and metrics alone");
-    if (route)
-        return true;
-    if (request->match.allow[0])
-        return refuse(request, ROPED_WRONG_METHOD, "Method Not Allowed");
-    if (request->match.is_long)
-        return refuse(request, ROPED_INVALID,
-                      "a name in the path is empty, longer than 63 bytes, or "
-                      "not printable");
-    return refuse(request, ROPED_NO_ROUTE, "Not Found");
+    return route || refuse_path(request);
 }
 
 static enum roped_status check_room(struct request *request)
