@@ -40,7 +40,6 @@ static const struct {
     {"apply_rope", "rope"},
     {"apply_rotary_emb", "rope"},
     {"apply_rotary_pos_emb", "rope"},
-    {"url", "server"},
 };
 
 static bool is_alias(const char *word, const char *known)

@@ -101,7 +101,7 @@ TEST(a_region_is_found_once_it_is_published)
     CHECK_INT(held_bytes(), 1000);
     CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
               ROPED_NO_REGION);
-    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
+    CHECK_TEXT(err.text, "no region named 'a'; GET /v1/regions lists them");
     CHECK(!found);
     CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
     CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
@@ -293,7 +293,7 @@ TEST(a_region_is_its_tenants_alone)
     CHECK_OK(put_for(&tenant, "a", 1), &err);
     CHECK_INT(regions_take(regions, &other, "a", &found, &err),
               ROPED_NO_REGION);
-    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
+    CHECK_TEXT(err.text, "no region named 'a'; GET /v1/regions lists them");
     CHECK_INT(regions_remove(regions, &other, "a", &err), ROPED_NO_REGION);
     regions_unregister(regions, &other, REGION_RESIDENT, "a");
     regions_unregister(regions, &other, REGION_RESIDENT, NULL);
