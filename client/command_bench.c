@@ -222,9 +222,9 @@ static const struct option_row options[] = {
 static int take_argument(struct bench *bench, const struct option *option)
 {
     int code = take_option("bench", options, option, bench);
-    return code >= 0
-               ? code
-               : add_parameter("bench", &bench->call, option, &bench->query);
+    return code >= 0 ? code
+                     : add_parameter("bench", options, &bench->call, option,
+                                     &bench->query);
 }
 
 /* EXIT_SUCCESS, or the exit code after saying what is wrong. */

@@ -116,7 +116,8 @@ static int take_argument(struct file_call *call, const struct option *option)
         return code;
     if (strncmp(option->name, "dtype.", 6) == 0)
         return keep_type(call, option);
-    code = add_parameter(call->command, &call->call, option, &call->query);
+    code = add_parameter(call->command, options, &call->call, option,
+                         &call->query);
     return code ? code : keep_use(call, option);
 }
 

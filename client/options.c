@@ -53,13 +53,22 @@ int take_options(const char *command, const struct option_row *rows, int argc,
     return code;
 }
 
+/* The options of a command, and those of all. */
+static void offer_options(struct roped_nearest *nearest,
+                          const struct option_row *rows)
+{
+    for (; rows->name; rows++)
+        roped_nearest_offer(nearest, rows->name);
+    for (rows = common_options; rows->name; rows++)
+        roped_nearest_offer(nearest, rows->name);
+}
+
 int unknown_option(const char *command, const struct option_row *rows,
                    const char *name)
 {
     char text[128];
     struct roped_nearest nearest = {.word = name};
-    for (; rows->name; rows++)
-        roped_nearest_offer(&nearest, rows->name);
+    offer_options(&nearest, rows);
     return usage(command, "no option '--%s'%s", name,
                  roped_nearest_text(&nearest, text, sizeof text));
 }
@@ -132,8 +141,9 @@ static bool is_common_parameter(const char *name)
     return false;
 }
 
-int add_parameter(const char *command, struct roped_call *call,
-                  const struct option *option, char **query)
+int add_parameter(const char *command, const struct option_row *rows,
+                  struct roped_call *call, const struct option *option,
+                  char **query)
 {
     char text[128];
     struct roped_error err;
@@ -144,6 +154,7 @@ int add_parameter(const char *command, struct roped_call *call,
         roped_nearest_offer(&nearest, op->param[i].name);
     for (int i = 0; common_names[i]; i++)
         roped_nearest_offer(&nearest, common_names[i]);
+    offer_options(&nearest, rows);
     if (!is_common && roped_op_param(op, option->name) < 0)
         return usage(command, "%s has no parameter '%s'%s", op->name,
                      option->name,

@@ -268,8 +268,9 @@ static bool set_output(void *target, const char *text)
     return ctl->is_json || strcmp(text, "table") == 0;
 }
 
-static const struct option_row options[] = {
+const struct option_row common_options[] = {
     {"server", set_url, "a URL"},
+    {"url", set_url, "a URL"}, /* as other clients call it */
     {"token-file", set_token_file, "a file"},
     {"ca-file", set_ca_file, "a file"},
     {"cert", set_cert_file, "a file"},
@@ -287,7 +288,7 @@ static int take_common(struct ropectl *ctl, int *argc, char **argv)
     for (int at = 1; at < *argc; at++) {
         int last = at, code = -1;
         if (read_option(*argc, argv, &last, &option))
-            code = take_option(NULL, options, &option, ctl);
+            code = take_option(NULL, common_options, &option, ctl);
         if (code == EXIT_USAGE)
             return code;
         if (code == EXIT_SUCCESS)

@@ -84,6 +84,9 @@ struct option_row {
     const char *expected;
 };
 
+/* Those of every command. */
+extern const struct option_row common_options[];
+
 /*
  * Reads "--name=value" or "--name value" at argv[*at], and moves *at to the
  * last word that it took. False where argv[*at] does not start with "--".
@@ -117,10 +120,11 @@ char *path_to(const char *folder, const char *name);
 /*
  * Adds a parameter of a call to query: one of op's, which is checked by setting
  * it in call, or one that every operator takes. EXIT_SUCCESS, or EXIT_USAGE
- * after saying what is wrong.
+ * after saying what is wrong, and which parameter or option of rows is near.
  */
-int add_parameter(const char *command, struct roped_call *call,
-                  const struct option *option, char **query);
+int add_parameter(const char *command, const struct option_row *rows,
+                  struct roped_call *call, const struct option *option,
+                  char **query);
 
 /* ------------------------------------------------------ files and requests */
 

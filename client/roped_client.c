@@ -348,24 +348,31 @@ static int on_progress(void *context, curl_off_t to_receive,
 
 /* --------------------------------------------------------------- failures */
 
-static enum roped_status status_of(long code)
+/* By the code of a refusal, where it is one of this HTTP status; without, as
+ * from a proxy, the first that has it. */
+static enum roped_status status_of(long http, const char *code)
 {
-    static const int codes[ROPED_STATUS_COUNT] = {
+    static const int https[ROPED_STATUS_COUNT] = {
 #define X(id, token, http, meaning) [ROPED_##id] = http,
         ROPED_STATUS_MAP(X)
 #undef X
     };
-    for (int i = 0; i < ROPED_STATUS_COUNT; i++)
-        if (codes[i] == code)
+    int first = http >= 500 ? ROPED_INTERNAL : ROPED_INVALID, n = 0;
+    for (int i = 0; i < ROPED_STATUS_COUNT; i++) {
+        if (https[i] != http)
+            continue;
+        if (code && strcmp(code, roped_status_token(i)) == 0)
             return (enum roped_status)i;
-    return code >= 500 ? ROPED_INTERNAL : ROPED_INVALID;
+        first = n++ == 0 ? i : first;
+    }
+    return (enum roped_status)first;
 }
 
-/* The sentence of {"error": "..."}; anything else did not come from roped, but
- * from a proxy, or from another server. */
-static void error_text(const struct roped_client *client,
-                       const struct incoming *in, long code, char *out,
-                       size_t bytes)
+/* The sentence of {"error": "...", "code": "..."}, and its status; anything
+ * else did not come from roped, but from a proxy, or from another server. */
+static enum roped_status read_refusal(const struct roped_client *client,
+                                      const struct incoming *in, long code,
+                                      char *out, size_t bytes)
 {
     const char *body = in->body ? in->body : "";
     cJSON *tree = cJSON_ParseWithLength(body, in->bytes);
@@ -380,7 +387,11 @@ static void error_text(const struct roped_client *client,
     else
         snprintf(out, bytes, "%s answered %ld without a reason", client->url,
                  code);
+    enum roped_status status = status_of(
+        code,
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tree, "code")));
     cJSON_Delete(tree);
+    return status;
 }
 
 static enum roped_status refused(const struct roped_client *client,
@@ -389,16 +400,17 @@ static enum roped_status refused(const struct roped_client *client,
 {
     char text[ROPED_ERROR_BYTES - 64];
     curl_off_t seconds = 0;
-    error_text(client, in, code, text, sizeof text);
+    enum roped_status status =
+        read_refusal(client, in, code, text, sizeof text);
     curl_easy_getinfo(client->curl, CURLINFO_RETRY_AFTER, &seconds);
     if (code == 401)
-        return roped_fail(err, ROPED_INVALID, "%s (%s)", text,
+        return roped_fail(err, status, "%s (%s)", text,
                           client->has_token ? "the token file has another"
                                             : "no token file is given");
     if (seconds > 0)
-        return roped_fail(err, status_of(code), "%s: try again in %ld s", text,
+        return roped_fail(err, status, "%s: try again in %ld s", text,
                           (long)seconds);
-    return roped_fail(err, status_of(code), "%s", text);
+    return roped_fail(err, status, "%s", text);
 }
 
 /* An answer that is not taken, or of which libcurl takes no more. */

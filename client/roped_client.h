@@ -108,7 +108,8 @@ ROPED_API void roped_client_result_free(struct roped_client_result *result);
 
 /*
  * Any other request: GET /metrics, PUT /v1/tables/x, ... *text is the answer's
- * body, NUL-terminated, to be freed. Not a 2xx: the status and its error.
+ * body, NUL-terminated, to be freed. Not a 2xx: the status of the refusal's
+ * code (ROPED_NO_REGION for "no_region") and its sentence.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_client_request(struct roped_client *client, const char *method,

@@ -1,7 +1,8 @@
 /*
- * describe.c - prints the operator table as JSON, for generate.py: what GET
- * /v1/{op} says, and what a program needs that sizes outputs by itself. Links
- * the table alone, so that a wheel builds without the server's libraries.
+ * describe.c - prints the codes of errors and the operator table as JSON, for
+ * generate.py: what GET /v1/{op} says, and what a program needs that sizes
+ * outputs by itself. Links the table alone, so that a wheel builds without the
+ * server's libraries.
  */
 #include <roped/op.h>
 
@@ -151,13 +152,27 @@ static void print_op(const struct roped_op *op)
     printf("]}");
 }
 
+/* Of ROPED_STATUS_MAP, in its order. */
+static void print_codes(void)
+{
+    printf("\"codes\":{");
+    for (int i = 0; i < ROPED_STATUS_COUNT; i++) {
+        printf("%s\"%s\":", i ? ",\n  " : "\n  ",
+               roped_status_token((enum roped_status)i));
+        print_string(roped_status_meaning((enum roped_status)i));
+    }
+    printf("}");
+}
+
 int main(void)
 {
-    printf("[");
+    printf("{");
+    print_codes();
+    printf(",\n\"operators\":[");
     for (int i = 0; i < roped_op_count(); i++) {
         printf("%s", i ? ",\n" : "");
         print_op(roped_op_at(i));
     }
-    printf("]\n");
+    printf("]}\n");
     return ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

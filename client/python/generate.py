@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 VERSION: str
 OPERATORS: dict[str, Any]
+CODES: dict[str, str]
 
 """
 
@@ -167,13 +168,16 @@ def ops_stub(operators):
 
 def main():
     version, folder = sys.argv[1], Path(sys.argv[2])
-    operators = json.load(sys.stdin)
+    described = json.load(sys.stdin)
+    operators = described["operators"]
     for op in operators:
         op["help"] = docstring(op, version)
     table = {op["name"]: op for op in operators}
-    text = pprint.pformat(table, width=110, sort_dicts=False)
+    text, codes = (pprint.pformat(part, width=110, sort_dicts=False) for part in (table, described["codes"]))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "_operators.py").write_text(f'{NOTE}VERSION = "{version}"\nOPERATORS = {text}\n')
+    (folder / "_operators.py").write_text(
+        f'{NOTE}VERSION = "{version}"\nOPERATORS = {text}\nCODES = {codes}\n'
+    )
     (folder / "_operators.pyi").write_text(stub(operators))
     (folder / "ops.pyi").write_text(ops_stub(operators))
 

@@ -1,10 +1,55 @@
 /*
- * nearest.c - the word that was meant: the fewest letters to change.
+ * nearest.c - the word that was meant: another name of it, or the fewest
+ * letters to change.
  */
 #include <roped/nearest.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What other libraries call it. None that means something else: a layer norm is
+ * no rmsnorm. */
+static const struct {
+    const char *alias, *known;
+} aliases[] = {
+    {"epsilon", "eps"},
+    {"variance_epsilon", "eps"},
+    {"rms_norm_eps", "eps"},
+    {"layer_norm_eps", "eps"},
+    {"base", "theta"},
+    {"rope_base", "theta"},
+    {"rope_theta", "theta"},
+    {"interleave", "style"},
+    {"interleaved", "style"},
+    {"rope_interleave", "style"},
+    {"is_neox", "style"},
+    {"is_neox_style", "style"},
+    {"rope_type", "scaling"},
+    {"rope_scaling", "scaling"},
+    {"scaling_factor", "factor"},
+    {"max_position_embeddings", "max_position"},
+    {"original_max_position_embeddings", "original_max_position"},
+    {"rms_norm", "rmsnorm"},
+    {"add_rms_norm", "add_rmsnorm"},
+    {"fused_add_rmsnorm", "add_rmsnorm"},
+    {"fused_add_rms_norm", "add_rmsnorm"},
+    {"rotary", "rope"},
+    {"rotary_emb", "rope"},
+    {"rotary_embedding", "rope"},
+    {"apply_rope", "rope"},
+    {"apply_rotary_emb", "rope"},
+    {"apply_rotary_pos_emb", "rope"},
+};
+
+static bool is_alias(const char *word, const char *known)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i].alias, word) == 0 &&
+            strcmp(aliases[i].known, known) == 0)
+            return true;
+    return false;
+}
 
 static int least(int a, int b, int c)
 {
@@ -40,7 +85,8 @@ static int distance_of(const char *a, const char *b)
 void roped_nearest_offer(struct roped_nearest *nearest, const char *known)
 {
     int length = (int)strlen(nearest->word);
-    int distance = distance_of(nearest->word, known);
+    int distance =
+        is_alias(nearest->word, known) ? 0 : distance_of(nearest->word, known);
     int most = length < 6 ? 1 : length / 3;
     if (distance > most || distance >= length ||
         (nearest->found[0] && distance >= nearest->distance))

@@ -94,7 +94,7 @@ enum roped_status roped_work_new(struct roped_session *session, const char *op,
 {
     const struct roped_op *found = roped_op_find(op);
     if (!found)
-        return roped_fail(err, ROPED_NOT_FOUND, "no operator '%.64s'", op);
+        return roped_fail(err, ROPED_NO_OPERATOR, "no operator '%.64s'", op);
     struct roped_work *work = calloc(1, sizeof *work);
     if (!work)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a call of %s",

@@ -409,7 +409,8 @@ static enum roped_status admit(struct executor *exec, struct exec_job *job,
     bool may_wait = atomic_load(&exec->n_waiting) < depth || job->is_continued;
     *wakes = NULL;
     if (is_shut(exec, job))
-        return roped_fail(err, ROPED_BUSY, "%s", atomic_load(&exec->refusal));
+        return roped_fail(err, ROPED_DRAINING, "%s",
+                          atomic_load(&exec->refusal));
     if (dispatch_place(exec, job, may_wait, wakes))
         return ROPED_OK;
     return roped_fail(err, ROPED_BUSY,

@@ -202,8 +202,9 @@ static inline void exec_job_init(struct exec_job *job)
 }
 
 /*
- * Accepts a job or refuses it: ROPED_BUSY when queue_depth jobs wait, or
- * draining, unless the job is_continued. done runs later, on a lane's thread.
+ * Accepts a job or refuses it: ROPED_BUSY when queue_depth jobs wait,
+ * ROPED_DRAINING when no more are taken, unless the job is_continued. done runs
+ * later, on a lane's thread.
  */
 ROPED_MUST_CHECK enum roped_status exec_submit(struct executor *exec,
                                                struct exec_job *job,

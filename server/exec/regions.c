@@ -481,7 +481,7 @@ enum roped_status regions_publish(struct regions *regions,
     return status;
 }
 
-/* Under lock: why there is none, in the phrase that v2 clients know. */
+/* Under lock: why there is none. */
 static enum roped_status unknown(struct regions *regions,
                                  const struct tenant *tenant, const char *name,
                                  struct roped_error *err)
@@ -489,8 +489,9 @@ static enum roped_status unknown(struct regions *regions,
     enum roped_status status = lost_check(&regions->lost, tenant, name, err);
     if (status)
         return status;
-    return roped_fail(err, ROPED_NOT_FOUND,
-                      "Unable to find shared memory region: '%.64s'", name);
+    return roped_fail(err, ROPED_NO_REGION,
+                      "no region named '%.64s'; GET /v1/regions lists them",
+                      name);
 }
 
 enum roped_status regions_remove(struct regions *regions,

@@ -132,7 +132,7 @@ ROPED_MUST_CHECK enum roped_status regions_publish(struct regions *regions,
                                                    bool *replaced,
                                                    struct roped_error *err);
 
-/* Forgets a resident region, or one that was lost; ROPED_NOT_FOUND for an
+/* Forgets a resident region, or one that was lost; ROPED_NO_REGION for an
  * unknown name. */
 ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
                                                   const struct tenant *tenant,
@@ -144,7 +144,7 @@ ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
 void regions_unregister(struct regions *regions, const struct tenant *tenant,
                         enum region_kind kind, const char *name);
 
-/* A reference by name, or ROPED_NOT_FOUND, or ROPED_GONE where it was lost; a
+/* A reference by name, or ROPED_NO_REGION, or ROPED_GONE where it was lost; a
  * second one to a region that is held; giving one back (NULL is ignored). */
 ROPED_MUST_CHECK enum roped_status
 regions_take(struct regions *regions, const struct tenant *tenant,

@@ -183,7 +183,7 @@ static enum roped_status no_table(struct tables *tables,
     if (status)
         return status;
     return roped_fail(
-        err, ROPED_NOT_FOUND,
+        err, ROPED_NO_TABLE,
         "table '%.64s' does not exist; PUT /v1/tables/%.64s makes "
         "it",
         name, name);

@@ -40,13 +40,13 @@ ROPED_MUST_CHECK enum roped_status tables_put(struct tables *tables,
                                               bool *replaced,
                                               struct roped_error *err);
 
-/* Also of one that was lost; ROPED_NOT_FOUND for an unknown name. */
+/* Also of one that was lost; ROPED_NO_TABLE for an unknown name. */
 ROPED_MUST_CHECK enum roped_status tables_delete(struct tables *tables,
                                                  const struct tenant *tenant,
                                                  const char *name,
                                                  struct roped_error *err);
 
-/* Takes a named set, or ROPED_NOT_FOUND, or ROPED_GONE where it was lost;
+/* Takes a named set, or ROPED_NO_TABLE, or ROPED_GONE where it was lost;
  * tables_give returns it. The set outlives its DELETE. */
 ROPED_MUST_CHECK enum roped_status tables_take(struct tables *tables,
                                                const struct tenant *tenant,

@@ -129,13 +129,11 @@ enum roped_status body_begin(struct request *request, uint64_t limit,
     body->limit = limit;
     body->inflated_limit = most < limit ? most : limit;
     body->limit_name = limit_name;
-    if (encoding && !body->is_compressed && strcasecmp(encoding, "identity")) {
-        request->refusal_code = 415;
-        return roped_fail(&request->error, ROPED_INVALID,
+    if (encoding && !body->is_compressed && strcasecmp(encoding, "identity"))
+        return roped_fail(&request->error, ROPED_WRONG_ENCODING,
                           "Content-Encoding '%.32s' is not supported, expected "
                           "gzip or deflate, or none",
                           encoding);
-    }
     enum roped_status status = check_size(request);
     return status || !is_v2(request) ? status : begin_v2(request);
 }
@@ -165,6 +163,58 @@ static enum roped_status make_room(struct request *request, size_t bytes)
 
 /* ------------------------------------------------------------------ pieces */
 
+/* What the client may have meant, and how to say it. */
+static const char *advice(const struct request *request)
+{
+    const struct body *body = &request->body;
+    bool is_call = request->call.op != NULL;
+    size_t n = body->received < sizeof body->prefix ? (size_t)body->received
+                                                    : sizeof body->prefix;
+    switch (safetensors_mistaken(body->prefix, n)) {
+    case SAFETENSORS_JSON:
+        return is_call ? "JSON: POST that to /v2/models/{operator}/infer, or "
+                         "send a safetensors file"
+                       : "JSON: send a safetensors file";
+    case SAFETENSORS_NPY:
+        return is_call ? "a .npy file: 'ropectl run' converts it, or send a "
+                         "safetensors file"
+                       : "a .npy file: 'ropectl regions put' converts it, or "
+                         "send a safetensors file";
+    case SAFETENSORS_ZIP:
+        return is_call ? "a zip archive: 'ropectl run' converts .npz, or send "
+                         "a safetensors file"
+                       : "a zip archive: 'ropectl regions put' converts .npz, "
+                         "or send a safetensors file";
+    case SAFETENSORS_GZIP:
+        return "gzip: say 'Content-Encoding: gzip', or send a safetensors file";
+    case SAFETENSORS_TEXT:
+        return "text: send a safetensors file";
+    case SAFETENSORS_UNKNOWN:
+        break;
+    }
+    return NULL;
+}
+
+/* A body without the header that it must have: says what it looks like, else
+ * leaves the error as it is. */
+static enum roped_status explain(struct request *request,
+                                 enum roped_status status)
+{
+    const char *looks = advice(request);
+    return looks ? roped_fail(&request->error, status,
+                              "safetensors: the body looks like %s", looks)
+                 : status;
+}
+
+enum roped_status body_is_short(struct request *request)
+{
+    enum roped_status status =
+        roped_fail(&request->error, ROPED_INVALID,
+                   "body of %llu bytes ends before its header does",
+                   (unsigned long long)request->body.received);
+    return is_safetensors(request) ? explain(request, status) : status;
+}
+
 static uint64_t most_bytes(const struct body *body)
 {
     return body->is_open_ended ? body->limit : body->length;
@@ -180,14 +230,13 @@ static enum roped_status receive_prefix(struct request *request,
     size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)body->received;
     *taken = bytes < missing ? bytes : missing;
     memcpy(body->prefix + body->received, data, *taken);
-    if (*taken < missing) {
-        body->received += *taken;
+    body->received += *taken;
+    if (*taken < missing)
         return ROPED_OK;
-    }
     enum roped_status status = safetensors_header_bytes(
         body->prefix, most_bytes(body), &body->header_bytes, &request->error);
     if (status)
-        return status;
+        return explain(request, status);
     body->at = place_behind(body->header_bytes);
     body->received = 0;
     status = make_room(request, SAFETENSORS_PREFIX_BYTES);
@@ -247,8 +296,15 @@ static enum roped_status store(struct request *request, const char *data,
 /* A call or a tensor is checked as soon as that can be. */
 static enum roped_status decode(struct request *request)
 {
+    const struct body *body = &request->body;
     request->body.is_decoded = true;
-    return request->call.op ? call_decode(request) : region_decode(request);
+    enum roped_status status =
+        request->call.op ? call_decode(request) : region_decode(request);
+    /* gzip without a time begins with a length that may well be one */
+    bool is_no_file = is_safetensors(request) &&
+                      body->header_bytes > SAFETENSORS_PREFIX_BYTES &&
+                      *body_bytes(request, SAFETENSORS_PREFIX_BYTES) != '{';
+    return status && is_no_file ? explain(request, status) : status;
 }
 
 /* The rest of the body of a call that can_decode may go on to the device as it
@@ -301,13 +357,13 @@ static enum roped_status close_end(struct request *request)
     struct body *body = &request->body;
     uint64_t length;
     body->length = body->received;
+    enum roped_status status = ROPED_OK;
+    if (!is_v2(request) && body->header_bytes > 0)
+        status = safetensors_header_bytes(body->prefix, body->received,
+                                          &body->header_bytes, &request->error);
     if (!is_v2(request))
-        return body->header_bytes > 0
-                   ? safetensors_header_bytes(body->prefix, body->received,
-                                              &body->header_bytes,
-                                              &request->error)
-                   : ROPED_OK;
-    enum roped_status status = read_v2_length(request, &length);
+        return status ? explain(request, status) : ROPED_OK;
+    status = read_v2_length(request, &length);
     return status ? status : set_v2_length(request, length);
 }
 

@@ -49,6 +49,8 @@ enum roped_status body_end(struct request *request);
 /* Inflates and decodes what has not been: takes its time where body_is_long,
  * about that of moving body_work bytes. */
 enum roped_status body_finish(struct request *request);
+/* The refusal of a body that has no whole header. */
+enum roped_status body_is_short(struct request *request);
 bool body_is_long(const struct request *request);
 uint64_t body_work(const struct request *request);
 

@@ -9,6 +9,8 @@
 #include "http/request.h"
 #include "wire/demo.h"
 
+#include <roped/nearest.h>
+
 #include <string.h>
 
 enum roped_status call_begin(struct request *request)
@@ -20,6 +22,20 @@ enum roped_status call_begin(struct request *request)
         return request->error.status;
     roped_call_init(&request->job.call, request->call.op);
     return ROPED_OK;
+}
+
+enum roped_status call_no_operator(const struct request *request,
+                                   struct roped_error *err)
+{
+    char near[96];
+    struct roped_nearest nearest = {.word = request->match.capture};
+    for (int i = 0; i < roped_op_count(); i++)
+        roped_nearest_offer(&nearest, roped_op_at(i)->name);
+    return roped_fail(err, ROPED_NO_OPERATOR,
+                      "no operator '%s'%s GET /v1 lists them", nearest.word,
+                      nearest.found[0]
+                          ? roped_nearest_text(&nearest, near, sizeof near)
+                          : ";");
 }
 
 enum roped_status call_use_table(struct request *request, const char *name)
@@ -104,9 +120,7 @@ static enum roped_status take_values(struct request *request)
 static enum roped_status decode_late(struct request *request)
 {
     if (request->body.length > 0)
-        return roped_fail(&request->error, ROPED_INVALID,
-                          "body of %llu bytes ends before its header does",
-                          (unsigned long long)request->body.received);
+        return body_is_short(request);
     return call_decode(request);
 }
 
@@ -182,7 +196,6 @@ static struct reply answer(struct request *request)
     const struct exec_job *job = &request->job;
     if (!job->status)
         return request->call.protocol->answer(request);
-    request->error.status = job->status;
     return call_finish(request, reply_status(request, &job->error));
 }
 

@@ -20,7 +20,7 @@ struct call {
     size_t answer_bytes, answer_json_bytes;
 };
 
-/* Finds the operator of the path; ROPED_NOT_FOUND. */
+/* Finds the operator of the path; ROPED_NO_OPERATOR. */
 enum roped_status call_begin(struct request *request);
 
 /* As soon as the header is there: parses, binds, resolves. */
@@ -45,5 +45,9 @@ enum roped_status call_use_table(struct request *request, const char *name);
  * block that the job has filled. request->error.status says why it failed. */
 struct reply call_finish(struct request *request, struct reply reply);
 struct reply call_block(struct request *request, const char *type);
+
+/* Says that the path's operator is none of /v1, and which one is near. */
+enum roped_status call_no_operator(const struct request *request,
+                                   struct roped_error *err);
 
 #endif

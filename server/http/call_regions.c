@@ -37,6 +37,11 @@ static enum roped_status take(struct request *request,
     enum roped_status status = regions_take(
         exec_regions(request->service->exec), request->caller.tenant,
         ref->region, &place->region, &request->error);
+    if (status == ROPED_NO_REGION &&
+        request->match.route->body == ROUTE_BODY_V2)
+        return roped_fail(&request->error, status, /* as its clients know it */
+                          "Unable to find shared memory region: '%.64s'",
+                          ref->region);
     if (status)
         return status;
     place->offset = ref->offset;

@@ -5,7 +5,6 @@
 
 #include "log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,26 +123,19 @@ bool gate_is_guarded(const struct gate *gate)
 
 /* ------------------------------------------------------------------ check */
 
-static enum roped_status refuse(int code, const char *why, struct caller *out,
-                                struct roped_error *err)
-{
-    out->code = code;
-    return roped_fail(err, ROPED_INVALID, "%s", why);
-}
-
 static enum roped_status check_scope(const struct token *token,
                                      enum scope scope, struct caller *out,
                                      struct roped_error *err)
 {
-    char scopes[64], text[160];
+    char scopes[64];
     if (scopes_allow(token->scopes, scope))
         return ROPED_OK;
     atomic_fetch_add_explicit(&out->tenant->n_refusals, 1,
                               memory_order_relaxed);
-    snprintf(text, sizeof text, "token '%s' has scopes %s, expected '%s'",
-             token->name, scopes_text(token->scopes, scopes, sizeof scopes),
-             scope_name(scope));
-    return refuse(403, text, out, err);
+    return roped_fail(err, ROPED_FORBIDDEN,
+                      "token '%s' has scopes %s, expected '%s'", token->name,
+                      scopes_text(token->scopes, scopes, sizeof scopes),
+                      scope_name(scope));
 }
 
 /* The parameter 'tenant' of a route that has names, or NULL. */
@@ -186,14 +178,14 @@ enum roped_status gate_check(const struct gate *gate, const struct route *route,
     const char *why;
     enum scope scope = route ? route->scope : SCOPE_ANY;
     struct tenant *nameless = tenants_nameless(gate->tenants);
-    *out = (struct caller){"", nameless, nameless, 0};
+    *out = (struct caller){"", nameless, nameless};
     if (!set || scope == SCOPE_OPEN)
         return ROPED_OK;
     const char *asked = asked_tenant(route, head);
     const struct token *token =
         tokens_find(set->tokens, head_value(head, HEADER_AUTHORIZATION), &why);
     if (!token)
-        return refuse(401, why, out, err);
+        return roped_fail(err, ROPED_NO_TOKEN, "%s", why);
     out->name = token->name;
     out->tenant = set->tenant[token - set->tokens->token];
     if (check_scope(token, asked ? SCOPE_ADMIN : scope, out, err))

@@ -28,7 +28,6 @@ struct caller {
     const char *name;          /* of the token; "": it has none */
     struct tenant *tenant;     /* whose names it uses */
     const struct tenant *sees; /* whose names it is shown in lists */
-    int code;                  /* of its refusal, where that is 401 or 403 */
 };
 
 /* Reads the tokens, whose names become tenants, with their quotas; gate_close
@@ -49,9 +48,9 @@ bool gate_is_guarded(const struct gate *gate);
 
 /*
  * May the request have what is behind a route (NULL: there is none, and any
- * token will do)? Else out->code and the error say why not. An admin is shown
- * what all have, and with the parameter 'tenant' uses the names of one, where a
- * route has names; ROPED_NOT_FOUND: nobody is called so.
+ * token will do)? ROPED_NO_TOKEN and ROPED_FORBIDDEN say why not. An admin is
+ * shown what all have, and with the parameter 'tenant' uses the names of one,
+ * where a route has names; ROPED_NOT_FOUND: nobody is called so.
  */
 ROPED_MUST_CHECK enum roped_status gate_check(const struct gate *gate,
                                               const struct route *route,

@@ -1,6 +1,7 @@
 /*
  * handle_meta.c - documents about the server and its operators.
  */
+#include "http/call.h"
 #include "http/handlers.h"
 #include "http/request.h"
 #include "wire/kserve_settings.h"
@@ -22,7 +23,7 @@ enum roped_status find_model(struct request *request, struct model *out)
     const char *version = request->match.second;
     if (model_of_path(request, out))
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_NOT_FOUND,
+    return roped_fail(&request->error, ROPED_NO_OPERATOR,
                       "Request for unknown model: '%s'%s%s is not found",
                       request->match.capture, version[0] ? " version " : "",
                       version);
@@ -73,9 +74,7 @@ struct reply handle_describe(struct request *request)
     const struct roped_op *op = roped_op_find(request->match.capture);
     if (!op) {
         struct roped_error err;
-        roped_fail(&err, ROPED_NOT_FOUND,
-                   "no operator '%s'; GET /v1 lists them",
-                   request->match.capture);
+        (void)call_no_operator(request, &err);
         return reply_status(request, &err);
     }
     reply_begin_text(request, &buffer);
@@ -135,7 +134,7 @@ struct reply handle_stats(struct request *request)
     const struct service *service = request->service;
     const char *name = model.name;
     if (!model_of_path(request, &model)) {
-        roped_fail(&err, ROPED_NOT_FOUND,
+        roped_fail(&err, ROPED_NO_OPERATOR,
                    "requested model '%s' is not available",
                    request->match.capture);
         return reply_status(request, &err);

@@ -273,9 +273,7 @@ struct reply handle_region_put(struct request *request)
     struct exec_job *job = &request->job;
     bool is_empty = body->length == 0;
     if (!body->is_decoded && !is_empty)
-        roped_fail(&request->error, ROPED_INVALID,
-                   "body of %llu bytes ends before its header does",
-                   (unsigned long long)body->received);
+        (void)body_is_short(request);
     if (!body->is_decoded && (!is_empty || region_decode(request)))
         return reply_status(request, &request->error);
     job->work = is_empty ? EXEC_CLEAR : EXEC_STORE;

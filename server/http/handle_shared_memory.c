@@ -28,9 +28,10 @@ static bool is_allowed(const struct request *request)
 
 static struct reply reply_disabled(struct request *request)
 {
-    return reply_error(request, 501,
-                       "Client shared memory is disabled: start the server "
-                       "with --allow-client-shm");
+    roped_fail(&request->error, ROPED_UNSUPPORTED,
+               "Client shared memory is disabled: start the server with "
+               "--allow-client-shm");
+    return reply_status(request, &request->error);
 }
 
 /* ----------------------------------------------------------------- status */
@@ -77,7 +78,7 @@ static struct reply reply_list(struct request *request, enum region_kind kind)
     struct roped_error err;
     if (!lost_check(regions_lost(regions_of(request)), request->caller.tenant,
                     listing.name, &err))
-        roped_fail(&err, ROPED_NOT_FOUND,
+        roped_fail(&err, ROPED_NO_REGION,
                    "Unable to find %s shared memory region: '%s'",
                    region_kind_name(kind), listing.name);
     return reply_status(request, &err);

@@ -54,7 +54,7 @@ struct reply handle_table_get(struct request *request)
     struct roped_error err;
     if (!lost_check(tables_lost(tables_of(request)), listing.sees, listing.name,
                     &err))
-        roped_fail(&err, ROPED_NOT_FOUND, "table '%s' does not exist",
+        roped_fail(&err, ROPED_NO_TABLE, "table '%s' does not exist",
                    listing.name);
     return reply_status(request, &err);
 }
@@ -114,11 +114,12 @@ struct reply handle_table_put(struct request *request)
     struct roped_error err;
     bool replaced = false;
     int n = 0;
-    if (!is_table_name(request->match.capture))
-        return reply_error(request, 400,
-                           "table names are letters, digits, '.', '_' and '-'");
-    const char *style;
-    enum roped_status status = read_query(request, &style, &err);
+    const char *style = NULL;
+    enum roped_status status =
+        is_table_name(request->match.capture)
+            ? read_query(request, &style, &err)
+            : roped_fail(&err, ROPED_INVALID,
+                         "table names are letters, digits, '.', '_' and '-'");
     if (!status)
         status =
             angles_json_read(request->match.capture, style, body_text(request),

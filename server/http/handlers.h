@@ -18,8 +18,8 @@ reply_fn handle_openapi, handle_describe_all, handle_describe;
 reply_fn handle_server, handle_model, handle_model_ready;
 reply_fn handle_config, handle_stats, handle_stats_all, handle_index;
 
-/* The model of the path; else the ROPED_NOT_FOUND that v2 clients match on, in
- * request->error. */
+/* The model of the path; else the ROPED_NO_OPERATOR that v2 clients match on,
+ * in request->error. */
 enum roped_status find_model(struct request *request, struct model *out);
 
 /* handle_devices.c */

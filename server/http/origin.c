@@ -62,26 +62,23 @@ static bool is_authority(const char *text)
 }
 
 static enum roped_status check_host(const struct origin_rules *rules,
-                                    const struct head *head, int *code,
+                                    const struct head *head,
                                     struct roped_error *err)
 {
     size_t bytes;
     const char *authority = head_authority(head);
     if (!*authority) /* HTTP/1.0: no browser */
         return ROPED_OK;
-    if (!is_authority(authority)) {
-        *code = 400;
+    if (!is_authority(authority))
         return roped_fail(err, ROPED_INVALID, "invalid Host: '%.64s'",
                           authority);
-    }
     const char *host = host_of(authority, &bytes);
     if (!rules->is_private || is_loopback(host, bytes) ||
         is_any(rules->allowed_hosts) ||
         is_listed(rules->allowed_hosts, host, bytes) ||
         is_listed(rules->allowed_hosts, authority, strlen(authority)))
         return ROPED_OK;
-    *code = 421;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_WRONG_HOST,
                       "Host is '%.64s', expected localhost or a loopback "
                       "address (allowed_hosts lists others)",
                       authority);
@@ -105,16 +102,14 @@ const char *origin_allowed(const struct origin_rules *rules,
 }
 
 enum roped_status origin_check(const struct origin_rules *rules,
-                               const struct head *head, int *code,
-                               struct roped_error *err)
+                               const struct head *head, struct roped_error *err)
 {
     const char *origin = head_value(head, HEADER_ORIGIN);
-    enum roped_status status = check_host(rules, head, code, err);
+    enum roped_status status = check_host(rules, head, err);
     if (status || !origin || is_own(origin, head_authority(head)) ||
         origin_allowed(rules, head))
         return status;
-    *code = 403;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_FORBIDDEN,
                       "Origin is '%.64s', expected this host's own "
                       "(allowed_origins lists others)",
                       origin);

@@ -19,11 +19,11 @@ struct origin_rules {
                         name it is asked by must be its own */
 };
 
-/* ROPED_OK, or the refusal: *code is 403 or 421, and the error names the
- * setting that would allow it. */
+/* ROPED_FORBIDDEN and ROPED_WRONG_HOST name the setting that would allow it;
+ * ROPED_INVALID: the Host is none. */
 ROPED_MUST_CHECK enum roped_status
 origin_check(const struct origin_rules *rules, const struct head *head,
-             int *code, struct roped_error *err);
+             struct roped_error *err);
 
 /* The request's origin where it is one of allowed_origins, for the answer's
  * Access-Control-Allow-Origin; else NULL. */

@@ -9,11 +9,9 @@
 
 static const struct roped_op *find_op(struct request *request)
 {
-    const char *name = request->match.capture;
-    const struct roped_op *op = roped_op_find(name);
+    const struct roped_op *op = roped_op_find(request->match.capture);
     if (!op)
-        roped_fail(&request->error, ROPED_NOT_FOUND,
-                   "no operator '%s'; GET /v1 lists them", name);
+        (void)call_no_operator(request, &request->error);
     return op;
 }
 

@@ -21,7 +21,7 @@ static const struct roped_op *find_op(struct request *request)
     memset(&request->v2, 0, offsetof(struct kserve_request, regions));
     if (!has_version && models_find(request->service->models, name, &model))
         return model.op;
-    roped_fail(&request->error, ROPED_NOT_FOUND,
+    roped_fail(&request->error, ROPED_NO_OPERATOR,
                "Request for unknown model: '%s'%s%s is not found", name,
                has_version ? " version " : "", has_version ? version : "");
     return NULL;

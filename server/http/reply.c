@@ -78,7 +78,8 @@ struct reply reply_text(struct request *request, int code, const char *type,
     (void)request;
     if (buffer->has_failed) { /* even without memory a client gets a reason */
         static const char reason[] =
-            "{\"error\":\"no memory for the answer (host_bytes)\"}";
+            "{\"error\":\"no memory for the answer (host_bytes)\","
+            "\"code\":\"no_memory\"}";
         return reply_bytes(reply_code(ROPED_NO_MEMORY), "application/json",
                            reason, sizeof reason - 1);
     }
@@ -90,20 +91,19 @@ struct reply reply_json(struct request *request, const struct buffer *buffer)
     return reply_text(request, 200, "application/json", buffer);
 }
 
-struct reply reply_error(struct request *request, int code, const char *text)
-{
-    struct buffer buffer;
-    reply_begin_text(request, &buffer);
-    buffer_text(&buffer, "{\"error\":");
-    buffer_json_string(&buffer, text);
-    buffer_text(&buffer, "}");
-    return reply_text(request, code, "application/json", &buffer);
-}
-
 struct reply reply_status(struct request *request,
                           const struct roped_error *err)
 {
-    return reply_error(request, reply_code(err->status), err->text);
+    struct buffer buffer;
+    if (err != &request->error)
+        request->error = *err;
+    reply_begin_text(request, &buffer);
+    buffer_text(&buffer, "{\"error\":");
+    buffer_json_string(&buffer, err->text);
+    buffer_printf(&buffer, ",\"code\":\"%s\"}",
+                  roped_status_token(err->status));
+    return reply_text(request, reply_code(err->status), "application/json",
+                      &buffer);
 }
 
 /* ------------------------------------------------------------- compression */

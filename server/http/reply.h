@@ -41,8 +41,8 @@ struct reply {
 /* The HTTP code of a status. */
 int reply_code(enum roped_status status);
 
-/* {"error": "..."} with a code, or with the code of the error's status. */
-struct reply reply_error(struct request *request, int code, const char *text);
+/* The one answer to what is refused: {"error": "...", "code": "..."} with the
+ * HTTP status of the error's. It becomes request->error, for the log. */
 struct reply reply_status(struct request *request,
                           const struct roped_error *err);
 

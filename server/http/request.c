@@ -25,6 +25,7 @@ void request_init(struct request *request, struct service *service)
     memset(request, 0,
            offsetof(struct request, head) + offsetof(struct head, parameter));
     exec_job_init(&request->job);
+    request->error.status = ROPED_OK;
     request->error.text[0] = '\0';
     request->service = service;
     request->started_ns = clock_now_ns();
@@ -76,19 +77,17 @@ void request_fini(struct request *request)
 
 /* ------------------------------------------------------------------- head */
 
-static bool refuse(struct request *request, int code, const char *text)
-{
-    request->refusal_code = code;
-    roped_fail(&request->error, ROPED_INVALID, "%s", text);
-    return false;
-}
-
 /* True where status is ROPED_OK; else the refusal is that of the error. */
 static bool accept(struct request *request, enum roped_status status)
 {
-    if (status && !request->refusal_code)
-        request->refusal_code = reply_code(status);
+    request->is_refused |= status != ROPED_OK;
     return status == ROPED_OK;
+}
+
+static bool refuse(struct request *request, enum roped_status status,
+                   const char *text)
+{
+    return accept(request, roped_fail(&request->error, status, "%s", text));
 }
 
 static bool check_framing(struct request *request)
@@ -104,34 +103,48 @@ static bool check_framing(struct request *request)
 
 static bool check_origin(struct request *request)
 {
-    return origin_check(&request->service->origins, &request->head,
-                        &request->refusal_code, &request->error) == ROPED_OK;
+    return accept(request, origin_check(&request->service->origins,
+                                        &request->head, &request->error));
 }
 
 static bool check_access(struct request *request)
 {
-    enum roped_status status =
-        gate_check(&request->service->gate, request->match.route,
-                   &request->head, &request->caller, &request->error);
-    request->refusal_code = request->caller.code;
-    return accept(request, status);
+    return accept(request, gate_check(&request->service->gate,
+                                      request->match.route, &request->head,
+                                      &request->caller, &request->error));
+}
+
+static bool refuse_path(struct request *request)
+{
+    char near[128];
+    const struct head *head = &request->head;
+    const char *method = head->method;
+    if (request->match.allow[0])
+        return accept(
+            request, roped_fail(&request->error, ROPED_WRONG_METHOD,
+                                "no route '%.16s %.160s': the method is wrong, "
+                                "expected %s",
+                                method, head->path, request->match.allow));
+    if (request->match.is_long)
+        return refuse(request, ROPED_INVALID,
+                      "a name in the path is empty, longer than 63 bytes, or "
+                      "not printable");
+    route_nearest(strcmp(method, "HEAD") == 0 ? "GET" : method, head->path,
+                  near, sizeof near);
+    return accept(
+        request, roped_fail(&request->error, ROPED_NO_ROUTE,
+                            "no route '%.16s %.160s'%s GET /openapi.json lists "
+                            "them, GET /v1 the operators",
+                            method, head->path, near[0] ? near : ";"));
 }
 
 static bool check_route(struct request *request)
 {
     const struct route *route = request->match.route;
     if (route && request->is_admin && !route_is_admin(route))
-        return refuse(request, 404,
+        return refuse(request, ROPED_NO_ROUTE,
                       "admin_listen has health and metrics alone");
-    if (route)
-        return true;
-    if (request->match.allow[0])
-        return refuse(request, 405, "Method Not Allowed");
-    if (request->match.is_long)
-        return refuse(request, 400,
-                      "a name in the path is empty, longer than 63 bytes, or "
-                      "not printable");
-    return refuse(request, 404, "Not Found");
+    return route || refuse_path(request);
 }
 
 static enum roped_status check_room(struct request *request)
@@ -139,7 +152,7 @@ static enum roped_status check_room(struct request *request)
     struct service *service = request->service;
     const char *refusal = exec_refusal(service->exec);
     if (refusal)
-        return roped_fail(&request->error, ROPED_BUSY, "%s", refusal);
+        return roped_fail(&request->error, ROPED_DRAINING, "%s", refusal);
     if (exec_has_room(service->exec))
         return ROPED_OK;
     return roped_fail(&request->error, ROPED_BUSY,
@@ -230,14 +243,14 @@ bool request_receive(struct request *request, const char *data, size_t bytes)
     const struct route *route = request->match.route;
     if (request->first_byte_ns == 0)
         request->first_byte_ns = clock_now_ns();
-    if (request->refusal_code || !route)
+    if (request->is_refused || !route)
         return drop(request, bytes);
     if (route->body != ROUTE_BODY_IGNORED) {
         (void)accept(request, body_receive(request, data, bytes));
         return true;
     }
     if (request->body.received + bytes > JSON_BODY_BYTES)
-        (void)refuse(request, 413, "this route takes no body");
+        (void)refuse(request, ROPED_TOO_LARGE, "this route takes no body");
     return drop(request, bytes);
 }
 
@@ -247,7 +260,7 @@ static struct reply refusal(struct request *request)
 {
     if (request->call.op)
         call_count_refusal(request);
-    return reply_error(request, request->refusal_code, request->error.text);
+    return reply_status(request, &request->error);
 }
 
 static struct reply handle(struct request *request)
@@ -309,10 +322,10 @@ struct reply request_end(struct request *request)
     request->received_ns = clock_now_ns();
     if (request->first_byte_ns == 0)
         request->first_byte_ns = request->received_ns;
-    if (!request->refusal_code && request->match.route &&
+    if (!request->is_refused && request->match.route &&
         request->match.route->body != ROUTE_BODY_IGNORED)
         (void)accept(request, body_end(request));
-    if (request->refusal_code)
+    if (request->is_refused)
         return conclude(request, refusal(request));
     if (is_preflight(request))
         return conclude(request, reply_bytes(204, NULL, "", 0));

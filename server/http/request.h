@@ -38,9 +38,9 @@ struct request {
     char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
     uint64_t started_ns, first_byte_ns, received_ns;
 
-    int refusal_code; /* 0: none; else the body is dropped, then it is sent */
-    bool is_admin;    /* it came to admin_listen */
-    bool must_close;  /* where the next request starts cannot be known */
+    bool is_refused; /* the body is dropped, then the error is sent */
+    bool is_admin;   /* it came to admin_listen */
+    bool must_close; /* where the next request starts cannot be known */
 
     struct body body;
     struct memory_block json, values, out, text; /* of the call, the answer */
@@ -54,7 +54,7 @@ struct request {
     struct exec_job job;    /* a call, or a transfer of a region */
     struct exec_job errand; /* long work that is none of these */
     struct kserve_request v2;
-    struct roped_error error;
+    struct roped_error error;         /* why it is refused */
     char scratch[REQUEST_TEXT_BYTES]; /* short answers, headers of long ones */
 };
 

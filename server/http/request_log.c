@@ -8,6 +8,7 @@
 #include "http/clock.h"
 #include "log.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -52,43 +53,93 @@ void trace_read(const char *header, struct trace *out)
 
 /* ------------------------------------------------------------------- lines */
 
-void request_log(const struct request *request, int code, bool is_whole)
+/* Who is at the other end: "127.0.0.1:4711"; "": nobody any more. */
+static const char *client_of(int fd, char text[ADDRESS_TEXT_BYTES])
 {
-    char method[40], target[160], id[QUOTED_BYTES];
+    struct sockaddr_storage client;
+    socklen_t bytes = sizeof client;
+    text[0] = '\0';
+    if (getpeername(fd, (struct sockaddr *)&client, &bytes) == 0)
+        address_text((struct sockaddr *)&client, text);
+    return text;
+}
+
+static void log_slow(const struct request *request, uint64_t total_ns, int fd)
+{
+    char phases[512], id[QUOTED_BYTES], from[ADDRESS_TEXT_BYTES];
+    static const char *const names[] = {
+#define BODY_PHASE(id, name, meaning)       #name,
+#define PHASE(id, name, statistic, meaning) #name,
+#include "phase.def"
+    };
+    uint64_t ns[N_PHASES];
+    struct buffer buffer;
+    reply_phases(request, ns);
+    buffer_init_fixed(&buffer, phases, sizeof phases);
+    for (int i = 0; i < N_PHASES; i++)
+        buffer_printf(&buffer, " %s_ms=%.3f", names[i], (double)ns[i] * 1e-6);
+    log_line(LOG_WARN, "slow",
+             "op=%s total_ms=%.3f%.*s bytes=%llu client=\"%s\" id=\"%s\" "
+             "name=\"%s\"",
+             request->call.op->name, (double)total_ns * 1e-6, (int)buffer.bytes,
+             phases, (unsigned long long)request->body.received,
+             client_of(fd, from), log_quote(request->id, id, sizeof id),
+             request->caller.name);
+}
+
+/* " error_code=invalid error=\"...\"" of what was refused, else "". */
+static const char *error_of(const struct request *request, int code, char *out,
+                            size_t bytes)
+{
+    char error[2 * ROPED_ERROR_BYTES];
+    out[0] = '\0';
+    if (code >= 400 && request->error.status)
+        snprintf(out, bytes, " error_code=%s error=\"%s\"",
+                 roped_status_token(request->error.status),
+                 log_quote(request->error.text, error, sizeof error));
+    return out;
+}
+
+void request_log(const struct request *request, int code, bool is_whole, int fd)
+{
+    char method[40], target[160], id[QUOTED_BYTES], from[ADDRESS_TEXT_BYTES];
+    char error[2 * ROPED_ERROR_BYTES + 64];
+    const struct config *config = request->service->config;
+    uint64_t total_ns = clock_now_ns() - request->started_ns;
     struct trace trace;
-    if (!request->service->config->log_requests)
+    if (config->slow_request_ms > 0 && request->call.op && code > 0 &&
+        total_ns > (uint64_t)config->slow_request_ms * 1000000u)
+        log_slow(request, total_ns, fd);
+    if (!config->log_requests)
         return;
     trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
     log_line(LOG_INFO, "request",
              "method=\"%s\" route=%s target=\"%s\" code=%d is_whole=%s "
              "bytes=%llu seconds=%.6f id=\"%s\" trace_id=\"%s\" "
-             "parent_id=\"%s\" name=\"%s\"",
+             "parent_id=\"%s\" name=\"%s\" client=\"%s\"%s",
              log_quote(request->head.method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",
              log_quote(request->match.capture, target, sizeof target), code,
              is_whole ? "true" : "false",
              (unsigned long long)request->body.received,
-             (double)(clock_now_ns() - request->started_ns) * 1e-9,
-             log_quote(request->id, id, sizeof id), trace.trace_id,
-             trace.parent_id, request->caller.name);
+             (double)total_ns * 1e-9, log_quote(request->id, id, sizeof id),
+             trace.trace_id, trace.parent_id, request->caller.name,
+             client_of(fd, from), error_of(request, code, error, sizeof error));
 }
 
 void request_log_refusal(const struct request *request, int code, int fd)
 {
     char method[40], error[2 * ROPED_ERROR_BYTES], id[QUOTED_BYTES];
-    char from[ADDRESS_TEXT_BYTES] = "";
-    struct sockaddr_storage client;
-    socklen_t bytes = sizeof client;
+    char from[ADDRESS_TEXT_BYTES];
     struct trace trace;
     if (code != 401 && code != 403 && code != 421)
         return;
-    if (getpeername(fd, (struct sockaddr *)&client, &bytes) == 0)
-        address_text((struct sockaddr *)&client, from);
     trace_read(head_value(&request->head, HEADER_TRACEPARENT), &trace);
     log_line(LOG_WARN, "refused",
              "code=%d error=\"%s\" client=\"%s\" method=\"%s\" route=%s "
              "id=\"%s\" trace_id=\"%s\" name=\"%s\"",
-             code, log_quote(request->error.text, error, sizeof error), from,
+             code, log_quote(request->error.text, error, sizeof error),
+             client_of(fd, from),
              log_quote(request->head.method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",
              log_quote(request->id, id, sizeof id), trace.trace_id,

@@ -17,8 +17,12 @@ struct trace {
  * is not well formed is none. */
 void trace_read(const char *header, struct trace *out);
 
-/* The request has ended; code 0: without an answer. Its head must be there. */
-void request_log(const struct request *request, int code, bool is_whole);
+/* The request has ended; code 0: without an answer. Its head must be there. An
+ * answered call over slow_request_ms has a line of its own. fd: its connection,
+ * or -1.
+ */
+void request_log(const struct request *request, int code, bool is_whole,
+                 int fd);
 
 /* Its answer will be 401, 403 or 421; for others there is no line. fd: its
  * connection, or -1. */

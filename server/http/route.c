@@ -9,6 +9,8 @@
 #include "http/call.h"
 #include "http/handlers.h"
 
+#include <roped/nearest.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -126,6 +128,45 @@ static void list_methods(const char *path, char *out, size_t out_bytes)
         if (is_of(i, path, &first, &ignored) && !strstr(out, routes[i].method))
             at += (size_t)snprintf(out + at, out_bytes - at, "%s%s",
                                    at ? ", " : "", routes[i].method);
+}
+
+/* A pattern with a path's own segments in the places of its '*'; "": it has
+ * another number of them, or they do not fit. */
+static void fill(const char *pattern, const char *path, char *out, size_t bytes)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    while (*pattern == '/' && *path == '/') {
+        size_t wanted = strcspn(pattern + 1, "/") + 1;
+        size_t given = strcspn(path + 1, "/") + 1;
+        bool is_any = pattern[1] == '*';
+        size_t n = is_any ? given : wanted;
+        if (at + n >= bytes)
+            break;
+        memcpy(out + at, is_any ? path : pattern, n);
+        at += n;
+        pattern += wanted;
+        path += given;
+    }
+    out[*pattern || *path ? 0 : at] = '\0';
+}
+
+const char *route_nearest(const char *method, const char *path, char *text,
+                          size_t bytes)
+{
+    char known[ROPED_NEAREST_BYTES];
+    struct roped_nearest nearest = {.word = path};
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (strcmp(routes[i].method, method) != 0)
+            continue;
+        fill(routes[i].path, path, known, sizeof known);
+        if (known[0])
+            roped_nearest_offer(&nearest, known);
+    }
+    if (nearest.found[0])
+        snprintf(text, bytes, "; did you mean '%s %s'?", method, nearest.found);
+    return text;
 }
 
 bool route_is_admin(const struct route *route)

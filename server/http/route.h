@@ -50,6 +50,11 @@ bool route_is_admin(const struct route *route);
 void route_find(const char *method, const char *path, const char *accept,
                 struct route_match *out);
 
+/* The route of that method that is near a path that has none, with the path's
+ * own names: "; did you mean 'GET /v1/tables/x'?", or "". */
+const char *route_nearest(const char *method, const char *path, char *text,
+                          size_t bytes);
+
 /* The routes: 0 <= i < route_count(). */
 int route_count(void);
 const struct route *route_at(int i);

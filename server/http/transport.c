@@ -426,7 +426,8 @@ static void notify_completed(void *context, struct MHD_Connection *connection,
         return;
     if (exchange->has_head)
         request_log(&exchange->request, exchange->code,
-                    code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+                    code == MHD_REQUEST_TERMINATED_COMPLETED_OK,
+                    exchange->peer ? exchange->peer->fd : -1);
     peer_set_deadline(
         exchange->peer,
         clock_after_ns(exchange->service->config->idle_timeout_seconds));

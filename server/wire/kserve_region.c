@@ -54,7 +54,7 @@ static enum roped_status read_name(const struct owner *owner,
     if (length > 0 && length < sizeof ref->region)
         return ROPED_OK;
     json_copy(&string, found, sizeof found);
-    return roped_fail(err, ROPED_NOT_FOUND,
+    return roped_fail(err, ROPED_NO_REGION,
                       "Unable to find shared memory region: '%s'", found);
 }
 

@@ -31,7 +31,7 @@
 static const struct {
     const char *name, *json;
 } schemas[] = {
-    {"Error", OBJECT("'error'", "'error':" STRING)},
+    {"Error", OBJECT("'error','code'", "'error':" STRING ",'code':" STRING)},
     {"Live", OBJECT("'live'", "'live':" BOOLEAN)},
     {"Ready", OBJECT("'ready'", "'ready':" BOOLEAN)},
     {"ModelReady", OBJECT("'name','ready'", "'name':" STRING ",'ready':" BOOLEAN)},

@@ -44,6 +44,32 @@ enum roped_status safetensors_header_bytes(const void *prefix,
     return ROPED_OK;
 }
 
+enum safetensors_other safetensors_mistaken(const void *prefix, size_t bytes)
+{
+    static const struct {
+        const char *start;
+        enum safetensors_other what;
+    } known[] = {{"\x93NUMPY", SAFETENSORS_NPY},
+                 {"PK\x03\x04", SAFETENSORS_ZIP},
+                 {"\x1f\x8b", SAFETENSORS_GZIP}};
+    const unsigned char *byte = prefix;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i].start);
+        if (bytes >= n && memcmp(prefix, known[i].start, n) == 0)
+            return known[i].what;
+    }
+    unsigned char first = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        bool is_blank = byte[i] == ' ' || (byte[i] >= '\t' && byte[i] <= '\r');
+        if (!is_blank && (byte[i] < 0x20 || byte[i] == 0x7F))
+            return SAFETENSORS_UNKNOWN;
+        first = first || is_blank ? first : byte[i];
+    }
+    return !first || first == 0xFF        ? SAFETENSORS_UNKNOWN
+           : first == '{' || first == '[' ? SAFETENSORS_JSON
+                                          : SAFETENSORS_TEXT;
+}
+
 static enum roped_status read_shape(struct json_reader *shape,
                                     struct safetensors_entry *entry,
                                     struct roped_error *err)

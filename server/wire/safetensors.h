@@ -48,6 +48,18 @@ ROPED_MUST_CHECK enum roped_status
 safetensors_header_bytes(const void *prefix, uint64_t total_bytes,
                          size_t *header_bytes, struct roped_error *err);
 
+/* What a body that is no such file looks like by the first of its bytes, at
+ * most 8: .npy; .npz and .pt, which are zip archives; ... */
+enum safetensors_other {
+    SAFETENSORS_UNKNOWN,
+    SAFETENSORS_JSON,
+    SAFETENSORS_NPY,
+    SAFETENSORS_ZIP,
+    SAFETENSORS_GZIP,
+    SAFETENSORS_TEXT
+};
+enum safetensors_other safetensors_mistaken(const void *prefix, size_t bytes);
+
 /*
  * Reads the header (prefix + JSON, header_bytes of them) of a body of
  * total_bytes; the data need not be there. metadata may be NULL; without it

@@ -147,11 +147,12 @@ static const char *flaw_of_body(const struct found_answer *answer)
         bytes_contain(answer->body, answer->body_bytes, "Infinity"))
         return NULL;
     cJSON *json = cJSON_ParseWithLength(answer->body, answer->body_bytes);
-    bool has_reason = cJSON_IsString(cJSON_GetObjectItem(json, "error")) ||
+    bool has_reason = (cJSON_IsString(cJSON_GetObjectItem(json, "error")) &&
+                       cJSON_IsString(cJSON_GetObjectItem(json, "code"))) ||
                       cJSON_GetObjectItem(json, "ready");
     const char *flaw = !json ? "body is no JSON"
                        : answer->code >= 400 && !has_reason
-                           ? "error without an error text"
+                           ? "error without a text and a code"
                            : NULL;
     cJSON_Delete(json);
     return flaw;

@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     enum roped_status status =
         kserve_read_request(&call, &body, &request, &err);
     FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID ||
-                 status == ROPED_NOT_FOUND);
+                 status == ROPED_NO_REGION);
     if (status)
         return 0;
     FUZZ_PROMISE(request.binary_bytes == binary_bytes);

@@ -3,6 +3,8 @@
  */
 #include "http/harness.h"
 
+#include "check.h"
+
 #include "load/certificates.h"
 #include "load/client.h"
 #include "wire/safetensors.h"
@@ -350,6 +352,38 @@ static void set_tls(CURL *curl, const struct server *server)
     curl_easy_setopt(curl, CURLOPT_SSLKEY, path);
 }
 
+const char *answer_code(const struct answer *answer)
+{
+    static const struct {
+        const char *end;
+        int code;
+        const char *token;
+    } known[] = {
+#define X(id, token, http, meaning) {",\"code\":\"" token "\"}", http, token},
+        ROPED_STATUS_MAP(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t length = strlen(known[i].end);
+        if (known[i].code == answer->code && answer->bytes >= length &&
+            strcmp(answer->body + answer->bytes - length, known[i].end) == 0)
+            return known[i].token;
+    }
+    return "";
+}
+
+/* Whoever answers {"error": ...} says with which code. */
+static void check_refusal(const char *method, const char *path,
+                          const struct answer *answer)
+{
+    static const char start[] = "{\"error\":";
+    if (answer->code >= 400 &&
+        strncmp(answer->body, start, sizeof start - 1) == 0 &&
+        !answer_code(answer)[0])
+        CHECK_FAIL("%s %.100s: answered %d %.300s, expected a code of it",
+                   method, path, answer->code, answer->body);
+}
+
 struct answer ask(const struct server *server, const char *method,
                   const char *path, const void *body, size_t bytes,
                   const char *const *headers)
@@ -390,6 +424,7 @@ struct answer ask(const struct server *server, const char *method,
     answer.body = content.start;
     answer.bytes = content.bytes;
     answer.headers = head.start;
+    check_refusal(method, path, &answer);
     return answer;
 }
 

@@ -71,6 +71,11 @@ struct answer {
 };
 void answer_free(struct answer *answer);
 
+/* The code of a refusal ("no_region"), where it is one of ROPED_STATUS_MAP and
+ * of the answer's HTTP status; else "". ask() checks that each refusal has one.
+ */
+const char *answer_code(const struct answer *answer);
+
 /* Value of a header of the answer, or NULL; valid until the next call. */
 const char *answer_header(const struct answer *answer, const char *name);
 

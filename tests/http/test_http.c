@@ -34,15 +34,33 @@ TEST(every_route_answers)
                 "stats of one");
     expect_code(ask(&server, "POST", "/v2/repository/index", "", 0, NULL), 200,
                 "READY", "index");
-    expect_code(get(&server, "/nothing"), 404, "Not Found", "unknown path");
-    expect_code(get(&server, "/v1/nobody"), 404, "nobody", "unknown operator");
+    expect_code(get(&server, "/nothing"), 404,
+                "no route 'GET /nothing'; GET /openapi.json", "unknown path");
+    expect_code(get(&server, "/metric"), 404, "did you mean 'GET /metrics'?",
+                "a near path");
+    expect_code(ask(&server, "POST", "/v2/model/rope/infer", "", 0, NULL), 404,
+                "did you mean 'POST /v2/models/rope/infer'?", "a near pattern");
+    expect_code(get(&server, "/v1/nobody"), 404,
+                "no operator 'nobody'; GET /v1 lists them", "unknown operator");
+    expect_code(ask(&server, "POST", "/v1/rms_norm", "", 0, NULL), 404,
+                "no operator 'rms_norm'; did you mean 'rmsnorm'? GET /v1",
+                "another library's operator");
+    expect_code(get(&server, "/v1/rotary_embedding"), 404, "mean 'rope'?",
+                "to describe another library's operator");
+    expect_code(ask(&server, "POST", "/v1/rmsnorm?epsilon=1", "", 0, NULL), 400,
+                "did you mean 'eps'?", "another library's parameter");
+    expect_code(ask(&server, "POST", "/v1/rope?is_neox_style=1", "", 0, NULL),
+                400, "did you mean 'style'?", "another library's parameter");
     struct answer answer =
         ask(&server, "DELETE", "/v2/models/rope", NULL, 0, NULL);
     CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
-    expect_code(answer, 405, "Method Not Allowed", "method");
+    expect_code(answer, 405,
+                "no route 'DELETE /v2/models/rope': the method is wrong, "
+                "expected GET",
+                "method");
     answer = ask(&server, "POST", "/v1/tables", "", 0, NULL);
     CHECK_TEXT(answer_header(&answer, "Allow"), "GET");
-    expect_code(answer, 405, "Method Not Allowed", "no operator 'tables'");
+    expect_code(answer, 405, "expected GET", "no operator 'tables'");
     answer = ask(&server, "HEAD", "/metrics", NULL, 0, NULL);
     CHECK_INT(answer.code, 200);
     CHECK_INT(answer.bytes, 0);

@@ -191,10 +191,11 @@ static void expect(const struct answer *answer, int code, const char *culprit,
                    const char *what)
 {
     n_cases++;
-    if (answer->code != code || !strstr(answer->body, "\"error\"") ||
+    if (answer->code != code || !answer_code(answer)[0] ||
         !strstr(answer->body, culprit))
-        CHECK_FAIL("%s: answered %d %.300s, expected %d naming '%s'", what,
-                   answer->code, answer->body, code, culprit);
+        CHECK_FAIL("%s: answered %d %.300s, expected %d and a code, naming "
+                   "'%s'",
+                   what, answer->code, answer->body, code, culprit);
 }
 
 static struct answer post_body(const struct sound *sound, const char *extra,

@@ -177,6 +177,37 @@ TEST(a_request_is_logged_with_its_trace)
     stop();
 }
 
+TEST(a_refused_request_is_logged_with_its_error_and_client)
+{
+    start("--log_requests", "true");
+    expect_code(ask(&server, "POST", "/v1/rmsnorm?epsilon=1", "", 0, NULL), 400,
+                "", "refused");
+    const char *line = await_line("event=request");
+    CHECK_CONTAINS(line, " code=400 ");
+    CHECK_CONTAINS(line, " client=\"127.0.0.1:");
+    CHECK_CONTAINS(line, " error_code=invalid error=\"unknown parameter ");
+    stop();
+}
+
+TEST(a_slow_call_is_logged_with_its_phases)
+{
+    static float x[1 << 20];
+    struct tensor_file file = {.n = 0};
+    size_t bytes;
+    start("--slow_request_ms", "1");
+    file_add(&file, "x", ROPED_F32, 2, (int64_t[]){1 << 10, 1 << 10}, x);
+    unsigned char *body = file_write(&file, &bytes);
+    expect_code(ask(&server, "POST", "/v1/rmsnorm", body, bytes, NULL), 200, "",
+                "4 MiB in over a millisecond");
+    free(body);
+    const char *line = await_line("event=slow");
+    CHECK_CONTAINS(line, "op=rmsnorm total_ms=");
+    CHECK_CONTAINS(line, " receive_ms=");
+    CHECK_CONTAINS(line, " kernel_ms=");
+    CHECK_CONTAINS(line, " client=\"127.0.0.1:");
+    stop();
+}
+
 /* One request, and its line; what it does not say is in none. */
 static void expect_refusal(const char *header, int code, const char *error)
 {
@@ -403,6 +434,8 @@ int main(void)
     RUN(a_log_that_may_not_grow_stops_nobody);
     RUN(a_second_stop_hurries_the_drain);
     RUN(a_request_is_logged_with_its_trace);
+    RUN(a_refused_request_is_logged_with_its_error_and_client);
+    RUN(a_slow_call_is_logged_with_its_phases);
     RUN(a_refused_access_is_one_line);
     RUN(a_daemon_that_is_open_to_others_says_so);
     RUN(the_log_may_be_json);

@@ -117,7 +117,7 @@ TEST(a_region_is_made_listed_read_and_forgotten)
     CHECK_DOUBLE(metric(&server, "roped_regions{kind=\"resident\"} "), 1, 0);
     delete_region("w");
     expect_code(get(&server, "/v1/regions/w"), 404,
-                "Unable to find shared memory region: 'w'", "gone");
+                "no region named 'w'; GET /v1/regions lists them", "gone");
     expect_code(ask(&server, "DELETE", "/v1/regions/w", NULL, 0, NULL), 404,
                 "'w'", "deleted twice");
     expect_metric(&server, "roped_region_bytes{kind=\"resident\"} ", 0);
@@ -552,7 +552,7 @@ TEST(calls_on_wrong_places_are_refused)
         const char *query, *part;
         int code;
     } cases[] = {
-        {"from.x=nope", "Unable to find shared memory region: 'nope'", 404},
+        {"from.x=nope", "no region named 'nope'; GET /v1/regions", 404},
         {"from.x=x&into.y=nope", "'nope'", 404},
         {"from.q=x", "unknown tensor 'q'", 400},
         {"from.x=x&into.z=y", "unknown tensor 'z', rmsnorm returns y", 400},

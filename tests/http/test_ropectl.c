@@ -75,6 +75,12 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("run rmsnorm x --esp 1", 2,
                    "rmsnorm has no parameter 'esp'; did you mean 'eps'?");
     command_expect("run rmsnorm x --tabel t", 2, "did you mean 'table'?");
+    command_expect("run rmsnorm x --epsilon 1", 2, "did you mean 'eps'?");
+    command_expect("run rms_norm x", 2, "did you mean 'rmsnorm'?");
+    command_expect("bench rmsnorm --conections 1", 2,
+                   "did you mean 'connections'?");
+    command_expect("bench rmsnorm --sever x", 2, "did you mean 'server'?");
+    command_expect("status --url http://127.0.0.1:1", 4, "127.0.0.1:1");
     command_expect("run rmsnorm x --eps", 2, "parameter 'eps' has no value");
     command_expect("run rmsnorm x --eps=-1", 2, "eps");
     command_expect("run rmsnorm none.safetensors", 1,
@@ -211,8 +217,7 @@ TEST(calls_use_regions)
     command_expect("regions get raw - | wc -c", 0, "40");
     command_expect("run rmsnorm --from.x=raw", 3,
                    "region 'raw' is plain bytes");
-    command_expect("run rmsnorm --from.x=none", 3,
-                   "Unable to find shared memory region: 'none'");
+    command_expect("run rmsnorm --from.x=none", 3, "no region named 'none'");
     command_expect("regions list", 0, "\n  raw   resident     40");
     command_expect("regions delete raw", 0, "");
     command_expect("regions delete raw", 3, "'raw'");

@@ -67,8 +67,8 @@ TEST(a_region_of_another_is_unknown)
 {
     start();
     expect_as("alice", "PUT", "/v1/regions/plan?bytes=64", 201, "plan");
-    expect_as("bob", "GET", "/v1/regions/plan", 404, "Unable to find");
-    expect_as("bob", "DELETE", "/v1/regions/plan", 404, "Unable to find");
+    expect_as("bob", "GET", "/v1/regions/plan", 404, "no region named");
+    expect_as("bob", "DELETE", "/v1/regions/plan", 404, "no region named");
     expect_without("bob", "/v1/regions", "plan");
     expect_as("bob", "GET", "/v1/regions", 200, "\"used\":0");
     expect_as("alice", "GET", "/v1/regions", 200, "\"used\":64");
@@ -112,9 +112,10 @@ TEST(a_call_uses_the_names_of_its_caller)
     expect_as("alice", "PUT", "/v1/regions/y?dtype=F32&shape=1,4", 201, "F32");
     put_table("alice", "/v1/tables/t", 201);
     expect_call("alice", "/v1/rmsnorm?from.x=x&into.y=y", 200, "");
-    expect_call("bob", "/v1/rmsnorm?from.x=x", 404, "Unable to find");
+    expect_call("bob", "/v1/rmsnorm?from.x=x", 404, "no region named");
     expect_as("bob", "PUT", "/v1/regions/x?dtype=F32&shape=1,4", 201, "F32");
-    expect_call("bob", "/v1/rmsnorm?from.x=x&into.y=y", 404, "region: 'y'");
+    expect_call("bob", "/v1/rmsnorm?from.x=x&into.y=y", 404,
+                "no region named 'y'");
     expect_call("bob", "/v1/rope?from.q=x&table=t", 404, "table 't'");
     static const char infer[] =
         "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,4],"
@@ -169,7 +170,7 @@ TEST(an_admin_sees_all_and_acts_for_one)
               "{\"name\":\"plan\",\"tenant\":\"bob\"");
     expect_as("root", "GET", "/v1/tables", 200,
               "{\"name\":\"wave\",\"tenant\":\"alice\"");
-    expect_as("root", "GET", "/v1/regions/plan", 404, "Unable to find");
+    expect_as("root", "GET", "/v1/regions/plan", 404, "no region named");
     expect_as("root", "GET", "/v1/regions?tenant=bob", 200, "\"used\":32");
     expect_without("root", "/v1/regions?tenant=bob", "alice");
     expect_as("root", "GET", "/v1/tables/wave?tenant=alice", 200, "500000");
@@ -265,7 +266,7 @@ TEST(freed_memory_is_never_read_by_another)
             bytes);
         memcpy(half + length, body, 256);
         close(open_raw(&server, half, (size_t)length + 256));
-        expect_as("bob", "GET", "/v1/regions/found", 404, "Unable to find");
+        expect_as("bob", "GET", "/v1/regions/found", 404, "no region named");
         expect_as("bob", "PUT", "/v1/regions/found?bytes=65536", 201, "found");
         struct answer answer =
             ask_as(&server, "bob", "GET", "/v1/regions/found", NULL);

@@ -1,5 +1,5 @@
 """Status and phrase of each refusal, as existing tests and clients match
-them. Every body is {"error": text}."""
+them. Every body is {"error": text, "code": code}."""
 
 import json
 
@@ -105,9 +105,11 @@ def test_unknown_models(address):
 
 def test_unknown_paths_and_methods(address):
     response = requests.get(f"http://{address}/v2/nothing")
-    assert (response.status_code, response.json()) == (404, {"error": "Not Found"})
+    assert (response.status_code, response.json()["code"]) == (404, "no_route")
+    assert response.json()["error"].startswith("no route 'GET /v2/nothing'")
     response = requests.get(f"http://{address}/v2/models/rope/infer")
-    assert (response.status_code, response.json()) == (405, {"error": "Method Not Allowed"})
+    assert (response.status_code, response.json()["code"]) == (405, "wrong_method")
+    assert response.json()["error"].endswith("the method is wrong, expected POST")
     assert response.headers["Allow"] == "POST"
 
 

@@ -48,6 +48,13 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_the_table_of_codes_is_that_of_the_header():
+    listed = re.findall(r"\| `(\w+)` \| (\d+) \| (.*) \|", section("Errors", (ROOT / "client/README.md").read_text()))
+    header = (ROOT / "kernels/include/roped/status.h").read_text()
+    known = re.findall(r'X\(\w+, "(\w+)", (\d+), "(.*)"\)', header)
+    assert known[0] == ("ok", "200", "success") and listed == known[1:]
+
+
 def test_the_section_has_all_examples():
     assert [language for language, _ in BLOCKS] == ["python", "python", "python", "sh", "c", "sh"]
 

@@ -77,10 +77,13 @@ def test_errors_name_the_culprit(client, x):
     with pytest.raises(roped.Error) as caught:
         client.rmsnorm(x, x[0, :3].copy())
     assert str(caught.value) == "tensor 'weight': dim 0 is 3, expected h = 64 (set by 'x')"
-    assert (caught.value.tensor, caught.value.dim, caught.value.status) == ("weight", 0, 400)
+    assert (caught.value.code, caught.value.status) == ("invalid", 400)
     with pytest.raises(roped.Error) as caught:
         client.rmsnorm(x, eps=-1.0)
-    assert caught.value.parameter == "eps" and caught.value.tensor is None
+    assert caught.value.code == "invalid" and "'eps'" in str(caught.value)
+    with pytest.raises(roped.Error, match="'nobody'") as caught:
+        client.rope(x.reshape(-1, 1, 64), table="nobody")
+    assert (caught.value.code, caught.value.status) == ("no_table", 404)
     with pytest.raises(TypeError, match=r"unexpected argument 'epps'; did you mean 'eps'\?"):
         client.rmsnorm(x, epps=1.0)
     with pytest.raises(TypeError, match="misses tensor 'residual'"):
@@ -89,8 +92,9 @@ def test_errors_name_the_culprit(client, x):
         client.rmsnorm([1.0])
     with pytest.raises(TypeError, match="complex64"):
         client.rmsnorm(x.astype(np.complex64))
-    with pytest.raises(roped.Error, match="127.0.0.1:9: "):
+    with pytest.raises(roped.Error, match="127.0.0.1:9: ") as caught:
         roped.Client("http://127.0.0.1:9").rmsnorm(x)
+    assert (caught.value.code, caught.value.status) == (None, None)
     with pytest.raises(ValueError, match="'ftp://host'"):
         roped.Client("ftp://host")
 

@@ -1,6 +1,7 @@
 /*
  * nearest.h - which of several words was meant by one that is none of them:
- * offer each, then ask. A word is near where at most a third of its letters, or
+ * offer each, then ask. Another library's name for it comes first ("epsilon" is
+ * "eps"). Else a word is near where at most a third of its letters, or
  * one, but not all, are changed, added, left out, or swapped with the next one;
  * nothing is suggested from farther away.
  */

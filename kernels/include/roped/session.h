@@ -51,7 +51,7 @@ ROPED_API void roped_session_close(struct roped_session *session);
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_session_wait(struct roped_session *session, struct roped_error *err);
 
-/* A call of the operator of this name; ROPED_NOT_FOUND. */
+/* A call of the operator of this name; ROPED_NO_OPERATOR. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_new(struct roped_session *session, const char *op,
                struct roped_work **out, struct roped_error *err);

@@ -14,12 +14,16 @@
 extern "C" {
 #endif
 
-/* value, wire token, code of HTTP, meaning. Of those with one code the first is
- * what a client takes it for. */
+/*
+ * value, code on the wire, status of HTTP, meaning. The one list of what can
+ * go wrong: every refusal of the daemon is {"error": its sentence, "code": its
+ * code}. Codes are there to stay, and new ones come at the end. A client that
+ * gets none takes the first of its HTTP status.
+ */
 #define ROPED_STATUS_MAP(X)                                                    \
     X(OK, "ok", 200, "success")                                                \
     X(INVALID, "invalid", 400, "the request itself is wrong")                  \
-    X(NOT_FOUND, "not_found", 404, "no such operator, table or region")        \
+    X(NOT_FOUND, "not_found", 404, "nothing has this name")                    \
     X(TOO_LARGE, "too_large", 413, "larger than a configured limit")           \
     X(UNSUPPORTED, "unsupported", 501, "understood, but not offered")          \
     X(BUSY, "busy", 503, "every place is taken now, try again")                \
@@ -28,7 +32,17 @@ extern "C" {
     X(CANCELED, "canceled", 503, "given up by its client or by shutdown")      \
     X(INTERNAL, "internal", 500, "a defect in roped")                          \
     X(DEVICE, "device", 500, "the device or its driver failed")                \
-    X(GONE, "gone", 410, "was there before its device was lost")
+    X(GONE, "gone", 410, "a region or table, lost with its device")            \
+    X(NO_OPERATOR, "no_operator", 404, "no operator or model has this name")   \
+    X(NO_TABLE, "no_table", 404, "no table has this name")                     \
+    X(NO_REGION, "no_region", 404, "no region has this name")                  \
+    X(NO_ROUTE, "no_route", 404, "the server has no such path")                \
+    X(WRONG_METHOD, "wrong_method", 405, "the path has other methods")         \
+    X(WRONG_ENCODING, "wrong_encoding", 415, "body compressed in another way") \
+    X(NO_TOKEN, "no_token", 401, "no token came, or none that is known")       \
+    X(FORBIDDEN, "forbidden", 403, "not with this token, or from this page")   \
+    X(WRONG_HOST, "wrong_host", 421, "Host names another server")              \
+    X(DRAINING, "draining", 503, "shutting down or starting anew, try again")
 
 enum roped_status {
 #define X(id, token, http, meaning) ROPED_##id,
@@ -55,7 +69,7 @@ struct roped_error {
 #define ROPED_API
 #endif
 
-/* The wire token ("busy") of a status; static memory. */
+/* The code ("busy") of a status; static memory. */
 ROPED_API const char *roped_status_token(enum roped_status status);
 
 /* One sentence for a status; static memory. */

@@ -127,6 +127,21 @@ TEST(the_error_is_the_servers_sentence)
            "broken");
 }
 
+TEST(the_status_is_that_of_the_code)
+{
+    expect(ANSWER("404 No", "{\"error\":\"none\",\"code\":\"no_region\"}"),
+           ROPED_NO_REGION, "none");
+    expect(ANSWER("503 No", "{\"code\":\"draining\",\"error\":\"ends\"}"),
+           ROPED_DRAINING, "ends");
+    expect(ANSWER("401 No", "{\"error\":\"who\",\"code\":\"no_token\"}"),
+           ROPED_NO_TOKEN, "who");
+    /* of another HTTP status, or of a later version */
+    expect(ANSWER("404 No", "{\"error\":\"none\",\"code\":\"busy\"}"),
+           ROPED_NOT_FOUND, "none");
+    expect(ANSWER("404 No", "{\"error\":\"none\",\"code\":\"no_moon\"}"),
+           ROPED_NOT_FOUND, "none");
+}
+
 TEST(what_is_not_ropeds_is_said_with_the_url)
 {
     expect(ANSWER("502 Bad Gateway", "<html>\r\n<body>nginx"), ROPED_INTERNAL,
@@ -279,7 +294,7 @@ TEST(a_token_is_sent_whole)
     options.url = url;
     CHECK_OK(roped_client_open(&options, &client, &err), &err);
     CHECK_INT(roped_client_request(client, "GET", "/", NULL, 0, &text, &err),
-              ROPED_INVALID);
+              ROPED_NO_TOKEN);
     CHECK_TEXT(err.text, "no token (the token file has another)");
     roped_client_close(client);
     peer_stop(&peer);
@@ -390,6 +405,7 @@ int main(void)
 {
     RUN(threads_open_clients_at_once);
     RUN(the_error_is_the_servers_sentence);
+    RUN(the_status_is_that_of_the_code);
     RUN(what_is_not_ropeds_is_said_with_the_url);
     RUN(the_status_of_http_is_kept);
     RUN(retry_after_is_said);

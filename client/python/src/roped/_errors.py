@@ -1,11 +1,5 @@
 """The one exception of the package."""
 
-import re
-
-_TENSOR = re.compile(r"tensors? '([^']+)'(?:: dim (\d+))?")
-_PARAMETER = re.compile(r"parameter '([^']+)'")
-
-
 _MOST_CHARACTERS = 1000
 
 
@@ -21,15 +15,11 @@ class Error(RuntimeError):
     It is one line that a terminal may show: of what the server sent, control characters and those that are not seen
     are escaped.
 
+    code: what went wrong, for programs: "no_region", "busy", ... (roped.CODES has them all, with their meanings). A
+        later server may have more; None where there was no answer, or one that roped did not write.
     status: HTTP status of the answer; None where there was none.
-    tensor, dim, parameter: what the sentence names, or None.
     """
 
-    def __init__(self, sentence: str, status: int | None = None) -> None:
-        sentence = printable(sentence[:_MOST_CHARACTERS])
-        super().__init__(sentence)
-        self.status = status
-        tensor, parameter = _TENSOR.search(sentence), _PARAMETER.search(sentence)
-        self.tensor = tensor[1] if tensor else None
-        self.dim = int(tensor[2]) if tensor and tensor[2] else None
-        self.parameter = parameter[1] if parameter else None
+    def __init__(self, sentence: str, status: int | None = None, code: str | None = None) -> None:
+        super().__init__(printable(sentence[:_MOST_CHARACTERS]))
+        self.status, self.code = status, code

@@ -229,12 +229,16 @@ class _Connection:
         return Answer(status, headers, body, is_last or len(body) > most)
 
 
-def _sentence(answer: Answer) -> str:
+def _refusal(answer: Answer, more: str = "") -> Error:
     try:
-        sentence = json.loads(answer.body.tobytes())["error"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        sentence = None
-    return sentence if isinstance(sentence, str) else f"the server answered {answer.status}"
+        document = json.loads(answer.body.tobytes())
+        sentence, code = document["error"], document.get("code")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sentence = code = None
+    if not isinstance(sentence, str):
+        sentence = f"the server answered {answer.status}"
+    is_code = isinstance(code, str) and len(code) < 64 and code.isascii() and code.isidentifier()
+    return Error(sentence + more, answer.status, code if is_code else None)
 
 
 class Pool:
@@ -318,9 +322,9 @@ class Pool:
                 return answer
             wait = answer.headers.get("retry-after", "")[:9]
             if answer.status != 503 or not wait.isdecimal() or left == 0:
-                raise Error(_sentence(answer), answer.status)
+                raise _refusal(answer)
             if time.monotonic() + int(wait) >= deadline:
-                raise Error(f"{_sentence(answer)}: try again in {wait} s", answer.status)
+                raise _refusal(answer, f": try again in {wait} s")
             time.sleep(int(wait))
             left -= 1
 

@@ -10,13 +10,18 @@ from typing import Any
 
 from roped._errors import Error
 from roped._functions import Operator, text_of
+from roped._operators import CODES
 from roped._shapes import Kind
 
 _TEXT_BYTES = 1024
+_CODES = list(CODES)  # of each status
 
 
 class _Failure(ctypes.Structure):
     _fields_ = [("status", ctypes.c_int), ("text", ctypes.c_char * _TEXT_BYTES)]
+
+    def error(self) -> Error:
+        return Error(self.text.decode(), code=_CODES[self.status])
 
 
 def _load() -> ctypes.CDLL:
@@ -48,7 +53,7 @@ launch_address: Any = ctypes.cast(launch_on, ctypes.c_void_p).value
 def _check(name: str, *arguments: Any) -> None:
     failure = _Failure()
     if getattr(_library, f"roped_{name}")(*arguments, ctypes.byref(failure)):
-        raise Error(failure.text.decode())
+        raise failure.error()
 
 
 class Work:
@@ -83,7 +88,7 @@ class Work:
 
     def error(self) -> Error:
         """What launch_on(*arguments) says where it returns other than 0."""
-        return Error(self.failure.text.decode())
+        return self.failure.error()
 
     def free(self, free: Any = _library.roped_work_free) -> None:
         free(self.handle)  # by this name it is there until the interpreter has ended

@@ -26,6 +26,14 @@ TEST(changed_missing_and_added_letters_are_near)
     CHECK_TEXT(nearest("mscale_al_dim"), "; did you mean 'mscale_all_dim'?");
 }
 
+TEST(names_of_other_libraries_are_known)
+{
+    CHECK_TEXT(nearest("epsilon"), "; did you mean 'eps'?");
+    CHECK_TEXT(nearest("rope_theta"), "; did you mean 'theta'?");
+    CHECK_TEXT(nearest("base"), "; did you mean 'theta'?");
+    CHECK_TEXT(nearest("is_neox"), ""); /* none offered that it could be */
+}
+
 TEST(other_words_are_not)
 {
     CHECK_TEXT(nearest("head_dim"), "");
@@ -41,6 +49,7 @@ TEST(other_words_are_not)
 int main(void)
 {
     RUN(changed_missing_and_added_letters_are_near);
+    RUN(names_of_other_libraries_are_known);
     RUN(other_words_are_not);
     return check_done();
 }

@@ -152,7 +152,8 @@ TEST(refusals_name_the_culprit)
     float x[4] = {0};
     int64_t shape[9] = {1, 4, 1, 1, 1, 1, 1, 1, 1};
     struct roped_work *work = NULL;
-    CHECK_INT(roped_work_new(session, "rmsnrm", &work, &err), ROPED_NOT_FOUND);
+    CHECK_INT(roped_work_new(session, "rmsnrm", &work, &err),
+              ROPED_NO_OPERATOR);
     CHECK_CONTAINS(err.text, "'rmsnrm'");
     work = new_work("rmsnorm");
     CHECK_INT(roped_work_param(work, "epsilon", "1", &err), ROPED_INVALID);

@@ -413,7 +413,7 @@ TEST(all_kinds_share_their_names)
     regions_unregister(regions, nameless(), REGION_SYSTEM, "q"); /* not there */
     CHECK_OK(take(), &err);
     regions_unregister(regions, nameless(), REGION_SYSTEM, "r");
-    CHECK_INT(take(), ROPED_NOT_FOUND);
+    CHECK_INT(take(), ROPED_NO_REGION);
     CHECK_OK(publish(make_resident()), &err);
     CHECK_INT(publish(map_region(0, 8)), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "it is a resident region");

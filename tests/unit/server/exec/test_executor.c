@@ -97,7 +97,7 @@ TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
     CHECK(work_wait(&work[3]));
     CHECK(work_is_right(&work[3]));
     work_make(&work[3], 8);
-    CHECK_INT(exec_submit(exec, &work[3].job, &err), ROPED_BUSY);
+    CHECK_INT(exec_submit(exec, &work[3].job, &err), ROPED_DRAINING);
     work[3].job.is_continued = true;
     CHECK(exec_run_inline(exec, &work[3].job));
     close_exec();
@@ -178,7 +178,7 @@ TEST(drain_finishes_what_runs_and_cancels_what_waits_too_long)
     CHECK_INT(work[0].job.status, ROPED_OK);
     CHECK_INT(work[2].job.status, ROPED_CANCELED);
     pthread_join(thread, NULL);
-    CHECK_INT(exec_submit(exec, &work[0].job, &err), ROPED_BUSY);
+    CHECK_INT(exec_submit(exec, &work[0].job, &err), ROPED_DRAINING);
     exec_close(exec);
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
@@ -242,7 +242,7 @@ TEST(a_dead_device_is_reported)
     CHECK_INT(exec_lost_device(exec, &err), 0);
     CHECK_TEXT(err.text, "the device is dead");
     make(&work);
-    CHECK_INT(exec_submit(exec, &work.job, &err), ROPED_BUSY);
+    CHECK_INT(exec_submit(exec, &work.job, &err), ROPED_DRAINING);
     CHECK_TEXT(err.text, "a device is lost");
     CHECK_TEXT(exec_refusal(exec), "a device is lost");
     /* done runs before the lane is free again, the count was made before it */

@@ -100,8 +100,8 @@ TEST(a_region_is_found_once_it_is_published)
     CHECK_OK(create("a", 1000, &region), &err);
     CHECK_INT(held_bytes(), 1000);
     CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
-              ROPED_NOT_FOUND);
-    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
+              ROPED_NO_REGION);
+    CHECK_TEXT(err.text, "no region named 'a'; GET /v1/regions lists them");
     CHECK(!found);
     CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
     CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
@@ -137,7 +137,7 @@ TEST(a_removed_region_lives_as_long_as_it_is_held)
     CHECK_OK(regions_take(regions, &tenant, "a", &first, &err), &err);
     second = regions_share(regions, first);
     CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
-    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NO_REGION);
     CHECK_INT(n_listed(), 0);
     memset(region_data(first), 7, 1000); /* a sanitizer would tell */
     regions_give(regions, first);
@@ -292,9 +292,9 @@ TEST(a_region_is_its_tenants_alone)
     open_regions();
     CHECK_OK(put_for(&tenant, "a", 1), &err);
     CHECK_INT(regions_take(regions, &other, "a", &found, &err),
-              ROPED_NOT_FOUND);
-    CHECK_TEXT(err.text, "Unable to find shared memory region: 'a'");
-    CHECK_INT(regions_remove(regions, &other, "a", &err), ROPED_NOT_FOUND);
+              ROPED_NO_REGION);
+    CHECK_TEXT(err.text, "no region named 'a'; GET /v1/regions lists them");
+    CHECK_INT(regions_remove(regions, &other, "a", &err), ROPED_NO_REGION);
     regions_unregister(regions, &other, REGION_RESIDENT, "a");
     regions_unregister(regions, &other, REGION_RESIDENT, NULL);
     CHECK_OK(put_for(&other, "a", 2), &err);
@@ -369,7 +369,7 @@ TEST(a_region_that_was_not_written_is_not_listed)
     CHECK_INT(regions_publish(regions, region, NULL, &err), ROPED_INTERNAL);
     CHECK_CONTAINS(err.text, "region 'a' holds what was in its memory before");
     CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
-              ROPED_NOT_FOUND);
+              ROPED_NO_REGION);
     region_set_written(region);
     CHECK_OK(regions_publish(regions, region, NULL, &err), &err);
     regions_give(regions, region);
@@ -454,14 +454,14 @@ TEST(a_lost_region_says_so_until_it_is_made_anew)
     CHECK_INT(regions_take(regions, &tenant, "a", &found, &err), ROPED_GONE);
     CHECK_TEXT(err.text, "region 'a': lost at noon");
     CHECK_INT(regions_take(regions, &other, "a", &found, &err),
-              ROPED_NOT_FOUND);
+              ROPED_NO_REGION);
     CHECK(!put("a", 64));
     CHECK_OK(regions_take(regions, &tenant, "a", &found, &err), &err);
     regions_give(regions, found);
     CHECK_OK(regions_remove(regions, &tenant, "a", &err), &err);
-    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(regions_remove(regions, &tenant, "a", &err), ROPED_NO_REGION);
     CHECK_OK(regions_remove(regions, &tenant, "b", &err), &err);
-    CHECK_INT(regions_remove(regions, &tenant, "b", &err), ROPED_NOT_FOUND);
+    CHECK_INT(regions_remove(regions, &tenant, "b", &err), ROPED_NO_REGION);
     regions_unregister(regions, &tenant, REGION_SYSTEM, NULL);
     CHECK_INT(lost_check(regions_lost(regions), &tenant, "s", &err), ROPED_OK);
     CHECK_INT(lost_check(regions_lost(regions), &other, "s", &err), ROPED_GONE);

@@ -158,8 +158,8 @@ TEST(named_sets_outlive_their_deletion)
     CHECK_OK(tables_delete(tables, &tenant, "a", &err), &err);
     CHECK_TEXT(tables_set(entry)->name, "a");
     tables_give(tables, entry);
-    CHECK_INT(tables_take(tables, &tenant, "a", &entry, &err), ROPED_NOT_FOUND);
-    CHECK_INT(tables_delete(tables, &tenant, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(tables_take(tables, &tenant, "a", &entry, &err), ROPED_NO_TABLE);
+    CHECK_INT(tables_delete(tables, &tenant, "a", &err), ROPED_NO_TABLE);
     close_all();
 }
 
@@ -344,8 +344,8 @@ TEST(a_table_is_its_tenants_alone)
     open_all(1 << 20, 1 << 20);
     roped_angle_params_init(&set.params);
     CHECK_OK(tables_put(tables, &tenant, &set, NULL, &err), &err);
-    CHECK_INT(tables_take(tables, &other, "a", &entry, &err), ROPED_NOT_FOUND);
-    CHECK_INT(tables_delete(tables, &other, "a", &err), ROPED_NOT_FOUND);
+    CHECK_INT(tables_take(tables, &other, "a", &entry, &err), ROPED_NO_TABLE);
+    CHECK_INT(tables_delete(tables, &other, "a", &err), ROPED_NO_TABLE);
     set.rows = 8;
     CHECK_OK(tables_put(tables, &other, &set, &replaced, &err), &err);
     CHECK(!replaced);

@@ -3,6 +3,7 @@
  */
 #include "check.h"
 #include "http/origin.h"
+#include "http/reply.h"
 
 struct asked {
     const char *host, *origin;
@@ -16,14 +17,13 @@ static void check(const struct origin_rules *rules, const struct asked *asked,
     for (int i = 0; i < n; i++) {
         struct head head = {.method = "GET", .path = "/"};
         struct roped_error err = {.text = ""};
-        int code = 0;
         if (asked[i].host)
             head_add_header(&head, "Host", 4, asked[i].host,
                             strlen(asked[i].host));
         head.known[HEADER_ORIGIN] = asked[i].origin;
-        bool is_allowed = origin_check(rules, &head, &code, &err) == ROPED_OK;
-        if (is_allowed != (asked[i].code == 0) || code != asked[i].code ||
-            !strstr(err.text, asked[i].key))
+        enum roped_status status = origin_check(rules, &head, &err);
+        int code = status ? reply_code(status) : 0;
+        if (code != asked[i].code || !strstr(err.text, asked[i].key))
             CHECK_FAIL("Host %s Origin %s: %d '%s', expected %d", asked[i].host,
                        asked[i].origin, code, err.text, asked[i].code);
     }

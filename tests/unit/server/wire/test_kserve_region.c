@@ -132,7 +132,7 @@ TEST(regions_are_described_in_full)
                              "\"binary_data_size\":16"),
            16, "Input must set only one of the following fields");
     refuse_as(REQUEST_IN_REGION("\"\",\"shared_memory_byte_size\":16"), 0,
-              ROPED_NOT_FOUND, "Unable to find shared memory region: ''");
+              ROPED_NO_REGION, "Unable to find shared memory region: ''");
     refuse("{\"inputs\":[" Q_BINARY "],\"outputs\":[{\"name\":\"q\","
            "\"parameters\":{\"shared_memory_region\":\"out\"}}]}",
            16,
