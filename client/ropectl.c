@@ -171,7 +171,8 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 static const char options_help[] =
     "options, anywhere on the line:\n"
     "  --server URL       default $ROPED_URL, or http://127.0.0.1:8000;\n"
-    "                     unix:/path for a socket of this host\n"
+    "                     unix:/path for a socket of this host; --url is "
+    "the same\n"
     "  --token-file FILE  holds the bearer token, where the server wants one\n"
     "  --ca-file FILE     PEM of the CAs that an https:// server may come "
     "from\n"

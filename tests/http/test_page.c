@@ -85,7 +85,7 @@ TEST(others_get_text_as_ever)
     expect_code(answer, 200, "rmsnorm", "GET /v1 of a browser");
     answer = ask_accepting(&server, "POST", "/", browser);
     check_header(&answer, "Allow", "GET");
-    expect_code(answer, 405, "Not Allowed", "POST /");
+    expect_code(answer, 405, "expected GET", "POST /");
     CHECK(server_stop(&server));
 }
 

@@ -4,6 +4,7 @@ call of one is computed."""
 
 import importlib
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -32,7 +33,10 @@ def operators(address):
 
 
 def generate(folder, *arguments):
-    run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder)
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # it looks for ruff there
+    run = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=folder, env={**os.environ, "PATH": programs}
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     sys.path.insert(0, str(folder))
     return run.stdout + run.stderr

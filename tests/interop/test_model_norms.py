@@ -20,6 +20,7 @@ MODELS = {
     "glm4.Glm4RMSNorm": (1.5625e-07, {"rounding": "hf"}),
 }
 # of them all rows of a million elements; one row, which a GPU computes in another way; an odd width
+N_DRAWS = 8
 SHAPES = [(256, 4096), (1, 4096), (1, 16384), (331, 111), (700, 1536)]
 
 
@@ -57,9 +58,9 @@ def share_off(address, tensors, name, **other):
 @pytest.mark.parametrize("n, hidden", SHAPES)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_bits_of_a_model(address, rng, name, n, hidden):
-    tensors = draw(rng, n, hidden)
-    off = share_off(address, tensors, name, sum_rounding="type")
-    assert off * n * hidden <= max(1, 40e-6 * n * hidden)
+    """A row whose sum of squares is a unit off shows in some fifty of its elements, so several draws are judged together."""
+    off = [share_off(address, draw(rng, n, hidden), name, sum_rounding="type") for _ in range(N_DRAWS)]
+    assert sum(off) / N_DRAWS <= 40e-6
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -209,6 +209,17 @@ static int call_only(PyObject *function)
     return result ? 0 : -1;
 }
 
+/* Raises what the package's own function makes of a refusal. */
+static void raise_refusal(const struct fast_state *state,
+                          enum roped_status status, const char *text)
+{
+    PyObject *error =
+        PyObject_CallFunction(state->error, "is", (int)status, text);
+    if (error)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+}
+
 /* Nothing of Python runs while the session is locked. */
 static int enqueue(const struct form *form, const struct fast_state *state,
                    void *const *data)
@@ -224,7 +235,7 @@ static int enqueue(const struct form *form, const struct fast_state *state,
         return -1;
     if (status == ROPED_OK)
         return 0;
-    PyErr_SetString(state->error, err.text);
+    raise_refusal(state, status, err.text);
     return -1;
 }
 

@@ -8,7 +8,7 @@ class Form:
     ) -> Form: ...  # fmt: skip
 
 def know_torch(
-    *, launch_on: int, error: type, table: Any, tensor_types: tuple[type, ...],
+    *, launch_on: int, error: Callable[[int, str], Exception], table: Any, tensor_types: tuple[type, ...],
     watchers: tuple[Callable[[], Any], ...], is_recording: Callable[[], Any], current_device: Callable[[], Any],
 ) -> None: ...  # fmt: skip
 def key(arguments: tuple[Any, ...], out: Any, named: dict[str, Any], /) -> bytes | None: ...

@@ -12,7 +12,7 @@ import numpy as np
 
 from roped._errors import Error
 from roped._functions import TABLE, Operator, described
-from roped._library import Session, Work, launch_address, launch_on, session, sessions
+from roped._library import Session, Work, launch_address, launch_on, refusal, session, sessions
 from roped._shapes import Kind, Mismatch, outputs, step, token_dims
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
 
@@ -179,7 +179,7 @@ def _know_fast(torch: Any, library: _Torch) -> None:
     from roped._torch import is_recording, watchers
 
     _fast.know_torch(
-        launch_on=launch_address, error=Error, table=table, tensor_types=library.types, watchers=watchers,
+        launch_on=launch_address, error=refusal, table=table, tensor_types=library.types, watchers=watchers,
         is_recording=is_recording, current_device=library.current_device or int,
     )  # fmt: skip
     _is_traced = torch.compiler.is_dynamo_compiling

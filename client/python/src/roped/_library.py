@@ -17,11 +17,15 @@ _TEXT_BYTES = 1024
 _CODES = list(CODES)  # of each status
 
 
+def refusal(status: int, text: str) -> Error:
+    return Error(text, code=_CODES[status])
+
+
 class _Failure(ctypes.Structure):
     _fields_ = [("status", ctypes.c_int), ("text", ctypes.c_char * _TEXT_BYTES)]
 
     def error(self) -> Error:
-        return Error(self.text.decode(), code=_CODES[self.status])
+        return refusal(self.status, self.text.decode())
 
 
 def _load() -> ctypes.CDLL:

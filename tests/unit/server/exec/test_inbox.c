@@ -407,7 +407,7 @@ TEST(drain_and_close_wait_for_abandoned_bodies)
         pthread_join(thread, NULL);
         CHECK_INT(used_later, used); /* both blocks, as long as it is held */
         make(&a[2], 64);
-        CHECK_INT(exec_submit(exec, &a[2].job, &err), ROPED_BUSY);
+        CHECK_INT(exec_submit(exec, &a[2].job, &err), ROPED_DRAINING);
         let_go(&a[2]);
         close_inboxes();
     }
