@@ -453,8 +453,6 @@ void random_call_spoil(struct random_call *made, struct random_source *source)
     else
         spoil_input(made, source);
     random_call_judge(made);
-    while (!made->status && !has_values(made))
-        (void)judge_values(made, source);
 }
 
 static bool fits_i32(const struct roped_tensor *tensor)
@@ -502,6 +500,12 @@ bool random_call_widen(struct random_call *made, struct random_source *source)
         }
     random_call_judge(made);
     return is_changed;
+}
+
+bool random_call_updates(const struct roped_op *op, int output)
+{
+    int input = roped_op_shared(op, output);
+    return input >= 0 && roped_op_updates(op, input) == output;
 }
 
 /* ------------------------------------------------------------------ report */

@@ -59,6 +59,9 @@ const char *random_call_text(const struct random_call *made, char *text,
 
 void random_call_free(struct random_call *made);
 
+/* Is this output what becomes of an updated input, such as a cache? */
+bool random_call_updates(const struct roped_op *op, int output);
+
 /* How often each operator's calls were accepted. */
 struct random_call_counts {
     int64_t made[ROPED_OP_COUNT], accepted[ROPED_OP_COUNT];

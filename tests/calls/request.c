@@ -45,7 +45,7 @@ static void place_outputs(const struct random_call *made, struct manner *manner,
         int input = roped_op_shared(made->op, i);
         const struct roped_tensor *tensor = &made->call.out[i];
         bool is_below = input >= 0 && manner->in[input].is_in_region;
-        bool is_updated = input >= 0 && roped_op_updates(made->op, input) == i;
+        bool is_updated = random_call_updates(made->op, i);
         if (!roped_tensor_given(tensor))
             continue;
         if (is_below && (is_updated || random_once_in(source, 2)))
@@ -143,10 +143,8 @@ static void write_v1_places(const struct random_call *made,
     }
     for (int i = 0; i < made->call.n_out; i++) {
         const struct place *place = &manner->out[i];
-        int input = roped_op_shared(made->op, i);
         const char *name = made->op->out[i].name;
-        if (!place->is_in_region ||
-            (input >= 0 && roped_op_updates(made->op, input) == i))
+        if (!place->is_in_region || random_call_updates(made->op, i))
             continue;
         buffer_printf(path, "into.%s=%s:%zu&", name, manner->region, place->at);
         if (place->step)
@@ -245,8 +243,7 @@ static void write_v2_outputs(const struct random_call *made,
     const char *comma = "";
     buffer_text(body, ",\"outputs\":[");
     for (int i = 0; i < made->call.n_out; i++) {
-        int input = roped_op_shared(made->op, i);
-        bool is_updated = input >= 0 && roped_op_updates(made->op, input) == i;
+        bool is_updated = random_call_updates(made->op, i);
         if (!roped_tensor_given(&made->call.out[i]) ||
             (is_updated && manner->out[i].is_in_region))
             continue;

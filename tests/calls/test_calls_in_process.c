@@ -184,7 +184,7 @@ static void place_all(struct run *run)
     }
     for (int i = 0; i < call->n_out; i++) {
         int input = roped_op_shared(call->op, i);
-        bool is_updated = input >= 0 && roped_op_updates(call->op, input) == i;
+        bool is_updated = random_call_updates(call->op, i);
         if (!roped_tensor_given(&call->out[i]))
             continue;
         if (is_updated || run->manner->in_place[i]) {
@@ -240,12 +240,6 @@ static enum roped_status state(const struct run *run, struct roped_work *work)
     return status;
 }
 
-static bool is_updated(const struct run *run, int output)
-{
-    int input = run->out[output].shares;
-    return input >= 0 && roped_op_updates(run->made->op, input) == output;
-}
-
 static enum roped_status launch(const struct run *run, struct roped_work *work)
 {
     const struct roped_call *call = &run->made->call;
@@ -255,7 +249,8 @@ static enum roped_status launch(const struct run *run, struct roped_work *work)
         status = roped_work_prepare(work, &err);
     for (int i = 0; i < call->n_out && !status; i++) {
         const char *name = call->op->out[i].name;
-        if (!roped_tensor_given(&call->out[i]) || is_updated(run, i))
+        if (!roped_tensor_given(&call->out[i]) ||
+            random_call_updates(call->op, i))
             continue;
         if (run->out[i].shares < 0)
             status = roped_work_output_step(
