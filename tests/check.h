@@ -1,9 +1,12 @@
 /*
  * check.h - the whole test framework: checks that print both values and the
- * line and go on, a list of named tests, and a closing line that counts.
+ * line and go on, tests that list themselves, and a closing line that counts.
  *
  *     TEST(shape_refuses_mixed_forms) { CHECK_INT(f(3), 9); }
- *     int main(void) { RUN(shape_refuses_mixed_forms); return check_done(); }
+ *
+ * is a program: check_main.c has a main for those that need nothing around
+ * their tests. Others have one of their own, which calls check_run, as often
+ * as it likes, and returns check_done().
  */
 #ifndef ROPED_TESTS_CHECK_H
 #define ROPED_TESTS_CHECK_H
@@ -17,9 +20,26 @@
 
 enum { CHECK_SKIP = 77 };
 
-/* Weak: one of each in a program, whose files all may find failures. */
-__attribute__((weak)) int check_failures; /* in the running test */
-__attribute__((weak)) int check_n_passed, check_n_failed;
+extern int check_failures; /* in the running test, or outside of all */
+extern int check_n_passed, check_n_failed;
+
+struct check_test {
+    const char *name;
+    void (*run)(void);
+    struct check_test *next;
+};
+
+/* Adds a test, which must outlive the program, behind those that are there. */
+void check_register(struct check_test *test);
+
+/* Runs all tests, in the order in which they stand in the source. */
+void check_run(void);
+
+/*
+ * Prints how many tests passed and failed; the value that main returns. A check
+ * that failed outside of all tests makes it a failure too.
+ */
+int check_done(void);
 
 #define CHECK_FAIL(...)                                                        \
     do {                                                                       \
@@ -75,19 +95,14 @@ __attribute__((weak)) int check_n_passed, check_n_failed;
             CHECK_FAIL("%s failed: %s", #call, (err)->text);                   \
     } while (0)
 
-#define TEST(name) static void name(void)
-
-#define RUN(name)                                                              \
-    do {                                                                       \
-        check_failures = 0;                                                    \
-        name();                                                                \
-        if (check_failures)                                                    \
-            check_n_failed++;                                                  \
-        else                                                                   \
-            check_n_passed++;                                                  \
-        if (check_failures)                                                    \
-            fprintf(stderr, "FAILED %s\n", #name);                             \
-    } while (0)
+#define TEST(test)                                                             \
+    static void test(void);                                                    \
+    __attribute__((constructor)) static void test##_register(void)             \
+    {                                                                          \
+        static struct check_test entry = {.name = #test, .run = test};         \
+        check_register(&entry);                                                \
+    }                                                                          \
+    static void test(void)
 
 /*
  * n random cases, or a tenth where ROPED_TEST_QUICK is set: under tools that
@@ -108,12 +123,6 @@ static inline bool check_takes_case(void)
     const char *quick = getenv("ROPED_TEST_QUICK");
     const unsigned part = quick ? (unsigned)strtoul(quick, NULL, 10) : 1;
     return part <= 1 || n++ % part == 0;
-}
-
-static inline int check_done(void)
-{
-    printf("%d passed, %d failed\n", check_n_passed, check_n_failed);
-    return check_n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 #endif

@@ -333,25 +333,6 @@ int attack_get(int port, const char *path, double seconds)
 
 /* ------------------------------------------------------------------ daemon */
 
-bool daemon_has_key(const char *key)
-{
-    const char *program = getenv("ROPED_TEST_BIN");
-    char text[1024], dashed[64];
-    bool found = false;
-    snprintf(text, sizeof text, "'%s' --help 2>&1",
-             program ? program : ROPED_TEST_DAEMON);
-    snprintf(dashed, sizeof dashed, "%s", key);
-    for (char *c = dashed; *c; c++)
-        if (*c == '_')
-            *c = '-';
-    FILE *help = popen(text, "r");
-    while (help && fgets(text, sizeof text, help))
-        found |= strstr(text, key) || strstr(text, dashed);
-    if (help)
-        pclose(help);
-    return found;
-}
-
 size_t process_memory(pid_t pid)
 {
     char line[256];

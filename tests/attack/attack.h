@@ -104,9 +104,6 @@ int attack_get(int port, const char *path, double seconds);
 
 /* ------------------------------------------------------------------ daemon */
 
-/* Does this daemon have the setting? */
-bool daemon_has_key(const char *key);
-
 /* Resident memory of a process in bytes, 0 where it is gone. */
 size_t process_memory(pid_t pid);
 

@@ -197,21 +197,3 @@ TEST(listed_pages_pass_and_are_told_so)
            403, "allowed_origins");
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(names_of_the_loopback_pass);
-    RUN(names_of_others_are_421_on_every_route);
-    RUN(pages_of_others_are_403);
-    RUN(own_pages_pass);
-    if (!daemon_has_key("allowed_hosts") ||
-        !daemon_has_key("allowed_origins")) {
-        fprintf(stderr, "this daemon has no allowed_hosts, allowed_origins\n");
-        check_n_failed++;
-        return check_done();
-    }
-    RUN(allowed_hosts_pass);
-    RUN(with_a_token_any_host_passes);
-    RUN(listed_pages_pass_and_are_told_so);
-    return check_done();
-}

@@ -186,9 +186,6 @@ int main(void)
     for (int i = 0; i < N_KINDS; i++)
         request[i] = post_ones(rows[i], 256);
     request_plain(&live, "GET", "/v2/health/live", "");
-    RUN(idle_connections_are_answered_just_after_sigterm);
-    RUN(drain_under_load_loses_nothing);
-    RUN(drain_with_a_delay_loses_nothing);
-    RUN(new_clients_are_refused_while_it_drains);
+    check_run();
     return check_done();
 }

@@ -669,11 +669,7 @@ int main(void)
     double since = now_seconds();
     make_files();
     make_requests(shared_key);
-    RUN(a_fault_in_the_start_ends_it_or_not);
-    RUN(a_fault_amid_requests_is_answered_or_closes);
-    RUN(a_fault_in_the_end_does_not_keep_it);
-    RUN(a_fault_amid_a_restart_ends_it_or_not);
-    RUN(every_call_of_files_was_interrupted);
+    check_run();
     for (int i = 0; i < N_REQUESTS; i++) {
         bytes_free(&requests[i].bytes);
         bytes_free(&requests[i].answer);

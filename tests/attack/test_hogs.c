@@ -226,8 +226,6 @@ TEST(hogs_that_read_hold_nobody_up)
 int main(int argc, char **argv)
 {
     seconds = argument(argc, argv, "--seconds", 5);
-    RUN(hogs_that_do_not_read_hold_nobody_up);
-    RUN(hogs_that_read_slowly_hold_nobody_up);
-    RUN(hogs_that_read_hold_nobody_up);
+    check_run();
     return check_done();
 }

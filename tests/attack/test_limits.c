@@ -340,16 +340,3 @@ TEST(memory_of_regions_and_quotas_are_kept)
     expect_names("names=99", "8m", "regions", regions, 99);
     expect_names("names=99", "8m", "tables", "\nroped_tables_named ", 99);
 }
-
-int main(void)
-{
-    RUN(max_connections_is_kept);
-    RUN(handshakes_count_as_connections);
-    RUN(plain_clients_of_a_tls_port_count_as_connections);
-    RUN(admin_listen_has_a_limit_of_its_own);
-    RUN(connecting_to_a_full_daemon_is_fast);
-    RUN(host_bytes_are_kept);
-    RUN(queue_depth_is_kept);
-    RUN(memory_of_regions_and_quotas_are_kept);
-    return check_done();
-}

@@ -142,7 +142,6 @@ int main(int argc, char **argv)
     seconds = argument(argc, argv, "--seconds", 10);
     n_clients = (int)argument(argc, argv, "--clients", 256);
     only_bytes = (int)argument(argc, argv, "--bytes", 0);
-    RUN(a_slow_sender_sees_why_it_is_refused);
-    RUN(every_request_is_answered);
+    check_run();
     return check_done();
 }

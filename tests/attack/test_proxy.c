@@ -171,8 +171,6 @@ int main(void)
     static const int rows[N_KINDS] = {1, 64, 1024};
     for (int i = 0; i < N_KINDS; i++)
         request[i] = post_ones(rows[i], 256);
-    RUN(haproxy_loses_nothing);
-    RUN(nginx_loses_nothing);
-    RUN(envoy_loses_nothing);
+    check_run();
     return check_done();
 }

@@ -343,17 +343,8 @@ int main(void)
     /* a chunk that never ends is cut off soon */
     const char *flags[] = {"--body_timeout_seconds", "2", NULL};
     server_start(&server, flags);
-    RUN(well_formed_requests_are_answered);
-    RUN(what_could_be_framed_twice_is_400_and_closed);
-    RUN(byte_by_byte_it_is_no_request_either);
-    RUN(lengths_and_encodings_that_cannot_be_are_refused_and_closed);
-    RUN(behind_broken_chunks_nothing_is_read);
-    RUN(a_large_body_on_get_is_answered);
-    RUN(names_that_cannot_be_are_refused_with_a_reason);
-    check_failures = 0;
+    check_run();
     CHECK(server_is_alive(&server));
     CHECK(server_stop(&server));
-    check_n_failed += check_failures > 0;
-    RUN(a_newcomer_takes_the_place_of_an_idle_connection);
     return check_done();
 }

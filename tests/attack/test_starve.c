@@ -227,18 +227,3 @@ TEST(who_does_not_read_an_answer_is_cut_off)
     bytes_free(&request);
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(announcements_with_expect_starve_nobody);
-    RUN(silent_announcements_starve_nobody);
-    RUN(drippers_and_bodies_that_stop_half_way_starve_nobody);
-    if (!daemon_has_key("min_body_rate")) {
-        printf("this daemon has no min_body_rate: rates are not tested\n");
-        return check_done();
-    }
-    RUN(drippers_are_cut_off);
-    RUN(a_slow_but_steady_body_is_served);
-    RUN(who_does_not_read_an_answer_is_cut_off);
-    return check_done();
-}

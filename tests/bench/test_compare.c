@@ -155,15 +155,7 @@ int main(void)
     }
     close(old_file);
     close(new_file);
-    RUN(regression_is_refused);
-    RUN(two_percent_and_faster_pass);
-    RUN(time_is_relative_to_the_copy);
-    RUN(noise_is_added_in_quadrature);
-    RUN(several_runs_are_their_median);
-    RUN(rows_of_one_side_are_reported);
-    RUN(malformed_lines_are_named);
-    RUN(cut_and_empty_files_are_refused);
-    RUN(nothing_in_common_is_an_error);
+    check_run();
     unlink(old_path);
     unlink(new_path);
     free(table);

@@ -151,8 +151,6 @@ int main(int argc, char **argv)
         setenv("ROPED_POISON", poison[i], 1);
         server_start(&server[i], NULL);
     }
-    RUN(calls_are_refused_or_computed);
-    RUN(one_in_five_is_accepted);
-    RUN(daemons_live_and_end);
+    check_run();
     return check_done();
 }

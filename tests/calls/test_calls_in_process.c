@@ -441,8 +441,7 @@ int main(int argc, char **argv)
     must(api->open(&options, &backend, &err));
     must(api->queue_open(backend, &queue, &err));
     must(roped_session_open(name, 0, NULL, &session, &err));
-    RUN(calls_are_refused_or_computed);
-    RUN(one_in_five_is_accepted);
+    check_run();
     roped_session_close(session);
     api->queue_close(queue);
     api->close(backend);

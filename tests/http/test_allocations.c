@@ -125,9 +125,7 @@ TEST(calls_of_any_size_allocate_alike)
 int main(void)
 {
     start();
-    RUN(the_counter_sees_the_daemon);
-    RUN(calls_of_any_size_allocate_alike);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     return check_done();
 }

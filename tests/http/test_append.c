@@ -629,22 +629,7 @@ int main(void)
     memset(codes, 0xA5, sizeof codes);
     memset(fp8, 0xA5, sizeof fp8);
     server_start(&server, NULL);
-    RUN(rules_of_qk_rmsnorm_rope_are_kept);
-    RUN(caches_come_back_with_nothing_else_changed);
-    RUN(caches_in_regions_are_written_there);
-    RUN(keys_are_returned_where_they_are_asked_for);
-    RUN(tokens_of_position_minus_1_are_left_as_they_are);
-    RUN(caches_of_codes_are_written_beside_q);
-    RUN(pages_take_what_slots_would);
-    RUN(places_that_are_not_whole_are_named);
-    RUN(mla_has_one_cache);
-    RUN(slots_that_a_cache_has_not_are_named);
-    RUN(caches_that_do_not_fit_are_named);
-    RUN(paged_caches_come_back_with_nothing_else_changed);
-    RUN(paged_caches_are_codes_in_v2);
-    RUN(pages_that_a_cache_has_not_are_named);
-    RUN(caches_of_another_form_are_named);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     return check_done();
 }

@@ -419,12 +419,3 @@ TEST(narrow_tokens_go_into_pages)
 {
     run(ROPED_BF16, true);
 }
-
-int main(void)
-{
-    RUN(tokens_go_into_slots);
-    RUN(narrow_tokens_go_into_slots);
-    RUN(tokens_go_into_pages);
-    RUN(narrow_tokens_go_into_pages);
-    return check_done();
-}

@@ -280,11 +280,6 @@ int main(void)
         return 77;
     }
     setenv("ROPED_TEST_BACKEND", "cuda", 1);
-    RUN(the_daemon_computes_in_a_clients_memory);
-    RUN(one_handle_may_have_two_names);
-    RUN(what_cannot_be_opened_is_refused);
-    RUN(index_values_in_a_clients_memory_are_checked);
-    RUN(a_clients_memory_is_read_on_another_device);
-    RUN(a_full_device_says_who_has_its_memory);
+    check_run();
     return check_done();
 }

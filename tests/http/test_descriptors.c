@@ -236,9 +236,6 @@ TEST(a_reload_of_a_file_that_is_none_keeps_what_was)
 int main(void)
 {
     alarm(STUCK_SECONDS);
-    RUN(closed_descriptors_are_no_sockets);
-    RUN(an_answer_that_cannot_be_written_is_a_failure);
-    RUN(a_file_that_is_none_ends_a_start_with_a_reason);
-    RUN(a_reload_of_a_file_that_is_none_keeps_what_was);
+    check_run();
     return check_done();
 }

@@ -416,8 +416,7 @@ int main(void)
     CHECK(results != MAP_FAILED);
     close(shared_memory_make(shm_key, 4096));
     make_bodies();
-    RUN(a_workload_without_a_fault_is_right);
-    RUN(each_call_of_a_device_fails_in_its_turn);
+    check_run();
     shm_unlink(shm_key);
     for (int i = 0; i < N_BODIES; i++)
         free(bodies[i].start);

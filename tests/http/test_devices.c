@@ -510,15 +510,3 @@ TEST(drain_waits_for_every_device)
     CHECK(atomic_load(&n_right) >= 2 * N_CLIENTS);
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(devices_are_listed_and_measured);
-    RUN(regions_are_on_a_device_and_calls_follow_them);
-    RUN(a_client_that_names_no_device_has_its_regions_on_one);
-    RUN(random_calls_on_regions_of_any_device_are_right);
-    RUN(what_is_replaced_meanwhile_is_read_whole);
-    RUN(many_clients_at_once_use_every_device);
-    RUN(drain_waits_for_every_device);
-    return check_done();
-}

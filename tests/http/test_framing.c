@@ -103,9 +103,3 @@ TEST(what_stands_behind_a_bodyless_request_is_the_next_one)
         }
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(what_stands_behind_a_bodyless_request_is_the_next_one);
-    return check_done();
-}

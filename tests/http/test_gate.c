@@ -206,17 +206,3 @@ TEST(the_document_names_the_scopes_of_the_routes)
     answer_free(&answer);
     stop();
 }
-
-int main(void)
-{
-    RUN(a_token_opens_what_it_has_the_scope_of);
-    RUN(a_known_token_without_the_scope_is_403);
-    RUN(no_token_and_an_unknown_one_are_401);
-    RUN(the_line_of_a_request_has_the_name);
-    RUN(a_refused_access_is_a_line_in_the_log);
-    RUN(the_file_is_read_again);
-    RUN(a_broken_file_leaves_the_tokens_before_in_force);
-    RUN(without_a_file_nothing_is_reloaded);
-    RUN(the_document_names_the_scopes_of_the_routes);
-    return check_done();
-}

@@ -463,8 +463,7 @@ int main(void)
         if (strstr(entry->d_name, ".safetensors"))
             run_file(folder, entry->d_name);
     closedir(all);
-    if (!server_stop(&server))
-        check_n_failed++;
+    CHECK(server_stop(&server));
     if (check_n_passed + check_n_failed < 100) {
         fprintf(stderr, "only %d golden files found\n",
                 check_n_passed + check_n_failed);

@@ -427,19 +427,3 @@ TEST(a_burst_past_max_connections_stops_nothing)
     expect_code(get(&server, "/v2/health/ready"), 200, "true", "after it");
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(every_route_answers);
-    RUN(answers_carry_timing_and_request_id);
-    RUN(limits_are_answered_before_the_body);
-    RUN(chunked_bodies_are_bodies);
-    RUN(memory_that_is_not_there_is_503_or_413);
-    RUN(memory_of_a_large_call_is_given_back_after_a_time);
-    RUN(slow_clients_are_cut_off);
-    RUN(a_burst_past_max_connections_stops_nothing);
-    RUN(a_bearer_token_guards_all_but_health);
-    RUN(tables_come_from_parameters_and_from_model_configs);
-    RUN(metrics_and_statistics_count_calls);
-    return check_done();
-}

@@ -287,15 +287,7 @@ int main(void)
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/roped.sock", folder);
     snprintf(place, sizeof place, "unix:%s", path);
-    RUN(it_listens_in_several_places);
-    RUN(a_call_goes_through_a_unix_socket);
-    RUN(the_file_says_who_may_connect);
-    RUN(a_file_that_is_no_socket_is_left_alone);
-    RUN(a_stop_loses_nobody_at_a_unix_socket);
-    RUN(a_passed_socket_outlives_the_daemon);
-    RUN(the_admin_place_has_health_and_metrics_alone);
-    RUN(the_admin_place_answers_a_full_daemon);
-    RUN(the_healthcheck_finds_a_place_without_tls);
+    check_run();
     rmdir(folder);
     return check_done();
 }

@@ -373,17 +373,3 @@ TEST(while_draining_the_server_is_live_and_not_ready)
     CHECK(call_ones(&server, 4, 64));
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(many_clients_at_once_get_their_own_answers);
-    RUN(a_keep_alive_connection_serves_ten_thousand_calls);
-    RUN(a_full_queue_is_503_with_retry_after);
-    RUN(clients_that_stall_hold_nobody_up);
-    RUN(connections_are_dealt_out_to_all_threads);
-    RUN(as_many_as_wait_at_once_are_served);
-    RUN(sigterm_under_load_breaks_off_no_answer);
-    RUN(a_drain_delay_answers_every_call);
-    RUN(while_draining_the_server_is_live_and_not_ready);
-    return check_done();
-}

@@ -283,7 +283,7 @@ static void stop(void)
 int main(void)
 {
     start();
-    RUN(every_route_answers_everybody_as_it_must);
+    check_run();
     stop();
     return check_done();
 }

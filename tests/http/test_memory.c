@@ -253,8 +253,6 @@ TEST(what_lanes_need_for_many_tokens_does_not_stay)
 int main(void)
 {
     setbuf(stdout, NULL);
-    RUN(tables_and_regions_of_many_threads_leave_nothing_behind);
-    RUN(documents_of_many_values_leave_nothing_behind);
-    RUN(what_lanes_need_for_many_tokens_does_not_stay);
+    check_run();
     return check_done();
 }

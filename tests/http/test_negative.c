@@ -655,25 +655,8 @@ int main(void)
     const char *flags[] = {"--header_timeout_seconds", "2",
                            "--body_timeout_seconds", "2", NULL};
     server_start(&server, flags);
-    RUN(sound_calls_of_every_form_are_accepted);
-    RUN(dims_that_disagree_are_named);
-    RUN(missing_tensors_are_named);
-    RUN(wrong_ranks_dims_and_types_are_named);
-    RUN(unknown_tensors_are_named);
-    RUN(parameters_outside_their_range_are_named);
-    RUN(positions_out_of_range_are_named_with_index_and_value);
-    RUN(exclusive_and_incomplete_inputs_are_named);
-    RUN(malformed_indptr_is_named);
-    RUN(rules_of_rope_are_kept);
-    RUN(positions_of_several_rows_need_sections);
-    RUN(scales_are_numbers_or_tensors);
-    RUN(mixed_types_and_forms_are_named);
-    RUN(shapes_that_do_not_broadcast_are_named);
-    RUN(operands_of_binary_backward_are_held_to_their_shapes);
-    RUN(requests_that_break_off_leave_nothing_behind);
-    RUN(the_daemon_lives_on);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     printf("%d cases refused or accepted as expected\n", n_cases);
     return check_done();
 }

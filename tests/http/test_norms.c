@@ -292,14 +292,7 @@ int main(void)
     for (int i = 0; i < 2 * 3 * 128; i++)
         ones[i] = 1;
     server_start(&server, NULL);
-    RUN(a_given_scale_makes_codes_alone);
-    RUN(dynamic_scales_are_returned_per_row_or_per_group);
-    RUN(v2_has_the_same_outputs);
-    RUN(v2_says_what_an_output_needs);
-    RUN(rules_of_add_rmsnorm_are_kept);
-    RUN(rules_of_rmsnorm_quantize_are_kept);
-    RUN(rules_of_add_rmsnorm_quantize_are_kept);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     return check_done();
 }

@@ -166,14 +166,3 @@ TEST(admin_listen_has_no_page)
     CHECK_CONTAINS(text, "HTTP/1.1 4");
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(a_browser_gets_the_page);
-    RUN(others_get_text_as_ever);
-    RUN(with_tokens_the_page_is_open_and_nothing_else);
-    RUN(the_page_may_be_compressed);
-    RUN(the_page_names_no_other_host);
-    RUN(admin_listen_has_no_page);
-    return check_done();
-}

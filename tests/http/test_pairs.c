@@ -165,9 +165,7 @@ TEST(tables_of_models_have_their_pairs)
 int main(void)
 {
     server_start(&server, NULL);
-    RUN(tables_say_which_elements_pair);
-    RUN(tables_of_models_have_their_pairs);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     return check_done();
 }

@@ -426,21 +426,6 @@ TEST(what_is_not_healthy_says_why)
 int main(void)
 {
     alarm(STUCK_SECONDS);
-    RUN(a_log_that_nobody_reads_stops_nobody);
-    RUN(signals_that_mean_nothing_are_noted);
-    RUN(a_drain_goes_on_through_signals_that_mean_nothing);
-    RUN(quit_drains);
-    RUN(a_daemon_that_was_stopped_goes_on);
-    RUN(a_log_that_may_not_grow_stops_nobody);
-    RUN(a_second_stop_hurries_the_drain);
-    RUN(a_request_is_logged_with_its_trace);
-    RUN(a_refused_request_is_logged_with_its_error_and_client);
-    RUN(a_slow_call_is_logged_with_its_phases);
-    RUN(a_refused_access_is_one_line);
-    RUN(a_daemon_that_is_open_to_others_says_so);
-    RUN(the_log_may_be_json);
-    RUN(a_service_manager_hears_that_it_is_there_lives_and_stops);
-    RUN(a_daemon_that_is_ready_is_healthy);
-    RUN(what_is_not_healthy_says_why);
+    check_run();
     return check_done();
 }

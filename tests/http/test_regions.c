@@ -673,22 +673,3 @@ TEST(regions_are_replaced_and_deleted_while_calls_use_them)
     expect_metric(&server, "roped_region_bytes{kind=\"resident\"} ", 0);
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(a_region_is_made_listed_read_and_forgotten);
-    RUN(a_region_without_a_body_is_zeros);
-    RUN(a_region_larger_than_a_lane_likes_comes_back_whole);
-    RUN(a_slow_reader_gets_the_region_that_it_asked_for);
-    RUN(calls_read_and_write_regions);
-    RUN(the_v2_protocol_names_regions_too);
-    RUN(slices_of_a_fused_row_are_rotated_in_place);
-    RUN(strides_on_wrong_places_are_refused);
-    RUN(index_values_in_regions_are_checked);
-    RUN(puts_that_make_no_sense_are_refused);
-    RUN(bodies_that_are_no_tensor_are_refused);
-    RUN(a_tensor_too_large_is_refused_before_it_is_sent);
-    RUN(calls_on_wrong_places_are_refused);
-    RUN(regions_are_replaced_and_deleted_while_calls_use_them);
-    return check_done();
-}

@@ -444,18 +444,7 @@ int main(void)
     CHECK(mkdtemp(folder) != NULL);
     snprintf(socket_path, sizeof socket_path, "%s/roped.sock", folder);
     snprintf(place, sizeof place, "unix:%s", socket_path);
-    RUN(a_lost_device_is_a_new_process_in_its_place);
-    RUN(what_was_lost_says_so_until_it_is_made_anew);
-    RUN(what_was_lost_is_its_tenants_alone);
-    RUN(memory_of_a_client_is_to_be_registered_again);
-    RUN(every_place_is_the_same_afterwards);
-    RUN(tls_is_there_afterwards);
-    RUN(a_passed_socket_stays_one);
-    RUN(another_device_is_lost_with_it);
-    RUN(a_stop_amid_a_restart_is_a_stop);
-    RUN(the_sixth_in_five_minutes_ends_it);
-    RUN(clients_who_come_meanwhile_wait);
-    RUN(a_handover_that_is_none_is_a_warning);
+    check_run();
     rmdir(folder);
     return check_done();
 }

@@ -527,22 +527,7 @@ TEST(bits_are_written_where_they_are_asked_for)
 int main(void)
 {
     command_start();
-    RUN(every_command_has_a_page);
-    RUN(wrong_usage_says_what_is_wrong);
-    RUN(a_new_token_opens_what_its_line_says);
-    RUN(no_two_tokens_are_alike);
-    RUN(bench_refuses_what_it_does_not_know);
-    RUN(calls_use_regions);
-    RUN(tables_are_put_listed_and_forgotten);
-    RUN(bench_makes_the_tensors_of_every_operator);
-    RUN(every_command_prints_json);
-    RUN(names_stay);
-    RUN(tables_have_what_json_has);
-    RUN(every_exit_code_says_what_happened);
-    RUN(an_answer_that_cannot_be_written_is_a_failure);
-    RUN(npy_goes_in_and_comes_out);
-    RUN(npz_goes_in_and_comes_out);
-    RUN(bits_are_written_where_they_are_asked_for);
+    check_run();
     command_end();
     return check_done();
 }

@@ -389,17 +389,3 @@ TEST(regions_go_and_shrink_while_calls_use_them)
     CHECK(server_stop(&server));
     drop_shared(&shared);
 }
-
-int main(void)
-{
-    RUN(it_is_off_unless_allowed);
-    RUN(a_region_is_registered_used_and_unregistered);
-    RUN(a_region_may_start_anywhere_in_its_memory);
-    RUN(what_cannot_be_registered_is_refused);
-    RUN(keys_may_be_held_to_a_prefix);
-    RUN(unregistering_all_is_fine_without_any);
-    RUN(a_client_that_truncates_harms_only_itself);
-    RUN(cuda_memory_needs_a_handle);
-    RUN(regions_go_and_shrink_while_calls_use_them);
-    return check_done();
-}

@@ -254,10 +254,6 @@ int main(void)
                "ROPED_TEST_BIN=.../roped_queued\n");
         return CHECK_SKIP;
     }
-    RUN(a_staged_call_has_the_answer_of_one_that_is_not);
-    RUN(chunked_and_compressed_bodies_are_uploaded_when_they_are_complete);
-    RUN(clients_that_go_away_midway_leave_nothing);
-    RUN(a_staged_call_that_is_refused_leaves_nothing);
-    RUN(the_daemon_stops_while_bodies_arrive);
+    check_run();
     return check_done();
 }

@@ -314,17 +314,3 @@ TEST(metrics_sum_tenants_and_count_names)
     CHECK_DOUBLE(metric_of("roped_token_requests_total{name=\"carol\"}"), 0, 0);
     stop();
 }
-
-int main(void)
-{
-    RUN(a_region_of_another_is_unknown);
-    RUN(a_table_of_another_is_unknown);
-    RUN(a_call_uses_the_names_of_its_caller);
-    RUN(registered_memory_of_another_is_unknown);
-    RUN(an_admin_sees_all_and_acts_for_one);
-    RUN(what_a_token_has_outlives_it);
-    RUN(quotas_hold);
-    RUN(freed_memory_is_never_read_by_another);
-    RUN(metrics_sum_tenants_and_count_names);
-    return check_done();
-}

@@ -322,17 +322,7 @@ int main(void)
 {
     unsetenv("NO_COLOR");
     server_start(&server, NULL);
-    RUN(names_are_bold_on_a_terminal_only);
-    RUN(bench_has_a_bar_on_a_terminal_only);
-    RUN(transfers_that_take_a_while_have_a_bar);
-    RUN(top_prints_as_often_as_it_is_told);
-    RUN(top_counts_what_is_done);
-    RUN(top_gives_the_terminal_back);
-    RUN(top_can_be_stopped_and_continued);
-    RUN(top_fits_the_screen);
-    RUN(top_sees_a_restart);
-    RUN(top_refuses_what_it_cannot_do);
-    if (!server_stop(&server))
-        check_n_failed++;
+    check_run();
+    CHECK(server_stop(&server));
     return check_done();
 }

@@ -428,18 +428,7 @@ int main(void)
         return CHECK_SKIP;
     }
     curl_global_init(CURL_GLOBAL_ALL);
-    RUN(nothing_below_tls_1_2_is_spoken);
-    RUN(no_weak_cipher_is_spoken);
-    RUN(plain_http_is_told_to_use_tls);
-    RUN(a_plain_client_that_goes_on_sending_is_cut_off);
-    RUN(a_lax_head_is_refused_over_tls);
-    RUN(clients_need_a_certificate_of_the_ca);
-    RUN(ropectl_shows_and_believes_certificates);
-    RUN(a_thousand_connections_outlive_a_reload);
-    RUN(a_bad_pair_leaves_the_old_one_in_force);
-    RUN(files_that_cannot_be_used_stop_the_start);
-    RUN(a_handshake_that_stands_still_takes_no_time_and_is_cut);
-    RUN(a_stop_ends_handshakes);
+    check_run();
     certificates_remove(&certificates);
     return check_done();
 }

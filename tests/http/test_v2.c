@@ -187,14 +187,3 @@ TEST(answers_are_compressed_where_both_want_that)
     answer_free(&packed);
     CHECK(server_stop(&server));
 }
-
-int main(void)
-{
-    RUN(log_level_is_read_and_set);
-    RUN(traces_are_off_and_models_are_there);
-    RUN(demos_are_models_of_v2_alone);
-    RUN(parts_of_operators_are_models);
-    RUN(compressed_bodies_are_bounded);
-    RUN(answers_are_compressed_where_both_want_that);
-    return check_done();
-}

@@ -253,12 +253,7 @@ TEST(wrong_codes_are_counted)
 int main(void)
 {
     command_start();
-    RUN(every_operator_is_verified);
-    RUN(what_the_server_keeps_is_fetched);
-    RUN(caches_that_stay_on_the_server_are_compared);
-    RUN(verify_writes_and_prints_as_run_does);
-    RUN(wrong_numbers_are_found);
-    RUN(wrong_codes_are_counted);
+    check_run();
     command_end();
     return check_done();
 }

@@ -186,8 +186,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(a_sum_is_normalised_before_it_is_rounded);
-    RUN(a_rounded_sum_gives_the_codes_of_the_norm_of_the_residual);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -492,15 +492,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(random_shapes_are_within_tolerance);
-    RUN(every_way_to_cut_a_launch_is_within_tolerance);
-    RUN(long_sums_stay_within_tolerance);
-    RUN(gradients_of_nothing_are_zeros);
-    RUN(the_same_call_gives_the_same_bits);
-    RUN(bits_do_not_depend_on_threads_and_addresses);
-    RUN(division_by_zero_is_that_of_ieee);
-    RUN(division_keeps_its_range);
-    RUN(non_finite_values_stay_in_their_sums);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -322,12 +322,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(rmsnorm_reaches_past_two_to_the_31);
-    RUN(rope_reaches_past_two_to_the_31);
-    RUN(rope_quantize_reaches_past_two_to_the_31);
-    RUN(binary_backward_reaches_past_two_to_the_31);
-    RUN(rope_quantize_append_reaches_past_two_to_the_31);
-    RUN(steps_reach_past_two_to_the_32);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -114,8 +114,7 @@ int main(int argc, char **argv)
     many_bytes = (int64_t)(strcmp(backend, "cuda") == 0 ? 320 : 4) << 20;
     if (!runner_open(&runner, backend))
         return CHECK_SKIP;
-    RUN(rows_have_the_bits_that_they_have_among_few);
-    RUN(gradients_have_the_bits_that_they_have_among_few);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -151,10 +151,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(random_cases_are_within_tolerance);
-    RUN(model_shapes_are_within_tolerance);
-    RUN(values_whose_squares_leave_float32_normalise);
-    RUN(places_on_the_device_are_found_there);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

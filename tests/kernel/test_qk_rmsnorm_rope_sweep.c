@@ -254,12 +254,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(random_cases_are_within_tolerance);
-    RUN(model_shapes_are_within_tolerance);
-    RUN(wide_heads_are_within_tolerance);
-    RUN(values_whose_squares_leave_float32_normalise);
-    RUN(nan_stays_in_its_head);
-    RUN(bits_of_a_token_do_not_depend_on_the_other_tokens);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

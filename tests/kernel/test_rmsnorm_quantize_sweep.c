@@ -615,23 +615,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(every_type_and_width_is_correctly_rounded);
-    RUN(every_scale_works_at_every_width_of_groups);
-    RUN(many_rows_are_correctly_rounded);
-    RUN(very_wide_rows_are_correctly_rounded);
-    RUN(codes_are_those_of_the_quotient);
-    RUN(rounding_to_the_type_gives_codes_of_the_rounded_norm);
-    RUN(a_norm_beyond_its_type_saturates);
-    RUN(a_bound_that_is_not_positive_gives_the_smallest_scale);
-    RUN(a_nan_is_kept_and_its_row_has_the_smallest_scale);
-    RUN(a_row_of_nan_with_bits_of_their_own_is_nan);
-    RUN(a_weight_that_is_not_finite_spoils_its_column_alone);
-    RUN(small_codes_ties_and_signs_are_kept);
-    RUN(values_are_divided_and_not_multiplied);
-    RUN(rows_of_zeros_have_the_smallest_scale);
-    RUN(extreme_scales_saturate_or_vanish);
-    RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
-    RUN(bits_of_a_row_do_not_depend_on_thousands_of_others);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -374,14 +374,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(every_type_and_width_is_within_tolerance);
-    RUN(extreme_shapes_are_within_tolerance);
-    RUN(the_sum_is_normalised_before_it_is_rounded);
-    RUN(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual);
-    RUN(bits_of_a_row_do_not_depend_on_the_other_rows);
-    RUN(one_row_in_its_own_place_has_the_same_bits);
-    RUN(non_finite_values_make_their_row_nan_and_no_other);
-    RUN(extreme_values_normalise_or_turn_their_row_nan);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

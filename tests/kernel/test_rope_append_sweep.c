@@ -189,12 +189,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(random_cases_are_within_tolerance);
-    RUN(random_mla_cases_are_within_tolerance);
-    RUN(model_shapes_are_within_tolerance);
-    RUN(slots_outside_the_cache_and_shared_ones_are_refused);
-    RUN(tokens_without_a_slot_share_nothing);
-    RUN(places_on_the_device_are_found_there);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

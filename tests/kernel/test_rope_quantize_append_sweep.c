@@ -381,12 +381,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(shapes_of_models_are_correctly_rounded);
-    RUN(random_cases_are_correctly_rounded);
-    RUN(many_tokens_are_correctly_rounded);
-    RUN(index_values_outside_the_pages_are_refused);
-    RUN(two_tokens_of_one_entry_are_refused);
-    RUN(pages_on_the_device_are_found_there);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

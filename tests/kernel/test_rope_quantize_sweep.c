@@ -60,8 +60,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(shapes_of_models_are_correctly_rounded);
-    RUN(random_cases_are_correctly_rounded);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -239,12 +239,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(random_cases_are_within_tolerance);
-    RUN(padded_tokens_keep_their_bits);
-    RUN(every_position_mode_works_with_every_angle_source);
-    RUN(model_shapes_are_within_tolerance);
-    RUN(angles_are_accurate_at_a_million_positions);
-    RUN(the_same_call_gives_the_same_bits);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -223,10 +223,7 @@ int main(void)
 {
     if (!runner_open(&runner, "cpu"))
         return CHECK_SKIP;
-    RUN(slices_of_rope_are_the_whole);
-    RUN(slices_of_norms_are_the_whole);
-    RUN(norms_with_scales_in_columns_stay_in_one_piece);
-    RUN(other_operators_stay_in_one_piece);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -189,10 +189,7 @@ int main(int argc, char **argv)
 {
     if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
         return CHECK_SKIP;
-    RUN(heads_have_the_bits_of_packed_ones);
-    RUN(appended_heads_have_the_bits_of_packed_ones);
-    RUN(quantized_parts_have_the_bits_of_packed_ones);
-    RUN(norms_have_the_bits_of_packed_ones);
+    check_run();
     runner_close(&runner);
     return check_done();
 }

@@ -400,23 +400,3 @@ TEST(timing_is_read_in_every_locale)
     comma_use();
     CHECK(kernel_seconds("plan;dur=1, kernel;dur=0.25, d2h;dur=1") == 0.25e-3);
 }
-
-int main(void)
-{
-    RUN(threads_open_clients_at_once);
-    RUN(the_error_is_the_servers_sentence);
-    RUN(the_status_is_that_of_the_code);
-    RUN(what_is_not_ropeds_is_said_with_the_url);
-    RUN(the_status_of_http_is_kept);
-    RUN(retry_after_is_said);
-    RUN(a_broken_answer_is_said_with_the_url);
-    RUN(a_server_that_does_not_answer_is_given_up);
-    RUN(an_answer_has_a_limit);
-    RUN(an_answer_that_ends_in_its_head_is_none);
-    RUN(the_shortest_time_is_some);
-    RUN(no_server_is_said_with_the_reason);
-    RUN(a_token_is_sent_whole);
-    RUN(a_file_of_many_tensors_is_read);
-    RUN(timing_is_read_in_every_locale);
-    return check_done();
-}

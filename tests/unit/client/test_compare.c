@@ -146,15 +146,3 @@ TEST(integers_are_the_same_or_wrong)
     struct roped_tensor none = {ROPED_F32, 2, {3, 0}, NULL};
     CHECK(compare_tensors(&none, &none, NULL).is_within);
 }
-
-int main(void)
-{
-    RUN(f32_is_measured_by_its_row);
-    RUN(what_is_no_number_is_far_off);
-    RUN(zeros_have_no_tolerance_for_numbers);
-    RUN(sums_are_measured_by_their_terms);
-    RUN(narrow_types_may_be_two_units_apart);
-    RUN(fp8_is_counted_in_codes);
-    RUN(integers_are_the_same_or_wrong);
-    return check_done();
-}

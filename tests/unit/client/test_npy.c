@@ -179,14 +179,3 @@ TEST(bf16_and_fp8_are_not_written)
         CHECK_CONTAINS(err.text, part);
     }
 }
-
-int main(void)
-{
-    RUN(what_numpy_writes_is_read);
-    RUN(what_cannot_be_a_tensor_is_refused);
-    RUN(what_is_cut_off_is_refused);
-    RUN(what_is_changed_is_refused_or_harmless);
-    RUN(what_is_written_is_numpys);
-    RUN(bf16_and_fp8_are_not_written);
-    return check_done();
-}

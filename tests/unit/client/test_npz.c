@@ -292,16 +292,3 @@ TEST(names_stay_in_the_folder)
         free(file);
     }
 }
-
-int main(void)
-{
-    RUN(what_is_written_is_read);
-    RUN(deflated_entries_are_read);
-    RUN(what_lies_is_refused);
-    RUN(names_are_those_of_arrays);
-    RUN(what_is_cut_off_is_refused);
-    RUN(what_is_changed_is_refused_or_harmless);
-    RUN(types_that_numpy_lacks_are_not_written);
-    RUN(names_stay_in_the_folder);
-    return check_done();
-}

@@ -98,14 +98,3 @@ TEST(numbers_have_a_point_in_every_locale)
     CHECK_INT(number_write(text, sizeof text, "%.5g", 1.5), 3);
     CHECK_TEXT(text, "1.5");
 }
-
-int main(void)
-{
-    RUN(what_is_printable_stays);
-    RUN(what_drives_a_terminal_is_escaped);
-    RUN(what_is_no_utf_8_is_escaped);
-    RUN(what_does_not_fit_ends_between_characters);
-    RUN(an_error_stays_in_its_room);
-    RUN(numbers_have_a_point_in_every_locale);
-    return check_done();
-}

@@ -307,23 +307,3 @@ TEST(axial_frequencies_begin_anew_where_sections_take_turns)
     for (int i = 0; i < 8; i++)
         CHECK_DOUBLE((double)storage[i] / expected[i], 1, 1e-6);
 }
-
-int main(void)
-{
-    RUN(what_was_resolved_before_does_not_matter);
-    RUN(plain_frequencies_are_powers_of_the_base);
-    RUN(llama3_keeps_short_and_divides_long_wavelengths);
-    RUN(factor_lists_begin_at_any_byte);
-    RUN(llama3_rounds_every_step_as_pytorch_does);
-    RUN(dynamic_grows_with_the_longest_position_only_beyond_the_maximum);
-    RUN(yarn_has_an_attention_factor);
-    RUN(deepseek_yarn_divides_two_magnitudes);
-    RUN(proportional_rotates_the_whole_head);
-    RUN(the_same_numbers_are_the_same_key);
-    RUN(axial_frequencies_begin_anew_in_each_section);
-    RUN(dealt_frequencies_are_those_of_the_head_in_turns);
-    RUN(sections_lie_in_blocks_or_take_turns);
-    RUN(first_sections_take_turns_and_others_follow);
-    RUN(axial_frequencies_begin_anew_where_sections_take_turns);
-    return check_done();
-}

@@ -460,32 +460,3 @@ TEST(a_table_knows_which_elements_pair)
         CHECK_INT(planned_style(ops[i], "neox"), ROPE_NEOX);
     }
 }
-
-int main(void)
-{
-    RUN(outputs_are_inferred);
-    RUN(outputs_without_their_input_are_not_made);
-    RUN(a_dim_that_disagrees_names_who_set_it);
-    RUN(forms_are_chosen_by_rank_and_not_mixed);
-    RUN(types_are_bound_by_variables);
-    RUN(tensors_that_are_read_together_have_one_type);
-    RUN(an_output_type_can_come_from_a_parameter);
-    RUN(an_output_can_depend_on_parameters);
-    RUN(a_layout_gives_an_output_its_dims);
-    RUN(a_dim_is_rounded_up_without_overflow);
-    RUN(a_dim_that_a_parameter_does_not_divide_is_refused);
-    RUN(leading_dims_that_overflow_are_refused);
-    RUN(a_plan_holds_positions_frequencies_and_the_wish_for_a_table);
-    RUN(no_tokens_make_an_empty_plan);
-    RUN(a_parameter_can_state_the_shape_of_an_absent_input);
-    RUN(a_shape_that_nothing_states_is_named);
-    RUN(a_stated_shape_agrees_with_its_tensor);
-    RUN(sizes_of_empty_shapes_do_not_overflow);
-    RUN(bytes_of_a_call_are_at_most_2_to_the_63);
-    RUN(steps_are_between_tokens);
-    RUN(steps_that_cannot_be_name_what_is_expected);
-    RUN(broadcast_shapes_collapse);
-    RUN(a_table_knows_the_width_of_its_heads);
-    RUN(a_table_knows_which_elements_pair);
-    return check_done();
-}

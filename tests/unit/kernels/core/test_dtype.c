@@ -118,16 +118,3 @@ TEST(sizes_that_overflow_are_refused)
     tensor.dims[1] = -1;
     CHECK_INT(roped_tensor_size(&tensor, "x", &n, &bytes, &err), ROPED_INVALID);
 }
-
-int main(void)
-{
-    RUN(names_find_their_types);
-    RUN(sets_read_as_people_write_them);
-    RUN(a_set_of_one_type_names_it);
-    RUN(fp8_codes_decode_and_round_trip);
-    RUN(fp8_rounds_to_nearest_even);
-    RUN(fp8_saturates_and_keeps_nan);
-    RUN(f16_and_bf16_round_trip);
-    RUN(sizes_that_overflow_are_refused);
-    return check_done();
-}

@@ -45,11 +45,3 @@ TEST(other_words_are_not)
                        "could_have_meant"),
                "");
 }
-
-int main(void)
-{
-    RUN(changed_missing_and_added_letters_are_near);
-    RUN(names_of_other_libraries_are_known);
-    RUN(other_words_are_not);
-    return check_done();
-}

@@ -185,14 +185,3 @@ TEST(patterns_have_quotients)
     port.shape = "rows 3/group_size"; /* a number is divided by nobody */
     CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
 }
-
-int main(void)
-{
-    RUN(the_table_passes_its_own_check);
-    RUN(the_check_finds_each_kind_of_defect);
-    RUN(an_updated_input_has_its_output);
-    RUN(the_check_finds_defects_of_outputs);
-    RUN(patterns_are_parsed_per_form);
-    RUN(patterns_have_quotients);
-    return check_done();
-}

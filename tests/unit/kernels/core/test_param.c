@@ -108,13 +108,3 @@ TEST(typed_values_fit_their_kind)
               ROPED_INVALID);
     CHECK_OK(roped_call_set_param(&call, "inverse", &yes, &err), &err);
 }
-
-int main(void)
-{
-    RUN(defaults_are_in_place);
-    RUN(text_is_parsed_strictly);
-    RUN(lists_of_integers_have_a_length);
-    RUN(a_parameter_is_given_once);
-    RUN(typed_values_fit_their_kind);
-    return check_done();
-}

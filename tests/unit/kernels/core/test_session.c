@@ -344,18 +344,7 @@ int main(void)
         fprintf(stderr, "%s\n", err.text);
         return EXIT_FAILURE;
     }
-    RUN(library_names_its_backends);
-    RUN(open_refuses_what_is_not_there);
-    RUN(rmsnorm_from_start_to_end);
-    RUN(rope_with_and_without_a_table);
-    RUN(prepare_again_follows_the_positions);
-    RUN(moved_inputs_are_the_ones_read);
-    RUN(refusals_name_the_culprit);
-    RUN(updated_caches_stay_where_they_are);
-    RUN(launch_on_checks_index_values_each_time);
-    RUN(launch_on_trusts_where_it_may);
-    RUN(slices_of_rows_are_rotated_in_place);
-    RUN(outputs_have_steps_of_their_own);
+    check_run();
     roped_session_close(session);
     return check_done();
 }

@@ -37,12 +37,3 @@ TEST(every_status_has_a_token_and_a_meaning)
     }
     CHECK_TEXT(roped_status_token(ROPED_NO_MEMORY), "no_memory");
 }
-
-int main(void)
-{
-    RUN(fail_fills_the_error_and_returns_its_status);
-    RUN(fail_takes_no_error);
-    RUN(long_texts_end_in_dots);
-    RUN(every_status_has_a_token_and_a_meaning);
-    return check_done();
-}

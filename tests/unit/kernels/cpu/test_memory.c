@@ -173,12 +173,3 @@ TEST(what_threads_free_goes_back_to_the_system)
     printf("resident: %zu KiB, %zu with %zu held, %zu after\n", before / KIB,
            during / KIB, held / KIB, after / KIB);
 }
-
-int main(void)
-{
-    RUN(memory_is_aligned_and_all_there);
-    RUN(more_memory_than_there_can_be_is_refused);
-    RUN(address_sanitizer_knows_where_memory_ends);
-    RUN(what_threads_free_goes_back_to_the_system);
-    return check_done();
-}

@@ -611,17 +611,7 @@ int main(void)
 {
     for (int rank = 0; (rows = cpu_rows_at(rank)) != NULL; rank++) {
         printf("%s:\n", rows->name);
-        RUN(narrow_codes_are_those_of_the_definition);
-        RUN(scales_multiply_before_rounding);
-        RUN(widened_codes_have_their_values);
-        RUN(rows_of_any_length_are_converted_and_no_more);
-        RUN(heads_of_every_type_and_width_rotate);
-        RUN(results_round_to_nearest_even_and_a_nan_stays_one);
-        RUN(angles_are_those_of_the_rounded_product);
-        RUN(inverse_rms_is_accurate_whatever_rows_come_along);
-        RUN(rows_are_normalized_with_every_weight);
-        RUN(norms_have_the_codes_of_the_quotient);
-        RUN(groups_are_divided_by_their_scales);
+        check_run();
     }
     return check_done();
 }

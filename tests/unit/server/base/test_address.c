@@ -112,12 +112,3 @@ TEST(a_wildcard_is_asked_at_its_loopback)
     address_to_ask(asked);
     CHECK(address_is_loopback(asked));
 }
-
-int main(void)
-{
-    RUN(addresses_are_read_and_written);
-    RUN(what_is_no_address_is_refused);
-    RUN(loopback_is_this_host_alone);
-    RUN(a_wildcard_is_asked_at_its_loopback);
-    return check_done();
-}

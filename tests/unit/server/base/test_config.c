@@ -277,21 +277,3 @@ TEST(the_sample_says_the_defaults)
     CHECK_OK(load_file(made), &err);
     CHECK(memcmp(&config, &first, sizeof config) == 0);
 }
-
-int main(void)
-{
-    RUN(defaults_flags_and_units);
-    RUN(lanes_follow_http_threads);
-    RUN(wrong_settings_name_source_key_and_range);
-    RUN(values_that_are_no_values_are_refused);
-    RUN(devices_are_a_list_or_one_or_all);
-    RUN(a_list_grows_within_one_source);
-    RUN(a_flag_without_its_value_is_refused);
-    RUN(printing_needs_no_right_settings);
-    RUN(files_have_comments_space_and_line_numbers);
-    RUN(settings_in_force_read_back_the_same);
-    RUN(the_sample_says_the_defaults);
-    RUN(flags_win_over_environment_over_file);
-    RUN(the_committed_sample_is_what_the_table_says);
-    return check_done();
-}

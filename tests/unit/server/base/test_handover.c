@@ -155,12 +155,3 @@ TEST(what_is_malformed_is_none)
     CHECK(!is_believed("roped-handover 1\nend\n", 21));
     CHECK(!is_believed("roped-handover 2\nbackend cuda\nend\n", 34));
 }
-
-int main(void)
-{
-    RUN(what_is_written_is_read);
-    RUN(nothing_is_handed_over);
-    RUN(a_part_of_it_is_none);
-    RUN(what_is_malformed_is_none);
-    return check_done();
-}

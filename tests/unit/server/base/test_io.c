@@ -219,13 +219,7 @@ int main(void)
     if (!mkdtemp(folder))
         return EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
-    RUN(a_file_is_read_whole);
-    RUN(what_is_no_file_or_has_no_end_is_refused);
-    RUN(a_fifo_is_waited_for_but_not_for_ever);
-    RUN(a_write_goes_on_until_all_is_written);
-    RUN(a_file_is_written_whole_or_not);
-    RUN(an_eventfd_wakes);
-    RUN(standard_descriptors_are_open_afterwards);
+    check_run();
     io_free_file(&file);
     unlink(path);
     rmdir(folder);

@@ -365,21 +365,3 @@ TEST(a_line_after_half_a_line_stands_alone)
     close(fd);
     unlink(path);
 }
-
-int main(void)
-{
-    RUN(a_line_is_logfmt_and_one_write);
-    RUN(pairs_become_members);
-    RUN(a_line_may_be_json);
-    RUN(lines_below_the_level_are_not_written);
-    RUN(a_line_that_is_too_long_is_cut_and_still_ends);
-    RUN(lines_of_several_threads_do_not_mix);
-    RUN(quoting_keeps_a_value_in_one_piece);
-    RUN(quoting_leaves_a_terminal_nothing_to_obey);
-    RUN(quoting_cuts_between_characters);
-    RUN(a_pipe_that_nobody_reads_takes_lines_away_not_time);
-    RUN(threads_may_share_a_pipe_that_nobody_reads);
-    RUN(a_full_disk_and_a_reader_that_is_gone_are_counted);
-    RUN(a_line_after_half_a_line_stands_alone);
-    return check_done();
-}

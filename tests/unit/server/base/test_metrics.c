@@ -339,16 +339,3 @@ TEST(demos_are_counted_where_they_are_served)
     CHECK_CONTAINS(text, "{op=\"simple\",status=\"ok\",transport=\"v2\"} 1\n");
     close_all();
 }
-
-int main(void)
-{
-    RUN(demos_are_counted_where_they_are_served);
-    RUN(known_series_are_there_before_the_first_call);
-    RUN(calls_are_counted_by_how_they_end);
-    RUN(buckets_are_cumulative_and_closed_above);
-    RUN(statistics_are_totals_of_an_operator);
-    RUN(every_family_is_announced_once_before_its_series);
-    RUN(promtool_has_nothing_to_say);
-    RUN(a_scrape_under_load_agrees_with_itself);
-    return check_done();
-}

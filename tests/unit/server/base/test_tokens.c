@@ -339,19 +339,7 @@ int main(void)
     if (fd < 0)
         return EXIT_FAILURE;
     close(fd);
-    RUN(the_first_line_is_the_token);
-    RUN(a_file_that_holds_none_is_refused);
-    RUN(a_file_that_cannot_be_read_says_why);
-    RUN(a_long_token_is_whole_or_refused);
-    RUN(characters_that_no_header_carries_are_refused);
-    RUN(a_file_that_others_may_use_is_a_warning);
-    RUN(a_line_is_a_name_a_hash_scopes_and_a_quota);
-    RUN(a_name_may_have_several_tokens);
-    RUN(broken_lines_are_refused_with_their_number);
-    RUN(there_is_a_most_of_tokens);
-    RUN(scopes_open_routes);
-    RUN(headers_that_carry_the_token);
-    RUN(headers_that_do_not);
+    check_run();
     free(tokens);
     unlink(path);
     return check_done();

@@ -133,9 +133,3 @@ TEST(a_job_allocates_nothing_after_warm_up)
     CHECK_INT(n_with_inbox, 2 * 103 - 1); /* the first finds none */
     work_close(exec);
 }
-
-int main(void)
-{
-    RUN(a_job_allocates_nothing_after_warm_up);
-    return check_done();
-}

@@ -501,24 +501,3 @@ TEST(handles_that_are_none_are_refused)
     CHECK_CONTAINS(err.text, "GPUs not supported by the cpu backend");
     close_executor();
 }
-
-int main(void)
-{
-    RUN(keys_have_one_slash);
-    RUN(memory_is_mapped_at_any_offset);
-    RUN(what_is_not_there_is_not_mapped);
-    RUN(a_fifo_is_no_shared_memory);
-    RUN(a_client_that_truncates_is_noticed);
-    RUN(a_fault_becomes_zeros_and_a_broken_guard);
-    RUN(there_is_a_most_of_guards);
-    RUN(another_fault_is_as_deadly_as_before);
-    RUN(calls_use_shared_memory);
-    RUN(calls_use_slices_of_rows_in_shared_memory);
-    RUN(a_truncated_region_is_refused_before_its_use);
-    RUN(a_region_truncated_under_a_kernel_fails_its_call_alone);
-    RUN(all_kinds_share_their_names);
-    RUN(an_unregistered_region_stays_mapped_while_it_is_used);
-    RUN(device_memory_of_others_is_used_where_it_is);
-    RUN(handles_that_are_none_are_refused);
-    return check_done();
-}

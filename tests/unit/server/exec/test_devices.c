@@ -527,24 +527,3 @@ TEST(many_clients_on_several_devices_get_each_their_own_answer)
         CHECK(n_jobs(i) >= N_ROUNDS); /* of who is bound there */
     work_close(exec);
 }
-
-int main(void)
-{
-    RUN(every_device_has_lanes_of_its_own);
-    RUN(a_job_goes_where_the_fewest_bytes_move);
-    RUN(small_jobs_run_inline_on_any_device);
-    RUN(a_job_runs_where_its_region_is);
-    RUN(bound_jobs_expire_and_drain_like_others);
-    RUN(a_fetch_that_fails_ends_the_call_alone);
-    RUN(the_regions_of_one_owner_are_together_as_long_as_they_fit);
-    RUN(whoever_names_a_device_or_spreads_gets_that);
-    RUN(a_region_stays_where_it_was);
-    RUN(regions_go_where_a_clients_memory_is);
-    RUN(a_full_device_is_named_with_what_is_held_of_it);
-    RUN(a_region_is_made_where_most_room_is);
-    RUN(every_device_builds_the_tables_that_it_uses);
-    RUN(one_sick_device_makes_the_executor_unhealthy);
-    RUN(an_index_is_found_at_the_first_device_that_has_it);
-    RUN(many_clients_on_several_devices_get_each_their_own_answer);
-    return check_done();
-}

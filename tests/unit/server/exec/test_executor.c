@@ -556,26 +556,3 @@ TEST(after_drain_every_accepted_job_has_ended)
         close_exec();
     }
 }
-
-int main(void)
-{
-    RUN(jobs_run_on_lanes_and_inline);
-    RUN(a_full_queue_refuses);
-    RUN(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain);
-    RUN(a_deadline_ends_a_waiting_job_before_a_lane_is_free);
-    RUN(the_earliest_deadline_is_kept);
-    RUN(a_canceled_job_is_not_started);
-    RUN(drain_finishes_what_runs_and_cancels_what_waits_too_long);
-    RUN(every_failure_of_the_device_ends_one_job_alone);
-    RUN(a_dead_device_is_reported);
-    RUN(a_job_whose_client_is_gone_is_not_started);
-    RUN(jobs_that_wait_for_nobody_are_ended_at_once);
-    RUN(only_small_jobs_run_inline);
-    RUN(tasks_run_inline_if_they_say_that_they_are_small);
-    RUN(a_job_waits_for_a_lane_that_is_lent);
-    RUN(usage_and_times_are_those_of_the_work);
-    RUN(many_clients_get_each_their_own_answer_once);
-    RUN(after_drain_every_accepted_job_has_ended);
-    RUN(an_open_that_fails_leaves_nothing_behind);
-    return check_done();
-}

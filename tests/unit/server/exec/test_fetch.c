@@ -418,14 +418,7 @@ int main(void)
     static const int counts[] = {2, MOST_DEVICES};
     for (int i = 0; i < 2; i++) {
         n_devices = counts[i];
-        RUN(what_is_read_may_be_on_any_device);
-        RUN(what_is_elsewhere_may_have_a_step_and_an_offset);
-        RUN(index_values_may_be_on_any_device);
-        RUN(what_is_written_is_on_one_device);
-        RUN(a_call_in_place_runs_where_that_is);
-        RUN(a_region_that_is_forgotten_is_copied_first);
-        RUN(copies_are_within_the_memory_of_calls);
-        RUN(a_call_in_slices_reads_what_is_elsewhere);
+        check_run();
     }
     return check_done();
 }

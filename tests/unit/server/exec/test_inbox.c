@@ -675,23 +675,3 @@ TEST(many_bodies_at_once_get_each_their_own_answer)
     CHECK(early(0) > 0 && early(1) > 0);
     close_inboxes();
 }
-
-int main(void)
-{
-    RUN(chunks_go_as_they_are_complete_and_nothing_goes_twice);
-    RUN(bodies_of_any_size_in_pieces_of_any_size);
-    RUN(only_large_bodies_on_a_device_have_an_inbox);
-    RUN(an_integrated_device_copies_no_call_of_any_size);
-    RUN(a_client_that_goes_away_leaves_its_block_until_the_copies_end);
-    RUN(canceled_and_late_calls_wait_for_their_copies);
-    RUN(a_call_that_expires_in_the_queue_still_has_its_inbox);
-    RUN(drain_and_close_wait_for_abandoned_bodies);
-    RUN(a_chunk_that_cannot_start_costs_only_time);
-    RUN(a_copy_that_fails_on_the_device_fails_its_call_alone);
-    RUN(without_room_a_body_is_uploaded_when_its_call_runs);
-    RUN(lanes_take_the_memory_of_idle_inboxes);
-    RUN(a_body_goes_to_the_device_of_its_regions);
-    RUN(bodies_that_arrive_together_go_to_different_devices);
-    RUN(many_bodies_at_once_get_each_their_own_answer);
-    return check_done();
-}

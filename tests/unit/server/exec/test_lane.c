@@ -280,17 +280,3 @@ TEST(a_bad_position_ends_its_call_alone)
     CHECK_INT(run(exec, &rotation.work), ROPED_OK);
     work_close(exec);
 }
-
-int main(void)
-{
-    RUN(lanes_share_the_device_without_starving_each_other);
-    RUN(a_call_larger_than_the_device_is_refused_alone);
-    RUN(a_device_out_of_memory_refuses_and_recovers);
-    RUN(page_locked_memory_is_used_in_place_up_to_a_size);
-    RUN(the_cpu_takes_tensors_at_any_address);
-    RUN(an_empty_tensor_is_no_work);
-    RUN(a_resident_table_serves_calls_and_changes_nothing);
-    RUN(a_call_beyond_the_largest_table_computes_or_says_why);
-    RUN(a_bad_position_ends_its_call_alone);
-    return check_done();
-}

@@ -541,22 +541,3 @@ TEST(threads_never_share_a_block_and_all_comes_back)
     memory_give(pool, &whole);
     close_pool(pool);
 }
-
-int main(void)
-{
-    RUN(blocks_are_aligned_apart_and_merge_when_given_back);
-    RUN(what_does_not_fit_the_pool_is_mapped_within_the_budget);
-    RUN(freed_mappings_are_kept_for_a_while);
-    RUN(kept_mappings_that_nobody_uses_are_given_back);
-    RUN(blocks_of_nothing_and_of_too_much);
-    RUN(a_body_gets_all_of_its_block_at_once_and_it_is_lent);
-    RUN(blocks_of_64_kib_are_given_whole_and_never_lent);
-    RUN(announced_bodies_take_no_memory_from_others);
-    RUN(a_block_grows_and_keeps_what_is_in_it);
-    RUN(a_body_that_can_never_fit_is_refused_at_once);
-    RUN(large_blocks_leave_an_eighth_to_small_ones);
-    RUN(caches_are_emptied_before_anything_is_refused);
-    RUN(threads_give_back_what_others_have_taken);
-    RUN(threads_never_share_a_block_and_all_comes_back);
-    return check_done();
-}

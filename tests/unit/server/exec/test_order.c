@@ -306,18 +306,3 @@ TEST(drain_ends_long_jobs_with_or_without_a_lane)
     check_drain(true);
     check_drain(false);
 }
-
-int main(void)
-{
-    RUN(a_heap_is_in_order_whatever_is_taken_out);
-    RUN(a_heap_of_rising_and_of_falling_numbers_stays_flat);
-    RUN(who_takes_less_time_is_next);
-    RUN(the_longest_jobs_run_as_they_came);
-    RUN(no_job_is_overtaken_for_ever);
-    RUN(one_lane_is_kept_for_short_jobs);
-    RUN(short_jobs_on_every_lane_leave_it_to_long_ones);
-    RUN(a_lane_alone_and_lanes_without_short_jobs_run_any);
-    RUN(deadlines_hold_for_jobs_that_wait_for_a_long_lane);
-    RUN(drain_ends_long_jobs_with_or_without_a_lane);
-    return check_done();
-}

@@ -628,27 +628,3 @@ TEST(bytes_move_between_host_and_region)
     give(region);
     work_close(exec);
 }
-
-int main(void)
-{
-    RUN(what_is_outside_or_overlaps_is_refused);
-    RUN(empty_tensors_overlap_nothing);
-    RUN(only_the_input_it_may_share_is_shared);
-    RUN(an_output_that_is_not_made_has_no_place);
-    RUN(tensors_in_regions_are_not_copied);
-    RUN(a_call_works_in_place);
-    RUN(a_large_region_does_not_send_small_tensors_through_the_arena);
-    RUN(the_cpu_computes_in_regions_too);
-    RUN(a_failing_device_ends_a_call_on_regions);
-    RUN(index_values_are_checked_and_used_as_they_were_read);
-    RUN(a_cache_on_a_device_is_no_work);
-    RUN(the_bound_for_inline_calls_is_one_of_time);
-    RUN(a_cache_on_the_wire_comes_back_whole);
-    RUN(a_cache_in_a_region_is_updated_there);
-    RUN(a_cache_goes_from_the_wire_into_a_region);
-    RUN(a_cache_that_has_arrived_takes_its_output_along);
-    RUN(small_caches_on_the_wire_are_not_changed_where_they_are);
-    RUN(a_cache_cannot_be_updated_somewhere_else);
-    RUN(bytes_move_between_host_and_region);
-    return check_done();
-}

@@ -96,10 +96,3 @@ TEST(slices_of_rows_lie_side_by_side)
     regions_give(exec_regions(exec), region);
     work_close(exec);
 }
-
-int main(void)
-{
-    RUN(a_call_works_in_slices_of_rows);
-    RUN(slices_of_rows_lie_side_by_side);
-    return check_done();
-}

@@ -482,25 +482,3 @@ TEST(there_is_a_most_of_lost_names)
     CHECK(!note_lost(&tenant, "one more", REGION_RESIDENT));
     close_regions();
 }
-
-int main(void)
-{
-    RUN(host_memory_is_sent_in_one_piece_with_its_head);
-    RUN(a_region_is_found_once_it_is_published);
-    RUN(a_region_that_is_never_published_goes_with_its_reference);
-    RUN(a_removed_region_lives_as_long_as_it_is_held);
-    RUN(a_replaced_region_lives_as_long_as_it_is_held);
-    RUN(the_budget_is_kept_and_given_back);
-    RUN(a_full_device_takes_nothing_of_the_budget);
-    RUN(regions_are_listed_in_name_order);
-    RUN(there_is_a_most_of_names);
-    RUN(ranges_are_checked_without_overflow);
-    RUN(a_region_is_its_tenants_alone);
-    RUN(a_quota_is_kept_and_given_back);
-    RUN(a_refused_region_takes_nothing_of_the_quota);
-    RUN(a_region_that_was_not_written_is_not_listed);
-    RUN(a_lost_region_says_so_until_it_is_made_anew);
-    RUN(there_is_a_most_of_lost_names);
-    RUN(regions_come_and_go_under_their_users);
-    return check_done();
-}

@@ -159,12 +159,3 @@ TEST(a_failed_copy_ends_the_call_alone)
             close_exec();
         }
 }
-
-int main(void)
-{
-    RUN(a_call_in_slices_is_right);
-    RUN(a_small_call_is_not_cut);
-    RUN(slices_need_less_memory_than_the_call);
-    RUN(a_failed_copy_ends_the_call_alone);
-    return check_done();
-}

@@ -370,20 +370,3 @@ TEST(a_table_is_its_tenants_alone)
     CHECK_INT(atomic_load(&other.names), 0);
     close_all();
 }
-
-int main(void)
-{
-    RUN(a_table_is_built_once_and_shared);
-    RUN(more_rows_replace_a_table_that_others_still_use);
-    RUN(the_oldest_unused_table_makes_room);
-    RUN(what_does_not_fit_is_computed_or_refused);
-    RUN(a_build_that_fails_leaves_nothing_behind);
-    RUN(rows_beyond_every_table_are_computed);
-    RUN(a_table_in_use_is_not_evicted);
-    RUN(named_sets_outlive_their_deletion);
-    RUN(named_sets_are_bounded);
-    RUN(a_table_is_its_tenants_alone);
-    RUN(sets_are_listed_by_name_with_copies_of_their_lists);
-    RUN(threads_share_grow_and_evict_tables);
-    return check_done();
-}

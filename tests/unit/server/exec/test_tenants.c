@@ -97,13 +97,3 @@ TEST(no_two_threads_take_the_last_name)
     }
     CHECK_INT(atomic_load(&tenant.names), 0);
 }
-
-int main(void)
-{
-    RUN(a_tenant_is_made_once_and_found);
-    RUN(there_is_a_most_of_tenants);
-    RUN(everyone_sees_all_and_others_their_own);
-    RUN(a_quota_that_was_lowered_refuses_until_there_is_room);
-    RUN(no_two_threads_take_the_last_name);
-    return check_done();
-}

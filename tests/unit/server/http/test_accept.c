@@ -46,10 +46,3 @@ TEST(others_do_not)
         if (accept_prefers_html(others[i]))
             CHECK_FAIL("'%s' prefers HTML", others[i]);
 }
-
-int main(void)
-{
-    RUN(browsers_prefer_html);
-    RUN(others_do_not);
-    return check_done();
-}

@@ -129,13 +129,3 @@ TEST(there_is_a_bound_to_parameters)
     head_add_parameter(&head, "a", 1, "b", 1);
     CHECK_INT(head_framing(&head, &framing, &err), ROPED_INVALID);
 }
-
-int main(void)
-{
-    RUN(an_encoded_slash_or_nul_hides_the_path);
-    RUN(an_absolute_target_names_its_host);
-    RUN(framing_is_what_the_rfc_says);
-    RUN(what_holds_a_nul_is_known);
-    RUN(there_is_a_bound_to_parameters);
-    return check_done();
-}

@@ -103,12 +103,3 @@ TEST(a_browser_may_ask_first)
     head.method = "GET";
     CHECK(!origin_is_preflight(&rules, &head));
 }
-
-int main(void)
-{
-    RUN(a_private_daemon_is_asked_by_its_own_name);
-    RUN(others_answer_to_any_name);
-    RUN(a_page_of_another_host_is_refused_unless_listed);
-    RUN(a_browser_may_ask_first);
-    return check_done();
-}

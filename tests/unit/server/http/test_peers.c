@@ -231,16 +231,3 @@ TEST(who_is_gone_is_told_while_a_request_is_under_way)
     pairs.theirs[0] = pairs.theirs[1] = -1;
     close_pairs(&pairs);
 }
-
-int main(void)
-{
-    RUN(a_deadline_that_has_passed_cuts_the_connection);
-    RUN(a_deadline_waits_for_what_the_daemon_has_not_read);
-    RUN(the_connection_that_was_idle_longest_is_evicted);
-    RUN(busy_is_a_request_or_a_byte_of_one);
-    RUN(what_is_accepted_counts_until_it_is_closed);
-    RUN(what_is_lost_between_accept_and_service_counts_no_more);
-    RUN(the_end_behind_the_last_bytes_is_told_again);
-    RUN(who_is_gone_is_told_while_a_request_is_under_way);
-    return check_done();
-}

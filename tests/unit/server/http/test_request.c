@@ -376,12 +376,6 @@ TEST(answers_are_compressed_on_a_lane)
 int main(void)
 {
     sem_init(&ended, 0, 0);
-    RUN(every_answer_is_returned);
-    RUN(refusals_wait_for_the_body_unless_it_must_not_come);
-    RUN(a_body_may_come_in_any_pieces);
-    RUN(much_text_is_written_on_a_lane);
-    RUN(text_counts_against_the_memory_of_requests);
-    RUN(an_announced_body_holds_nothing);
-    RUN(answers_are_compressed_on_a_lane);
+    check_run();
     return check_done();
 }

@@ -42,10 +42,3 @@ TEST(any_other_is_none)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(wrong[i], "", "");
 }
-
-int main(void)
-{
-    RUN(a_well_formed_trace_is_taken);
-    RUN(any_other_is_none);
-    return check_done();
-}

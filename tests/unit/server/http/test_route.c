@@ -66,11 +66,3 @@ TEST(every_route_is_found)
             CHECK_FAIL("%s %s is another's", route->method, route->path);
     }
 }
-
-int main(void)
-{
-    RUN(every_route_asks_for_the_scope_of_what_it_is_about);
-    RUN(open_routes_change_nothing);
-    RUN(every_route_is_found);
-    return check_done();
-}

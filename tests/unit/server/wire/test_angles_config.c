@@ -663,31 +663,3 @@ TEST(two_places_that_differ_are_refused)
            "'original_max_position_embeddings' is 2048 in the rope parameters, "
            "expected 4096");
 }
-
-int main(void)
-{
-    RUN(llama_3_1);
-    RUN(qwen_2_5_with_yarn);
-    RUN(deepseek_rotates_a_head_of_its_own);
-    RUN(phi_3_with_its_factor_lists);
-    RUN(gemma_3_has_two_bases);
-    RUN(layer_types_become_tables);
-    RUN(qwen_2_vl_has_sections);
-    RUN(partial_width_is_inside_or_outside);
-    RUN(nulls_and_zero_betas_are_defaults);
-    RUN(refuses_types_by_name);
-    RUN(refuses_values_out_of_range);
-    RUN(refuses_widths_that_are_none);
-    RUN(refuses_bad_layer_types);
-    RUN(layers_of_a_type_have_their_own_heads);
-    RUN(a_rotary_part_is_not_divided_again);
-    RUN(heads_have_other_names);
-    RUN(a_base_is_given_or_its_models);
-    RUN(sections_lie_as_the_model_has_them);
-    RUN(images_have_axes);
-    RUN(types_of_vllm_are_theirs_or_refused_with_a_reason);
-    RUN(unknown_keys_are_refused);
-    RUN(keys_that_change_no_angle_are_skipped);
-    RUN(two_places_that_differ_are_refused);
-    return check_done();
-}

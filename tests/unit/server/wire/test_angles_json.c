@@ -268,19 +268,3 @@ TEST(writes_what_is_not_default)
         "\"long_factor\":[2,4],\"head_dim\":4,\"rotary_dim\":4,"
         "\"rows\":64,\"resident_bytes\":77}");
 }
-
-int main(void)
-{
-    RUN(an_empty_table_is_plain_rope);
-    RUN(every_name_is_read);
-    RUN(rows_default_to_what_the_model_can_reach);
-    RUN(factor_lists_are_kept);
-    RUN(refuses_by_name);
-    RUN(refuses_widths_that_disagree);
-    RUN(refuses_what_its_variant_misses);
-    RUN(refuses_bad_factor_lists);
-    RUN(names_are_bounded);
-    RUN(writes_whose_it_is);
-    RUN(writes_what_is_not_default);
-    return check_done();
-}

@@ -255,14 +255,3 @@ TEST(a_model_that_is_not_known_is_not_guessed)
            "\"chatglm\",\"head_dim\":64,\"rope_theta\":1e4}}",
            "model_type 'chatglm' is not known");
 }
-
-int main(void)
-{
-    RUN(sections_that_a_file_does_not_state_are_the_models);
-    RUN(widths_that_a_file_does_not_state_are_the_models);
-    RUN(a_table_has_the_pairs_of_its_model);
-    RUN(interleave_is_honoured_with_the_default_of_its_class);
-    RUN(what_the_request_says_of_pairs_is_obeyed);
-    RUN(a_model_that_is_not_known_is_not_guessed);
-    return check_done();
-}

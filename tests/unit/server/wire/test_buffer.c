@@ -143,17 +143,3 @@ TEST(floats_are_short)
     CHECK_TEXT(buffer.text, "0.1 16777216");
     buffer_fini(&buffer);
 }
-
-int main(void)
-{
-    RUN(grows_and_stays_terminated);
-    RUN(prints_more_than_its_small_space);
-    RUN(fixed_memory_fails_and_keeps_failing);
-    RUN(writes_integers_and_dims);
-    RUN(json_strings_are_escaped);
-    RUN(json_strings_are_utf8_whatever_comes_in);
-    RUN(doubles_are_the_shortest_that_read_back);
-    RUN(floats_read_back_bit_for_bit);
-    RUN(floats_are_short);
-    return check_done();
-}

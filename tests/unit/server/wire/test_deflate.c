@@ -92,11 +92,3 @@ TEST(what_does_not_fit_is_left_alone)
                             sizeof out),
               0);
 }
-
-int main(void)
-{
-    RUN(a_client_says_what_it_accepts);
-    RUN(what_is_deflated_inflates);
-    RUN(what_does_not_fit_is_left_alone);
-    return check_done();
-}

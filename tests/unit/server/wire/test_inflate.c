@@ -174,13 +174,3 @@ TEST(knows_its_names)
     CHECK(!inflater_knows("gzip, deflate") && !inflater_knows("identity"));
     inflater_free(NULL);
 }
-
-int main(void)
-{
-    RUN(inflates_in_pieces_of_any_size);
-    RUN(nothing_inflates_to_nothing);
-    RUN(refuses_what_is_not_whole);
-    RUN(a_sink_may_have_enough);
-    RUN(knows_its_names);
-    return check_done();
-}

@@ -80,11 +80,3 @@ TEST(members_are_found_by_exact_name)
     json_free(tree);
     json_free(NULL);
 }
-
-int main(void)
-{
-    RUN(what_cjson_alone_would_take_is_refused);
-    RUN(sizes_are_integers_to_2_53);
-    RUN(members_are_found_by_exact_name);
-    return check_done();
-}

@@ -579,33 +579,3 @@ TEST(values_are_described_for_messages)
                    cases[i].described);
     }
 }
-
-int main(void)
-{
-    RUN(accepts_what_is_json);
-    RUN(refuses_broken_structure);
-    RUN(refuses_numbers_that_cjson_takes);
-    RUN(nan_is_noted);
-    RUN(v2_may_nest_to_100);
-    RUN(nan_is_spelled_one_way);
-    RUN(refuses_bad_strings);
-    RUN(refuses_what_is_not_utf8);
-    RUN(refuses_control_characters_in_names);
-    RUN(refuses_duplicate_names_however_written);
-    RUN(finds_duplicates_among_many_in_little_time);
-    RUN(bounds_the_names);
-    RUN(a_wrong_text_is_refused_for_that_first);
-    RUN(bounds_the_nesting);
-    RUN(notes_numbers_that_are_not_sizes);
-    RUN(sizes_are_integers_to_2_53);
-    RUN(numbers_are_the_nearest_doubles);
-    RUN(nan_is_told_from_what_is_too_large);
-    RUN(strings_lose_their_escapes);
-    RUN(a_copy_is_cut_where_room_ends);
-    RUN(items_and_members_come_in_order);
-    RUN(nothing_follows_what_cannot_be_entered);
-    RUN(members_are_found_by_exact_name);
-    RUN(a_member_that_is_not_there_has_no_value);
-    RUN(values_are_described_for_messages);
-    return check_done();
-}

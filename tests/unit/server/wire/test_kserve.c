@@ -666,34 +666,3 @@ TEST(an_answer_that_does_not_fit_is_an_error)
         kserve_write_response(&buffer, &call, &request, offset, &bytes, &err),
         ROPED_NO_MEMORY);
 }
-
-int main(void)
-{
-    RUN(reads_binary_tensors_at_any_offset);
-    RUN(timeout_is_kept_priority_is_not);
-    RUN(an_empty_tensor_is_a_tensor);
-    RUN(parameters_reach_the_operator);
-    RUN(shapes_are_lists);
-    RUN(refuses_bad_parameters_by_name);
-    RUN(refuses_malformed_requests);
-    RUN(the_id_is_echoed_whole_or_refused);
-    RUN(phrases_about_inputs);
-    RUN(phrases_about_missing_inputs);
-    RUN(phrases_about_bytes);
-    RUN(phrases_about_json_values);
-    RUN(nan_is_no_json);
-    RUN(members_may_come_in_any_order);
-    RUN(what_is_missing_makes_it_no_json);
-    RUN(long_texts_are_no_parameters);
-    RUN(huge_json_shapes_ask_for_no_memory);
-    RUN(phrases_about_outputs);
-    RUN(json_tensors_are_converted);
-    RUN(binary_answers);
-    RUN(outputs_come_in_the_order_asked_for);
-    RUN(json_answers_hold_the_values);
-    RUN(json_answers_cannot_hold_nan);
-    RUN(fp8_is_uint8_with_a_hint);
-    RUN(outputs_that_cannot_be_are_refused);
-    RUN(an_answer_that_does_not_fit_is_an_error);
-    return check_done();
-}

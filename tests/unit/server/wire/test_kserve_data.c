@@ -121,12 +121,3 @@ TEST(what_json_cannot_say_is_not_written)
     wide[0] = -1e-300;
     check_written(&tensor, "[-1e-300,0.1]");
 }
-
-int main(void)
-{
-    RUN(values_reach_both_ends);
-    RUN(arrays_may_be_nested_or_flat);
-    RUN(nan_and_infinity_are_to_be_sent_binary);
-    RUN(what_json_cannot_say_is_not_written);
-    return check_done();
-}

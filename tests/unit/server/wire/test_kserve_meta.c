@@ -379,21 +379,3 @@ TEST(the_list_of_operators)
     CHECK(item_named(ops, "rmsnorm") != NULL);
     json_free(tree);
 }
-
-int main(void)
-{
-    RUN(the_server_lists_its_extensions);
-    RUN(descriptions_say_what_shares_memory);
-    RUN(metadata_and_config_name_the_same_tensors);
-    RUN(a_port_of_many_types_states_the_widest);
-    RUN(fp8_is_uint8_with_the_default_format);
-    RUN(optional_inputs_are_marked);
-    RUN(statistics_have_all_eight_members);
-    RUN(a_batch_is_not_among_the_dims_of_the_config);
-    RUN(a_part_of_an_operator_has_the_tensors_it_names);
-    RUN(the_index_lists_every_model);
-    RUN(a_description_says_all_of_the_descriptor);
-    RUN(parameters_have_defaults_bounds_and_choices);
-    RUN(the_list_of_operators);
-    return check_done();
-}

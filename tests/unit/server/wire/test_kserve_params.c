@@ -51,10 +51,3 @@ TEST(unknown_ones_are_refused)
     CHECK_TEXT(err.text, "unknown parameter 'binary_dta' of an input or "
                          "output; did you mean 'binary_data'?");
 }
-
-int main(void)
-{
-    RUN(those_of_other_servers_are_tolerated);
-    RUN(unknown_ones_are_refused);
-    return check_done();
-}

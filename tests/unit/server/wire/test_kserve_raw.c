@@ -55,10 +55,3 @@ TEST(a_raw_body_that_says_too_little)
                "Raw request must only have 1 input (found 1) to be deduced but "
                "got 2 inputs in 'rope_quantize' model configuration");
 }
-
-int main(void)
-{
-    RUN(a_raw_body_is_the_one_input);
-    RUN(a_raw_body_that_says_too_little);
-    return check_done();
-}

@@ -321,17 +321,3 @@ TEST(what_is_no_handle_is_refused)
         CHECK_CONTAINS(err.text, others[i][1]);
     }
 }
-
-int main(void)
-{
-    RUN(tensors_may_be_in_regions);
-    RUN(tensors_in_regions_may_have_strides);
-    RUN(regions_are_described_in_full);
-    RUN(outputs_in_regions_need_room_and_are_not_sent);
-    RUN(system_memory_is_registered_by_key_offset_and_size);
-    RUN(registrations_that_say_too_little_are_refused);
-    RUN(an_updated_output_is_not_sent);
-    RUN(a_handle_is_64_bytes_of_base64);
-    RUN(what_is_no_handle_is_refused);
-    return check_done();
-}

@@ -151,14 +151,3 @@ TEST(an_index_may_ask_for_ready_models)
         CHECK_INT(kserve_check_index(wrong[i], strlen(wrong[i]), &err),
                   ROPED_INVALID);
 }
-
-int main(void)
-{
-    RUN(log_switches_are_rungs_of_a_ladder);
-    RUN(log_settings_that_cannot_be);
-    RUN(log_settings_are_read_as_they_are_written);
-    RUN(trace_stays_off);
-    RUN(a_load_brings_nothing);
-    RUN(an_index_may_ask_for_ready_models);
-    return check_done();
-}

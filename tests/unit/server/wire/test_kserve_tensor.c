@@ -87,11 +87,3 @@ TEST(shapes_that_cannot_be)
     refuse_shape("4", "Unable to parse 'shape' of input 'q': 4");
     refuse_shape("null", "Unable to parse 'shape' of input 'q': null");
 }
-
-int main(void)
-{
-    RUN(datatype_and_shape);
-    RUN(datatypes_that_cannot_be);
-    RUN(shapes_that_cannot_be);
-    return check_done();
-}

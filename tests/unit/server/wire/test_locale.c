@@ -84,29 +84,24 @@ TEST(json_is_read_with_points)
     cJSON_Delete(number);
 }
 
+/* In the last thread alone. */
+TEST(the_thread_still_has_its_own_locale)
+{
+    CHECK(!commas || uselocale((locale_t)0) == commas);
+}
+
 static void *run_all(void *unused)
 {
     (void)unused;
-    RUN(parameters_are_read_with_points);
-    RUN(refusals_are_written_with_points);
-    RUN(json_is_written_with_points);
-    RUN(json_is_read_with_points);
-    RUN(the_program_still_writes_commas);
+    check_run();
     return NULL;
-}
-
-TEST(the_thread_still_has_its_own_locale)
-{
-    CHECK(uselocale((locale_t)0) == commas);
 }
 
 /* In a program that has another. */
 static void *run_in_own_locale(void *unused)
 {
     uselocale(commas);
-    run_all(unused);
-    RUN(the_thread_still_has_its_own_locale);
-    return NULL;
+    return run_all(unused);
 }
 
 /* Ends the program where there is no thread. */

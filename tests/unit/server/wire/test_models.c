@@ -165,17 +165,3 @@ TEST(identity_gives_back)
     }
     CHECK(memcmp(values, result, sizeof values) == 0);
 }
-
-int main(void)
-{
-    RUN(demos_are_there_where_wanted);
-    RUN(a_model_has_all_tensors_or_those_it_names);
-    RUN(required_stands_for_what_must_be_there);
-    RUN(a_part_has_no_outputs_of_parameters_that_are_off);
-    RUN(parts_that_cannot_be);
-    RUN(demos_are_described_like_operators);
-    RUN(simple_adds_and_subtracts_at_any_address);
-    RUN(simple_has_a_largest_batch);
-    RUN(identity_gives_back);
-    return check_done();
-}

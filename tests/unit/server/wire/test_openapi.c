@@ -352,19 +352,7 @@ int main(int n_arguments, char **arguments)
         if (file)
             fclose(file);
     }
-    RUN(is_version_3_1);
-    RUN(every_operator_has_its_path_and_parameters);
-    RUN(schemas_have_ranges_defaults_and_choices);
-    RUN(regions_and_tables_are_names);
-    RUN(operators_answer_with_every_code);
-    RUN(operations_have_the_names_of_functions);
-    RUN(names_in_paths_say_what_they_are_made_of);
-    RUN(the_other_routes_are_there);
-    RUN(references_point_at_something);
-    RUN(path_parameters_are_those_of_the_path);
-    RUN(operations_name_their_scope_and_its_refusals);
-    RUN(paths_with_names_say_whose);
-    RUN(an_open_server_asks_for_nothing);
+    check_run();
     json_free(document);
     json_free(open_document);
     buffer_fini(&buffer);

@@ -138,14 +138,3 @@ TEST(nothing_is_given_twice)
     take("into.y", "a");
     refuse("into.y", "b:4", "'into.y' is given twice");
 }
-
-int main(void)
-{
-    RUN(other_parameters_are_left_alone);
-    RUN(a_place_is_a_region_and_an_offset);
-    RUN(shape_and_type_come_in_any_order);
-    RUN(strides_are_of_inputs_and_outputs);
-    RUN(what_is_wrong_is_named);
-    RUN(nothing_is_given_twice);
-    return check_done();
-}

@@ -439,24 +439,3 @@ TEST(a_buffer_that_is_too_small_is_an_error)
                                        &data_bytes, &err),
               ROPED_NO_MEMORY);
 }
-
-int main(void)
-{
-    RUN(the_header_length_is_bounded);
-    RUN(reads_tensors_in_file_order);
-    RUN(accepts_edges);
-    RUN(every_dtype_has_its_name_and_size);
-    RUN(refuses_headers_that_are_no_object);
-    RUN(what_is_missing_makes_it_no_json);
-    RUN(metadata_is_handed_on_whole);
-    RUN(refuses_wrong_fields);
-    RUN(refuses_wrong_numbers);
-    RUN(refuses_holes_overlaps_and_wrong_ends);
-    RUN(refuses_bad_names_and_metadata);
-    RUN(bounds_the_number_of_tensors);
-    RUN(a_failing_callback_ends_the_reading);
-    RUN(what_is_written_can_be_read);
-    RUN(fp8_can_be_named_u8);
-    RUN(a_buffer_that_is_too_small_is_an_error);
-    return check_done();
-}

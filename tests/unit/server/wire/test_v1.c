@@ -178,15 +178,3 @@ TEST(outputs_in_regions_are_not_sent)
     check_sent(&call, 2, false, "q F16 3 0;");
     check_sent(&call, 3, false, "");
 }
-
-int main(void)
-{
-    RUN(binds_every_tensor_to_its_bytes);
-    RUN(data_may_come_later);
-    RUN(refuses_what_the_operator_does_not_take);
-    RUN(answers_hold_the_outputs_that_are_made);
-    RUN(fp8_is_native_or_u8);
-    RUN(wider_elements_come_first);
-    RUN(outputs_in_regions_are_not_sent);
-    return check_done();
-}
