@@ -172,7 +172,7 @@ TEST(a_refused_request_is_logged_with_its_error_and_client)
     const char *line = await_line("event=request");
     CHECK_CONTAINS(line, " code=400 ");
     CHECK_CONTAINS(line, " client=\"127.0.0.1:");
-    CHECK_CONTAINS(line, " error_code=invalid error=\"unknown parameter ");
+    CHECK_CONTAINS(line, " error_code=unknown_name error=\"unknown parameter ");
     stop();
 }
 
