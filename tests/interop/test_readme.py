@@ -63,7 +63,8 @@ def test_example(block, tmp_path_factory, demo_address):
             pytest.importorskip(module, reason=f"no {module} (torch: ROPED_INTEROP_TORCH=1 installs it)")
         run([sys.executable, "-c", text], folder, demo_address)
     else:
-        run(["bash", "-euo", "pipefail", "-c", text], folder, demo_address)
+        stop = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what a failure leaves running
+        run(["bash", "-euo", "pipefail", "-c", stop + text], folder, demo_address)
 
 
 def test_every_block_says_what_it_holds():
