@@ -44,7 +44,9 @@ def run(command, folder, address):
     """With the programs of the build and of this environment."""
     programs = [str(BUILD / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = dict(os.environ, ROPED_URL=f"http://{address}", PATH=":".join(programs))
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=120
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -79,6 +81,16 @@ def is_command(text):
 def test_what_is_only_shown_is_no_command():
     shown = [block for block in BLOCKS if block.language in ("text", "json")]
     assert [str(block) for block in shown if is_command(block.text)] == []
+
+
+def test_what_is_not_run_names_files_that_are_there():
+    """The scripts and folders of this repository in examples that are left out."""
+    missing = []
+    for block in BLOCKS:
+        for path in re.findall(r"(?<![\w/.$])(?:\./)?((?:client|deploy|kernels|server|tests)/[\w./-]+)", block.text):
+            if block.language == "sh" and not (ROOT / path).exists():
+                missing.append((str(block), path))
+    assert missing == []
 
 
 def test_few_examples_are_not_run():
