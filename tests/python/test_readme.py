@@ -38,6 +38,6 @@ def test_decoder(server):
 
 def test_the_files_that_the_page_names():
     for name in re.findall(r"`([\w./]+\.(?:py|c))`", PAGE):
-        places = [FOLDER / "src/roped", FOLDER, FOLDER / "src"]
+        places = [FOLDER / "src/roped", FOLDER, FOLDER / "src", ROOT]
         generated = name == "_operators.py"
         assert generated or any((place / Path(name)).exists() for place in places), name
