@@ -195,3 +195,28 @@ def test_files():
             if not any((base / path).exists() for base in [ROOT, page.parent]):
                 missing.append((page.relative_to(ROOT), path))
     assert missing == []
+
+
+def room_of(path):
+    """Of a file, or of a header as it is included."""
+    names = {"log.h": "base", "metrics.h": "metrics", "kernels/core": "core", "kernels/cpu": "cpu", "roped/": "core"}
+    for start, room in names.items():
+        if path.startswith(start):
+            return room
+    return path.removeprefix("server/").split("/")[0]
+
+
+def test_the_picture_has_the_arrows_that_boundaries_allow():
+    """server/ARCHITECTURE.md beside tests/boundaries.sh: what a room may see is itself or has an arrow, what it
+    may not see has none, and where there is no arrow between rooms of the server an #include is tried."""
+    [picture] = [block.text for block in BLOCKS if block.page == "server/ARCHITECTURE.md" and "flowchart" in block.text]
+    arrows = set(re.findall(r"^ +(\w+) --> (\w+)$", picture, re.MULTILINE))
+    forbidden = set()
+    for line in re.findall(r"^room (.*)$", (ROOT / "tests/boundaries.sh").read_text(), re.MULTILINE):
+        room, may, *may_not = (room_of(path) for path in line.split())
+        assert may == room or (room, may) in arrows, line
+        forbidden |= {(room, other) for other in may_not}
+    assert len(forbidden) > 20 and forbidden & arrows == set()
+    rooms = {"wire", "exec", "base", "metrics", "http"}
+    missing = {(a, b) for a in rooms for b in rooms if a != b} - arrows - forbidden
+    assert missing == set()
