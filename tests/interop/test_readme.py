@@ -220,3 +220,16 @@ def test_the_picture_has_the_arrows_that_boundaries_allow():
     rooms = {"wire", "exec", "base", "metrics", "http"}
     missing = {(a, b) for a in rooms for b in rooms if a != b} - arrows - forbidden
     assert missing == set()
+
+
+def test_the_example_of_an_operator_fits_the_tree():
+    """What kernels/EXAMPLE.md takes out of files, and what it puts its lines beside, stands in them."""
+    missing, lines = [], set()
+    for block in BLOCKS:
+        for line in block.text.splitlines() if block.language == "diff" else []:
+            if line.startswith("--- "):
+                path = line.removeprefix("--- a/")
+                lines = None if path == "--- /dev/null" else set((ROOT / path).read_text().splitlines())
+            elif line[:1] in ("-", " ") and lines is not None and line[1:] not in lines:
+                missing.append((str(block), line))
+    assert missing == []
