@@ -202,7 +202,7 @@ static enum roped_status wrong_rank(const struct roped_call *call, int input,
                                     struct roped_error *err)
 {
     char found[128], expected[96];
-    const struct roped_form *form = &call->op->form[call->form];
+    const char *form = call->op->form[call->form].name;
     const struct roped_tensor *tensor = &call->in[input];
     return roped_fail(
         err, ROPED_BAD_SHAPE,
@@ -210,8 +210,7 @@ static enum roped_status wrong_rank(const struct roped_call *call, int input,
         call->op->in[input].name,
         roped_shape_text(tensor->dims, tensor->rank, found, sizeof found),
         pattern_text(call, &call->op->in[input], expected, sizeof expected),
-        form->name ? " (form " : "", form->name ? form->name : "",
-        form->name ? ")" : "");
+        form ? " (form " : "", form ? form : "", form ? ")" : "");
 }
 
 static enum roped_status bind_dim(struct roped_call *call, int input, int at,
@@ -333,19 +332,19 @@ static enum roped_status check_step(const struct roped_port *port,
                                     struct roped_error *err)
 {
     int64_t bytes, token = roped_tensor_token(tensor);
-    if (tensor->step == 0)
+    long long step = tensor->step;
+    if (step == 0)
         return ROPED_OK;
     if (!(port->flags & ROPED_STRIDED))
         return roped_fail(
             err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld, expected none: it is packed", port->name,
-            (long long)tensor->step);
-    if (tensor->step < token || tensor->step < 0)
+            step);
+    if (step < token || step < 0)
         return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': stride %lld, expected at least %lld, "
                           "the elements of a token",
-                          port->name, (long long)tensor->step,
-                          (long long)token);
+                          port->name, step, (long long)token);
     if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->step,
                                &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
@@ -354,8 +353,7 @@ static enum roped_status check_step(const struct roped_port *port,
             err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld takes its %lld tokens beyond "
             "2^63 - 1 bytes",
-            port->name, (long long)tensor->step,
-            (long long)roped_tensor_tokens(tensor));
+            port->name, step, (long long)roped_tensor_tokens(tensor));
     return ROPED_OK;
 }
 

@@ -233,7 +233,8 @@ TEST(every_range_in_the_help_has_a_unit)
     config_write_help(out);
     fclose(out);
     int n_ranges = 0;
-    for (char *line = strtok(made, "\n"); line; line = strtok(NULL, "\n")) {
+    char *rest = made;
+    for (char *line; (line = strsep(&rest, "\n"));) {
         const char *range = strstr(line, "; ");
         if (strncmp(line, "  --", 4) != 0 || !range || !strstr(range, " to "))
             continue;
