@@ -15,7 +15,9 @@
 
 enum roped_status call_begin(struct request *request)
 {
-    const struct protocol *protocol = request->match.route->protocol;
+    const struct protocol *protocol =
+        request->match.route->body == ROUTE_BODY_V2 ? &protocol_v2
+                                                    : &protocol_v1;
     request->call.protocol = protocol;
     request->call.op = protocol->find_op(request);
     if (!request->call.op)

@@ -7,7 +7,6 @@
 #include "wire/kserve_settings.h"
 #include "wire/openapi.h"
 
-#include <ctype.h>
 #include <string.h>
 
 /* The model that the path names, with its version; false: there is none. */
@@ -34,29 +33,12 @@ static const char *backend_name(const struct request *request)
     return exec_backend(request->service->exec)->name;
 }
 
-/* openapi_scope_fn: a name in braces is a segment like any other. */
-static const char *scope_of(const char *method, const char *path)
-{
-    char upper[8];
-    struct route_match match;
-    size_t n = 0;
-    for (; method[n] && n < sizeof upper - 1; n++)
-        upper[n] = (char)toupper((unsigned char)method[n]);
-    upper[n] = '\0';
-    route_find(upper, path, NULL, &match);
-    enum scope scope = match.route ? match.route->scope : SCOPE_ADMIN;
-    return scope == SCOPE_OPEN  ? NULL
-           : scope == SCOPE_ANY ? ""
-                                : scope_name(scope);
-}
-
 struct reply handle_openapi(struct request *request)
 {
     struct buffer buffer;
-    bool is_guarded = gate_is_guarded(&request->service->gate);
     reply_begin_text(request, &buffer);
     openapi_write(&buffer, request->service->version,
-                  is_guarded ? scope_of : NULL);
+                  gate_is_guarded(&request->service->gate));
     return reply_json(request, &buffer);
 }
 

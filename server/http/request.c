@@ -141,7 +141,7 @@ static bool refuse_path(struct request *request)
 static bool check_route(struct request *request)
 {
     const struct route *route = request->match.route;
-    if (route && request->is_admin && !route_is_admin(route))
+    if (route && request->is_admin && route->kind != ROUTE_ADMIN)
         return refuse(request, ROPED_NO_ROUTE,
                       "admin_listen has health and metrics alone");
     return route || refuse_path(request);
@@ -329,7 +329,7 @@ struct reply request_end(struct request *request)
         return conclude(request, refusal(request));
     if (is_preflight(request))
         return conclude(request, reply_bytes(204, NULL, "", 0));
-    bool is_long = request->match.route->is_long;
+    bool is_long = request->match.route->kind == ROUTE_LONG;
     if (!is_long && !body_is_long(request))
         return conclude(request, handle(request));
     return conclude(request,

@@ -99,7 +99,8 @@ static void set_body(const struct route *route, struct query *out)
 
 static struct query query_of(const struct route *route)
 {
-    struct query query = {.method = route->method, .is_page = route->is_page};
+    struct query query = {.method = route->method,
+                          .is_page = route->kind == ROUTE_PAGE};
     size_t at = 0;
     int n_names = 0;
     for (const char *from = route->path; *from; from++)
