@@ -21,17 +21,17 @@ static struct regions *regions_of(const struct request *request)
     return exec_regions(request->service->exec);
 }
 
-static bool is_allowed(const struct request *request)
+static bool is_allowed(const struct service *service)
 {
-    return request->service->config->allow_client_shm;
+    return service->config->allow_client_shm;
 }
 
-static struct reply reply_disabled(struct request *request)
+static struct reply reply_disabled(struct answer *answer)
 {
-    roped_fail(&request->error, ROPED_UNSUPPORTED,
+    roped_fail(&answer->error, ROPED_UNSUPPORTED,
                "Client shared memory is disabled: start the server with "
                "--allow-client-shm");
-    return reply_status(request, &request->error);
+    return reply_status(answer, &answer->error);
 }
 
 /* ----------------------------------------------------------------- status */
@@ -68,20 +68,20 @@ static struct reply reply_list(struct request *request, enum region_kind kind)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, kind, name_of(request), 0};
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "[");
     regions_each(regions_of(request), request->caller.tenant, list_region,
                  &listing);
     buffer_text(&buffer, "]");
-    if (!listing.name || listing.n > 0 || !is_allowed(request))
-        return reply_json(request, &buffer);
+    if (!listing.name || listing.n > 0 || !is_allowed(request->service))
+        return reply_json(&buffer);
     struct roped_error err;
     if (!lost_check(regions_lost(regions_of(request)), request->caller.tenant,
                     listing.name, &err))
         roped_fail(&err, ROPED_NO_REGION,
                    "Unable to find %s shared memory region: '%s'",
                    region_kind_name(kind), listing.name);
-    return reply_status(request, &err);
+    return reply_status(&request->answer, &err);
 }
 
 struct reply handle_system_status(struct request *request)
@@ -96,13 +96,12 @@ struct reply handle_cuda_status(struct request *request)
 
 /* --------------------------------------------------------------- register */
 
-static enum roped_status check_key(const struct request *request,
-                                   const char *sent, struct region_info *info,
+static enum roped_status check_key(const char *prefix, const char *sent,
+                                   struct region_info *info,
                                    struct roped_error *err)
 {
     /* Triton's own; clients' tests expect that nobody may have it */
     static const char reserved[] = "triton_python_backend_shm_region_";
-    const char *prefix = request->service->config->shm_key_prefix;
     if (client_memory_key(sent, info->key) &&
         strncmp(info->key + 1, reserved, sizeof reserved - 1) != 0 &&
         strncmp(info->key + 1, prefix, strlen(prefix)) == 0)
@@ -114,31 +113,19 @@ static enum roped_status check_key(const struct request *request,
                       prefix[0] ? "' at its start (shm_key_prefix)" : "");
 }
 
-static enum roped_status read_system(struct request *request,
+static enum roped_status read_system(const struct service *service,
+                                     const struct body *body,
                                      struct region_info *info,
                                      struct roped_error *err)
 {
     struct kserve_system_memory sent;
-    memcpy(info->name, request->match.capture, sizeof info->name);
     enum roped_status status = kserve_read_system_memory(
-        body_text(request), (size_t)request->body.received, &sent, err);
+        body_text(body), (size_t)body->received, &sent, err);
     if (status)
         return status;
     info->offset = sent.offset;
     info->bytes = sent.bytes;
-    return check_key(request, sent.key, info, err);
-}
-
-static enum roped_status register_system(struct request *request)
-{
-    struct region_info info = {.tenant = request->caller.tenant};
-    struct roped_error *err = &request->error;
-    enum roped_status status = read_system(request, &info, err);
-    if (!status)
-        status = regions_map(regions_of(request), &info, &request->region, err);
-    return status ? status
-                  : regions_publish(regions_of(request), request->region, NULL,
-                                    err);
+    return check_key(service->config->shm_key_prefix, sent.key, info, err);
 }
 
 /* "0, 1": the device_ids that clients may send. */
@@ -155,11 +142,10 @@ static void list_devices(struct executor *exec, char *out, size_t bytes)
     }
 }
 
-static enum roped_status find_device(struct request *request, uint64_t id,
+static enum roped_status find_device(struct executor *exec, uint64_t id,
                                      struct region_info *info,
                                      struct roped_error *err)
 {
-    struct executor *exec = request->service->exec;
     char known[128];
     info->device = exec_find_device(exec, id);
     if (info->device >= 0) {
@@ -173,60 +159,67 @@ static enum roped_status find_device(struct request *request, uint64_t id,
                       info->name, (unsigned long long)id, known);
 }
 
-static enum roped_status read_cuda(struct request *request,
+static enum roped_status read_cuda(const struct service *service,
+                                   const struct body *body,
                                    struct region_info *info,
                                    struct roped_error *err)
 {
     struct kserve_cuda_memory sent;
-    memcpy(info->name, request->match.capture, sizeof info->name);
     enum roped_status status = kserve_read_cuda_memory(
-        body_text(request), (size_t)request->body.received, &sent, err);
+        body_text(body), (size_t)body->received, &sent, err);
     if (status)
         return status;
     memcpy(info->handle, sent.handle, sizeof info->handle);
     info->bytes = sent.bytes;
-    return find_device(request, sent.device, info, err);
+    return find_device(service->exec, sent.device, info, err);
 }
 
-static enum roped_status register_cuda(struct request *request)
+/* How memory of a kind is read from a body, and made a region. */
+struct registration {
+    enum roped_status (*read)(const struct service *service,
+                              const struct body *body, struct region_info *info,
+                              struct roped_error *err);
+    enum roped_status (*claim)(struct regions *regions,
+                               const struct region_info *info,
+                               struct region **out, struct roped_error *err);
+};
+
+static struct reply register_memory(struct request *request,
+                                    const struct registration *how)
 {
     struct region_info info = {.tenant = request->caller.tenant};
-    struct roped_error *err = &request->error;
-    enum roped_status status = read_cuda(request, &info, err);
+    struct roped_error *err = &request->answer.error;
+    struct region **region = &request->transfer.region;
+    if (!is_allowed(request->service))
+        return reply_disabled(&request->answer);
+    memcpy(info.name, request->match.capture, sizeof info.name);
+    enum roped_status status =
+        how->read(request->service, &request->body, &info, err);
     if (!status)
-        status =
-            regions_import(regions_of(request), &info, &request->region, err);
-    return status ? status
-                  : regions_publish(regions_of(request), request->region, NULL,
-                                    err);
-}
-
-static struct reply reply_registered(struct request *request,
-                                     enum roped_status status)
-{
-    return status ? reply_status(request, &request->error) : reply_empty();
+        status = how->claim(regions_of(request), &info, region, err);
+    if (!status)
+        status = regions_publish(regions_of(request), *region, NULL, err);
+    return status ? reply_status(&request->answer, err) : reply_empty();
 }
 
 struct reply handle_system_register(struct request *request)
 {
-    return is_allowed(request)
-               ? reply_registered(request, register_system(request))
-               : reply_disabled(request);
+    return register_memory(request,
+                           &(struct registration){read_system, regions_map});
 }
 
 struct reply handle_cuda_register(struct request *request)
 {
-    return is_allowed(request)
-               ? reply_registered(request, register_cuda(request))
-               : reply_disabled(request);
+    return register_memory(request,
+                           &(struct registration){read_cuda, regions_import});
 }
 
 /* ------------------------------------------------------------- unregister */
 
 static struct reply unregister(struct request *request, enum region_kind kind)
 {
-    if (!is_allowed(request))
-        return reply_disabled(request);
+    if (!is_allowed(request->service))
+        return reply_disabled(&request->answer);
     regions_unregister(regions_of(request), request->caller.tenant, kind,
                        name_of(request));
     return reply_empty();

@@ -4,7 +4,6 @@
 #include "http/route.h"
 
 #include "http/accept.h"
-#include "http/handlers.h"
 
 #include <roped/nearest.h>
 
@@ -13,7 +12,7 @@
 
 static const struct route routes[] = {
 #define UNLISTED_ROUTE(method, path, scope, body, handler, kind)               \
-    {#method, path, SCOPE_##scope, ROUTE_BODY_##body, ROUTE_##kind, handler},
+    {#method, path, SCOPE_##scope, BODY_##body, ROUTE_##kind, handler},
 #define ROUTE(method, path, scope, body, handler, kind, ...)                   \
     UNLISTED_ROUTE(method, path, scope, body, handler, kind)
 #include "routes.def"

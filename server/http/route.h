@@ -4,21 +4,13 @@
 #ifndef ROPED_HTTP_ROUTE_H
 #define ROPED_HTTP_ROUTE_H
 
-#include "http/reply.h"
+#include "http/body.h"
+#include "http/handlers.h"
 #include "tokens.h"
 
 #include <roped/op.h>
 
 #include <stdbool.h>
-
-/* What the body of a request is. */
-enum route_body {
-    ROUTE_BODY_IGNORED, /* read and dropped */
-    ROUTE_BODY_JSON,    /* small, kept whole */
-    ROUTE_BODY_TENSOR,  /* safetensors, or none at all */
-    ROUTE_BODY_V1,      /* a call: safetensors */
-    ROUTE_BODY_V2       /* a call: JSON and binary tensors */
-};
 
 enum route_kind {
     ROUTE_PLAIN,
@@ -33,9 +25,9 @@ struct route {
     const char *method; /* HEAD is served as GET */
     const char *path;   /* '*' stands for one segment */
     enum scope scope;   /* that a token must have, where tokens are wanted */
-    enum route_body body;
+    enum body_kind body;
     enum route_kind kind;
-    reply_fn *handler;
+    handler_fn *handler;
 };
 
 struct route_match {

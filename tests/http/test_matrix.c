@@ -85,13 +85,13 @@ static void set_body(const struct route *route, struct query *out)
         "\"data\":[3,4]}]}";
     bool is_post = strcmp(route->method, "POST") == 0;
     const char *text = is_post ? "" : NULL;
-    if (route->body == ROUTE_BODY_JSON)
+    if (route->body == BODY_JSON)
         text = document_for(route);
-    if (route->body == ROUTE_BODY_V2)
+    if (route->body == BODY_V2)
         text = infer;
     out->body = text;
     out->bytes = text ? strlen(text) : 0;
-    if (route->body == ROUTE_BODY_V1) {
+    if (route->body == BODY_V1) {
         out->body = tensors;
         out->bytes = tensor_bytes;
     }
@@ -109,7 +109,7 @@ static struct query query_of(const struct route *route)
                                       "%s", name_for(route->path, n_names++))
                            : snprintf(query.path + at, sizeof query.path - at,
                                       "%c", *from));
-    if (route->body == ROUTE_BODY_TENSOR)
+    if (route->body == BODY_TENSOR)
         snprintf(query.path + at, sizeof query.path - at, "?bytes=64");
     set_body(route, &query);
     return query;

@@ -28,7 +28,7 @@ static enum scope expected_scope(const struct route *route)
         if (strncmp(route->path, families[i].start,
                     strlen(families[i].start)) == 0)
             return families[i].scope;
-    if (route->body == ROUTE_BODY_V1 || route->body == ROUTE_BODY_V2)
+    if (route->body == BODY_V1 || route->body == BODY_V2)
         return SCOPE_CALL;
     return length > 6 && strcmp(route->path + length - 6, "/stats") == 0
                ? SCOPE_METRICS
