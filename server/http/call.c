@@ -14,7 +14,6 @@
 
 enum roped_status call_begin(struct call *call)
 {
-    call->protocol = call->body->kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
     call->op = call->protocol->find_op(call);
     if (!call->op)
         return call->error->status;

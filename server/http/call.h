@@ -24,9 +24,9 @@ struct call {
     struct answer *answer;
     struct roped_error *error; /* the answer's: why it is refused */
     struct exec_job *job;
-
     const struct protocol *protocol; /* NULL: the request is no call */
-    const struct roped_op *op;       /* NULL: none, or not known */
+
+    const struct roped_op *op; /* NULL: none, or not known */
     bool has_fp8, fp8_as_u8;
     uint32_t kept;       /* bit i: output i stays in a region */
     uint64_t timeout_us; /* longest wait for a lane; 0: the server's */

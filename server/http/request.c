@@ -10,6 +10,7 @@
 #include "http/request.h"
 
 #include "http/clock.h"
+#include "http/protocol.h"
 
 #include <string.h>
 #include <strings.h>
@@ -184,6 +185,9 @@ static enum roped_status admit_tensors(struct request *request)
                                      (uint64_t)config->max_inflated_bytes,
                                      "max_body_bytes"};
     bool is_call = request->body.kind != BODY_TENSOR;
+    if (is_call)
+        request->call.protocol =
+            request->body.kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
     enum roped_status status = is_call ? call_begin(&request->call) : ROPED_OK;
     if (!status)
         status = check_room(request->service, &request->answer.error);
