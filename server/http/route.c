@@ -32,28 +32,37 @@ static bool capture(const char *segment, size_t length, char *out,
     return is_fine;
 }
 
-static bool matches(const char *pattern, const char *path,
-                    struct route_match *out)
+/* Has the path the segments of the pattern, whatever stands for a '*'? */
+static bool matches(const char *pattern, const char *path)
 {
-    int n_captures = 0;
-    bool is_fine = true;
+    for (; *pattern; pattern++)
+        if (*pattern == '*')
+            while (*path && *path != '/')
+                path++;
+        else if (*pattern != *path++)
+            return false;
+    return *path == '\0' || (path[0] == '/' && path[1] == '\0');
+}
+
+/* What stands for each '*' of a path that matches; false: one of them is no
+ * name. */
+static bool capture_names(const char *pattern, const char *path,
+                          struct route_match *out)
+{
+    bool is_fine = true, is_first = true;
     out->capture[0] = out->second[0] = '\0';
-    while (*pattern) {
+    for (; *pattern; pattern++) {
+        size_t length = *pattern == '*' ? strcspn(path, "/") : 1;
         if (*pattern == '*') {
-            size_t length = strcspn(path, "/");
-            bool is_first = n_captures++ == 0;
             is_fine &=
                 capture(path, length, is_first ? out->capture : out->second,
                         is_first ? sizeof out->capture : sizeof out->second);
-            path += length;
-            pattern++;
-        } else if (*pattern++ != *path++) {
-            return false;
+            is_first = false;
         }
+        path += length;
     }
-    bool is_match = *path == '\0' || (path[0] == '/' && path[1] == '\0');
-    out->is_long |= is_match && !is_fine && n_captures > 0;
-    return is_match && is_fine;
+    out->is_long |= !is_fine;
+    return is_fine;
 }
 
 /* The i-th route is of this path. first: the pattern of the first that was, or
@@ -61,7 +70,8 @@ static bool matches(const char *pattern, const char *path,
 static bool is_of(size_t i, const char *path, const char **first,
                   struct route_match *out)
 {
-    if (!matches(routes[i].path, path, out) ||
+    if (!matches(routes[i].path, path) ||
+        !capture_names(routes[i].path, path, out) ||
         (*first && strcmp(*first, routes[i].path) != 0))
         return false;
     *first = routes[i].path;
@@ -106,14 +116,18 @@ const char *route_nearest(const char *method, const char *path, char *text,
 {
     char known[ROPED_NEAREST_BYTES];
     struct roped_nearest nearest = {.word = path};
+    bool is_start = false;
     text[0] = '\0';
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (strcmp(routes[i].method, method) != 0)
             continue;
         fill(routes[i].path, path, known, sizeof known);
-        if (known[0])
+        is_start |= strcmp(known, "/") == 0;
+        if (known[0] && known[1])
             roped_nearest_offer(&nearest, known);
     }
+    if (is_start) /* last: it is near to whatever is short */
+        roped_nearest_offer(&nearest, "/");
     if (nearest.found[0])
         snprintf(text, bytes, "; did you mean '%s %s'?", method, nearest.found);
     return text;
