@@ -106,7 +106,7 @@ verdict "what ropectl prints goes through say.c or output.c, which make it print
         grep -vE '^client/(say|output|support|progress|main|command_(run|verify|top))\.c$')"
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
-        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
+        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/handle_shared_memory\.c)$')"
 verdict "rooms are included by name, not by the way to them (tests/boundaries.sh)" \
     "$(grep -nE '#include "[^"]*\.\./' "${code[@]}")"
 verdict "the server sees kernels through <roped/...> only" \

@@ -21,6 +21,13 @@ static struct regions *regions_of(const struct request *request)
     return exec_regions(request->service->exec);
 }
 
+/* Which memory a path is about. */
+static enum region_kind kind_of(const struct route *route)
+{
+    return strncmp(route->path, "/v2/cuda", 8) == 0 ? REGION_CUDA
+                                                    : REGION_SYSTEM;
+}
+
 static bool is_allowed(const struct service *service)
 {
     return service->config->allow_client_shm;
@@ -64,9 +71,10 @@ static void list_region(void *context, const struct region_info *info)
                   (unsigned long long)info->bytes);
 }
 
-static struct reply reply_list(struct request *request, enum region_kind kind)
+struct reply handle_memory_status(struct request *request)
 {
     struct buffer buffer;
+    enum region_kind kind = kind_of(request->match.route);
     struct listing listing = {&buffer, kind, name_of(request), 0};
     reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "[");
@@ -82,16 +90,6 @@ static struct reply reply_list(struct request *request, enum region_kind kind)
                    "Unable to find %s shared memory region: '%s'",
                    region_kind_name(kind), listing.name);
     return reply_status(&request->answer, &err);
-}
-
-struct reply handle_system_status(struct request *request)
-{
-    return reply_list(request, REGION_SYSTEM);
-}
-
-struct reply handle_cuda_status(struct request *request)
-{
-    return reply_list(request, REGION_CUDA);
 }
 
 /* --------------------------------------------------------------- register */
@@ -174,64 +172,36 @@ static enum roped_status read_cuda(const struct service *service,
     return find_device(service->exec, sent.device, info, err);
 }
 
-/* How memory of a kind is read from a body, and made a region. */
-struct registration {
-    enum roped_status (*read)(const struct service *service,
-                              const struct body *body, struct region_info *info,
-                              struct roped_error *err);
-    enum roped_status (*claim)(struct regions *regions,
-                               const struct region_info *info,
-                               struct region **out, struct roped_error *err);
-};
-
-static struct reply register_memory(struct request *request,
-                                    const struct registration *how)
+struct reply handle_memory_register(struct request *request)
 {
+    const struct service *service = request->service;
     struct region_info info = {.tenant = request->caller.tenant};
     struct roped_error *err = &request->answer.error;
     struct region **region = &request->transfer.region;
-    if (!is_allowed(request->service))
+    bool is_cuda = kind_of(request->match.route) == REGION_CUDA;
+    if (!is_allowed(service))
         return reply_disabled(&request->answer);
     memcpy(info.name, request->match.capture, sizeof info.name);
     enum roped_status status =
-        how->read(request->service, &request->body, &info, err);
+        is_cuda ? read_cuda(service, &request->body, &info, err)
+                : read_system(service, &request->body, &info, err);
     if (!status)
-        status = how->claim(regions_of(request), &info, region, err);
+        status = is_cuda
+                     ? regions_import(regions_of(request), &info, region, err)
+                     : regions_map(regions_of(request), &info, region, err);
     if (!status)
         status = regions_publish(regions_of(request), *region, NULL, err);
     return status ? reply_status(&request->answer, err) : reply_empty();
 }
 
-struct reply handle_system_register(struct request *request)
-{
-    return register_memory(request,
-                           &(struct registration){read_system, regions_map});
-}
-
-struct reply handle_cuda_register(struct request *request)
-{
-    return register_memory(request,
-                           &(struct registration){read_cuda, regions_import});
-}
-
 /* ------------------------------------------------------------- unregister */
 
-static struct reply unregister(struct request *request, enum region_kind kind)
+/* Clients ask for that of CUDA memory also where no GPU is. */
+struct reply handle_memory_unregister(struct request *request)
 {
     if (!is_allowed(request->service))
         return reply_disabled(&request->answer);
-    regions_unregister(regions_of(request), request->caller.tenant, kind,
-                       name_of(request));
+    regions_unregister(regions_of(request), request->caller.tenant,
+                       kind_of(request->match.route), name_of(request));
     return reply_empty();
-}
-
-struct reply handle_system_unregister(struct request *request)
-{
-    return unregister(request, REGION_SYSTEM);
-}
-
-/* Clients ask for it also where no GPU is. */
-struct reply handle_cuda_unregister(struct request *request)
-{
-    return unregister(request, REGION_CUDA);
 }

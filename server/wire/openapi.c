@@ -38,10 +38,6 @@
     "\"content\":{\"application/json\":" SCHEMA_OF(                            \
         name) ",\"application/octet-stream\":" BINARY "}"
 
-#define REGION_CONTENT                                                         \
-    "\"content\":{\"application/x-safetensors\":" BINARY                       \
-    ",\"application/octet-stream\":" BINARY "}"
-
 /* A row of routes.def. */
 struct operation {
     const char *method, *path, *scope;
