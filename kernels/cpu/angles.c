@@ -8,13 +8,11 @@
 
 struct cpu_angles cpu_angles_of(const struct roped_call *call,
                                 const struct rope_rotary *planned,
-                                int positions_port,
                                 const struct roped_queue *queue)
 {
-    struct cpu_angles angles = {
-        .rotary = rope_rotary_bind(call, planned, positions_port),
-        .table = call->table.data,
-        .rows = queue->backend->rows};
+    struct cpu_angles angles = {.rotary = rope_rotary_bind(call, planned),
+                                .table = call->table.data,
+                                .rows = queue->backend->rows};
     angles.derived.n_pairs = planned->n_pairs;
     angles.derived.precision = planned->precision;
     angles.derived.attention_factor = planned->attention_factor;

@@ -63,7 +63,6 @@ struct cpu_angles {
 
 struct cpu_angles cpu_angles_of(const struct roped_call *call,
                                 const struct rope_rotary *planned,
-                                int positions_port,
                                 const struct roped_queue *queue);
 
 /* Fills c and s with the angles of at most CPU_BLOCK pairs of a token, sign and

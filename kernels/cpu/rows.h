@@ -24,6 +24,8 @@
 #ifndef ROPED_CPU_ROWS_H
 #define ROPED_CPU_ROWS_H
 
+#include "ops/rope.h"
+
 #include <roped/angles.h>
 #include <roped/dtype.h>
 
@@ -53,7 +55,7 @@ struct cpu_pairs {
 /* Heads of a token, which rotate by the same angles; and of tokens like it. */
 struct cpu_heads {
     enum roped_dtype from, to;
-    bool is_gptj; /* pairs (2i, 2i + 1), else (i, i + n_pairs) */
+    enum rope_style style; /* which elements pair */
     bool is_streamed;
     float scale; /* into FP8: what is multiplied before rounding */
     int64_t n_heads;

@@ -17,7 +17,8 @@ struct rotation {
 /* What a loop over heads is made for, all constants. */
 struct form {
     enum roped_dtype from, to;
-    bool is_gptj, is_streamed, is_normal;
+    enum rope_style style;
+    bool is_streamed, is_normal;
 };
 
 /* Where a head's pairs are: in memory, and what normalises them. */
@@ -97,7 +98,7 @@ INLINE void rotate_gptj(struct form form, struct head head, int64_t i,
 INLINE void rotate_block(struct form form, struct head head, int64_t i,
                          int64_t n, struct turns by)
 {
-    if (!form.is_gptj) {
+    if (form.style == ROPE_NEOX) {
         rotate_neox(form, head, i, n, by);
         return;
     }
@@ -210,14 +211,14 @@ INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r)
 {
     const bool is_normal = (from == to || size_of(to) == 1) && r->heads.s;
-    if (r->heads.is_gptj && is_normal)
-        rotate_style((struct form){from, to, true, false, true}, r);
-    else if (r->heads.is_gptj)
-        rotate_style((struct form){from, to, true, false, false}, r);
+    if (r->heads.style == ROPE_GPTJ && is_normal)
+        rotate_style((struct form){from, to, ROPE_GPTJ, false, true}, r);
+    else if (r->heads.style == ROPE_GPTJ)
+        rotate_style((struct form){from, to, ROPE_GPTJ, false, false}, r);
     else if (is_normal)
-        rotate_style((struct form){from, to, false, false, true}, r);
+        rotate_style((struct form){from, to, ROPE_NEOX, false, true}, r);
     else
-        rotate_style((struct form){from, to, false, false, false}, r);
+        rotate_style((struct form){from, to, ROPE_NEOX, false, false}, r);
 }
 
 INSTANCES(rotate_heads, rotation)
@@ -233,7 +234,7 @@ struct rest {
 INLINE void normalize_rest(enum roped_dtype from, enum roped_dtype to,
                            const struct rest *r)
 {
-    const struct form form = {from, to, false, false, true};
+    const struct form form = {from, to, ROPE_NEOX, false, true};
     const struct cpu_heads *heads = r->heads;
     for (int64_t j = 0; j < heads->n_heads; j++) {
         const struct head head = {
@@ -302,7 +303,8 @@ void ISA(cpu_rotate)(const struct cpu_heads *heads, void *to, const void *from,
                      const struct cpu_pairs *pairs)
 {
     int64_t n = pairs->n;
-    int64_t first = heads->first + (heads->is_gptj ? 2 : 1) * pairs->first;
+    int64_t first =
+        heads->first + (heads->style == ROPE_GPTJ ? 2 : 1) * pairs->first;
     const struct rotation r = {
         .heads = *heads,
         .to = place(heads->to, to, first),

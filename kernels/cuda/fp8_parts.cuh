@@ -46,11 +46,10 @@ static inline bool has_step(const struct roped_tensor *in, const struct roped_te
     return in->step != 0 || out->step != 0;
 }
 
-// n_elements of every token.
 template <typename T>
-static enum roped_status launch_parts(const struct roped_tensor *in, const struct roped_tensor *out,
-                                      int64_t n_tokens, int64_t n_elements, float scale,
-                                      struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_part(const struct roped_tensor *in, const struct roped_tensor *out,
+                                     int64_t n_tokens, int64_t n_elements, float scale,
+                                     struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int kVec = kVecOf<T>;
     struct fp8_parts parts = {};
@@ -70,4 +69,52 @@ static enum roped_status launch_parts(const struct roped_tensor *in, const struc
     parts.n_units = n_tokens * units;
     return start(queue, quantize_parts_kernel<T>, dim3(ROTATE_THREADS),
                  ceil_div(parts.n_units, ROTATE_THREADS), dim3(), parts, err);
+}
+
+// Of a call that has been launched: the parts that were left out there.
+template <typename T>
+static enum roped_status launch_parts(const struct roped_call *call, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < plan->n_parts && !status; i++) {
+        const struct heads_part *part = &plan->part[i];
+        if (part->rotates || part->to == HEADS_NO_PORT)
+            continue;
+        const struct roped_tensor *in = &call->in[part->from], *out = &call->out[part->to];
+        if (has_step(in, out))
+            status = launch_part<T>(in, out, plan->rotary.n_tokens, part->heads * part->width,
+                                    part->scale, queue, err);
+    }
+    return status;
+}
+
+// The stream of a part that goes to an output; of no elements where there is no such part, or it
+// has a step.
+static inline struct fp8_stream part_stream_of(const struct roped_call *call, int input)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    const struct heads_part *part = part_from(plan, input);
+    struct fp8_stream stream = {};
+    if (!part)
+        return stream;
+    const struct roped_tensor *in = &call->in[part->from], *out = &call->out[part->to];
+    stream.from = in->data;
+    stream.to = static_cast<uint8_t *>(out->data);
+    stream.scale = part->scale;
+    if (!has_step(in, out))
+        stream.n_elements = plan->rotary.n_tokens * part->heads * part->width;
+    return stream;
+}
+
+static inline void use_vectors(struct fp8_stream *stream, int vector)
+{
+    stream->has_vectors = is_aligned(stream->from, 16) && is_aligned(stream->to, vector);
+}
+
+static inline int64_t cut_stream(struct fp8_stream *stream, int64_t tile_vectors, int vector)
+{
+    stream->n_tiles = ceil_div(ceil_div(stream->n_elements, vector), tile_vectors);
+    return stream->n_tiles;
 }

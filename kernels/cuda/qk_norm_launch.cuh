@@ -2,14 +2,12 @@
 // into blocks. Host code only. Outputs, as the kernels have them, add
 //     kWalkFrom                             see heads_per_thread
 //     with_common(args, f)                  f(type_tag<those of common calls>), if it is one
-//     use_vectors<T>(args, queue)           can outputs take 16-byte units?
 //     more_columns(args, columns, threads, height)
 //                                           blocks beyond those columns of that height
 #pragma once
 
 #include "cuda/device/qk_norm.cuh"
 #include "cuda/rotate_launch.cuh"
-#include "ops/qk_norm.h"
 
 constexpr int kMostUnits = 4; // of a head, per thread that keeps it in registers
 
@@ -146,42 +144,39 @@ static enum roped_status launch_vectors(typename Outputs::args *args, struct rop
     return launch_unit<Outputs, T, kUnit, kAnglesComputed>(args, queue, err);
 }
 
-template <typename Outputs, typename T>
-static enum roped_status launch_type(typename Outputs::args *args, int64_t head_dim,
-                                     struct roped_queue *queue, struct roped_error *err)
-{
-    constexpr int kVec = kVecOf<T>;
-    bool has_vectors = can_use_vectors(&args->rotate, head_dim, kVec);
-    for (int i = 0; i < 2; i++)
-        has_vectors = has_vectors && args->to[i] % 16 == 0 && is_aligned(args->weight[i], 16);
-    has_vectors = Outputs::template use_vectors<T>(args, queue) && has_vectors;
-    return with_units(&args->rotate, has_vectors, kVec, [&](auto unit) {
-        constexpr int kUnit = decltype(unit)::value;
+// What every form with such heads is; its kernels' Outputs are the form itself.
+struct qk_form : rotary_form {
+    template <typename Form, typename T, int kUnit>
+    static enum roped_status launch(typename Form::args *args, struct roped_queue *queue,
+                                    struct roped_error *err)
+    {
         if constexpr (kUnit == kUnitScalar)
-            return launch_reread<Outputs, T, kUnit>(args, queue, err);
+            return launch_reread<Form, T, kUnit>(args, queue, err);
         else
-            return launch_vectors<Outputs, T, kUnit>(args, queue, err);
-    });
+            return launch_vectors<Form, T, kUnit>(args, queue, err);
+    }
+};
+
+static inline void set_qk_args(struct qk_args *args, const struct roped_call *call)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    const struct heads_part *q = &plan->part[0];
+    for (int i = 0; i < 2; i++) { // q, k
+        args->weight[i] = call->in[q->weight + i].data;
+        args->to[i] = bytes_to_output(call, i);
+    }
+    args->weight_dtype = plan->norm.weight_dtype;
+    args->weights_in_kind = plan->norm.weight_dtype == ROPED_NO_DTYPE ||
+                            plan->norm.weight_dtype == (int32_t)call->in[q->from].dtype;
+    args->rounds_product = plan->norm.rounds_product;
+    args->eps = plan->norm.eps;
+    args->weight_bias = plan->norm.weight_bias;
+    args->exact_inverse_width = 1.0 / (double)q->width;
+    args->inverse_width = (float)args->exact_inverse_width;
 }
 
-// What every operator with such heads has. weight_port is that of q's weight.
-static inline void set_qk_args(struct qk_args *args, const struct roped_call *call,
-                               const struct rope_plan *rope, const struct qk_norm_plan *norm,
-                               int weight_port, int positions_port)
+static inline bool heads_take_vectors(const struct qk_args *args)
 {
-    const struct roped_tensor *q = &call->in[ROPE_Q]; // k is behind it
-    const int64_t heads[2] = {rope->q_heads, rope->k_heads};
-    struct rotate_args *rotate = &args->rotate;
-    rotate->angles = angle_args_of(call, &rope->rotary, positions_port);
-    set_rotate_tensors(rotate, q, heads, rope->head_dim);
-    rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    for (int i = 0; i < 2; i++) // q, k
-        args->weight[i] = call->in[weight_port + i].data;
-    args->weight_dtype = norm->weight_dtype;
-    args->weights_in_kind = norm->weight_dtype == ROPED_NO_DTYPE || norm->weight_dtype == q->dtype;
-    args->rounds_product = norm->rounding == RMSNORM_ROUND_HF;
-    args->eps = norm->eps;
-    args->weight_bias = norm->weight_bias;
-    args->exact_inverse_width = 1.0 / (double)rope->head_dim;
-    args->inverse_width = (float)args->exact_inverse_width;
+    return args->to[0] % 16 == 0 && args->to[1] % 16 == 0 && is_aligned(args->weight[0], 16) &&
+           is_aligned(args->weight[1], 16);
 }

@@ -7,7 +7,7 @@
 // bytes, which fills the time in which the others compute.
 #include "cuda/qk_norm_launch.cuh"
 #include "cuda/rope_append.cuh"
-#include "ops/qk_rmsnorm_rope_append.h"
+#include "ops/rope_append.h"
 
 // Columns of the grid that write v: every 2^shift-th, from the first on, until there are n.
 struct v_columns {
@@ -75,7 +75,7 @@ struct placed_head {
 };
 
 // q to its output, k to its cell, and to an output too where it is returned.
-struct append_outputs : append_columns {
+struct append_outputs : append_columns, qk_form {
     using any = append_outputs;
 
     template <typename T>
@@ -140,8 +140,9 @@ struct append_outputs : append_columns {
         int64_t units = (int64_t)args->v.n_tokens * args->v.token_units.by;
         args->tile_tokens = units > (int64_t)queue->n_multiprocessors * 512 ? kTileVectors : 1;
         args->is_large = units > (int64_t)queue->n_multiprocessors * 4096;
-        return cells_take_vectors<T>(&args->k);
+        return heads_take_vectors(args) && cells_take_vectors<T>(&args->k);
     }
+    static void set(qk_append_args *args, const struct roped_call *call);
     static int64_t more_columns(qk_append_args *args, int64_t columns, int64_t threads,
                                 int64_t height)
     {
@@ -216,41 +217,17 @@ void append_outputs::with_common(const qk_append_args *args, const F &take)
     with_cells<kCellsOnLine>(args, take);
 }
 
-static struct qk_append_args args_of(const struct roped_call *call)
+void append_outputs::set(qk_append_args *args, const struct roped_call *call)
 {
-    const struct qk_rmsnorm_rope_append_plan *plan =
-        reinterpret_cast<const struct qk_rmsnorm_rope_append_plan *>(call->plan);
-    const struct rope_append_plan *append = &plan->append;
-    struct qk_append_args args = {};
-    set_qk_args(&args, call, &append->rope, &plan->norm, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT,
-                QK_RMSNORM_ROPE_APPEND_POSITIONS);
-    for (int i = 0; i < 2; i++) // q, k
-        args.to[i] =
-            bytes_between(call->in[ROPE_APPEND_Q + i].data, call->out[ROPE_APPEND_Q_OUT + i].data);
-    args.returns_k = roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]);
-    args.map = append_map_of(call, &append->append);
-    args.cells = cell_class_of(args.map, append->append.n_places);
-    args.k = k_cells_of(call, append);
-    args.v = v_rows_of(call, append);
-    return args;
+    set_qk_args(args, call);
+    set_places(args, call);
+    args->k = k_cells_of(call);
+    args->v = rows_from(call, ROPE_APPEND_V);
 }
 
 extern "C" enum roped_status roped_cuda_qk_rmsnorm_rope_append(const struct roped_call *call,
                                                                struct roped_queue *queue,
                                                                struct roped_error *err)
 {
-    const struct rope_plan *plan =
-        &reinterpret_cast<const struct rope_append_plan *>(call->plan)->rope;
-    int64_t n_heads = plan->q_heads + plan->k_heads;
-    enum roped_status status =
-        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
-        return status;
-    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
-        struct qk_append_args args = args_of(settled);
-        return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
-            return launch_type<append_outputs, typename decltype(tag)::type>(&args, plan->head_dim,
-                                                                             queue, err);
-        });
-    });
+    return launch_rotary<append_outputs>(call, queue, err);
 }

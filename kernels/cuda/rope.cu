@@ -41,100 +41,68 @@ struct same_type_sink {
     }
 };
 
-// ------------------------------------------------------------------------------------ kernels
-
-template <typename T, int kUnit, int kAngles, int kRows, bool kSteps>
-__global__ void __launch_bounds__(ROTATE_THREADS)
-    rope_kernel(const __grid_constant__ struct rope_args args)
-{
-    let_next_start();
-    same_type_sink<T, kSteps> sink = {args};
-    rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
-}
-
 template <bool kSteps>
-struct rope_family {
+struct rope_kernels : rotary_form {
+    using args = rope_args;
     template <typename T, int kUnit, int kAngles, int kRows>
-    static constexpr kernel_fn<rope_args> *kernel = rope_kernel<T, kUnit, kAngles, kRows, kSteps>;
+    static __device__ __forceinline__ void rotate(const rope_args &args)
+    {
+        same_type_sink<T, kSteps> sink = {args};
+        rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
+    }
 };
 
-// ------------------------------------------------------------------------------------ launchers
+static bool has_steps(const rope_args *args)
+{
+    return args->more[0] != 0 || args->more[1] != 0;
+}
 
 // 2 bytes moved per byte of q and k. Outputs with steps of their own are rarer than large: they
 // have no kernels for four rows.
-template <typename T, int kUnit>
-static enum roped_status launch_units(struct rope_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
-{
-    struct rotate_args *rotate = &args->rotate;
-    int64_t n_units = units_of(rotate);
-    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
-    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
-    bool has_steps = args->more[0] != 0 || args->more[1] != 0;
-    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
-    int rows = is_scalar || has_steps || rotate->n_heads < ROTATE_ROWS
-                   ? 1
-                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
-    int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors);
-    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads);
-    constexpr int kMany = kUnit == kUnitNeoxWide ? 1 : ROTATE_ROWS;
-    auto *kernel = has_steps ? rotate_kernel_of<rope_family<true>, T, kUnit, 1>(kind, 1)
-                             : rotate_kernel_of<rope_family<false>, T, kUnit, kMany>(kind, rows);
-    return launch_heads(args, kernel, &shape, 0, queue, err);
-}
+struct rope_form : rope_kernels<false> {
+    static constexpr int kTableWaves = ROTATE_TABLE_WAVES;
+    static constexpr bool kHasSteps = true;
+    static constexpr int kWideRows = 1;
 
-template <typename T>
-static enum roped_status launch_type(struct rope_args *args, int64_t head_dim,
-                                     struct roped_queue *queue, struct roped_error *err)
-{
-    struct rotate_args *rotate = &args->rotate;
-    bool has_vectors = can_use_vectors(rotate, head_dim, kVecOf<T>) && args->to[0] % 16 == 0 &&
-                       args->to[1] % 16 == 0 && args->more[0] % 16 == 0 && args->more[1] % 16 == 0;
-    return with_units(rotate, has_vectors, kVecOf<T>, [&](auto unit) {
-        constexpr int kUnit = decltype(unit)::value;
-        // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
-        if constexpr (kUnit == kUnitNeox)
-            if (rotate->n_heads == 1 && rotate->angles.n_pairs % kVecOf<T> == 0) {
-                rotate->rotating_units /= 2;
-                return launch_units<T, kUnitNeoxWide>(args, queue, err);
-            }
-        return launch_units<T, kUnit>(args, queue, err);
-    });
-}
-
-static struct rope_args args_of(const struct roped_call *call)
-{
-    const struct rope_plan *plan = reinterpret_cast<const struct rope_plan *>(call->plan);
-    const int64_t heads[2] = {plan->q_heads, plan->k_heads};
-    const struct roped_tensor *q = &call->in[ROPE_Q], *k = &call->in[ROPE_K];
-    void *const to[2] = {call->out[ROPE_Q_OUT].data, call->out[ROPE_K_OUT].data};
-    struct rope_args args = {};
-    struct rotate_args *rotate = &args.rotate;
-    rotate->angles = angle_args_of(call, &plan->rotary, ROPE_POSITIONS);
-    set_rotate_tensors(rotate, q, heads, plan->head_dim);
-    args.to[0] = (int64_t)((uintptr_t)to[0] - (uintptr_t)q->data);
-    args.to[1] = (int64_t)((uintptr_t)to[1] - (uintptr_t)k->data);
-    for (int i = 0; i < 2; i++) // q, k
-        args.more[i] =
-            (int64_t)token_bytes_of(&call->out[ROPE_Q_OUT + i], heads[i] * plan->head_dim) -
-            rotate->token_bytes[i];
-    rotate->rotary_offset = (int32_t)plan->rotary_offset;
-    if (q->data == to[0] && k->data == to[1]) // without k both pointers are NULL
-        rotate->rest_units = 0;
-    return args;
-}
+    static void set(rope_args *args, const struct roped_call *call)
+    {
+        const struct heads_part *part = heads_plan_of(call)->part;
+        struct rotate_args *rotate = &args->rotate;
+        for (int i = 0; i < heads_plan_of(call)->n_parts; i++) { // q, k
+            args->to[i] = bytes_to_output(call, i);
+            args->more[i] =
+                (int64_t)token_bytes_of(&call->out[part[i].to], part[i].heads * part[i].width) -
+                rotate->token_bytes[i];
+        }
+        if (args->to[0] == 0 && args->to[1] == 0)
+            rotate->rest_units = 0;
+    }
+    template <typename T>
+    static bool use_vectors(const rope_args *args, const struct roped_queue *)
+    {
+        return args->to[0] % 16 == 0 && args->to[1] % 16 == 0 && args->more[0] % 16 == 0 &&
+               args->more[1] % 16 == 0;
+    }
+    // one wide head: nobody shares a token's angles, and whole cache lines per warp are faster
+    template <typename T>
+    static bool is_wide(const rope_args *args, const struct roped_queue *)
+    {
+        return args->rotate.n_heads == 1;
+    }
+    static bool walks(const rope_args *args)
+    {
+        return !has_steps(args);
+    }
+    template <typename T, int kUnit, int kMany>
+    static kernel_fn<rope_args> *kernel(const rope_args *args, int kind, int rows)
+    {
+        return has_steps(args) ? rotary_kernel_of<rope_kernels<true>, T, kUnit, 1>(kind, 1)
+                               : rotary_kernel_of<rope_kernels<false>, T, kUnit, kMany>(kind, rows);
+    }
+};
 
 extern "C" enum roped_status roped_cuda_rope(const struct roped_call *call,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    const struct rope_plan *plan = reinterpret_cast<const struct rope_plan *>(call->plan);
-    int64_t n_heads = plan->q_heads + plan->k_heads;
-    enum roped_status status =
-        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, plan->head_dim, err);
-    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
-        return status;
-    struct rope_args args = args_of(call);
-    return with_float_type(call->in[ROPE_Q].dtype, [&](auto tag) {
-        return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
-    });
+    return launch_rotary<rope_form>(call, queue, err);
 }

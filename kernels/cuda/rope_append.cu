@@ -18,10 +18,6 @@ struct append_args {
     cell_class cells; // for the launch
 };
 
-// Six blocks on a multiprocessor: 56 registers, where nothing spills yet. With 60 of them, five
-// blocks find room, and large work takes 2 % longer.
-enum { APPEND_THREADS = 192, APPEND_MIN_BLOCKS = 6 };
-
 // Writes a head to up to two places, or to one.
 template <typename T, int kPlaces>
 struct append_sink {
@@ -126,110 +122,59 @@ struct append_rows {
     }
 };
 
-template <typename T, int kUnit, int kAngles, int kRows, cell_class kCells>
-__global__ void __launch_bounds__(APPEND_THREADS, APPEND_MIN_BLOCKS)
-    rope_append_kernel(const __grid_constant__ struct append_args args)
-{
-    let_next_start();
-    append_rows<T, kUnit, kCells != kCellsAny> rows = {args};
-    append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
-}
-
 template <cell_class kCells>
-struct append_family {
+struct append_kernels : append_form {
+    using args = append_args;
     template <typename T, int kUnit, int kAngles, int kRows>
-    static constexpr kernel_fn<append_args> *kernel =
-        rope_append_kernel<T, kUnit, kAngles, kRows, kCells>;
+    static __device__ __forceinline__ void rotate(const append_args &args)
+    {
+        append_rows<T, kUnit, kCells != kCellsAny> rows = {args};
+        append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
+    }
 };
 
-// ------------------------------------------------------------------------------------ launchers
-
-// Cut as rope is.
-template <typename T, int kUnit>
-static enum roped_status launch_units(struct append_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
-{
-    const struct rotate_args *rotate = &args->rotate;
-    int64_t n_units = units_of(rotate);
-    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
-    bool is_scalar = kUnit == kUnitScalar || kind == kAnglesAny;
-    int waves = kind == kAnglesTable ? ROTATE_TABLE_WAVES : ROTATE_WAVES;
-    int rows = is_scalar || rotate->n_heads < ROTATE_ROWS
-                   ? 1
-                   : rotate_rows(n_units, waves, queue->n_multiprocessors);
-    int threads = block_threads(ceil_div(n_units, rows), queue->n_multiprocessors, APPEND_THREADS);
-    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, APPEND_THREADS);
-    bool is_common = is_common_rotation(rotate, kind) && !args->returns_k;
-    cell_class cells = is_common ? args->cells : kCellsAny;
-    auto *kernel = append_kernel_of<append_family, T, kUnit>(kind, rows, cells);
-    return launch_heads(args, kernel, &shape, 0, queue, err);
-}
-
-template <typename T>
-static enum roped_status launch_type(struct append_args *args, int64_t head_dim,
-                                     struct roped_queue *queue, struct roped_error *err)
-{
-    bool has_vectors = can_use_vectors(&args->rotate, head_dim, kVecOf<T>) &&
-                       is_aligned(args->v, 16) && is_aligned(args->cache[0], 16) &&
-                       is_aligned(args->cache[1], 16) && args->to[0] % 16 == 0 &&
-                       args->to[1] % 16 == 0;
-    return with_units(&args->rotate, has_vectors, kVecOf<T>, [&](auto unit) {
-        return launch_units<T, decltype(unit)::value>(args, queue, err);
-    });
-}
-
-// base less n heads, so that the head's number among all heads finds it.
-static char *less_heads(const void *base, int64_t n_bytes)
-{
-    return reinterpret_cast<char *>((uintptr_t)base - (uintptr_t)n_bytes);
-}
-
-static struct append_args args_of(const struct roped_call *call)
-{
-    const struct rope_append_plan *plan =
-        reinterpret_cast<const struct rope_append_plan *>(call->plan);
-    const struct rope_plan *rope = &plan->rope;
-    const struct roped_tensor *in = call->in, *out = call->out;
-    const int64_t heads[2] = {rope->q_heads, rope->k_heads};
-    struct append_args args = {};
-    struct rotate_args *rotate = &args.rotate;
-    rotate->angles = angle_args_of(call, &rope->rotary, ROPE_APPEND_POSITIONS);
-    set_rotate_tensors(rotate, &in[ROPE_APPEND_Q], heads, rope->head_dim);
-    args.map = append_map_of(call, &plan->append);
-    args.cells = cell_class_of(args.map, plan->append.n_places);
-    args.k_end = rotate->n_heads;
-    rotate->n_heads += rotate->n_heads - rotate->q_heads;
-    rotate->rotary_offset = (int32_t)rope->rotary_offset;
-    int64_t head_bytes = rotate->head_bytes;
-    int64_t step_bytes = args.map.head_step * head_bytes;
-    args.v = less_heads(in[ROPE_APPEND_V].data, args.k_end * head_bytes);
-    args.cache[0] = less_heads(out[ROPE_APPEND_K_CACHE_OUT].data, heads[0] * step_bytes);
-    args.cache[1] = less_heads(out[ROPE_APPEND_V_CACHE_OUT].data, args.k_end * step_bytes);
-    args.returns_k = roped_tensor_given(&out[ROPE_APPEND_K_OUT]);
-    args.to[0] = bytes_between(in[ROPE_APPEND_Q].data, out[ROPE_APPEND_Q_OUT].data);
-    args.to[1] = bytes_between(in[ROPE_APPEND_K].data, out[ROPE_APPEND_K_OUT].data);
-    return args;
-}
+// Cut as rope is. v stands behind k among the heads.
+struct plain_append_form : append_kernels<kCellsAny> {
+    static void set(append_args *args, const struct roped_call *call)
+    {
+        const struct roped_tensor *in = call->in, *out = call->out;
+        struct rotate_args *rotate = &args->rotate;
+        set_places(args, call);
+        args->k_end = rotate->n_heads;
+        rotate->n_heads += rotate->n_heads - rotate->q_heads;
+        int64_t head_bytes = rotate->head_bytes;
+        int64_t step_bytes = args->map.head_step * head_bytes;
+        args->v =
+            less_bytes(static_cast<const char *>(in[ROPE_APPEND_V].data), args->k_end * head_bytes);
+        args->cache[0] = less_bytes(static_cast<char *>(out[ROPE_APPEND_K_CACHE_OUT].data),
+                                    rotate->q_heads * step_bytes);
+        args->cache[1] = less_bytes(static_cast<char *>(out[ROPE_APPEND_V_CACHE_OUT].data),
+                                    args->k_end * step_bytes);
+    }
+    template <typename T>
+    static bool use_vectors(const append_args *args, const struct roped_queue *)
+    {
+        return is_aligned(args->v, 16) && is_aligned(args->cache[0], 16) &&
+               is_aligned(args->cache[1], 16) && args->to[0] % 16 == 0 && args->to[1] % 16 == 0;
+    }
+    template <typename T, int kUnit, int kMany>
+    static kernel_fn<append_args> *kernel(const append_args *args, int kind, int rows)
+    {
+        return append_kernel_of<::append_kernels, T, kUnit, kMany>(args, kind, rows);
+    }
+    static struct rotate_limits limits(const struct heads_plan *plan)
+    {
+        const struct heads_part *k = &plan->part[1], *v = &plan->part[2];
+        return {plan->part[0].heads + k->heads + v->heads, k->width + v->width};
+    }
+};
 
 extern "C" enum roped_status roped_cuda_rope_append(const struct roped_call *call,
                                                     struct roped_queue *queue,
                                                     struct roped_error *err)
 {
-    const struct rope_append_plan *append =
-        reinterpret_cast<const struct rope_append_plan *>(call->plan);
-    const struct rope_plan *plan = &append->rope;
-    int64_t n_heads = plan->q_heads + 2 * plan->k_heads;
-    int64_t width = plan->head_dim + append->v_dim; // of a cell at most
-    enum roped_status status =
-        check_rotate_limits(call, "q", plan->rotary.n_tokens, n_heads, width, err);
-    if (status || plan->rotary.n_tokens == 0 || n_heads == 0)
-        return status;
-    return with_one_step(call, queue, err, [&](const struct roped_call *settled) {
-        if (is_split_append(settled, append))
-            return launch_split_append(settled, append, queue, err);
-        struct append_args args = args_of(settled);
-        return with_float_type(call->in[ROPE_APPEND_Q].dtype, [&](auto tag) {
-            return launch_type<typename decltype(tag)::type>(&args, plan->head_dim, queue, err);
-        });
+    return with_limits<plain_append_form>(call, queue, err, [&](const struct roped_call *settled) {
+        return is_split_append(settled) ? launch_split_append(settled, queue, err)
+                                        : launch_form<plain_append_form>(settled, queue, err);
     });
 }

@@ -2,8 +2,6 @@
 // them, and rope_append's kernels for caches where k and v become something else.
 #pragma once
 
-#include "cuda/device/fp8_stream.cuh"
-#include "cuda/dispatch.cuh"
 #include "cuda/rotate_launch.cuh"
 #include "ops/rope_append.h"
 
@@ -15,44 +13,57 @@ struct k_cells {
     float scale;
 };
 
-// Bytes from one to the other; 0 where there is no other.
-static inline int64_t bytes_between(const void *from, const void *to)
+static inline char *place_in(const struct roped_call *call, const struct heads_part *part)
 {
-    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
-}
-
-static inline char *part_in(const struct roped_call *call, const struct append_part *part)
-{
-    const struct roped_tensor *cache = &call->out[part->output];
+    const struct roped_tensor *cache = &call->out[part->cache];
     return static_cast<char *>(cache->data) +
-           part->first * (int64_t)roped_dtype_bytes(cache->dtype);
+           part->cell_first * (int64_t)roped_dtype_bytes(cache->dtype);
 }
 
-static inline struct k_cells k_cells_of(const struct roped_call *call,
-                                        const struct rope_append_plan *plan)
+static inline int64_t cell_bytes_of(const struct roped_call *call, const struct heads_part *part)
 {
-    int64_t bytes =
-        plan->k.cell_width * (int64_t)roped_dtype_bytes((enum roped_dtype)plan->cache_dtype);
-    int64_t q_bytes = plan->rope.q_heads * plan->append.map.head_step * bytes;
+    const struct roped_tensor *cache = &call->out[part->cache];
+    return cache->dims[cache->rank - 1] * (int64_t)roped_dtype_bytes(cache->dtype);
+}
+
+static inline struct k_cells k_cells_of(const struct roped_call *call)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    const struct heads_part *k = &plan->part[1];
     struct k_cells cells = {};
-    cells.first = reinterpret_cast<char *>((uintptr_t)part_in(call, &plan->k) - (uintptr_t)q_bytes);
+    int64_t bytes = cell_bytes_of(call, k);
+    cells.first =
+        less_bytes(place_in(call, k), plan->part[0].heads * plan->append.map.head_step * bytes);
     cells.cell_bytes = (uint32_t)bytes;
-    cells.scale = plan->scale_k;
-    if (plan->cache_dtype == ROPED_F8_E4M3)
+    cells.scale = k->scale;
+    if (k->cell_dtype == ROPED_F8_E4M3)
         cells.kind = kCacheE4M3;
-    if (plan->cache_dtype == ROPED_F8_E5M2)
+    if (k->cell_dtype == ROPED_F8_E5M2)
         cells.kind = kCacheE5M2;
     return cells;
 }
 
-static inline struct row_stream v_rows_of(const struct roped_call *call,
-                                          const struct rope_append_plan *plan)
+// Of a part that goes to a cache as it is, or becomes FP8; empty where nothing comes from input.
+static inline struct row_stream rows_from(const struct roped_call *call, int input)
 {
-    const struct rope_plan *rope = &plan->rope;
-    int64_t bytes =
-        plan->v.cell_width * (int64_t)roped_dtype_bytes((enum roped_dtype)plan->cache_dtype);
-    return row_stream_of(&call->in[ROPE_APPEND_V], part_in(call, &plan->v), rope->rotary.n_tokens,
-                         rope->k_heads, plan->v_dim, bytes, plan->scale_v);
+    const struct heads_plan *plan = heads_plan_of(call);
+    const struct heads_part *part = part_from(plan, input);
+    if (!part)
+        return {};
+    return row_stream_of(&call->in[input], place_in(call, part), plan->rotary.n_tokens, part->heads,
+                         part->width, cell_bytes_of(call, part), part->scale);
+}
+
+// What forms that append have of a call, whatever they do to v.
+template <typename Args>
+static inline void set_places(Args *args, const struct roped_call *call)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    args->map = append_map_of(call, &plan->append);
+    args->cells = cell_class_of(args->map, plan->append.n_places);
+    args->returns_k = plan->part[1].to != HEADS_NO_PORT;
+    for (int i = 0; i < 2; i++)
+        args->to[i] = bytes_to_output(call, i);
 }
 
 // Of elements of T in the cache.
@@ -70,21 +81,28 @@ static inline bool cells_take_vectors(const struct k_cells *cells)
     return is_aligned(cells->first, bytes) && cells->cell_bytes % bytes == 0;
 }
 
+// Six blocks on a multiprocessor: 56 registers, where nothing spills yet. With 60 of them, five
+// blocks find room, and large work takes 2 % longer.
+struct append_form : rotary_form {
+    static constexpr int kThreads = 192, kLargeThreads = 192, kMinBlocks = 6;
+    static constexpr int kTableWaves = ROTATE_TABLE_WAVES;
+};
+
 // The kernel of a family whose common calls have kernels of their own.
-template <template <cell_class> class Family, typename T, int kUnit>
-static auto append_kernel_of(int kind, int rows, cell_class cells)
+template <template <cell_class> class Kernels, typename T, int kUnit, int kMany, typename Args>
+static kernel_fn<Args> *append_kernel_of(const Args *args, int kind, int rows)
 {
-    if constexpr (kUnit != kUnitScalar) {
-        if (cells == kCellsFound)
-            return fast_kernel_of<Family<kCellsFound>, T, kUnit, ROTATE_ROWS>(kind, rows);
-        if (cells == kCellsOnLine)
-            return fast_kernel_of<Family<kCellsOnLine>, T, kUnit, ROTATE_ROWS>(kind, rows);
-    }
-    return rotate_kernel_of<Family<kCellsAny>, T, kUnit>(kind, rows);
+    if constexpr (kUnit != kUnitScalar)
+        if (is_common_rotation(&args->rotate, kind) && !args->returns_k) {
+            if (args->cells == kCellsFound)
+                return fast_kernel_of<Kernels<kCellsFound>, T, kUnit, kMany>(kind, rows);
+            if (args->cells == kCellsOnLine)
+                return fast_kernel_of<Kernels<kCellsOnLine>, T, kUnit, kMany>(kind, rows);
+        }
+    return rotary_kernel_of<Kernels<kCellsAny>, T, kUnit, kMany>(kind, rows);
 }
 
-bool is_split_append(const struct roped_call *call, const struct rope_append_plan *plan);
+bool is_split_append(const struct roped_call *call);
 
-enum roped_status launch_split_append(const struct roped_call *call,
-                                      const struct rope_append_plan *plan,
-                                      struct roped_queue *queue, struct roped_error *err);
+enum roped_status launch_split_append(const struct roped_call *call, struct roped_queue *queue,
+                                      struct roped_error *err);

@@ -1,9 +1,14 @@
-// rotate_launch.cuh - how a rotation is cut into blocks: units, heads and tokens over
-// (threadIdx.x, y, z) and the grid. Host code only.
+// rotate_launch.cuh - the launch of every rotary operator: from its plan to the arguments, the
+// kernel and the grid of a form, and how a rotation is cut into blocks: units, heads and tokens
+// over (threadIdx.x, y, z) and the grid.
+//
+// A form is a struct that stands for a family of kernels, with static members alone. It derives
+// from rotary_form, which has what most of them do, or from qk_form (qk_norm_launch.cuh).
 #pragma once
 
-#include "cuda/device/rotate.cuh"
+#include "cuda/device/fp8_stream.cuh"
 #include "cuda/dispatch.cuh"
+#include "ops/heads_plan.h"
 
 #include <type_traits>
 
@@ -43,9 +48,9 @@ static inline int64_t units_of(const struct rotate_args *rotate)
 // Small work takes one 16-byte unit per thread: the shortest chain of instructions. Large work is
 // memory-bound: four units per thread keep more loads in flight, and share one set of angles, which
 // pays sooner where they are computed. waves: of 2,048 threads on every multiprocessor.
-static inline int rotate_rows(int64_t n_units, int waves, int n_multiprocessors)
+static inline bool is_large_work(int64_t n_units, int waves, int n_multiprocessors)
 {
-    return n_units > (int64_t)n_multiprocessors * 2048 * waves ? ROTATE_ROWS : 1;
+    return n_units > (int64_t)n_multiprocessors * 2048 * waves;
 }
 
 // The smallest block that gives every multiprocessor one, for work of this many threads. most: what
@@ -77,16 +82,13 @@ static inline struct rotate_shape rotate_shape_of(const struct rotate_args *rota
     return shape;
 }
 
-// The same for a grid with further columns, of streams: blocks of a few heads and tokens get
-// threads beyond them, which work on the streams only.
-static inline struct rotate_shape shape_with_streams(const struct rotate_args *rotate, int rows,
-                                                     int threads, int most = ROTATE_THREADS)
+// For a grid with further columns, of streams: blocks of a few heads and tokens get threads beyond
+// them, which work on the streams only.
+static inline void add_stream_threads(struct rotate_shape *shape)
 {
-    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, most);
-    unsigned lanes = shape.block.x * shape.block.y;
-    if (lanes * shape.block.z < ROTATE_MIN_THREADS)
-        shape.block.z = (ROTATE_MIN_THREADS + lanes - 1) / lanes;
-    return shape;
+    unsigned lanes = shape->block.x * shape->block.y;
+    if (lanes * shape->block.z < ROTATE_MIN_THREADS)
+        shape->block.z = (ROTATE_MIN_THREADS + lanes - 1) / lanes;
 }
 
 // Is it one of the calls that kernels for common ones do? (device/rotate.cuh, kCommon)
@@ -95,25 +97,42 @@ static inline bool is_common_rotation(const struct rotate_args *rotate, int kind
     return kind != kAnglesAny && rotate->rest_units == 0 && rotate->angles.position_bytes != 0;
 }
 
-// The kernel of a family for a fast kind of angles and a number of rows. kMany: rows in large work.
-template <typename Family, typename T, int kUnit, int kMany>
-static auto fast_kernel_of(int kind, int rows)
+// ------------------------------------------------------------------------------------ kernels
+
+// All kernels that rotate without a norm. Form::rotate<T, kUnit, kAngles, kRows>(args) is what the
+// first columns of the grid do, Form::write_streams<T>(args) the others.
+template <typename Form, typename T, int kUnit, int kAngles, int kRows>
+__global__ void __launch_bounds__(Form::kThreads, Form::kMinBlocks)
+    rotary_kernel(const __grid_constant__ typename Form::args args)
+{
+    let_next_start();
+    if constexpr (Form::kHasStreams)
+        if (blockIdx.x >= args.rotate_columns) {
+            Form::template write_streams<T>(args);
+            return;
+        }
+    Form::template rotate<T, kUnit, kAngles, kRows>(args);
+}
+
+// Of a form, for a fast kind of angles and a number of rows. kMany: rows in large work.
+template <typename Form, typename T, int kUnit, int kMany>
+static kernel_fn<typename Form::args> *fast_kernel_of(int kind, int rows)
 {
     if (kind == kAnglesTable)
-        return rows == 1 ? Family::template kernel<T, kUnit, kAnglesTable, 1>
-                         : Family::template kernel<T, kUnit, kAnglesTable, kMany>;
-    return rows == 1 ? Family::template kernel<T, kUnit, kAnglesComputed, 1>
-                     : Family::template kernel<T, kUnit, kAnglesComputed, kMany>;
+        return rows == 1 ? rotary_kernel<Form, T, kUnit, kAnglesTable, 1>
+                         : rotary_kernel<Form, T, kUnit, kAnglesTable, kMany>;
+    return rows == 1 ? rotary_kernel<Form, T, kUnit, kAnglesComputed, 1>
+                     : rotary_kernel<Form, T, kUnit, kAnglesComputed, kMany>;
 }
 
 // The same for every kind.
-template <typename Family, typename T, int kUnit, int kMany = ROTATE_ROWS>
-static auto rotate_kernel_of(int kind, int rows)
+template <typename Form, typename T, int kUnit, int kMany>
+static kernel_fn<typename Form::args> *rotary_kernel_of(int kind, int rows)
 {
     if constexpr (kUnit != kUnitScalar)
         if (kind != kAnglesAny)
-            return fast_kernel_of<Family, T, kUnit, kMany>(kind, rows);
-    return Family::template kernel<T, kUnit, kAnglesAny, 1>;
+            return fast_kernel_of<Form, T, kUnit, kMany>(kind, rows);
+    return rotary_kernel<Form, T, kUnit, kAnglesAny, 1>;
 }
 
 // Launches for all heads: those beyond a grid's height take more launches. more_columns of blocks,
@@ -184,12 +203,17 @@ static inline enum roped_status check_step_limits(const struct roped_call *call,
     return status;
 }
 
-// What kernels keep in 32 bits.
-static inline enum roped_status check_rotate_limits(const struct roped_call *call,
-                                                    const char *tensor, int64_t n_tokens,
-                                                    int64_t n_heads, int64_t width,
+// What kernels keep in 32 bits, of a form's walk.
+struct rotate_limits {
+    int64_t n_heads, width;
+};
+
+static inline enum roped_status check_rotate_limits(const struct roped_call *call, int64_t n_tokens,
+                                                    const struct rotate_limits &limits,
                                                     struct roped_error *err)
 {
+    const char *tensor = call->op->in[0].name;
+    int64_t n_heads = limits.n_heads, width = limits.width;
     if (width > ROTATE_MAX_WIDTH)
         return roped_fail(err, ROPED_TOO_LARGE,
                           "tensor '%s': head width %lld, expected at most %d on a CUDA device",
@@ -214,22 +238,75 @@ static inline uint32_t token_bytes_of(const struct roped_tensor *tensor, int64_t
     return (uint32_t)(step * (int64_t)roped_dtype_bytes(tensor->dtype));
 }
 
-// tensors: q and k [n_tokens, heads, head_dim], checked by check_rotate_limits, where all that does
-// not rotate is written too.
-static inline void set_rotate_tensors(struct rotate_args *rotate,
-                                      const struct roped_tensor *tensors, const int64_t (&heads)[2],
-                                      int64_t head_dim)
+// ------------------------------------------------------------------------------------ the plan
+
+static inline const struct heads_plan *heads_plan_of(const struct roped_call *call)
 {
-    rotate->head_bytes = (int32_t)(head_dim * (int64_t)roped_dtype_bytes(tensors->dtype));
+    return reinterpret_cast<const struct heads_plan *>(call->plan);
+}
+
+// The parts that rotate: of q, and of k where there is one.
+static inline const struct heads_part *k_part(const struct heads_plan *plan)
+{
+    return plan->n_parts > 1 && plan->part[1].rotates ? &plan->part[1] : NULL;
+}
+
+// What comes from an input; NULL where nothing does.
+static inline const struct heads_part *part_from(const struct heads_plan *plan, int input)
+{
+    for (int i = 0; i < plan->n_parts; i++)
+        if (plan->part[i].from == input)
+            return &plan->part[i];
+    return NULL;
+}
+
+static inline int64_t k_heads_of(const struct heads_plan *plan)
+{
+    return k_part(plan) ? k_part(plan)->heads : 0;
+}
+
+// base less so many bytes, those of heads that are counted but are not there.
+template <typename Byte>
+static inline Byte *less_bytes(Byte *base, int64_t n_bytes)
+{
+    return reinterpret_cast<Byte *>((uintptr_t)base - (uintptr_t)n_bytes);
+}
+
+// Bytes from one to the other; 0 where there is no other.
+static inline int64_t bytes_between(const void *from, const void *to)
+{
+    return to ? (int64_t)((uintptr_t)to - (uintptr_t)from) : 0;
+}
+
+// From q (0), or k (1), to its output.
+static inline int64_t bytes_to_output(const struct roped_call *call, int which)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    if (which >= plan->n_parts || plan->part[which].to == HEADS_NO_PORT)
+        return 0;
+    const struct heads_part *part = &plan->part[which];
+    return bytes_between(call->in[part->from].data, call->out[part->to].data);
+}
+
+// Of a call within limits; all that does not rotate is written too.
+static inline void set_rotate_args(struct rotate_args *rotate, const struct roped_call *call)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    const struct roped_tensor *tensors = call->in; // q and k are the first two
+    const int64_t heads[2] = {plan->part[0].heads, k_heads_of(plan)};
+    int64_t width = plan->part[0].width;
+    rotate->angles = angle_args_of(call, &plan->rotary);
+    rotate->rotary_offset = plan->first;
+    rotate->head_bytes = (int32_t)(width * (int64_t)roped_dtype_bytes(tensors->dtype));
     rotate->q_heads = (int32_t)heads[0];
     rotate->n_heads = (int32_t)(heads[0] + heads[1]);
-    rotate->n_tokens = (uint32_t)rotate->angles.rotary.n_tokens;
+    rotate->n_tokens = (uint32_t)plan->rotary.n_tokens;
     rotate->from[0] = static_cast<const char *>(tensors[0].data);
-    rotate->from[1] = reinterpret_cast<const char *>(
-        (uintptr_t)tensors[1].data - (uintptr_t)heads[0] * (uintptr_t)rotate->head_bytes);
+    rotate->from[1] =
+        less_bytes(static_cast<const char *>(tensors[1].data), heads[0] * rotate->head_bytes);
     for (int i = 0; i < 2; i++)
-        rotate->token_bytes[i] = token_bytes_of(&tensors[i], heads[i] * head_dim);
-    rotate->rest_units = (int32_t)(head_dim - 2 * rotate->angles.rotary.n_pairs);
+        rotate->token_bytes[i] = token_bytes_of(&tensors[i], heads[i] * width);
+    rotate->rest_units = (int32_t)(width - 2 * plan->rotary.n_pairs);
 }
 
 // ------------------------------------------------------------------------------------ outputs
@@ -281,4 +358,145 @@ static enum roped_status with_one_step(const struct roped_call *call, struct rop
         in->step = call->out[i].step;
     }
     return status ? status : launch(settled);
+}
+
+// ------------------------------------------------------------------------------------ forms
+
+// Units and streams decide together how small a block is: one decode token of MLA, 148 KB in and
+// 74 KB out, is 9,300 vectors, and must reach every multiprocessor.
+template <typename Form, typename T, int kUnit>
+static enum roped_status launch_walk(typename Form::args *args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const struct rotate_args *rotate = &args->rotate;
+    int n_processors = queue->n_multiprocessors;
+    int kind = angle_kind_of(&rotate->angles, rotate_unit<T, kUnit>::kPairs);
+    constexpr int kMany = kUnit == kUnitNeoxWide ? Form::kWideRows : (int)ROTATE_ROWS;
+    bool walks =
+        kUnit != kUnitScalar && kind != kAnglesAny && rotate->n_heads >= kMany && Form::walks(args);
+    int waves = kind == kAnglesTable ? Form::kTableWaves : ROTATE_WAVES;
+    int64_t n_units = units_of(rotate), n_vectors = 0;
+    if constexpr (Form::kHasStreams)
+        n_vectors = Form::vectors(args, kVecOf<T>);
+    bool is_large = is_large_work(n_units + n_vectors, waves, n_processors);
+    int rows = is_large && walks ? kMany : 1;
+    int tile = n_units + n_vectors > (int64_t)n_processors * Form::kTileFrom ? kTileVectors : 1;
+    int64_t n_threads = ceil_div(n_units, rows) + ceil_div(n_vectors, tile);
+    int threads =
+        is_large ? Form::kLargeThreads : block_threads(n_threads, n_processors, Form::kThreads);
+    struct rotate_shape shape = rotate_shape_of(rotate, rows, threads, Form::kThreads);
+    int64_t tile_columns = 0;
+    if constexpr (Form::kHasStreams) {
+        add_stream_threads(&shape);
+        args->tile_vectors = tile;
+        args->rotate_columns = (uint32_t)shape.n_columns;
+        int64_t tiles =
+            Form::cut(args, (int64_t)shape.block.x * shape.block.y * shape.block.z, kVecOf<T>);
+        tile_columns = ceil_div(tiles, (int64_t)shape.grid.y * shape.grid.z);
+    }
+    return launch_heads(args, Form::template kernel<T, kUnit, kMany>(args, kind, rows), &shape,
+                        tile_columns, queue, err);
+}
+
+// kUnit is what vectors are cut into; a form may want twice as wide ones.
+template <typename Form, typename T, int kUnit>
+static enum roped_status launch_rotation(typename Form::args *args, struct roped_queue *queue,
+                                         struct roped_error *err)
+{
+    if constexpr (kUnit == kUnitNeox && Form::kWideRows > 0)
+        if (args->rotate.angles.n_pairs % kVecOf<T> == 0 &&
+            Form::template is_wide<T>(args, queue)) {
+            args->rotate.rotating_units /= 2;
+            return launch_walk<Form, T, kUnitNeoxWide>(args, queue, err);
+        }
+    return launch_walk<Form, T, kUnit>(args, queue, err);
+}
+
+// What most forms are. One for rotary_kernel adds
+//     args                  the kernels' parameters: rotate_args rotate, and where it has streams
+//                           rotate_columns and tile_vectors, too
+//     set(args, call)       all of them but rotate
+//     use_vectors<T>(args)  can outputs take 16-byte units? Streams get theirs
+//     kernel<T, kUnit, kMany>(args, kind, rows)   kMany: rows in large work
+// and with streams
+//     vectors(args, vector)       how many there are
+//     cut(args, threads, vector)  gives them tiles of so many threads; how many
+// and with wide units is_wide<T>(args, queue).
+struct rotary_form {
+    static constexpr int kThreads = ROTATE_THREADS;      // of a block, at most
+    static constexpr int kLargeThreads = ROTATE_THREADS; // of a block of large work
+    static constexpr int kMinBlocks = 0;                 // on a multiprocessor
+    static constexpr int kTableWaves = ROTATE_WAVES;     // more is large, for angles of a table
+    static constexpr bool kHasStreams = false;           // columns of blocks that do not rotate
+    static constexpr int kTileFrom = 0;      // threads per multiprocessor where tiles are large
+    static constexpr int kWideRows = 0;      // heads that a thread walks in wide units; 0: none
+    static constexpr bool kHasSteps = false; // outputs have steps of their own
+
+    template <typename Args>
+    static bool walks(const Args *) // has it kernels whose threads walk several heads?
+    {
+        return true;
+    }
+    template <typename Form, typename T, int kUnit>
+    static enum roped_status launch(typename Form::args *args, struct roped_queue *queue,
+                                    struct roped_error *err)
+    {
+        return launch_rotation<Form, T, kUnit>(args, queue, err);
+    }
+    // what is left to do for a call
+    template <typename T>
+    static enum roped_status finish(const struct roped_call *, struct roped_queue *,
+                                    struct roped_error *)
+    {
+        return ROPED_OK;
+    }
+    static struct rotate_limits limits(const struct heads_plan *plan)
+    {
+        return {plan->part[0].heads + k_heads_of(plan), plan->part[0].width};
+    }
+};
+
+// ------------------------------------------------------------------------------------ launch
+
+// A call within limits.
+template <typename Form>
+static enum roped_status launch_form(const struct roped_call *call, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    typename Form::args args = {};
+    set_rotate_args(&args.rotate, call);
+    Form::set(&args, call);
+    return with_float_type(call->in[0].dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        bool has_vectors =
+            can_use_vectors(&args.rotate, heads_plan_of(call)->part[0].width, kVecOf<T>);
+        has_vectors = Form::template use_vectors<T>(&args, queue) && has_vectors;
+        enum roped_status status = with_units(&args.rotate, has_vectors, kVecOf<T>, [&](auto unit) {
+            return Form::template launch<Form, T, decltype(unit)::value>(&args, queue, err);
+        });
+        return status ? status : Form::template finish<T>(call, queue, err);
+    });
+}
+
+// launch(call) of a call that is not empty, whose kernels know one step of q, and one of k, unless
+// they have more.
+template <typename Form, typename F>
+static enum roped_status with_limits(const struct roped_call *call, struct roped_queue *queue,
+                                     struct roped_error *err, const F &launch)
+{
+    const struct heads_plan *plan = heads_plan_of(call);
+    enum roped_status status =
+        check_rotate_limits(call, plan->rotary.n_tokens, Form::limits(plan), err);
+    if (status || plan->rotary.n_tokens == 0 || plan->part[0].heads + k_heads_of(plan) == 0)
+        return status;
+    return Form::kHasSteps ? launch(call) : with_one_step(call, queue, err, launch);
+}
+
+template <typename Form>
+static enum roped_status launch_rotary(const struct roped_call *call, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    return with_limits<Form>(call, queue, err, [&](const struct roped_call *settled) {
+        return launch_form<Form>(settled, queue, err);
+    });
 }

@@ -5,6 +5,7 @@
 #include "ops/append.h"
 
 #include "core/call_internal.h"
+#include "ops/rope.h"
 
 /* A hash table of tokens by their cell. */
 struct seen {
@@ -199,13 +200,13 @@ static enum roped_status plan_type(const struct roped_call *call,
     return status;
 }
 
-/* Writes the cell of every token. */
+/* Writes the cell of every token; at position -1 it has none. */
 static enum roped_status find_cells(const struct roped_call *call,
                                     const struct append_plan *plan,
                                     struct roped_error *err)
 {
     struct append_map map = indexed(call, plan);
-    const struct roped_tensor *positions = &call->in[plan->positions_port];
+    const struct roped_tensor *positions = &call->in[rope_angle_port(call)];
     int64_t n = plan->n_tokens;
     int64_t *cells = (void *)((char *)call->aux + plan->cells_offset);
     struct seen seen = {(void *)(cells + (n + 1) / 2 * 2), table_bits(n)};

@@ -43,25 +43,14 @@ struct append_map {
 /* An operator's places, as its plan has them. */
 struct append_plan {
     struct append_map map;
-    int32_t first_port;     /* 'slots' or 'page_indices' */
-    int32_t positions_port; /* of the rotation: at -1 a token has no place */
+    int32_t first_port; /* 'slots' or 'page_indices' */
+    int32_t reserved;
     int64_t n_tokens;
     int64_t n_places;     /* slots or pages of the caches */
     int64_t cells_offset; /* of the cells, in call->aux */
 };
 
 enum kv_layout { KV_LAYOUT_NHD, KV_LAYOUT_HND };
-
-/*
- * Where a part of k, or v, goes: elements [first, first + its width) of a
- * head's cell in the cache that is this output.
- */
-struct append_part {
-    int32_t output;
-    int32_t reserved;
-    int64_t cell_width; /* elements */
-    int64_t first;
-};
 
 /* Plan reads tensors of a body, which start at any byte. */
 static inline int64_t append_index(const void *base, int64_t i, bool is_wide)

@@ -186,16 +186,17 @@ enum roped_status heads_append_rule(const struct roped_call *call,
 
 /* ------------------------------------------------------------------ plan */
 
-static size_t rotary_bytes(const struct roped_call *call,
-                           const struct rotary_shape *shape)
+int64_t heads_append_cells_offset(const struct roped_call *call,
+                                  const struct rotary_shape *shape)
 {
-    return (rotary_aux_bytes(call, shape) + 15) / 16 * 16;
+    return (int64_t)((rotary_aux_bytes(call, shape) + 15) / 16 * 16);
 }
 
-size_t heads_append_aux_bytes(const struct roped_call *call,
-                              const struct rotary_shape *shape)
+size_t heads_append_aux_bytes(const struct roped_call *call)
 {
-    return rotary_bytes(call, shape) + append_aux_bytes(shape->n_tokens);
+    struct rotary_shape shape = rope_heads_shape(call);
+    return (size_t)heads_append_cells_offset(call, &shape) +
+           append_aux_bytes(shape.n_tokens);
 }
 
 /* Of a cache without elements, which may be as long as it likes. */
@@ -221,52 +222,53 @@ static struct append_plan places_of(const struct roped_call *call,
                 .slot_step = is_hnd ? 1 : heads,
                 .head_step = is_hnd ? cache.page_size : 1},
         .first_port = first,
-        .positions_port = shape->first_port,
         .n_tokens = shape->n_tokens,
         .n_places =
             has_slots ? product(cache.pages, cache.page_size) : cache.pages,
-        .cells_offset = (int64_t)rotary_bytes(call, shape)};
+        .cells_offset = heads_append_cells_offset(call, shape)};
 }
 
+/* Where k and v go, and what they become. */
 static enum roped_status place_parts(const struct roped_call *call,
-                                     struct rope_append_plan *out,
+                                     struct heads_part *k, struct heads_part *v,
                                      struct roped_error *err)
 {
     const struct roped_tensor *cache = &call->in[ROPE_APPEND_K_CACHE];
     int64_t width = cache->dims[cache->rank - 1];
     bool mla = is_mla(call);
-    out->v_dim = width - (mla ? out->rope.head_dim : 0);
-    out->k = (struct append_part){.output = ROPE_APPEND_K_CACHE_OUT,
-                                  .cell_width = width,
-                                  .first = width - out->rope.head_dim};
-    out->v = (struct append_part){.output = mla ? ROPE_APPEND_K_CACHE_OUT
-                                                : ROPE_APPEND_V_CACHE_OUT,
-                                  .cell_width = width};
+    k->cache = ROPE_APPEND_K_CACHE_OUT;
+    k->cell_first = width - k->width;
+    v->cache = mla ? ROPE_APPEND_K_CACHE_OUT : ROPE_APPEND_V_CACHE_OUT;
+    v->width = width - (mla ? k->width : 0);
     enum roped_status status = call_type_of(
-        call, ROPE_APPEND_K_CACHE, ROPE_APPEND_V_CACHE, &out->cache_dtype, err);
-    if (out->cache_dtype == ROPED_U8)
-        out->cache_dtype =
+        call, ROPE_APPEND_K_CACHE, ROPE_APPEND_V_CACHE, &k->cell_dtype, err);
+    if (k->cell_dtype == ROPED_U8)
+        k->cell_dtype =
             params_of(call)->cache_dtype ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
+    v->cell_dtype = k->cell_dtype;
     return status;
 }
 
 enum roped_status heads_append_plan(struct roped_call *call,
                                     const struct rotary_shape *shape,
-                                    struct rope_append_plan *out,
+                                    struct heads_plan *plan,
                                     struct roped_error *err)
 {
     const struct rope_append_params *params = params_of(call);
-    enum roped_status status = rope_heads_plan(call, shape, &out->rope, err);
+    struct heads_part *k = &plan->part[ROPE_APPEND_K];
+    struct heads_part *v =
+        heads_plan_add(plan, ROPE_APPEND_V, k->heads, k->width);
+    enum roped_status status = rotary_plan(call, shape, &plan->rotary, err);
     if (!status)
         status = scale_plan(call, ROPE_APPEND_SCALE_K, params->scale_k,
-                            &out->scale_k, err);
+                            &k->scale, err);
     if (!status)
         status = scale_plan(call, ROPE_APPEND_SCALE_V, params->scale_v,
-                            &out->scale_v, err);
+                            &v->scale, err);
     if (!status)
-        status = place_parts(call, out, err);
+        status = place_parts(call, k, v, err);
     if (status)
         return status;
-    out->append = places_of(call, shape);
-    return append_plan(call, &out->append, err);
+    plan->append = places_of(call, shape);
+    return append_plan(call, &plan->append, err);
 }

@@ -63,12 +63,19 @@ ROPED_MUST_CHECK enum roped_status
 heads_append_rule(const struct roped_call *call,
                   const struct rotary_shape *shape, struct roped_error *err);
 
-size_t heads_append_aux_bytes(const struct roped_call *call,
-                              const struct rotary_shape *shape);
+/* aux_bytes of operators with a cache, whatever their ports. */
+size_t heads_append_aux_bytes(const struct roped_call *call);
 
-/* Checks the values, fills *out, call->aux and call->table. */
+/* Where the cells of the tokens begin in call->aux. */
+int64_t heads_append_cells_offset(const struct roped_call *call,
+                                  const struct rotary_shape *shape);
+
+/*
+ * Completes a plan that has q and k: adds v, sends k and v to their caches,
+ * checks the values, fills call->aux and call->table.
+ */
 ROPED_MUST_CHECK enum roped_status
 heads_append_plan(struct roped_call *call, const struct rotary_shape *shape,
-                  struct rope_append_plan *out, struct roped_error *err);
+                  struct heads_plan *plan, struct roped_error *err);
 
 #endif

@@ -42,13 +42,15 @@ enum roped_status qk_norm_rule(const struct roped_call *call, int weight_port,
 
 enum roped_status qk_norm_plan(const struct roped_call *call, int weight_port,
                                const struct rmsnorm_params *params,
-                               struct qk_norm_plan *out,
-                               struct roped_error *err)
+                               struct heads_plan *plan, struct roped_error *err)
 {
-    *out = (struct qk_norm_plan){
-        .eps = (float)params->eps,
-        .weight_bias = norm_weight_bias(params, &call->in[weight_port]),
-        .rounding = params->rounding};
-    return call_type_of(call, weight_port, weight_port + 1, &out->weight_dtype,
+    struct heads_norm *norm = &plan->norm;
+    norm->eps = (float)params->eps;
+    norm->weight_bias = norm_weight_bias(params, &call->in[weight_port]);
+    norm->rounds_product = params->rounding == RMSNORM_ROUND_HF;
+    for (int i = 0; i < plan->n_parts; i++)
+        if (plan->part[i].rotates)
+            plan->part[i].weight = (int16_t)(weight_port + i);
+    return call_type_of(call, weight_port, weight_port + 1, &norm->weight_dtype,
                         err);
 }

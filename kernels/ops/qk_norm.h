@@ -5,14 +5,8 @@
 #ifndef ROPED_OPS_QK_NORM_H
 #define ROPED_OPS_QK_NORM_H
 
+#include "ops/heads_plan.h"
 #include "ops/norm.h"
-
-struct qk_norm_plan {
-    float eps;
-    float weight_bias;
-    int32_t rounding;
-    int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weights are 1 */
-};
 
 /* clang-format off */
 /* Inputs q_weight and k_weight, of type W. */
@@ -32,10 +26,10 @@ ROPED_MUST_CHECK enum roped_status qk_norm_rule(const struct roped_call *call,
                                                 int64_t head_dim,
                                                 struct roped_error *err);
 
-/* Fills *out; the same ports. */
+/* Adds the norm to the parts of q and k; the same ports. */
 ROPED_MUST_CHECK enum roped_status
 qk_norm_plan(const struct roped_call *call, int weight_port,
-             const struct rmsnorm_params *params, struct qk_norm_plan *out,
+             const struct rmsnorm_params *params, struct heads_plan *plan,
              struct roped_error *err);
 
 #endif

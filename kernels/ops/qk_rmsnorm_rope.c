@@ -9,34 +9,23 @@
 _Static_assert(offsetof(struct qk_rmsnorm_rope_params, rope) == 0,
                "rope_heads.h reads rope's parameters at the start");
 
-static struct rotary_shape shape_of(const struct roped_call *call)
-{
-    return rope_heads_shape(call, QK_RMSNORM_ROPE_POSITIONS);
-}
-
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
+    struct rotary_shape shape = rope_heads_shape(call);
     enum roped_status status = rope_heads_rule(call, &shape, err);
     return status ? status
                   : qk_norm_rule(call, QK_RMSNORM_ROPE_Q_WEIGHT, shape.head_dim,
                                  err);
 }
 
-static size_t aux_bytes(const struct roped_call *call)
-{
-    struct rotary_shape shape = shape_of(call);
-    return rotary_aux_bytes(call, &shape);
-}
-
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct qk_rmsnorm_rope_plan *plan = (void *)call->plan;
     const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
-    struct rotary_shape shape = shape_of(call);
-    enum roped_status status = qk_norm_plan(call, QK_RMSNORM_ROPE_Q_WEIGHT,
-                                            &params->norm, &plan->norm, err);
-    return status ? status : rope_heads_plan(call, &shape, &plan->rope, err);
+    struct rotary_shape shape = rope_heads_shape(call);
+    struct heads_plan *plan = rope_heads_plan(call, &shape);
+    enum roped_status status =
+        qk_norm_plan(call, QK_RMSNORM_ROPE_Q_WEIGHT, &params->norm, plan, err);
+    return status ? status : rotary_plan(call, &shape, &plan->rotary, err);
 }
 
 static const char rule_doc[] =
@@ -71,8 +60,8 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     .tokens = ROPE_HEADS_TOKENS,
     .rule = rule,
     .rule_doc = rule_doc,
-    .aux_bytes = aux_bytes,
+    .aux_bytes = rope_heads_aux_bytes,
     .plan = plan,
-    .plan_bytes = sizeof(struct qk_rmsnorm_rope_plan),
+    .plan_bytes = sizeof(struct heads_plan),
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
 /*
- * qk_rmsnorm_rope.h - ports, parameters and plan of qk_rmsnorm_rope: each head
+ * qk_rmsnorm_rope.h - ports and parameters of qk_rmsnorm_rope: each head
  * of q and k normalised over its width, weighted, then rotated.
  */
 #ifndef ROPED_OPS_QK_RMSNORM_ROPE_H
@@ -20,11 +20,6 @@ enum { QK_RMSNORM_ROPE_Q_OUT, QK_RMSNORM_ROPE_K_OUT };
 struct qk_rmsnorm_rope_params {
     struct rope_params rope;
     struct rmsnorm_params norm; /* of every head */
-};
-
-struct qk_rmsnorm_rope_plan {
-    struct rope_plan rope;
-    struct qk_norm_plan norm;
 };
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * qk_rmsnorm_rope_append.h - ports, parameters and plan of
+ * qk_rmsnorm_rope_append.h - ports and parameters of
  * qk_rmsnorm_rope_append: qk_rmsnorm_rope, with k and v put into a KV cache as
  * rope_append does.
  */
@@ -18,11 +18,6 @@ enum { /* those of rope_append, and between its places and positions: */
 struct qk_rmsnorm_rope_append_params {
     struct rope_append_params append;
     struct rmsnorm_params norm; /* of every head of q and k */
-};
-
-struct qk_rmsnorm_rope_append_plan {
-    struct rope_append_plan append;
-    struct qk_norm_plan norm;
 };
 
 #endif

@@ -5,20 +5,15 @@
 
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = rope_heads_shape(call, ROPE_POSITIONS);
+    struct rotary_shape shape = rope_heads_shape(call);
     return rope_heads_rule(call, &shape, err);
-}
-
-static size_t aux_bytes(const struct roped_call *call)
-{
-    struct rotary_shape shape = rope_heads_shape(call, ROPE_POSITIONS);
-    return rotary_aux_bytes(call, &shape);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = rope_heads_shape(call, ROPE_POSITIONS);
-    return rope_heads_plan(call, &shape, (void *)call->plan, err);
+    struct rotary_shape shape = rope_heads_shape(call);
+    struct heads_plan *plan = rope_heads_plan(call, &shape);
+    return rotary_plan(call, &shape, &plan->rotary, err);
 }
 
 /* clang-format off */
@@ -44,8 +39,8 @@ const struct roped_op roped_op_rope = {
     .tokens = ROPE_HEADS_TOKENS,
     .rule = rule,
     .rule_doc = rotary_rule_doc,
-    .aux_bytes = aux_bytes,
+    .aux_bytes = rope_heads_aux_bytes,
     .plan = plan,
-    .plan_bytes = sizeof(struct rope_plan),
+    .plan_bytes = sizeof(struct heads_plan),
 };
 /* clang-format on */

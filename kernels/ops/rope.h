@@ -1,7 +1,7 @@
 /*
- * rope.h - what the kernels of rope see: which port is which, its parameters,
- * and the plan, in which every form, position mode and angle source of the
- * operator has become one geometry that both backends walk.
+ * rope.h - the ports and parameters of rope, and the angles of every rotary
+ * operator as its plan has them: what all position modes and sources of angles
+ * have become.
  */
 #ifndef ROPED_OPS_ROPE_H
 #define ROPED_OPS_ROPE_H
@@ -15,20 +15,22 @@ extern "C" {
 enum {
     ROPE_Q,
     ROPE_K,
-    ROPE_POSITIONS,
+    ROPE_POSITIONS, /* from here on the last ports of every rotary operator */
     ROPE_INDPTR,
     ROPE_OFFSETS,
     ROPE_COS_SIN_CACHE,
     ROPE_COS,
     ROPE_SIN,
     ROPE_SHORT_FACTOR,
-    ROPE_LONG_FACTOR
+    ROPE_LONG_FACTOR,
+    ROPE_ANGLE_PORTS = ROPE_LONG_FACTOR + 1 - ROPE_POSITIONS
 };
 enum { ROPE_Q_OUT, ROPE_K_OUT };
 
 enum rope_style { ROPE_NEOX, ROPE_GPTJ };
 enum rope_layout { ROPE_LAYOUT_NHD, ROPE_LAYOUT_BSD };
 
+/* The parameters of every rotary operator begin with these. */
 struct rope_params {
     struct roped_angle_params angles;
     int64_t head_dim;      /* 0: from the shape */
@@ -59,8 +61,8 @@ enum rope_angle_source {
 };
 
 /*
- * The part of a plan that every rotary operator shares: how to find the
- * angle of (token, pair). Kept in the operator's plan as member 'rotary'.
+ * How a plan finds the angle of (token, pair). Its pointers are not set by plan
+ * (it runs on host memory): a launch fills a copy by rope_rotary_bind.
  */
 struct rope_rotary {
     int64_t n_tokens;
@@ -83,27 +85,16 @@ struct rope_rotary {
     const uint8_t *axis_of; /* device: M-RoPE: row of positions of each pair */
 };
 
-/*
- * The plan's pointers are not set by plan (it runs on host memory): a launch
- * fills a copy by rope_rotary_bind.
- */
-struct rope_plan {
-    struct rope_rotary rotary;
-    int64_t q_heads;
-    int64_t k_heads; /* 0 without k */
-    int64_t head_dim;
-    int64_t rotary_offset;
-};
+/* Port of 'positions'; the angles' other tensors follow it. */
+static inline int rope_angle_port(const struct roped_call *call)
+{
+    return call->n_in - ROPE_ANGLE_PORTS;
+}
 
-/*
- * Returns the plan's rotary part with the pointers of this call's tensors, as
- * they are now. positions .. sin are the operator's port numbers, in the
- * order of rope's; every rotary operator keeps that order from its
- * 'positions' port on.
+/* The planned angles with the pointers of this call's tensors, as they are now.
  */
 struct rope_rotary rope_rotary_bind(const struct roped_call *call,
-                                    const struct rope_rotary *planned,
-                                    int positions_port);
+                                    const struct rope_rotary *planned);
 
 #ifdef __cplusplus
 }

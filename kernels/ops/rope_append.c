@@ -7,27 +7,17 @@
 _Static_assert(offsetof(struct rope_append_params, rope) == 0,
                "rope_heads.h reads rope's parameters at the start");
 
-static struct rotary_shape shape_of(const struct roped_call *call)
-{
-    return rope_heads_shape(call, ROPE_APPEND_POSITIONS);
-}
-
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
+    struct rotary_shape shape = rope_heads_shape(call);
     return heads_append_rule(call, &shape, err);
-}
-
-static size_t aux_bytes(const struct roped_call *call)
-{
-    struct rotary_shape shape = shape_of(call);
-    return heads_append_aux_bytes(call, &shape);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
-    return heads_append_plan(call, &shape, (void *)call->plan, err);
+    struct rotary_shape shape = rope_heads_shape(call);
+    struct heads_plan *plan = rope_heads_plan(call, &shape);
+    return heads_append_plan(call, &shape, plan, err);
 }
 
 static const char rule_doc[] =
@@ -61,8 +51,8 @@ const struct roped_op roped_op_rope_append = {
     .tokens = ROPE_HEADS_TOKENS,
     .rule = rule,
     .rule_doc = rule_doc,
-    .aux_bytes = aux_bytes,
+    .aux_bytes = heads_append_aux_bytes,
     .plan = plan,
-    .plan_bytes = sizeof(struct rope_append_plan),
+    .plan_bytes = sizeof(struct heads_plan),
 };
 /* clang-format on */

@@ -1,7 +1,7 @@
 /*
- * rope_append.h - ports, parameters and plan of rope_append: rotate q and k,
+ * rope_append.h - ports and parameters of rope_append: rotate q and k,
  * and put k and v into slots or pages of a KV cache. Operators that do more in
- * the same pass begin their parameters and plans with these, their ports with
+ * the same pass begin their parameters with these, their ports with
  * those before ROPE_APPEND_POSITIONS (ops/heads_append.h).
  */
 #ifndef ROPED_OPS_ROPE_APPEND_H
@@ -39,18 +39,6 @@ struct rope_append_params {
     int32_t return_k;    /* bool */
     int32_t kv_layout;   /* enum kv_layout */
     int32_t cache_dtype; /* of U8 caches: 0 e4m3, 1 e5m2 */
-    int32_t reserved;
-};
-
-struct rope_append_plan {
-    struct rope_plan rope;
-    struct append_plan append;
-    struct append_part k;
-    struct append_part v;
-    int64_t v_dim; /* width of v: d, or that of MLA's latent part */
-    float scale_k; /* into FP8 */
-    float scale_v;
-    int32_t cache_dtype; /* enum roped_dtype: that of q, or FP8 */
     int32_t reserved;
 };
 

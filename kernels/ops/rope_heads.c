@@ -1,19 +1,26 @@
 /*
- * rope_heads.c - q and k in the three forms of rope, brought to one geometry.
+ * rope_heads.c - q and k in the forms of rope, and in two parts, brought to one
+ * geometry.
  */
 #include "ops/rope_heads.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(struct heads_plan) <= ROPED_PLAN_BYTES,
+               "the plan of every rotary operator");
+_Static_assert(offsetof(struct rope_quantize_params, rope) == 0,
+               "which are read as rope's");
 
 static const struct rope_params *params_of(const struct roped_call *call)
 {
     return (const void *)call->params;
 }
 
-struct rotary_shape rope_heads_shape(const struct roped_call *call,
-                                     int positions_port)
+struct rotary_shape rope_heads_shape(const struct roped_call *call)
 {
     const struct rope_params *params = params_of(call);
     const struct roped_tensor *q = &call->in[ROPE_Q];
-    struct rotary_shape shape = {.first_port = positions_port,
+    struct rotary_shape shape = {.first_port = rope_angle_port(call),
                                  .rotary_dim = params->rotary_dim,
                                  .rotary_offset = params->rotary_offset,
                                  .offset = params->offset,
@@ -28,6 +35,14 @@ struct rotary_shape rope_heads_shape(const struct roped_call *call,
     }
     return shape;
 }
+
+size_t rope_heads_aux_bytes(const struct roped_call *call)
+{
+    struct rotary_shape shape = rope_heads_shape(call);
+    return rotary_aux_bytes(call, &shape);
+}
+
+/* ------------------------------------------------------------------ rules */
 
 /* [n, heads * d] needs head_dim, and whole heads. */
 static enum roped_status check_packed(const struct roped_call *call, int port,
@@ -72,6 +87,35 @@ enum roped_status rope_heads_rule(const struct roped_call *call,
     return status ? status : rotary_rule(call, shape, err);
 }
 
+enum roped_status rope_parts_rule(const struct roped_call *call,
+                                  const struct rotary_shape *shape,
+                                  struct roped_error *err)
+{
+    int64_t given = params_of(call)->head_dim;
+    bool has_q = roped_tensor_given(&call->in[ROPE_QUANTIZE_Q_NOPE]);
+    bool has_k = roped_tensor_given(&call->in[ROPE_QUANTIZE_K_NOPE]);
+    if (has_q != has_k)
+        return roped_fail(err, ROPED_INVALID,
+                          "missing tensor '%s': '%s' is given and needs it",
+                          has_q ? "k_nope" : "q_nope",
+                          has_q ? "q_nope" : "k_nope");
+    if (shape->head_dim == 0)
+        return roped_fail(err, ROPED_BAD_SHAPE,
+                          "tensor 'q_rope': dim 2 is 0, expected a rotary "
+                          "width above 0");
+    if (given && given != shape->head_dim)
+        return roped_fail(err, ROPED_BAD_PARAMETER,
+                          "parameter 'head_dim': %lld, expected r = %lld (set "
+                          "by 'q_rope')",
+                          (long long)given, (long long)shape->head_dim);
+    enum roped_status status = scale_rule(call, ROPE_QUANTIZE_SCALE_Q, err);
+    if (!status)
+        status = scale_rule(call, ROPE_QUANTIZE_SCALE_K, err);
+    return status ? status : rotary_rule(call, shape, err);
+}
+
+/* ------------------------------------------------------------------- plan */
+
 int64_t rope_heads_of(const struct roped_call *call, int port,
                       const struct rotary_shape *shape)
 {
@@ -84,14 +128,72 @@ int64_t rope_heads_of(const struct roped_call *call, int port,
                              : tensor->dims[1] / shape->head_dim;
 }
 
-enum roped_status rope_heads_plan(struct roped_call *call,
+static struct heads_plan *plan_begin(struct roped_call *call,
+                                     const struct rotary_shape *shape)
+{
+    struct heads_plan *plan = (void *)call->plan;
+    memset(plan, 0, sizeof *plan);
+    plan->first = (int32_t)shape->rotary_offset;
+    return plan;
+}
+
+struct heads_part *heads_plan_add(struct heads_plan *plan, int from,
+                                  int64_t heads, int64_t width)
+{
+    struct heads_part *part = &plan->part[plan->n_parts++];
+    *part = (struct heads_part){.from = (int16_t)from,
+                                .to = HEADS_NO_PORT,
+                                .cache = HEADS_NO_PORT,
+                                .weight = HEADS_NO_PORT,
+                                .heads = heads,
+                                .width = width,
+                                .scale = 1};
+    return part;
+}
+
+struct heads_plan *rope_heads_plan(struct roped_call *call,
+                                   const struct rotary_shape *shape)
+{
+    struct heads_plan *plan = plan_begin(call, shape);
+    for (int i = ROPE_Q; i <= ROPE_K; i++) {
+        if (!roped_tensor_given(&call->in[i]))
+            continue;
+        struct heads_part *part = heads_plan_add(
+            plan, i, rope_heads_of(call, i, shape), shape->head_dim);
+        part->rotates = true;
+        if (roped_tensor_given(&call->out[i]))
+            part->to = (int16_t)i;
+    }
+    return plan;
+}
+
+enum roped_status rope_parts_plan(struct roped_call *call,
                                   const struct rotary_shape *shape,
-                                  struct rope_plan *out,
+                                  struct heads_plan **out,
                                   struct roped_error *err)
 {
-    out->q_heads = rope_heads_of(call, ROPE_Q, shape);
-    out->k_heads = rope_heads_of(call, ROPE_K, shape);
-    out->head_dim = shape->head_dim;
-    out->rotary_offset = shape->rotary_offset;
-    return rotary_plan(call, shape, &out->rotary, err);
+    const struct rope_quantize_params *params = (const void *)call->params;
+    const struct roped_tensor *k = &call->in[ROPE_QUANTIZE_K_ROPE];
+    const int64_t heads[2] = {call->in[ROPE_QUANTIZE_Q_ROPE].dims[1],
+                              k->rank == 3 ? k->dims[1] : 1};
+    float scale[2];
+    enum roped_status status = scale_plan(call, ROPE_QUANTIZE_SCALE_Q,
+                                          params->scale_q, &scale[0], err);
+    if (!status)
+        status = scale_plan(call, ROPE_QUANTIZE_SCALE_K, params->scale_k,
+                            &scale[1], err);
+    if (status)
+        return status;
+    *out = plan_begin(call, shape);
+    for (int i = ROPE_QUANTIZE_Q_ROPE; i <= ROPE_QUANTIZE_K_NOPE; i++) {
+        const struct roped_tensor *from = &call->in[i];
+        bool is_k = i == ROPE_QUANTIZE_K_ROPE || i == ROPE_QUANTIZE_K_NOPE;
+        if (!roped_tensor_given(from))
+            continue;
+        struct heads_part *part =
+            heads_plan_add(*out, i, heads[is_k], from->dims[from->rank - 1]);
+        part->rotates = i <= ROPE_QUANTIZE_K_ROPE;
+        part->scale = scale[is_k];
+    }
+    return rotary_plan(call, shape, &(*out)->rotary, err);
 }

@@ -2,29 +2,22 @@
  * rope_quantize.c - the descriptor of rope_quantize: rotate, scale and round
  * to FP8, for MLA, GQA and MHA attention.
  */
-#include "ops/rope_parts.h"
-
-static struct rotary_shape shape_of(const struct roped_call *call)
-{
-    return rope_parts_shape(call, ROPE_QUANTIZE_POSITIONS);
-}
+#include "ops/rope_heads.h"
 
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
+    struct rotary_shape shape = rope_heads_shape(call);
     return rope_parts_rule(call, &shape, err);
-}
-
-static size_t aux_bytes(const struct roped_call *call)
-{
-    struct rotary_shape shape = shape_of(call);
-    return rotary_aux_bytes(call, &shape);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
-    return rope_parts_plan(call, &shape, (void *)call->plan, err);
+    struct rotary_shape shape = rope_heads_shape(call);
+    struct heads_plan *plan;
+    enum roped_status status = rope_parts_plan(call, &shape, &plan, err);
+    for (int i = 0; !status && i < plan->n_parts; i++)
+        plan->part[i].to = plan->part[i].from; /* outputs are as inputs */
+    return status;
 }
 
 /* clang-format off */
@@ -53,14 +46,14 @@ const struct roped_op roped_op_rope_quantize = {
         [ROPE_QUANTIZE_K_NOPE_OUT] = {"k_nope", "Q", "n hk p|n p", ROPED_STRIDED, .requires_ = "k_nope", .doc = "FP8 of k_nope times scale_k"},
     },
     .params_bytes = sizeof(struct rope_quantize_params),
-    .angles_offset = offsetof(struct rope_quantize_params, angles),
+    .angles_offset = offsetof(struct rope_quantize_params, rope.angles),
     .param = {ROPE_PARTS_PARAMS},
     .rows = "n",
     .tokens = "n",
     .rule = rule,
     .rule_doc = rotary_rule_doc,
-    .aux_bytes = aux_bytes,
+    .aux_bytes = rope_heads_aux_bytes,
     .plan = plan,
-    .plan_bytes = sizeof(struct rope_quantize_plan),
+    .plan_bytes = sizeof(struct heads_plan),
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
 /*
- * rope_quantize.h - ports, parameters and plan of rope_quantize: rotate the
+ * rope_quantize.h - ports and parameters of rope_quantize: rotate the
  * rotary part, scale, saturate and round rotary and non-rotary part to FP8.
  */
 #ifndef ROPED_OPS_ROPE_QUANTIZE_H
@@ -31,28 +31,11 @@ enum {
 };
 
 struct rope_quantize_params {
-    struct roped_angle_params angles;
+    struct rope_params rope;
     double scale_q;
     double scale_k;
-    int64_t head_dim;   /* 0, or r: as rope has it */
-    int64_t rotary_dim; /* 0: the width of q_rope */
-    int64_t rotary_offset;
-    int64_t offset;
-    int32_t style;
-    int32_t inverse;
     int32_t output_dtype; /* enum roped_dtype */
     int32_t reserved;
-};
-
-struct rope_quantize_plan {
-    struct rope_rotary rotary;
-    int64_t q_heads;
-    int64_t k_heads;  /* 1 in the MLA form */
-    int64_t rope_dim; /* r: width of q_rope and k_rope */
-    int64_t nope_dim; /* p, 0 without non-rotary parts */
-    int64_t rotary_offset;
-    float scale_q;
-    float scale_k;
 };
 
 #endif

@@ -4,17 +4,12 @@
  */
 #include "ops/rope_quantize_append.h"
 
-#include "ops/rope_parts.h"
+#include "ops/heads_append.h"
 
 _Static_assert(offsetof(struct rope_quantize_append_params, quantize) == 0,
-               "rope_parts.h reads rope_quantize's parameters at the start");
+               "rope_heads.h reads rope_quantize's parameters at the start");
 
 enum { FORM_NHD, FORM_HND, FORM_MLA };
-
-static struct rotary_shape shape_of(const struct roped_call *call)
-{
-    return rope_parts_shape(call, ROPE_QUANTIZE_APPEND_POSITIONS);
-}
 
 static bool has(const struct roped_call *call, int port)
 {
@@ -105,7 +100,7 @@ static enum roped_status check_widths(const struct roped_call *call,
 
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
-    struct rotary_shape shape = shape_of(call);
+    struct rotary_shape shape = rope_heads_shape(call);
     enum roped_status status = rope_parts_rule(call, &shape, err);
     if (!status)
         status = check_caches(call, err);
@@ -117,18 +112,6 @@ static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 }
 
 /* ------------------------------------------------------------------ plan */
-
-static size_t rotary_bytes(const struct roped_call *call,
-                           const struct rotary_shape *shape)
-{
-    return (rotary_aux_bytes(call, shape) + 15) / 16 * 16;
-}
-
-static size_t aux_bytes(const struct roped_call *call)
-{
-    struct rotary_shape shape = shape_of(call);
-    return rotary_bytes(call, &shape) + append_aux_bytes(shape.n_tokens);
-}
 
 /* Cells of the form's caches, of which each token takes one per head. */
 static struct append_map map_of(const struct roped_call *call, int64_t heads)
@@ -144,47 +127,60 @@ static struct append_map map_of(const struct roped_call *call, int64_t heads)
     return map;
 }
 
-static void place_parts(const struct roped_call *call,
-                        struct rope_quantize_append_plan *plan)
+/* q goes to outputs, k and v to the caches of their form. */
+static void place_parts(const struct roped_call *call, struct heads_plan *plan)
 {
-    int64_t r = plan->parts.rope_dim, p = plan->parts.nope_dim;
-    if (call->form == FORM_MLA) {
-        plan->rope = (struct append_part){
-            .output = ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT, .cell_width = r};
-        plan->nope = (struct append_part){
-            .output = ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT, .cell_width = p};
-        plan->value_dim = 0;
-        return;
+    enum { NONE = HEADS_NO_PORT };
+    static const struct {
+        int16_t to, cache, mla_cache;
+    } places[] = {
+        [ROPE_QUANTIZE_APPEND_Q_ROPE] = {ROPE_QUANTIZE_APPEND_Q_ROPE_OUT, NONE,
+                                         NONE},
+        [ROPE_QUANTIZE_APPEND_K_ROPE] = {NONE, ROPE_QUANTIZE_APPEND_K_CACHE_OUT,
+                                         ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT},
+        [ROPE_QUANTIZE_APPEND_Q_NOPE] = {ROPE_QUANTIZE_APPEND_Q_NOPE_OUT, NONE,
+                                         NONE},
+        [ROPE_QUANTIZE_APPEND_K_NOPE] = {NONE, ROPE_QUANTIZE_APPEND_K_CACHE_OUT,
+                                         ROPE_QUANTIZE_APPEND_CKV_CACHE_OUT},
+        [ROPE_QUANTIZE_APPEND_V] = {NONE, ROPE_QUANTIZE_APPEND_V_CACHE_OUT,
+                                    NONE}};
+    bool is_mla = call->form == FORM_MLA;
+    for (int i = 0; i < plan->n_parts; i++) {
+        struct heads_part *part = &plan->part[i];
+        int from = part->from;
+        part->to = places[from].to;
+        part->cache = is_mla ? places[from].mla_cache : places[from].cache;
+        part->cell_dtype = call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
+        if (from == ROPE_QUANTIZE_APPEND_K_NOPE && !is_mla) /* behind k_rope */
+            part->cell_first = plan->part[ROPE_QUANTIZE_K_ROPE].width;
     }
-    plan->rope = (struct append_part){
-        .output = ROPE_QUANTIZE_APPEND_K_CACHE_OUT, .cell_width = r + p};
-    plan->nope = plan->rope;
-    plan->nope.first = r;
-    plan->value = plan->rope;
-    plan->value.output = ROPE_QUANTIZE_APPEND_V_CACHE_OUT;
-    plan->value_dim = r + p;
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rope_quantize_append_plan *plan = (void *)call->plan;
     const struct rope_quantize_append_params *params =
         (const void *)call->params;
-    struct rotary_shape shape = shape_of(call);
-    enum roped_status status = rope_parts_plan(call, &shape, &plan->parts, err);
+    const struct roped_tensor *v = &call->in[ROPE_QUANTIZE_APPEND_V];
+    struct rotary_shape shape = rope_heads_shape(call);
+    struct heads_plan *plan;
+    float scale_v = 1;
+    enum roped_status status = rope_parts_plan(call, &shape, &plan, err);
     if (!status)
         status = scale_plan(call, ROPE_QUANTIZE_APPEND_SCALE_V, params->scale_v,
-                            &plan->scale_v, err);
+                            &scale_v, err);
     if (status)
         return status;
+    int64_t k_heads = plan->part[ROPE_QUANTIZE_K_ROPE].heads;
+    if (roped_tensor_given(v))
+        heads_plan_add(plan, ROPE_QUANTIZE_APPEND_V, k_heads, v->dims[2])
+            ->scale = scale_v;
     place_parts(call, plan);
     plan->append = (struct append_plan){
-        .map = map_of(call, plan->parts.k_heads),
+        .map = map_of(call, k_heads),
         .first_port = ROPE_QUANTIZE_APPEND_PAGE_INDICES,
-        .positions_port = ROPE_QUANTIZE_APPEND_POSITIONS,
         .n_tokens = shape.n_tokens,
         .n_places = roped_call_dim(call, "pages"),
-        .cells_offset = (int64_t)rotary_bytes(call, &shape)};
+        .cells_offset = heads_append_cells_offset(call, &shape)};
     return append_plan(call, &plan->append, err);
 }
 
@@ -242,7 +238,7 @@ const struct roped_op roped_op_rope_quantize_append = {
         [ROPE_QUANTIZE_APPEND_KPE_CACHE_OUT] = {"kpe_cache", "K", "pages pagesize r", .requires_ = "kpe_cache", .in_place = "kpe_cache", .doc = "kpe_cache with the rotary keys of this call"},
     },
     .params_bytes = sizeof(struct rope_quantize_append_params),
-    .angles_offset = AT(quantize.angles),
+    .angles_offset = AT(quantize.rope.angles),
     .param = {
         {"kv_layout", ROPED_PARAM_CHOICE, AT(kv_layout), .choices = "nhd|hnd", .doc = "order of entries and heads in a page; no matter with MLA"},
         SCALE_PARAM("scale_v", AT(scale_v), "v"),
@@ -251,8 +247,8 @@ const struct roped_op roped_op_rope_quantize_append = {
     .tokens = "n",
     .rule = rule,
     .rule_doc = rule_doc,
-    .aux_bytes = aux_bytes,
+    .aux_bytes = heads_append_aux_bytes,
     .plan = plan,
-    .plan_bytes = sizeof(struct rope_quantize_append_plan),
+    .plan_bytes = sizeof(struct heads_plan),
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
 /*
- * rope_quantize_append.h - ports, parameters and plan of rope_quantize_append:
+ * rope_quantize_append.h - ports and parameters of rope_quantize_append:
  * rope_quantize, with k and v put into a paged FP8 cache instead of returned.
  */
 #ifndef ROPED_OPS_ROPE_QUANTIZE_APPEND_H
@@ -40,17 +40,6 @@ struct rope_quantize_append_params {
     struct rope_quantize_params quantize;
     double scale_v;
     int32_t kv_layout; /* enum kv_layout */
-    int32_t reserved;
-};
-
-struct rope_quantize_append_plan {
-    struct rope_quantize_plan parts;
-    struct append_plan append;
-    struct append_part rope;  /* k_rope */
-    struct append_part nope;  /* k_nope */
-    struct append_part value; /* v */
-    int64_t value_dim;        /* width of v; 0 in the MLA form */
-    float scale_v;
     int32_t reserved;
 };
 

@@ -664,10 +664,9 @@ enum roped_status rotary_plan(struct roped_call *call,
 }
 
 struct rope_rotary rope_rotary_bind(const struct roped_call *call,
-                                    const struct rope_rotary *planned,
-                                    int positions_port)
+                                    const struct rope_rotary *planned)
 {
-    const struct roped_tensor *in = &call->in[positions_port];
+    const struct roped_tensor *in = &call->in[rope_angle_port(call)];
     struct rope_rotary rotary = *planned;
     bool is_ragged = rotary.positions == ROPE_POSITIONS_RAGGED_I32 ||
                      rotary.positions == ROPE_POSITIONS_RAGGED_I64;

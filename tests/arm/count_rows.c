@@ -54,11 +54,11 @@ static void fill(enum roped_dtype dtype)
 }
 
 /* One token of 32 heads. */
-static void rotate(enum roped_dtype dtype, bool is_gptj)
+static void rotate(enum roped_dtype dtype, enum rope_style style)
 {
     struct cpu_heads heads = {.from = dtype,
                               .to = dtype,
-                              .is_gptj = is_gptj,
+                              .style = style,
                               .n_heads = N_ROWS,
                               .width = HEAD,
                               .from_pitch = HEAD,
@@ -68,7 +68,7 @@ static void rotate(enum roped_dtype dtype, bool is_gptj)
     ROWS.rotate(&heads, to, from, &(struct cpu_pairs){0, N_PAIRS, c, s});
 }
 
-enum kind { ROPE, ROPE_GPTJ, NORM, FP8, FP8_DYNAMIC, FP8_GROUPS };
+enum kind { NEOX, GPTJ, NORM, FP8, FP8_DYNAMIC, FP8_GROUPS };
 
 static void normalize(enum roped_dtype dtype, enum kind kind)
 {
@@ -96,9 +96,9 @@ static const struct {
     enum roped_dtype dtype;
     enum kind kind;
 } cases[] = {
-    {"rope_bf16_neox", ROPED_BF16, ROPE},
-    {"rope_bf16_gptj", ROPED_BF16, ROPE_GPTJ},
-    {"rope_f16_neox", ROPED_F16, ROPE},
+    {"rope_bf16_neox", ROPED_BF16, NEOX},
+    {"rope_bf16_gptj", ROPED_BF16, GPTJ},
+    {"rope_f16_neox", ROPED_F16, NEOX},
     {"rmsnorm_bf16", ROPED_BF16, NORM},
     {"rmsnorm_f16", ROPED_F16, NORM},
     {"rmsnorm_quantize_bf16_static", ROPED_BF16, FP8},
@@ -109,8 +109,8 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 
 static void run(int i)
 {
-    if (cases[i].kind <= ROPE_GPTJ)
-        rotate(cases[i].dtype, cases[i].kind == ROPE_GPTJ);
+    if (cases[i].kind <= GPTJ)
+        rotate(cases[i].dtype, cases[i].kind == GPTJ ? ROPE_GPTJ : ROPE_NEOX);
     else
         normalize(cases[i].dtype, cases[i].kind);
 }
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     if (argc != 3) {
         for (; i < N_CASES; i++)
             printf("%s %d\n", cases[i].name,
-                   N_ROWS * (cases[i].kind <= ROPE_GPTJ ? HEAD : WIDTH));
+                   N_ROWS * (cases[i].kind <= GPTJ ? HEAD : WIDTH));
         return 0;
     }
     while (i < N_CASES && strcmp(cases[i].name, argv[1]) != 0)

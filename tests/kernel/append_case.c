@@ -1,5 +1,5 @@
 /*
- * append_case.c - random caches and places.
+ * append_case.c - random heads, caches and places.
  */
 #include "kernel/append_case.h"
 
@@ -119,12 +119,18 @@ static void bind_pages(struct roped_call *call, struct random_source *source,
 
 /* --------------------------------------------------------------------- case */
 
-struct append_case append_case_random(struct random_source *source)
+static bool has_input(const char *op, const char *name)
+{
+    return roped_op_input(roped_op_find(op), name) >= 0;
+}
+
+struct append_case append_case_random(struct random_source *source,
+                                      const char *op)
 {
     static const enum roped_dtype caches[] = {
         ROPED_NO_DTYPE, ROPED_NO_DTYPE, ROPED_F8_E4M3, ROPED_F8_E5M2, ROPED_U8};
     struct append_case c = {
-        .heads = heads_case_random(source, 1),
+        .heads = heads_case_random(source, has_input(op, "k_cache")),
         .page_size = random_int(source, 1, 17),
         .places = (enum append_places)random_int(source, 0, PLACES_KINDS - 1),
         .cache = caches[random_int(source, 0, 4)],
@@ -135,7 +141,10 @@ struct append_case append_case_random(struct random_source *source)
         .returns_k = random_once_in(source, 3),
         .scale_k = random_once_in(source, 2) ? "0.37" : NULL,
         .scale_v = random_once_in(source, 2) ? "2.5" : NULL,
-        .is_tensor = random_once_in(source, 2)};
+        .is_tensor = random_once_in(source, 2),
+        .is_hf = random_once_in(source, 4),
+        .is_gemma = random_once_in(source, 4)};
+    c.weight = heads_case_weight(source, &c.heads);
     c.options.use_table = c.heads.rotary.angles == CASE_TABLE;
     c.options.in_place = random_once_in(source, 3);
     c.options.updates_apart = random_once_in(source, 4);
@@ -157,10 +166,25 @@ static void bind_mla(struct roped_call *call, struct random_source *source,
     case_bind(call, "v", &tensor);
 }
 
-void append_case_build(struct roped_call *call, struct random_source *source,
-                       const char *op, const struct append_case *c)
+static void bind_weights(struct roped_call *call, struct random_source *source,
+                         const struct append_case *c)
 {
-    heads_case_build(call, source, op, &c->heads);
+    static const char *const names[] = {"q_weight", "k_weight"};
+    for (int i = 0; i < (c->heads.hk ? 2 : 1) && c->weight; i++) {
+        struct roped_tensor weight =
+            case_tensor(source, c->weight, 1, &c->heads.d, 1);
+        case_bind(call, names[i], &weight);
+    }
+    if (c->is_hf)
+        case_param(call, "rounding", "hf");
+    if (c->is_gemma)
+        case_param(call, "weight_bias", "1");
+}
+
+/* v, the caches, and where in them k and v go. */
+static void bind_caches(struct roped_call *call, struct random_source *source,
+                        const struct append_case *c)
+{
     if (is_mla(c))
         bind_mla(call, source, c);
     else
@@ -184,6 +208,16 @@ void append_case_build(struct roped_call *call, struct random_source *source,
         case_scale(call, source, "scale_v", c->scale_v, c->is_tensor);
 }
 
+void append_case_build(struct roped_call *call, struct random_source *source,
+                       const char *op, const struct append_case *c)
+{
+    heads_case_build(call, source, op, &c->heads);
+    if (has_input(op, "k_cache"))
+        bind_caches(call, source, c);
+    if (has_input(op, "q_weight"))
+        bind_weights(call, source, c);
+}
+
 /* Codes are judged as what they are. */
 static void name_codes(struct roped_call *call, const struct append_case *c)
 {
@@ -204,19 +238,21 @@ void append_case_run(struct roped_call *call, struct runner *runner,
     name_codes(call, c);
     if (!status)
         reference_judge(call, &judge);
-    if (!status &&
+    if (!status && has_input(call->op->name, "k_cache") &&
         roped_tensor_given(&call->out[ROPE_APPEND_K_OUT]) != c->returns_k)
         CHECK_FAIL("k was%s returned", c->returns_k ? " not" : "");
     if (status || judge.n_wrong)
-        CHECK_FAIL("%s p %lld page %lld places %d cache %s e5m2 %d hnd %d none "
-                   "in %d wide %d returns k %d %s: %s; %lld of %lld wrong: %s",
-                   heads_case_text(&c->heads, text, sizeof text),
-                   (long long)c->p, (long long)c->page_size, c->places,
-                   c->cache ? roped_dtype_name(c->cache) : "same", c->is_e5m2,
-                   c->is_hnd, c->none_in, c->is_wide, c->returns_k,
-                   runner_options_text(&c->options, how, sizeof how), err.text,
-                   (long long)judge.n_wrong, (long long)judge.n_checked,
-                   judge.first);
+        CHECK_FAIL(
+            "%s: %s weight %d hf %d gemma %d p %lld page %lld places %d cache "
+            "%s e5m2 %d hnd %d none "
+            "in %d wide %d returns k %d %s: %s; %lld of %lld wrong: %s",
+            call->op->name, heads_case_text(&c->heads, text, sizeof text),
+            c->weight, c->is_hf, c->is_gemma, (long long)c->p,
+            (long long)c->page_size, c->places,
+            c->cache ? roped_dtype_name(c->cache) : "same", c->is_e5m2,
+            c->is_hnd, c->none_in, c->is_wide, c->returns_k,
+            runner_options_text(&c->options, how, sizeof how), err.text,
+            (long long)judge.n_wrong, (long long)judge.n_checked, judge.first);
     runner_free_outputs(call);
     case_free(call);
 }

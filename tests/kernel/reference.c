@@ -3,8 +3,6 @@
  */
 #include "kernel/reference_rotary.h"
 
-#include "ops/rope_quantize.h"
-
 #include <roped/numeric.h>
 
 #include <math.h>
@@ -241,20 +239,6 @@ void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
     *s *= view->sign;
 }
 
-void view_angles(struct angle_view *view, const struct roped_call *call,
-                 int first)
-{
-    view->call = call;
-    view->params = roped_call_angles(call);
-    view->positions = &call->in[first];
-    view->indptr = &call->in[first + 1];
-    view->offsets = &call->in[first + 2];
-    view->cache = &call->in[first + 3];
-    view->cos = &call->in[first + 4];
-    view->sin = &call->in[first + 5];
-    view->angles = call->table.angles;
-}
-
 void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
                  int64_t *a, int64_t *b)
 {
@@ -353,87 +337,28 @@ void judge_copied_rows(struct reference_judge *judge, int64_t n_tokens,
                     judge_copied(judge, rows, from + i, to + i);
 }
 
-void view_heads(struct angle_view *view, const struct roped_call *call,
-                int first, int64_t *width)
+void view_heads(struct angle_view *view, const struct roped_call *call)
 {
     const struct rope_params *params = (const void *)call->params;
     const struct roped_tensor *q = &call->in[ROPE_Q];
+    const struct roped_tensor *angles =
+        &call->in[roped_op_input(call->op, "positions")];
     bool is_bsd = params->layout == ROPE_LAYOUT_BSD;
-    view_angles(view, call, first);
-    *width = q->rank == 3 ? q->dims[2] : params->head_dim;
+    int64_t width = q->rank == 3 ? q->dims[2] : params->head_dim;
+    *view = (struct angle_view){.params = roped_call_angles(call),
+                                .positions = &angles[0],
+                                .indptr = &angles[1],
+                                .offsets = &angles[2],
+                                .cache = &angles[3],
+                                .cos = &angles[4],
+                                .sin = &angles[5],
+                                .angles = call->table.angles,
+                                .offset = params->offset,
+                                .sign = params->inverse ? -1 : 1};
     view->n_pairs = roped_angles_pairs(
-        view->params, params->rotary_dim ? params->rotary_dim : *width, *width);
+        view->params, params->rotary_dim ? params->rotary_dim : width, width);
     view->n_tokens = is_bsd ? q->dims[0] * q->dims[1] : q->dims[0];
     view->tokens_per_sequence = is_bsd ? q->dims[1] : view->n_tokens;
-    view->offset = params->offset;
-    view->sign = params->inverse ? -1 : 1;
-}
-
-void reference_rope(const struct roped_call *call,
-                    struct reference_judge *judge)
-{
-    const struct rope_params *params = (const void *)call->params;
-    struct angle_view view = {0};
-    int64_t d;
-    view_heads(&view, call, ROPE_POSITIONS, &d);
-    for (int i = 0; i < 2; i++) {
-        const struct roped_tensor *in = &call->in[i ? ROPE_K : ROPE_Q];
-        if (!roped_tensor_given(in) || view.n_tokens == 0)
-            continue;
-        struct head_rows rows = {.in = in,
-                                 .out = &call->out[i ? ROPE_K_OUT : ROPE_Q_OUT],
-                                 .width = d,
-                                 .first = params->rotary_offset,
-                                 .heads = roped_tensor_elements(in) /
-                                          view.n_tokens / d,
-                                 .style = params->style,
-                                 .name = i ? "k" : "q"};
-        judge_rotated_rows(judge, &view, &rows);
-    }
-}
-
-double reference_scale(const struct roped_call *call, const char *name,
-                       double param)
-{
-    const struct roped_tensor *tensor =
-        &call->in[roped_op_input(call->op, name)];
-    return roped_tensor_given(tensor) ? reference_value(tensor, 0)
-                                      : (double)(float)param;
-}
-
-void reference_rope_quantize(const struct roped_call *call,
-                             struct reference_judge *judge)
-{
-    static const char *const names[] = {"q_rope", "k_rope", "q_nope", "k_nope"};
-    const struct rope_quantize_params *params = (const void *)call->params;
-    const struct roped_tensor *q = &call->in[ROPE_QUANTIZE_Q_ROPE];
-    struct angle_view view = {.offset = params->offset,
-                              .sign = params->inverse ? -1 : 1};
-    view_angles(&view, call, ROPE_QUANTIZE_POSITIONS);
-    int64_t width = q->dims[2];
-    int64_t r = params->rotary_dim ? params->rotary_dim : width;
-    view.n_pairs = roped_angles_pairs(view.params, r, width);
-    view.n_tokens = view.tokens_per_sequence = q->dims[0];
-    for (int i = 0; i < 4; i++) {
-        const struct roped_tensor *in = &call->in[i];
-        if (!roped_tensor_given(in) || view.n_tokens == 0)
-            continue;
-        struct head_rows rows = {
-            .in = in,
-            .out = &call->out[i],
-            .width = in->dims[in->rank - 1],
-            .heads = in->rank == 3 ? in->dims[1] : 1,
-            .first = params->rotary_offset,
-            .style = params->style,
-            .scale = i % 2 ? reference_scale(call, "scale_k", params->scale_k)
-                           : reference_scale(call, "scale_q", params->scale_q),
-            .is_fp8 = true,
-            .name = names[i]};
-        if (i < 2)
-            judge_rotated_rows(judge, &view, &rows);
-        else
-            judge_copied_rows(judge, view.n_tokens, &rows);
-    }
 }
 
 void reference_judge(const struct roped_call *call,
@@ -443,18 +368,17 @@ void reference_judge(const struct roped_call *call,
         const char *op;
         void (*judge)(const struct roped_call *call,
                       struct reference_judge *judge);
-    } references[] = {
-        {"rope", reference_rope},
-        {"rope_quantize", reference_rope_quantize},
-        {"qk_rmsnorm_rope", reference_qk_rmsnorm_rope},
-        {"rope_append", reference_rope_append},
-        {"qk_rmsnorm_rope_append", reference_qk_rmsnorm_rope_append},
-        {"rope_quantize_append", reference_rope_quantize_append},
-        {"rmsnorm", reference_rmsnorm},
-        {"add_rmsnorm", reference_add_rmsnorm},
-        {"rmsnorm_quantize", reference_rmsnorm_quantize},
-        {"add_rmsnorm_quantize", reference_add_rmsnorm_quantize},
-        {"binary_backward", reference_binary_backward}};
+    } references[] = {{"rope", reference_heads},
+                      {"rope_quantize", reference_heads},
+                      {"qk_rmsnorm_rope", reference_heads},
+                      {"rope_append", reference_heads},
+                      {"qk_rmsnorm_rope_append", reference_heads},
+                      {"rope_quantize_append", reference_heads},
+                      {"rmsnorm", reference_rmsnorm},
+                      {"add_rmsnorm", reference_add_rmsnorm},
+                      {"rmsnorm_quantize", reference_rmsnorm_quantize},
+                      {"add_rmsnorm_quantize", reference_add_rmsnorm_quantize},
+                      {"binary_backward", reference_binary_backward}};
     for (size_t i = 0; i < sizeof references / sizeof *references; i++)
         if (strcmp(references[i].op, call->op->name) == 0) {
             references[i].judge(call, judge);

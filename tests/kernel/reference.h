@@ -24,18 +24,8 @@ struct reference_judge {
  * Judges the outputs of a finished call whose tensors are all in host memory.
  * The call is resolved and planned.
  */
-void reference_rope(const struct roped_call *call,
-                    struct reference_judge *judge);
-void reference_rope_quantize(const struct roped_call *call,
-                             struct reference_judge *judge);
-void reference_qk_rmsnorm_rope(const struct roped_call *call,
-                               struct reference_judge *judge);
-void reference_rope_append(const struct roped_call *call,
-                           struct reference_judge *judge);
-void reference_qk_rmsnorm_rope_append(const struct roped_call *call,
-                                      struct reference_judge *judge);
-void reference_rope_quantize_append(const struct roped_call *call,
-                                    struct reference_judge *judge);
+void reference_heads(const struct roped_call *call,
+                     struct reference_judge *judge);
 void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge);
 void reference_add_rmsnorm(const struct roped_call *call,

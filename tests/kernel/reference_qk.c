@@ -1,10 +1,8 @@
 /*
- * reference_qk.c - qk_rmsnorm_rope in float64: a head is normalised over its
- * whole width, weighted, and then rotated.
+ * reference_qk.c - heads in float64 that are normalised over their whole width,
+ * weighted, and then rotated.
  */
 #include "kernel/reference_rotary.h"
-
-#include "ops/qk_rmsnorm_rope.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,29 +85,4 @@ void judge_normal_rows(struct reference_judge *judge,
             if (find_row(heads, token, head, &from, &to))
                 judge_head(judge, view, &rows, token, from, to, y);
     free(y);
-}
-
-void reference_qk_rmsnorm_rope(const struct roped_call *call,
-                               struct reference_judge *judge)
-{
-    const struct qk_rmsnorm_rope_params *params = (const void *)call->params;
-    const struct norm_view norm = {&call->in[QK_RMSNORM_ROPE_Q_WEIGHT],
-                                   &params->norm};
-    struct angle_view view = {0};
-    int64_t d;
-    view_heads(&view, call, QK_RMSNORM_ROPE_POSITIONS, &d);
-    for (int i = 0; i < 2; i++) {
-        const struct roped_tensor *in = &call->in[QK_RMSNORM_ROPE_Q + i];
-        if (!roped_tensor_given(in) || view.n_tokens == 0)
-            continue;
-        struct head_rows rows = {.in = in,
-                                 .out = &call->out[QK_RMSNORM_ROPE_Q_OUT + i],
-                                 .heads = roped_tensor_elements(in) /
-                                          view.n_tokens / d,
-                                 .width = d,
-                                 .first = params->rope.rotary_offset,
-                                 .style = params->rope.style,
-                                 .name = i ? "k" : "q"};
-        judge_normal_rows(judge, &view, &rows, &norm, i);
-    }
 }

@@ -8,10 +8,10 @@
 #include "kernel/reference_internal.h"
 
 #include "ops/rmsnorm.h"
+#include "ops/rope.h"
 
 /* What a rotary operator's tensors and parameters say about angles. */
 struct angle_view {
-    const struct roped_call *call;
     const struct roped_angle_params *params;
     const struct roped_tensor *positions, *indptr, *offsets;
     const struct roped_tensor *cache, *cos, *sin;
@@ -21,14 +21,8 @@ struct angle_view {
     double sign;
 };
 
-/* first is the operator's 'positions' port; the rest follow rope's order. */
-void view_angles(struct angle_view *view, const struct roped_call *call,
-                 int first);
-
-/* The same for an operator with rope's q, parameters and forms; *width is the
- * head's. */
-void view_heads(struct angle_view *view, const struct roped_call *call,
-                int first, int64_t *width);
+/* Of a call with q, or its rotary part, as its first input. */
+void view_heads(struct angle_view *view, const struct roped_call *call);
 
 /* Has a token position -1? It stays as it is then. */
 bool is_padding(const struct angle_view *view, int64_t token);
@@ -57,10 +51,6 @@ struct head_rows {
 void judge_rotated_rows(struct reference_judge *judge,
                         const struct angle_view *view,
                         const struct head_rows *rows);
-
-/* The scale of this name, a tensor or param. */
-double reference_scale(const struct roped_call *call, const char *name,
-                       double param);
 
 /* Weights of heads of q and k, and how they are normalised. */
 struct norm_view {

@@ -98,31 +98,18 @@ static void compare_resolved(struct roped_call *call,
 
 TEST(heads_have_the_bits_of_packed_ones)
 {
-    static const char *const ops[] = {"rope", "qk_rmsnorm_rope"};
+    static const char *const ops[] = {"rope", "qk_rmsnorm_rope", "rope_append",
+                                      "qk_rmsnorm_rope_append"};
     static struct roped_call call;
     char text[320];
-    for (int i = 0; i < check_cases(200); i++) {
-        struct heads_case c = heads_case_random(&source, 0);
-        struct runner_options base = {.in_place = random_once_in(&source, 2),
-                                      .use_table =
-                                          c.rotary.angles == CASE_TABLE};
-        heads_case_build(&call, &source, ops[i % 2], &c);
-        compare_resolved(&call, &base, heads_case_text(&c, text, sizeof text));
-    }
-}
-
-TEST(appended_heads_have_the_bits_of_packed_ones)
-{
-    static const char *const ops[] = {"rope_append", "qk_rmsnorm_rope_append"};
-    static struct roped_call call;
-    char text[320];
-    for (int i = 0; i < check_cases(200); i++) {
-        struct append_case c = append_case_random(&source);
+    for (int i = 0; i < 2 * check_cases(200); i++) {
+        const char *op = ops[i % 4];
+        struct append_case c = append_case_random(&source, op);
         struct runner_options base = c.options;
-        if (i % 8 == 0 && c.heads.form == HEADS)
+        if (i % 8 == 2 && c.heads.form == HEADS)
             c.heads.hk = 0; /* MLA */
         base.has_steps = false;
-        append_case_build(&call, &source, c.heads.hk ? ops[i % 2] : ops[0], &c);
+        append_case_build(&call, &source, op, &c);
         compare_resolved(&call, &base,
                          heads_case_text(&c.heads, text, sizeof text));
     }

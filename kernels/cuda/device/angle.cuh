@@ -243,12 +243,12 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
     return kAnglesAny;
 }
 
-// Binds a call's angle source; positions_port is the operator's.
+// Binds a call's angle source.
 static inline struct angle_args angle_args_of(const struct roped_call *call,
-                                              const struct rope_rotary *planned, int positions_port)
+                                              const struct rope_rotary *planned)
 {
     struct angle_args args = {};
-    args.rotary = rope_rotary_bind(call, planned, positions_port);
+    args.rotary = rope_rotary_bind(call, planned);
     args.index = args.rotary.index[0];
     args.frequency = call->aux;
     args.positions = planned->positions;

@@ -5,6 +5,7 @@
 
 #include "core/call_internal.h"
 #include "ops/binary_backward.h"
+#include "ops/heads_plan.h"
 #include "ops/rmsnorm_quantize.h"
 #include "ops/rope_quantize.h"
 
@@ -211,7 +212,7 @@ TEST(a_plan_holds_positions_frequencies_and_the_wish_for_a_table)
     CHECK_INT(roped_call_aux_bytes(&call), 8 * sizeof(float));
     call.aux = frequency;
     CHECK_OK(roped_call_plan(&call, &err), &err);
-    const struct rope_plan *plan = (const void *)call.plan;
+    const struct heads_plan *plan = (const void *)call.plan;
     CHECK_INT(plan->rotary.largest_position, 900);
     CHECK_INT(plan->rotary.positions, ROPE_POSITIONS_I32);
     CHECK(call.table.wanted && !call.table.required);
@@ -447,8 +448,7 @@ static int32_t planned_style(const char *op, const char *given)
     CHECK(roped_call_aux_bytes(&call) <= sizeof aux);
     call.aux = aux;
     CHECK_OK(roped_call_plan(&call, &err), &err);
-    return has_parts ? ((struct rope_quantize_plan *)call.plan)->rotary.style
-                     : ((struct rope_plan *)call.plan)->rotary.style;
+    return ((struct heads_plan *)call.plan)->rotary.style;
 }
 
 TEST(a_table_knows_which_elements_pair)

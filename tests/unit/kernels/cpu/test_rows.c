@@ -214,11 +214,11 @@ static void check_rotation(const struct cpu_heads *heads)
             double x = value_at(heads->from, from, base + i), expected = x;
             if (pair >= 0 && pair < 2 * heads->n_pairs) {
                 bool is_second =
-                    heads->is_gptj ? pair % 2 : pair >= heads->n_pairs;
-                int64_t p = heads->is_gptj ? pair / 2 : pair % heads->n_pairs;
-                int64_t other = heads->is_gptj ? i - (pair % 2 ? 1 : -1)
-                                : is_second    ? i - heads->n_pairs
-                                               : i + heads->n_pairs;
+                    heads->style ? pair % 2 : pair >= heads->n_pairs;
+                int64_t p = heads->style ? pair / 2 : pair % heads->n_pairs;
+                int64_t other = heads->style ? i - (pair % 2 ? 1 : -1)
+                                : is_second  ? i - heads->n_pairs
+                                             : i + heads->n_pairs;
                 double y = value_at(heads->from, from, base + other);
                 expected =
                     x * (double)c[p] + (is_second ? y : -y) * (double)s[p];
@@ -229,7 +229,7 @@ static void check_rotation(const struct cpu_heads *heads)
                 CHECK_FAIL("%s: %s to %s gptj %d width %lld pairs %lld first "
                            "%lld: head %lld element %lld is %g, expected %g",
                            rows->name, roped_dtype_name(heads->from),
-                           roped_dtype_name(heads->to), heads->is_gptj,
+                           roped_dtype_name(heads->to), heads->style,
                            (long long)heads->width, (long long)heads->n_pairs,
                            (long long)heads->first, (long long)head,
                            (long long)i, found, expected);
@@ -294,7 +294,7 @@ TEST(heads_of_every_type_and_width_rotate)
                 check_heads(
                     (struct cpu_heads){.from = pairs[t][0],
                                        .to = pairs[t][1],
-                                       .is_gptj = form & 1,
+                                       .style = form & 1,
                                        .scale = 1,
                                        .n_heads = 3,
                                        .width = width,
@@ -312,7 +312,7 @@ static void check_unturned(enum roped_dtype to_type, bool is_gptj, int64_t n)
     const float *x = (const float *)from;
     const struct cpu_heads heads = {.from = ROPED_F32,
                                     .to = to_type,
-                                    .is_gptj = is_gptj,
+                                    .style = is_gptj,
                                     .n_heads = n / HEAD,
                                     .width = HEAD,
                                     .from_pitch = HEAD,
