@@ -17,10 +17,7 @@ static struct rotary_shape shape_of(const struct roped_call *call)
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = shape_of(call);
-    enum roped_status status = rope_heads_rule(call, &shape, err);
-    return status ? status
-                  : qk_norm_rule(call, QK_RMSNORM_ROPE_Q_WEIGHT, shape.head_dim,
-                                 err);
+    return rotary_rule(call, &shape, err);
 }
 
 static size_t aux_bytes(const struct roped_call *call)
@@ -39,9 +36,6 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     return status ? status : rope_heads_plan(call, &shape, &plan->rope, err);
 }
 
-static const char rule_doc[] =
-    "what rope says of positions and angles; " QK_NORM_RULE_DOC;
-
 #define AT(member) offsetof(struct qk_rmsnorm_rope_params, member)
 
 /* clang-format off */
@@ -49,13 +43,17 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     .name = "qk_rmsnorm_rope",
     .since = "0.1",
     .summary = "normalise every head of q and k over its width, weight it, then rotate it",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, ROPED_ANGLE_TYPES},
     .form = {ROPE_HEADS_FORMS},
+    .given = {
+        QK_NORM_GIVEN(QK_RMSNORM_ROPE_K, QK_RMSNORM_ROPE_Q_WEIGHT),
+        ROPED_ANGLE_GIVEN(QK_RMSNORM_ROPE_POSITIONS),
+    },
     .in = {
         [QK_RMSNORM_ROPE_Q] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .doc = "query heads"},
         [QK_RMSNORM_ROPE_K] = {"k", "T", ROPE_HEADS_K_SHAPE, ROPED_OPTIONAL | ROPED_STRIDED, .doc = "key heads"},
         [QK_RMSNORM_ROPE_Q_WEIGHT] = QK_NORM_INPUTS,
-        [QK_RMSNORM_ROPE_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [QK_RMSNORM_ROPE_POSITIONS] = ROPE_HEADS_ANGLE_INPUTS,
     },
     .out = {
         [QK_RMSNORM_ROPE_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .in_place = "q", .doc = "q, normalised and rotated"},
@@ -69,8 +67,9 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     },
     .rows = "n",
     .tokens = ROPE_HEADS_TOKENS,
+    .widths = "d",
     .rule = rule,
-    .rule_doc = rule_doc,
+    .rule_doc = rotary_rule_doc,
     .aux_bytes = aux_bytes,
     .plan = plan,
     .plan_bytes = sizeof(struct qk_rmsnorm_rope_plan),

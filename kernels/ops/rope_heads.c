@@ -29,49 +29,6 @@ struct rotary_shape rope_heads_shape(const struct roped_call *call,
     return shape;
 }
 
-/* [n, heads * d] needs head_dim, and whole heads. */
-static enum roped_status check_packed(const struct roped_call *call, int port,
-                                      struct roped_error *err)
-{
-    const struct roped_tensor *tensor = &call->in[port];
-    int64_t d = params_of(call)->head_dim;
-    bool is_mla = call->in[ROPE_Q].rank == 3; /* and k [n, d] */
-    if (!roped_tensor_given(tensor) || tensor->rank == 3 || is_mla)
-        return ROPED_OK;
-    if (d == 0)
-        return roped_fail(err, ROPED_INVALID,
-                          "missing parameter 'head_dim': tensor '%s' is [n, "
-                          "heads * head_dim]",
-                          call->op->in[port].name);
-    if (tensor->dims[1] % d)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor '%s': dim 1 is %lld, expected a multiple of "
-                          "head_dim = %lld",
-                          call->op->in[port].name, (long long)tensor->dims[1],
-                          (long long)d);
-    return ROPED_OK;
-}
-
-enum roped_status rope_heads_rule(const struct roped_call *call,
-                                  const struct rotary_shape *shape,
-                                  struct roped_error *err)
-{
-    int64_t given = params_of(call)->head_dim;
-    enum roped_status status = check_packed(call, ROPE_Q, err);
-    if (!status)
-        status = check_packed(call, ROPE_K, err);
-    if (!status && given && given != shape->head_dim)
-        status = roped_fail(err, ROPED_INVALID,
-                            "parameter 'head_dim': %lld, expected d = %lld "
-                            "(set by 'q')",
-                            (long long)given, (long long)shape->head_dim);
-    if (!status && shape->head_dim == 0)
-        status = roped_fail(err, ROPED_INVALID,
-                            "tensor 'q': dim 2 is 0, expected a head width "
-                            "above 0");
-    return status ? status : rotary_rule(call, shape, err);
-}
-
 int64_t rope_heads_of(const struct roped_call *call, int port,
                       const struct rotary_shape *shape)
 {

@@ -26,33 +26,6 @@ struct rotary_shape rope_parts_shape(const struct roped_call *call,
                                  .inverse = params->inverse};
 }
 
-enum roped_status rope_parts_rule(const struct roped_call *call,
-                                  const struct rotary_shape *shape,
-                                  struct roped_error *err)
-{
-    int64_t given = params_of(call)->head_dim;
-    bool has_q = roped_tensor_given(&call->in[ROPE_QUANTIZE_Q_NOPE]);
-    bool has_k = roped_tensor_given(&call->in[ROPE_QUANTIZE_K_NOPE]);
-    if (has_q != has_k)
-        return roped_fail(err, ROPED_INVALID,
-                          "missing tensor '%s': '%s' is given and needs it",
-                          has_q ? "k_nope" : "q_nope",
-                          has_q ? "q_nope" : "k_nope");
-    if (shape->head_dim == 0)
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor 'q_rope': dim 2 is 0, expected a rotary "
-                          "width above 0");
-    if (given && given != shape->head_dim)
-        return roped_fail(err, ROPED_INVALID,
-                          "parameter 'head_dim': %lld, expected r = %lld (set "
-                          "by 'q_rope')",
-                          (long long)given, (long long)shape->head_dim);
-    enum roped_status status = scale_rule(call, ROPE_QUANTIZE_SCALE_Q, err);
-    if (!status)
-        status = scale_rule(call, ROPE_QUANTIZE_SCALE_K, err);
-    return status ? status : rotary_rule(call, shape, err);
-}
-
 enum roped_status rope_parts_plan(struct roped_call *call,
                                   const struct rotary_shape *shape,
                                   struct rope_quantize_plan *out,

@@ -19,30 +19,68 @@ static int n_cases;
 struct sound {
     const struct roped_op *op;
     int form;
+    struct roped_call call; /* its parameters and inputs, for conditions */
     struct tensor_file file;
     char query[256];
 };
 
 static float floats[4096];
-static int64_t longs[64];
-static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
+static int64_t longs[64]; /* zeros */
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
-static int64_t size_of(const struct sound *sound, const char *symbol)
+static struct roped_shape_pattern pattern_of(const struct sound *sound,
+                                             int input)
 {
-    const char *form = sound->op->form[sound->form].name;
-    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
-        return 1;
-    if (form && strcmp(form, "bsd") == 0 &&
-        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
-        return 9; /* 3 batches of 3 */
-    if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
-        strcmp(symbol, "h") == 0)
-        return 8;
-    if (strcmp(symbol, "half") == 0)
-        return 4;
-    if (strcmp(symbol, "hqd") == 0 || strcmp(symbol, "hkd") == 0)
-        return 24; /* heads of 8, packed */
-    return strcmp(symbol, "rows") == 0 ? 5 : 3;
+    struct roped_shape_pattern pattern = {.count = 0};
+    struct roped_error err;
+    CHECK_OK(roped_call_pattern(&sound->call, &sound->op->in[input], -1,
+                                &pattern, &err),
+             &err);
+    return pattern;
+}
+
+static bool has_dim(const struct sound *sound, int input, const char *symbol)
+{
+    const struct roped_shape_pattern pattern = pattern_of(sound, input);
+    for (int i = 0; i < pattern.count; i++)
+        if (strcmp(pattern.dim[i].name, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Does an input of the call have this dim, or a parameter say it? */
+static bool is_known(const struct sound *sound, const char *symbol)
+{
+    for (int i = 0; i < roped_op_inputs(sound->op); i++)
+        if (roped_tensor_given(&sound->call.in[i]) && has_dim(sound, i, symbol))
+            return true;
+    for (int i = 0; i < roped_op_params(sound->op); i++)
+        if (sound->op->param[i].shape &&
+            strcmp(sound->op->param[i].shape, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Widths are 8, a dim that has the size of another has that one's, and there
+ * are 3 of everything else in the call. */
+static bool size_of(const void *context, const char *symbol, int64_t *size)
+{
+    const struct sound *sound = context;
+    const struct roped_op *op = sound->op;
+    for (int i = 0; i < roped_op_params(op); i++) {
+        const struct roped_param *param = &op->param[i];
+        if (param->shape && param->otherwise &&
+            strcmp(param->shape, symbol) == 0)
+            return size_of(sound, param->otherwise, size);
+    }
+    *size = 3;
+    for (const char *at = op->widths; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        size_t length = strcspn(at, " ");
+        if (strlen(symbol) == length && strncmp(at, symbol, length) == 0)
+            *size = 8;
+    }
+    return is_known(sound, symbol);
 }
 
 /* Any float and index type will do, and the first FP8 type. */
@@ -57,126 +95,137 @@ static enum roped_dtype type_of(const struct roped_op *op,
     return types & ROPED_INDEXES ? ROPED_I32 : ROPED_F8_E4M3;
 }
 
-static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
+/* -1 where that is allowed; else 0, which is below everything and where every
+ * run starts, ends of runs excepted. */
+static void *values_of(const struct sound *sound, const struct roped_port *port,
+                       enum roped_dtype dtype, int64_t n)
 {
-    static int64_t none[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
-                               -1, -1, -1, -1, -1, -1, -1, -1};
-    if (strcmp(port->name, "slots") == 0)
-        return counting;
-    if (strcmp(port->name, "batch_indices") == 0)
+    static int64_t none[64], ends[64];
+    struct roped_error err;
+    struct roped_holds holds;
+    int64_t below = 0;
+    CHECK_OK(roped_port_holds(port, &holds, &err), &err);
+    for (int i = 0; i < 64; i++)
+        none[i] = -1;
+    if (holds.kind == ROPED_HOLDS_NUMBERS)
+        return floats + 16; /* all above 0 */
+    if (holds.may_be_none)
         return none;
-    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
-}
-
-/* A cache with slots, or of MLA: dims that a pack stands for. */
-static int cache_dims(const struct sound *sound, int64_t *dims)
-{
-    const char *form = sound->op->form[sound->form].name;
-    dims[0] = size_of(sound, "slots");
-    if (strcmp(form, "mla") == 0) {
-        dims[1] = size_of(sound, "p") + size_of(sound, "d");
-        return 2;
+    if (holds.kind == ROPED_HOLDS_STARTS && !holds.is_within) {
+        for (int i = 0; i < holds.n_below && !below; i++)
+            below = roped_dim_evaluate(&holds.below[i], size_of, sound).size;
+        memset(ends, 0, sizeof ends);
+        ends[n - 1] = below;
+        return ends;
     }
-    dims[1] = size_of(sound, "hk");
-    dims[2] = size_of(sound, "d");
-    return 3;
+    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
 }
 
 /* Adds one input with the shape of the sound's form. */
 static void add_input(struct sound *sound, int input)
 {
     const struct roped_port *port = &sound->op->in[input];
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
+    enum roped_dtype dtype = type_of(sound->op, port);
+    sound->call.in[input].dtype = dtype;
+    const struct roped_shape_pattern pattern = pattern_of(sound, input);
     int64_t dims[ROPED_MAX_RANK];
     int rank = 0;
-    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, "cache") == 0)
-            rank += cache_dims(sound, dims);
-        else if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(sound, pattern.dim[i].name);
-    enum roped_dtype dtype = type_of(sound->op, port);
+        if (!pattern.dim[i].is_pack)
+            dims[rank++] =
+                roped_dim_evaluate(&pattern.dim[i], size_of, sound).size;
     file_add(&sound->file, port->name, dtype, rank, dims,
-             values_of(port, dtype));
-}
-
-/* Optional inputs that a form's rule asks for. */
-static const struct {
-    const char *op, *form, *input;
-} asked_for[] = {{"rope_quantize_append", "nhd", "v"},
-                 {"rope_quantize_append", "nhd", "k_cache"},
-                 {"rope_quantize_append", "nhd", "v_cache"},
-                 {"rope_quantize_append", "hnd", "v"},
-                 {"rope_quantize_append", "hnd", "k_cache"},
-                 {"rope_quantize_append", "hnd", "v_cache"},
-                 {"rope_quantize_append", "mla", "kpe_cache"},
-                 {"qk_rmsnorm_rope_append", "heads", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "heads", "slots"},
-                 {"qk_rmsnorm_rope_append", "packed", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "packed", "slots"},
-                 {"qk_rmsnorm_rope_append", "bsd", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "bsd", "slots"},
-                 {"rope_append", "heads", "v_cache"},
-                 {"rope_append", "packed", "v_cache"},
-                 {"rope_append", "bsd", "v_cache"},
-                 {"rope_append", "heads", "slots"},
-                 {"rope_append", "packed", "slots"},
-                 {"rope_append", "bsd", "slots"},
-                 {"rope_append", "mla", "slots"}};
-
-static bool is_asked_for(const struct roped_op *op, int form, int input)
-{
-    const char *name = op->form[form].name;
-    for (size_t i = 0; i < sizeof asked_for / sizeof *asked_for && name; i++)
-        if (strcmp(asked_for[i].op, op->name) == 0 &&
-            strcmp(asked_for[i].form, name) == 0 &&
-            strcmp(asked_for[i].input, op->in[input].name) == 0)
-            return true;
-    return false;
-}
-
-static bool has_dim(const struct sound *sound, const struct roped_port *port,
-                    const char *symbol)
-{
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, symbol) == 0)
-            return true;
-    return false;
+             values_of(sound, port, dtype, rank ? dims[0] : 1));
 }
 
 /* Is an optional input the only tensor that says an output's shape? */
 static bool shapes_an_output(const struct sound *sound, int input)
 {
     for (int i = 0; i < roped_op_params(sound->op); i++) {
-        const char *shape = sound->op->param[i].shape;
-        if (shape && has_dim(sound, &sound->op->in[input], shape))
+        const struct roped_param *param = &sound->op->param[i];
+        if (param->kind == ROPED_PARAM_INTS && param->shape &&
+            has_dim(sound, input, param->shape))
             return true;
     }
     return false;
+}
+
+/* Which inputs the operator asks for: those that must be there, and what its
+ * statements ask for beside them. Where a statement is content with another
+ * input, that one comes. */
+static uint32_t wanted_inputs(struct sound *sound)
+{
+    const struct roped_op *op = sound->op;
+    uint32_t wanted = 0, before;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL) || shapes_an_output(sound, i))
+            wanted |= ROPED_INPUT(i);
+    do {
+        before = wanted;
+        for (int i = 0; i < roped_op_givens(op); i++) {
+            const struct roped_given *given = &op->given[i];
+            uint32_t asked = given->all;
+            asked |= given->together & wanted ? given->together : 0;
+            if ((asked & ~wanted) == 0 ||
+                !roped_given_holds(&sound->call, given, wanted))
+                continue;
+            wanted |= given->without ? given->without & -given->without : asked;
+        }
+    } while (wanted != before);
+    return wanted;
+}
+
+static void set(struct sound *sound, const char *name, const char *value)
+{
+    struct roped_error err;
+    size_t at = strlen(sound->query);
+    snprintf(sound->query + at, sizeof sound->query - at, "%s%s=%s",
+             at ? "&" : "", name, value);
+    CHECK_OK(roped_call_set_text(&sound->call, name, value, &err), &err);
+}
+
+/* Parameters without which a dim of the form has no size, as head_dim where
+ * heads are packed. */
+static void state_factors(struct sound *sound, const char *symbol)
+{
+    for (int i = 0; i < roped_op_params(sound->op); i++) {
+        const struct roped_param *param = &sound->op->param[i];
+        char text[32];
+        int64_t size;
+        if (!param->shape || strcmp(param->shape, symbol) != 0 ||
+            roped_call_gave(&sound->call, param->name))
+            continue;
+        size_of(sound, symbol, &size);
+        snprintf(text, sizeof text, "%lld", (long long)size);
+        set(sound, param->name, text);
+    }
 }
 
 static struct sound make_form(const struct roped_op *op, int form)
 {
     struct sound sound = {.op = op, .form = form};
     const struct roped_form *described = &op->form[form];
+    char choice[32];
+    roped_call_init(&sound.call, op);
+    sound.call.form = form;
+    if (described->name && described->param)
+        set(&sound, described->param,
+            roped_param_choice(&op->param[roped_op_param(op, described->param)],
+                               described->value, choice, sizeof choice));
+    uint32_t wanted = wanted_inputs(&sound);
     for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i) ||
-            shapes_an_output(&sound, i))
-            add_input(&sound, i);
-    if (described->name && described->param) {
-        int param = roped_op_param(op, described->param);
-        char choice[32];
-        snprintf(sound.query, sizeof sound.query, "%s=%s", described->param,
-                 roped_param_choice(&op->param[param], described->value, choice,
-                                    sizeof choice));
+        if (wanted & ROPED_INPUT(i))
+            sound.call.in[i].dtype = type_of(op, &op->in[i]);
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        if (!(wanted & ROPED_INPUT(i)))
+            continue;
+        const struct roped_shape_pattern pattern = pattern_of(&sound, i);
+        for (int j = 0; j < pattern.count; j++)
+            for (int k = 0; k < pattern.dim[j].n_steps; k++)
+                if (pattern.dim[j].step[k].sign == '*')
+                    state_factors(&sound, pattern.dim[j].step[k].name);
+        add_input(&sound, i);
     }
-    if (described->name && strcmp(described->name, "packed") == 0)
-        strncat(sound.query, "&head_dim=8",
-                sizeof sound.query - strlen(sound.query) - 1);
     return sound;
 }
 
@@ -295,7 +344,7 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
 {
     for (int i = 0; i < sound->file.n; i++) {
         int other = roped_op_input(sound->op, sound->file.name[i]);
-        if (other != input && has_dim(sound, &sound->op->in[other], symbol))
+        if (other != input && has_dim(sound, other, symbol))
             return true;
     }
     return false;
@@ -305,8 +354,7 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
  * blames one of the two and names the other as the one that set it. */
 static void spoil_dims(const struct sound *whole, int input)
 {
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
+    const struct roped_shape_pattern pattern = pattern_of(whole, input);
     const struct roped_port *port = &whole->op->in[input];
     struct sound sound = *whole;
     int at = 0, dim = 0;
@@ -314,7 +362,6 @@ static void spoil_dims(const struct sound *whole, int input)
         at++;
     if (at == sound.file.n)
         add_input(&sound, input);
-    CHECK_OK(roped_port_pattern(port, sound.form, &pattern, &err), &err);
     for (int i = 0; i < pattern.count; i++) {
         if (pattern.dim[i].is_pack)
             continue;
