@@ -6,6 +6,7 @@
 #include "check.h"
 #include "http/harness.h"
 #include "http/service.h"
+#include "http/sound.h"
 #include "wire/buffer.h"
 
 #include <roped/op.h>
@@ -15,224 +16,9 @@
 static struct server server;
 static int n_cases;
 
-/* A sound call of an operator, to be spoilt. */
-struct sound {
-    const struct roped_op *op;
-    int form;
-    struct roped_call call; /* its parameters and inputs, for conditions */
-    struct tensor_file file;
-    char query[256];
-};
-
-static float floats[4096];
-static int64_t longs[64]; /* zeros */
+static float *const floats = sound_floats;
+static int64_t *const longs = sound_zeros;
 static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-
-static struct roped_shape_pattern pattern_of(const struct sound *sound,
-                                             int input)
-{
-    struct roped_shape_pattern pattern = {.count = 0};
-    struct roped_error err;
-    CHECK_OK(roped_call_pattern(&sound->call, &sound->op->in[input], -1,
-                                &pattern, &err),
-             &err);
-    return pattern;
-}
-
-static bool has_dim(const struct sound *sound, int input, const char *symbol)
-{
-    const struct roped_shape_pattern pattern = pattern_of(sound, input);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, symbol) == 0)
-            return true;
-    return false;
-}
-
-/* Does an input of the call have this dim, or a parameter say it? */
-static bool is_known(const struct sound *sound, const char *symbol)
-{
-    for (int i = 0; i < roped_op_inputs(sound->op); i++)
-        if (roped_tensor_given(&sound->call.in[i]) && has_dim(sound, i, symbol))
-            return true;
-    for (int i = 0; i < roped_op_params(sound->op); i++)
-        if (sound->op->param[i].shape &&
-            strcmp(sound->op->param[i].shape, symbol) == 0)
-            return true;
-    return false;
-}
-
-/* Widths are 8, a dim that has the size of another has that one's, and there
- * are 3 of everything else in the call. */
-static bool size_of(const void *context, const char *symbol, int64_t *size)
-{
-    const struct sound *sound = context;
-    const struct roped_op *op = sound->op;
-    for (int i = 0; i < roped_op_params(op); i++) {
-        const struct roped_param *param = &op->param[i];
-        if (param->shape && param->otherwise &&
-            strcmp(param->shape, symbol) == 0)
-            return size_of(sound, param->otherwise, size);
-    }
-    *size = 3;
-    for (const char *at = op->widths; at; at = strchr(at, ' ')) {
-        at += *at == ' ';
-        size_t length = strcspn(at, " ");
-        if (strlen(symbol) == length && strncmp(at, symbol, length) == 0)
-            *size = 8;
-    }
-    return is_known(sound, symbol);
-}
-
-/* Any float and index type will do, and the first FP8 type. */
-static enum roped_dtype type_of(const struct roped_op *op,
-                                const struct roped_port *port)
-{
-    uint32_t types = roped_op_types(op, port);
-    if (types & ROPED_FLOATS)
-        return ROPED_F32;
-    if (types & ROPED_SET(ROPED_I64))
-        return ROPED_I64;
-    return types & ROPED_INDEXES ? ROPED_I32 : ROPED_F8_E4M3;
-}
-
-/* -1 where that is allowed; else 0, which is below everything and where every
- * run starts, ends of runs excepted. */
-static void *values_of(const struct sound *sound, const struct roped_port *port,
-                       enum roped_dtype dtype, int64_t n)
-{
-    static int64_t none[64], ends[64];
-    struct roped_error err;
-    struct roped_holds holds;
-    int64_t below = 0;
-    CHECK_OK(roped_port_holds(port, &holds, &err), &err);
-    for (int i = 0; i < 64; i++)
-        none[i] = -1;
-    if (holds.kind == ROPED_HOLDS_NUMBERS)
-        return floats + 16; /* all above 0 */
-    if (holds.may_be_none)
-        return none;
-    if (holds.kind == ROPED_HOLDS_STARTS && !holds.is_within) {
-        for (int i = 0; i < holds.n_below && !below; i++)
-            below = roped_dim_evaluate(&holds.below[i], size_of, sound).size;
-        memset(ends, 0, sizeof ends);
-        ends[n - 1] = below;
-        return ends;
-    }
-    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
-}
-
-/* Adds one input with the shape of the sound's form. */
-static void add_input(struct sound *sound, int input)
-{
-    const struct roped_port *port = &sound->op->in[input];
-    enum roped_dtype dtype = type_of(sound->op, port);
-    sound->call.in[input].dtype = dtype;
-    const struct roped_shape_pattern pattern = pattern_of(sound, input);
-    int64_t dims[ROPED_MAX_RANK];
-    int rank = 0;
-    for (int i = 0; i < pattern.count; i++)
-        if (!pattern.dim[i].is_pack)
-            dims[rank++] =
-                roped_dim_evaluate(&pattern.dim[i], size_of, sound).size;
-    file_add(&sound->file, port->name, dtype, rank, dims,
-             values_of(sound, port, dtype, rank ? dims[0] : 1));
-}
-
-/* Is an optional input the only tensor that says an output's shape? */
-static bool shapes_an_output(const struct sound *sound, int input)
-{
-    for (int i = 0; i < roped_op_params(sound->op); i++) {
-        const struct roped_param *param = &sound->op->param[i];
-        if (param->kind == ROPED_PARAM_INTS && param->shape &&
-            has_dim(sound, input, param->shape))
-            return true;
-    }
-    return false;
-}
-
-/* Which inputs the operator asks for: those that must be there, and what its
- * statements ask for beside them. Where a statement is content with another
- * input, that one comes. */
-static uint32_t wanted_inputs(struct sound *sound)
-{
-    const struct roped_op *op = sound->op;
-    uint32_t wanted = 0, before;
-    for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL) || shapes_an_output(sound, i))
-            wanted |= ROPED_INPUT(i);
-    do {
-        before = wanted;
-        for (int i = 0; i < roped_op_givens(op); i++) {
-            const struct roped_given *given = &op->given[i];
-            uint32_t asked = given->all;
-            asked |= given->together & wanted ? given->together : 0;
-            if ((asked & ~wanted) == 0 ||
-                !roped_given_holds(&sound->call, given, wanted))
-                continue;
-            wanted |= given->without ? given->without & -given->without : asked;
-        }
-    } while (wanted != before);
-    return wanted;
-}
-
-static void set(struct sound *sound, const char *name, const char *value)
-{
-    struct roped_error err;
-    size_t at = strlen(sound->query);
-    snprintf(sound->query + at, sizeof sound->query - at, "%s%s=%s",
-             at ? "&" : "", name, value);
-    CHECK_OK(roped_call_set_text(&sound->call, name, value, &err), &err);
-}
-
-/* Parameters without which a dim of the form has no size, as head_dim where
- * heads are packed. */
-static void state_factors(struct sound *sound, const char *symbol)
-{
-    for (int i = 0; i < roped_op_params(sound->op); i++) {
-        const struct roped_param *param = &sound->op->param[i];
-        char text[32];
-        int64_t size;
-        if (!param->shape || strcmp(param->shape, symbol) != 0 ||
-            roped_call_gave(&sound->call, param->name))
-            continue;
-        size_of(sound, symbol, &size);
-        snprintf(text, sizeof text, "%lld", (long long)size);
-        set(sound, param->name, text);
-    }
-}
-
-static struct sound make_form(const struct roped_op *op, int form)
-{
-    struct sound sound = {.op = op, .form = form};
-    const struct roped_form *described = &op->form[form];
-    char choice[32];
-    roped_call_init(&sound.call, op);
-    sound.call.form = form;
-    if (described->name && described->param)
-        set(&sound, described->param,
-            roped_param_choice(&op->param[roped_op_param(op, described->param)],
-                               described->value, choice, sizeof choice));
-    uint32_t wanted = wanted_inputs(&sound);
-    for (int i = 0; i < roped_op_inputs(op); i++)
-        if (wanted & ROPED_INPUT(i))
-            sound.call.in[i].dtype = type_of(op, &op->in[i]);
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        if (!(wanted & ROPED_INPUT(i)))
-            continue;
-        const struct roped_shape_pattern pattern = pattern_of(&sound, i);
-        for (int j = 0; j < pattern.count; j++)
-            for (int k = 0; k < pattern.dim[j].n_steps; k++)
-                if (pattern.dim[j].step[k].sign == '*')
-                    state_factors(&sound, pattern.dim[j].step[k].name);
-        add_input(&sound, i);
-    }
-    return sound;
-}
-
-static struct sound make_sound(const struct roped_op *op)
-{
-    return make_form(op, 0);
-}
 
 /* ----------------------------------------------------------------- asking */
 
@@ -290,7 +76,7 @@ TEST(sound_calls_of_every_form_are_accepted)
 {
     for (int i = 0; i < roped_op_count(); i++)
         for (int form = 0; form < roped_op_forms(roped_op_at(i)); form++) {
-            struct sound sound = make_form(roped_op_at(i), form);
+            struct sound sound = sound_make(roped_op_at(i), form);
             accept(&sound, "");
         }
 }
@@ -298,7 +84,7 @@ TEST(sound_calls_of_every_form_are_accepted)
 TEST(missing_tensors_are_named)
 {
     for (int i = 0; i < roped_op_count(); i++) {
-        struct sound whole = make_sound(roped_op_at(i));
+        struct sound whole = sound_of(roped_op_at(i));
         for (int j = 0; j < whole.file.n; j++) {
             struct sound sound = whole;
             sound.file.n = 0;
@@ -318,13 +104,13 @@ TEST(wrong_ranks_dims_and_types_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         for (int j = 0; j < roped_op_inputs(op); j++) {
-            struct sound sound = make_sound(op);
+            struct sound sound = sound_of(op);
             const char *name = op->in[j].name;
             int at = 0;
             while (at < sound.file.n && strcmp(sound.file.name[at], name) != 0)
                 at++;
             if (at == sound.file.n)
-                add_input(&sound, j);
+                sound_add_input(&sound, j);
             struct roped_tensor *tensor = &sound.file.tensor[at];
             struct roped_tensor kept = *tensor;
             tensor->dtype = ROPED_BOOL;
@@ -344,7 +130,7 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
 {
     for (int i = 0; i < sound->file.n; i++) {
         int other = roped_op_input(sound->op, sound->file.name[i]);
-        if (other != input && has_dim(sound, other, symbol))
+        if (other != input && sound_has_dim(sound, other, symbol))
             return true;
     }
     return false;
@@ -354,14 +140,14 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
  * blames one of the two and names the other as the one that set it. */
 static void spoil_dims(const struct sound *whole, int input)
 {
-    const struct roped_shape_pattern pattern = pattern_of(whole, input);
+    const struct roped_shape_pattern pattern = sound_pattern(whole, input);
     const struct roped_port *port = &whole->op->in[input];
     struct sound sound = *whole;
     int at = 0, dim = 0;
     while (at < sound.file.n && strcmp(sound.file.name[at], port->name) != 0)
         at++;
     if (at == sound.file.n)
-        add_input(&sound, input);
+        sound_add_input(&sound, input);
     for (int i = 0; i < pattern.count; i++) {
         if (pattern.dim[i].is_pack)
             continue;
@@ -379,7 +165,7 @@ TEST(dims_that_disagree_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         for (int form = 0; form < roped_op_forms(op); form++) {
-            struct sound sound = make_form(op, form);
+            struct sound sound = sound_make(op, form);
             for (int j = 0; j < roped_op_inputs(op); j++)
                 spoil_dims(&sound, j);
         }
@@ -389,7 +175,7 @@ TEST(dims_that_disagree_are_named)
 TEST(unknown_tensors_are_named)
 {
     for (int i = 0; i < roped_op_count(); i++) {
-        struct sound sound = make_sound(roped_op_at(i));
+        struct sound sound = sound_of(roped_op_at(i));
         int64_t n = 2;
         file_add(&sound.file, "nonsense", ROPED_F32, 1, &n, floats);
         refuse(&sound, "", "nonsense", "unknown tensor");
@@ -402,7 +188,7 @@ TEST(parameters_outside_their_range_are_named)
     char extra[160];
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
-        struct sound sound = make_sound(op);
+        struct sound sound = sound_of(op);
         refuse(&sound, "nonsense=1", "nonsense", "unknown parameter");
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
@@ -445,7 +231,7 @@ TEST(parameters_outside_their_range_are_named)
 
 static struct sound rope_sound(void)
 {
-    return make_sound(roped_op_find("rope"));
+    return sound_of(roped_op_find("rope"));
 }
 
 static void add(struct sound *sound, const char *name, enum roped_dtype dtype,
@@ -574,7 +360,7 @@ TEST(positions_of_several_rows_need_sections)
 TEST(scales_are_numbers_or_tensors)
 {
     static float sound_scale[2] = {0.5f, 2}, zero, not_a_number = NAN;
-    struct sound sound = make_sound(roped_op_find("rope_quantize"));
+    struct sound sound = sound_of(roped_op_find("rope_quantize"));
     add(&sound, "scale_k", ROPED_F32, 1, 1, 0, sound_scale);
     accept(&sound, "scale_q=2");
     refuse(&sound, "scale_k=2", "'scale_k' are both given", "scale twice");
@@ -597,7 +383,7 @@ TEST(mixed_types_and_forms_are_named)
     sound = rope_sound();
     file_add(&sound.file, "k", ROPED_F32, 2, flat, floats);
     refuse(&sound, "", "'k'", "form of k");
-    sound = make_sound(roped_op_find("rmsnorm"));
+    sound = sound_of(roped_op_find("rmsnorm"));
     sound.file.tensor[0].dtype = ROPED_BF16;
     int64_t h = 8;
     file_add(&sound.file, "weight", ROPED_F16, 1, &h, floats);
@@ -605,7 +391,7 @@ TEST(mixed_types_and_forms_are_named)
     sound.file.tensor[1].dtype = ROPED_BF16;
     sound.file.tensor[1].dims[0] = 9;
     refuse(&sound, "", "expected h = 8", "weight length");
-    sound = make_sound(roped_op_find("rope_quantize"));
+    sound = sound_of(roped_op_find("rope_quantize"));
     file_add(&sound.file, "q_nope", ROPED_F32, 3, dims, floats);
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
@@ -695,8 +481,6 @@ TEST(the_daemon_lives_on)
 
 int main(void)
 {
-    for (int i = 0; i < 4096; i++)
-        floats[i] = (float)(i % 17) * 0.25f - 2;
     /* who hangs up before the daemon has read what it sent is noticed by its
      * deadline alone */
     const char *flags[] = {"--header_timeout_seconds", "2",

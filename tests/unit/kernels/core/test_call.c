@@ -483,3 +483,23 @@ TEST(caches_of_a_call_are_of_one_kind)
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     CHECK_INT(call.out[2].rank, 3);
 }
+
+/* A table that is given is as wide as what rotates, which may be a part of the
+ * rotary part. */
+TEST(a_cache_has_the_rotary_width)
+{
+    start("rope_quantize");
+    CHECK_OK(bind("q_rope", ROPED_F32, 3, 5, 3, 8), &err);
+    CHECK_OK(bind("k_rope", ROPED_F32, 3, 5, 2, 8), &err);
+    CHECK_OK(bind("positions", ROPED_I64, 1, 5, 0, 0), &err);
+    CHECK_OK(bind("cos_sin_cache", ROPED_F32, 2, 16, 4, 0), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 4, expected w = 8 "
+                         "(set by 'q_rope')");
+    CHECK_OK(roped_call_set_text(&call, "rotary_dim", "4", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    call.in[roped_op_input(call.op, "cos_sin_cache")].dims[1] = 8;
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 8, expected w = 4 "
+                         "(set by 'rotary_dim')");
+}
