@@ -5,9 +5,11 @@
  * A symbol's size is what the command line says, or usual[], or, in an input
  * that must be there, FALLBACK. An optional input is sent where each of its
  * symbols has a size from one of these three, and '...packs' of those are empty
- * unless the command line says more. Where the operator does not take all of
- * them together, the most that it takes are sent, those with a symbol from the
- * command line first: 'half=64' sends cos and sin instead of positions.
+ * unless the command line says more. Of alternatives with conditions the shape
+ * is the one with the most symbols from the command line. Where the operator
+ * does not take all inputs together, the most that it takes are sent, those
+ * with a symbol from the command line first: 'w=128' sends cos and sin instead
+ * of positions.
  */
 #include "bench_tensors.h"
 
@@ -36,14 +38,17 @@ static bool any_dim(const struct roped_op *op, int first_form, int end_form,
 {
     struct roped_shape_pattern pattern;
     struct roped_error err;
-    for (int form = first_form; form < end_form; form++)
-        for (int i = 0; i < roped_op_inputs(op); i++) {
+    for (int i = 0; i < roped_op_inputs(op); i++) {
+        bool is_guarded = roped_port_is_guarded(&op->in[i]);
+        int n = is_guarded ? roped_port_alternatives(&op->in[i]) : end_form;
+        for (int form = is_guarded ? 0 : first_form; form < n; form++) {
             if (roped_port_pattern(&op->in[i], form, &pattern, &err))
                 continue;
             for (int j = 0; j < pattern.count; j++)
                 if (pattern.dim[j].name[0] && visit(&pattern.dim[j], context))
                     return true;
         }
+    }
     return false;
 }
 
@@ -136,10 +141,45 @@ struct plan {
     const struct bench_sizes *sizes;
     enum roped_dtype dtype;
     int form;
+    struct roped_call probe; /* in which every input is given */
+    struct roped_call call;  /* the last one that was tried */
     struct roped_client_tensor tensor[ROPED_MAX_INPUTS];
     int worth[ROPED_MAX_INPUTS]; /* 0: must be there; else more is better */
     int n_tensors;
 };
+
+/* How many of its symbols the command line says. */
+static int count_given(const struct plan *plan,
+                       const struct roped_shape_pattern *pattern)
+{
+    int n = 0;
+    for (int i = 0; i < pattern->count; i++)
+        n += given_size(plan->sizes, pattern->dim[i].name) != NULL;
+    return n;
+}
+
+/* The shape of a port, as if every input were there. */
+static enum roped_status pattern_of(const struct plan *plan,
+                                    const struct roped_port *port,
+                                    struct roped_shape_pattern *out,
+                                    struct roped_error *err)
+{
+    struct roped_shape_pattern pattern;
+    enum roped_status status = ROPED_OK;
+    int n = roped_port_alternatives(port), best = -1;
+    if (!roped_port_is_guarded(port))
+        return roped_port_pattern(port, plan->form, out, err);
+    for (int i = 0; i < n && !status; i++) {
+        if (!roped_condition_holds(&plan->probe, roped_port_condition(port, i)))
+            continue;
+        status = roped_port_pattern(port, i, &pattern, err);
+        if (status || count_given(plan, &pattern) <= best)
+            continue;
+        best = count_given(plan, &pattern);
+        *out = pattern;
+    }
+    return status;
+}
 
 /* Does an input that must be there have this symbol? */
 static bool is_required(const struct plan *plan, const char *symbol)
@@ -149,7 +189,7 @@ static bool is_required(const struct plan *plan, const char *symbol)
     for (int i = 0; i < roped_op_inputs(plan->op); i++) {
         const struct roped_port *port = &plan->op->in[i];
         if (port->flags & ROPED_OPTIONAL ||
-            roped_port_pattern(port, plan->form, &pattern, &err))
+            pattern_of(plan, port, &pattern, &err))
             continue;
         for (int j = 0; j < pattern.count; j++)
             if (strcmp(pattern.dim[j].name, symbol) == 0)
@@ -158,20 +198,29 @@ static bool is_required(const struct plan *plan, const char *symbol)
     return false;
 }
 
+/* A symbol's size; false: it has none. */
+static bool size_of(const void *context, const char *symbol, int64_t *size)
+{
+    const struct plan *plan = context;
+    const struct bench_size *given = given_size(plan->sizes, symbol);
+    *size = given ? given->dims[0] : usual_size(symbol);
+    if (*size == 0 && is_required(plan, symbol))
+        *size = FALLBACK;
+    return *size > 0;
+}
+
 /* Appends the dims of one symbol: how many there are, or -1 for no size. */
 static int dims_of(const struct plan *plan, const struct roped_dim_pattern *dim,
                    int64_t dims[ROPED_MAX_RANK])
 {
     const struct bench_size *given = given_size(plan->sizes, dim->name);
-    if (given) {
+    if (dim->is_pack && given) {
         memcpy(dims, given->dims, sizeof given->dims);
         return given->rank;
     }
-    bool must_be = is_required(plan, dim->name);
-    dims[0] = dim->name[0] ? usual_size(dim->name) : dim->size;
-    if (dims[0] == 0 && must_be)
-        dims[0] = FALLBACK;
-    if (dims[0])
+    struct roped_dim_size found = roped_dim_evaluate(dim, size_of, plan);
+    dims[0] = found.size;
+    if (found.state == ROPED_DIM_SIZED)
         return 1;
     return dim->is_pack ? 0 : -1;
 }
@@ -200,8 +249,7 @@ static enum roped_status add_input(struct plan *plan,
     struct roped_client_tensor *to = &plan->tensor[plan->n_tensors];
     bool is_optional = port->flags & ROPED_OPTIONAL;
     int n_sized = 0, worth = 1;
-    enum roped_status status =
-        roped_port_pattern(port, plan->form, &pattern, err);
+    enum roped_status status = pattern_of(plan, port, &pattern, err);
     if (status)
         return status;
     *to = (struct roped_client_tensor){port->name,
@@ -218,7 +266,7 @@ static enum roped_status add_input(struct plan *plan,
         memcpy(to->tensor.dims + to->tensor.rank, dims,
                (size_t)n * sizeof *dims);
         to->tensor.rank += n;
-        n_sized += n;
+        n_sized += pattern.dim[i].name[0] ? n : 0;
         if (given_size(plan->sizes, pattern.dim[i].name) &&
             !is_required(plan, pattern.dim[i].name))
             worth = ROPED_MAX_INPUTS;
@@ -241,14 +289,13 @@ static bool has_every_symbol(const struct plan *plan)
 }
 
 /* Does the operator take the tensors but for those in the set 'without'? */
-static enum roped_status try_without(const struct plan *plan,
+static enum roped_status try_without(struct plan *plan,
                                      const struct roped_call *call,
                                      uint32_t without, struct roped_error *err)
 {
-    static struct roped_call trial;
     enum roped_status status = ROPED_OK;
     int64_t n_elements, n_bytes;
-    trial = *call;
+    plan->call = *call;
     for (int i = 0; i < plan->n_tensors && !status; i++) {
         const struct roped_client_tensor *tensor = &plan->tensor[i];
         if (without >> i & 1)
@@ -256,10 +303,10 @@ static enum roped_status try_without(const struct plan *plan,
         status = roped_tensor_size(&tensor->tensor, tensor->name, &n_elements,
                                    &n_bytes, err);
         if (!status)
-            status =
-                roped_call_bind(&trial, tensor->name, &tensor->tensor, err);
+            status = roped_call_bind(&plan->call, tensor->name, &tensor->tensor,
+                                     err);
     }
-    return status ? status : roped_call_resolve(&trial, err);
+    return status ? status : roped_call_resolve(&plan->call, err);
 }
 
 /* What a set of optional tensors is worth, or -1 where one of them must be
@@ -302,7 +349,7 @@ static enum roped_status choose_tensors(struct plan *plan,
         if (!(best >> i & 1))
             plan->tensor[n++] = plan->tensor[i];
     plan->n_tensors = n;
-    return ROPED_OK;
+    return try_without(plan, call, 0, err);
 }
 
 /* Lays out the inputs of a form. */
@@ -312,6 +359,10 @@ static enum roped_status plan_form(struct plan *plan,
 {
     enum roped_status status = ROPED_OK;
     plan->n_tensors = 0;
+    plan->probe = *call;
+    plan->probe.form = plan->form;
+    for (int i = 0; i < roped_op_inputs(plan->op); i++)
+        plan->probe.in[i].dtype = ROPED_U8;
     for (int i = 0; i < roped_op_inputs(plan->op) && !status; i++)
         status = add_input(plan, &plan->op->in[i], err);
     return status ? status : choose_tensors(plan, call, err);
@@ -319,26 +370,46 @@ static enum roped_status plan_form(struct plan *plan,
 
 /* ------------------------------------------------------------------- values */
 
-/* Integers count up from 0, so that they are slots, pages and positions;
- * floats are in [-1, 1); FP8 and other bytes are 0. */
-static void fill(const struct roped_tensor *tensor)
+/* What the index-th of n values of an index tensor is: they count up from 0, as
+ * far as they may, so that they are slots, pages and positions; runs are of one
+ * length. */
+static int64_t index_of(const struct roped_holds *holds, int64_t below,
+                        int64_t i, int64_t n)
+{
+    if (holds->kind == ROPED_HOLDS_STARTS)
+        return n > 1 ? i * below / (n - 1) : 0;
+    i %= INDEXES;
+    return holds->kind == ROPED_HOLDS_INDEXES && below > 0 ? i % below : i;
+}
+
+/* Floats are in [-1, 1), or in [1, 2) where they are to be above 0; FP8 and
+ * other bytes are 0. */
+static void fill(const struct plan *plan, const char *name,
+                 const struct roped_tensor *tensor)
 {
     unsigned char *to = tensor->data;
     size_t width = roped_dtype_bytes(tensor->dtype);
     int64_t n = roped_tensor_elements(tensor);
     uint32_t state = 12345;
+    int which, input = roped_op_input(plan->op, name);
+    struct roped_holds holds;
+    if (roped_port_holds(&plan->op->in[input], &holds, NULL))
+        return; /* the table has passed its check */
+    int64_t below = roped_call_below(&plan->call, &holds, &which);
     for (int64_t i = 0; i < n; i++, to += width) {
         state = state * 1664525u + 1013904223u;
         float value = (float)(state >> 8) * 0x1p-23f - 1;
+        if (holds.kind == ROPED_HOLDS_NUMBERS)
+            value = value / 2 + 1.5f;
         uint16_t code = tensor->dtype == ROPED_F16 ? roped_float_to_f16(value)
                                                    : roped_float_to_bf16(value);
-        int64_t index = i % INDEXES; /* its low half is the 4-byte index */
+        int64_t index = index_of(&holds, below, i, n);
         if (tensor->dtype == ROPED_F32)
             memcpy(to, &value, sizeof value);
         else if (ROPED_SET(tensor->dtype) & ROPED_FLOATS)
             memcpy(to, &code, sizeof code);
         else if (ROPED_SET(tensor->dtype) & ROPED_INDEXES)
-            memcpy(to, &index, width);
+            memcpy(to, &index, width); /* its low half is the 4-byte index */
         else
             memset(to, 0, width);
     }
@@ -354,7 +425,7 @@ static enum roped_status write_file(struct plan *plan, void **file,
         size_t bytes = (size_t)roped_tensor_bytes(tensor);
         tensor->data = malloc(bytes);
         if (tensor->data)
-            fill(tensor);
+            fill(plan, plan->tensor[n].name, tensor);
         else
             status = roped_fail(err, ROPED_NO_MEMORY,
                                 "no memory for the %zu bytes of tensor '%s'",
@@ -375,7 +446,8 @@ enum roped_status bench_tensors_make(const struct roped_call *call,
                                      struct roped_error *err)
 {
     struct roped_error later; /* what the first form lacks is said */
-    struct plan plan = {.op = call->op, .sizes = sizes, .dtype = dtype};
+    static struct plan plan;  /* two calls are large */
+    plan = (struct plan){.op = call->op, .sizes = sizes, .dtype = dtype};
     bool is_tried = false;
     enum roped_status status = ROPED_INVALID;
     for (int i = 0; i < roped_op_forms(call->op) && status; i++) {

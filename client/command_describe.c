@@ -20,6 +20,8 @@ static void add_port(cJSON *array, const struct roped_op *op,
     cJSON_AddBoolToObject(object, "optional", port->flags & ROPED_OPTIONAL);
     cJSON_AddBoolToObject(object, "updated", port->flags & ROPED_UPDATED);
     cJSON_AddBoolToObject(object, "strided", port->flags & ROPED_STRIDED);
+    if (port->holds)
+        cJSON_AddStringToObject(object, "holds", port->holds);
     cJSON_AddStringToObject(object, "doc", port->doc);
 }
 
@@ -64,6 +66,7 @@ static void add_param(cJSON *array, const struct roped_param *param)
 
 static cJSON *describe(const struct roped_op *op)
 {
+    char rule[ROPED_RULE_BYTES];
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "name", op->name);
     cJSON_AddStringToObject(document, "since", op->since);
@@ -83,8 +86,8 @@ static cJSON *describe(const struct roped_op *op)
     cJSON *params = cJSON_AddArrayToObject(document, "parameters");
     for (int i = 0; i < roped_op_params(op); i++)
         add_param(params, &op->param[i]);
-    if (op->rule_doc)
-        cJSON_AddStringToObject(document, "rule", op->rule_doc);
+    if (roped_op_rule_text(op, rule, sizeof rule)[0])
+        cJSON_AddStringToObject(document, "rule", rule);
     return document;
 }
 

@@ -48,6 +48,64 @@ static void print_dtypes(uint32_t set)
     printf("]");
 }
 
+/* "2h" as {"name":"h","steps":[["*",2]]}; a step's last member is true where it
+ * leaves a dim of 1 instead of none. */
+static void print_dim(const struct roped_dim_pattern *dim)
+{
+    if (dim->name[0])
+        printf("{\"%s\":\"%s\"", dim->is_pack ? "pack" : "name", dim->name);
+    else
+        printf("{\"size\":%lld", (long long)dim->size);
+    for (int i = 0; i < dim->n_steps; i++) {
+        const struct roped_dim_step *step = &dim->step[i];
+        printf("%s[\"%c\",", i ? "," : ",\"steps\":[", step->sign);
+        if (step->number)
+            printf("%lld", (long long)step->number);
+        else
+            printf("\"%s\"", step->name);
+        printf(",%s]", step->is_kept ? "true" : "false");
+    }
+    printf("%s}", dim->n_steps ? "]" : "");
+}
+
+/* {"output_dtype":["mxfp4","nvfp4"],"slots":[]} */
+static void print_condition(const char *text)
+{
+    struct roped_condition item;
+    char value[ROPED_NAME_BYTES];
+    printf("\"when\":{");
+    for (int i = 0; roped_condition_next(&text, &item); i++) {
+        printf("%s\"%s\":[", i ? "," : "", item.name);
+        for (int j = 0; item.values && roped_condition_value(
+                                           &item.values, value, sizeof value);
+             j++)
+            printf("%s\"%s\"", j ? "," : "", value);
+        printf("]");
+    }
+    printf("},");
+}
+
+/* The alternatives of a shape, parsed. */
+static void print_shape(const struct roped_port *port)
+{
+    struct roped_shape_pattern pattern;
+    printf(",\"alternatives\":[");
+    for (int i = 0; i < roped_port_alternatives(port); i++) {
+        printf("%s{", i ? "," : "");
+        if (roped_port_is_guarded(port))
+            print_condition(roped_port_condition(port, i));
+        if (roped_port_pattern(port, i, &pattern, NULL))
+            pattern.count = 0; /* the table has passed its check */
+        printf("\"dims\":[");
+        for (int j = 0; j < pattern.count; j++) {
+            printf("%s", j ? "," : "");
+            print_dim(&pattern.dim[j]);
+        }
+        printf("]}");
+    }
+    printf("]");
+}
+
 static void print_ports(const char *title, const struct roped_op *op,
                         const struct roped_port *ports, int n)
 {
@@ -57,11 +115,13 @@ static void print_ports(const char *title, const struct roped_op *op,
         printf("%s{\"name\":\"%s\"", i ? ",\n  " : "\n  ", port->name);
         print_member("type", port->type);
         print_member("shape", port->shape);
+        print_shape(port);
         print_dtypes(roped_op_types(op, port));
         print_flag("optional", port->flags & ROPED_OPTIONAL);
         print_flag("index", port->flags & ROPED_INDEX);
         print_flag("updated", port->flags & ROPED_UPDATED);
         print_flag("strided", port->flags & ROPED_STRIDED);
+        print_member("holds", port->holds);
         print_member("requires", port->requires_);
         print_member("in_place", port->in_place);
         print_member("doc", port->doc);
@@ -108,6 +168,7 @@ static void print_param(const struct roped_param *param)
         print_number(param);
     print_member("type", param->type);
     print_member("shape", param->shape);
+    print_member("otherwise", param->otherwise);
     print_member("doc", param->doc);
     printf("}");
 }
@@ -133,14 +194,32 @@ static void print_forms(const struct roped_op *op)
     printf("]");
 }
 
+/* Type variables that a parameter chooses, and the type of each choice. */
+static void print_types(const struct roped_op *op)
+{
+    const char *separator = "";
+    printf(",\"chosen_types\":{");
+    for (int i = 0; i < ROPED_MAX_TYPES && op->type[i].name; i++) {
+        if (!op->type[i].by)
+            continue;
+        printf("%s\"%s\":{\"by\":\"%s\",\"of\":\"%s\"}", separator,
+               op->type[i].name, op->type[i].by, op->type[i].of);
+        separator = ",";
+    }
+    printf("}");
+}
+
 static void print_op(const struct roped_op *op)
 {
+    char rule[ROPED_RULE_BYTES];
     printf("{\"name\":\"%s\"", op->name);
     print_member("since", op->since);
     print_member("summary", op->summary);
-    print_member("rule", op->rule_doc);
+    if (roped_op_rule_text(op, rule, sizeof rule)[0])
+        print_member("rule", rule);
     print_member("tokens", op->tokens);
     print_flag("angles", op->angles_offset != ROPED_NO_ANGLES);
+    print_types(op);
     print_forms(op);
     print_ports("inputs", op, op->in, roped_op_inputs(op));
     print_ports("outputs", op, op->out, roped_op_outputs(op));

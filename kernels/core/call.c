@@ -95,15 +95,6 @@ enum roped_status roped_call_bind(struct roped_call *call, const char *name,
 
 /* ----------------------------------------------------------------- forms */
 
-/* Does a shape of this rank fit the pattern? */
-static bool rank_fits(const struct roped_shape_pattern *pattern, int rank)
-{
-    int n_packs = 0;
-    for (int i = 0; i < pattern->count; i++)
-        n_packs += pattern->dim[i].is_pack;
-    return n_packs ? rank >= pattern->count - n_packs : rank == pattern->count;
-}
-
 static bool form_is_asked_for(const struct roped_call *call, int form)
 {
     const struct roped_form *wanted = &call->op->form[form];
@@ -135,7 +126,8 @@ static enum roped_status choose_form(struct roped_call *call,
         struct roped_shape_pattern pattern;
         bool fits[ROPED_MAX_FORMS] = {false};
         int n_fits = 0;
-        if (!roped_tensor_given(&call->in[i]) || !strchr(op->in[i].shape, '|'))
+        if (!roped_tensor_given(&call->in[i]) ||
+            roped_port_is_guarded(&op->in[i]) || !strchr(op->in[i].shape, '|'))
             continue;
         for (int form = 0; form < n_forms; form++) {
             if (!is_possible[form])
@@ -144,7 +136,7 @@ static enum roped_status choose_form(struct roped_call *call,
                 roped_port_pattern(&op->in[i], form, &pattern, err);
             if (status)
                 return status;
-            fits[form] = rank_fits(&pattern, call->in[i].rank);
+            fits[form] = shape_fits(&pattern, call->in[i].rank);
             n_fits += fits[form];
         }
         if (n_fits == 0)
@@ -158,231 +150,25 @@ static enum roped_status choose_form(struct roped_call *call,
     return ROPED_OK;
 }
 
-/* ---------------------------------------------------------------- shapes */
+/* ----------------------------------------------------------------- types */
 
-static int find_dim(const struct roped_call *call, const char *name)
+/* What gave a type variable its type: the first of the inputs before 'end' that
+ * has it, or a parameter. */
+static const char *type_setter(const struct roped_call *call, int end,
+                               const char *name)
 {
-    for (int i = 0; i < call->n_dims; i++)
-        if (name_is(call->dim[i].name, name))
-            return i;
-    return -1;
-}
-
-int64_t roped_call_dim(const struct roped_call *call, const char *symbol)
-{
-    int i = find_dim(call, symbol);
-    return i < 0 ? -1 : call->dim[i].size;
-}
-
-/* "[n hq d]" of a port in this call's form. */
-static const char *pattern_text(const struct roped_call *call,
-                                const struct roped_port *port, char *text,
-                                size_t bytes)
-{
-    struct roped_shape_pattern pattern;
-    size_t at = (size_t)snprintf(text, bytes, "[");
-    if (roped_port_pattern(port, call->form, &pattern, NULL))
-        pattern.count = 0;
-    for (int i = 0; i < pattern.count && at < bytes; i++) {
-        const struct roped_dim_pattern *dim = &pattern.dim[i];
-        if (dim->name[0])
-            at +=
-                (size_t)snprintf(text + at, bytes - at, "%s%s%s", i ? ", " : "",
-                                 dim->is_pack ? "..." : "", dim->name);
-        else
-            at += (size_t)snprintf(text + at, bytes - at, "%s%lld",
-                                   i ? ", " : "", (long long)dim->size);
-    }
-    if (at < bytes)
-        snprintf(text + at, bytes - at, "]");
-    return text;
-}
-
-static enum roped_status wrong_rank(const struct roped_call *call, int input,
-                                    struct roped_error *err)
-{
-    char found[128], expected[96];
-    const char *form = call->op->form[call->form].name;
-    const struct roped_tensor *tensor = &call->in[input];
-    return roped_fail(
-        err, ROPED_BAD_SHAPE,
-        "tensor '%s': shape %s, expected rank of %s%s%s%s",
-        call->op->in[input].name,
-        roped_shape_text(tensor->dims, tensor->rank, found, sizeof found),
-        pattern_text(call, &call->op->in[input], expected, sizeof expected),
-        form ? " (form " : "", form ? form : "", form ? ")" : "");
-}
-
-static enum roped_status bind_dim(struct roped_call *call, int input, int at,
-                                  const struct roped_dim_pattern *pattern,
-                                  struct roped_error *err)
-{
-    const char *port = call->op->in[input].name;
-    int64_t size = call->in[input].dims[at];
-    if (!pattern->name[0]) {
-        if (size == pattern->size)
-            return ROPED_OK;
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "tensor '%s': dim %d is %lld, expected %lld", port,
-                          at, (long long)size, (long long)pattern->size);
-    }
-    int i = find_dim(call, pattern->name);
-    if (i >= 0) {
-        if (call->dim[i].size == size)
-            return ROPED_OK;
-        return roped_fail(
-            err, ROPED_BAD_SHAPE,
-            "tensor '%s': dim %d is %lld, expected %s = %lld (set by '%s')",
-            port, at, (long long)size, pattern->name,
-            (long long)call->dim[i].size, call->dim[i].setter);
-    }
-    if (call->n_dims == ROPED_MAX_DIMS)
-        return roped_fail(err, ROPED_INTERNAL, "too many dims in %s",
-                          call->op->name);
-    i = call->n_dims++;
-    memcpy(call->dim[i].name, pattern->name, sizeof call->dim[i].name);
-    call->dim[i].size = size;
-    call->dim[i].setter = port;
-    return ROPED_OK;
-}
-
-/* What states the dims of a pack, and the words of a message for it. */
-struct setter {
-    const char *kind, *name; /* "tensor 'x'" */
-    const char *verb;
-};
-
-/* Binds a pack, or holds it to the dims that it has. */
-static enum roped_status bind_pack(struct roped_call *call, const char *name,
-                                   const int64_t *dims, int rank,
-                                   const struct setter *setter,
-                                   struct roped_error *err)
-{
-    char found[128], expected[128];
-    int i = find_dim(call, name);
-    if (i >= 0) {
-        if (call->dim[i].rank == rank &&
-            memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
-            return ROPED_OK;
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "%s '%s': %s %s, expected %s (set by '%s')",
-                          setter->kind, setter->name, setter->verb,
-                          roped_shape_text(dims, rank, found, sizeof found),
-                          roped_shape_text(call->dim[i].dims, call->dim[i].rank,
-                                           expected, sizeof expected),
-                          call->dim[i].setter);
-    }
-    struct roped_tensor pack = {.dtype = ROPED_U8, .rank = rank};
-    memcpy(pack.dims, dims, (size_t)rank * sizeof *dims);
-    i = call->n_dims++;
-    snprintf(call->dim[i].name, sizeof call->dim[i].name, "%s", name);
-    call->dim[i].is_pack = true;
-    call->dim[i].rank = rank;
-    call->dim[i].setter = setter->name;
-    memcpy(call->dim[i].dims, dims, (size_t)rank * sizeof *dims);
-    int64_t n_bytes;
-    return roped_tensor_size(&pack, setter->name, &call->dim[i].size, &n_bytes,
-                             err);
-}
-
-/* Shapes stated by parameters: each binds a pack as an input would. */
-static enum roped_status bind_shape_params(struct roped_call *call,
-                                           struct roped_error *err)
-{
-    enum roped_status status = ROPED_OK;
-    const struct roped_param *param = call->op->param;
-    for (int i = 0; i < call->n_params && !status; i++, param++) {
-        const struct setter setter = {"parameter", param->name, "shape"};
-        struct roped_tensor shape = {.dtype = ROPED_U8};
-        struct roped_ints ints;
-        int64_t n_elements, n_bytes;
-        if (!param->shape || !(call->given & (1ull << i)))
-            continue;
-        memcpy(&ints, call->params + param->offset, sizeof ints);
-        shape.rank = ints.count;
-        memcpy(shape.dims, ints.value, sizeof shape.dims);
-        status =
-            roped_tensor_size(&shape, param->name, &n_elements, &n_bytes, err);
-        if (!status)
-            status = bind_pack(call, param->shape, shape.dims, shape.rank,
-                               &setter, err);
-    }
-    return status;
-}
-
-/* How many dims at the front of a tensor number its tokens. */
-static int count_step_dims(const struct roped_op *op,
-                           const struct roped_port *port,
-                           const struct roped_shape_pattern *pattern, int rank)
-{
-    int n = 0;
-    if (!(port->flags & ROPED_STRIDED))
-        return 0;
-    for (int i = 0; i < pattern->count; i++) {
-        if (!op_numbers_tokens(op, pattern->dim[i].name))
-            break;
-        n += pattern->dim[i].is_pack ? rank - (pattern->count - 1) : 1;
-    }
-    return n;
-}
-
-/* A step does not let tokens overlap, nor their addresses overflow. */
-static enum roped_status check_step(const struct roped_port *port,
-                                    const struct roped_tensor *tensor,
-                                    struct roped_error *err)
-{
-    int64_t bytes, token = roped_tensor_token(tensor);
-    long long step = tensor->step;
-    if (step == 0)
-        return ROPED_OK;
-    if (!(port->flags & ROPED_STRIDED))
-        return roped_fail(
-            err, ROPED_BAD_SHAPE,
-            "tensor '%s': stride %lld, expected none: it is packed", port->name,
-            step);
-    if (step < token || step < 0)
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "tensor '%s': stride %lld, expected at least %lld, "
-                          "the elements of a token",
-                          port->name, step, (long long)token);
-    if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->step,
-                               &bytes) ||
-        __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
-                               &bytes))
-        return roped_fail(
-            err, ROPED_BAD_SHAPE,
-            "tensor '%s': stride %lld takes its %lld tokens beyond "
-            "2^63 - 1 bytes",
-            port->name, step, (long long)roped_tensor_tokens(tensor));
-    return ROPED_OK;
-}
-
-static enum roped_status bind_shape(struct roped_call *call, int input,
-                                    struct roped_error *err)
-{
-    struct roped_shape_pattern pattern;
-    const struct roped_tensor *tensor = &call->in[input];
-    enum roped_status status =
-        roped_port_pattern(&call->op->in[input], call->form, &pattern, err);
-    if (status)
-        return status;
-    if (!rank_fits(&pattern, tensor->rank))
-        return wrong_rank(call, input, err);
-    const struct setter setter = {"tensor", call->op->in[input].name,
-                                  pattern.count > 1 ? "leading dims" : "shape"};
-    for (int i = 0, at = 0; i < pattern.count && !status; i++) {
-        int rank =
-            pattern.dim[i].is_pack ? tensor->rank - (pattern.count - 1) : 1;
-        if (pattern.dim[i].is_pack)
-            status = bind_pack(call, pattern.dim[i].name, tensor->dims + at,
-                               rank, &setter, err);
-        else
-            status = bind_dim(call, input, at, &pattern.dim[i], err);
-        at += rank;
-    }
-    call->in[input].step_dims =
-        count_step_dims(call->op, &call->op->in[input], &pattern, tensor->rank);
-    return status ? status : check_step(&call->op->in[input], tensor, err);
+    const struct roped_op *op = call->op;
+    for (int i = 0; i < end; i++)
+        if (roped_tensor_given(&call->in[i]) && name_is(op->in[i].type, name))
+            return op->in[i].name;
+    for (int i = 0; i < call->n_params; i++)
+        if (op->param[i].kind == ROPED_PARAM_DTYPE &&
+            name_is(op->param[i].type, name))
+            return op->param[i].name;
+    for (int v = 0; v < ROPED_MAX_TYPES && op->type[v].name; v++)
+        if (op->type[v].by && name_is(op->type[v].name, name))
+            return op->type[v].by;
+    return "";
 }
 
 /* Not the type that its variable has; an input or a parameter gave it that. */
@@ -390,19 +176,11 @@ static enum roped_status wrong_type(const struct roped_call *call, int input,
                                     enum roped_dtype expected,
                                     struct roped_error *err)
 {
-    const struct roped_op *op = call->op;
-    const char *name = op->in[input].type, *setter = "";
-    for (int i = 0; i < call->n_params; i++)
-        if (op->param[i].kind == ROPED_PARAM_DTYPE &&
-            name_is(op->param[i].type, name))
-            setter = op->param[i].name;
-    for (int i = input - 1; i >= 0; i--)
-        if (roped_tensor_given(&call->in[i]) && name_is(op->in[i].type, name))
-            setter = op->in[i].name;
+    const struct roped_port *port = &call->op->in[input];
     return roped_fail(
         err, ROPED_BAD_TYPE, "tensor '%s': %s, expected %s, the type of '%s'",
-        op->in[input].name, roped_dtype_name(call->in[input].dtype),
-        roped_dtype_name(expected), setter);
+        port->name, roped_dtype_name(call->in[input].dtype),
+        roped_dtype_name(expected), type_setter(call, input, port->type));
 }
 
 static enum roped_status bind_type(struct roped_call *call, int input,
@@ -410,9 +188,7 @@ static enum roped_status bind_type(struct roped_call *call, int input,
 {
     const struct roped_op *op = call->op;
     enum roped_dtype found = call->in[input].dtype;
-    int v = 0;
-    while (!name_is(op->type[v].name, op->in[input].type))
-        v++;
+    int v = op_type(op, op->in[input].type);
     if (call->type[v] == ROPED_NO_DTYPE)
         call->type[v] = found;
     if (call->type[v] == found)
@@ -444,22 +220,59 @@ enum roped_status call_type_of(const struct roped_call *call, int first,
     return ROPED_OK;
 }
 
+/* The type that a choice parameter chooses for a variable. */
+static enum roped_dtype chosen_type(const struct roped_call *call,
+                                    const struct roped_type *type)
+{
+    int32_t choice;
+    int param = roped_op_param(call->op, type->by);
+    memcpy(&choice, call->params + call->op->param[param].offset,
+           sizeof choice);
+    return type_of_choice(type, choice);
+}
+
 /* What no input binds: types without a choice, and those of parameters. */
 static void bind_other_types(struct roped_call *call)
 {
     const struct roped_op *op = call->op;
-    for (int v = 0; v < ROPED_MAX_TYPES; v++)
-        call->type[v] = roped_dtype_only(op->type[v].set);
+    for (int v = 0; v < ROPED_MAX_TYPES && op->type[v].name; v++)
+        call->type[v] = op->type[v].by ? chosen_type(call, &op->type[v])
+                                       : roped_dtype_only(op->type[v].set);
     for (int i = 0; i < call->n_params; i++) {
         int32_t dtype;
-        int v = 0;
         if (op->param[i].kind != ROPED_PARAM_DTYPE)
             continue;
-        while (!name_is(op->type[v].name, op->param[i].type))
-            v++;
         memcpy(&dtype, call->params + op->param[i].offset, sizeof dtype);
-        call->type[v] = (enum roped_dtype)dtype;
+        call->type[op_type(op, op->param[i].type)] = (enum roped_dtype)dtype;
     }
+}
+
+/* Types that depend on another one: "the type of q, or F32". */
+static enum roped_status check_types(const struct roped_call *call,
+                                     struct roped_error *err)
+{
+    const struct roped_op *op = call->op;
+    char set[96];
+    for (int i = 0; i < call->n_in; i++) {
+        if (!roped_tensor_given(&call->in[i]))
+            continue;
+        const struct roped_type *type = &op->type[op_type(op, op->in[i].type)];
+        if (!type->beside)
+            continue;
+        int other = op_type(op, type->beside);
+        uint32_t beside = ROPED_SET(call->type[other]);
+        if (call->type[other] == ROPED_NO_DTYPE || type->any_beside & beside ||
+            ROPED_SET(call->in[i].dtype) & (beside | type->also))
+            continue;
+        return roped_fail(
+            err, ROPED_BAD_TYPE,
+            "tensor '%s': %s, expected %s beside '%s' of %s", op->in[i].name,
+            roped_dtype_name(call->in[i].dtype),
+            roped_dtype_set_text(beside | type->also, set, sizeof set),
+            type_setter(call, call->n_in, type->beside),
+            roped_dtype_name(call->type[other]));
+    }
+    return ROPED_OK;
 }
 
 /* Is this output made: is its input given, is its parameter true? */
@@ -477,118 +290,15 @@ static bool is_made(const struct roped_call *call, const struct roped_port *out)
     return is_true != 0;
 }
 
-/* No input or parameter of the call has bound this dim: who could have? */
-static enum roped_status unbound_dim(const struct roped_call *call,
-                                     const char *name, struct roped_error *err)
-{
-    const struct roped_op *op = call->op;
-    const char *param = NULL, *input = "";
-    struct roped_shape_pattern pattern;
-    for (int i = 0; i < call->n_params; i++)
-        if (op->param[i].shape && strcmp(op->param[i].shape, name) == 0)
-            param = op->param[i].name;
-    for (int i = roped_op_inputs(op) - 1; i >= 0; i--) {
-        if (roped_port_pattern(&op->in[i], call->form, &pattern, err))
-            return ROPED_INTERNAL;
-        for (int j = 0; j < pattern.count; j++)
-            if (strcmp(pattern.dim[j].name, name) == 0)
-                input = op->in[i].name;
-    }
-    return roped_fail(err, ROPED_INVALID, "missing tensor '%s'%s%s%s", input,
-                      param ? " or parameter '" : "", param ? param : "",
-                      param ? "'" : "");
-}
-
-/* Divides the size of a dim by a parameter, as its pattern says. */
-static enum roped_status divide_dim(const struct roped_call *call,
-                                    const struct roped_dim_pattern *pattern,
-                                    int64_t divisor, int64_t *size,
-                                    struct roped_error *err)
-{
-    if (divisor == 0) {
-        *size = 1;
-        return ROPED_OK;
-    }
-    if (*size % divisor)
-        return roped_fail(
-            err, ROPED_BAD_PARAMETER,
-            "parameter '%s': %lld, expected a divisor of %s = %lld (set "
-            "by '%s')",
-            pattern->by, (long long)divisor, pattern->name, (long long)*size,
-            call->dim[find_dim(call, pattern->name)].setter);
-    *size /= divisor;
-    return ROPED_OK;
-}
-
-/* Appends a dim that an input has bound, divided or rounded up where the
- * pattern says so. */
-static enum roped_status infer_dim(const struct roped_call *call,
-                                   const struct roped_dim_pattern *pattern,
-                                   struct roped_tensor *tensor,
-                                   struct roped_error *err)
-{
-    enum roped_status status = ROPED_OK;
-    int bound = find_dim(call, pattern->name);
-    if (bound < 0)
-        return unbound_dim(call, pattern->name, err);
-    int64_t size = call->dim[bound].size, divisor;
-    if (pattern->by[0]) {
-        int param = roped_op_param(call->op, pattern->by);
-        memcpy(&divisor, call->params + call->op->param[param].offset,
-               sizeof divisor);
-        if (divisor == 0 && !pattern->is_kept)
-            return ROPED_OK;
-        status = divide_dim(call, pattern, divisor, &size, err);
-    }
-    if (pattern->unit && size <= INT64_MAX - pattern->unit) /* else too large */
-        size += (pattern->unit - size % pattern->unit) % pattern->unit;
-    tensor->dims[tensor->rank++] = size;
-    return status;
-}
-
-/* Appends the dims of a pack. */
-static enum roped_status infer_pack(const struct roped_call *call,
-                                    const struct roped_dim_pattern *pattern,
-                                    struct roped_tensor *tensor,
-                                    struct roped_error *err)
-{
-    int bound = find_dim(call, pattern->name);
-    if (bound < 0)
-        return unbound_dim(call, pattern->name, err);
-    for (int i = 0; i < call->dim[bound].rank; i++)
-        tensor->dims[tensor->rank++] = call->dim[bound].dims[i];
-    return ROPED_OK;
-}
-
 static enum roped_status infer_output(struct roped_call *call, int output,
                                       struct roped_error *err)
 {
     const struct roped_op *op = call->op;
-    const struct roped_port *port = &op->out[output];
     struct roped_tensor *tensor = &call->out[output];
-    struct roped_shape_pattern pattern;
-    int64_t n_elements, n_bytes;
-    int v = 0;
-    if (!is_made(call, port))
+    if (!is_made(call, &op->out[output]))
         return ROPED_OK;
-    enum roped_status status =
-        roped_port_pattern(port, call->form, &pattern, err);
-    for (int i = 0; i < pattern.count && !status; i++) {
-        const struct roped_dim_pattern *dim = &pattern.dim[i];
-        if (!dim->name[0])
-            tensor->dims[tensor->rank++] = dim->size;
-        else if (dim->is_pack)
-            status = infer_pack(call, dim, tensor, err);
-        else
-            status = infer_dim(call, dim, tensor, err);
-    }
-    if (status)
-        return status;
-    tensor->step_dims = count_step_dims(op, port, &pattern, tensor->rank);
-    while (!name_is(op->type[v].name, port->type))
-        v++;
-    tensor->dtype = call->type[v];
-    return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);
+    tensor->dtype = call->type[op_type(op, op->out[output].type)];
+    return dims_infer(call, output, err);
 }
 
 enum roped_status roped_call_set_step(struct roped_call *call, int output,
@@ -596,7 +306,7 @@ enum roped_status roped_call_set_step(struct roped_call *call, int output,
 {
     struct roped_tensor *tensor = &call->out[output];
     tensor->step = step;
-    return check_step(&call->op->out[output], tensor, err);
+    return dims_check_step(&call->op->out[output], tensor, err);
 }
 
 enum roped_status roped_call_resolve(struct roped_call *call,
@@ -612,16 +322,23 @@ enum roped_status roped_call_resolve(struct roped_call *call,
     call->n_dims = 0;
     memset(call->out, 0, sizeof call->out);
     bind_other_types(call);
+    dims_state(call);
     enum roped_status status = choose_form(call, err);
+    if (!status)
+        status = given_check_form(call, err);
     for (int i = 0; i < n_inputs && !status; i++) {
         if (!roped_tensor_given(&call->in[i]))
             continue;
         status = bind_type(call, i, err);
         if (!status)
-            status = bind_shape(call, i, err);
+            status = dims_bind(call, i, err);
     }
     if (!status)
-        status = bind_shape_params(call, err);
+        status = check_types(call, err);
+    if (!status)
+        status = given_check(call, err);
+    if (!status)
+        status = dims_bind_params(call, err);
     for (int i = 0; i < call->n_out && !status; i++)
         status = infer_output(call, i, err);
     if (!status && op->rule)
@@ -630,44 +347,6 @@ enum roped_status roped_call_resolve(struct roped_call *call,
 }
 
 /* ---------------------------------------------------------------- values */
-
-/* The largest value of an index tensor, taken as unsigned: one below 0 is above
- * any bound. A loop for each type: calls of thousands of tokens wait for it. */
-static uint64_t largest_index(const struct roped_tensor *tensor)
-{
-    int64_t n = roped_tensor_elements(tensor);
-    const char *data = tensor->data;
-    uint64_t most = 0;
-    if (tensor->dtype == ROPED_I64) {
-        for (int64_t i = 0; i < n; i++) {
-            uint64_t value;
-            memcpy(&value, data + 8 * i, sizeof value);
-            most = value > most ? value : most;
-        }
-        return most;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        int32_t narrow;
-        memcpy(&narrow, data + 4 * i, sizeof narrow);
-        uint64_t value = (uint64_t)(int64_t)narrow;
-        most = value > most ? value : most;
-    }
-    return most;
-}
-
-int64_t call_find_outside(const struct roped_tensor *tensor, int64_t end,
-                          int64_t *largest)
-{
-    int64_t n = roped_tensor_elements(tensor);
-    uint64_t most = largest_index(tensor);
-    *largest = n > 0 ? (int64_t)most : -1;
-    if (n == 0 || most < (uint64_t)end)
-        return -1;
-    int64_t i = 0;
-    while ((uint64_t)call_index_at(tensor, i) < (uint64_t)end)
-        i++;
-    return i;
-}
 
 size_t roped_call_aux_bytes(const struct roped_call *call)
 {
@@ -678,7 +357,9 @@ enum roped_status roped_call_plan(struct roped_call *call,
                                   struct roped_error *err)
 {
     memset(&call->table, 0, sizeof call->table);
-    return call->op->plan(call, err);
+    enum roped_status status =
+        call->host_values ? values_check(call, err) : ROPED_OK;
+    return status ? status : call->op->plan(call, err);
 }
 
 /* Adds a tensor's bytes; INT64_MAX where the sum is more: each of them may be

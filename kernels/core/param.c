@@ -25,8 +25,8 @@ static void store_int32(struct roped_call *call,
     store(call, param, &value, sizeof value);
 }
 
-/* Type named by the i-th choice of a DTYPE parameter: "e4m3" is F8_E4M3. */
-static enum roped_dtype choice_dtype(const struct roped_param *param, int index)
+/* "e4m3" is F8_E4M3. */
+enum roped_dtype param_dtype(const struct roped_param *param, int index)
 {
     char text[16], name[20] = "F8_";
     roped_param_choice(param, index, text, sizeof text);
@@ -34,6 +34,30 @@ static enum roped_dtype choice_dtype(const struct roped_param *param, int index)
         name[3 + i] = (char)(text[i] >= 'a' ? text[i] - 'a' + 'A' : text[i]);
     enum roped_dtype dtype = roped_dtype_from_name(name, strlen(name));
     return dtype ? dtype : roped_dtype_from_name(name + 3, strlen(name + 3));
+}
+
+bool param_takes(const struct roped_param *param, const char *value)
+{
+    char choice[32];
+    if (param->kind == ROPED_PARAM_BOOL)
+        return strcmp(value, "true") == 0 || strcmp(value, "false") == 0;
+    if (param->kind == ROPED_PARAM_INT)
+        return value[0] && strspn(value, "0123456789") == strlen(value);
+    for (int i = 0; i < roped_param_choices(param); i++)
+        if (strcmp(roped_param_choice(param, i, choice, sizeof choice),
+                   value) == 0)
+            return true;
+    return false;
+}
+
+enum roped_dtype type_of_choice(const struct roped_type *type, int index)
+{
+    const char *at = type->of;
+    for (; index > 0 && at; index--) {
+        at = strchr(at, '|');
+        at = at ? at + 1 : NULL;
+    }
+    return at ? roped_dtype_from_name(at, strcspn(at, "|")) : ROPED_NO_DTYPE;
 }
 
 void call_default_params(struct roped_call *call)
@@ -57,7 +81,7 @@ void call_default_params(struct roped_call *call)
             break;
         case ROPED_PARAM_DTYPE:
             store_int32(call, param,
-                        (int32_t)choice_dtype(param, (int)param->init));
+                        (int32_t)param_dtype(param, (int)param->init));
             break;
         case ROPED_PARAM_INTS:
             break; /* count 0: the struct starts as zeros */
@@ -214,7 +238,7 @@ static enum roped_status set_choice(struct roped_call *call,
             continue;
         store_int32(call, param,
                     param->kind == ROPED_PARAM_DTYPE
-                        ? (int32_t)choice_dtype(param, i)
+                        ? (int32_t)param_dtype(param, i)
                         : (int32_t)i);
         return ROPED_OK;
     }

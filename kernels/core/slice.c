@@ -27,6 +27,14 @@ static bool has_implicit_positions(const struct roped_call *call)
            !is_angle_input(call, "positions") && !is_angle_input(call, "cos");
 }
 
+static bool depends_on(const struct roped_dim_pattern *dim, const char *symbol)
+{
+    bool is_it = name_is(dim->name, symbol);
+    for (int i = 0; i < dim->n_steps; i++)
+        is_it |= name_is(dim->step[i].name, symbol);
+    return is_it;
+}
+
 /* How many dims at the front of a tensor are its rows: 1, or those of a pack;
  * 0: it has none, and every slice has all of it; -1: they are further behind.
  */
@@ -35,12 +43,12 @@ static int row_dims(const struct roped_call *call,
                     const struct roped_tensor *tensor)
 {
     struct roped_shape_pattern pattern;
-    if (roped_port_pattern(port, call->form, &pattern, NULL))
+    if (roped_call_pattern(call, port, tensor->rank, &pattern, NULL))
         return -1;
     for (int i = 0, at = 0; i < pattern.count; i++) {
         int n = pattern.dim[i].is_pack ? tensor->rank - (pattern.count - 1) : 1;
-        if (name_is(pattern.dim[i].name, call->op->rows))
-            return at == 0 ? n : -1;
+        if (depends_on(&pattern.dim[i], call->op->rows))
+            return at == 0 && pattern.dim[i].n_steps == 0 ? n : -1;
         at += n;
     }
     return 0;

@@ -6,12 +6,6 @@
 
 #include "ops/norm.h"
 
-static enum roped_status rule(struct roped_call *call, struct roped_error *err)
-{
-    return norm_rule(&call->in[ADD_RMSNORM_X], &call->in[ADD_RMSNORM_WEIGHT],
-                     err);
-}
-
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     struct rmsnorm_plan *plan = (void *)call->plan;
@@ -26,7 +20,7 @@ const struct roped_op roped_op_add_rmsnorm = {
     .name = "add_rmsnorm",
     .since = "0.1",
     .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
     .in = {
         [ADD_RMSNORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_RMSNORM_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
@@ -41,8 +35,7 @@ const struct roped_op roped_op_add_rmsnorm = {
     .param = {NORM_PARAMS(0), NORM_SUM_PARAM(0)},
     .rows = "rows",
     .tokens = "rows",
-    .rule = rule,
-    .rule_doc = norm_rule_doc,
+    .widths = "h",
     .plan = plan,
     .plan_bytes = sizeof(struct rmsnorm_plan),
 };

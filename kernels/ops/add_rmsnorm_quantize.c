@@ -6,12 +6,6 @@
 
 #include "ops/norm.h"
 
-static enum roped_status rule(struct roped_call *call, struct roped_error *err)
-{
-    return norm_quantize_rule(call, ADD_RMSNORM_QUANTIZE_X,
-                              ADD_RMSNORM_QUANTIZE_WEIGHT, err);
-}
-
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     (void)err;
@@ -25,8 +19,9 @@ const struct roped_op roped_op_add_rmsnorm_quantize = {
     .name = "add_rmsnorm_quantize",
     .since = "0.1",
     .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after, divided by a scale and rounded to FP8",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
     .form = {NORM_QUANTIZE_FORMS},
+    .given = {NORM_QUANTIZE_GIVEN},
     .in = {
         [ADD_RMSNORM_QUANTIZE_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_RMSNORM_QUANTIZE_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
@@ -42,7 +37,8 @@ const struct roped_op roped_op_add_rmsnorm_quantize = {
     .param = {NORM_QUANTIZE_PARAMS, NORM_SUM_PARAM(NORM_QUANTIZE_AT(norm))},
     .rows = "rows",
     .tokens = "rows",
-    .rule = rule,
+    .widths = "h",
+    .rule = norm_quantize_rule,
     .rule_doc = norm_quantize_rule_doc,
     .plan = plan,
     .plan_bytes = sizeof(struct rmsnorm_quantize_plan),

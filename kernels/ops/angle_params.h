@@ -42,20 +42,33 @@
     {"angle_precision", ROPED_PARAM_CHOICE, ANGLE_AT(S, angle_precision), .choices = "f32|f64", .doc = "f32: frequency and angle rounded to float32, as models are trained; f64: exact angle"}, \
     {"angles", ROPED_PARAM_CHOICE, ANGLE_AT(S, mode), .choices = "auto|table|compute", .doc = "where cos and sin come from: a resident table, or computed in the kernel"}
 
-/* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. */
-#define ROPED_ANGLE_INPUTS \
-    {"positions", "P", "...axes n", ROPED_OPTIONAL | ROPED_INDEX, .doc = "position of each token; -1: the token is left as it is; with mrope_section [2, n] to [4, n], a row for each section"}, \
-    {"indptr", "I", "b1", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: first token of each sequence, and n at the end"}, \
-    {"offsets", "I", "b", ROPED_OPTIONAL | ROPED_INDEX, .doc = "ragged: position of each sequence's first token"}, \
-    {"cos_sin_cache", "C", "rows r", ROPED_OPTIONAL, .doc = "row per position: r/2 cosines, then r/2 sines"}, \
-    {"cos", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: cosine of each pair"}, \
-    {"sin", "A", "n half", ROPED_OPTIONAL, .doc = "row per token: sine of each pair"}, \
-    {"short_factor", "F", "half", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors up to the original length"}, \
-    {"long_factor", "F", "half", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors beyond the original length"}
+/* Inputs, in the order of enum ROPE_POSITIONS .. ROPE_LONG_FACTOR. The rotary
+ * width is w; positions and cos are a form's: ROPED_AXES, ROPED_PER_TOKEN. */
+#define ROPED_AXES(n) "...axes " n
+#define ROPED_PER_TOKEN(n) n " w/2"
+#define ROPED_ANGLE_INPUTS(positions, per_token) \
+    {"positions", "P", positions, ROPED_OPTIONAL | ROPED_INDEX, .holds = "position < rows|16777216 or -1", .doc = "position of each token; -1: the token is left as it is; with mrope_section [2, n] to [4, n], a row for each section"}, \
+    {"indptr", "I", "b+1", ROPED_OPTIONAL | ROPED_INDEX, .holds = "starts to n|bs*s", .doc = "ragged: first token of each sequence, and n at the end"}, \
+    {"offsets", "I", "b", ROPED_OPTIONAL | ROPED_INDEX, .holds = "position", .doc = "ragged: position of each sequence's first token"}, \
+    {"cos_sin_cache", "C", "rows w", ROPED_OPTIONAL, .doc = "row per position: w/2 cosines, then w/2 sines; w is the rotary width"}, \
+    {"cos", "A", per_token, ROPED_OPTIONAL, .doc = "row per token: cosine of each pair"}, \
+    {"sin", "A", per_token, ROPED_OPTIONAL, .doc = "row per token: sine of each pair"}, \
+    {"short_factor", "F", "w/2", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors up to the original length"}, \
+    {"long_factor", "F", "w/2", ROPED_OPTIONAL | ROPED_INDEX, .doc = "longrope: frequency divisors beyond the original length"}
+
+/* Which of those inputs go together, where 'positions' is port p. */
+#define ROPED_ANGLE_INPUT(p, port) ROPED_INPUT((p) + ROPE_##port - ROPE_POSITIONS)
+#define ROPED_ANGLE_GIVEN(p) \
+    {.together = ROPED_ANGLE_INPUT(p, INDPTR) | ROPED_ANGLE_INPUT(p, OFFSETS)}, \
+    {.together = ROPED_ANGLE_INPUT(p, COS) | ROPED_ANGLE_INPUT(p, SIN)}, \
+    {.together = ROPED_ANGLE_INPUT(p, SHORT_FACTOR) | ROPED_ANGLE_INPUT(p, LONG_FACTOR)}, \
+    {.one_of = ROPED_ANGLE_INPUT(p, POSITIONS) | ROPED_ANGLE_INPUT(p, INDPTR) | ROPED_ANGLE_INPUT(p, COS)}, \
+    {.one_of = ROPED_ANGLE_INPUT(p, COS_SIN_CACHE) | ROPED_ANGLE_INPUT(p, COS) | ROPED_ANGLE_INPUT(p, SHORT_FACTOR)}, \
+    {.with_param = "offset", .none = ROPED_ANGLE_INPUT(p, POSITIONS) | ROPED_ANGLE_INPUT(p, INDPTR) | ROPED_ANGLE_INPUT(p, COS)}
 
 #define ROPED_ANGLE_TYPES \
     {"P", ROPED_INDEXES}, {"I", ROPED_INDEXES}, \
-    {"C", ROPED_FLOATS}, {"A", ROPED_FLOATS}, {"F", ROPED_SET(ROPED_F32)}
+    {"C", ROPED_FLOATS}, {"A", ROPED_FLOATS, .beside = "T", .also = ROPED_SET(ROPED_F32)}, {"F", ROPED_SET(ROPED_F32)}
 /* clang-format on */
 
 #endif

@@ -44,84 +44,17 @@ static int64_t take_cell(struct seen *seen, const int64_t *cells, int64_t token)
 
 /* ------------------------------------------------------------------ ranges */
 
-static enum roped_status check_slots(const struct roped_call *call,
-                                     const struct append_plan *plan,
-                                     struct roped_error *err)
-{
-    const struct roped_tensor *slots = &call->in[plan->first_port];
-    for (int64_t token = 0; token < plan->n_tokens; token++) {
-        int64_t slot = call_index_at(slots, token);
-        if (slot < -1 || slot >= plan->n_places)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor '%s': slot %lld at index %lld, expected "
-                              "-1 (none) or 0 <= slot < %lld, the slots of the "
-                              "caches",
-                              call->op->in[plan->first_port].name,
-                              (long long)slot, (long long)token,
-                              (long long)plan->n_places);
-    }
-    return ROPED_OK;
-}
-
-static enum roped_status check_indptr(const struct roped_tensor *indptr,
-                                      int64_t n_indices,
-                                      struct roped_error *err)
-{
-    int64_t last = 0;
-    for (int64_t j = 0; j < indptr->dims[0]; j++) {
-        int64_t next = call_index_at(indptr, j);
-        if (j == 0 && next != 0)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor 'page_indptr': value %lld at index 0, "
-                              "expected 0",
-                              (long long)next);
-        if (next < last || next > n_indices)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor 'page_indptr': value %lld at index %lld, "
-                              "expected %lld to %lld, the length of "
-                              "'page_indices'",
-                              (long long)next, (long long)j, (long long)last,
-                              (long long)n_indices);
-        last = next;
-    }
-    return ROPED_OK;
-}
-
-/* The indices that page_indptr reaches; what follows belongs to nobody. */
-static enum roped_status check_page_indices(const struct roped_tensor *indices,
-                                            int64_t n_used, int64_t n_pages,
-                                            struct roped_error *err)
-{
-    for (int64_t i = 0; i < n_used; i++) {
-        int64_t page = call_index_at(indices, i);
-        if (page < 0 || page >= n_pages)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor 'page_indices': page %lld at index %lld, "
-                              "expected 0 <= page < %lld, the pages of the "
-                              "cache",
-                              (long long)page, (long long)i,
-                              (long long)n_pages);
-    }
-    return ROPED_OK;
-}
-
-static enum roped_status check_entries(const struct roped_tensor *pages,
+/* Every token of a request has an entry of the request's pages. */
+static enum roped_status check_entries(const struct roped_call *call,
                                        const struct append_plan *plan,
                                        struct roped_error *err)
 {
     int64_t page_size = plan->map.page_size;
+    const struct roped_tensor *pages = &call->in[plan->first_port];
     const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
-    int64_t n_requests = indptr->dims[0] - 1;
     for (int64_t token = 0; token < plan->n_tokens; token++) {
         int64_t j = call_index_at(&pages[APPEND_BATCH_INDICES], token);
         int64_t at = call_index_at(&pages[APPEND_KV_POSITIONS], token);
-        if (j < -1 || j >= n_requests)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor 'batch_indices': request %lld at index "
-                              "%lld, expected -1 (none) or 0 <= request < %lld "
-                              "(set by 'page_indptr')",
-                              (long long)j, (long long)token,
-                              (long long)n_requests);
         if (j < 0)
             continue;
         int64_t n_pages =
@@ -136,21 +69,6 @@ static enum roped_status check_entries(const struct roped_tensor *pages,
                               (long long)n_pages, (long long)j);
     }
     return ROPED_OK;
-}
-
-static enum roped_status check_pages(const struct roped_call *call,
-                                     const struct append_plan *plan,
-                                     struct roped_error *err)
-{
-    const struct roped_tensor *pages = &call->in[plan->first_port];
-    const struct roped_tensor *indices = &pages[APPEND_PAGE_INDICES];
-    const struct roped_tensor *indptr = &pages[APPEND_PAGE_INDPTR];
-    enum roped_status status = check_indptr(indptr, indices->dims[0], err);
-    if (!status)
-        status = check_page_indices(indices,
-                                    call_index_at(indptr, indptr->dims[0] - 1),
-                                    plan->n_places, err);
-    return status ? status : check_entries(pages, plan, err);
 }
 
 /* -------------------------------------------------------------------- plan */
@@ -232,8 +150,8 @@ enum roped_status append_plan(const struct roped_call *call,
         return roped_fail(err, ROPED_TOO_LARGE,
                           "call: %lld tokens, expected less than %u",
                           (long long)plan->n_tokens, UINT32_MAX);
-    status = plan->map.kind == APPEND_PAGES ? check_pages(call, plan, err)
-                                            : check_slots(call, plan, err);
+    if (plan->map.kind == APPEND_PAGES)
+        status = check_entries(call, plan, err);
     return status ? status : find_cells(call, plan, err);
 }
 

@@ -3,9 +3,9 @@
  */
 #include "ops/binary_backward.h"
 
-#include <stdio.h>
+#include <roped/op.h>
 
-static const char *const function_names[] = {"add", "sub", "mul", "div"};
+#include <stdio.h>
 
 static const struct binary_params *params_of(const struct roped_call *call)
 {
@@ -52,27 +52,12 @@ static enum roped_status broadcast(const struct roped_call *call,
     return ROPED_OK;
 }
 
-static enum roped_status check_values(const struct roped_call *call,
-                                      struct roped_error *err)
-{
-    int32_t function = params_of(call)->function;
-    for (int i = BINARY_A; i <= BINARY_B && binary_needs_values(function); i++)
-        if (!roped_tensor_given(&call->in[i]))
-            return roped_fail(err, ROPED_INVALID,
-                              "missing tensor '%s': function %s needs its "
-                              "values",
-                              call->op->in[i].name, function_names[function]);
-    return ROPED_OK;
-}
-
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     const struct roped_tensor *found = &call->in[BINARY_GRAD_OUTPUT];
     struct roped_tensor expected = {.dtype = found->dtype};
     char texts[4][128];
-    enum roped_status status = check_values(call, err);
-    if (!status)
-        status = broadcast(call, &expected, err);
+    enum roped_status status = broadcast(call, &expected, err);
     if (status)
         return status;
     bool is_same = found->rank == expected.rank;
@@ -131,6 +116,7 @@ const struct roped_op roped_op_binary_backward = {
     .since = "0.1",
     .summary = "gradients of a + b, a - b, a * b or a / b with broadcasting, summed to each operand's shape",
     .type = {{"T", ROPED_FLOATS}},
+    .given = {{.when = "function=mul,div", .all = ROPED_INPUT(BINARY_A) | ROPED_INPUT(BINARY_B)}},
     .in = {
         [BINARY_GRAD_OUTPUT] = {"grad_output", "T", "...o", .doc = "gradient of the result, of the shape to which a and b broadcast"},
         [BINARY_A] = {"a", "T", "...a", ROPED_OPTIONAL, .doc = "left operand; add and sub need its shape only"},
@@ -148,7 +134,7 @@ const struct roped_op roped_op_binary_backward = {
         {"b_shape", ROPED_PARAM_INTS, AT(b_shape), ROPED_NO_DEFAULT, 0, 0, MAX_DIM, .shape = "b", .doc = "shape of b where b itself is not sent"},
     },
     .rule = rule,
-    .rule_doc = "a and b broadcast to the shape of grad_output by NumPy's rule; mul and div need their values",
+    .rule_doc = "a and b broadcast to the shape of grad_output by NumPy's rule",
     .plan = plan,
     .plan_bytes = sizeof(struct binary_plan),
 };

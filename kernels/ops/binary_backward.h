@@ -12,7 +12,8 @@
 #ifndef ROPED_OPS_BINARY_BACKWARD_H
 #define ROPED_OPS_BINARY_BACKWARD_H
 
-#include <roped/op.h>
+#include <roped/angles.h>
+#include <roped/tensor.h>
 
 enum { BINARY_GRAD_OUTPUT, BINARY_A, BINARY_B };
 enum { BINARY_GRAD_A, BINARY_GRAD_B };

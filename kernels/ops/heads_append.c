@@ -54,102 +54,13 @@ static struct cache_shape cache_shape_of(const struct roped_call *call)
 
 /* ------------------------------------------------------------------ rule */
 
-/* Slots, or everything of pages. */
-static enum roped_status check_places(const struct roped_call *call,
-                                      struct roped_error *err)
-{
-    bool has_slots = has(call, ROPE_APPEND_SLOTS);
-    for (int i = ROPE_APPEND_PAGE_INDICES; i <= ROPE_APPEND_KV_POSITIONS; i++)
-        if (has_slots && has(call, i))
-            return roped_fail(err, ROPED_INVALID,
-                              "tensors 'slots' and '%s' are both given, "
-                              "expected slots or pages",
-                              call->op->in[i].name);
-    for (int i = ROPE_APPEND_PAGE_INDICES; i <= ROPE_APPEND_KV_POSITIONS; i++)
-        if (!has_slots && !has(call, i))
-            return roped_fail(err, ROPED_INVALID,
-                              "missing tensor '%s'%s: where do tokens go?",
-                              call->op->in[i].name,
-                              i == ROPE_APPEND_PAGE_INDICES ? " or 'slots'"
-                                                            : "");
-    if (!has_slots && call->in[ROPE_APPEND_PAGE_INDPTR].dims[0] == 0)
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "tensor 'page_indptr': dim 0 is 0, expected "
-                          "requests + 1");
-    return ROPED_OK;
-}
-
-static enum roped_status check_rank(const struct roped_call *call,
-                                    struct roped_error *err)
-{
-    static const char *const slots[] = {"[slots, hk, d]", "[slots, p + d]"};
-    static const char *const pages[] = {
-        "[pages, page_size, hk, d] or [pages, hk, page_size, d]",
-        "[pages, page_size, p + d]"};
-    bool mla = is_mla(call), has_slots = has(call, ROPE_APPEND_SLOTS);
-    int rank = call->in[ROPE_APPEND_K_CACHE].rank, paged = mla ? 3 : 4;
-    if (rank == paged || (has_slots && rank == paged - 1))
-        return ROPED_OK;
-    return roped_fail(
-        err, ROPED_BAD_SHAPE, "tensor 'k_cache': rank %d, expected %s%s%s",
-        rank, has_slots ? slots[mla] : "", has_slots ? ", " : "", pages[mla]);
-}
-
-static enum roped_status check_dim(const struct roped_call *call, int port,
-                                   int dim, int64_t expected, const char *what,
-                                   struct roped_error *err)
-{
-    if (call->in[port].dims[dim] == expected)
-        return ROPED_OK;
-    return roped_fail(
-        err, ROPED_BAD_SHAPE, "tensor '%s': dim %d is %lld, expected %s = %lld",
-        call->op->in[port].name, dim, (long long)call->in[port].dims[dim], what,
-        (long long)expected);
-}
-
-/* MLA has one cache, whose cells hold v and k. */
-static enum roped_status check_caches(const struct roped_call *call,
-                                      const struct rotary_shape *shape,
-                                      struct roped_error *err)
-{
-    const struct roped_tensor *cache = &call->in[ROPE_APPEND_K_CACHE];
-    bool mla = is_mla(call);
-    if (mla && has(call, ROPE_APPEND_V_CACHE))
-        return roped_fail(err, ROPED_INVALID,
-                          "tensor 'v_cache': not with k of rank 2, which goes "
-                          "to 'k_cache' with v");
-    if (!mla && !has(call, ROPE_APPEND_V_CACHE))
-        return roped_fail(err, ROPED_INVALID,
-                          "missing tensor 'v_cache': only k of rank 2 goes to "
-                          "one cache with v");
-    enum roped_status status = check_rank(call, err);
-    if (status)
-        return status;
-    struct cache_shape found = cache_shape_of(call);
-    if (found.heads_dim >= 0)
-        status =
-            check_dim(call, ROPE_APPEND_K_CACHE, found.heads_dim,
-                      rope_heads_of(call, ROPE_APPEND_K, shape), "hk", err);
-    int64_t latent = mla ? call->in[ROPE_APPEND_V].dims[1] : 0;
-    return status
-               ? status
-               : check_dim(call, ROPE_APPEND_K_CACHE, cache->rank - 1,
-                           latent + shape->head_dim, mla ? "p + d" : "d", err);
-}
-
 /* Scales and a format belong to FP8, the format to codes without a name. */
 static enum roped_status check_types(const struct roped_call *call,
                                      struct roped_error *err)
 {
-    enum roped_dtype t = call->in[ROPE_APPEND_Q].dtype;
     enum roped_dtype k = call->in[ROPE_APPEND_K_CACHE].dtype;
     bool is_float = ROPED_SET(k) & ROPED_FLOATS;
     const char *unused = NULL;
-    if (is_float && k != t)
-        return roped_fail(err, ROPED_BAD_TYPE,
-                          "tensor 'k_cache': %s, expected %s, the type of 'q', "
-                          "or F8_E4M3, F8_E5M2 or U8",
-                          roped_dtype_name(k), roped_dtype_name(t));
     if (k != ROPED_U8 && roped_call_gave(call, "cache_dtype"))
         unused = "cache_dtype";
     for (int i = ROPE_APPEND_SCALE_K; i <= ROPE_APPEND_SCALE_V; i++) {
@@ -167,21 +78,8 @@ enum roped_status heads_append_rule(const struct roped_call *call,
                                     const struct rotary_shape *shape,
                                     struct roped_error *err)
 {
-    enum roped_status status = rope_heads_rule(call, shape, err);
-    if (!status)
-        status = check_places(call, err);
-    if (!status)
-        status = check_caches(call, shape, err);
-    if (!status)
-        status = check_types(call, err);
-    if (!status)
-        status = scale_rule(call, ROPE_APPEND_SCALE_K, err);
-    if (!status)
-        status = scale_rule(call, ROPE_APPEND_SCALE_V, err);
-    int index = has(call, ROPE_APPEND_SLOTS) ? ROPE_APPEND_SLOTS
-                                             : ROPE_APPEND_BATCH_INDICES;
-    return status ? status
-                  : check_dim(call, index, 0, shape->n_tokens, "n", err);
+    enum roped_status status = rotary_rule(call, shape, err);
+    return status ? status : check_types(call, err);
 }
 
 /* ------------------------------------------------------------------ plan */

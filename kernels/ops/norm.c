@@ -7,27 +7,6 @@
 
 #include <math.h>
 
-enum roped_status norm_rule(const struct roped_tensor *x,
-                            const struct roped_tensor *weight,
-                            struct roped_error *err)
-{
-    if (x->dims[x->rank - 1] == 0)
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "tensor 'x': dim %d is 0, expected a hidden size "
-                          "above 0",
-                          x->rank - 1);
-    if (!roped_tensor_given(weight) || weight->dtype == x->dtype ||
-        weight->dtype == ROPED_F32 || x->dtype == ROPED_F32)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_BAD_TYPE,
-                      "tensor 'weight': %s, expected %s or F32 beside x of %s",
-                      roped_dtype_name(weight->dtype),
-                      roped_dtype_name(x->dtype), roped_dtype_name(x->dtype));
-}
-
-const char norm_rule_doc[] = "weight has the type of x, or F32 beside narrow "
-                             "x, or F16 or BF16 beside x of F32";
-
 float norm_weight_bias(const struct rmsnorm_params *params,
                        const struct roped_tensor *weight)
 {
@@ -59,42 +38,19 @@ params_of(const struct roped_call *call)
     return (const void *)call->params;
 }
 
-/* Either a scale is given, or everything about a dynamic one may be. */
-static enum roped_status check_scales(const struct roped_call *call,
-                                      struct roped_error *err)
+enum roped_status norm_quantize_rule(struct roped_call *call,
+                                     struct roped_error *err)
 {
-    static const char *const dynamic_only[] = {"scale_ub", "group_size"};
-    const struct rmsnorm_quantize_params *params = params_of(call);
-    int64_t size = params->group_size;
-    if (params->dynamic && roped_call_gave(call, "dequant_scale"))
-        return roped_fail(err, ROPED_BAD_PARAMETER,
-                          "parameters 'dequant_scale' and 'dynamic' are both "
-                          "given, expected one source of scales");
-    for (int i = 0; i < 2 && !params->dynamic; i++)
-        if (roped_call_gave(call, dynamic_only[i]))
-            return roped_fail(err, ROPED_BAD_PARAMETER,
-                              "parameter '%s' is given, but the scale is not "
-                              "dynamic",
-                              dynamic_only[i]);
-    if (size != 0 && size != 16 && size != 32 && size != 64 && size != 128)
-        return roped_fail(err, ROPED_BAD_PARAMETER,
-                          "parameter 'group_size': %lld, expected 16, 32, 64, "
-                          "128 or 0 for whole rows",
-                          (long long)size);
-    return ROPED_OK;
+    int64_t size = params_of(call)->group_size;
+    if (size == 0 || size == 16 || size == 32 || size == 64 || size == 128)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BAD_PARAMETER,
+                      "parameter 'group_size': %lld, expected 16, 32, 64, 128 "
+                      "or 0 for whole rows",
+                      (long long)size);
 }
 
-enum roped_status norm_quantize_rule(const struct roped_call *call, int x,
-                                     int weight, struct roped_error *err)
-{
-    enum roped_status status = norm_rule(&call->in[x], &call->in[weight], err);
-    return status ? status : check_scales(call, err);
-}
-
-const char norm_quantize_rule_doc[] =
-    "weight has the type of x, or F32 beside narrow x, or F16 or BF16 beside x "
-    "of F32; dequant_scale or dynamic, not both; scale_ub and group_size "
-    "belong to dynamic, and group_size divides h";
+const char norm_quantize_rule_doc[] = "group_size divides h";
 
 /* Where the scales are. */
 static void plan_scales(struct rmsnorm_quantize_plan *plan,

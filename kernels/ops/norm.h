@@ -10,6 +10,10 @@
 #include <float.h>
 
 /* clang-format off */
+/* Of weights beside rows of type T: that type, or F32; beside F32, any. */
+#define NORM_WEIGHT_TYPE \
+    {"W", ROPED_FLOATS, .beside = "T", .also = ROPED_SET(ROPED_F32), .any_beside = ROPED_SET(ROPED_F32)}
+
 #define NORM_AT(base, member) ((base) + offsetof(struct rmsnorm_params, member))
 
 /* Parameters, for a struct that has a struct rmsnorm_params at offset base. */
@@ -29,6 +33,11 @@
     {"rows_2d", "scale_layout", SCALES_ROWS_2D, "the same: [n, 1], or [n, g] by groups"}, \
     {"columns", "scale_layout", SCALES_COLUMNS, "scales of a group are neighbours: [g, n], g of whole rows is 1"}, \
     {"columns_4", "scale_layout", SCALES_COLUMNS_4, "the same, n rounded up to a multiple of 4 with zeros"}
+/* Either a scale is given, or everything about a dynamic one may be. */
+#define NORM_QUANTIZE_GIVEN \
+    {.with_param = "dequant_scale", .needs = "dynamic=false"}, \
+    {.with_param = "scale_ub", .needs = "dynamic=true"}, \
+    {.with_param = "group_size", .needs = "dynamic=true"}
 #define NORM_QUANTIZE_SCALES "rows h/group_size|rows h//group_size|h//group_size rows|h//group_size rows^4"
 #define NORM_QUANTIZE_PARAMS \
     {"output_dtype", ROPED_PARAM_DTYPE, NORM_QUANTIZE_AT(output_dtype), .choices = "e4m3|e5m2", .type = "Q", .doc = "FP8 format of y"}, \
@@ -40,13 +49,6 @@
     NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into FP8, as FlashInfer; hf: also before the weight product, as Llama and most models of Hugging Face; type: also after it, to the type of x, as vLLM")
 /* clang-format on */
 
-/* A hidden size above 0, and a weight whose type goes with that of x. */
-ROPED_MUST_CHECK enum roped_status norm_rule(const struct roped_tensor *x,
-                                             const struct roped_tensor *weight,
-                                             struct roped_error *err);
-
-extern const char norm_rule_doc[];
-
 /* What is added to the weight. A norm without one has gain 1, as Gemma's own
  * norms without a weight do. */
 float norm_weight_bias(const struct rmsnorm_params *params,
@@ -56,11 +58,10 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight);
 
-/* The same for norms into FP8, whose x and weight are these ports: parameters
- * and plan of the call are those of rmsnorm_quantize. */
-ROPED_MUST_CHECK enum roped_status
-norm_quantize_rule(const struct roped_call *call, int x, int weight,
-                   struct roped_error *err);
+/* Norms into FP8: parameters and plan of the call are those of
+ * rmsnorm_quantize; x and weight are ports. */
+ROPED_MUST_CHECK enum roped_status norm_quantize_rule(struct roped_call *call,
+                                                      struct roped_error *err);
 
 extern const char norm_quantize_rule_doc[];
 

@@ -13,20 +13,14 @@
 #define QK_NORM_INPUTS \
     {"q_weight", "W", "d", ROPED_OPTIONAL, .doc = "gain per element of a query head; absent: 1"}, \
     {"k_weight", "W", "d", ROPED_OPTIONAL, .doc = "gain per element of a key head"}
+/* With k both heads have a weight or none has; weight is q_weight's port. */
+#define QK_NORM_GIVEN(k, weight) \
+    {.with = ROPED_INPUT((weight) + 1), .all = ROPED_INPUT(k)}, \
+    {.with = ROPED_INPUT(k) | ROPED_INPUT(weight), .all = ROPED_INPUT((weight) + 1)}, \
+    {.with = ROPED_INPUT(k) | ROPED_INPUT((weight) + 1), .all = ROPED_INPUT(weight)}
 /* clang-format on */
 
-#define QK_NORM_RULE_DOC                                                       \
-    "q_weight and k_weight both or neither, of q's type, or F32 beside "       \
-    "narrow q, or F16 or BF16 beside q of F32"
-
-/* Both weights or none, each of head_dim; weight_port is q's, k's follows. q
- * and k are the first two inputs. */
-ROPED_MUST_CHECK enum roped_status qk_norm_rule(const struct roped_call *call,
-                                                int weight_port,
-                                                int64_t head_dim,
-                                                struct roped_error *err);
-
-/* Adds the norm to the parts of q and k; the same ports. */
+/* Adds the norm to the parts of q and k; weight_port is q's, k's follows. */
 ROPED_MUST_CHECK enum roped_status
 qk_norm_plan(const struct roped_call *call, int weight_port,
              const struct rmsnorm_params *params, struct heads_plan *plan,

@@ -12,10 +12,7 @@ _Static_assert(offsetof(struct qk_rmsnorm_rope_params, rope) == 0,
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = rope_heads_shape(call);
-    enum roped_status status = rope_heads_rule(call, &shape, err);
-    return status ? status
-                  : qk_norm_rule(call, QK_RMSNORM_ROPE_Q_WEIGHT, shape.head_dim,
-                                 err);
+    return rotary_rule(call, &shape, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
@@ -28,9 +25,6 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
     return status ? status : rotary_plan(call, &shape, &plan->rotary, err);
 }
 
-static const char rule_doc[] =
-    "what rope says of positions and angles; " QK_NORM_RULE_DOC;
-
 #define AT(member) offsetof(struct qk_rmsnorm_rope_params, member)
 
 /* clang-format off */
@@ -38,13 +32,17 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     .name = "qk_rmsnorm_rope",
     .since = "0.1",
     .summary = "normalise every head of q and k over its width, weight it, then rotate it",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, ROPED_ANGLE_TYPES},
     .form = {ROPE_HEADS_FORMS},
+    .given = {
+        QK_NORM_GIVEN(QK_RMSNORM_ROPE_K, QK_RMSNORM_ROPE_Q_WEIGHT),
+        ROPED_ANGLE_GIVEN(QK_RMSNORM_ROPE_POSITIONS),
+    },
     .in = {
         [QK_RMSNORM_ROPE_Q] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .doc = "query heads"},
         [QK_RMSNORM_ROPE_K] = {"k", "T", ROPE_HEADS_K_SHAPE, ROPED_OPTIONAL | ROPED_STRIDED, .doc = "key heads"},
         [QK_RMSNORM_ROPE_Q_WEIGHT] = QK_NORM_INPUTS,
-        [QK_RMSNORM_ROPE_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [QK_RMSNORM_ROPE_POSITIONS] = ROPE_HEADS_ANGLE_INPUTS,
     },
     .out = {
         [QK_RMSNORM_ROPE_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .in_place = "q", .doc = "q, normalised and rotated"},
@@ -58,8 +56,9 @@ const struct roped_op roped_op_qk_rmsnorm_rope = {
     },
     .rows = "n",
     .tokens = ROPE_HEADS_TOKENS,
+    .widths = "d",
     .rule = rule,
-    .rule_doc = rule_doc,
+    .rule_doc = rotary_rule_doc,
     .aux_bytes = rope_heads_aux_bytes,
     .plan = plan,
     .plan_bytes = sizeof(struct heads_plan),

@@ -12,10 +12,7 @@ _Static_assert(offsetof(struct qk_rmsnorm_rope_append_params, append) == 0,
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = rope_heads_shape(call);
-    enum roped_status status = heads_append_rule(call, &shape, err);
-    return status ? status
-                  : qk_norm_rule(call, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT,
-                                 shape.head_dim, err);
+    return heads_append_rule(call, &shape, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
@@ -30,8 +27,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 }
 
 static const char rule_doc[] =
-    "what rope says of positions and angles; " HEADS_APPEND_RULE_DOC
-    "; " QK_NORM_RULE_DOC;
+    "what rope says of positions and angles; " HEADS_APPEND_RULE_DOC;
 
 #define AT(member) offsetof(struct qk_rmsnorm_rope_append_params, member)
 
@@ -40,20 +36,26 @@ const struct roped_op roped_op_qk_rmsnorm_rope_append = {
     .name = "qk_rmsnorm_rope_append",
     .since = "0.1",
     .summary = "qk_rmsnorm_rope, with k and v put into slots or pages of a KV cache",
-    .type = {{"T", ROPED_FLOATS}, HEADS_APPEND_TYPES, {"W", ROPED_FLOATS}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, HEADS_APPEND_TYPES, NORM_WEIGHT_TYPE, ROPED_ANGLE_TYPES},
     .form = {ROPE_HEADS_FORMS},
+    .given = {
+        {.all = ROPED_INPUT(ROPE_APPEND_V_CACHE)},
+        HEADS_APPEND_GIVEN,
+        QK_NORM_GIVEN(ROPE_APPEND_K, QK_RMSNORM_ROPE_APPEND_Q_WEIGHT),
+        ROPED_ANGLE_GIVEN(QK_RMSNORM_ROPE_APPEND_POSITIONS),
+    },
     .in = {
         [ROPE_APPEND_Q] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .doc = "query heads"},
         [ROPE_APPEND_K] = {"k", "T", ROPE_HEADS_K_SHAPE, ROPED_STRIDED, .doc = "key heads"},
         [ROPE_APPEND_V] = {"v", "T", ROPE_HEADS_K_SHAPE, ROPED_STRIDED, .doc = "value heads, which are not normalised"},
-        HEADS_APPEND_INPUTS,
+        HEADS_APPEND_INPUTS(HEADS_APPEND_CACHE, ROPE_HEADS_N),
         [QK_RMSNORM_ROPE_APPEND_Q_WEIGHT] = QK_NORM_INPUTS,
-        [QK_RMSNORM_ROPE_APPEND_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [QK_RMSNORM_ROPE_APPEND_POSITIONS] = ROPE_HEADS_ANGLE_INPUTS,
     },
     .out = {
         [ROPE_APPEND_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .in_place = "q", .doc = "q, normalised and rotated; of tokens without a slot too"},
         [ROPE_APPEND_K_OUT] = {"k", "T", ROPE_HEADS_K_SHAPE, ROPED_STRIDED, .requires_ = "return_k", .in_place = "k", .doc = "k, normalised and rotated, where return_k asks for it"},
-        HEADS_APPEND_OUTPUTS,
+        HEADS_APPEND_OUTPUTS(HEADS_APPEND_CACHE),
     },
     .params_bytes = sizeof(struct qk_rmsnorm_rope_append_params),
     .angles_offset = AT(append.rope.angles),
@@ -62,6 +64,7 @@ const struct roped_op roped_op_qk_rmsnorm_rope_append = {
         HEADS_APPEND_PARAMS,
     },
     .tokens = ROPE_HEADS_TOKENS,
+    .widths = "d",
     .rule = rule,
     .rule_doc = rule_doc,
     .aux_bytes = heads_append_aux_bytes,

@@ -3,11 +3,6 @@
  */
 #include "ops/norm.h"
 
-static enum roped_status rule(struct roped_call *call, struct roped_error *err)
-{
-    return norm_rule(&call->in[RMSNORM_X], &call->in[RMSNORM_WEIGHT], err);
-}
-
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     struct rmsnorm_plan *plan = (void *)call->plan;
@@ -22,7 +17,7 @@ const struct roped_op roped_op_rmsnorm = {
     .name = "rmsnorm",
     .since = "0.1",
     .summary = "y = x / sqrt(mean(x^2) + eps) * (weight_bias + weight), row by row",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
     .in = {
         [RMSNORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "rows to normalise"},
         [RMSNORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
@@ -35,8 +30,7 @@ const struct roped_op roped_op_rmsnorm = {
     .param = {NORM_PARAMS(0)},
     .rows = "rows",
     .tokens = "rows",
-    .rule = rule,
-    .rule_doc = norm_rule_doc,
+    .widths = "h",
     .plan = plan,
     .plan_bytes = sizeof(struct rmsnorm_plan),
 };

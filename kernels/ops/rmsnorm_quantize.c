@@ -3,12 +3,6 @@
  */
 #include "ops/norm.h"
 
-static enum roped_status rule(struct roped_call *call, struct roped_error *err)
-{
-    return norm_quantize_rule(call, RMSNORM_QUANTIZE_X, RMSNORM_QUANTIZE_WEIGHT,
-                              err);
-}
-
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     (void)err;
@@ -21,8 +15,9 @@ const struct roped_op roped_op_rmsnorm_quantize = {
     .name = "rmsnorm_quantize",
     .since = "0.1",
     .summary = "rmsnorm, divided by a given or a dynamic scale and rounded to FP8",
-    .type = {{"T", ROPED_FLOATS}, {"W", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
     .form = {NORM_QUANTIZE_FORMS},
+    .given = {NORM_QUANTIZE_GIVEN},
     .in = {
         [RMSNORM_QUANTIZE_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "rows to normalise"},
         [RMSNORM_QUANTIZE_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
@@ -36,7 +31,8 @@ const struct roped_op roped_op_rmsnorm_quantize = {
     .param = {NORM_QUANTIZE_PARAMS},
     .rows = "rows",
     .tokens = "rows",
-    .rule = rule,
+    .widths = "h",
+    .rule = norm_quantize_rule,
     .rule_doc = norm_quantize_rule_doc,
     .plan = plan,
     .plan_bytes = sizeof(struct rmsnorm_quantize_plan),

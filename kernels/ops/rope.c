@@ -6,7 +6,7 @@
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = rope_heads_shape(call);
-    return rope_heads_rule(call, &shape, err);
+    return rotary_rule(call, &shape, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
@@ -23,10 +23,11 @@ const struct roped_op roped_op_rope = {
     .summary = "rotate query and key heads by their positions",
     .type = {{"T", ROPED_FLOATS}, ROPED_ANGLE_TYPES},
     .form = {ROPE_HEADS_FORMS},
+    .given = {ROPED_ANGLE_GIVEN(ROPE_POSITIONS)},
     .in = {
         [ROPE_Q] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .doc = "query heads"},
         [ROPE_K] = {"k", "T", ROPE_HEADS_K_SHAPE, ROPED_OPTIONAL | ROPED_STRIDED, .doc = "key heads"},
-        [ROPE_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [ROPE_POSITIONS] = ROPE_HEADS_ANGLE_INPUTS,
     },
     .out = {
         [ROPE_Q_OUT] = {"q", "T", ROPE_HEADS_Q_SHAPE, ROPED_STRIDED, .in_place = "q", .doc = "q, rotated"},
@@ -37,6 +38,7 @@ const struct roped_op roped_op_rope = {
     .param = {ROPE_HEADS_PARAMS},
     .rows = "n",
     .tokens = ROPE_HEADS_TOKENS,
+    .widths = "d",
     .rule = rule,
     .rule_doc = rotary_rule_doc,
     .aux_bytes = rope_heads_aux_bytes,

@@ -7,7 +7,7 @@
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = rope_heads_shape(call);
-    return rope_parts_rule(call, &shape, err);
+    return rotary_rule(call, &shape, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
@@ -30,6 +30,7 @@ const struct roped_op roped_op_rope_quantize = {
         {"heads", .doc = "GQA and MHA: k has heads"},
         {"mla", .doc = "MLA: one k per token, without a head dim"},
     },
+    .given = {ROPE_PARTS_GIVEN(ROPE_QUANTIZE_POSITIONS)},
     .in = {
         [ROPE_QUANTIZE_Q_ROPE] = {"q_rope", "T", "n hq r", ROPED_STRIDED, .doc = "rotary part of the query heads"},
         [ROPE_QUANTIZE_K_ROPE] = {"k_rope", "T", "n hk r|n r", ROPED_STRIDED, .doc = "rotary part of the key heads"},
@@ -37,7 +38,7 @@ const struct roped_op roped_op_rope_quantize = {
         [ROPE_QUANTIZE_K_NOPE] = {"k_nope", "T", "n hk p|n p", ROPED_OPTIONAL | ROPED_STRIDED, .doc = "non-rotary part of the key heads"},
         [ROPE_QUANTIZE_SCALE_Q] = SCALE_INPUT("scale_q"),
         [ROPE_QUANTIZE_SCALE_K] = SCALE_INPUT("scale_k"),
-        [ROPE_QUANTIZE_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [ROPE_QUANTIZE_POSITIONS] = ROPE_PARTS_ANGLE_INPUTS,
     },
     .out = {
         [ROPE_QUANTIZE_Q_ROPE_OUT] = {"q_rope", "Q", "n hq r", ROPED_STRIDED, .doc = "FP8 of q_rope, rotated, times scale_q"},
@@ -50,6 +51,7 @@ const struct roped_op roped_op_rope_quantize = {
     .param = {ROPE_PARTS_PARAMS},
     .rows = "n",
     .tokens = "n",
+    .widths = "r",
     .rule = rule,
     .rule_doc = rotary_rule_doc,
     .aux_bytes = rope_heads_aux_bytes,

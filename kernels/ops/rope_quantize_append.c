@@ -11,104 +11,12 @@ _Static_assert(offsetof(struct rope_quantize_append_params, quantize) == 0,
 
 enum { FORM_NHD, FORM_HND, FORM_MLA };
 
-static bool has(const struct roped_call *call, int port)
-{
-    return roped_tensor_given(&call->in[port]);
-}
-
 /* ------------------------------------------------------------------ rule */
-
-/* Each form has caches of its own, and v only where k has heads. */
-static enum roped_status check_given(const struct roped_call *call, int port,
-                                     bool is_wanted, struct roped_error *err)
-{
-    bool is_mla = call->form == FORM_MLA;
-    if (has(call, port) == is_wanted)
-        return ROPED_OK;
-    if (is_wanted)
-        return roped_fail(err, ROPED_INVALID,
-                          "missing tensor '%s': k_rope of rank %d needs it",
-                          call->op->in[port].name, is_mla ? 2 : 3);
-    if (port == ROPE_QUANTIZE_APPEND_CKV_CACHE && is_mla)
-        return roped_fail(err, ROPED_INVALID,
-                          "missing tensor 'k_nope': 'ckv_cache' is given and "
-                          "needs it");
-    return roped_fail(err, ROPED_INVALID,
-                      "tensor '%s': not with k_rope of rank %d, which goes to "
-                      "%s",
-                      call->op->in[port].name, is_mla ? 2 : 3,
-                      is_mla ? "'ckv_cache' and 'kpe_cache'"
-                             : "'k_cache', as v to 'v_cache'");
-}
-
-static enum roped_status check_caches(const struct roped_call *call,
-                                      struct roped_error *err)
-{
-    bool is_mla = call->form == FORM_MLA;
-    bool has_nope = has(call, ROPE_QUANTIZE_APPEND_K_NOPE);
-    enum roped_status status =
-        check_given(call, ROPE_QUANTIZE_APPEND_V, !is_mla, err);
-    if (!status)
-        status = check_given(call, ROPE_QUANTIZE_APPEND_K_CACHE, !is_mla, err);
-    if (!status)
-        status = check_given(call, ROPE_QUANTIZE_APPEND_V_CACHE, !is_mla, err);
-    if (!status)
-        status = check_given(call, ROPE_QUANTIZE_APPEND_CKV_CACHE,
-                             is_mla && has_nope, err);
-    if (!status)
-        status = check_given(call, ROPE_QUANTIZE_APPEND_KPE_CACHE, is_mla, err);
-    return status;
-}
-
-/* Caches are of the type that is written, or its codes for clients without a
- * name for it. */
-static enum roped_status check_types(const struct roped_call *call,
-                                     struct roped_error *err)
-{
-    enum roped_dtype q = call->out[ROPE_QUANTIZE_APPEND_Q_ROPE_OUT].dtype;
-    for (int i = ROPE_QUANTIZE_APPEND_K_CACHE;
-         i <= ROPE_QUANTIZE_APPEND_KPE_CACHE; i++)
-        if (has(call, i) && call->in[i].dtype != q &&
-            call->in[i].dtype != ROPED_U8)
-            return roped_fail(err, ROPED_BAD_TYPE,
-                              "tensor '%s': %s, expected %s (parameter "
-                              "'output_dtype') or U8",
-                              call->op->in[i].name,
-                              roped_dtype_name(call->in[i].dtype),
-                              roped_dtype_name(q));
-    return ROPED_OK;
-}
-
-/* A cell holds both parts of a head. */
-static enum roped_status check_widths(const struct roped_call *call,
-                                      struct roped_error *err)
-{
-    const struct roped_tensor *k = &call->in[ROPE_QUANTIZE_APPEND_K_NOPE];
-    const struct roped_tensor *v = &call->in[ROPE_QUANTIZE_APPEND_V];
-    int64_t r = call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dims[2];
-    int64_t p = roped_tensor_given(k) ? k->dims[k->rank - 1] : 0;
-    if (call->in[ROPE_QUANTIZE_APPEND_PAGE_INDPTR].dims[0] == 0)
-        return roped_fail(err, ROPED_BAD_SHAPE,
-                          "tensor 'page_indptr': dim 0 is 0, expected "
-                          "requests + 1");
-    if (call->form == FORM_MLA || v->dims[2] == r + p)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_BAD_SHAPE,
-                      "tensor 'v': dim 2 is %lld, expected r + p = %lld + %lld",
-                      (long long)v->dims[2], (long long)r, (long long)p);
-}
 
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     struct rotary_shape shape = rope_heads_shape(call);
-    enum roped_status status = rope_parts_rule(call, &shape, err);
-    if (!status)
-        status = check_caches(call, err);
-    if (!status)
-        status = check_types(call, err);
-    if (!status)
-        status = scale_rule(call, ROPE_QUANTIZE_APPEND_SCALE_V, err);
-    return status ? status : check_widths(call, err);
+    return rotary_rule(call, &shape, err);
 }
 
 /* ------------------------------------------------------------------ plan */
@@ -185,9 +93,8 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 }
 
 static const char rule_doc[] =
-    "what rope_quantize says of its parts, positions and angles; caches have "
-    "the "
-    "type output_dtype, or U8, its codes; k with heads "
+    "what rope_quantize says of positions and angles; U8 caches have codes of "
+    "output_dtype; k with heads "
     "goes to k_cache and v to v_cache, k without heads to kpe_cache and "
     "ckv_cache; token t of request j = batch_indices[t] goes to entry "
     "kv_positions[t] of the pages page_indices[page_indptr[j] ..], and no "
@@ -197,18 +104,28 @@ static const char rule_doc[] =
 
 #define AT(member) offsetof(struct rope_quantize_append_params, member)
 #define CACHE_SHAPE                                                            \
-    "pages pagesize hk d|pages hk pagesize d|pages pagesize hk d"
+    "pages pagesize hk r+p|pages hk pagesize r+p|pages pagesize hk r+p"
 
 /* clang-format off */
+/* Each form has caches of its own, and v only where k has heads. */
+#define HEADS_INPUTS (ROPED_INPUT(ROPE_QUANTIZE_APPEND_V) | ROPED_INPUT(ROPE_QUANTIZE_APPEND_K_CACHE) | ROPED_INPUT(ROPE_QUANTIZE_APPEND_V_CACHE))
+#define MLA_INPUTS (ROPED_INPUT(ROPE_QUANTIZE_APPEND_CKV_CACHE) | ROPED_INPUT(ROPE_QUANTIZE_APPEND_KPE_CACHE))
+
 const struct roped_op roped_op_rope_quantize_append = {
     .name = "rope_quantize_append",
     .since = "0.1",
     .summary = "rope_quantize, with k and v put into the pages of a KV cache",
-    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"K", ROPED_FP8S | ROPED_SET(ROPED_U8)}, {"J", ROPED_INDEXES}, ROPED_ANGLE_TYPES},
+    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S}, {"K", ROPED_FP8S | ROPED_SET(ROPED_U8), .beside = "Q", .also = ROPED_SET(ROPED_U8)}, {"J", ROPED_INDEXES}, ROPED_ANGLE_TYPES},
     .form = {
         [FORM_NHD] = {"nhd", "kv_layout", KV_LAYOUT_NHD, "GQA and MHA: a page is entries of heads"},
         [FORM_HND] = {"hnd", "kv_layout", KV_LAYOUT_HND, "GQA and MHA: a page is heads of entries"},
         [FORM_MLA] = {"mla", .doc = "MLA: one k per token, without a head dim, in two caches"},
+    },
+    .given = {
+        {.when = "form=nhd,hnd", .all = HEADS_INPUTS, .none = MLA_INPUTS},
+        {.when = "form=mla", .all = ROPED_INPUT(ROPE_QUANTIZE_APPEND_KPE_CACHE), .none = HEADS_INPUTS},
+        {.when = "form=mla", .together = ROPED_INPUT(ROPE_QUANTIZE_APPEND_K_NOPE) | ROPED_INPUT(ROPE_QUANTIZE_APPEND_CKV_CACHE)},
+        ROPE_PARTS_GIVEN(ROPE_QUANTIZE_APPEND_POSITIONS),
     },
     .in = {
         [ROPE_QUANTIZE_APPEND_Q_ROPE] = {"q_rope", "T", "n hq r", ROPED_STRIDED, .doc = "rotary part of the query heads"},
@@ -218,16 +135,16 @@ const struct roped_op roped_op_rope_quantize_append = {
         [ROPE_QUANTIZE_APPEND_SCALE_Q] = SCALE_INPUT("scale_q"),
         [ROPE_QUANTIZE_APPEND_SCALE_K] = SCALE_INPUT("scale_k"),
         [ROPE_QUANTIZE_APPEND_SCALE_V] = SCALE_INPUT("scale_v"),
-        [ROPE_QUANTIZE_APPEND_V] = {"v", "T", "n hk d", ROPED_OPTIONAL | ROPED_STRIDED, .doc = "value heads, of width d = r + p; not with MLA"},
+        [ROPE_QUANTIZE_APPEND_V] = {"v", "T", "n hk r+p", ROPED_OPTIONAL | ROPED_STRIDED, .doc = "value heads, of the width of both parts; not with MLA"},
         [ROPE_QUANTIZE_APPEND_K_CACHE] = {"k_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "keys of earlier tokens; takes k_rope, then k_nope"},
         [ROPE_QUANTIZE_APPEND_V_CACHE] = {"v_cache", "K", CACHE_SHAPE, ROPED_OPTIONAL | ROPED_UPDATED, .doc = "values of earlier tokens; takes v times scale_v"},
         [ROPE_QUANTIZE_APPEND_CKV_CACHE] = {"ckv_cache", "K", "pages pagesize p", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_nope"},
         [ROPE_QUANTIZE_APPEND_KPE_CACHE] = {"kpe_cache", "K", "pages pagesize r", ROPED_OPTIONAL | ROPED_UPDATED, .doc = "MLA: takes k_rope"},
-        [ROPE_QUANTIZE_APPEND_PAGE_INDICES] = {"page_indices", "J", "indices", ROPED_INDEX, .doc = "pages of all requests, one after another"},
-        [ROPE_QUANTIZE_APPEND_PAGE_INDPTR] = {"page_indptr", "J", "requests1", ROPED_INDEX, .doc = "first of each request's page_indices, and the end of the last"},
-        [ROPE_QUANTIZE_APPEND_BATCH_INDICES] = {"batch_indices", "J", "n", ROPED_INDEX, .doc = "request of each token; -1: none"},
-        [ROPE_QUANTIZE_APPEND_KV_POSITIONS] = {"kv_positions", "J", "n", ROPED_INDEX, .doc = "entry of each token in its request's pages"},
-        [ROPE_QUANTIZE_APPEND_POSITIONS] = ROPED_ANGLE_INPUTS,
+        [ROPE_QUANTIZE_APPEND_PAGE_INDICES] = {"page_indices", "J", "indices", ROPED_INDEX, .holds = "page < pages up to page_indptr for batch_indices", .doc = "pages of all requests, one after another"},
+        [ROPE_QUANTIZE_APPEND_PAGE_INDPTR] = {"page_indptr", "J", "requests+1", ROPED_INDEX, .holds = "starts within indices for batch_indices", .doc = "first of each request's page_indices, and the end of the last"},
+        [ROPE_QUANTIZE_APPEND_BATCH_INDICES] = {"batch_indices", "J", "n", ROPED_INDEX, .holds = "request < requests or -1", .doc = "request of each token; -1: none"},
+        [ROPE_QUANTIZE_APPEND_KV_POSITIONS] = {"kv_positions", "J", "n", ROPED_INDEX, .holds = "position", .doc = "entry of each token in its request's pages"},
+        [ROPE_QUANTIZE_APPEND_POSITIONS] = ROPE_PARTS_ANGLE_INPUTS,
     },
     .out = {
         [ROPE_QUANTIZE_APPEND_Q_ROPE_OUT] = {"q_rope", "Q", "n hq r", ROPED_STRIDED, .doc = "FP8 of q_rope, rotated, times scale_q; of tokens without a request too"},
@@ -245,6 +162,7 @@ const struct roped_op roped_op_rope_quantize_append = {
         ROPE_PARTS_PARAMS,
     },
     .tokens = "n",
+    .widths = "r",
     .rule = rule,
     .rule_doc = rule_doc,
     .aux_bytes = heads_append_aux_bytes,

@@ -24,14 +24,13 @@ enum {
 static const int64_t largest_float_position = (1 << 24) - 1;
 
 const char rotary_rule_doc[] =
-    "at most one of positions, indptr with offsets, and cos with sin; without "
-    "any of them a token's position is its index in its sequence plus offset; "
-    "positions of two dims need mrope_section, the call's or the table's, and "
-    "have a row for each section, as the axial scalings ask; "
-    "angles come from cos with sin, or cos_sin_cache, or table, or the angle "
-    "parameters; a table's style holds where the call gives none; rotary_dim "
-    "is even and rotary_offset + rotary_dim fits the "
-    "head; a table's head width is the head's";
+    "without positions, indptr and cos a token's position is its index in its "
+    "sequence plus offset; positions of two dims need mrope_section, the "
+    "call's or the table's, and have a row for each section, as the axial "
+    "scalings ask; angles come from cos with sin, or cos_sin_cache, or table, "
+    "or the angle parameters; a table's style holds where the call gives none; "
+    "rotary_dim is even and rotary_offset + rotary_dim fits the head; a "
+    "table's head width is the head's";
 
 static const struct roped_tensor *tensor_of(const struct roped_call *call,
                                             const struct rotary_shape *shape,
@@ -94,50 +93,6 @@ static int n_axes_of(const struct roped_call *call,
 }
 
 /* ------------------------------------------------------------------ rule */
-
-static enum roped_status exclusive(const struct roped_call *call,
-                                   const struct rotary_shape *shape, int a,
-                                   int b, struct roped_error *err)
-{
-    if (!has(call, shape, a) || !has(call, shape, b))
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "tensors '%s' and '%s' are both given, expected one",
-                      call->op->in[shape->first_port + a].name,
-                      call->op->in[shape->first_port + b].name);
-}
-
-static enum roped_status pair(const struct roped_call *call,
-                              const struct rotary_shape *shape, int a, int b,
-                              struct roped_error *err)
-{
-    if (has(call, shape, a) == has(call, shape, b))
-        return ROPED_OK;
-    int missing = has(call, shape, a) ? b : a;
-    int given = missing == a ? b : a;
-    return roped_fail(err, ROPED_INVALID,
-                      "missing tensor '%s': '%s' is given and needs it",
-                      call->op->in[shape->first_port + missing].name,
-                      call->op->in[shape->first_port + given].name);
-}
-
-static enum roped_status check_sources(const struct roped_call *call,
-                                       const struct rotary_shape *shape,
-                                       struct roped_error *err)
-{
-    static const int pairs[][2] = {
-        {INDPTR, OFFSETS}, {COS, SIN}, {SHORT_FACTOR, LONG_FACTOR}};
-    static const int exclusives[][2] = {
-        {POSITIONS, INDPTR}, {POSITIONS, COS},      {INDPTR, COS},
-        {CACHE, COS},        {CACHE, SHORT_FACTOR}, {COS, SHORT_FACTOR}};
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < 3 && !status; i++)
-        status = pair(call, shape, pairs[i][0], pairs[i][1], err);
-    for (int i = 0; i < 6 && !status; i++)
-        status =
-            exclusive(call, shape, exclusives[i][0], exclusives[i][1], err);
-    return status;
-}
 
 /*
  * May an angle parameter stand beside another source of angles? Sections say
@@ -259,53 +214,6 @@ static enum roped_status check_width(const struct roped_call *call,
     return ROPED_OK;
 }
 
-/* What a dim is to be, and the words of a message for it. */
-struct extent {
-    int64_t size;
-    const char *name;
-};
-
-static enum roped_status check_dim(const struct roped_call *call,
-                                   const struct rotary_shape *shape, int port,
-                                   int dim, struct extent expected,
-                                   struct roped_error *err)
-{
-    const struct roped_tensor *tensor = tensor_of(call, shape, port);
-    if (!roped_tensor_given(tensor) || tensor->dims[dim] == expected.size)
-        return ROPED_OK;
-    return roped_fail(
-        err, ROPED_BAD_SHAPE, "tensor '%s': dim %d is %lld, expected %s = %lld",
-        call->op->in[shape->first_port + port].name, dim,
-        (long long)tensor->dims[dim], expected.name, (long long)expected.size);
-}
-
-static enum roped_status check_shapes(const struct roped_call *call,
-                                      const struct rotary_shape *shape,
-                                      struct roped_error *err)
-{
-    const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
-    const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
-    const struct extent n = {shape->n_tokens, "n"};
-    const struct extent r = {rotary_width(call, shape), "rotary_dim"};
-    const struct extent pairs = {r.size / 2, "rotary_dim/2"};
-    enum roped_status status = ROPED_OK;
-    if (roped_tensor_given(positions))
-        status = check_dim(call, shape, POSITIONS, positions->rank - 1, n, err);
-    if (!status)
-        status = check_dim(call, shape, COS, 0, n, err);
-    if (!status)
-        status = check_dim(call, shape, CACHE, 1, r, err);
-    if (!status)
-        status = check_dim(call, shape, COS, 1, pairs, err);
-    if (!status)
-        status = check_dim(call, shape, SHORT_FACTOR, 0, pairs, err);
-    if (!status && has(call, shape, INDPTR))
-        status = check_dim(
-            call, shape, INDPTR, 0,
-            (struct extent){offsets->dims[0] + 1, "sequences + 1"}, err);
-    return status;
-}
-
 static enum roped_status check_rows(const struct roped_call *call,
                                     const struct rotary_shape *shape,
                                     struct roped_error *err)
@@ -337,55 +245,17 @@ static enum roped_status check_rows(const struct roped_call *call,
     return roped_angles_check_sections(params, n_pairs_of(call, shape), err);
 }
 
-static enum roped_status check_offset(const struct roped_call *call,
-                                      const struct rotary_shape *shape,
-                                      struct roped_error *err)
-{
-    static const int sources[] = {POSITIONS, INDPTR, COS};
-    for (int i = 0; i < 3; i++)
-        if (roped_call_gave(call, "offset") && has(call, shape, sources[i]))
-            return roped_fail(
-                err, ROPED_BAD_PARAMETER,
-                "parameter 'offset' and tensor '%s' are both given; offset "
-                "belongs to implicit positions",
-                call->op->in[shape->first_port + sources[i]].name);
-    return ROPED_OK;
-}
-
-/* cos and sin may be F32 beside narrower q; other mixtures are mistakes. */
-static enum roped_status check_types(const struct roped_call *call,
-                                     const struct rotary_shape *shape,
-                                     struct roped_error *err)
-{
-    enum roped_dtype found = tensor_of(call, shape, COS)->dtype;
-    enum roped_dtype t = call->in[0].dtype;
-    if (!has(call, shape, COS) || found == ROPED_F32 || found == t)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_BAD_TYPE,
-                      "tensor 'cos': %s, expected F32 or %s, the type of '%s'",
-                      roped_dtype_name(found), roped_dtype_name(t),
-                      call->op->in[0].name);
-}
-
 enum roped_status rotary_rule(const struct roped_call *call,
                               const struct rotary_shape *shape,
                               struct roped_error *err)
 {
-    enum roped_status status = check_sources(call, shape, err);
-    if (!status)
-        status = check_params(call, shape, err);
+    enum roped_status status = check_params(call, shape, err);
     if (!status)
         status = check_head(call, shape, err);
     if (!status)
         status = check_width(call, shape, err);
     if (!status)
         status = check_rows(call, shape, err);
-    if (!status)
-        status = check_shapes(call, shape, err);
-    if (!status)
-        status = check_offset(call, shape, err);
-    if (!status)
-        status = check_types(call, shape, err);
     return status;
 }
 
@@ -414,7 +284,6 @@ size_t rotary_aux_bytes(const struct roped_call *call,
 struct bound {
     int64_t rows; /* positions must be below */
     const char *why, *name;
-    const char *other; /* what is allowed beside those, or NULL */
 };
 
 static struct bound position_bound(const struct roped_call *call,
@@ -441,11 +310,9 @@ static enum roped_status refuse_position(const char *tensor, int64_t value,
 {
     return roped_fail(err, ROPED_BAD_VALUE,
                       "tensor '%s': position %lld at index %lld, expected 0 "
-                      "<= position < %lld, %s%s%s%s",
+                      "<= position < %lld, %s%s",
                       tensor, (long long)value, (long long)index,
-                      (long long)bound->rows, bound->why, bound->name,
-                      bound->other ? ", or " : "",
-                      bound->other ? bound->other : "");
+                      (long long)bound->rows, bound->why, bound->name);
 }
 
 /* A padded token of [3, n] has none of its three positions. */
@@ -467,70 +334,22 @@ static enum roped_status check_padding(const struct roped_tensor *positions,
     return ROPED_OK;
 }
 
-/* Positions some of which are -1, or wrong. */
-static enum roped_status scan_padded(const struct roped_tensor *positions,
-                                     const struct bound *bound,
-                                     int64_t *largest, struct roped_error *err)
-{
-    int64_t n = roped_tensor_elements(positions);
-    *largest = -1;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t position = call_index_at(positions, i);
-        if (position < -1 || position >= bound->rows)
-            return refuse_position("positions", position, i, bound, err);
-        *largest = position > *largest ? position : *largest;
-    }
-    return check_padding(positions, err);
-}
-
-static enum roped_status scan_positions(const struct roped_tensor *positions,
-                                        struct bound bound,
-                                        struct rope_rotary *out,
-                                        struct roped_error *err)
-{
-    int64_t *largest = &out->largest_position;
-    bound.other = "-1 (a token that is left as it is)";
-    out->has_padding = call_find_outside(positions, bound.rows, largest) >= 0;
-    if (out->has_padding)
-        return scan_padded(positions, &bound, largest, err);
-    return ROPED_OK;
-}
-
 static enum roped_status scan_ragged(const struct roped_tensor *indptr,
                                      const struct roped_tensor *offsets,
-                                     int64_t n_tokens,
                                      const struct bound *bound,
                                      int64_t *largest, struct roped_error *err)
 {
-    int64_t b = offsets->dims[0], last = call_index_at(indptr, 0);
-    if (last != 0)
-        return roped_fail(err, ROPED_BAD_VALUE,
-                          "tensor 'indptr': value %lld at index 0, expected 0",
-                          (long long)last);
-    for (int64_t j = 0; j < b; j++) {
-        int64_t next = call_index_at(indptr, j + 1),
+    for (int64_t j = 0; j < offsets->dims[0]; j++) {
+        int64_t n = call_index_at(indptr, j + 1) - call_index_at(indptr, j),
                 offset = call_index_at(offsets, j);
-        if (next < last || next > n_tokens)
-            return roped_fail(err, ROPED_BAD_VALUE,
-                              "tensor 'indptr': value %lld at index %lld, "
-                              "expected %lld to n = %lld",
-                              (long long)next, (long long)(j + 1),
-                              (long long)last, (long long)n_tokens);
         /* an empty sequence may start anywhere: nothing reads its offset */
-        if (offset < 0 || (next > last && offset >= bound->rows))
+        if (offset < 0 || (n > 0 && offset >= bound->rows))
             return refuse_position("offsets", offset, j, bound, err);
-        if (next > last && offset + (next - last) - 1 >= bound->rows)
-            return refuse_position("offsets", offset + (next - last) - 1, j,
-                                   bound, err);
-        if (next > last && offset + (next - last) - 1 > *largest)
-            *largest = offset + (next - last) - 1;
-        last = next;
+        if (n > 0 && offset + n - 1 >= bound->rows)
+            return refuse_position("offsets", offset + n - 1, j, bound, err);
+        if (n > 0 && offset + n - 1 > *largest)
+            *largest = offset + n - 1;
     }
-    if (last != n_tokens)
-        return roped_fail(err, ROPED_BAD_VALUE,
-                          "tensor 'indptr': value %lld at index %lld, expected "
-                          "n = %lld",
-                          (long long)last, (long long)b, (long long)n_tokens);
     return ROPED_OK;
 }
 
@@ -550,8 +369,12 @@ static enum roped_status plan_positions(const struct roped_call *call,
     if (roped_tensor_given(positions)) {
         out->positions = positions->dtype == ROPED_I32 ? ROPE_POSITIONS_I32
                                                        : ROPE_POSITIONS_I64;
-        if (call->host_values)
-            return scan_positions(positions, bound, out, err);
+        if (!call->host_values)
+            return ROPED_OK;
+        out->largest_position = call->held[shape->first_port].largest;
+        out->has_padding = call->held[shape->first_port].has_none;
+        if (out->has_padding)
+            return check_padding(positions, err);
     } else if (roped_tensor_given(indptr)) {
         const struct roped_tensor *offsets = tensor_of(call, shape, OFFSETS);
         int32_t dtype;
@@ -564,8 +387,8 @@ static enum roped_status plan_positions(const struct roped_call *call,
         out->positions = dtype == ROPED_I32 ? ROPE_POSITIONS_RAGGED_I32
                                             : ROPE_POSITIONS_RAGGED_I64;
         if (call->host_values)
-            return scan_ragged(indptr, offsets, shape->n_tokens, &bound,
-                               &out->largest_position, err);
+            return scan_ragged(indptr, offsets, &bound, &out->largest_position,
+                               err);
     } else {
         out->positions = ROPE_POSITIONS_IMPLICIT;
         int64_t last = shape->offset + shape->tokens_per_sequence - 1;

@@ -14,12 +14,8 @@
 #define SCALE_PARAM(name, at, of) \
     {name, ROPED_PARAM_FLOAT, at, ROPED_ABOVE_MIN, 1, 0, FLT_MAX, .doc = of " values are multiplied by it before rounding to FP8"}
 #define SCALE_INPUT(name) \
-    {name, "F", "one", ROPED_OPTIONAL | ROPED_INDEX, .doc = "the parameter of this name as a tensor, [1]"}
+    {name, "F", "1", ROPED_OPTIONAL | ROPED_INDEX, .holds = "numbers above 0", .doc = "the parameter of this name as a tensor, [1]"}
 /* clang-format on */
-
-/* One element, and no parameter of the tensor's name beside it. */
-ROPED_MUST_CHECK enum roped_status
-scale_rule(const struct roped_call *call, int port, struct roped_error *err);
 
 /* The value: the tensor's where there is one, else param. */
 ROPED_MUST_CHECK enum roped_status scale_plan(const struct roped_call *call,

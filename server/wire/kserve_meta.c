@@ -287,6 +287,10 @@ static void describe_port(struct buffer *buffer, const struct roped_op *op,
         buffer_printf(buffer, ",\"in_place\":\"%s\"", port->in_place);
     if (port->flags & ROPED_UPDATED)
         buffer_text(buffer, ",\"updated\":true");
+    if (port->holds) {
+        buffer_text(buffer, ",\"holds\":");
+        buffer_json_string(buffer, port->holds);
+    }
     buffer_text(buffer, ",\"doc\":");
     buffer_json_string(buffer, port->doc);
     buffer_append(buffer, "}", 1);
@@ -367,6 +371,16 @@ static void describe_param(struct buffer *buffer,
     buffer_append(buffer, "}", 1);
 }
 
+void describe_write_rule(struct buffer *buffer, const struct roped_op *op,
+                         const char *before)
+{
+    char text[ROPED_RULE_BYTES];
+    if (!roped_op_rule_text(op, text, sizeof text)[0])
+        return;
+    buffer_text(buffer, before);
+    buffer_json_string(buffer, text);
+}
+
 void describe_write_op(struct buffer *buffer, const struct roped_op *op)
 {
     buffer_printf(buffer,
@@ -390,10 +404,7 @@ void describe_write_op(struct buffer *buffer, const struct roped_op *op)
         describe_param(buffer, &op->param[i]);
     }
     buffer_text(buffer, "]");
-    if (op->rule_doc) {
-        buffer_text(buffer, ",\"rule\":");
-        buffer_json_string(buffer, op->rule_doc);
-    }
+    describe_write_rule(buffer, op, ",\"rule\":");
     buffer_text(buffer, "}");
 }
 

@@ -50,9 +50,12 @@ void kserve_write_statistics(struct buffer *buffer, const char *const *names,
 void describe_write_op(struct buffer *buffer, const struct roped_op *op);
 void describe_write_ops(struct buffer *buffer);
 
-/* Parts of that which the OpenAPI document has too: the tensors as an array;
+/* Parts of that which the OpenAPI document has too: 'before' and what a call
+ * must keep to, nothing where that is nothing; the tensors as an array;
  * ',"default":' of a parameter that has one; its bounds as members of the
  * given names, none where the type's own range is the bound; its choices. */
+void describe_write_rule(struct buffer *buffer, const struct roped_op *op,
+                         const char *before);
 void describe_write_ports(struct buffer *buffer, const struct roped_op *op,
                           bool is_input);
 void describe_write_default(struct buffer *buffer,

@@ -294,10 +294,7 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
     write_security(buffer, scope);
     buffer_text(buffer, "\"summary\":");
     buffer_json_string(buffer, op->summary);
-    if (op->rule_doc) {
-        buffer_text(buffer, ",\"description\":");
-        buffer_json_string(buffer, op->rule_doc);
-    }
+    describe_write_rule(buffer, op, ",\"description\":");
     write_query(buffer, op);
     buffer_text(buffer, ",\"requestBody\":{\"required\":true,"
                         "\"description\":\"the inputs, one safetensors "

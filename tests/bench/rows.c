@@ -335,13 +335,15 @@ static void build_rope_quantize_append(struct roped_call *call,
     }
 }
 
-static void build_norm(struct roped_call *call, const struct bench_row *row)
+/* An operator on rows: all of its inputs, rows and vectors as long as one. */
+static void build_rows(struct roped_call *call, const struct bench_row *row)
 {
     int64_t x[2] = {row->n, row->a};
-    bind_values(call, "x", row->dtype, 2, x);
-    if (roped_op_input(call->op, "residual") >= 0)
-        bind_values(call, "residual", row->dtype, 2, x);
-    bind_values(call, "weight", row->dtype, 1, x + 1);
+    for (int i = 0; i < call->n_in; i++) {
+        bool has_rows = call->op->in[i].flags & ROPED_STRIDED;
+        bind_values(call, call->op->in[i].name, row->dtype, has_rows ? 2 : 1,
+                    has_rows ? x : x + 1);
+    }
 }
 
 static void build_binary(struct roped_call *call, const struct bench_row *row)
@@ -356,6 +358,7 @@ static void build_binary(struct roped_call *call, const struct bench_row *row)
     case_param(call, "function", "mul");
 }
 
+/* Operators that are not on rows, or not on whole ones. */
 static const struct {
     const char *op;
     void (*build)(struct roped_call *call, const struct bench_row *row);
@@ -365,25 +368,22 @@ static const struct {
                 {"rope_append", build_rope_append},
                 {"qk_rmsnorm_rope_append", build_qk_rmsnorm_rope_append},
                 {"rope_quantize_append", build_rope_quantize_append},
-                {"rmsnorm", build_norm},
-                {"add_rmsnorm", build_norm},
-                {"rmsnorm_quantize", build_norm},
-                {"add_rmsnorm_quantize", build_norm},
                 {"binary_backward", build_binary}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {
     struct roped_error err = {.text = ""};
     roped_call_init(call, roped_op_find(row->op));
-    for (size_t i = 0; i < sizeof builders / sizeof *builders; i++)
-        if (strcmp(builders[i].op, row->op) == 0)
-            builders[i].build(call, row);
+    size_t i = 0, n = sizeof builders / sizeof *builders;
+    while (i < n && strcmp(builders[i].op, row->op) != 0)
+        i++;
+    (i < n ? builders[i].build : build_rows)(call, row);
     if (row->is_gptj)
         case_param(call, "style", "gptj");
     if (row->angles == BENCH_COMPUTE)
         case_param(call, "angles", "compute");
-    for (int i = 0; i < 2 && row->param[i][0]; i++)
-        case_param(call, row->param[i][0], row->param[i][1]);
+    for (int j = 0; j < 2 && row->param[j][0]; j++)
+        case_param(call, row->param[j][0], row->param[j][1]);
     if (roped_call_resolve(call, &err)) {
         fprintf(stderr, "%s: %s\n", row->name, err.text);
         exit(EXIT_FAILURE);

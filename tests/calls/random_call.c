@@ -33,24 +33,83 @@ static int64_t random_size(struct random_source *source)
                : random_int(source, 1, 9);
 }
 
-/* The size of this symbol in an input that has it already, or one of its own.
+/* The shape of an input, where conditions choose it by what the call has now.
  */
-static int64_t size_of(const struct random_call *made, const char *symbol,
-                       struct random_source *source)
+static enum roped_status pattern_of(const struct random_call *made, int input,
+                                    struct roped_shape_pattern *out)
 {
+    static struct roped_call call;
+    const struct roped_port *port = &made->op->in[input];
+    if (!roped_port_is_guarded(port))
+        return roped_port_pattern(port, made->form, out, NULL);
+    roped_call_init(&call, made->op);
+    call.form = made->form;
+    for (int i = 0; i < call.n_params; i++)
+        if (made->has_param[i] &&
+            roped_call_set_text(&call, made->op->param[i].name, made->param[i],
+                                NULL))
+            continue; /* which is the refusal that comes */
+    memcpy(call.in, made->in, sizeof call.in);
+    return roped_call_pattern(&call, port, -1, out, NULL);
+}
+
+/* The size of this symbol in an input that has it already, or what a parameter
+ * says. */
+static bool known_size(const void *context, const char *symbol, int64_t *size)
+{
+    const struct random_call *made = context;
     struct roped_shape_pattern pattern;
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         const struct roped_tensor *tensor = &made->in[i];
-        if (!roped_tensor_given(tensor) ||
-            roped_port_pattern(&made->op->in[i], made->form, &pattern, NULL) ||
+        if (!roped_tensor_given(tensor) || pattern_of(made, i, &pattern) ||
             pattern.count != tensor->rank)
             continue;
-        for (int at = 0; at < pattern.count; at++)
-            if (!pattern.dim[at].is_pack &&
-                strcmp(pattern.dim[at].name, symbol) == 0)
-                return tensor->dims[at];
+        for (int at = 0; at < pattern.count; at++) {
+            if (pattern.dim[at].is_pack ||
+                strcmp(pattern.dim[at].name, symbol) != 0)
+                continue;
+            struct roped_dim_size found = roped_dim_solve(
+                &pattern.dim[at], tensor->dims[at], known_size, made);
+            *size = found.size;
+            if (found.state == ROPED_DIM_SIZED)
+                return true;
+        }
     }
-    return random_size(source);
+    for (int i = 0; i < roped_op_params(made->op); i++) {
+        const struct roped_param *param = &made->op->param[i];
+        if (param->kind != ROPED_PARAM_INT || !made->has_param[i] ||
+            (strcmp(param->name, symbol) != 0 &&
+             (!param->shape || strcmp(param->shape, symbol) != 0)))
+            continue;
+        *size = strtoll(made->param[i], NULL, 10);
+        return *size > 0;
+    }
+    return false;
+}
+
+/* A symbol has its size, or chance's. */
+struct sizes {
+    const struct random_call *made;
+    int64_t random;
+};
+
+static bool any_size(const void *context, const char *symbol, int64_t *size)
+{
+    const struct sizes *sizes = context;
+    if (!known_size(sizes->made, symbol, size))
+        *size = sizes->random;
+    return true;
+}
+
+/* Of a dim that is no pack. One that is a sum or a quotient of what is not
+ * there yet is of any size. */
+static int64_t size_of(const struct random_call *made,
+                       const struct roped_dim_pattern *dim,
+                       struct random_source *source)
+{
+    struct sizes sizes = {made, random_size(source)};
+    struct roped_dim_size found = roped_dim_evaluate(dim, any_size, &sizes);
+    return found.state == ROPED_DIM_SIZED ? found.size : sizes.random;
 }
 
 /* The dims of a pack, where an input has it already; else of its own. */
@@ -62,8 +121,8 @@ static int pack_of(const struct random_call *made, const char *name,
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         const struct roped_tensor *tensor = &made->in[i];
         if (!roped_tensor_given(tensor) || random_once_in(source, 8) ||
-            roped_port_pattern(&made->op->in[i], made->form, &pattern, NULL) ||
-            !pattern.dim[0].is_pack || strcmp(pattern.dim[0].name, name) != 0 ||
+            pattern_of(made, i, &pattern) || !pattern.dim[0].is_pack ||
+            strcmp(pattern.dim[0].name, name) != 0 ||
             tensor->rank < pattern.count - 1)
             continue;
         rank = tensor->rank - (pattern.count - 1);
@@ -80,21 +139,24 @@ void random_call_dims(struct random_call *made, int input,
 {
     struct roped_shape_pattern pattern;
     struct roped_tensor *tensor = &made->in[input];
+    enum roped_dtype dtype = tensor->dtype;
     free(tensor->data);
     tensor->data = NULL;
     tensor->rank = 0;
-    if (roped_port_pattern(&made->op->in[input], made->form, &pattern, NULL))
-        return;
+    tensor->dtype = ROPED_NO_DTYPE; /* it says no size while it gets its own */
+    if (pattern_of(made, input, &pattern))
+        pattern.count = 0;
     for (int i = 0; i < pattern.count; i++) {
         const struct roped_dim_pattern *dim = &pattern.dim[i];
         int64_t *to = tensor->dims + tensor->rank;
         if (dim->is_pack) {
             tensor->rank += pack_of(made, dim->name, to, source);
         } else {
-            *to = dim->name[0] ? size_of(made, dim->name, source) : dim->size;
+            *to = size_of(made, dim, source);
             tensor->rank++;
         }
     }
+    tensor->dtype = dtype;
 }
 
 /* ------------------------------------------------------------------ inputs */
@@ -205,18 +267,6 @@ static void ask_for_form(struct random_call *made)
 
 /* ------------------------------------------------------------------ values */
 
-/* What index tensors hold, to begin with. Others count from 0. ENDS: where
- * runs of so many things end, from 0 to all of them. */
-static const struct {
-    const char *port;
-    enum { BELOW_64, ENDS } kind;
-    const char *of; /* ENDS: the symbol that counts the things */
-} meanings[] = {{"positions", BELOW_64, NULL},
-                {"offsets", BELOW_64, NULL},
-                {"indptr", ENDS, "n"},
-                {"page_indptr", ENDS, "indices"}};
-enum { MEANINGS = sizeof meanings / sizeof *meanings };
-
 int64_t random_call_value(const struct roped_tensor *tensor, int64_t at)
 {
     if (tensor->dtype == ROPED_I64)
@@ -233,8 +283,8 @@ void random_call_set(const struct roped_tensor *tensor, int64_t at,
         ((int32_t *)tensor->data)[at] = (int32_t)value;
 }
 
-static void fill_ends(const struct roped_tensor *tensor, int64_t all,
-                      struct random_source *source)
+static void fill_starts(const struct roped_tensor *tensor, int64_t all,
+                        struct random_source *source)
 {
     int64_t n = roped_tensor_elements(tensor), end = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -243,23 +293,28 @@ static void fill_ends(const struct roped_tensor *tensor, int64_t all,
     }
 }
 
+/* What an index tensor holds, to begin with: starts, as they must be; one below
+ * what the call says, or places of their own; small numbers where the operator
+ * says no more. */
 static void fill_indexes(const struct random_call *made, int input,
                          struct random_source *source)
 {
     const struct roped_tensor *tensor = &made->in[input];
+    struct roped_holds holds;
     int64_t n = roped_tensor_elements(tensor);
-    int row = 0;
-    while (row < MEANINGS &&
-           strcmp(meanings[row].port, made->op->in[input].name) != 0)
-        row++;
-    if (row < MEANINGS && meanings[row].kind == ENDS) {
-        int64_t all = roped_call_dim(&made->call, meanings[row].of);
-        fill_ends(tensor, all < 0 ? 0 : all, source);
+    int which;
+    if (roped_port_holds(&made->op->in[input], &holds, NULL))
+        holds.kind = ROPED_HOLDS_ANYTHING;
+    int64_t below = roped_call_below(&made->call, &holds, &which);
+    bool is_any = random_once_in(source, 2) && below > 0;
+    if (holds.kind == ROPED_HOLDS_STARTS) {
+        fill_starts(tensor, below, source);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        random_call_set(tensor, i,
-                        row < MEANINGS ? random_int(source, 0, 63) : i);
+        random_call_set(
+            tensor, i,
+            is_any ? random_int(source, 0, (below < 64 ? below : 64) - 1) : i);
 }
 
 static void fill(const struct random_call *made, int input,

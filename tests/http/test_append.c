@@ -80,7 +80,8 @@ TEST(rules_of_qk_rmsnorm_rope_are_kept)
     accept(&request, "");
     tensor_of(&request, "q_weight")->dtype = ROPED_F16;
     tensor_of(&request, "k_weight")->dtype = ROPED_F16;
-    refuse(&request, "", "'q_weight': F16, expected BF16 or F32");
+    refuse(&request, "",
+           "'q_weight': F16, expected F32 or BF16 beside 'q' of BF16");
     struct request row = {"qk_rmsnorm_rope", {0}};
     add(&row, "q", ROPED_F32, 2, packed, values[0]);
     refuse(&row, "", "head_dim");
@@ -269,13 +270,14 @@ TEST(caches_that_do_not_fit_are_named)
     static const int64_t packed[] = {N, HEADS * D}, other[] = {SLOTS, 1, D};
     struct request request = append_request(0, 1, 2);
     tensor_of(&request, "v_cache")->dims[0] = 4;
-    refuse(&request, "", "'v_cache': shape [4, 2, 8], expected [5, 2, 8]");
+    refuse(&request, "", "'v_cache': dim 0 is 4, expected slots = 5");
     request = append_request(0, 1, 2);
     tensor_of(&request, "v_cache")->dtype = ROPED_BF16;
     refuse(&request, "",
            "'v_cache': BF16, expected F32, the type of 'k_cache'");
     tensor_of(&request, "k_cache")->dtype = ROPED_BF16;
-    refuse(&request, "", "'k_cache': BF16, expected F32, the type of 'q'");
+    refuse(&request, "",
+           "'k_cache': BF16, expected F32, F8_E4M3, F8_E5M2 or U8");
     request = append_request(0, 1, 2);
     refuse(&request, "scale_k=2", "'scale_k' is given, but 'k_cache' is F32");
     refuse(&request, "cache_dtype=e5m2", "'cache_dtype' is given, but");
@@ -394,7 +396,8 @@ TEST(places_that_are_not_whole_are_named)
     request = page_request();
     tensor_of(&request, "k_cache")->rank = 3;
     tensor_of(&request, "v_cache")->rank = 3;
-    refuse(&request, "", "'k_cache': rank 3, expected [pages, page_size");
+    refuse(&request, "",
+           "'k_cache': shape [1, 5, 2], expected rank of [pages, pagesize");
     request = append_request(0, 1, 2);
     request.file.n--;
     refuse(&request, "", "missing tensor 'page_indices' or 'slots'");
@@ -428,10 +431,10 @@ TEST(mla_has_one_cache)
     file_free(&file);
     answer_free(&answer);
     tensor_of(&request, "k_cache")->dims[1]--;
-    refuse(&request, "", "'k_cache': dim 1 is 9, expected p + d = 10");
+    refuse(&request, "", "'k_cache': dim 1 is 9, expected p+d = 10");
     tensor_of(&request, "k_cache")->dims[1]++;
     add(&request, "v_cache", ROPED_F32, 2, cache, values[3]);
-    refuse(&request, "", "'v_cache': not with k of rank 2");
+    refuse(&request, "", "'v_cache': not with form mla");
 }
 
 /* --------------------------------------------------- rope_quantize_append */
@@ -593,24 +596,23 @@ TEST(caches_of_another_form_are_named)
     static const int64_t both[] = {N, HEADS, R + P};
     struct request request = mla_request();
     add(&request, "v", ROPED_F32, 3, both, values[2]);
-    refuse(&request, "", "'v': not with k_rope of rank 2");
+    refuse(&request, "", "'v': not with form mla");
     request = mla_request();
     snprintf(request.file.name[4], sizeof request.file.name[4], "other");
     refuse(&request, "", "unknown tensor 'other'");
     request = paged_request();
     tensor_of(&request, "v")->dims[2] = R;
-    refuse(&request, "", "expected d = 8");
+    refuse(&request, "", "'v': dim 2 is 8, expected r+p = 12");
     request = paged_request();
     for (int i = 4; i < 7; i++) /* v and both caches */
         request.file.tensor[i].dims[request.file.tensor[i].rank - 1] = R;
-    refuse(&request, "", "'v': dim 2 is 8, expected r + p = 8 + 4");
+    refuse(&request, "", "'v': dim 2 is 8, expected r+p = 12");
     request = paged_request();
     tensor_of(&request, "v_cache")->dtype = ROPED_F8_E5M2;
     refuse(&request, "", "v_cache");
     request = paged_request();
     refuse(&request, "output_dtype=e5m2",
-           "'k_cache': F8_E4M3, expected F8_E5M2 (parameter 'output_dtype') "
-           "or U8");
+           "'k_cache': F8_E4M3, expected F8_E5M2 or U8 beside 'output_dtype'");
     tensor_of(&request, "k_cache")->dtype = ROPED_U8;
     refuse(&request, "",
            "'v_cache': F8_E4M3, expected U8, the type of 'k_cache'");

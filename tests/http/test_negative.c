@@ -6,6 +6,7 @@
 #include "check.h"
 #include "http/harness.h"
 #include "http/service.h"
+#include "http/sound.h"
 #include "wire/buffer.h"
 
 #include <roped/op.h>
@@ -15,175 +16,9 @@
 static struct server server;
 static int n_cases;
 
-/* A sound call of an operator, to be spoilt. */
-struct sound {
-    const struct roped_op *op;
-    int form;
-    struct tensor_file file;
-    char query[256];
-};
-
-static float floats[4096];
-static int64_t longs[64];
-static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8}; /* for places */
-
-static int64_t size_of(const struct sound *sound, const char *symbol)
-{
-    const char *form = sound->op->form[sound->form].name;
-    if (form && strcmp(form, "bsd") == 0 && strcmp(symbol, "hk") == 0)
-        return 1;
-    if (form && strcmp(form, "bsd") == 0 &&
-        (strcmp(symbol, "n") == 0 || strcmp(symbol, "slots") == 0))
-        return 9; /* 3 batches of 3 */
-    if (strcmp(symbol, "d") == 0 || strcmp(symbol, "r") == 0 ||
-        strcmp(symbol, "h") == 0)
-        return 8;
-    if (strcmp(symbol, "half") == 0)
-        return 4;
-    if (strcmp(symbol, "hqd") == 0 || strcmp(symbol, "hkd") == 0)
-        return 24; /* heads of 8, packed */
-    return strcmp(symbol, "rows") == 0 ? 5 : 3;
-}
-
-/* Any float and index type will do, and the first FP8 type. */
-static enum roped_dtype type_of(const struct roped_op *op,
-                                const struct roped_port *port)
-{
-    uint32_t types = roped_op_types(op, port);
-    if (types & ROPED_FLOATS)
-        return ROPED_F32;
-    if (types & ROPED_SET(ROPED_I64))
-        return ROPED_I64;
-    return types & ROPED_INDEXES ? ROPED_I32 : ROPED_F8_E4M3;
-}
-
-static void *values_of(const struct roped_port *port, enum roped_dtype dtype)
-{
-    static int64_t none[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
-                               -1, -1, -1, -1, -1, -1, -1, -1};
-    if (strcmp(port->name, "slots") == 0)
-        return counting;
-    if (strcmp(port->name, "batch_indices") == 0)
-        return none;
-    return ROPED_SET(dtype) & ROPED_INDEXES ? (void *)longs : (void *)floats;
-}
-
-/* A cache with slots, or of MLA: dims that a pack stands for. */
-static int cache_dims(const struct sound *sound, int64_t *dims)
-{
-    const char *form = sound->op->form[sound->form].name;
-    dims[0] = size_of(sound, "slots");
-    if (strcmp(form, "mla") == 0) {
-        dims[1] = size_of(sound, "p") + size_of(sound, "d");
-        return 2;
-    }
-    dims[1] = size_of(sound, "hk");
-    dims[2] = size_of(sound, "d");
-    return 3;
-}
-
-/* Adds one input with the shape of the sound's form. */
-static void add_input(struct sound *sound, int input)
-{
-    const struct roped_port *port = &sound->op->in[input];
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    int64_t dims[ROPED_MAX_RANK];
-    int rank = 0;
-    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, "cache") == 0)
-            rank += cache_dims(sound, dims);
-        else if (!pattern.dim[i].is_pack)
-            dims[rank++] = size_of(sound, pattern.dim[i].name);
-    enum roped_dtype dtype = type_of(sound->op, port);
-    file_add(&sound->file, port->name, dtype, rank, dims,
-             values_of(port, dtype));
-}
-
-/* Optional inputs that a form's rule asks for. */
-static const struct {
-    const char *op, *form, *input;
-} asked_for[] = {{"rope_quantize_append", "nhd", "v"},
-                 {"rope_quantize_append", "nhd", "k_cache"},
-                 {"rope_quantize_append", "nhd", "v_cache"},
-                 {"rope_quantize_append", "hnd", "v"},
-                 {"rope_quantize_append", "hnd", "k_cache"},
-                 {"rope_quantize_append", "hnd", "v_cache"},
-                 {"rope_quantize_append", "mla", "kpe_cache"},
-                 {"qk_rmsnorm_rope_append", "heads", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "heads", "slots"},
-                 {"qk_rmsnorm_rope_append", "packed", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "packed", "slots"},
-                 {"qk_rmsnorm_rope_append", "bsd", "v_cache"},
-                 {"qk_rmsnorm_rope_append", "bsd", "slots"},
-                 {"rope_append", "heads", "v_cache"},
-                 {"rope_append", "packed", "v_cache"},
-                 {"rope_append", "bsd", "v_cache"},
-                 {"rope_append", "heads", "slots"},
-                 {"rope_append", "packed", "slots"},
-                 {"rope_append", "bsd", "slots"},
-                 {"rope_append", "mla", "slots"}};
-
-static bool is_asked_for(const struct roped_op *op, int form, int input)
-{
-    const char *name = op->form[form].name;
-    for (size_t i = 0; i < sizeof asked_for / sizeof *asked_for && name; i++)
-        if (strcmp(asked_for[i].op, op->name) == 0 &&
-            strcmp(asked_for[i].form, name) == 0 &&
-            strcmp(asked_for[i].input, op->in[input].name) == 0)
-            return true;
-    return false;
-}
-
-static bool has_dim(const struct sound *sound, const struct roped_port *port,
-                    const char *symbol)
-{
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    CHECK_OK(roped_port_pattern(port, sound->form, &pattern, &err), &err);
-    for (int i = 0; i < pattern.count; i++)
-        if (strcmp(pattern.dim[i].name, symbol) == 0)
-            return true;
-    return false;
-}
-
-/* Is an optional input the only tensor that says an output's shape? */
-static bool shapes_an_output(const struct sound *sound, int input)
-{
-    for (int i = 0; i < roped_op_params(sound->op); i++) {
-        const char *shape = sound->op->param[i].shape;
-        if (shape && has_dim(sound, &sound->op->in[input], shape))
-            return true;
-    }
-    return false;
-}
-
-static struct sound make_form(const struct roped_op *op, int form)
-{
-    struct sound sound = {.op = op, .form = form};
-    const struct roped_form *described = &op->form[form];
-    for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL) || is_asked_for(op, form, i) ||
-            shapes_an_output(&sound, i))
-            add_input(&sound, i);
-    if (described->name && described->param) {
-        int param = roped_op_param(op, described->param);
-        char choice[32];
-        snprintf(sound.query, sizeof sound.query, "%s=%s", described->param,
-                 roped_param_choice(&op->param[param], described->value, choice,
-                                    sizeof choice));
-    }
-    if (described->name && strcmp(described->name, "packed") == 0)
-        strncat(sound.query, "&head_dim=8",
-                sizeof sound.query - strlen(sound.query) - 1);
-    return sound;
-}
-
-static struct sound make_sound(const struct roped_op *op)
-{
-    return make_form(op, 0);
-}
+static float *const floats = sound_floats;
+static int64_t *const longs = sound_zeros;
+static int64_t counting[64] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
 /* ----------------------------------------------------------------- asking */
 
@@ -250,7 +85,7 @@ TEST(sound_calls_of_every_form_are_accepted)
 {
     for (int i = 0; i < roped_op_count(); i++)
         for (int form = 0; form < roped_op_forms(roped_op_at(i)); form++) {
-            struct sound sound = make_form(roped_op_at(i), form);
+            struct sound sound = sound_make(roped_op_at(i), form);
             accept(&sound, "");
         }
 }
@@ -258,7 +93,7 @@ TEST(sound_calls_of_every_form_are_accepted)
 TEST(missing_tensors_are_named)
 {
     for (int i = 0; i < roped_op_count(); i++) {
-        struct sound whole = make_sound(roped_op_at(i));
+        struct sound whole = sound_of(roped_op_at(i));
         for (int j = 0; j < whole.file.n; j++) {
             struct sound sound = whole;
             sound.file.n = 0;
@@ -278,13 +113,13 @@ TEST(wrong_ranks_dims_and_types_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         for (int j = 0; j < roped_op_inputs(op); j++) {
-            struct sound sound = make_sound(op);
+            struct sound sound = sound_of(op);
             const char *name = op->in[j].name;
             int at = 0;
             while (at < sound.file.n && strcmp(sound.file.name[at], name) != 0)
                 at++;
             if (at == sound.file.n)
-                add_input(&sound, j);
+                sound_add_input(&sound, j);
             struct roped_tensor *tensor = &sound.file.tensor[at];
             struct roped_tensor kept = *tensor;
             tensor->dtype = ROPED_BOOL;
@@ -304,7 +139,7 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
 {
     for (int i = 0; i < sound->file.n; i++) {
         int other = roped_op_input(sound->op, sound->file.name[i]);
-        if (other != input && has_dim(sound, &sound->op->in[other], symbol))
+        if (other != input && sound_has_dim(sound, other, symbol))
             return true;
     }
     return false;
@@ -314,16 +149,14 @@ static bool is_shared(const struct sound *sound, int input, const char *symbol)
  * blames one of the two and names the other as the one that set it. */
 static void spoil_dims(const struct sound *whole, int input)
 {
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
+    const struct roped_shape_pattern pattern = sound_pattern(whole, input);
     const struct roped_port *port = &whole->op->in[input];
     struct sound sound = *whole;
     int at = 0, dim = 0;
     while (at < sound.file.n && strcmp(sound.file.name[at], port->name) != 0)
         at++;
     if (at == sound.file.n)
-        add_input(&sound, input);
-    CHECK_OK(roped_port_pattern(port, sound.form, &pattern, &err), &err);
+        sound_add_input(&sound, input);
     for (int i = 0; i < pattern.count; i++) {
         if (pattern.dim[i].is_pack)
             continue;
@@ -341,7 +174,7 @@ TEST(dims_that_disagree_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         for (int form = 0; form < roped_op_forms(op); form++) {
-            struct sound sound = make_form(op, form);
+            struct sound sound = sound_make(op, form);
             for (int j = 0; j < roped_op_inputs(op); j++)
                 spoil_dims(&sound, j);
         }
@@ -351,7 +184,7 @@ TEST(dims_that_disagree_are_named)
 TEST(unknown_tensors_are_named)
 {
     for (int i = 0; i < roped_op_count(); i++) {
-        struct sound sound = make_sound(roped_op_at(i));
+        struct sound sound = sound_of(roped_op_at(i));
         int64_t n = 2;
         file_add(&sound.file, "nonsense", ROPED_F32, 1, &n, floats);
         refuse_as("unknown_name", &sound, "", "nonsense", "unknown tensor");
@@ -364,9 +197,8 @@ TEST(parameters_outside_their_range_are_named)
     char extra[160];
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
-        struct sound sound = make_sound(op);
-        refuse_as("unknown_name", &sound, "nonsense=1", "nonsense",
-                  "unknown parameter");
+        struct sound sound = sound_of(op);
+        refuse(&sound, "nonsense=1", "nonsense", "unknown parameter");
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
             bool is_number = param->kind == ROPED_PARAM_FLOAT ||
@@ -409,7 +241,7 @@ TEST(parameters_outside_their_range_are_named)
 
 static struct sound rope_sound(void)
 {
-    return make_sound(roped_op_find("rope"));
+    return sound_of(roped_op_find("rope"));
 }
 
 static void add(struct sound *sound, const char *name, enum roped_dtype dtype,
@@ -540,7 +372,7 @@ TEST(positions_of_several_rows_need_sections)
 TEST(scales_are_numbers_or_tensors)
 {
     static float sound_scale[2] = {0.5f, 2}, zero, not_a_number = NAN;
-    struct sound sound = make_sound(roped_op_find("rope_quantize"));
+    struct sound sound = sound_of(roped_op_find("rope_quantize"));
     add(&sound, "scale_k", ROPED_F32, 1, 1, 0, sound_scale);
     accept(&sound, "scale_q=2");
     refuse(&sound, "scale_k=2", "'scale_k' are both given", "scale twice");
@@ -563,7 +395,7 @@ TEST(mixed_types_and_forms_are_named)
     sound = rope_sound();
     file_add(&sound.file, "k", ROPED_F32, 2, flat, floats);
     refuse(&sound, "", "'k'", "form of k");
-    sound = make_sound(roped_op_find("rmsnorm"));
+    sound = sound_of(roped_op_find("rmsnorm"));
     sound.file.tensor[0].dtype = ROPED_BF16;
     int64_t h = 8;
     file_add(&sound.file, "weight", ROPED_F16, 1, &h, floats);
@@ -571,7 +403,7 @@ TEST(mixed_types_and_forms_are_named)
     sound.file.tensor[1].dtype = ROPED_BF16;
     sound.file.tensor[1].dims[0] = 9;
     refuse(&sound, "", "expected h = 8", "weight length");
-    sound = make_sound(roped_op_find("rope_quantize"));
+    sound = sound_of(roped_op_find("rope_quantize"));
     file_add(&sound.file, "q_nope", ROPED_F32, 3, dims, floats);
     refuse(&sound, "", "nope", "half of the non-rotary parts");
 }
@@ -661,8 +493,6 @@ TEST(the_daemon_lives_on)
 
 int main(void)
 {
-    for (int i = 0; i < 4096; i++)
-        floats[i] = (float)(i % 17) * 0.25f - 2;
     /* who hangs up before the daemon has read what it sent is noticed by its
      * deadline alone */
     const char *flags[] = {"--header_timeout_seconds", "2",

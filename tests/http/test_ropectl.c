@@ -187,8 +187,8 @@ TEST(bench_refuses_what_it_does_not_know)
     command_expect("bench rope --dtype i32", 2,
                    "'i32', expected f32, f16 or bf16");
     command_expect("bench rope --thata 1", 2, "did you mean 'theta'?");
-    command_expect("bench rope n=4 hqd=64", 2, "head_dim");
-    command_expect("bench rope hq=4 hqd=64", 2, "no form of rope has all");
+    command_expect("bench rope n=4 --rotary_dim 7", 2, "rotary_dim");
+    command_expect("bench rope hq=4 bs=2", 2, "no form of rope has all");
 }
 
 TEST(calls_use_regions)
@@ -245,14 +245,15 @@ TEST(bench_makes_the_tensors_of_every_operator)
         "add_rmsnorm h=64",
         "rmsnorm_quantize --dynamic true",
         "rope n=8 --theta 500000",
-        "rope half=64 n=2 --dtype=F16",
+        "rope w=128 n=2 --dtype=F16",
         "rope bs=2 s=8 --layout bsd",
+        "rope b=2 n=8", /* indptr and offsets */
         "qk_rmsnorm_rope",
-        "rope_append cache=16,8,128",
-        "rope_append cache=4,16,8,128 indices=4 requests1=5",
-        "qk_rmsnorm_rope_append cache=16,8,128",
+        "rope_append slots=16",
+        "rope_append pages=4 pagesize=16 indices=4 requests=4",
+        "qk_rmsnorm_rope_append slots=16",
         "rope_quantize",
-        "rope_quantize_append requests1=5 pages=4 pagesize=16",
+        "rope_quantize_append requests=4 pages=4 pagesize=16",
         "binary_backward o=4,8 a=8 b=4,8 --function mul"};
     char arguments[256], output[4096];
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {

@@ -364,25 +364,11 @@ void view_heads(struct angle_view *view, const struct roped_call *call)
 void reference_judge(const struct roped_call *call,
                      struct reference_judge *judge)
 {
-    static const struct {
-        const char *op;
-        void (*judge)(const struct roped_call *call,
-                      struct reference_judge *judge);
-    } references[] = {{"rope", reference_heads},
-                      {"rope_quantize", reference_heads},
-                      {"qk_rmsnorm_rope", reference_heads},
-                      {"rope_append", reference_heads},
-                      {"qk_rmsnorm_rope_append", reference_heads},
-                      {"rope_quantize_append", reference_heads},
-                      {"rmsnorm", reference_rmsnorm},
-                      {"add_rmsnorm", reference_add_rmsnorm},
-                      {"rmsnorm_quantize", reference_rmsnorm_quantize},
-                      {"add_rmsnorm_quantize", reference_add_rmsnorm_quantize},
-                      {"binary_backward", reference_binary_backward}};
-    for (size_t i = 0; i < sizeof references / sizeof *references; i++)
-        if (strcmp(references[i].op, call->op->name) == 0) {
-            references[i].judge(call, judge);
-            return;
-        }
-    abort();
+    static void (*const references[])(const struct roped_call *call,
+                                      struct reference_judge *judge) = {
+#define ROPED_OP(id) [ROPED_OP_ID_##id] = reference_##id,
+#include <roped/ops.def>
+#undef ROPED_OP
+    };
+    references[roped_op_index(call->op)](call, judge);
 }

@@ -21,21 +21,15 @@ struct reference_judge {
 };
 
 /*
- * Judges the outputs of a finished call whose tensors are all in host memory.
- * The call is resolved and planned.
+ * reference_<operator>, of every operator in ops.def: judges the outputs of a
+ * finished call whose tensors are all in host memory. The call is resolved and
+ * planned.
  */
-void reference_heads(const struct roped_call *call,
-                     struct reference_judge *judge);
-void reference_rmsnorm(const struct roped_call *call,
-                       struct reference_judge *judge);
-void reference_add_rmsnorm(const struct roped_call *call,
-                           struct reference_judge *judge);
-void reference_rmsnorm_quantize(const struct roped_call *call,
-                                struct reference_judge *judge);
-void reference_add_rmsnorm_quantize(const struct roped_call *call,
-                                    struct reference_judge *judge);
-void reference_binary_backward(const struct roped_call *call,
-                               struct reference_judge *judge);
+#define ROPED_OP(id)                                                           \
+    void reference_##id(const struct roped_call *call,                         \
+                        struct reference_judge *judge);
+#include <roped/ops.def>
+#undef ROPED_OP
 
 /*
  * What the tolerance of a sum is measured by: per element of an output of

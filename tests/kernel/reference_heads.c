@@ -230,8 +230,8 @@ static void judge_output(const struct roped_call *call,
         finish_cache(&cache, judge, name);
 }
 
-void reference_heads(const struct roped_call *call,
-                     struct reference_judge *judge)
+static void judge_heads(const struct roped_call *call,
+                        struct reference_judge *judge)
 {
     struct angle_view view = {0};
     view_heads(&view, call);
@@ -239,3 +239,16 @@ void reference_heads(const struct roped_call *call,
         if (roped_tensor_given(&call->out[i]))
             judge_output(call, judge, &view, call->op->out[i].name);
 }
+
+#define JUDGE_HEADS(op)                                                        \
+    void reference_##op(const struct roped_call *call,                         \
+                        struct reference_judge *judge)                         \
+    {                                                                          \
+        judge_heads(call, judge);                                              \
+    }
+JUDGE_HEADS(rope)
+JUDGE_HEADS(rope_quantize)
+JUDGE_HEADS(qk_rmsnorm_rope)
+JUDGE_HEADS(rope_append)
+JUDGE_HEADS(qk_rmsnorm_rope_append)
+JUDGE_HEADS(rope_quantize_append)

@@ -21,6 +21,7 @@ class Operator:
         self.name: str = row["name"]
         self.help: str = row["help"]
         self.forms, self.inputs, self.outputs = row["forms"], row["inputs"], row["outputs"]
+        self.chosen_types: dict[str, dict[str, str]] = row["chosen_types"]
         self.has_angles = row.get("angles", False)
         self.tokens: list[str] = row.get("tokens", "").split()  # dims that number them
         self.params = {param["name"]: param for param in row["parameters"]}

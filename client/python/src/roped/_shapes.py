@@ -1,6 +1,5 @@
 """Types and shapes of a call's outputs, from the descriptor and the inputs'."""
 
-import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from roped._functions import Operator
 
 Kind = tuple[str, tuple[Any, ...]]  # type and shape; sizes may be symbols of torch
-_DIM = re.compile(r"(\.\.\.)?(\w+)(?:(//?)(\w+))?(?:\^(\d+))?")
+Dims = list[dict[str, Any]]
 _FP8 = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2"}
 
 
@@ -16,66 +15,131 @@ class Mismatch(Exception):
     """The inputs fit no form: the library or the server says what is wrong."""
 
 
-def _alternative(port: Mapping[str, Any], form: int) -> list[str]:
-    shapes: list[str] = port["shape"].split("|")
-    return shapes[form if len(shapes) > 1 else 0].split()
+class _Call:
+    """What is known of a call: its form, values of parameters, sizes of symbols. Built from the operator's table, in
+    which shapes are parsed already."""
 
+    def __init__(self, op: Operator, form: int, inputs: Mapping[str, Kind], values: dict[str, Any]) -> None:
+        self.op, self.form, self.inputs, self.values = op, form, inputs, values
+        self.sizes: dict[str, Any] = {}
+        for param in op.params.values():
+            value = values.get(param["name"])
+            if "shape" in param and value is not None and param["kind"] == "ints":
+                self.sizes[param["shape"]] = tuple(value)
+            elif "shape" in param and value:
+                self.sizes[param["shape"]] = value
+        for port in op.inputs:
+            if port["name"] in inputs:
+                shape = inputs[port["name"]][1]
+                self._match(self.dims(port, len(shape)), shape)
 
-def _match(pattern: list[str], shape: tuple[Any, ...], sizes: dict[str, Any]) -> None:
-    packs = [i for i, dim in enumerate(pattern) if dim.startswith("...")]
-    n_packed = len(shape) - len(pattern) + 1 if packs else 1
-    if n_packed < 0 or (not packs and len(shape) != len(pattern)):
+    def _holds(self, name: str, choices: list[str]) -> bool:
+        if not choices:
+            return name in self.inputs
+        if name == "form":
+            return bool(self.op.forms) and self.op.forms[self.form]["name"] in choices
+        return str(self.values[name]).lower() in choices
+
+    def dims(self, port: Mapping[str, Any], rank: int | None) -> Dims:
+        """The alternative of a shape that holds: the form's, or the first of the rank whose conditions do."""
+        every = port["alternatives"]
+        if "when" not in every[0]:
+            return every[self.form if len(every) > 1 else 0]["dims"]  # type: ignore[no-any-return]
+        for other in self.op.inputs:  # who has the same ones has the same one
+            if other["shape"] == port["shape"] and other["name"] in self.inputs:
+                rank = len(self.inputs[other["name"]][1])
+                break
+        for one in every:
+            if all(self._holds(*item) for item in one["when"].items()) and _fits(one["dims"], rank):
+                return one["dims"]  # type: ignore[no-any-return]
         raise Mismatch
-    at = 0
-    for dim in pattern:
-        if dim.startswith("..."):
-            sizes[dim[3:]] = tuple(shape[at : at + n_packed])
-            at += n_packed
-        else:
-            sizes.setdefault(dim, shape[at])
-            at += 1
+
+    def _match(self, dims: Dims, shape: tuple[Any, ...]) -> None:
+        packs = [dim for dim in dims if "pack" in dim]
+        n_packed = len(shape) - len(dims) + 1 if packs else 1
+        if n_packed < 0 or (not packs and len(shape) != len(dims)):
+            raise Mismatch
+        at = 0
+        for dim in dims:
+            if "pack" in dim:
+                self.sizes[dim["pack"]] = tuple(shape[at : at + n_packed])
+                at += n_packed
+            else:
+                if "name" in dim and dim["name"] not in self.sizes:
+                    self._solve(dim, shape[at])
+                at += 1
+
+    def _operand(self, sign: str, name: Any) -> Any:
+        if not isinstance(name, str):
+            return name
+        size = self.sizes.get(name, self.values.get(name))
+        if size is None and sign != "+":
+            raise Mismatch
+        return prod(size) if isinstance(size, tuple) else size or 0
+
+    def _solve(self, dim: Mapping[str, Any], size: Any) -> None:
+        """A dim's symbol from its size: the steps backwards."""
+        for sign, name, _ in reversed(dim.get("steps", [])):
+            number = self._operand(sign, name)
+            if sign == "+":
+                size = size - number
+            elif sign == "^" or number == 0:
+                raise Mismatch
+            else:
+                size = size // number if sign == "*" else size * number
+        self.sizes[dim["name"]] = size
+
+    def size(self, dim: Mapping[str, Any]) -> Any:
+        """Of a dim that is no pack; None: there is no such dim."""
+        size: Any = dim.get("size") if "size" in dim else self.sizes.get(dim["name"])
+        if size is None:
+            raise Mismatch
+        size = prod(size) if isinstance(size, tuple) else size
+        for sign, name, is_kept in dim.get("steps", []):
+            number = self._operand(sign, name)
+            if sign == "+":
+                size = size + number
+            elif sign == "*":
+                size = size * number
+            elif sign == "^":
+                size = -(-size // number) * number
+            elif number:
+                size = size // number
+            elif is_kept:
+                size = 1
+            else:
+                return None
+        return size
+
+    def shape(self, port: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Of an output."""
+        shape: list[Any] = []
+        for dim in self.dims(port, None):
+            if "pack" not in dim:
+                size = self.size(dim)
+                shape.extend([] if size is None else [size])
+            elif dim["pack"] in self.sizes:
+                shape.extend(self.sizes[dim["pack"]])
+            else:
+                raise Mismatch
+        return tuple(shape)
 
 
-def _sizes(op: Operator, form: int, inputs: Mapping[str, Kind], values: dict[str, Any]) -> dict[str, Any]:
-    sizes: dict[str, Any] = {}
-    for param in op.params.values():
-        if "shape" in param and values.get(param["name"]) is not None:
-            sizes[param["shape"]] = tuple(values[param["name"]])
-    for port in op.inputs:
-        if port["name"] in inputs:
-            _match(_alternative(port, form), inputs[port["name"]][1], sizes)
-    return sizes
+def _fits(dims: Dims, rank: int | None) -> bool:
+    n_packs = sum("pack" in dim for dim in dims)
+    return rank is None or (rank >= len(dims) - n_packs if n_packs else rank == len(dims))
 
 
-def _bound(op: Operator, inputs: Mapping[str, Kind], values: dict[str, Any]) -> dict[str, Any]:
-    """Sizes by symbol of the first form that fits, and its index."""
+def _bound(op: Operator, inputs: Mapping[str, Kind], values: dict[str, Any]) -> _Call:
+    """The call in the first form that fits."""
     for form, row in enumerate(op.forms or [{}]):
         if "param" in row and values[row["param"]] != row["value"]:
             continue
         try:
-            return {"": form, **_sizes(op, form, inputs, values)}
+            return _Call(op, form, inputs, values)
         except Mismatch:
             continue
     raise Mismatch
-
-
-def _shape(pattern: list[str], sizes: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
-    shape: list[Any] = []
-    for dim in pattern:
-        pack, name, slash, divisor, unit = _DIM.fullmatch(dim).groups()  # type: ignore[union-attr]
-        size: Any = int(name) if name.isdecimal() else sizes.get(name)
-        if size is None:
-            raise Mismatch
-        if pack:
-            shape.extend(size)
-            continue
-        size = prod(size) if isinstance(size, tuple) else size
-        by = values[divisor] if divisor else 1
-        if by == 0 and slash == "/":
-            continue  # no such dim
-        size = size // by if by else 1
-        shape.append(-(-size // int(unit)) * int(unit) if unit else size)
-    return tuple(shape)
 
 
 def _type(op: Operator, port: Mapping[str, Any], inputs: Mapping[str, Kind], values: dict[str, Any]) -> str:
@@ -84,20 +148,23 @@ def _type(op: Operator, port: Mapping[str, Any], inputs: Mapping[str, Kind], val
             return inputs[other["name"]][0]
     for param in op.params.values():
         if param.get("type") == port["type"]:
-            return _FP8[values[param["name"]]]
+            return _FP8.get(values[param["name"]], values[param["name"]].upper())
+    chosen = op.chosen_types.get(port["type"])
+    if chosen is not None:
+        choices = op.params[chosen["by"]]["choices"]
+        return str(chosen["of"].split("|")[choices.index(values[chosen["by"]])])
     return str(port["dtypes"][0])
 
 
 def outputs(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, Any]) -> dict[str, Kind]:
     """The outputs that the call makes, by name; Mismatch."""
     values = {name: params.get(name, row.get("default")) for name, row in op.params.items()}
-    sizes = _bound(op, inputs, values)
+    call = _bound(op, inputs, values)
     made = {}
     for port in op.outputs:
         needs = port.get("requires")
         if needs is None or needs in inputs or values.get(needs) is True:
-            shape = _shape(_alternative(port, sizes[""]), sizes, values)
-            made[port["name"]] = (_type(op, port, inputs, values), shape)
+            made[port["name"]] = (_type(op, port, inputs, values), call.shape(port))
     return made
 
 
@@ -105,15 +172,15 @@ def token_dims(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, An
     """How many dims at the front number tokens, of tensors that may be slices of wider rows; Mismatch. An input and an
     output of one name are alike."""
     values = {name: params.get(name, row.get("default")) for name, row in op.params.items()}
-    sizes = _bound(op, inputs, values)
+    call = _bound(op, inputs, values)
     found = {}
     for port in (*op.inputs, *op.outputs):
         n = 0
-        for dim in _alternative(port, sizes[""]):
-            symbol = dim.removeprefix("...")
-            if "strided" not in port or symbol not in op.tokens or symbol not in sizes:
+        for dim in call.dims(port, None) if "strided" in port else []:
+            symbol = dim.get("pack", dim.get("name"))
+            if symbol not in op.tokens or symbol not in call.sizes:
                 break
-            n += len(sizes[symbol]) if dim.startswith("...") else 1
+            n += len(call.sizes[symbol]) if "pack" in dim else 1
         found[port["name"]] = n
     return found
 

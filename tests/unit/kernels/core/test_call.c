@@ -460,3 +460,46 @@ TEST(a_table_knows_which_elements_pair)
         CHECK_INT(planned_style(ops[i], "neox"), ROPE_NEOX);
     }
 }
+
+/* Slots of k beside pages of v, with as many cells, would be written beyond. */
+TEST(caches_of_a_call_are_of_one_kind)
+{
+    struct roped_tensor pages = {ROPED_BF16, 4, {3, 7, 2, 8}, NULL};
+    struct roped_tensor slots = {ROPED_BF16, 3, {21, 2, 8}, NULL};
+    start("rope_append");
+    CHECK_OK(bind("q", ROPED_BF16, 3, 5, 4, 8), &err);
+    CHECK_OK(bind("k", ROPED_BF16, 3, 5, 2, 8), &err);
+    CHECK_OK(bind("v", ROPED_BF16, 3, 5, 2, 8), &err);
+    CHECK_OK(bind("slots", ROPED_I32, 1, 5, 0, 0), &err);
+    CHECK_OK(roped_call_bind(&call, "k_cache", &pages, &err), &err);
+    CHECK_OK(roped_call_bind(&call, "v_cache", &slots, &err), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'v_cache': shape [21, 2, 8], expected rank of "
+                         "[pages, pagesize, hk, d] (form heads)");
+    call.in[4] = pages;
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[3].rank, 4);
+    call.in[3] = call.in[4] = slots;
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_INT(call.out[2].rank, 3);
+}
+
+/* A table that is given is as wide as what rotates, which may be a part of the
+ * rotary part. */
+TEST(a_cache_has_the_rotary_width)
+{
+    start("rope_quantize");
+    CHECK_OK(bind("q_rope", ROPED_F32, 3, 5, 3, 8), &err);
+    CHECK_OK(bind("k_rope", ROPED_F32, 3, 5, 2, 8), &err);
+    CHECK_OK(bind("positions", ROPED_I64, 1, 5, 0, 0), &err);
+    CHECK_OK(bind("cos_sin_cache", ROPED_F32, 2, 16, 4, 0), &err);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 4, expected w = 8 "
+                         "(set by 'q_rope')");
+    CHECK_OK(roped_call_set_text(&call, "rotary_dim", "4", &err), &err);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    call.in[roped_op_input(call.op, "cos_sin_cache")].dims[1] = 8;
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 8, expected w = 4 "
+                         "(set by 'rotary_dim')");
+}

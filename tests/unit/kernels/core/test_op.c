@@ -69,7 +69,7 @@ TEST(the_check_finds_each_kind_of_defect)
     op = copy();
     op.param[1].name = "eps";
     expect_defect(&op, "two parameters");
-    op = copy();
+    op = *roped_op_find("rope");
     op.rule_doc = "";
     expect_defect(&op, "rule");
     op = copy();
@@ -137,10 +137,10 @@ TEST(the_check_finds_defects_of_outputs)
     op.out[1].shape = "rows h/";
     expect_defect(&op, "bad dim");
     op = *sound;
-    op.in[1].shape = "h/group_size";
-    expect_defect(&op, "quotient");
-    op.in[1].shape = "h^4";
-    expect_defect(&op, "quotient");
+    op.in[0].shape = "...rows h^4"; /* h might be 5 to 8 of 8 */
+    expect_defect(&op, "no way back from a dim of input 'x'");
+    op.in[0].shape = "...rows h*nobody";
+    expect_defect(&op, "nothing binds a step of a dim of 'x'");
     op = *sound;
     op.type[3].set = ROPED_FLOATS; /* a choice that nobody makes */
     expect_defect(&op, "type of output");
@@ -160,28 +160,4 @@ TEST(patterns_are_parsed_per_form)
     CHECK_OK(roped_port_pattern(&port, 2, &pattern, &err), &err);
     CHECK_INT(pattern.count, 0);
     CHECK_INT(roped_port_pattern(&port, 3, &pattern, &err), ROPED_INTERNAL);
-}
-
-TEST(patterns_have_quotients)
-{
-    struct roped_shape_pattern pattern;
-    struct roped_error err;
-    struct roped_port port = {"x", "T", "rows h/group_size", 0};
-    CHECK_OK(roped_port_pattern(&port, 0, &pattern, &err), &err);
-    CHECK_INT(pattern.count, 2);
-    CHECK_TEXT(pattern.dim[0].by, "");
-    CHECK_TEXT(pattern.dim[1].name, "h");
-    CHECK_TEXT(pattern.dim[1].by, "group_size");
-    CHECK(!pattern.dim[1].is_kept);
-    port.shape = "h//group_size rows^4";
-    CHECK_OK(roped_port_pattern(&port, 0, &pattern, &err), &err);
-    CHECK_INT(pattern.count, 2);
-    CHECK_TEXT(pattern.dim[0].by, "group_size");
-    CHECK(pattern.dim[0].is_kept);
-    CHECK_TEXT(pattern.dim[1].name, "rows");
-    CHECK_INT(pattern.dim[1].unit, 4);
-    port.shape = "rows^"; /* up to a multiple of nothing */
-    CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
-    port.shape = "rows 3/group_size"; /* a number is divided by nobody */
-    CHECK_INT(roped_port_pattern(&port, 0, &pattern, &err), ROPED_INTERNAL);
 }

@@ -179,7 +179,7 @@ TEST(a_port_of_many_types_states_the_widest)
     CHECK_INT(cJSON_GetArraySize(json_member(q, "shape")), 3);
     CHECK_INT(json_member(q, "shape")->child->valuedouble, -1);
     CHECK_TEXT(text_of(params, "datatypes"), "FP32,BF16,FP16");
-    CHECK_TEXT(text_of(params, "shape"), "n hq d|n hqd|bs s d");
+    CHECK_TEXT(text_of(params, "shape"), "n hq d|n hq*d|bs s d");
     CHECK(!json_member(params, "content_datatype"));
     const struct cJSON *positions =
         item_named(json_member(model, "inputs"), "positions");
@@ -338,7 +338,11 @@ TEST(a_description_says_all_of_the_descriptor)
         for (int p = 0; p < roped_op_params(op); p++)
             CHECK_TEXT(text_of(item_named(params, op->param[p].name), "doc"),
                        op->param[p].doc);
-        CHECK((op->rule_doc != NULL) == (text_of(tree, "rule") != NULL));
+        char rule[ROPED_RULE_BYTES];
+        if (roped_op_rule_text(op, rule, sizeof rule)[0])
+            CHECK_TEXT(text_of(tree, "rule"), rule);
+        else
+            CHECK(text_of(tree, "rule") == NULL);
         json_free(tree);
     }
 }
