@@ -11,7 +11,7 @@
 reply_fn handle_root, handle_live, handle_ready, handle_metrics;
 
 /* handle_page.c */
-reply_fn handle_page;
+reply_fn handle_page, handle_docs;
 
 /* handle_meta.c */
 reply_fn handle_openapi, handle_describe_all, handle_describe;

@@ -28,6 +28,7 @@ static const struct route routes[] = {
     {"GET",    "/metrics",                       SCOPE_METRICS,  ROUTE_BODY_IGNORED, handle_metrics, NULL},
     {"GET",    "/",                              SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_page, NULL, .is_page = true},
     {"GET",    "/",                              SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_root, NULL},
+    {"GET",    "/docs",                          SCOPE_OPEN,     ROUTE_BODY_IGNORED, handle_docs, NULL},
     {"GET",    "/openapi.json",                  SCOPE_ANY,      ROUTE_BODY_IGNORED, handle_openapi, NULL},
     {"GET",    "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_IGNORED, handle_table_get, NULL},
     {"PUT",    "/v1/tables/*",                   SCOPE_TABLES,   ROUTE_BODY_JSON,    handle_table_put, NULL},

@@ -339,6 +339,7 @@ static const struct route routes[] = {
     {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "register_cuda_memory", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
     {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "unregister_cuda_memory", "forget one cuda region", "200", NULL}}},
     {"/metrics", NULL, {{"get", "metrics", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
+    {"/docs", NULL, {{"get", "docs", "a page: the operators, to be read and tried", "200", "\"content\":{\"text/html\":{\"schema\":{\"type\":\"string\"}}}"}}},
     {"/openapi.json", NULL, {{"get", "openapi", "this document", "200", JSON_CONTENT}}},
 };
 /* clang-format on */
