@@ -14,18 +14,11 @@ import pytest
 import requests
 from safetensors.numpy import save
 
-import browser as chromium
+from browser import CHROMIUM
 
-pytestmark = pytest.mark.skipif(not chromium.CHROMIUM, reason="chromium is not installed: the page is not looked at")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: the page is not looked at")
 DAEMON = Path(os.environ["ROPED_INTEROP_BUILD"]) / "bin" / "roped"
 SCOPES = {"watcher": "metrics", "boss": "admin"}
-
-
-@pytest.fixture
-def browser():
-    browser = chromium.Browser()
-    yield browser
-    browser.close()
 
 
 class Daemon:
@@ -110,9 +103,61 @@ def test_is_for_everybody(browser, address, load):
         browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         grounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
     assert len(grounds) == 2
-    for width in (1440, 1280, 1024):
+    requests.put(f"http://{address}/v1/regions/of.the.page.with.a.name.that.is.long?dtype=BF16&shape=8,64").raise_for_status()
+    browser.wait("document.body.innerText.includes('with.a.name')")
+    for width in (1440, 1280, 1024, 800, 390):
         browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.run("[...document.querySelectorAll('section')].every((one) => one.scrollWidth <= one.clientWidth)"), width
+        browser.screenshot(os.path.join(os.environ["ROPED_INTEROP_BUILD"], "interop", f"page-{width}.png"))
+    requests.delete(f"http://{address}/v1/regions/of.the.page.with.a.name.that.is.long")
+
+
+def choose(browser, field, value):
+    browser.run(f"document.querySelector('{field}').value = '{value}', document.querySelector('{field}').dispatchEvent(new Event('change'))")
+
+
+def test_all_numbers_of_a_row_are_of_one_window(browser, tmp_path):
+    """Calls before the page was opened count since the start, and not now."""
+    daemon = Daemon(tmp_path)
+    body = save({"x": np.ones((4, 8), np.float32)})
+    for _ in range(30):
+        requests.post(daemon.url + "v1/rmsnorm", data=body).raise_for_status()
+    time.sleep(1)
+    browser.open(daemon.url)
+    browser.wait(row("rmsnorm") + "?.innerText.includes('0 calls')")
+    browser.wait("document.querySelector('#tiles dd').innerText === '0'")
+    assert tile(browser, "Median latency") == tile(browser, "99th percentile") == "–"
+    figures = "[..." + row("rmsnorm") + ".querySelectorAll('.now b')].map((one) => one.innerText)"
+    assert browser.run(figures) == ["0", "–", "–", "–"]
+    assert "the last 10 seconds" in browser.text(".window")
+    choose(browser, "#window", "Infinity")
+    rate, *latencies = browser.run(figures)
+    assert "30 calls" in browser.run(row("rmsnorm") + ".innerText") and "since the start" in browser.text(".window")
+    assert 0 < float(rate) <= 30 and all(text.endswith("s") for text in latencies)
+    assert tile(browser, "Calls a second") == rate and tile(browser, "Median latency") == latencies[0]
+    assert browser.complaints == []
+    daemon.stop()
+
+
+def test_plots_say_what_is_under_the_pointer(browser, address, load):
+    browser.open(f"http://{address}/")
+    choose(browser, "#range", "60")
+    plot = row("rmsnorm") + ".querySelectorAll('.plot')[1]"
+    browser.wait(row("rmsnorm") + "?.querySelectorAll('path[d*=L]').length === 4", 15)
+    assert "the last minute" in browser.run(plot + ".getAttribute('aria-label')")
+    box = browser.run(f"({plot}.scrollIntoView(), JSON.parse(JSON.stringify({plot}.querySelector('svg').getBoundingClientRect())))")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["left"] + box["width"] - 1, y=box["top"] + 9)
+    said = browser.run(plot + ".querySelector('output').innerText")
+    assert said.startswith("0 s ago") and all(f"{key} " in said for key in ("p50", "p90", "p99")) and "NaN" not in said
+    browser.run(plot + ".focus()")
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    assert browser.run(plot + ".querySelector('output').innerText") != said
+    browser.run(plot + ".blur()")
+    assert browser.run(plot + ".querySelector('output').hidden")
+    assert [link for link in browser.run("[...document.querySelectorAll('header a')].map((one) => one.href)")] == \
+        [f"http://{address}/{path}" for path in ("docs", "openapi.json", "metrics")]
 
 
 def give(browser, token):
