@@ -208,6 +208,19 @@ def test_asks_again_where_only_some_answers_come(browser, tmp_path):
     daemon.stop()
 
 
+def test_shows_what_a_gpu_says(browser, address):
+    """There is none: the text of /metrics gets what one would add."""
+    browser.open(f"http://{address}/")
+    browser.wait("document.querySelector('#state').innerText === 'Ready'")
+    assert "°C" not in browser.text("#devices")
+    lines = "".join(f'roped_device_{name}{{device="0"}} {value}\\n' for name, value in (
+        ("temperature_celsius", 61), ("power_watts", 350.5), ("utilization_ratio", 0.75), ("memory_used_bytes", 20 << 30), ("memory_bytes", 80 << 30)))
+    browser.run(f"""window.whole = window.fetch;
+        window.fetch = async (path, ...rest) => {{ const answer = await whole(path, ...rest);
+            return path === 'metrics' ? new Response(await answer.text() + '{lines}', {{headers: answer.headers}}) : answer; }};""")
+    browser.wait("document.querySelector('#devices').innerText.includes('61 °C · 351 W · 75 % busy · 20.0 GiB of 80.0 GiB used by all processes')")
+
+
 def test_says_that_the_daemon_stops(browser, tmp_path):
     daemon = Daemon(tmp_path, "--drain_delay_seconds", "6")
     browser.open(daemon.url)
