@@ -168,6 +168,13 @@ def test_every_operator_is_described_and_can_be_called(browser, address):
         assert shown and all(one["values"] for one in shown.values()), op
 
 
+def test_is_found_with_a_slash_behind_it(browser, address):
+    browser.open(f"http://{address}/docs/#rope_quantize")
+    browser.wait(f"{READY} && document.title === 'roped: rope_quantize'")
+    assert browser.run("[...document.querySelectorAll('header a')].map((one) => one.href)") == \
+        [f"http://{address}/{path}" for path in ("", "openapi.json", "metrics")]
+
+
 def test_labels_and_keyboard(browser, address):
     show(browser, address, "rope")
     assert browser.run("""[...document.querySelectorAll('main input, main select')].every((field) =>
@@ -196,7 +203,7 @@ def test_fits(browser, address, width):
 def test_commands_give_the_numbers_of_the_page(browser, address, tmp_path):
     show(browser, address, "rope")
     fill(browser, "[aria-label='q [0, 1, 2]']", "0.1")
-    fill(browser, "#parameters [name=theta]", "500000")
+    fill(browser, "#parameters [name=theta]", "+5e5")  # no number of JSON
     fill(browser, "#parameters [name=offset]", "7")
     fill(browser, "#parameters [name=inverse]", "true")
     assert "/v2/models/rope/infer" in command(browser, "curl")
@@ -332,6 +339,32 @@ def test_a_file_of_100_mb(browser, address, tmp_path):
     assert "@in.safetensors" in command(browser, "curl")
     subprocess.run(["sh", "-ec", command(browser, "curl")], cwd=tmp_path, check=True, timeout=60)
     assert read((tmp_path / "out.safetensors").read_bytes())["y"].size == x.size
+
+
+def test_copy_paste_and_cancel(browser, address):
+    show(browser, address, "rmsnorm")
+    browser.run("""(() => { const data = new DataTransfer(); data.setData('text', '[[3, 4, nan]\\n [1, 1e-3');
+        document.querySelector("[aria-label='x [0, 1]']").dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})); })()""")
+    assert browser.run("[...document.querySelectorAll('[aria-label=x] td input')].map((cell) => cell.value)")[:6] == ["-0.75", "3", "4", "NaN", "1", "0.001"]
+    browser.send("Emulation.setFocusEmulationEnabled", enabled=True)
+    browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    text = command(browser, "python")
+    browser.run("document.querySelector('#copy').click()")
+    browser.wait("document.querySelector('#copied').innerText === 'Copied.'")
+    assert browser.run("navigator.clipboard.readText()") == text
+    browser.run("navigator.clipboard.writeText = () => Promise.reject(new Error('not here')), document.querySelector('[data-language=curl]').click()")
+    text = command(browser, "curl")
+    browser.run("document.querySelector('#copy').click()")  # as over plain HTTP from elsewhere
+    browser.wait("['Copied.', 'It is selected: press Ctrl+C.'].includes(document.querySelector('#copied').innerText)")
+    assert browser.run("getSelection().toString()").strip() == text.strip()
+    browser.run("""window.fetch = (path, {signal}) => new Promise((_, fail) => signal.addEventListener('abort', () => fail(signal.reason))),
+        document.querySelector('#call').click()""")
+    browser.wait("document.querySelector('#said').innerText === 'Calling' && !document.querySelector('#cancel').hidden")
+    browser.run("document.querySelector('#cancel').click()")
+    browser.wait(f"document.querySelector('#said').innerText === 'Cancelled.' && {READY}")
+    browser.run("window.fetch = () => Promise.reject(new TypeError('Failed to fetch')), document.querySelector('#call').click()")
+    browser.wait(REFUSED)
+    assert browser.text(".refusal") == "no answer: Failed to fetch"
 
 
 def test_heat_map_says_what_is_under_the_pointer(browser, address):
