@@ -55,9 +55,9 @@ step() {
     return "$status"
 }
 
-# Many tests wait for deadlines, or for one client: several at once, the longest
-# first. On a GPU one at a time, which may want its memory.
-n_at_once=$(nproc)
+# Most tests wait, for deadlines, for a client or for PyPI: two for each core at
+# once, the longest first. On a GPU one at a time, which may want its memory.
+n_at_once=$((2 * $(nproc)))
 has_gpu && n_at_once=1
 export n_at_once
 
@@ -103,7 +103,9 @@ step "build $build_dir" build "$build_dir" "$build_flags" || finish
 if [ -n "$is_release" ]; then
     step "soak of ${ROPED_SOAK_MINUTES:-60} minutes" \
         "$build_dir/tests/test_soak" "${ROPED_SOAK_MINUTES:-60}"
-    step "build build/asan" build build/asan "--preset asan" roped test_calls test_calls_in_process &&
+    step "build build/asan" build build/asan "--preset asan" \
+        roped test_calls test_calls_in_process attack_grammar &&
+        step "an hour of random requests" build/asan/tests/attack_grammar --seconds 3600 &&
         step "random calls in process" build/asan/tests/test_calls_in_process cpu 100000 &&
         step "random calls over HTTP" build/asan/tests/test_calls 100000
     ROPED_INTEROP_TORCH=1 ROPED_INTEROP_MODELS=all step "every model of transformers" \
