@@ -236,7 +236,7 @@ static struct gpu *find(struct gpu_monitor *monitor, const char *uuid)
         return NULL;
     if (i == monitor->n) {
         monitor->gpu[i].reading = nothing();
-        strcpy(monitor->gpu[i].uuid, uuid);
+        memcpy(monitor->gpu[i].uuid, uuid, strlen(uuid) + 1);
         monitor->n++;
     }
     return &monitor->gpu[i];
