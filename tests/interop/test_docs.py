@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import time
+from multiprocessing import shared_memory
+from urllib.parse import quote
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed:
 TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
          "I64": np.int64, "I32": np.int32, "U8": np.uint8, "BOOL": np.bool_, "F64": np.float64}
 MARKUP = "<img src=x onerror=document.title='owned'>"
-READY = "!document.querySelector('#call').disabled"
+READY = "document.querySelector('#call')?.disabled === false"  # null while the next page comes
 REFUSED = "document.querySelector('.refusal') !== null"
 NUMBERS = """[...document.querySelectorAll('#results .tensor')].map((one) => ({
     name: one.querySelector('b').innerText, text: one.innerText,
@@ -425,6 +427,23 @@ def test_names_that_are_markup_are_text(browser, address):
         browser.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
 
 
+def test_a_region_whose_name_is_markup(browser, demo_address):
+    """Memory of a client may have any name; both pages show it."""
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    url = f"http://{demo_address}/v2/systemsharedmemory"
+    try:
+        requests.post(f"{url}/region/{quote(MARKUP)}/register", json={"key": "/" + memory.name.lstrip("/"), "byte_size": 64}).raise_for_status()
+        show(browser, demo_address, "rmsnorm")
+        assert f"region {MARKUP}" in browser.run("[...document.querySelectorAll('option')].map((option) => option.value)")
+        browser.open(f"http://{demo_address}/")
+        browser.wait(f"document.querySelector('#regions').innerText.includes({json.dumps(MARKUP)})")
+        assert browser.run("document.querySelectorAll('img').length") == 0
+    finally:
+        requests.post(f"{url}/region/{quote(MARKUP)}/unregister")
+        memory.close()
+        memory.unlink()
+
+
 def give(browser, token):
     browser.run(f"document.querySelector('#token').value = {json.dumps(token)}, document.querySelector('#login button').click()")
 
@@ -435,7 +454,7 @@ def test_tokens(browser, tmp_path):
     (tmp_path / "tokens").write_text("".join(lines))
     daemon = Daemon(tmp_path, "--bearer_token_file", tmp_path / "tokens")
     browser.open(daemon.url + "docs#rmsnorm")
-    browser.wait("!document.querySelector('#login').hidden")
+    browser.wait("document.querySelector('#login')?.hidden === false")
     assert browser.run("document.querySelector('main').hidden && document.activeElement.id") == "token"
     give(browser, "two words")
     assert "no spaces" in browser.text("#refusal")
@@ -447,7 +466,7 @@ def test_tokens(browser, tmp_path):
     browser.wait(REFUSED)
     assert "forbidden HTTP 403: token 'watcher' has scopes metrics, expected 'call'" in browser.text(".refusal")
     browser.run("document.querySelector('#forget').click()")
-    browser.wait("document.readyState === 'complete' && !document.querySelector('#login').hidden")
+    browser.wait("document.readyState === 'complete' && document.querySelector('#login')?.hidden === false")
     give(browser, "secret-of-caller")
     browser.wait(READY)
     for language in RUN:
@@ -465,7 +484,7 @@ def test_tls(browser, tmp_path):
     daemon = Daemon(tmp_path, "--bearer_token_file", tmp_path / "tokens", "--tls_cert_file", tmp_path / "cert", "--tls_key_file", tmp_path / "key")
     browser.send("Security.setIgnoreCertificateErrors", ignore=True)
     browser.open(daemon.url.replace("http", "https") + "docs#rmsnorm")
-    browser.wait("!document.querySelector('#login').hidden")
+    browser.wait("document.querySelector('#login')?.hidden === false")
     give(browser, "secret-of-caller")
     browser.wait(READY)
     certificate = str(tmp_path / "cert")
