@@ -187,7 +187,7 @@ def test_labels_and_keyboard(browser, address):
     browser.run("document.querySelector('[name=theta]').focus()")
     browser.send("Input.dispatchKeyEvent", type="keyDown", key="Enter", modifiers=2, windowsVirtualKeyCode=13)
     browser.wait(REFUSED)
-    assert "invalid HTTP 400: parameter 'theta': -1, expected above 0" in browser.text("#said")
+    assert "bad_parameter HTTP 400: parameter 'theta': -1, expected above 0" in browser.text("#said")
     assert browser.run("document.querySelectorAll('#results *').length") == 0
 
 
