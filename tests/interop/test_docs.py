@@ -22,7 +22,7 @@ import requests
 from safetensors.numpy import save
 
 from browser import CHROMIUM
-from test_page import Daemon
+from test_page import Daemon, no_daemon_is_left  # noqa: F401: a fixture for every test
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: the page is not looked at")
 TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,

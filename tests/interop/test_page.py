@@ -24,11 +24,14 @@ SCOPES = {"watcher": "metrics", "boss": "admin"}
 class Daemon:
     """One of the test's own, which it may stop."""
 
+    running = []
+
     def __init__(self, folder, *flags, port=0):
         port_file = folder / "port"
         port_file.unlink(missing_ok=True)
         self.process = subprocess.Popen([DAEMON, "--listen", f"127.0.0.1:{port}", "--port_file", port_file, "--backend", "cpu", *flags],
                                         stderr=subprocess.DEVNULL)
+        self.running.append(self.process)
         while not port_file.exists() or not port_file.read_text():
             assert self.process.poll() is None
             time.sleep(0.01)
@@ -38,6 +41,16 @@ class Daemon:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_is_left():
+    """Not even by a test that failed."""
+    yield
+    while Daemon.running:
+        process = Daemon.running.pop()
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
