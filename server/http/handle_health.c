@@ -8,10 +8,11 @@ struct reply handle_root(struct request *request)
 {
     struct buffer buffer;
     reply_begin_text(&request->answer, &buffer);
-    buffer_printf(&buffer,
-                  "roped %s: POST /v1/{operator}; GET /v1, /openapi.json, "
-                  "/metrics, /v2\n",
-                  request->service->version);
+    buffer_printf(
+        &buffer,
+        "roped %s: POST /v1/{operator}; GET /v1, /docs, /openapi.json, "
+        "/metrics, /v2\n",
+        request->service->version);
     return reply_text(200, "text/plain; charset=utf-8", &buffer);
 }
 

@@ -1,6 +1,8 @@
-# Makes page.html into C: cmake -DPAGE=page.html -DOUT=page.inc -P page.cmake
-# writes its bytes, and the hashes of its script and style, by which the
-# Content-Security-Policy of the page allows these two and no other.
+# Makes a page into C: cmake -DPAGE=docs.html -DOUT=docs.inc -P page.cmake puts
+# common.css and common.js in the places of @common.css@ and @common.js@, leaves
+# out comments that begin a line, and writes docs_bytes, with docs_script and
+# docs_style: the hashes by which the Content-Security-Policy of the page allows
+# this script and style and no other.
 
 # base64 of 32 bytes in hex
 function(base64 hex out)
@@ -35,14 +37,21 @@ function(hash_of tag html out)
 endfunction()
 
 file(READ ${PAGE} html)
+get_filename_component(folder ${PAGE} DIRECTORY)
+foreach(common common.css common.js)
+  file(READ ${folder}/${common} text)
+  string(REPLACE "@${common}@\n" "${text}" html "${html}")
+endforeach()
+string(REGEX REPLACE "\n<!--[^>]*-->|\n/\\*[^*]*\\*/" "" html "${html}")
+get_filename_component(name ${PAGE} NAME_WE)
 hash_of(script "${html}" script)
 hash_of(style "${html}" style)
-file(READ ${PAGE} bytes HEX)
+string(HEX "${html}" bytes)
 string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
 file(WRITE ${OUT} "/* Made by page.cmake. */
-#define PAGE_SCRIPT \"${script}\"
-#define PAGE_STYLE \"${style}\"
-static const unsigned char page[] = {
+#define ${name}_script \"${script}\"
+#define ${name}_style \"${style}\"
+static const unsigned char ${name}_bytes[] = {
 ${bytes}};
 ")

@@ -3,10 +3,12 @@
  */
 #include "metrics.h"
 
+#include "gpu.h"
 #include "log.h"
 
 #include <dirent.h>
 #include <malloc.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +59,7 @@ struct op_metrics {
 
 struct metrics {
     const struct models *models;
+    struct gpu_monitor *gpus;
     struct op_metrics op[MODELS_MAX];
     atomic_uint_least64_t responses[N_CODES + 1]; /* the last: any other */
 };
@@ -65,14 +68,21 @@ enum roped_status metrics_new(const struct models *models, struct metrics **out,
                               struct roped_error *err)
 {
     *out = calloc(1, sizeof **out);
-    if (!*out)
+    if (*out)
+        (*out)->gpus = gpu_monitor_new();
+    if (!*out || !(*out)->gpus) {
+        free(*out);
+        *out = NULL;
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the metrics");
+    }
     (*out)->models = models;
     return ROPED_OK;
 }
 
 void metrics_free(struct metrics *metrics)
 {
+    if (metrics)
+        gpu_monitor_free(metrics->gpus);
     free(metrics);
 }
 
@@ -221,6 +231,7 @@ struct scrape {
     struct process_memory process;
     struct exec_device_usage device; /* the last one, of device_of */
     struct roped_device_info info;   /* the last one, of info_of */
+    struct gpu_reading gpu;          /* the last one, of gpu_of */
     int at[N_LABELS];
     char labels[1024]; /* of the series, with commas between */
     char text[256];    /* of a label */
@@ -242,6 +253,13 @@ static const struct roped_device_info *info_of(struct scrape *s, int device)
 {
     exec_device_info(s->gauges->exec, device, &s->info);
     return &s->info;
+}
+
+static const struct gpu_reading *gpu_of(struct scrape *s)
+{
+    s->gpu =
+        gpu_monitor_read(s->metrics->gpus, info_of(s, AT(BY_DEVICE))->uuid);
+    return &s->gpu;
 }
 
 /* All but the one without a name. */
@@ -370,9 +388,12 @@ static void write_histogram(struct buffer *buffer, struct histogram *histogram,
                   (unsigned long long)count);
 }
 
+/* What is not known has no series. */
 static void write_value(struct buffer *buffer, const char *name,
                         const char *labels, double value)
 {
+    if (isnan(value))
+        return;
     buffer_text(buffer, name);
     if (*labels)
         buffer_printf(buffer, "{%s}", labels);

@@ -27,6 +27,8 @@
 
 #define TEXT_CONTENT                                                           \
     "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}"
+#define HTML_CONTENT                                                           \
+    "\"content\":{\"text/html\":{\"schema\":{\"type\":\"string\"}}}"
 #define INDEX_CONTENT                                                          \
     "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}},"          \
     "\"text/html\":{\"schema\":{\"type\":\"string\"}}}"

@@ -39,6 +39,7 @@ static const struct kind kinds[] = {
     {"GET",    "/metrics",                       NO_BODY,     200, 200, "roped_"},
     {"HEAD",   "/metrics",                       NO_BODY,     200, 200, ""},
     {"GET",    "/",                              NO_BODY,     200, 200, ""},
+    {"GET",    "/docs",                          NO_BODY,     200, 200, "<!doctype html>"},
     {"GET",    "/openapi.json",                  NO_BODY,     200, 200, "openapi"},
     {"POST",   "/v1/rmsnorm?eps=0",              BODY_ONES,   200, 200, "F32"},
     {"POST",   "/v1/rmsnorm?eps=0",              BODY_MANY,   200, 200, "F32"},

@@ -72,10 +72,19 @@ class Browser:
     def text(self, selector="body"):
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
+    def holds(self, script):
+        """Is it true? Not while one page takes the place of another."""
+        try:
+            return self.run(script)
+        except AssertionError as error:
+            if "navigated" not in str(error):
+                raise
+            return False
+
     def wait(self, script, seconds=30):
         """Until an expression is true."""
         end = time.monotonic() + seconds
-        while not self.run(script):
+        while not self.holds(script):
             assert time.monotonic() < end, f"{script} does not come true; the page says: {self.text()}"
             time.sleep(0.1)
 

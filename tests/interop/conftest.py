@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
+from browser import Browser
+
 
 @pytest.fixture(scope="session")
 def address():
@@ -27,3 +29,20 @@ def client(address):
 @pytest.fixture
 def rng():
     return np.random.default_rng(1)
+
+
+@pytest.fixture(scope="session")
+def started_browser():
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(started_browser):
+    """An empty page of 1,440 by 900 pixels that has said nothing."""
+    started_browser.send("Emulation.clearDeviceMetricsOverride")
+    started_browser.send("Emulation.setEmulatedMedia", features=[])
+    started_browser.open("about:blank")
+    started_browser.complaints.clear()
+    return started_browser

@@ -14,28 +14,24 @@ import pytest
 import requests
 from safetensors.numpy import save
 
-import browser as chromium
+from browser import CHROMIUM
 
-pytestmark = pytest.mark.skipif(not chromium.CHROMIUM, reason="chromium is not installed: the page is not looked at")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: the page is not looked at")
 DAEMON = Path(os.environ["ROPED_INTEROP_BUILD"]) / "bin" / "roped"
 SCOPES = {"watcher": "metrics", "boss": "admin"}
 
 
-@pytest.fixture
-def browser():
-    browser = chromium.Browser()
-    yield browser
-    browser.close()
-
-
 class Daemon:
     """One of the test's own, which it may stop."""
+
+    running = []
 
     def __init__(self, folder, *flags, port=0):
         port_file = folder / "port"
         port_file.unlink(missing_ok=True)
         self.process = subprocess.Popen([DAEMON, "--listen", f"127.0.0.1:{port}", "--port_file", port_file, "--backend", "cpu", *flags],
                                         stderr=subprocess.DEVNULL)
+        self.running.append(self.process)
         while not port_file.exists() or not port_file.read_text():
             assert self.process.poll() is None
             time.sleep(0.01)
@@ -45,6 +41,16 @@ class Daemon:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_is_left():
+    """Not even by a test that failed."""
+    yield
+    while Daemon.running:
+        process = Daemon.running.pop()
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -110,9 +116,61 @@ def test_is_for_everybody(browser, address, load):
         browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         grounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
     assert len(grounds) == 2
-    for width in (1440, 1280, 1024):
+    requests.put(f"http://{address}/v1/regions/of.the.page.with.a.name.that.is.long?dtype=BF16&shape=8,64").raise_for_status()
+    browser.wait("document.body.innerText.includes('with.a.name')")
+    for width in (1440, 1280, 1024, 800, 390):
         browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.run("[...document.querySelectorAll('section')].every((one) => one.scrollWidth <= one.clientWidth)"), width
+        browser.screenshot(os.path.join(os.environ["ROPED_INTEROP_BUILD"], "interop", f"page-{width}.png"))
+    requests.delete(f"http://{address}/v1/regions/of.the.page.with.a.name.that.is.long")
+
+
+def choose(browser, field, value):
+    browser.run(f"document.querySelector('{field}').value = '{value}', document.querySelector('{field}').dispatchEvent(new Event('change'))")
+
+
+def test_all_numbers_of_a_row_are_of_one_window(browser, tmp_path):
+    """Calls before the page was opened count since the start, and not now."""
+    daemon = Daemon(tmp_path)
+    body = save({"x": np.ones((4, 8), np.float32)})
+    for _ in range(30):
+        requests.post(daemon.url + "v1/rmsnorm", data=body).raise_for_status()
+    time.sleep(1)
+    browser.open(daemon.url)
+    browser.wait(row("rmsnorm") + "?.innerText.includes('0 calls')")
+    browser.wait("document.querySelector('#tiles dd').innerText === '0'")
+    assert tile(browser, "Median latency") == tile(browser, "99th percentile") == "–"
+    figures = "[..." + row("rmsnorm") + ".querySelectorAll('.now b')].map((one) => one.innerText)"
+    assert browser.run(figures) == ["0", "–", "–", "–"]
+    assert "the last 10 seconds" in browser.text(".window")
+    choose(browser, "#window", "Infinity")
+    rate, *latencies = browser.run(figures)
+    assert "30 calls" in browser.run(row("rmsnorm") + ".innerText") and "since the start" in browser.text(".window")
+    assert 0 < float(rate) <= 30 and all(text.endswith("s") for text in latencies)
+    assert tile(browser, "Calls a second") == rate and tile(browser, "Median latency") == latencies[0]
+    assert browser.complaints == []
+    daemon.stop()
+
+
+def test_plots_say_what_is_under_the_pointer(browser, address, load):
+    browser.open(f"http://{address}/")
+    choose(browser, "#range", "60")
+    plot = row("rmsnorm") + ".querySelectorAll('.plot')[1]"
+    browser.wait(row("rmsnorm") + "?.querySelectorAll('path[d*=L]').length === 4", 15)
+    assert "the last minute" in browser.run(plot + ".getAttribute('aria-label')")
+    box = browser.run(f"({plot}.scrollIntoView(), JSON.parse(JSON.stringify({plot}.querySelector('svg').getBoundingClientRect())))")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["left"] + box["width"] - 1, y=box["top"] + 9)
+    said = browser.run(plot + ".querySelector('output').innerText")
+    assert said.startswith("0 s ago") and all(f"{key} " in said for key in ("p50", "p90", "p99")) and "NaN" not in said
+    browser.run(plot + ".focus()")
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    assert browser.run(plot + ".querySelector('output').innerText") != said
+    browser.run(plot + ".blur()")
+    assert browser.run(plot + ".querySelector('output').hidden")
+    assert [link for link in browser.run("[...document.querySelectorAll('header a')].map((one) => one.href)")] == \
+        [f"http://{address}/{path}" for path in ("docs", "openapi.json", "metrics")]
 
 
 def give(browser, token):
@@ -161,6 +219,19 @@ def test_asks_again_where_only_some_answers_come(browser, tmp_path):
     assert browser.run("document.querySelector('main').className") == ""
     assert browser.complaints == []
     daemon.stop()
+
+
+def test_shows_what_a_gpu_says(browser, address):
+    """There is none: the text of /metrics gets what one would add."""
+    browser.open(f"http://{address}/")
+    browser.wait("document.querySelector('#state').innerText === 'Ready'")
+    assert "°C" not in browser.text("#devices")
+    lines = "".join(f'roped_device_{name}{{device="0"}} {value}\\n' for name, value in (
+        ("temperature_celsius", 61), ("power_watts", 350.5), ("utilization_ratio", 0.75), ("memory_used_bytes", 20 << 30), ("memory_bytes", 80 << 30)))
+    browser.run(f"""window.whole = window.fetch;
+        window.fetch = async (path, ...rest) => {{ const answer = await whole(path, ...rest);
+            return path === 'metrics' ? new Response(await answer.text() + '{lines}', {{headers: answer.headers}}) : answer; }};""")
+    browser.wait("document.querySelector('#devices').innerText.includes('61 °C · 351 W · 75 % busy · 20.0 GiB of 80.0 GiB used by all processes')")
 
 
 def test_says_that_the_daemon_stops(browser, tmp_path):

@@ -3,6 +3,7 @@
  * scrape under load does not contradict itself.
  */
 #include "check.h"
+#include "fake_nvml.h"
 #include "metrics.h"
 #include "unit/server/exec/fake_backend.h"
 #include "wire/buffer.h"
@@ -125,6 +126,43 @@ TEST(known_series_are_there_before_the_first_call)
     atomic_store(&fake_is_dead, true);
     scrape();
     CHECK_INT(value_of("roped_device_healthy{device=\"0\"}"), 0);
+    close_all();
+}
+
+TEST(a_gpu_has_what_its_driver_says)
+{
+    fake_uuid = "GPU-fake-0";
+    open_all();
+    scrape();
+    for (int i = 0;
+         i < 50 &&
+         value_of("roped_device_temperature_celsius{device=\"0\"}") < 0;
+         i++) { /* the first may come too early */
+        usleep(20000);
+        scrape();
+    }
+    fake_uuid = "";
+    CHECK_INT(value_of("roped_device_temperature_celsius{device=\"0\"}"), 61);
+    CHECK(value_of("roped_device_power_watts{device=\"0\"}") == 350.5);
+    CHECK(value_of("roped_device_utilization_ratio{device=\"0\"}") == 0.75);
+    CHECK_INT(value_of("roped_device_memory_used_bytes{device=\"0\"}"),
+              20ll << 30);
+    CHECK_INT(value_of("roped_device_memory_bytes{device=\"0\"}"), 80ll << 30);
+    close_all();
+    CHECK_INT(atomic_load(&fake_nvml_starts), 0);
+}
+
+/* It does not know this one. */
+TEST(what_is_not_known_of_a_gpu_has_no_series)
+{
+    fake_uuid = "GPU-of-nobody";
+    open_all();
+    scrape();
+    fake_uuid = "";
+    CHECK_CONTAINS(text, "# TYPE roped_device_temperature_celsius gauge");
+    CHECK(!strstr(text, "\nroped_device_temperature_celsius"));
+    CHECK(!strstr(text, "\nroped_device_memory_used_bytes"));
+    CHECK(!strstr(text, "nan"));
     close_all();
 }
 

@@ -4,11 +4,13 @@
 #include "unit/server/exec/fake_backend.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 atomic_int fake_fail_at, fake_n_live;
 atomic_int fake_n_launches, fake_n_copies;
 atomic_llong fake_device_bytes;
 atomic_bool fake_is_dead;
+const char *fake_uuid = "";
 atomic_int fake_dead_index;
 
 /* Which device is whose: the CPU backend's structure is its own. */
@@ -245,6 +247,7 @@ static void fake_info(struct roped_backend *backend,
                       struct roped_device_info *out)
 {
     roped_backend_cpu.info(backend, out);
+    snprintf(out->uuid, sizeof out->uuid, "%s", fake_uuid);
 }
 
 static enum roped_status fake_queue_open(struct roped_backend *backend,

@@ -17,6 +17,7 @@ extern atomic_int fake_dead_index; /* this device alone is not healthy; -1 */
 extern atomic_llong fake_device_bytes; /* largest allocation; 0: any */
 extern atomic_int fake_n_live;         /* allocations not freed */
 extern atomic_int fake_n_launches;
+extern const char *fake_uuid;        /* of every device; not reset */
 extern atomic_int fake_n_copies;     /* uploads, downloads, fetches */
 extern roped_launch_fn *fake_kernel; /* launched instead, for operators of
                                         tests; NULL: the CPU backend's */

@@ -16,7 +16,7 @@ static const struct {
     {"/v1/tables", SCOPE_TABLES},   {"/v2/systemsharedmemory", SCOPE_SHM},
     {"/metrics", SCOPE_METRICS},    {"/v2/cudasharedmemory", SCOPE_SHM},
     {"/v1/devices", SCOPE_METRICS}, {"/v2/models/stats", SCOPE_METRICS},
-    {"/v2/logging", SCOPE_ADMIN},
+    {"/v2/logging", SCOPE_ADMIN},   {"/docs", SCOPE_OPEN},
 };
 
 static enum scope expected_scope(const struct route *route)
