@@ -146,15 +146,15 @@ enum roped_status given_check(const struct roped_call *call,
     for (int i = 0; i < n && !status; i++)
         if (!is_about_form(&op->given[i]))
             status = check_one(call, &op->given[i], inputs, err);
-    for (int i = 0; i < call->n_params && !status; i++)
-        if (call->given >> i & 1) {
-            int input = roped_op_input(op, op->param[i].name);
-            if (input >= 0 && inputs & ROPED_INPUT(input))
-                status = roped_fail(err, ROPED_INVALID,
-                                    "parameter and tensor '%s' are both given, "
-                                    "expected one",
-                                    op->in[input].name);
-        }
+    for (uint64_t left = call->given; left && !status; left &= left - 1) {
+        const char *name = op->param[__builtin_ctzll(left)].name;
+        int input = roped_op_input(op, name);
+        if (input >= 0 && inputs & ROPED_INPUT(input))
+            status = roped_fail(err, ROPED_INVALID,
+                                "parameter and tensor '%s' are both given, "
+                                "expected one",
+                                name);
+    }
     return status;
 }
 
