@@ -7,7 +7,8 @@
 #                              AddressSanitizer with UBSan and ThreadSanitizer,
 #                              and on an emulated aarch64
 #   tests/run.sh --release     what takes hours, before a release: a long soak,
-#                              100,000 random calls, every model of transformers
+#                              100,000 random calls, every model of
+#                              transformers, the Python package on bare Debians
 #   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
 #   ROPED_NO_INSTALL=1         do not install packages
 # With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
@@ -55,9 +56,9 @@ step() {
     return "$status"
 }
 
-# Many tests wait for deadlines, or for one client: several at once, the longest
-# first. On a GPU one at a time, which may want its memory.
-n_at_once=$(nproc)
+# Most tests wait, for deadlines, for a client or for PyPI: two for each core at
+# once, the longest first. On a GPU one at a time, which may want its memory.
+n_at_once=$((2 * $(nproc)))
 has_gpu && n_at_once=1
 export n_at_once
 
@@ -103,11 +104,14 @@ step "build $build_dir" build "$build_dir" "$build_flags" || finish
 if [ -n "$is_release" ]; then
     step "soak of ${ROPED_SOAK_MINUTES:-60} minutes" \
         "$build_dir/tests/test_soak" "${ROPED_SOAK_MINUTES:-60}"
-    step "build build/asan" build build/asan "--preset asan" roped test_calls test_calls_in_process &&
+    step "build build/asan" build build/asan "--preset asan" \
+        roped test_calls test_calls_in_process attack_grammar &&
+        step "an hour of random requests" build/asan/tests/attack_grammar --seconds 3600 &&
         step "random calls in process" build/asan/tests/test_calls_in_process cpu 100000 &&
         step "random calls over HTTP" build/asan/tests/test_calls 100000
     ROPED_INTEROP_TORCH=1 ROPED_INTEROP_MODELS=all step "every model of transformers" \
         tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
+    step "the Python package on bare Debians" tests/deploy/python.sh "$PWD" "$build_dir"
     finish
 fi
 if [ $# -gt 0 ]; then

@@ -25,11 +25,11 @@ enum roped_status roped_call_use_angles(struct roped_call *call,
                                         struct roped_error *err)
 {
     if (call->op->angles_offset == ROPED_NO_ANGLES)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_UNKNOWN_NAME,
                           "unknown parameter 'table': %s takes no angles",
                           call->op->name);
     if (call->angle_set)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'table' is given twice");
     call->angle_set = set;
     return ROPED_OK;
@@ -59,8 +59,9 @@ static enum roped_status unknown_tensor(const struct roped_call *call,
     for (int i = 0; i < call->n_in && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
                                i ? ", " : "", call->op->in[i].name);
-    return roped_fail(err, ROPED_INVALID, "unknown tensor '%.64s': %s takes %s",
-                      name, call->op->name, names);
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
+                      "unknown tensor '%.64s': %s takes %s", name,
+                      call->op->name, names);
 }
 
 enum roped_status roped_call_bind(struct roped_call *call, const char *name,
@@ -78,11 +79,11 @@ enum roped_status roped_call_bind(struct roped_call *call, const char *name,
                           port->name);
     uint32_t types = roped_op_types(call->op, port);
     if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID, "tensor '%s': %s, expected %s",
+        return roped_fail(err, ROPED_BAD_TYPE, "tensor '%s': %s, expected %s",
                           port->name, roped_dtype_name(tensor->dtype),
                           roped_dtype_set_text(types, set, sizeof set));
     if (tensor->rank < 0 || tensor->rank > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': rank %d, expected at most %d",
                           port->name, tensor->rank, ROPED_MAX_RANK);
     enum roped_status status =
@@ -186,7 +187,7 @@ static enum roped_status wrong_type(const struct roped_call *call, int input,
 {
     const struct roped_port *port = &call->op->in[input];
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': %s, expected %s, the type of '%s'",
+        err, ROPED_BAD_TYPE, "tensor '%s': %s, expected %s, the type of '%s'",
         port->name, roped_dtype_name(call->in[input].dtype),
         roped_dtype_name(expected), type_setter(call, input, port->type));
 }
@@ -271,7 +272,7 @@ static enum roped_status check_types(const struct roped_call *call,
             ROPED_SET(call->type[v]) & (beside | type->also))
             continue;
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_TYPE,
             "tensor '%s': %s, expected %s beside '%s' of %s",
             type_setter(call, call->n_in, type->name),
             roped_dtype_name(call->type[v]),

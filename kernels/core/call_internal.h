@@ -55,8 +55,8 @@ bool shape_guard_holds(const struct roped_call *call, const char *text);
 /* ----------------------------------------------------------------- given.c */
 
 /* Holds the inputs and parameters that are given to the descriptor's
- * statements: to what a form asks for, whatever else is given, before shapes
- * are looked at, and to the others after it. */
+ * statements: before shapes are looked at only that what a form asks for,
+ * whatever else is given, is there. */
 ROPED_MUST_CHECK enum roped_status
 given_check_form(const struct roped_call *call, struct roped_error *err);
 ROPED_MUST_CHECK enum roped_status given_check(const struct roped_call *call,

@@ -112,7 +112,8 @@ static enum roped_status wrong_rank(const struct roped_call *call, int input,
     const struct roped_form *form = &call->op->form[call->form];
     const struct roped_tensor *tensor = &call->in[input];
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': shape %s, expected rank of %s%s%s%s",
+        err, ROPED_BAD_SHAPE,
+        "tensor '%s': shape %s, expected rank of %s%s%s%s",
         call->op->in[input].name,
         roped_shape_text(tensor->dims, tensor->rank, found, sizeof found),
         pattern_text(pattern, expected, sizeof expected),
@@ -152,7 +153,7 @@ static enum roped_status unbound_dim(const struct roped_call *call,
         if (!op->param[i].shape || strcmp(op->param[i].shape, name) != 0)
             continue;
         if (op->param[i].kind == ROPED_PARAM_INT)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "missing parameter '%s': tensor '%s' needs it",
                               op->param[i].name, port);
         return roped_fail(err, ROPED_INVALID,
@@ -178,19 +179,19 @@ static enum roped_status uneven_dim(const struct roped_call *call,
     long long size = (long long)call->dim[bound].size;
     roped_dim_text(dim, text, sizeof text);
     if (roped_op_param(call->op, by) >= 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s': %lld, expected a divisor of %s = "
                           "%lld (set by '%s')",
                           by, (long long)found->number, dim->name, size,
                           setter);
     int input = roped_op_input(call->op, setter);
     if (input < 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s': %lld, expected a multiple of %lld: "
                           "'%s' has %s",
                           setter, size, (long long)found->number, port, text);
     at = place_in(call, input, call->dim[bound].name);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor '%s': dim %d is %lld, expected a multiple of "
                       "%lld: '%s' has %s",
                       setter, at < 0 ? 0 : at, size, (long long)found->number,
@@ -213,7 +214,7 @@ static enum roped_status no_size(const struct roped_call *call,
             call, port,
             found->step < 0 ? dim->name : dim->step[found->step].name, err);
     default:
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': %s is beyond 2^63 - 1", port,
                           roped_dim_text(dim, text, sizeof text));
     }
@@ -270,7 +271,7 @@ static enum roped_status hold_dim(const struct roped_call *call, int input,
         return no_size(call, port, dim, &expected, err);
     if (size == expected.size)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor '%s': dim %d is %lld, expected %s = %lld (set by "
                       "'%s')",
                       port, at, (long long)size,
@@ -295,14 +296,14 @@ static enum roped_status solve_dim(const struct roped_call *call, int input,
     roped_dim_text(dim, text, sizeof text);
     if (solved.state == ROPED_DIM_UNEVEN) {
         const char *by = dim->step[solved.step].name;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim %d is %lld, expected a multiple of "
                           "%s%s%lld: it is %s",
                           port, at, (long long)found, by, by[0] ? " = " : "",
                           (long long)solved.number, text);
     }
     if (solved.state == ROPED_DIM_TOO_LARGE && solved.size < 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim %d is %lld, expected at least "
                           "%lld: it is %s",
                           port, at, (long long)found, (long long)solved.number,
@@ -319,7 +320,7 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
     if (!dim->name[0]) {
         if (size == dim->size)
             return ROPED_OK;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim %d is %lld, expected %lld", port,
                           at, (long long)size, (long long)dim->size);
     }
@@ -333,7 +334,7 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
     if (status)
         return status;
     if (size == 0 && op_lists(call->op->widths, dim->name))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim %d is 0, expected %s above 0", port,
                           at, dim->name);
     int i = find_dim(call, dim->name);
@@ -363,7 +364,7 @@ static enum roped_status bind_pack(struct roped_call *call, const char *name,
         if (call->dim[i].rank == rank &&
             memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
             return ROPED_OK;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "%s '%s': %s %s, expected %s (set by '%s')",
                           setter->kind, setter->name, setter->verb,
                           roped_shape_text(dims, rank, found, sizeof found),
@@ -435,11 +436,11 @@ enum roped_status dims_check_step(const struct roped_port *port,
         return ROPED_OK;
     if (!(port->flags & ROPED_STRIDED))
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld, expected none: it is packed", port->name,
             (long long)tensor->step);
     if (tensor->step < token || tensor->step < 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': stride %lld, expected at least %lld, "
                           "the elements of a token",
                           port->name, (long long)tensor->step,
@@ -449,7 +450,7 @@ enum roped_status dims_check_step(const struct roped_port *port,
         __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
                                &bytes))
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld takes its %lld tokens beyond "
             "2^63 - 1 bytes",
             port->name, (long long)tensor->step,
@@ -504,7 +505,7 @@ enum roped_status dims_bind(struct roped_call *call, int input,
 static enum roped_status too_many_ranks(const struct roped_port *port,
                                         struct roped_error *err)
 {
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor '%s': over %d dims, expected at most %d",
                       port->name, ROPED_MAX_RANK, ROPED_MAX_RANK);
 }

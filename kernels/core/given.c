@@ -81,7 +81,7 @@ static enum roped_status unwanted(const struct roped_call *call,
 {
     char when[96];
     if (given->with_param)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s' and tensor '%s' are both given, "
                           "expected one",
                           given->with_param, name_of(call->op, found));
@@ -113,7 +113,7 @@ static enum roped_status check_one(const struct roped_call *call,
         return both_given(call, rivals, rivals & (rivals - 1), err);
     if (roped_condition_holds(call, given->needs))
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%s' is given, expected %s with it",
                       given->with_param, given->needs);
 }
@@ -127,13 +127,16 @@ static bool is_about_form(const struct roped_given *given)
 enum roped_status given_check_form(const struct roped_call *call,
                                    struct roped_error *err)
 {
+    const struct roped_op *op = call->op;
     uint32_t inputs = inputs_of(call);
-    int n = roped_op_givens(call->op);
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < n && !status; i++)
-        if (is_about_form(&call->op->given[i]))
-            status = check_one(call, &call->op->given[i], inputs, err);
-    return status;
+    int n = roped_op_givens(op);
+    for (int i = 0; i < n; i++) {
+        uint32_t lacking = op->given[i].all & ~inputs;
+        if (lacking && is_about_form(&op->given[i]) &&
+            roped_given_holds(call, &op->given[i], inputs))
+            return missing(call, &op->given[i], inputs, lacking, err);
+    }
+    return ROPED_OK;
 }
 
 enum roped_status given_check(const struct roped_call *call,
@@ -144,8 +147,7 @@ enum roped_status given_check(const struct roped_call *call,
     int n = roped_op_givens(op);
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < n && !status; i++)
-        if (!is_about_form(&op->given[i]))
-            status = check_one(call, &op->given[i], inputs, err);
+        status = check_one(call, &op->given[i], inputs, err);
     for (uint64_t left = call->given; left && !status; left &= left - 1) {
         const char *name = op->param[__builtin_ctzll(left)].name;
         int input = roped_op_input(op, name);

@@ -92,7 +92,7 @@ static enum roped_status check_indexes(struct roped_call *call, int input,
         int64_t value = call_index_at(tensor, i);
         if (value < least || value >= below)
             return roped_fail(
-                err, ROPED_INVALID,
+                err, ROPED_BAD_VALUE,
                 "tensor '%s': %s %lld at index %lld, expected 0 <= %s < %s%s",
                 call->op->in[input].name, holds->noun, (long long)value,
                 (long long)i, holds->noun,
@@ -119,18 +119,18 @@ static enum roped_status check_starts(const struct roped_call *call, int input,
         int64_t next = call_index_at(tensor, i);
         bool is_last = i == n - 1 && !holds->is_within;
         if (i == 0 && next != 0)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': value %lld at index 0, expected 0",
                               call->op->in[input].name, (long long)next);
         if (next < last || next > end)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': value %lld at index %lld, expected "
                               "%lld to %s = %lld",
                               call->op->in[input].name, (long long)next,
                               (long long)i, (long long)last, dim,
                               (long long)end);
         if (is_last && next != end)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': value %lld at index %lld, expected "
                               "%s = %lld",
                               call->op->in[input].name, (long long)next,
@@ -149,7 +149,7 @@ static enum roped_status check_numbers(const struct roped_call *call, int input,
         float value;
         memcpy(&value, (const char *)tensor->data + 4 * i, sizeof value);
         if (!(isfinite(value) && value > 0))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': value %g at index %lld, expected a "
                               "finite number above 0",
                               call->op->in[input].name, (double)value,

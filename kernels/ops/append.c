@@ -59,7 +59,7 @@ static enum roped_status check_entries(const struct roped_call *call,
         int64_t n_pages =
             call_index_at(indptr, j + 1) - call_index_at(indptr, j);
         if (at < 0 || page_size == 0 || at / page_size >= n_pages)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'kv_positions': position %lld at index "
                               "%lld, expected 0 <= position < %lld, the "
                               "entries of the %lld pages of request %lld",
@@ -79,14 +79,14 @@ static enum roped_status refuse_twin(const struct roped_call *call,
 {
     const struct roped_tensor *index = &call->in[plan->first_port];
     if (plan->map.kind == APPEND_SLOTS)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor '%s': slot %lld at index %lld is that of "
                           "index %lld too, expected a slot of its own",
                           call->op->in[plan->first_port].name,
                           (long long)call_index_at(index, token),
                           (long long)token, (long long)twin);
     return roped_fail(
-        err, ROPED_INVALID,
+        err, ROPED_BAD_VALUE,
         "tensor 'kv_positions': position %lld at index %lld is the entry of "
         "index %lld too, expected an entry of its own",
         (long long)call_index_at(&index[APPEND_KV_POSITIONS], token),

@@ -44,7 +44,7 @@ enum roped_status norm_quantize_rule(struct roped_call *call,
     int64_t size = params_of(call)->group_size;
     if (size == 0 || size == 16 || size == 32 || size == 64 || size == 128)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter 'group_size': %lld, expected 16, 32, 64, 128 "
                       "or 0 for whole rows",
                       (long long)size);

@@ -363,3 +363,9 @@ double argument(int argc, char **argv, const char *name, double otherwise)
             return strtod(argv[i + 1], NULL);
     return otherwise;
 }
+
+double argument_seconds(int argc, char **argv, double otherwise)
+{
+    const bool is_quick = getenv("ROPED_TEST_QUICK");
+    return argument(argc, argv, "--seconds", otherwise / (is_quick ? 3 : 1));
+}

@@ -115,4 +115,11 @@ bool process_is_gone(pid_t pid);
 /* The number behind --name among the arguments, or the default. */
 double argument(int argc, char **argv, const char *name, double otherwise);
 
+/*
+ * The number behind --seconds, or the default: for how long something is
+ * measured. Where ROPED_TEST_QUICK is set the default is a third, since rates
+ * say little under tools that instrument every memory access.
+ */
+double argument_seconds(int argc, char **argv, double otherwise);
+
 #endif

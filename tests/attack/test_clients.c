@@ -381,7 +381,7 @@ int main(int argc, char **argv)
     for (int i = 0; (behaviour = hostile_at(i)); i++) {
         const char *only = argc > 1 ? argv[1] : hostile_name(behaviour);
         check_failures = 0;
-        if (!strstr(hostile_name(behaviour), only))
+        if (!strstr(hostile_name(behaviour), only) || !check_takes_case())
             continue;
         check_behaviour(behaviour);
         if (check_failures)

@@ -81,7 +81,7 @@ TEST(a_small_client_beside_large_ones_waits_10_ms_at_most)
 
 int main(int argc, char **argv)
 {
-    seconds = argument(argc, argv, "--seconds", 6);
+    seconds = argument_seconds(argc, argv, 6);
     n_large = (int)argument(argc, argv, "--large", 64);
     check_run();
     return check_done();

@@ -225,7 +225,7 @@ TEST(hogs_that_read_hold_nobody_up)
 
 int main(int argc, char **argv)
 {
-    seconds = argument(argc, argv, "--seconds", 5);
+    seconds = argument_seconds(argc, argv, 5);
     check_run();
     return check_done();
 }

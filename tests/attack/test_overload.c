@@ -139,7 +139,7 @@ TEST(a_slow_sender_sees_why_it_is_refused)
 
 int main(int argc, char **argv)
 {
-    seconds = argument(argc, argv, "--seconds", 10);
+    seconds = argument_seconds(argc, argv, 10);
     n_clients = (int)argument(argc, argv, "--clients", 256);
     only_bytes = (int)argument(argc, argv, "--bytes", 0);
     check_run();

@@ -1,51 +1,125 @@
-"""The pages for users. Examples are run as they stand there, but for the address
-of the server: the call of README.md, and those of client/README.md. The lists of
-README.md are compared with what the server says of itself, and the flags and
-files that pages name must exist."""
+"""The pages for users. Every example of every page is run as it stands there, but
+for the address of the server, unless the page itself says why not (pages.py). The
+lists of README.md are compared with what the server says of itself, and the flags
+and files that pages name must exist."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import requests
+from pages import EXAMPLES, PAGES, ROOT, SHOWN, all_blocks, modules_of
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
 README = (ROOT / "README.md").read_text()
-ROOMS = ["client", "deploy", "kernels", "server", "tests"]
-PAGES = [ROOT / "README.md"] + [page for room in ROOMS for page in (ROOT / room).rglob("*.md")]
+BLOCKS = all_blocks()
+# tests/python runs these: they need the package
+OTHERS = "client/python/README.md"
 
 
 def section(name, text=README):
     return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
-def blocks(text):
-    return re.findall(r"```(python|sh|c)\n(.*?)```", text, re.DOTALL)
+# ---------------------------------------------------------------- examples
 
 
-BLOCKS = blocks(section("Examples", (ROOT / "client/README.md").read_text()))
-
-
-def here(text, address):
-    return text.replace("127.0.0.1:8000", address).replace("build/cpu", "build")
+def folder_of(page, folders={}, make=None):
+    """The blocks of a page share a folder, as its reader would; it looks like the
+    root of the repository after a build."""
+    if page not in folders:
+        folders[page] = folder = make.mktemp(re.sub(r"\W", "_", page))
+        for name in ["client", "deploy", "kernels", "server", "tests"]:
+            (folder / name).symlink_to(ROOT / name)
+        (folder / "build").mkdir()
+        (folder / "build/cpu").symlink_to(BUILD)
+    return folders[page]
 
 
 def run(command, folder, address):
-    environment = dict(os.environ, ROPED_URL=f"http://{address}")
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    """With the programs of the build and of this environment."""
+    programs = [str(BUILD / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = dict(os.environ, ROPED_URL=f"http://{address}", PATH=":".join(programs))
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=120
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
-@pytest.fixture
-def folder(tmp_path):
-    for name, target in [("client", ROOT / "client"), ("kernels", ROOT / "kernels"), ("build", BUILD)]:
-        (tmp_path / name).symlink_to(target)
-    return tmp_path
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.is_run and b.page != OTHERS], ids=str)
+def test_example(block, tmp_path_factory, demo_address):
+    """Those of one page in their order. The server lets clients register memory."""
+    folder = folder_of(block.page, make=tmp_path_factory)
+    text = block.text.replace("127.0.0.1:8000", demo_address)
+    if block.language == "c":  # the next block compiles it
+        name = re.match(r"/\* (\w+\.c)\b", text)
+        assert name, "the first line names the file: /* name.c */"
+        (folder / name[1]).write_text(text)
+    elif block.language == "python":
+        for module in modules_of(block):
+            pytest.importorskip(module, reason=f"no {module} (torch: ROPED_INTEROP_TORCH=1 installs it)")
+        run([sys.executable, "-c", text], folder, demo_address)
+    else:
+        stop = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what a failure leaves running
+        run(["bash", "-euo", "pipefail", "-c", stop + text], folder, demo_address)
+
+
+def test_every_block_says_what_it_holds():
+    assert [str(block) for block in BLOCKS if block.language not in (*EXAMPLES, *SHOWN)] == []
+
+
+def is_command(text):
+    word = text.split()[0] if text.split() else ""
+    return word != "" and bool(shutil.which(word) or (ROOT / word).is_file() or (BUILD / "bin" / word).is_file())
+
+
+def test_what_is_only_shown_is_no_command():
+    shown = [block for block in BLOCKS if block.language in ("text", "json")]
+    assert [str(block) for block in shown if is_command(block.text)] == []
+
+
+def test_what_is_not_run_names_files_that_are_there():
+    """The scripts and folders of this repository in examples that are left out."""
+    missing = []
+    for block in BLOCKS:
+        for path in re.findall(r"(?<![\w/.$])(?:\./)?((?:client|deploy|kernels|server|tests)/[\w./-]+)", block.text):
+            if block.language == "sh" and not (ROOT / path).exists():
+                missing.append((str(block), path))
+    assert missing == []
+
+
+def test_few_examples_are_not_run():
+    examples = [block for block in BLOCKS if block.language in EXAMPLES]
+    left_out = [str(block) for block in examples if not block.is_run]
+    print("not run:", *left_out)
+    assert len(examples) > 30 and 3 * len(left_out) < len(examples), left_out
+
+
+def test_the_c_example_is_cxx_too(tmp_path_factory, address):
+    """client/README.md says so."""
+    page = "client/README.md"
+    folder = folder_of(page, make=tmp_path_factory)
+    [source] = [block for block in BLOCKS if block.page == page and block.language == "c"]
+    [build] = [block.text for block in BLOCKS if block.page == page and block.text.startswith("cc norm.c ")]
+    (folder / "norm.c").write_text(source.text)
+    build = "c++ -x c++" + build.removeprefix("cc")
+    assert run(["bash", "-euc", build], folder, address).startswith("0.365148, kernel")
+
+
+def test_the_first_call(tmp_path, address):
+    """It prints what the page shows below it, whose numbers end in dots."""
+    [call] = [block for block in BLOCKS if block.page == "README.md" and "/infer" in block.text and block.is_run]
+    [answer] = [block for block in BLOCKS if block.page == "README.md" and "model_version" in block.text]
+    found = run(["bash", "-euc", call.text.replace("127.0.0.1:8000", address)], tmp_path, address)
+    assert found.startswith(answer.text.split("...")[0])
+
+
+# ------------------------------------------------------------------- lists
 
 
 def test_the_table_of_codes_is_that_of_the_header():
@@ -53,41 +127,6 @@ def test_the_table_of_codes_is_that_of_the_header():
     header = (ROOT / "kernels/include/roped/status.h").read_text()
     known = re.findall(r'X\(\w+, "(\w+)", (\d+), "(.*)"\)', header)
     assert known[0] == ("ok", "200", "success") and listed == known[1:]
-
-
-def test_the_section_has_all_examples():
-    assert [language for language, _ in BLOCKS] == ["python", "python", "python", "sh", "c", "sh"]
-
-
-@pytest.mark.parametrize("text", [text for language, text in BLOCKS if language == "python"])
-def test_python(text, folder, address):
-    for module in ["tritonclient", "safetensors", "torch"]:
-        if f"import {module}" in text or f", {module}" in text:
-            pytest.importorskip(module, reason=f"no {module} (torch: ROPED_INTEROP_TORCH=1 installs it)")
-    run([sys.executable, "-c", here(text, address)], folder, address)
-
-
-def test_the_first_call(folder, address):
-    [(language, text)] = blocks(section("One call"))
-    assert language == "sh"
-    assert '"data":[0.8485281,' in run(["bash", "-euc", here(text, address)], folder, address)
-
-
-def test_curl(folder, address):
-    text = next(text for language, text in BLOCKS if language == "sh")
-    run(["bash", "-euc", here(text, address)], folder, address)
-    assert (folder / "y.f32").stat().st_size == 16384
-
-
-def test_c(folder, address):
-    text = next(text for language, text in BLOCKS if language == "c")
-    build = [text for language, text in BLOCKS if language == "sh"][-1]
-    (folder / "norm.c").write_text(text)
-    for compile in [build, "c++ -x c++" + build.removeprefix("cc")]:
-        assert run(["bash", "-euc", here(compile, address)], folder, address).startswith("0.365148, kernel")
-
-
-# ------------------------------------------------------------------- lists
 
 
 def test_operators(address):
@@ -155,4 +194,42 @@ def test_files():
         for path in re.findall(rf"`((?:[\w.-]+/)+[\w.-]+\.(?:{suffixes}))`", page.read_text()):
             if not any((base / path).exists() for base in [ROOT, page.parent]):
                 missing.append((page.relative_to(ROOT), path))
+    assert missing == []
+
+
+def room_of(path):
+    """Of a file, or of a header as it is included."""
+    names = {"log.h": "base", "metrics.h": "metrics", "kernels/core": "core", "kernels/cpu": "cpu", "roped/": "core"}
+    for start, room in names.items():
+        if path.startswith(start):
+            return room
+    return path.removeprefix("server/").split("/")[0]
+
+
+def test_the_picture_has_the_arrows_that_boundaries_allow():
+    """server/ARCHITECTURE.md beside tests/boundaries.sh: what a room may see is itself or has an arrow, what it
+    may not see has none, and where there is no arrow between rooms of the server an #include is tried."""
+    [picture] = [block.text for block in BLOCKS if block.page == "server/ARCHITECTURE.md" and "flowchart" in block.text]
+    arrows = set(re.findall(r"^ +(\w+) --> (\w+)$", picture, re.MULTILINE))
+    forbidden = set()
+    for line in re.findall(r"^room (.*)$", (ROOT / "tests/boundaries.sh").read_text(), re.MULTILINE):
+        room, may, *may_not = (room_of(path) for path in line.split())
+        assert may == room or (room, may) in arrows, line
+        forbidden |= {(room, other) for other in may_not}
+    assert len(forbidden) > 20 and forbidden & arrows == set()
+    rooms = {"wire", "exec", "base", "metrics", "http"}
+    missing = {(a, b) for a in rooms for b in rooms if a != b} - arrows - forbidden
+    assert missing == set()
+
+
+def test_the_example_of_an_operator_fits_the_tree():
+    """What kernels/EXAMPLE.md takes out of files, and what it puts its lines beside, stands in them."""
+    missing, lines = [], set()
+    for block in BLOCKS:
+        for line in block.text.splitlines() if block.language == "diff" else []:
+            if line.startswith("--- "):
+                path = line.removeprefix("--- a/")
+                lines = None if path == "--- /dev/null" else set((ROOT / path).read_text().splitlines())
+            elif line[:1] in ("-", " ") and lines is not None and line[1:] not in lines:
+                missing.append((str(block), line))
     assert missing == []

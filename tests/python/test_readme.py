@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from pages import blocks_of
 
 FOLDER = ROOT / "client/python"
 PAGE = (FOLDER / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = [block for block in blocks_of(FOLDER / "README.md") if block.is_run]
 
 
 def run(*command):
@@ -19,15 +20,15 @@ def run(*command):
     return result.stdout
 
 
-def test_there_are_some():
-    assert BLOCKS
+def test_all_of_them_are_python():
+    assert BLOCKS and all(block.language == "python" for block in BLOCKS)
 
 
-@pytest.mark.parametrize("text", BLOCKS)
-def test_page(server, text):
-    if "import torch" in text:
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_page(server, block):
+    if "import torch" in block.text:
         pytest.importorskip("torch")
-    run("-c", text.replace("http://127.0.0.1:8000", server))
+    run("-c", block.text.replace("http://127.0.0.1:8000", server))
 
 
 def test_decoder(server):
@@ -37,6 +38,6 @@ def test_decoder(server):
 
 def test_the_files_that_the_page_names():
     for name in re.findall(r"`([\w./]+\.(?:py|c))`", PAGE):
-        places = [FOLDER / "src/roped", FOLDER, FOLDER / "src"]
+        places = [FOLDER / "src/roped", FOLDER, FOLDER / "src", ROOT]
         generated = name == "_operators.py"
         assert generated or any((place / Path(name)).exists() for place in places), name

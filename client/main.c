@@ -1,6 +1,5 @@
 /*
- * ropectl.c - the command line of roped: takes the options that every command
- * has, and finds the command.
+ * main.c - ropectl, the command line of roped: finds the command and runs it.
  */
 #include "ropectl.h"
 
@@ -9,8 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const unsigned long long most_answer_bytes = 1ULL << 50;
 
 static const struct command commands[] = {
     {"ops", command_ops, "", "the operators",
@@ -39,7 +36,9 @@ static const struct command commands[] = {
      "                      a parameter of the operator (ropectl describe OP)\n"
      "  --table NAME        a rotary table of the server\n"
      "  --from.INPUT NAME[:OFFSET], --into.OUTPUT NAME[:OFFSET]\n"
-     "                      this tensor stays in a region of the server\n"
+     "                      this tensor stays in a region of the server, "
+     "OFFSET\n"
+     "                      bytes from its start\n"
      "  --dtype.INPUT TYPE, --shape.INPUT DIM,DIM\n"
      "                      what the region does not say of it\n"
      "  --stride.INPUT N, --into_stride.OUTPUT N\n"
@@ -92,8 +91,9 @@ static const struct command commands[] = {
      "size\n"
      "  --dtype f32|f16|bf16\n"
      "                      default bf16\n"
-     "  --seconds 3         how many seconds\n"
-     "  --connections 1     how many at a time, 1 to 256\n"
+     "  --seconds 3         for how many seconds\n"
+     "  --connections 1     connections, with one call at a time each: 1 to "
+     "256\n"
      "  --NAME VALUE        a parameter of the operator\n"},
     {"tables", command_tables,
      "[list | put NAME FILE [--style STYLE] | get NAME | delete NAME]",
@@ -143,7 +143,7 @@ static const struct command commands[] = {
      "so, and asked again.\n"
      "\n"
      "  --interval 1        seconds between looks\n"
-     "  --count N           ends after so many\n"
+     "  --count N           ends after N looks\n"
      "\n"
      "p50, p90 and p99 come from a histogram: they are as exact as its "
      "buckets.\n"},
@@ -190,7 +190,8 @@ static const char options_help[] =
 #undef X
     ;
 
-const struct command *command_find(const char *name)
+/* The command of this name, or NULL. */
+static const struct command *find_command(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0)
@@ -222,82 +223,11 @@ static int unknown_command(const char *name)
 
 static int write_page(const char *name)
 {
-    const struct command *command = command_find(name);
+    const struct command *command = find_command(name);
     if (!command)
         return unknown_command(name);
     printf("usage: ropectl %s %s\n\n%s\n%s", command->name, command->arguments,
            command->page, options_help);
-    return EXIT_SUCCESS;
-}
-
-/* Setters of the options that every command takes. */
-#define TEXT_OPTION(member)                                                    \
-    static bool set_##member(void *target, const char *text)                   \
-    {                                                                          \
-        ((struct ropectl *)target)->options.member = text;                     \
-        return text[0] != '\0';                                                \
-    }
-TEXT_OPTION(url)
-TEXT_OPTION(token_file)
-TEXT_OPTION(ca_file)
-TEXT_OPTION(cert_file)
-TEXT_OPTION(key_file)
-
-static bool set_timeout(void *target, const char *text)
-{
-    return read_number(text, 1e6,
-                       &((struct ropectl *)target)->options.timeout_seconds);
-}
-
-static bool set_max_answer(void *target, const char *text)
-{
-    static const char units[] = "kmgt";
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    ((struct ropectl *)target)->options.max_answer_bytes = n << shift;
-    return text[0] >= '0' && text[0] <= '9' && !errno && !end[unit ? 1 : 0] &&
-           n > 0 && n <= most_answer_bytes >> shift;
-}
-
-static bool set_output(void *target, const char *text)
-{
-    struct ropectl *ctl = target;
-    ctl->is_json = strcmp(text, "json") == 0;
-    return ctl->is_json || strcmp(text, "table") == 0;
-}
-
-const struct option_row common_options[] = {
-    {"server", set_url, "a URL"},
-    {"url", set_url, "a URL"}, /* as other clients call it */
-    {"token-file", set_token_file, "a file"},
-    {"ca-file", set_ca_file, "a file"},
-    {"cert", set_cert_file, "a file"},
-    {"key", set_key_file, "a file"},
-    {"timeout", set_timeout, "seconds above 0"},
-    {"max-answer", set_max_answer, "bytes above 0, as 64m or 2g"},
-    {"output", set_output, "table or json"},
-    {NULL}};
-
-/* Takes common options out of argv. */
-static int take_common(struct ropectl *ctl, int *argc, char **argv)
-{
-    struct option option;
-    int n = 1;
-    for (int at = 1; at < *argc; at++) {
-        int last = at, code = -1;
-        if (read_option(*argc, argv, &last, &option))
-            code = take_option(NULL, common_options, &option, ctl);
-        if (code == EXIT_USAGE)
-            return code;
-        if (code == EXIT_SUCCESS)
-            at = last;
-        else
-            argv[n++] = argv[at];
-    }
-    *argc = n;
     return EXIT_SUCCESS;
 }
 
@@ -326,12 +256,13 @@ static int run(int argc, char **argv)
         write_menu(stdout);
         return EXIT_SUCCESS;
     }
-    const struct command *command = command_find(argv[1]);
+    const struct command *command = find_command(argv[1]);
     if (!command)
         return unknown_command(argv[1]);
     for (int i = 2; i < argc; i++)
         if (is_help(argv[i]))
             return write_page(argv[1]);
+    command_is(command);
     return command->run(&ctl, argc - 1, argv + 1);
 }
 
