@@ -95,17 +95,28 @@ enum roped_status roped_call_bind(struct roped_call *call, const char *name,
 
 /* ----------------------------------------------------------------- forms */
 
-static bool form_is_asked_for(const struct roped_call *call, int form)
+/* Which forms are asked for: those without a parameter, and those whose
+ * parameter has their value. Forms that share one stand side by side. */
+static int asked_forms(const struct roped_call *call,
+                       bool is_possible[ROPED_MAX_FORMS])
 {
-    const struct roped_form *wanted = &call->op->form[form];
-    if (!wanted->name || !wanted->param)
-        return true;
-    int index = roped_op_param(call->op, wanted->param);
-    int32_t value;
-    if (index < 0)
-        return false;
-    memcpy(&value, call->params + call->op->param[index].offset, sizeof value);
-    return value == wanted->value;
+    const struct roped_op *op = call->op;
+    int n_forms = roped_op_forms(op), n = 0;
+    const char *param = NULL;
+    int32_t value = 0;
+    for (int i = 0; i < n_forms; i++) {
+        const struct roped_form *form = &op->form[i];
+        if (form->name && form->param &&
+            (!param || strcmp(form->param, param) != 0)) {
+            param = form->param;
+            memcpy(&value,
+                   call->params + op->param[roped_op_param(op, param)].offset,
+                   sizeof value);
+        }
+        n += is_possible[i] =
+            !form->name || !form->param || value == form->value;
+    }
+    return n;
 }
 
 /*
@@ -119,9 +130,7 @@ static enum roped_status choose_form(struct roped_call *call,
     const struct roped_op *op = call->op;
     int n_forms = roped_op_forms(op);
     bool is_possible[ROPED_MAX_FORMS];
-    int n_possible = 0;
-    for (int form = 0; form < n_forms; form++)
-        n_possible += is_possible[form] = form_is_asked_for(call, form);
+    int n_possible = asked_forms(call, is_possible);
     for (int i = 0; i < call->n_in && n_possible > 1; i++) {
         struct roped_shape_pattern pattern;
         bool fits[ROPED_MAX_FORMS] = {false};
@@ -253,24 +262,23 @@ static enum roped_status check_types(const struct roped_call *call,
 {
     const struct roped_op *op = call->op;
     char set[96];
-    for (int i = 0; i < call->n_in; i++) {
-        if (!roped_tensor_given(&call->in[i]))
+    for (int v = 0; v < ROPED_MAX_TYPES && op->type[v].name; v++) {
+        const struct roped_type *type = &op->type[v];
+        if (!type->beside || call->type[v] == ROPED_NO_DTYPE)
             continue;
-        const struct roped_type *type = &op->type[op_type(op, op->in[i].type)];
-        if (!type->beside)
-            continue;
-        int other = op_type(op, type->beside);
-        uint32_t beside = ROPED_SET(call->type[other]);
-        if (call->type[other] == ROPED_NO_DTYPE || type->any_beside & beside ||
-            ROPED_SET(call->in[i].dtype) & (beside | type->also))
+        enum roped_dtype other = call->type[op_type(op, type->beside)];
+        uint32_t beside = ROPED_SET(other);
+        if (other == ROPED_NO_DTYPE || type->any_beside & beside ||
+            ROPED_SET(call->type[v]) & (beside | type->also))
             continue;
         return roped_fail(
             err, ROPED_BAD_TYPE,
-            "tensor '%s': %s, expected %s beside '%s' of %s", op->in[i].name,
-            roped_dtype_name(call->in[i].dtype),
+            "tensor '%s': %s, expected %s beside '%s' of %s",
+            type_setter(call, call->n_in, type->name),
+            roped_dtype_name(call->type[v]),
             roped_dtype_set_text(beside | type->also, set, sizeof set),
             type_setter(call, call->n_in, type->beside),
-            roped_dtype_name(call->type[other]));
+            roped_dtype_name(other));
     }
     return ROPED_OK;
 }
@@ -322,7 +330,7 @@ enum roped_status roped_call_resolve(struct roped_call *call,
     call->n_dims = 0;
     memset(call->out, 0, sizeof call->out);
     bind_other_types(call);
-    dims_state(call);
+    bool has_packs = dims_state(call);
     enum roped_status status = choose_form(call, err);
     if (!status)
         status = given_check_form(call, err);
@@ -337,7 +345,7 @@ enum roped_status roped_call_resolve(struct roped_call *call,
         status = check_types(call, err);
     if (!status)
         status = given_check(call, err);
-    if (!status)
+    if (!status && has_packs)
         status = dims_bind_params(call, err);
     for (int i = 0; i < call->n_out && !status; i++)
         status = infer_output(call, i, err);

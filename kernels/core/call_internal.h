@@ -45,14 +45,18 @@ int op_type(const struct roped_op *op, const char *name);
 /* Does a shape of this rank fit the pattern? */
 bool shape_fits(const struct roped_shape_pattern *pattern, int rank);
 
+/* The first given input with the alternatives of this port, which has
+ * conditions: they have the same one. -1: there is none. */
+int shape_leader(const struct roped_call *call, const struct roped_port *port);
+
 /* Does what stands in brackets before an alternative hold in the call? */
 bool shape_guard_holds(const struct roped_call *call, const char *text);
 
 /* ----------------------------------------------------------------- given.c */
 
 /* Holds the inputs and parameters that are given to the descriptor's
- * statements: to what a form asks for, whatever else is given, before shapes
- * are looked at, and to the others after it. */
+ * statements: before shapes are looked at only that what a form asks for,
+ * whatever else is given, is there. */
 ROPED_MUST_CHECK enum roped_status
 given_check_form(const struct roped_call *call, struct roped_error *err);
 ROPED_MUST_CHECK enum roped_status given_check(const struct roped_call *call,
@@ -74,8 +78,9 @@ struct roped_dim_size dims_size(const struct roped_call *call,
 /* What bound a symbol, or ""; */
 const char *dims_setter(const struct roped_call *call, const char *symbol);
 
-/* Dims whose sizes are parameters. */
-void dims_state(struct roped_call *call);
+/* Dims whose sizes are parameters; true: there are packs, for
+ * dims_bind_params. */
+bool dims_state(struct roped_call *call);
 
 /* Binds the dims of a given input, or holds it to those that are bound. */
 ROPED_MUST_CHECK enum roped_status dims_bind(struct roped_call *call, int input,

@@ -69,9 +69,14 @@ static int add_dim(struct roped_call *call, const char *name)
     if (call->n_dims == ROPED_MAX_DIMS)
         return -1;
     int i = call->n_dims++;
-    memset(&call->dim[i], 0, sizeof call->dim[i]);
-    snprintf(call->dim[i].name, sizeof call->dim[i].name, "%s", name);
+    size_t length = strlen(name);
+    if (length >= sizeof call->dim[i].name)
+        return -1;
+    memcpy(call->dim[i].name, name, length + 1);
     call->dim[i].size = -1;
+    call->dim[i].otherwise = NULL;
+    call->dim[i].is_pack = false;
+    call->dim[i].rank = 0;
     return i;
 }
 
@@ -228,13 +233,17 @@ static void state_rows(struct roped_call *call)
     call->dim[dim].setter = call->angle_set->name;
 }
 
-void dims_state(struct roped_call *call)
+bool dims_state(struct roped_call *call)
 {
     const struct roped_param *param = call->op->param;
+    bool has_packs = false;
     state_rows(call);
     for (int i = 0; i < call->n_params; i++, param++) {
         int64_t size;
-        if (!param->shape || param->kind != ROPED_PARAM_INT)
+        if (!param->shape)
+            continue;
+        has_packs |= param->kind == ROPED_PARAM_INTS;
+        if (param->kind != ROPED_PARAM_INT)
             continue;
         memcpy(&size, call->params + param->offset, sizeof size);
         int dim =
@@ -245,6 +254,7 @@ void dims_state(struct roped_call *call)
         call->dim[dim].setter = param->name;
         call->dim[dim].otherwise = param->otherwise;
     }
+    return has_packs;
 }
 
 /* A dim whose symbol has a size: it is that size, or what the steps make of it.
@@ -314,7 +324,10 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
                           "tensor '%s': dim %d is %lld, expected %lld", port,
                           at, (long long)size, (long long)dim->size);
     }
-    if (bound_dim(call, dim->name) >= 0)
+    int bound = bound_dim(call, dim->name);
+    if (bound >= 0 && dim->n_steps == 0 && call->dim[bound].size == size)
+        return ROPED_OK;
+    if (bound >= 0)
         return hold_dim(call, input, at, dim, err);
     enum roped_status status =
         dim->n_steps ? solve_dim(call, input, at, dim, &size, err) : ROPED_OK;
@@ -445,12 +458,25 @@ enum roped_status dims_check_step(const struct roped_port *port,
     return ROPED_OK;
 }
 
+static bool has_dims_of(const struct roped_tensor *tensor,
+                        const struct roped_tensor *other)
+{
+    return tensor->rank == other->rank &&
+           memcmp(tensor->dims, other->dims,
+                  (size_t)tensor->rank * sizeof *tensor->dims) == 0;
+}
+
 enum roped_status dims_bind(struct roped_call *call, int input,
                             struct roped_error *err)
 {
     struct roped_shape_pattern pattern;
     const struct roped_port *port = &call->op->in[input];
     const struct roped_tensor *tensor = &call->in[input];
+    int like = shape_leader(call, port);
+    if (like >= 0 && like != input && has_dims_of(tensor, &call->in[like])) {
+        call->in[input].step_dims = call->in[like].step_dims;
+        return dims_check_step(port, tensor, err);
+    }
     enum roped_status status =
         roped_call_pattern(call, port, tensor->rank, &pattern, err);
     if (status)
@@ -517,6 +543,11 @@ static enum roped_status infer_dim(const struct roped_call *call,
 {
     if (dim->is_pack)
         return infer_pack(call, port, dim, tensor, err);
+    int bound = dim->n_steps == 0 ? bound_dim(call, dim->name) : -1;
+    if (bound >= 0)
+        return append_dim(tensor, call->dim[bound].size)
+                   ? ROPED_OK
+                   : too_many_ranks(port, err);
     struct roped_dim_size found = roped_dim_evaluate(dim, size_of, call);
     if (found.state == ROPED_DIM_NONE)
         return ROPED_OK;
@@ -533,6 +564,13 @@ enum roped_status dims_infer(struct roped_call *call, int output,
     struct roped_tensor *tensor = &call->out[output];
     struct roped_shape_pattern pattern;
     int64_t n_elements, n_bytes;
+    int like = shape_leader(call, port);
+    if (like >= 0) { /* whose alternative it has, and so its dims */
+        tensor->rank = call->in[like].rank;
+        memcpy(tensor->dims, call->in[like].dims, sizeof tensor->dims);
+        tensor->step_dims = call->in[like].step_dims;
+        return ROPED_OK;
+    }
     enum roped_status status =
         roped_call_pattern(call, port, -1, &pattern, err);
     for (int i = 0; i < pattern.count && !status; i++)

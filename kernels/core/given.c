@@ -127,13 +127,16 @@ static bool is_about_form(const struct roped_given *given)
 enum roped_status given_check_form(const struct roped_call *call,
                                    struct roped_error *err)
 {
+    const struct roped_op *op = call->op;
     uint32_t inputs = inputs_of(call);
-    int n = roped_op_givens(call->op);
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < n && !status; i++)
-        if (is_about_form(&call->op->given[i]))
-            status = check_one(call, &call->op->given[i], inputs, err);
-    return status;
+    int n = roped_op_givens(op);
+    for (int i = 0; i < n; i++) {
+        uint32_t lacking = op->given[i].all & ~inputs;
+        if (lacking && is_about_form(&op->given[i]) &&
+            roped_given_holds(call, &op->given[i], inputs))
+            return missing(call, &op->given[i], inputs, lacking, err);
+    }
+    return ROPED_OK;
 }
 
 enum roped_status given_check(const struct roped_call *call,
@@ -144,17 +147,16 @@ enum roped_status given_check(const struct roped_call *call,
     int n = roped_op_givens(op);
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < n && !status; i++)
-        if (!is_about_form(&op->given[i]))
-            status = check_one(call, &op->given[i], inputs, err);
-    for (int i = 0; i < call->n_params && !status; i++)
-        if (call->given >> i & 1) {
-            int input = roped_op_input(op, op->param[i].name);
-            if (input >= 0 && inputs & ROPED_INPUT(input))
-                status = roped_fail(err, ROPED_BAD_PARAMETER,
-                                    "parameter and tensor '%s' are both given, "
-                                    "expected one",
-                                    op->in[input].name);
-        }
+        status = check_one(call, &op->given[i], inputs, err);
+    for (uint64_t left = call->given; left && !status; left &= left - 1) {
+        const char *name = op->param[__builtin_ctzll(left)].name;
+        int input = roped_op_input(op, name);
+        if (input >= 0 && inputs & ROPED_INPUT(input))
+            status = roped_fail(err, ROPED_INVALID,
+                                "parameter and tensor '%s' are both given, "
+                                "expected one",
+                                name);
+    }
     return status;
 }
 

@@ -497,7 +497,11 @@ enum roped_status roped_op_check(const struct roped_op *op,
         status = check_given(op, &op->given[i], err);
     if (!status)
         status = check_output_types(op, err);
-    for (int i = 0; i < roped_op_forms(op) && !status; i++)
+    for (int i = 0; i < roped_op_forms(op) && !status; i++) {
+        if (op->form[i].name && op->form[i].param &&
+            roped_op_param(op, op->form[i].param) < 0)
+            return defect(op, "no parameter of form", op->form[i].name, err);
         status = check_form(op, i, err);
+    }
     return status;
 }

@@ -23,6 +23,11 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
 }
 
+static bool is_sign(char c)
+{
+    return c == '*' || c == '+' || c == '/' || c == '^';
+}
+
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -71,7 +76,7 @@ static bool read_step(const char **text, struct roped_dim_pattern *dim)
 static bool read_dim(const char **text, struct roped_dim_pattern *dim)
 {
     const char *at = *text;
-    dim->is_pack = strncmp(at, "...", 3) == 0;
+    dim->is_pack = at[0] == '.' && at[1] == '.' && at[2] == '.';
     dim->n_steps = 0;
     dim->name[0] = '\0';
     dim->size = 0;
@@ -87,7 +92,7 @@ static bool read_dim(const char **text, struct roped_dim_pattern *dim)
         dim->size = 0;
     }
     bool is_sound = is_named || (is_number && !is_word(*at));
-    while (is_named && !dim->is_pack && is_sound && *at && strchr("*+/^", *at))
+    while (is_named && !dim->is_pack && is_sound && is_sign(*at))
         is_sound = read_step(&at, dim);
     *text = at;
     return is_sound && (*at == ' ' || *at == '|' || *at == '\0');
@@ -273,16 +278,14 @@ bool roped_condition_holds(const struct roped_call *call, const char *text)
     return true;
 }
 
-/* The rank that chooses among alternatives: that of the first given input that
- * has the same ones. */
-static int leading_rank(const struct roped_call *call,
-                        const struct roped_port *port, int rank)
+int shape_leader(const struct roped_call *call, const struct roped_port *port)
 {
-    for (int i = 0; i < call->n_in; i++)
+    for (int i = 0; i < call->n_in && roped_port_is_guarded(port); i++)
         if (roped_tensor_given(&call->in[i]) &&
-            strcmp(call->op->in[i].shape, port->shape) == 0)
-            return call->in[i].rank;
-    return rank;
+            (call->op->in[i].shape == port->shape ||
+             strcmp(call->op->in[i].shape, port->shape) == 0))
+            return i;
+    return -1;
 }
 
 enum roped_status roped_call_pattern(const struct roped_call *call,
@@ -293,7 +296,8 @@ enum roped_status roped_call_pattern(const struct roped_call *call,
     const char *first = NULL, *text = port->shape;
     if (!roped_port_is_guarded(port))
         return roped_port_pattern(port, call->form, out, err);
-    rank = leading_rank(call, port, rank);
+    int leader = shape_leader(call, port);
+    rank = leader < 0 ? rank : call->in[leader].rank;
     for (; text; text = nth_alternative(text, 1)) {
         if (!shape_guard_holds(call, text))
             continue;

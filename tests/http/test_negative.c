@@ -198,7 +198,8 @@ TEST(parameters_outside_their_range_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         struct sound sound = sound_of(op);
-        refuse(&sound, "nonsense=1", "nonsense", "unknown parameter");
+        refuse_as("unknown_name", &sound, "nonsense=1", "nonsense",
+                  "unknown parameter");
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
             bool is_number = param->kind == ROPED_PARAM_FLOAT ||

@@ -148,7 +148,8 @@ def _type(op: Operator, port: Mapping[str, Any], inputs: Mapping[str, Kind], val
             return inputs[other["name"]][0]
     for param in op.params.values():
         if param.get("type") == port["type"]:
-            return _FP8.get(values[param["name"]], values[param["name"]].upper())
+            choice = str(values[param["name"]])
+            return _FP8.get(choice, choice.upper())
     chosen = op.chosen_types.get(port["type"])
     if chosen is not None:
         choices = op.params[chosen["by"]]["choices"]

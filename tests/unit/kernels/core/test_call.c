@@ -473,7 +473,7 @@ TEST(caches_of_a_call_are_of_one_kind)
     CHECK_OK(bind("slots", ROPED_I32, 1, 5, 0, 0), &err);
     CHECK_OK(roped_call_bind(&call, "k_cache", &pages, &err), &err);
     CHECK_OK(roped_call_bind(&call, "v_cache", &slots, &err), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'v_cache': shape [21, 2, 8], expected rank of "
                          "[pages, pagesize, hk, d] (form heads)");
     call.in[4] = pages;
@@ -493,13 +493,13 @@ TEST(a_cache_has_the_rotary_width)
     CHECK_OK(bind("k_rope", ROPED_F32, 3, 5, 2, 8), &err);
     CHECK_OK(bind("positions", ROPED_I64, 1, 5, 0, 0), &err);
     CHECK_OK(bind("cos_sin_cache", ROPED_F32, 2, 16, 4, 0), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 4, expected w = 8 "
                          "(set by 'q_rope')");
     CHECK_OK(roped_call_set_text(&call, "rotary_dim", "4", &err), &err);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     call.in[roped_op_input(call.op, "cos_sin_cache")].dims[1] = 8;
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'cos_sin_cache': dim 1 is 8, expected w = 4 "
                          "(set by 'rotary_dim')");
 }

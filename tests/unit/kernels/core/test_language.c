@@ -265,7 +265,7 @@ static const char *made(int output)
 
 static void refused(const char *text)
 {
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK(roped_call_resolve(&call, &err) != ROPED_OK);
     CHECK_TEXT(err.text, text);
 }
 
