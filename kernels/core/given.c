@@ -152,7 +152,7 @@ enum roped_status given_check(const struct roped_call *call,
         const char *name = op->param[__builtin_ctzll(left)].name;
         int input = roped_op_input(op, name);
         if (input >= 0 && inputs & ROPED_INPUT(input))
-            status = roped_fail(err, ROPED_INVALID,
+            status = roped_fail(err, ROPED_BAD_PARAMETER,
                                 "parameter and tensor '%s' are both given, "
                                 "expected one",
                                 name);
