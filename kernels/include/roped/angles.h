@@ -123,10 +123,10 @@ ROPED_API size_t roped_angles_frequency_bytes(int64_t n_pairs,
 /*
  * M-RoPE: the pairs of a head are cut into sections, and section s follows row
  * mrope_axes[s] of positions, row s where there is no such list. Sections lie
- * in blocks, or take turns (mrope_interleaved): pair i is of section i mod n
- * while that has pairs left by mrope_section, else of section 0. Or the first
- * mrope_turns of them, which are equal, take turns, and the others follow in
- * blocks.
+ * in blocks, or take turns (mrope_interleaved): pair i belongs to section i mod
+ * n as long as that section has pairs left, and after that to section 0. Or the
+ * first mrope_turns sections, which are equally long, take turns, and the
+ * others follow in blocks.
  */
 ROPED_API int roped_angles_section(const struct roped_angle_params *params,
                                    int64_t pair);
@@ -134,7 +134,8 @@ ROPED_API int roped_angles_section(const struct roped_angle_params *params,
 /* Has each section frequencies of its own? Then positions need its row. */
 ROPED_API bool roped_angles_are_axial(const struct roped_angle_params *params);
 
-/* Do sections add to n_pairs (0: not known), and follow rows that there are? */
+/* Checks that the sections add up to n_pairs (unless that is 0, not known), and
+ * that each follows a row of positions that exists. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_angles_check_sections(const struct roped_angle_params *params,
                             int64_t n_pairs, struct roped_error *err);

@@ -69,9 +69,9 @@ struct roped_backend_api {
 
     /*
      * False after an error that only a new process can clear: *why (which may
-     * be NULL) is its sentence. Other devices of the process may fail from
-     * then on too; of all of them only the first has a sentence, and *why is
-     * empty for the others. What is open may hang when it is closed.
+     * be NULL) is its sentence. Once one device has failed, others of the
+     * process may fail too. Only the first gives a sentence; *why is empty for
+     * the others. Closing may hang then.
      */
     bool (*is_healthy)(struct roped_backend *backend, struct roped_error *why);
 
@@ -84,9 +84,9 @@ struct roped_backend_api {
     void (*host_free)(struct roped_backend *backend, void *memory);
 
     /*
-     * (optional, both or none) Page-locks whole pages of memory that host_alloc
-     * has not made, such as a mapping shared with another process, so
-     * that they are like its own; and ends that.
+     * (optional, both or none) Page-locks whole pages that host_alloc did not
+     * make, such as a mapping shared with another process, so that the device
+     * may use them like host_alloc's. host_unlock ends that.
      */
     enum roped_status (*host_lock)(struct roped_backend *backend, void *memory,
                                    size_t bytes, struct roped_error *err);
@@ -135,8 +135,8 @@ struct roped_backend_api {
                                   const void *device, size_t bytes,
                                   struct roped_error *err);
 
-    /* The same of n rows of row_bytes, which are step_bytes apart in both; what
-     * is between them stays as it is. */
+    /* Downloads n rows of row_bytes each, step_bytes apart on both sides. Bytes
+     * between rows are not written. */
     enum roped_status (*download_rows)(struct roped_queue *queue, void *host,
                                        const void *device,
                                        const struct roped_byte_rows *rows,
@@ -146,8 +146,9 @@ struct roped_backend_api {
      * (optional where is_host: the devices of such a backend share one memory)
      * Copies from memory of another device of this backend, device_alloc's or
      * foreign_open's, which may be its own too. Directly where the hardware and
-     * its driver can, else by way of the host. It is ordered on this queue
-     * alone: what wrote there has been waited for.
+     * its driver can, else by way of the host. The copy is ordered on
+     * this queue alone, so the caller must have waited for whatever wrote to
+     * from.
      */
     enum roped_status (*fetch)(struct roped_queue *queue, void *device,
                                const struct roped_backend *other,

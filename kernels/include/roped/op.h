@@ -149,8 +149,8 @@ struct roped_port {
     const char *type; /* name of a type variable */
     const char *shape;
     unsigned flags;
-    const char *requires_; /* outputs: made only where this input is given, or
-                              this bool parameter true */
+    const char *requires_; /* outputs: made only if this input is given, or if
+                              this bool parameter is true */
     const char *in_place;  /* outputs: input whose memory it may share */
     const char *holds;     /* index inputs: what their values are, or NULL */
     const char *doc;
@@ -188,7 +188,7 @@ struct roped_param {
     const char *doc;
 };
 
-/* A form: which alternative of every shape holds. */
+/* A form chooses one alternative in every shape of the operator. */
 struct roped_form {
     const char *name;
     const char *param; /* choice parameter that must have this value, or NULL */
@@ -458,7 +458,7 @@ ROPED_API const char *roped_param_choice(const struct roped_param *param,
 /* What a call asks of, and gets from, the cache of resident tables. */
 struct roped_table_use {
     bool wanted;   /* set by plan: angles may come from a table */
-    bool required; /* angles=table was asked for in so many words */
+    bool required; /* the client said angles=table: no other source will do */
     int64_t rows;  /* set by plan: rows needed, largest position + 1 */
     struct roped_angles angles; /* set by plan: the key (host memory in aux) */
     const float *data;          /* set by the executor: device memory, [>= rows,
@@ -513,9 +513,9 @@ struct roped_call {
     uint64_t given; /* bit i: parameter i was given by the client */
     const struct roped_angle_set *angle_set; /* table=<name>, or NULL */
 
-    /* False: index tensors are in device memory; plan then checks no values
-     * and takes largest_position as given, and no position may be -1. For
-     * in-process callers only. */
+    /* False: index tensors are in device memory, so plan checks no values,
+     * believes largest_position, and assumes that no position is -1. Only
+     * programs that use the library in process may say so. */
     bool host_values;
     int64_t largest_position; /* that may be, where host_values is false; of a
                                  slice: in the whole call; -1: not known */
@@ -589,9 +589,9 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_resolve(struct roped_call *call, struct roped_error *err);
 
 /*
- * Says that an output of a resolved call has a step, 0: that it is packed. As
- * with inputs, ROPED_BAD_SHAPE names the tensor that may have none, or what the
- * step must be. An output that is the memory of an input has that one's step.
+ * Gives an output of a resolved call a step; 0: packed. ROPED_BAD_SHAPE names a
+ * tensor that may not have one, or says what the step must be. An output in the
+ * memory of an input has the input's step.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_set_step(struct roped_call *call, int output, int64_t step,
@@ -604,9 +604,10 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_plan(struct roped_call *call, struct roped_error *err);
 
 /*
- * Into how many rows a resolved call may be cut; 0: it is one piece. And the
- * part of a planned call from row begin to before row end: a call of its own,
- * resolved, to be planned. Its data begins where that of those rows does.
+ * The number of rows into which a resolved call may be cut; 0: it cannot be
+ * cut. roped_call_slice makes a call of the rows [begin, end) of a planned
+ * call; it is resolved, has to be planned, and its data pointers lead to these
+ * rows.
  */
 ROPED_API int64_t roped_call_rows(const struct roped_call *call);
 ROPED_API ROPED_MUST_CHECK enum roped_status

@@ -15,8 +15,8 @@
  *                           languages in which each call costs
  *     roped_session_wait    until everything enqueued is done
  *
- * THREADS: one at a time for a session and all of its works, but any for
- * roped_work_free.
+ * THREADS: one thread at a time may use a session and its works;
+ * roped_work_free may be called from any thread.
  * MEMORY: tensors stay the caller's and must live as long as launches use them.
  * Sessions and works are freed by their own functions, works first.
  */
@@ -124,8 +124,8 @@ roped_work_output(struct roped_work *work, const char *name, void *data,
                   struct roped_error *err);
 
 /*
- * The step of an output that has memory of its own, said at any time. One that
- * is the memory of its input has that one's step.
+ * Sets the step of an output that has memory of its own, at any time. An output
+ * in the memory of its input has the input's step.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_output_step(struct roped_work *work, const char *name, int64_t step,
@@ -139,19 +139,19 @@ roped_work_launch(struct roped_work *work, struct roped_error *err);
 /*
  * From now on launches trust what index tensors hold, so these may change and
  * move without preparing again, and nothing waits for the stream. A value out
- * of range is the caller's fault, as in any CUDA library. Does nothing where
- * the call needs the values: factor lists, and frequencies that follow the
- * largest position (scaling dynamic, longrope). Angles are then computed, not
- * taken from a table.
+ * of range is the caller's fault, as in any CUDA library. Angles are then
+ * computed, not taken from a table. It has no effect on calls that need the
+ * values: those with factor lists, and those whose frequencies depend on the
+ * largest position (scaling dynamic and longrope).
  */
 ROPED_API void roped_work_trust(struct roped_work *work);
 
 /*
  * Launches on other memory: data has a pointer for each input and then each
  * output, in the order of `ropectl describe`, NULL for those that the call does
- * not have and for updated outputs. Prepares where that is needed: at first,
- * and each time where index tensors are not trusted. Makes no cos/sin table
- * unless angles=table asks for one.
+ * not have and for updated outputs. Prepares the work if it has not been
+ * prepared, and again at each call unless index tensors are trusted. Makes no
+ * cos/sin table unless angles=table asks for one.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_launch_on(struct roped_work *work, void *const *data,

@@ -17,8 +17,8 @@ extern "C" {
 /*
  * value, code on the wire, status of HTTP, meaning. The one list of what can
  * go wrong: every refusal of the daemon is {"error": its sentence, "code": its
- * code}. Codes are there to stay, and new ones come at the end. A client that
- * gets none takes the first of its HTTP status.
+ * code}. Codes are there to stay, and new ones come at the end. A client
+ * whose answer has no code takes the first row with its HTTP status.
  */
 #define ROPED_STATUS_MAP(X)                                                    \
     X(OK, "ok", 200, "success")                                                \

@@ -22,10 +22,10 @@ enum { ROPED_MAX_RANK = 8 };
  * address on the wire; backends ask for the alignment that roped/backend.h
  * states.
  *
- * Data is packed, but for a step: tokens (rows of a norm) may be further apart
- * than they are long, as slices of wider rows are. What is inside a token is
- * packed. Dims at the front number the tokens, together: [b, s, h, d] with a
- * step has b * s tokens, all of them a step apart.
+ * Data is packed unless step says otherwise. With a step, tokens (rows of a
+ * norm) are further apart than they are long, because they are slices of wider
+ * rows; inside a token data is packed. The leading dims together number the
+ * tokens: [b, s, h, d] has b * s of them, each a step after the one before.
  */
 struct roped_tensor {
     enum roped_dtype dtype;
@@ -33,7 +33,7 @@ struct roped_tensor {
     int64_t dims[ROPED_MAX_RANK]; /* elements */
     void *data;
     int64_t step;  /* elements from one token to the next; 0: packed */
-    int step_dims; /* dims that number tokens, by roped_call_resolve; 0: none */
+    int step_dims; /* leading dims that number tokens, by resolve; 0: none */
 };
 
 static inline bool roped_tensor_given(const struct roped_tensor *tensor)
