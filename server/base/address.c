@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,15 +99,27 @@ void address_to_ask(struct sockaddr *address)
         v6->sin6_addr = in6addr_loopback;
 }
 
-const char *address_text(const struct sockaddr *address,
+static void unix_text(const struct sockaddr_un *address, size_t bytes,
+                      char out[ADDRESS_TEXT_BYTES])
+{
+    const size_t before = offsetof(struct sockaddr_un, sun_path);
+    const char *path = address->sun_path;
+    size_t n = bytes > before ? bytes - before : 0;
+    n = n < sizeof address->sun_path ? n : sizeof address->sun_path;
+    bool is_abstract = n > 1 && path[0] == '\0' && path[1] != '\0';
+    snprintf(out, ADDRESS_TEXT_BYTES, "%s%s%.*s", unix_prefix,
+             is_abstract ? "@" : "", (int)(n - is_abstract),
+             path + is_abstract);
+}
+
+const char *address_text(const struct sockaddr *address, socklen_t bytes,
                          char out[ADDRESS_TEXT_BYTES])
 {
     const struct sockaddr_in *v4 = (const void *)address;
     const struct sockaddr_in6 *v6 = (const void *)address;
-    const struct sockaddr_un *local = (const void *)address;
     bool is_v6 = address->sa_family == AF_INET6;
     if (address->sa_family == AF_UNIX) {
-        snprintf(out, ADDRESS_TEXT_BYTES, "%s%s", unix_prefix, local->sun_path);
+        unix_text((const void *)address, bytes, out);
         return out;
     }
     char host[INET6_ADDRSTRLEN] = "";

@@ -30,9 +30,14 @@ bool address_is_loopback(const struct sockaddr *address);
  * loopback of its family for 0.0.0.0 and ::, else there. */
 void address_to_ask(struct sockaddr *address);
 
-/* "127.0.0.1:8000" or "[::1]:8000", as in a Host header: without the scope of a
- * link-local address; or "unix:/run/x.sock". Returns out. */
-const char *address_text(const struct sockaddr *address,
+/*
+ * "127.0.0.1:8000" or "[::1]:8000", as in a Host header: without the scope of a
+ * link-local address; or "unix:/run/x.sock", "unix:@x" for a name that is in no
+ * file system, "unix:" for a socket that has no name, as those of most clients.
+ * bytes says how much of the address there is, as the kernel did. The bytes of
+ * a name are whoever's who bound it. Returns out.
+ */
+const char *address_text(const struct sockaddr *address, socklen_t bytes,
                          char out[ADDRESS_TEXT_BYTES]);
 
 #endif

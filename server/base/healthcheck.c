@@ -74,7 +74,7 @@ static enum roped_status ask_ready(const struct sockaddr *address,
 {
     struct timeval limit = {HEALTHCHECK_SECONDS, 0};
     char host[ADDRESS_TEXT_BYTES];
-    address_text(address, host);
+    address_text(address, bytes, host);
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return roped_fail(err, ROPED_INTERNAL, "no socket: %s",

@@ -42,7 +42,8 @@ static bool is_private(const struct listeners *listeners)
 static void log_listener(const struct listener *listener)
 {
     char text[ADDRESS_TEXT_BYTES], quoted[2 * ADDRESS_TEXT_BYTES];
-    address_text((const struct sockaddr *)&listener->address, text);
+    address_text((const struct sockaddr *)&listener->address,
+                 sizeof listener->address, text);
     log_line(LOG_INFO, "socket", "address=\"%s\" tls=%s admin=%s passed=%s",
              log_quote(text, quoted, sizeof quoted),
              listener->transport->tls ? "true" : "false",

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { QUOTED_BYTES = 300 };
+enum { QUOTED_BYTES = 300, CLIENT_BYTES = 4 * ADDRESS_TEXT_BYTES };
 
 /* ------------------------------------------------------------------ traces */
 
@@ -53,20 +53,21 @@ void trace_read(const char *header, struct trace *out)
 
 /* ------------------------------------------------------------------- lines */
 
-/* Who is at the other end: "127.0.0.1:4711"; "": nobody any more. */
-static const char *client_of(int fd, char text[ADDRESS_TEXT_BYTES])
+/* Who is at the other end: "127.0.0.1:4711"; "": nobody any more. Quoted: a
+ * Unix socket of a client may be bound to a name of any bytes. */
+static const char *client_of(int fd, char quoted[CLIENT_BYTES])
 {
     struct sockaddr_storage client;
     socklen_t bytes = sizeof client;
-    text[0] = '\0';
+    char text[ADDRESS_TEXT_BYTES] = "";
     if (getpeername(fd, (struct sockaddr *)&client, &bytes) == 0)
-        address_text((struct sockaddr *)&client, text);
-    return text;
+        address_text((struct sockaddr *)&client, bytes, text);
+    return log_quote(text, quoted, CLIENT_BYTES);
 }
 
 static void log_slow(const struct request *request, uint64_t total_ns, int fd)
 {
-    char phases[512], id[QUOTED_BYTES], from[ADDRESS_TEXT_BYTES];
+    char phases[512], id[QUOTED_BYTES], from[CLIENT_BYTES];
     static const char *const names[] = {
 #define BODY_PHASE(id, name, meaning)       #name,
 #define PHASE(id, name, statistic, meaning) #name,
@@ -102,7 +103,7 @@ static const char *error_of(const struct request *request, int code, char *out,
 
 void request_log(const struct request *request, int code, bool is_whole, int fd)
 {
-    char method[40], target[160], id[QUOTED_BYTES], from[ADDRESS_TEXT_BYTES];
+    char method[40], target[160], id[QUOTED_BYTES], from[CLIENT_BYTES];
     char error[2 * ROPED_ERROR_BYTES + 64];
     const struct config *config = request->service->config;
     uint64_t total_ns = clock_now_ns() - request->body.started_ns;
@@ -130,7 +131,7 @@ void request_log(const struct request *request, int code, bool is_whole, int fd)
 void request_log_refusal(const struct request *request, int code, int fd)
 {
     char method[40], error[2 * ROPED_ERROR_BYTES], id[QUOTED_BYTES];
-    char from[ADDRESS_TEXT_BYTES];
+    char from[CLIENT_BYTES];
     struct trace trace;
     if (code != 401 && code != 403 && code != 421)
         return;

@@ -176,6 +176,46 @@ TEST(a_refused_request_is_logged_with_its_error_and_client)
     stop();
 }
 
+static int unix_socket(const char *path, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(out->sun_path, sizeof out->sun_path, "%s", path);
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+/* A request of a page of another site, from a socket that is bound to a name of
+ * the client's choice, or to none. */
+static const char *refused_over(const char *place, const char *name)
+{
+    static const char request[] =
+        "GET /v1 HTTP/1.1\r\nHost: localhost\r\nOrigin: http://other\r\n\r\n";
+    struct sockaddr_un local, daemon;
+    int fd = unix_socket(place, &daemon);
+    if (name) {
+        close(unix_socket(name, &local));
+        CHECK(bind(fd, (struct sockaddr *)&local, sizeof local) == 0);
+    }
+    CHECK(connect(fd, (struct sockaddr *)&daemon, sizeof daemon) == 0);
+    CHECK(write(fd, request, sizeof request - 1) == sizeof request - 1);
+    const char *line = await_line("event=refused");
+    close(fd);
+    if (name)
+        unlink(name);
+    return line;
+}
+
+TEST(a_client_of_a_unix_socket_writes_nothing_into_the_log)
+{
+    char place[64], name[64], listen[96];
+    snprintf(place, sizeof place, "/tmp/roped_log_%d.sock", (int)getpid());
+    snprintf(name, sizeof name, "/tmp/roped_log_%d\"\nx", (int)getpid());
+    snprintf(listen, sizeof listen, "127.0.0.1:0,unix:%s", place);
+    start("--listen", listen);
+    CHECK_CONTAINS(refused_over(place, NULL), " client=\"unix:\" ");
+    CHECK_CONTAINS(refused_over(place, name), "\\\"\\x0ax\" ");
+    stop();
+}
+
 TEST(a_slow_call_is_logged_with_its_phases)
 {
     static float x[1 << 20];

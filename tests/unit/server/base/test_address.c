@@ -5,6 +5,9 @@
 #include "address.h"
 #include "check.h"
 
+#include <stddef.h>
+#include <sys/un.h>
+
 static struct roped_error err;
 static struct sockaddr_storage address;
 static socklen_t bytes;
@@ -20,7 +23,7 @@ static struct sockaddr *parse(const char *text)
 static void expect(const char *text, const char *expected)
 {
     char found[ADDRESS_TEXT_BYTES];
-    CHECK_TEXT(address_text(parse(text), found), expected);
+    CHECK_TEXT(address_text(parse(text), bytes, found), expected);
 }
 
 static void expect_refusal(const char *text, const char *part)
@@ -97,7 +100,7 @@ static void expect_asked(const char *text, const char *expected)
     char found[ADDRESS_TEXT_BYTES];
     struct sockaddr *asked = parse(text);
     address_to_ask(asked);
-    CHECK_TEXT(address_text(asked, found), expected);
+    CHECK_TEXT(address_text(asked, bytes, found), expected);
 }
 
 TEST(a_wildcard_is_asked_at_its_loopback)
@@ -111,4 +114,31 @@ TEST(a_wildcard_is_asked_at_its_loopback)
         parse(":80"); /* of the family that it listens on */
     address_to_ask(asked);
     CHECK(address_is_loopback(asked));
+}
+
+/* n bytes of a name, in memory that held something else. */
+static void expect_name(const char *name, size_t n, const char *expected)
+{
+    char found[ADDRESS_TEXT_BYTES];
+    struct sockaddr_un local;
+    memset(&local, 'x', sizeof local);
+    local.sun_family = AF_UNIX;
+    memcpy(local.sun_path, name, n);
+    const size_t before = offsetof(struct sockaddr_un, sun_path);
+    CHECK_TEXT(address_text((const struct sockaddr *)&local,
+                            (socklen_t)(before + n), found),
+               expected);
+}
+
+TEST(a_unix_socket_has_the_name_that_the_kernel_gave_and_no_more)
+{
+    char longest[sizeof((struct sockaddr_un *)NULL)->sun_path + 6] = "unix:";
+    memset(longest + 5, 'p', sizeof longest - 6);
+    longest[sizeof longest - 1] = '\0';
+    expect_name("", 0, "unix:");
+    expect_name("/run/a", 6, "unix:/run/a");
+    expect_name("/run/a\0b", 8, "unix:/run/a");
+    expect_name("\0a", 2, "unix:@a");
+    expect_name("\0", 1, "unix:");
+    expect_name(longest + 5, sizeof longest - 6, longest);
 }
