@@ -43,10 +43,13 @@ static void resolve(struct roped_call *call, const struct norm_case *c)
     exit(EXIT_FAILURE);
 }
 
-/* One vector for every row: it has no rows to be apart. */
+/* One vector for every row. */
 static bool is_weight(const struct roped_op *op, int input)
 {
-    return !(op->in[input].flags & ROPED_STRIDED);
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    CHECK_OK(roped_port_pattern(&op->in[input], 0, &pattern, &err), &err);
+    return pattern.count == 1 && !pattern.dim[0].is_pack;
 }
 
 void norm_case_build(struct roped_call *call, struct random_source *source,
