@@ -21,6 +21,7 @@ struct turns {
 struct part {
     const struct roped_tensor *in, *out, *cache; /* NULL: goes not there */
     struct cpu_heads returned, cached;           /* on their way to these */
+    int64_t step;                                /* of in, elements */
     int64_t cell_width, cell_first;
     bool rotates;
 };
@@ -51,42 +52,48 @@ static size_t bytes_in(const struct roped_tensor *tensor)
     return roped_dtype_bytes(tensor->dtype);
 }
 
+/* Heads of a part on their way to elements of this type. */
+static void set_heads(const struct heads_loop *loop, int index,
+                      enum roped_dtype to, struct cpu_heads *heads)
+{
+    const struct heads_part *of = &loop->plan->part[index];
+    *heads =
+        (struct cpu_heads){.from = loop->call->in[of->from].dtype,
+                           .to = to,
+                           .style = (enum rope_style)loop->plan->rotary.style,
+                           .is_streamed = loop->is_large,
+                           .scale = of->scale,
+                           .n_heads = of->heads,
+                           .width = of->width,
+                           .from_pitch = of->width,
+                           .to_pitch = of->width,
+                           .first = loop->plan->first,
+                           .n_pairs = loop->plan->rotary.n_pairs,
+                           .weight = loop->weight[index],
+                           .rounds_product = loop->plan->norm.rounds_product};
+}
+
 static void bind_part(const struct heads_loop *loop, int index,
                       struct part *part)
 {
     const struct heads_part *of = &loop->plan->part[index];
-    const struct rope_rotary *rotary = &loop->plan->rotary;
     const struct roped_tensor *out = loop->call->out;
     part->in = &loop->call->in[of->from];
     part->out = of->to == HEADS_NO_PORT ? NULL : &out[of->to];
     part->cache = of->cache == HEADS_NO_PORT ? NULL : &out[of->cache];
     part->rotates = of->rotates;
-    struct cpu_heads heads = {.from = part->in->dtype,
-                              .style = (enum rope_style)rotary->style,
-                              .scale = of->scale,
-                              .n_heads = of->heads,
-                              .width = of->width,
-                              .from_pitch = of->width,
-                              .to_pitch = of->width,
-                              .first = loop->plan->first,
-                              .n_pairs = rotary->n_pairs,
-                              .weight = loop->weight[index],
-                              .rounds_product = loop->plan->norm.rounds_product,
-                              .more_from =
-                                  cpu_step(part->in, of->heads * of->width)};
-    part->returned = part->cached = heads;
+    part->step = cpu_step(part->in, of->heads * of->width);
     if (part->out) {
-        part->returned.to = part->out->dtype;
+        set_heads(loop, index, part->out->dtype, &part->returned);
+        part->returned.more_from = part->step;
         part->returned.more_to = cpu_step(part->out, of->heads * of->width);
-        part->returned.is_streamed =
-            loop->is_large && part->in->data != part->out->data;
+        part->returned.is_streamed &= part->in->data != part->out->data;
     }
     if (part->cache) {
         part->cell_width = part->cache->dims[part->cache->rank - 1];
         part->cell_first = of->cell_first;
-        part->cached.to = (enum roped_dtype)of->cell_dtype;
+        set_heads(loop, index, (enum roped_dtype)of->cell_dtype, &part->cached);
         part->cached.to_pitch = loop->map.head_step * part->cell_width;
-        part->cached.is_streamed = loop->is_large;
     }
 }
 
@@ -215,8 +222,7 @@ static void write_parts(const struct heads_loop *loop, struct run *run,
         const struct part *part = &parts[i];
         bool rotates = part->rotates && !is_padding;
         const void *from =
-            cpu_at(part->in->data, token * part->returned.more_from,
-                   bytes_in(part->in));
+            cpu_at(part->in->data, token * part->step, bytes_in(part->in));
         if (part->cache && cell >= 0) { /* before they are returned, in their
                                            own place perhaps */
             int64_t at = cell * part->cell_width + part->cell_first;

@@ -61,27 +61,9 @@ struct split_sink {
 
 // The heads of q and k. Common calls return no k.
 template <typename T, int kUnit, bool kCommon>
-struct split_rows {
-    struct row {
-        const char *from;
-        int head;
-    };
-    const split_args &args;
-
-    __device__ __forceinline__ row row_of(uint32_t token, int head) const
-    {
-        bool is_k = head >= args.rotate.q_heads;
-        uint32_t token_bytes = is_k ? args.rotate.token_bytes[1] : args.rotate.token_bytes[0];
-        const char *from = is_k ? args.rotate.from[1] : args.rotate.from[0];
-        return {from + (uint64_t)token * token_bytes + (int64_t)head * args.rotate.head_bytes,
-                head};
-    }
-    __device__ __forceinline__ unit_place place_of(const row &, const unit_place &place, int) const
-    {
-        return place;
-    }
-    __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
-                                           const unit_place &place,
+struct split_rows : qk_rows<split_args> {
+    __device__ __forceinline__ void finish(const qk_rows<split_args>::row &row, uint32_t token,
+                                           int64_t cell, const unit_place &place,
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
                                            const unit_words<T, kUnit> &words, bool is_kept) const
     {
@@ -92,10 +74,7 @@ struct split_rows {
             sink.to = from + (is_k ? args.to[1] : args.to[0]);
         if (is_k && cell >= 0)
             sink.cell = args.k.first + (cell + row.head * args.map.head_step) * args.k.cell_bytes;
-        if (is_kept)
-            keep_unit<T, kUnit>(sink, row.from, token, row.head, place, words);
-        else
-            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+        write_unit_of<T, kUnit>(sink, row.from, token, row.head, place, angle, words, is_kept);
     }
 };
 
@@ -107,7 +86,7 @@ struct split_kernels : append_form {
     template <typename T, int kUnit, int kAngles, int kRows>
     static __device__ __forceinline__ void rotate(const split_args &args)
     {
-        split_rows<T, kUnit, kCells != kCellsAny> rows = {args};
+        split_rows<T, kUnit, kCells != kCellsAny> rows = {{args}};
         append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
     }
     template <typename T>

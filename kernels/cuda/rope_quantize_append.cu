@@ -54,27 +54,9 @@ struct fp8_sink {
 
 // The heads of q_rope and k_rope.
 template <typename T, int kUnit>
-struct quantize_rows {
-    struct row {
-        const char *from;
-        int head;
-    };
-    const quantize_append_args &args;
-
-    __device__ __forceinline__ row row_of(uint32_t token, int head) const
-    {
-        bool is_k = head >= args.rotate.q_heads;
-        uint32_t token_bytes = is_k ? args.rotate.token_bytes[1] : args.rotate.token_bytes[0];
-        const char *from = is_k ? args.rotate.from[1] : args.rotate.from[0];
-        return {from + (uint64_t)token * token_bytes + (int64_t)head * args.rotate.head_bytes,
-                head};
-    }
-    __device__ __forceinline__ unit_place place_of(const row &, const unit_place &place, int) const
-    {
-        return place;
-    }
-    __device__ __forceinline__ void finish(const row &row, uint32_t token, int64_t cell,
-                                           const unit_place &place,
+struct quantize_rows : qk_rows<quantize_append_args> {
+    __device__ __forceinline__ void finish(const qk_rows<quantize_append_args>::row &row,
+                                           uint32_t token, int64_t cell, const unit_place &place,
                                            const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
                                            const unit_words<T, kUnit> &words, bool is_kept) const
     {
@@ -87,10 +69,7 @@ struct quantize_rows {
             sink.to = cell < 0 ? nullptr : args.to[1] + index * args.cell_width;
             sink.scale = args.scale[1];
         }
-        if (is_kept)
-            keep_unit<T, kUnit>(sink, row.from, token, row.head, place, words);
-        else
-            finish_unit<T, kUnit>(sink, row.from, token, row.head, place, angle, words);
+        write_unit_of<T, kUnit>(sink, row.from, token, row.head, place, angle, words, is_kept);
     }
 };
 
@@ -102,7 +81,7 @@ struct quantize_append_kernels : append_form {
     template <typename T, int kUnit, int kAngles, int kRows>
     static __device__ __forceinline__ void rotate(const quantize_append_args &args)
     {
-        quantize_rows<T, kUnit> rows = {args};
+        quantize_rows<T, kUnit> rows = {{args}};
         append_block<T, kUnit, kAngles, kRows, kCells>(args.rotate, args.map, rows, blockIdx.x);
     }
     template <typename T>

@@ -128,3 +128,26 @@ __device__ __forceinline__ void append_block(const rotate_args &args, const appe
             rows.finish(row[r], token, cell, rows.place_of(row[r], place, unit), angle, words[r],
                         is_kept);
 }
+
+// Rows of heads that all rotate, of q and then k; one that derives from it adds finish.
+template <typename Args>
+struct qk_rows {
+    struct row {
+        const char *from;
+        int head;
+    };
+    const Args &args;
+
+    __device__ __forceinline__ row row_of(uint32_t token, int head) const
+    {
+        bool is_k = head >= args.rotate.q_heads;
+        uint32_t token_bytes = is_k ? args.rotate.token_bytes[1] : args.rotate.token_bytes[0];
+        const char *from = is_k ? args.rotate.from[1] : args.rotate.from[0];
+        return {from + (uint64_t)token * token_bytes + (int64_t)head * args.rotate.head_bytes,
+                head};
+    }
+    __device__ __forceinline__ unit_place place_of(const row &, const unit_place &place, int) const
+    {
+        return place;
+    }
+};

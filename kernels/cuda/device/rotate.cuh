@@ -209,6 +209,19 @@ __device__ __forceinline__ void keep_unit(const Sink &sink, const char *from, ui
     }
 }
 
+// A head of a token that rotates, or is padded.
+template <typename T, int kUnit, typename Sink>
+__device__ __forceinline__ void
+write_unit_of(const Sink &sink, const char *from, uint32_t token, int head, const unit_place &place,
+              const angle_values<rotate_unit<T, kUnit>::kPairs> &angle,
+              const unit_words<T, kUnit> &words, bool is_kept)
+{
+    if (is_kept)
+        keep_unit<T, kUnit>(sink, from, token, head, place, words);
+    else
+        finish_unit<T, kUnit>(sink, from, token, head, place, angle, words);
+}
+
 // ------------------------------------------------------------------------------------ the walk
 
 // The block's part; column is its index along the tokens.
@@ -256,9 +269,6 @@ __device__ __forceinline__ void rotate_block(const rotate_args &args, const Sink
         int h = head + r * step;
         if (r > 0 && h >= args.n_heads)
             continue;
-        if (is_kept)
-            keep_unit<T, kUnit>(sink, from[r], token, h, place, words[r]);
-        else
-            finish_unit<T, kUnit>(sink, from[r], token, h, place, angle, words[r]);
+        write_unit_of<T, kUnit>(sink, from[r], token, h, place, angle, words[r], is_kept);
     }
 }
