@@ -4,6 +4,8 @@
 #include "http/handlers.h"
 #include "http/request.h"
 
+#include <string.h>
+
 struct reply handle_root(struct request *request)
 {
     struct buffer buffer;
@@ -36,9 +38,20 @@ struct reply handle_ready(struct request *request)
                       &buffer);
 }
 
+/* Of the query: name[]=NAME, as other exporters take it. What else is there is
+ * a scraper's own. */
+static void read_names(const struct head *head, struct metrics_names *names)
+{
+    names->n = 0;
+    for (int i = 0; i < head->n_parameters && names->n < METRICS_NAMES; i++)
+        if (strcmp(head->parameter[i].name, "name[]") == 0)
+            names->name[names->n++] = head->parameter[i].value;
+}
+
 struct reply handle_metrics(struct request *request)
 {
     struct buffer buffer;
+    struct metrics_names names;
     struct service *service = request->service;
     int n_connections = peers_count(&service->peers);
     struct metrics_gauges gauges = {
@@ -50,8 +63,9 @@ struct reply handle_metrics(struct request *request)
         .start_time_seconds = service->start_time_seconds,
         .n_restarts = service->n_restarts};
     memory_usage(exec_memory(service->exec), &gauges.memory);
+    read_names(&request->head, &names);
     reply_begin_text(request, &buffer);
-    metrics_write(service->metrics, &gauges, &buffer);
+    metrics_write(service->metrics, &gauges, &names, &buffer);
     return reply_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
                       &buffer);
 }

@@ -390,6 +390,18 @@ static void write_table_query(struct buffer *buffer)
                 "{\"type\":\"string\",\"enum\":[\"neox\",\"gptj\"]}}],");
 }
 
+/* What of the metrics is wanted. */
+static void write_metrics_query(struct buffer *buffer)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    write_query_parameter(buffer, "", "name[]",
+                          "name of a series that is wanted, such as "
+                          "roped_requests_total; may stand up to 64 times; "
+                          "else all are");
+    buffer_text(buffer, "{\"type\":\"array\",\"maxItems\":64,\"items\":{"
+                        "\"type\":\"string\"}}}],");
+}
+
 static void write_operation(struct buffer *buffer, const char *path,
                             const struct operation *operation,
                             openapi_scope_fn *scope_of)
@@ -406,6 +418,8 @@ static void write_operation(struct buffer *buffer, const char *path,
         write_region_query(buffer);
     if (operation->body && strstr(operation->body, "/Table"))
         write_table_query(buffer);
+    if (strcmp(path, "/metrics") == 0)
+        write_metrics_query(buffer);
     if (operation->body)
         buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
                       operation->may_lack_body ? "false" : "true",
