@@ -7,6 +7,7 @@
 #include "exec/executor.h"
 #include "handover.h"
 #include "http/daemon.h"
+#include "http/greeting.h"
 #include "io.h"
 #include "log.h"
 #include "metrics.h"
@@ -483,6 +484,7 @@ static int serve(const struct config *config, const sigset_t *signals,
     }
     log_devices(&service);
     log_listening(config, &service);
+    greeting_write(config, service.port, ROPED_VERSION);
     notify("READY=1");
     serve_on(&service, signals);
     drain(&service, config, signals);

@@ -29,13 +29,12 @@ struct terminal {
     char output[OUTPUT_BYTES];
 };
 
-static void terminal_start(struct terminal *terminal, const char *arguments,
-                           int rows)
+static void terminal_run(struct terminal *terminal, const char *program,
+                         const char *arguments, int rows)
 {
     struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = 100};
     char command[512];
-    snprintf(command, sizeof command, "exec " ROPED_TEST_ROPECTL " %s",
-             arguments);
+    snprintf(command, sizeof command, "exec %s %s", program, arguments);
     terminal->bytes = 0;
     terminal->output[0] = '\0';
     terminal->pid = forkpty(&terminal->fd, NULL, NULL, &size);
@@ -49,6 +48,12 @@ static void terminal_start(struct terminal *terminal, const char *arguments,
         perror("forkpty");
         exit(EXIT_FAILURE);
     }
+}
+
+static void terminal_start(struct terminal *terminal, const char *arguments,
+                           int rows)
+{
+    terminal_run(terminal, ROPED_TEST_ROPECTL, arguments, rows);
 }
 
 /* Reads until part has come, the program has ended, or seconds have passed;
@@ -109,6 +114,64 @@ TEST(names_are_bold_on_a_terminal_only)
     CHECK_INT(terminal_end(&terminal), 0);
     CHECK(!strchr(terminal.output, '\033'));
     unsetenv("NO_COLOR");
+}
+
+/* The line behind this, to its end. */
+static void line_behind(const char *output, const char *start, char *line,
+                        size_t size)
+{
+    const char *found = strstr(output, start);
+    CHECK(found != NULL);
+    found = found ? found + strlen(start) : "";
+    snprintf(line, size, "%.*s", (int)strcspn(found, "\r\n"), found);
+}
+
+/* As whoever starts it copies it; --listen and --lanes are of the daemon. */
+static void greets(const char *arguments, const char *url)
+{
+    static struct terminal terminal;
+    char line[1024], output[4096];
+    terminal_run(&terminal, ROPED_TEST_DAEMON, arguments, 40);
+    CHECK(terminal_read(&terminal, "[3,4]}]}'\r\n", 20));
+    CHECK_CONTAINS(terminal.output, " until Ctrl-C\r\n");
+    CHECK_CONTAINS(terminal.output, url);
+    line_behind(terminal.output, "in a shell    ", line, sizeof line);
+    CHECK_INT(run_command(line, output, sizeof output), 0);
+    CHECK_CONTAINS(output, "\"data\":[0.8485281");
+    line_behind(terminal.output, "in a browser  ", line, sizeof line);
+    if (strstr(url, "http://127")) {
+        char command[1100];
+        snprintf(command, sizeof command,
+                 "curl -sS -H 'Accept: text/html' -o /dev/null "
+                 "-w '%%{content_type}' %s",
+                 line);
+        CHECK_INT(run_command(command, output, sizeof output), 0);
+        CHECK_CONTAINS(output, "text/html");
+    }
+    CHECK(write(terminal.fd, "\003", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0);
+}
+
+TEST(the_daemon_greets_on_a_terminal_only)
+{
+    static struct terminal terminal;
+    char output[8192];
+    greets("--backend cpu --listen 127.0.0.1:0", "http://127.0.0.1:");
+    greets("--backend cpu --listen 0.0.0.0:0", "http://127.0.0.1:");
+    greets("--backend cpu --listen unix:/tmp/roped_greeting.sock",
+           "curl -sS --unix-socket /tmp/roped_greeting.sock http://localhost/");
+    terminal_run(&terminal, ROPED_TEST_DAEMON,
+                 "--backend cpu --listen 127.0.0.1:0 --log_format json", 40);
+    CHECK(terminal_read(&terminal, "\"listening\"", 20));
+    CHECK(!terminal_read(&terminal, "curl", 0.2));
+    CHECK(write(terminal.fd, "\003", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_INT(run_command("timeout -s INT 1 " ROPED_TEST_DAEMON
+                          " --backend cpu --listen 127.0.0.1:0 2>&1",
+                          output, sizeof output),
+              124);
+    CHECK_CONTAINS(output, "event=listening");
+    CHECK(!strstr(output, "curl"));
 }
 
 TEST(bench_has_a_bar_on_a_terminal_only)

@@ -47,7 +47,7 @@ CASES = [
     ({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32"}]}, 400, ONE_OF),
     ({"inputs": [x_input(parameters={"binary_data_size": 16})]}, 400, ONE_OF),
     ({"inputs": [x_input(), x_input()]}, 400, "input 'x' already exists in request"),
-    ({"inputs": [x_input(), x_input(name="other")]}, 400, "unexpected inference input 'other' for model 'rmsnorm'"),
+    ({"inputs": [x_input(), x_input(name="other")]}, 400, "unexpected inference input 'other' for model 'rmsnorm', expected x, weight"),
     ({"inputs": [x_input()], "outputs": [{"name": "other"}]}, 400, "unexpected inference output 'other' for model 'rmsnorm'"),
     ({"inputs": [x_input()], "outputs": [{"name": "y"}, {"name": "y"}]}, 400, "output 'y' already exists in request"),
     ({"inputs": [x_input()], "parameters": {"triton_enable_empty_final_response": True}}, 400, "reserved"),
