@@ -16,15 +16,24 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { FALLBACK = 4, INDEXES = 4096, MAX_CHOICES = 12 };
 
-/* Words of the field, as a small decode step of an 8B model has them. */
+/* Words of the field, as a small decode step of an 8B model has them: shapes,
+ * as descriptors write them. */
 static const struct {
-    const char *symbol;
-    int64_t size;
-} usual[] = {{"n", 4},  {"hq", 32}, {"hk", 8},  {"d", 128},
-             {"r", 64}, {"p", 64},  {"h", 4096}};
+    const char *symbol, *shape;
+} usual[] = {{"n", "4"},           {"hq", "32"},      {"hk", "8"},
+             {"d", "128"},         {"r", "64"},       {"p", "64"},
+             {"h", "4096"},        {"pages", "8"},    {"pagesize", "16"},
+             {"indices", "pages"}, {"requests1", "3"}};
+
+/* The same of '...packs': a cache of slots, and operands that are alike. */
+static const struct {
+    const char *symbol, *shape;
+} usual_packs[] = {
+    {"cache", "n^64 hk d"}, {"o", "4 128"}, {"a", "...o"}, {"b", "...o"}};
 
 /* -------------------------------------------------------------------- sizes */
 
@@ -82,21 +91,21 @@ static bool read_dims(struct bench_size *size, const char *text)
     return false;
 }
 
-int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
-                   const char *argument)
+int bench_size_add(const char *command, struct bench_sizes *sizes,
+                   const struct roped_op *op, const char *argument)
 {
     char near[128];
     struct bench_size size;
     size_t length = strcspn(argument, "=");
     if (argument[length] != '=' || length == 0 || argument[0] == '-')
-        return usage("bench", "'%s', expected SYMBOL=SIZE or --NAME VALUE",
+        return usage(command, "'%s', expected SYMBOL=SIZE or --NAME VALUE",
                      argument);
     snprintf(size.symbol, sizeof size.symbol, "%.*s", (int)length, argument);
     struct search search = {size.symbol, false, {.word = size.symbol}};
     /* without a copy that is cut off to a symbol there is */
     if (length >= sizeof size.symbol ||
         !any_dim(op, 0, roped_op_forms(op), is_sought, &search))
-        return usage("bench",
+        return usage(command,
                      "%s has no dimension '%.*s'%s ('ropectl describe "
                      "%s' has them)",
                      op->name, (int)length, argument,
@@ -104,10 +113,10 @@ int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
                      op->name);
     if (!read_dims(&size, argument + length + 1) ||
         (size.rank > 1 && !search.is_pack))
-        return usage("bench", "'%s', expected %s=%s", argument, size.symbol,
+        return usage(command, "'%s', expected %s=%s", argument, size.symbol,
                      search.is_pack ? "SIZE,SIZE" : "SIZE, 1 or more");
     if (sizes->n == ROPED_MAX_DIMS)
-        return usage("bench", "over %d sizes", ROPED_MAX_DIMS);
+        return usage(command, "over %d sizes", ROPED_MAX_DIMS);
     sizes->size[sizes->n++] = size;
     return EXIT_SUCCESS;
 }
@@ -121,12 +130,15 @@ static const struct bench_size *given_size(const struct bench_sizes *sizes,
     return NULL;
 }
 
-static int64_t usual_size(const char *symbol)
+static const char *usual_shape(const struct roped_dim_pattern *dim)
 {
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(usual[i].symbol, symbol) == 0)
-            return usual[i].size;
-    return 0;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !dim->is_pack; i++)
+        if (strcmp(usual[i].symbol, dim->name) == 0)
+            return usual[i].shape;
+    for (size_t i = 0; i < sizeof usual_packs / sizeof *usual_packs; i++)
+        if (dim->is_pack && strcmp(usual_packs[i].symbol, dim->name) == 0)
+            return usual_packs[i].shape;
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ tensors */
@@ -158,19 +170,47 @@ static bool is_required(const struct plan *plan, const char *symbol)
     return false;
 }
 
-/* Appends the dims of one symbol: how many there are, or -1 for no size. */
+static int dims_of(const struct plan *plan, const struct roped_dim_pattern *dim,
+                   int64_t dims[ROPED_MAX_RANK]);
+
+/* The dims of a usual shape, or -1 for no size. */
+static int usual_dims(const struct plan *plan, const char *shape,
+                      int64_t dims[ROPED_MAX_RANK])
+{
+    const struct roped_port port = {.shape = shape};
+    struct roped_shape_pattern pattern;
+    struct roped_error err;
+    int rank = 0;
+    if (roped_port_pattern(&port, 0, &pattern, &err))
+        return -1;
+    for (int i = 0; i < pattern.count; i++) {
+        int64_t some[ROPED_MAX_RANK], unit = pattern.dim[i].unit;
+        int n = dims_of(plan, &pattern.dim[i], some);
+        if (n < 0 || rank + n > ROPED_MAX_RANK)
+            return -1;
+        if (unit)
+            some[0] = (some[0] + unit - 1) / unit * unit;
+        memcpy(dims + rank, some, (size_t)n * sizeof *some);
+        rank += n;
+    }
+    return rank;
+}
+
+/* The dims of one symbol: how many there are, or -1 for no size. */
 static int dims_of(const struct plan *plan, const struct roped_dim_pattern *dim,
                    int64_t dims[ROPED_MAX_RANK])
 {
     const struct bench_size *given = given_size(plan->sizes, dim->name);
+    const char *shape = usual_shape(dim);
     if (given) {
         memcpy(dims, given->dims, sizeof given->dims);
         return given->rank;
     }
-    bool must_be = is_required(plan, dim->name);
-    dims[0] = dim->name[0] ? usual_size(dim->name) : dim->size;
-    if (dims[0] == 0 && must_be)
-        dims[0] = FALLBACK;
+    if (shape)
+        return usual_dims(plan, shape, dims);
+    dims[0] = !dim->name[0]                  ? dim->size
+              : is_required(plan, dim->name) ? FALLBACK
+                                             : 0;
     if (dims[0])
         return 1;
     return dim->is_pack ? 0 : -1;
@@ -243,12 +283,12 @@ static bool has_every_symbol(const struct plan *plan)
 /* Does the operator take the tensors but for those in the set 'without'? */
 static enum roped_status try_without(const struct plan *plan,
                                      const struct roped_call *call,
-                                     uint32_t without, struct roped_error *err)
+                                     uint32_t without, struct roped_call *trial,
+                                     struct roped_error *err)
 {
-    static struct roped_call trial;
     enum roped_status status = ROPED_OK;
     int64_t n_elements, n_bytes;
-    trial = *call;
+    *trial = *call;
     for (int i = 0; i < plan->n_tensors && !status; i++) {
         const struct roped_client_tensor *tensor = &plan->tensor[i];
         if (without >> i & 1)
@@ -256,10 +296,9 @@ static enum roped_status try_without(const struct plan *plan,
         status = roped_tensor_size(&tensor->tensor, tensor->name, &n_elements,
                                    &n_bytes, err);
         if (!status)
-            status =
-                roped_call_bind(&trial, tensor->name, &tensor->tensor, err);
+            status = roped_call_bind(trial, tensor->name, &tensor->tensor, err);
     }
-    return status ? status : roped_call_resolve(&trial, err);
+    return status ? status : roped_call_resolve(trial, err);
 }
 
 /* What a set of optional tensors is worth, or -1 where one of them must be
@@ -281,17 +320,19 @@ static enum roped_status choose_tensors(struct plan *plan,
                                         const struct roped_call *call,
                                         struct roped_error *err)
 {
+    static struct roped_call trial;
     struct roped_error later;
     uint32_t best = 0, end = 1u << plan->n_tensors;
     int least = INT_MAX, n_optional = 0, n = 0;
-    enum roped_status status = try_without(plan, call, 0, err);
+    enum roped_status status = try_without(plan, call, 0, &trial, err);
     for (int i = 0; i < plan->n_tensors; i++)
         n_optional += plan->worth[i] > 0;
     if (!status || n_optional > MAX_CHOICES)
         return status;
     for (uint32_t set = 1; set < end; set++) {
         int worth = worth_of(plan, set);
-        if (worth < 0 || worth >= least || try_without(plan, call, set, &later))
+        if (worth < 0 || worth >= least ||
+            try_without(plan, call, set, &trial, &later))
             continue;
         best = set;
         least = worth;
@@ -319,20 +360,58 @@ static enum roped_status plan_form(struct plan *plan,
 
 /* ------------------------------------------------------------------- values */
 
-/* Integers count up from 0, so that they are slots, pages and positions;
- * floats are in [-1, 1); FP8 and other bytes are 0. */
-static void fill(const struct roped_tensor *tensor)
+/*
+ * What values mean where they do not just count. Descriptors do not say it: by
+ * the names that index tensors have. STARTS: where runs start among what end
+ * counts, and the end. RUNS: of the runs whose starts end counts, which one.
+ */
+static const struct meaning {
+    const char *tensor;
+    enum { STARTS, RUNS } kind;
+    const char *end;
+} meanings[] = {{"indptr", STARTS, "n"},
+                {"page_indptr", STARTS, "indices"},
+                {"batch_indices", RUNS, "requests1"}};
+
+static const struct meaning *meaning_of(const char *tensor)
 {
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+        if (strcmp(meanings[i].tensor, tensor) == 0)
+            return &meanings[i];
+    return NULL;
+}
+
+/* Value i of n of an index tensor. Those without a meaning count up from 0, so
+ * that they are slots, pages, entries and positions. */
+static int64_t index_at(const struct meaning *meaning, int64_t end, int64_t i,
+                        int64_t n)
+{
+    if (!meaning)
+        return i % INDEXES;
+    if (meaning->kind == STARTS)
+        return n > 1 ? i * end / (n - 1) : 0;
+    return i * (end - 1) / n;
+}
+
+/* Floats are in [-1, 1); FP8 and other bytes are 0. */
+static void fill(const struct plan *plan,
+                 const struct roped_client_tensor *named)
+{
+    const struct roped_tensor *tensor = &named->tensor;
+    const struct meaning *meaning = meaning_of(named->name);
     unsigned char *to = tensor->data;
     size_t width = roped_dtype_bytes(tensor->dtype);
-    int64_t n = roped_tensor_elements(tensor);
+    int64_t n = roped_tensor_elements(tensor), end[ROPED_MAX_RANK] = {1};
     uint32_t state = 12345;
+    if (meaning)
+        (void)usual_dims(plan, meaning->end, end);
     for (int64_t i = 0; i < n; i++, to += width) {
         state = state * 1664525u + 1013904223u;
         float value = (float)(state >> 8) * 0x1p-23f - 1;
         uint16_t code = tensor->dtype == ROPED_F16 ? roped_float_to_f16(value)
                                                    : roped_float_to_bf16(value);
-        int64_t index = i % INDEXES; /* its low half is the 4-byte index */
+        /* its low half is the 4-byte index */
+        int64_t index = index_at(meaning, end[0], i, n);
         if (tensor->dtype == ROPED_F32)
             memcpy(to, &value, sizeof value);
         else if (ROPED_SET(tensor->dtype) & ROPED_FLOATS)
@@ -344,7 +423,24 @@ static void fill(const struct roped_tensor *tensor)
     }
 }
 
-static enum roped_status write_file(struct plan *plan, void **file,
+/* Does the operator take these values? */
+static enum roped_status check_values(const struct plan *plan,
+                                      const struct roped_call *call,
+                                      struct roped_error *err)
+{
+    static struct roped_call trial;
+    enum roped_status status = try_without(plan, call, 0, &trial, err);
+    if (status)
+        return status;
+    trial.aux = must_have(aligned_alloc(
+        64, (roped_call_aux_bytes(&trial) / 64 + 1) * (size_t)64));
+    status = roped_call_plan(&trial, err);
+    free(trial.aux);
+    return status;
+}
+
+static enum roped_status write_file(struct plan *plan,
+                                    const struct roped_call *call, void **file,
                                     size_t *file_bytes, struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
@@ -354,12 +450,14 @@ static enum roped_status write_file(struct plan *plan, void **file,
         size_t bytes = (size_t)roped_tensor_bytes(tensor);
         tensor->data = malloc(bytes);
         if (tensor->data)
-            fill(tensor);
+            fill(plan, &plan->tensor[n]);
         else
             status = roped_fail(err, ROPED_NO_MEMORY,
                                 "no memory for the %zu bytes of tensor '%s'",
                                 bytes, plan->tensor[n].name);
     }
+    if (!status)
+        status = check_values(plan, call, err);
     if (!status)
         status = roped_client_write(plan->tensor, plan->n_tensors, file,
                                     file_bytes, err);
@@ -389,5 +487,20 @@ enum roped_status bench_tensors_make(const struct roped_call *call,
         return roped_fail(err, ROPED_INVALID,
                           "no form of %s has all of these dimensions",
                           call->op->name);
-    return status ? err->status : write_file(&plan, file, file_bytes, err);
+    return status ? err->status
+                  : write_file(&plan, call, file, file_bytes, err);
+}
+
+bool bench_dtype_read(const char *text, enum roped_dtype *dtype)
+{
+    static const struct {
+        const char *name;
+        enum roped_dtype dtype;
+    } names[] = {{"f32", ROPED_F32}, {"f16", ROPED_F16}, {"bf16", ROPED_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(text, names[i].name) == 0) {
+            *dtype = names[i].dtype;
+            return true;
+        }
+    return false;
 }

@@ -256,14 +256,9 @@ static enum roped_status unexpected_input(const struct roped_call *call,
 {
     char list[ROPED_ERROR_BYTES - 160] = "";
     size_t at = 0;
-    for (int i = 0; i < roped_op_inputs(call->op); i++) {
-        bool fits = at + strlen(call->op->in[i].name) + 8 < sizeof list;
-        at +=
-            (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
-                             fits ? call->op->in[i].name : "...");
-        if (!fits)
-            break;
-    }
+    for (int i = 0; i < roped_op_inputs(call->op) && at + 70 < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
+                               i ? ", " : "", call->op->in[i].name);
     return roped_fail(err, ROPED_INVALID,
                       "unexpected inference input '%.64s' for model '%s', "
                       "expected %s",
