@@ -11,7 +11,7 @@
 struct sample {
     struct roped_call call; /* its parameters */
     enum roped_dtype dtype;
-    const char *path;
+    const char *path, *without; /* without: NULL, or names with commas */
     char *query;
     struct bench_sizes sizes;
 };
@@ -21,8 +21,30 @@ static bool set_dtype(void *target, const char *text)
     return bench_dtype_read(text, &((struct sample *)target)->dtype);
 }
 
+/* Steps over the next of names; false: there is none. */
+static bool next_name(const char **names, char name[ROPED_NAME_BYTES])
+{
+    size_t bytes = strcspn(*names, ",");
+    snprintf(name, ROPED_NAME_BYTES, "%.*s", (int)bytes, *names);
+    *names += bytes + ((*names)[bytes] == ',');
+    return bytes > 0;
+}
+
+static bool set_without(void *target, const char *text)
+{
+    struct sample *sample = target;
+    char name[ROPED_NAME_BYTES];
+    sample->without = text;
+    while (next_name(&text, name))
+        if (roped_op_input(sample->call.op, name) < 0)
+            return false;
+    return text[0] == '\0';
+}
+
 static const struct option_row options[] = {
-    {"dtype", set_dtype, "f32, f16 or bf16"}, {NULL}};
+    {"dtype", set_dtype, "f32, f16 or bf16"},
+    {"without", set_without, "inputs of the operator, with commas"},
+    {NULL}};
 
 /* One of the options above, or a parameter of the operator. */
 static int take_argument(struct sample *sample, const struct option *option)
@@ -69,10 +91,27 @@ static void report(const struct ropectl *ctl, const struct sample *sample,
     if (asprintf(&next, "ropectl run %s %s -o out.safetensors",
                  sample->call.op->name, sample->path) < 0)
         next = NULL;
-    if (!is_stdout && !sample->query)
+    if (!is_stdout && !sample->query && !sample->without)
         cJSON_AddStringToObject(document, "next", must_have(next));
     free(next);
     write_document(ctl, is_stdout ? stderr : stdout, document);
+}
+
+/* How many are left of n, without those that are to be left out. */
+static int leave_out(const struct sample *sample,
+                     struct roped_client_tensor *tensors, int n)
+{
+    int n_left = 0;
+    for (int i = 0; i < n; i++) {
+        const char *names = sample->without ? sample->without : "";
+        char name[ROPED_NAME_BYTES];
+        bool is_wanted = true;
+        while (next_name(&names, name))
+            is_wanted &= strcmp(name, tensors[i].name) != 0;
+        if (is_wanted)
+            tensors[n_left++] = tensors[i];
+    }
+    return n_left;
 }
 
 /* Writes the file in the format that its name says. */
@@ -84,9 +123,8 @@ static int write_sample(const struct ropectl *ctl, const struct sample *sample,
     int n;
     if (roped_client_read(file, bytes, &tensors, &n, &err))
         return fail(&err);
-    bool is_written = is_numpy_path(sample->path)
-                          ? write_tensors(sample->path, tensors, n)
-                          : write_output(sample->path, "", 0, file, bytes);
+    n = leave_out(sample, tensors, n);
+    bool is_written = write_tensors(sample->path, tensors, n);
     if (is_written)
         report(ctl, sample, tensors, n);
     free(tensors);

@@ -20,8 +20,16 @@ static const struct command commands[] = {
      "Prints what an operator takes and returns: tensors with their types and\n"
      "symbolic shapes (one per form), parameters with default, range and\n"
      "meaning, and the rule that shapes cannot say.\n"},
+    {"model", command_model, "CONFIG.JSON",
+     "which operators and parameters a model needs",
+     "Reads a Hugging Face config.json and prints the rotary tables that are\n"
+     "made from it, the operators and parameters for each part of a layer, "
+     "and\n"
+     "calls to copy. No server is asked. Of a model that is not known it says\n"
+     "so: its angles exit with 1, its norms stand there as not known.\n"},
     {"sample", command_sample,
-     "OP [SYMBOL=SIZE ...] -o FILE [--dtype f32] [--NAME VALUE ...]",
+     "OP [SYMBOL=SIZE ...] -o FILE [--dtype f32] [--without NAME,NAME] "
+     "[--NAME VALUE ...]",
      "a file of inputs that it takes, to try it with",
      "Makes the operator's tensors: random floats, and index tensors that "
      "count,\n"
@@ -36,6 +44,8 @@ static const struct command commands[] = {
      "                      '-': standard output\n"
      "  --dtype f32|f16|bf16\n"
      "                      default f32\n"
+     "  --without NAME,NAME\n"
+     "                      not these: they will be in regions\n"
      "  --NAME VALUE        a parameter that the call will have: some say "
      "which\n"
      "                      tensors there are\n"},

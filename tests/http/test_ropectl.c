@@ -32,8 +32,8 @@ static void write_constant(const char *name, const char *tensor, int64_t rows,
 TEST(every_command_has_a_page)
 {
     static const char *const commands[] = {
-        "ops",     "describe", "run", "verify", "bench", "tables",
-        "regions", "status",   "top", "cat",    "token", "sample"};
+        "ops",    "describe", "run", "verify", "bench",  "tables", "regions",
+        "status", "top",      "cat", "token",  "sample", "model"};
     char arguments[64], part[64];
     command_expect("", 2, "usage: ropectl [options] COMMAND");
     command_expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -293,6 +293,12 @@ TEST(sample_makes_a_file_for_every_operator)
                   output, sizeof output),
               0);
     CHECK_CONTAINS(output, "I64    [16]         [0,1,2,3]");
+    CHECK_INT(command_run("sample rope_append --without k_cache,v_cache -o s",
+                          output, sizeof output),
+              0);
+    CHECK(strstr(output, "slots") && !strstr(output, "cache"));
+    command_expect("sample rope --without q,z -o s", 2,
+                   "option '--without': 'q,z', expected inputs of the");
     command_expect("sample rope", 2, "'-o' has no file");
     command_expect("sample rope -o", 2, "expected SYMBOL=SIZE");
     command_expect("sample rope m=4 -o x", 2, "rope has no dimension 'm'");
