@@ -73,7 +73,9 @@ static const struct command commands[] = {
      "                      a parameter of the operator (ropectl describe OP)\n"
      "  --table NAME        a rotary table of the server\n"
      "  --from.INPUT NAME[:OFFSET], --into.OUTPUT NAME[:OFFSET]\n"
-     "                      this tensor stays in a region of the server\n"
+     "                      this tensor stays in a region of the server, "
+     "OFFSET\n"
+     "                      bytes from its start\n"
      "  --dtype.INPUT TYPE, --shape.INPUT DIM,DIM\n"
      "                      what the region does not say of it\n"
      "  --stride.INPUT N, --into_stride.OUTPUT N\n"
@@ -126,8 +128,9 @@ static const struct command commands[] = {
      "size\n"
      "  --dtype f32|f16|bf16\n"
      "                      default bf16\n"
-     "  --seconds 3         how many seconds\n"
-     "  --connections 1     how many at a time, 1 to 256\n"
+     "  --seconds 3         for how many seconds\n"
+     "  --connections 1     connections, with one call at a time each: 1 to "
+     "256\n"
      "  --NAME VALUE        a parameter of the operator\n"},
     {"tables", command_tables,
      "[list | put NAME FILE [--style STYLE] | get NAME | delete NAME]",
@@ -177,7 +180,7 @@ static const struct command commands[] = {
      "so, and asked again.\n"
      "\n"
      "  --interval 1        seconds between looks\n"
-     "  --count N           ends after so many\n"
+     "  --count N           ends after N looks\n"
      "\n"
      "p50, p90 and p99 come from a histogram: they are as exact as its "
      "buckets.\n"},

@@ -60,17 +60,17 @@ static enum roped_status check_turns(const struct roped_angle_params *params,
     if (turns == 0)
         return ROPED_OK;
     if (params->mrope_interleaved)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameters 'mrope_turns' and 'mrope_interleaved' "
                           "are both given, expected one");
     if (turns < 2 || turns > section->count)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'mrope_turns': %lld, expected 2 to %d, "
                           "the counts of mrope_section",
                           (long long)turns, section->count);
     for (int s = 1; s < turns; s++)
         if (section->value[s] != section->value[0])
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter 'mrope_section': %lld and %lld, "
                               "expected equal counts where mrope_turns = %lld "
                               "sections take turns",
@@ -87,25 +87,25 @@ roped_angles_check_sections(const struct roped_angle_params *params,
     const struct roped_ints *axes = &params->mrope_axes;
     int64_t sum = 0;
     if (section->count == 1)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'mrope_section': 1 count, expected 2 to "
                           "%d",
                           ROPED_MAX_AXES);
     if (axes->count && axes->count != section->count)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'mrope_axes': %d rows, expected %d, one "
                           "for each count of mrope_section",
                           axes->count, section->count);
     for (int i = 0; i < section->count; i++) {
         sum += section->value[i];
         if (axes->value[i] >= section->count)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter 'mrope_axes': row %lld, expected 0 "
                               "to %d",
                               (long long)axes->value[i], section->count - 1);
     }
     if (section->count && n_pairs && sum != n_pairs)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'mrope_section': sum %lld, expected "
                           "rotary_dim/2 = %lld",
                           (long long)sum, (long long)n_pairs);
@@ -267,7 +267,7 @@ static enum roped_status need(const struct roped_angle_params *params,
 {
     if (!isnan(value))
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "missing parameter '%s': scaling %s needs it", name,
                       scaling_names[params->scaling]);
 }
@@ -282,7 +282,7 @@ static enum roped_status setup_dynamic(struct work *work,
 {
     const struct roped_angle_params *params = work->params;
     if (work->r <= 2)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': 2, expected 4 or more with "
                           "scaling dynamic (its exponent is r / (r - 2))");
     double exponent = (double)work->r / (double)(work->r - 2);
@@ -316,13 +316,13 @@ static enum roped_status setup_axial(struct work *work, struct roped_error *err)
     bool has_turns = params->mrope_interleaved ||
                      params->scaling == ROPED_SCALING_AXIAL_DEALT;
     if (section->count == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "missing parameter 'mrope_section': scaling %s needs "
                           "it",
                           scaling_names[params->scaling]);
     for (int s = 1; s < section->count && has_turns; s++)
         if (section->value[s] != section->value[0])
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter 'mrope_section': %lld and %lld, "
                               "expected equal counts where sections take "
                               "turns",
@@ -345,7 +345,7 @@ static enum roped_status setup_llama3(struct work *work,
     const struct roped_angle_params *params = work->params;
     if (params->low_freq_factor < params->high_freq_factor)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter 'low_freq_factor': %g, expected less "
                       "than high_freq_factor = %g",
                       params->low_freq_factor, params->high_freq_factor);
@@ -372,7 +372,7 @@ static enum roped_status setup_yarn(struct work *work, struct roped_error *err)
     derive_factor(work);
     enum roped_status status = need(params, work->factor, "factor", err);
     if (!status && work->theta == 1)
-        status = roped_fail(err, ROPED_INVALID,
+        status = roped_fail(err, ROPED_BAD_PARAMETER,
                             "parameter 'theta': 1, expected another value "
                             "with scaling yarn (it divides by its logarithm)");
     if (status)
@@ -401,13 +401,13 @@ static enum roped_status check_factors(const char *name, const void *factors,
                           "missing tensor '%s': scaling longrope needs it",
                           name);
     if (count != n_pairs)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim 0 is %lld, expected r/2 = %lld",
                           name, (long long)count, (long long)n_pairs);
     for (int64_t i = 0; i < count; i++) {
         float factor = factor_at(factors, i);
         if (!(factor > 0) || isinf(factor))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': value %g at index %lld, expected "
                               "a finite value above 0",
                               name, (double)factor, (long long)i);

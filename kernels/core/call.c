@@ -25,11 +25,11 @@ enum roped_status roped_call_use_angles(struct roped_call *call,
                                         struct roped_error *err)
 {
     if (call->op->angles_offset == ROPED_NO_ANGLES)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_UNKNOWN_NAME,
                           "unknown parameter 'table': %s takes no angles",
                           call->op->name);
     if (call->angle_set)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'table' is given twice");
     call->angle_set = set;
     return ROPED_OK;
@@ -59,8 +59,9 @@ static enum roped_status unknown_tensor(const struct roped_call *call,
     for (int i = 0; i < call->n_in && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
                                i ? ", " : "", call->op->in[i].name);
-    return roped_fail(err, ROPED_INVALID, "unknown tensor '%.64s': %s takes %s",
-                      name, call->op->name, names);
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
+                      "unknown tensor '%.64s': %s takes %s", name,
+                      call->op->name, names);
 }
 
 enum roped_status roped_call_bind(struct roped_call *call, const char *name,
@@ -78,11 +79,11 @@ enum roped_status roped_call_bind(struct roped_call *call, const char *name,
                           port->name);
     uint32_t types = roped_op_types(call->op, port);
     if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID, "tensor '%s': %s, expected %s",
+        return roped_fail(err, ROPED_BAD_TYPE, "tensor '%s': %s, expected %s",
                           port->name, roped_dtype_name(tensor->dtype),
                           roped_dtype_set_text(types, set, sizeof set));
     if (tensor->rank < 0 || tensor->rank > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': rank %d, expected at most %d",
                           port->name, tensor->rank, ROPED_MAX_RANK);
     enum roped_status status =
@@ -201,15 +202,15 @@ static enum roped_status wrong_rank(const struct roped_call *call, int input,
                                     struct roped_error *err)
 {
     char found[128], expected[96];
-    const struct roped_form *form = &call->op->form[call->form];
+    const char *form = call->op->form[call->form].name;
     const struct roped_tensor *tensor = &call->in[input];
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': shape %s, expected rank of %s%s%s%s",
+        err, ROPED_BAD_SHAPE,
+        "tensor '%s': shape %s, expected rank of %s%s%s%s",
         call->op->in[input].name,
         roped_shape_text(tensor->dims, tensor->rank, found, sizeof found),
         pattern_text(call, &call->op->in[input], expected, sizeof expected),
-        form->name ? " (form " : "", form->name ? form->name : "",
-        form->name ? ")" : "");
+        form ? " (form " : "", form ? form : "", form ? ")" : "");
 }
 
 static enum roped_status bind_dim(struct roped_call *call, int input, int at,
@@ -221,7 +222,7 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
     if (!pattern->name[0]) {
         if (size == pattern->size)
             return ROPED_OK;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim %d is %lld, expected %lld", port,
                           at, (long long)size, (long long)pattern->size);
     }
@@ -230,7 +231,7 @@ static enum roped_status bind_dim(struct roped_call *call, int input, int at,
         if (call->dim[i].size == size)
             return ROPED_OK;
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': dim %d is %lld, expected %s = %lld (set by '%s')",
             port, at, (long long)size, pattern->name,
             (long long)call->dim[i].size, call->dim[i].setter);
@@ -263,7 +264,7 @@ static enum roped_status bind_pack(struct roped_call *call, const char *name,
         if (call->dim[i].rank == rank &&
             memcmp(call->dim[i].dims, dims, (size_t)rank * sizeof *dims) == 0)
             return ROPED_OK;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "%s '%s': %s %s, expected %s (set by '%s')",
                           setter->kind, setter->name, setter->verb,
                           roped_shape_text(dims, rank, found, sizeof found),
@@ -331,29 +332,28 @@ static enum roped_status check_step(const struct roped_port *port,
                                     struct roped_error *err)
 {
     int64_t bytes, token = roped_tensor_token(tensor);
-    if (tensor->step == 0)
+    long long step = tensor->step;
+    if (step == 0)
         return ROPED_OK;
     if (!(port->flags & ROPED_STRIDED))
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld, expected none: it is packed", port->name,
-            (long long)tensor->step);
-    if (tensor->step < token || tensor->step < 0)
-        return roped_fail(err, ROPED_INVALID,
+            step);
+    if (step < token || step < 0)
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': stride %lld, expected at least %lld, "
                           "the elements of a token",
-                          port->name, (long long)tensor->step,
-                          (long long)token);
+                          port->name, step, (long long)token);
     if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->step,
                                &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
                                &bytes))
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld takes its %lld tokens beyond "
             "2^63 - 1 bytes",
-            port->name, (long long)tensor->step,
-            (long long)roped_tensor_tokens(tensor));
+            port->name, step, (long long)roped_tensor_tokens(tensor));
     return ROPED_OK;
 }
 
@@ -400,7 +400,7 @@ static enum roped_status wrong_type(const struct roped_call *call, int input,
         if (roped_tensor_given(&call->in[i]) && name_is(op->in[i].type, name))
             setter = op->in[i].name;
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': %s, expected %s, the type of '%s'",
+        err, ROPED_BAD_TYPE, "tensor '%s': %s, expected %s, the type of '%s'",
         op->in[input].name, roped_dtype_name(call->in[input].dtype),
         roped_dtype_name(expected), setter);
 }
@@ -511,7 +511,7 @@ static enum roped_status divide_dim(const struct roped_call *call,
     }
     if (*size % divisor)
         return roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_PARAMETER,
             "parameter '%s': %lld, expected a divisor of %s = %lld (set "
             "by '%s')",
             pattern->by, (long long)divisor, pattern->name, (long long)*size,

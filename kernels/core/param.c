@@ -93,8 +93,8 @@ static enum roped_status out_of_range(const struct roped_param *param,
                                       double value, struct roped_error *err)
 {
     char range[96];
-    return roped_fail(err, ROPED_INVALID, "parameter '%s': %.9g, expected %s",
-                      param->name, value,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
+                      "parameter '%s': %.9g, expected %s", param->name, value,
                       range_text(param, range, sizeof range));
 }
 
@@ -105,22 +105,23 @@ static enum roped_status wrong_kind(const struct roped_param *param,
 {
     switch (value->kind) {
     case ROPED_VALUE_TEXT:
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s': '%.64s', expected %s", param->name,
                           value->text, expected);
     case ROPED_VALUE_BOOL:
-        return roped_fail(err, ROPED_INVALID, "parameter '%s': %s, expected %s",
-                          param->name, value->integer ? "true" : "false",
-                          expected);
+        return roped_fail(err, ROPED_BAD_PARAMETER,
+                          "parameter '%s': %s, expected %s", param->name,
+                          value->integer ? "true" : "false", expected);
     case ROPED_VALUE_INT:
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s': %lld, expected %s", param->name,
                           (long long)value->integer, expected);
     case ROPED_VALUE_FLOAT:
         break;
     }
-    return roped_fail(err, ROPED_INVALID, "parameter '%s': %.9g, expected %s",
-                      param->name, value->number, expected);
+    return roped_fail(err, ROPED_BAD_PARAMETER,
+                      "parameter '%s': %.9g, expected %s", param->name,
+                      value->number, expected);
 }
 
 /* Decimal notation only: the reader alone takes hex, inf and nan. */
@@ -266,7 +267,7 @@ static enum roped_status unknown_param(const struct roped_op *op,
         roped_nearest_offer(&nearest, op->param[i].name);
     if (op->angles_offset != ROPED_NO_ANGLES)
         roped_nearest_offer(&nearest, "table");
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "unknown parameter '%.64s': %s has none of that name%s",
                       name, op->name,
                       roped_nearest_text(&nearest, near, sizeof near));
@@ -282,8 +283,8 @@ enum roped_status roped_call_set_param(struct roped_call *call,
         return unknown_param(call->op, name, err);
     const struct roped_param *param = &call->op->param[index];
     if (call->given & (1ull << index))
-        return roped_fail(err, ROPED_INVALID, "parameter '%s' is given twice",
-                          param->name);
+        return roped_fail(err, ROPED_BAD_PARAMETER,
+                          "parameter '%s' is given twice", param->name);
     enum roped_status status = ROPED_INTERNAL;
     switch (param->kind) {
     case ROPED_PARAM_FLOAT:

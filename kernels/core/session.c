@@ -123,7 +123,7 @@ enum roped_status roped_work_input(struct roped_work *work, const char *name,
         .data = data,
     };
     if (tensor.dtype == ROPED_NO_DTYPE)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_TYPE,
                           "tensor '%.64s': unknown type '%.16s', expected a "
                           "name such as F32, BF16 or I64",
                           name, dtype);
@@ -141,7 +141,7 @@ bound_input(struct roped_work *work, const char *name, struct roped_error *err)
     int index = roped_op_input(call->op, name);
     if (index >= 0 && roped_tensor_given(&call->in[index]))
         return &call->in[index];
-    (void)roped_fail(err, ROPED_INVALID,
+    (void)roped_fail(err, ROPED_UNKNOWN_NAME,
                      "tensor '%.64s': not an input of this call of %s", name,
                      call->op->name);
     return NULL;

@@ -13,7 +13,7 @@ enum roped_status roped_tensor_size(const struct roped_tensor *tensor,
     bool is_empty = false, has_overflowed = false;
     for (int i = 0; i < tensor->rank; i++) {
         if (tensor->dims[i] < 0)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_SHAPE,
                               "tensor '%s': dim %d is %lld, expected 0 or more",
                               name, i, (long long)tensor->dims[i]);
         is_empty |= tensor->dims[i] == 0;
@@ -22,13 +22,13 @@ enum roped_status roped_tensor_size(const struct roped_tensor *tensor,
     if (is_empty)
         n = 0; /* whatever the other dims are: nothing is addressed */
     else if (has_overflowed)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': its shape causes total element count "
                           "to exceed maximum size of 2^63 - 1",
                           name);
     if (__builtin_mul_overflow(n, (int64_t)roped_dtype_bytes(tensor->dtype),
                                &bytes))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "byte size overflow for input '%s'", name);
     *n_elements = n;
     *n_bytes = bytes;

@@ -51,7 +51,7 @@ static enum roped_status check_slots(const struct roped_call *call,
     for (int64_t token = 0; token < plan->n_tokens; token++) {
         int64_t slot = call_index_at(slots, token);
         if (slot < -1 || slot >= plan->n_places)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor '%s': slot %lld at index %lld, expected "
                               "-1 (none) or 0 <= slot < %lld, the slots of the "
                               "caches",
@@ -70,12 +70,12 @@ static enum roped_status check_indptr(const struct roped_tensor *indptr,
     for (int64_t j = 0; j < indptr->dims[0]; j++) {
         int64_t next = call_index_at(indptr, j);
         if (j == 0 && next != 0)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'page_indptr': value %lld at index 0, "
                               "expected 0",
                               (long long)next);
         if (next < last || next > n_indices)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'page_indptr': value %lld at index %lld, "
                               "expected %lld to %lld, the length of "
                               "'page_indices'",
@@ -94,7 +94,7 @@ static enum roped_status check_page_indices(const struct roped_tensor *indices,
     for (int64_t i = 0; i < n_used; i++) {
         int64_t page = call_index_at(indices, i);
         if (page < 0 || page >= n_pages)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'page_indices': page %lld at index %lld, "
                               "expected 0 <= page < %lld, the pages of the "
                               "cache",
@@ -115,7 +115,7 @@ static enum roped_status check_entries(const struct roped_tensor *pages,
         int64_t j = call_index_at(&pages[APPEND_BATCH_INDICES], token);
         int64_t at = call_index_at(&pages[APPEND_KV_POSITIONS], token);
         if (j < -1 || j >= n_requests)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'batch_indices': request %lld at index "
                               "%lld, expected -1 (none) or 0 <= request < %lld "
                               "(set by 'page_indptr')",
@@ -126,7 +126,7 @@ static enum roped_status check_entries(const struct roped_tensor *pages,
         int64_t n_pages =
             call_index_at(indptr, j + 1) - call_index_at(indptr, j);
         if (at < 0 || page_size == 0 || at / page_size >= n_pages)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'kv_positions': position %lld at index "
                               "%lld, expected 0 <= position < %lld, the "
                               "entries of the %lld pages of request %lld",
@@ -161,14 +161,14 @@ static enum roped_status refuse_twin(const struct roped_call *call,
 {
     const struct roped_tensor *index = &call->in[plan->first_port];
     if (plan->map.kind == APPEND_SLOTS)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor '%s': slot %lld at index %lld is that of "
                           "index %lld too, expected a slot of its own",
                           call->op->in[plan->first_port].name,
                           (long long)call_index_at(index, token),
                           (long long)token, (long long)twin);
     return roped_fail(
-        err, ROPED_INVALID,
+        err, ROPED_BAD_VALUE,
         "tensor 'kv_positions': position %lld at index %lld is the entry of "
         "index %lld too, expected an entry of its own",
         (long long)call_index_at(&index[APPEND_KV_POSITIONS], token),

@@ -41,7 +41,7 @@ static enum roped_status broadcast(const struct roped_call *call,
         int64_t of_b = dim_at(b, shape->rank, i);
         if (of_a != of_b && of_a != 1 && of_b != 1)
             return roped_fail(
-                err, ROPED_INVALID,
+                err, ROPED_BAD_SHAPE,
                 "%s: dim %d is %lld, expected %lld or 1 to broadcast with "
                 "%s of shape %s",
                 operand(call, BINARY_B), i - (shape->rank - b->rank),
@@ -85,7 +85,7 @@ static enum roped_status rule(struct roped_call *call, struct roped_error *err)
     for (int i = 0; i < 4; i++)
         roped_shape_text(shown[i]->dims, shown[i]->rank, texts[i],
                          sizeof texts[i]);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor 'grad_output': shape %s, expected %s, to which "
                       "%s of %s and %s of %s broadcast",
                       texts[0], texts[1], operand(call, BINARY_A), texts[2],

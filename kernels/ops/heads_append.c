@@ -73,7 +73,7 @@ static enum roped_status check_places(const struct roped_call *call,
                               i == ROPE_APPEND_PAGE_INDICES ? " or 'slots'"
                                                             : "");
     if (!has_slots && call->in[ROPE_APPEND_PAGE_INDPTR].dims[0] == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'page_indptr': dim 0 is 0, expected "
                           "requests + 1");
     return ROPED_OK;
@@ -91,8 +91,8 @@ static enum roped_status check_rank(const struct roped_call *call,
     if (rank == paged || (has_slots && rank == paged - 1))
         return ROPED_OK;
     return roped_fail(
-        err, ROPED_INVALID, "tensor 'k_cache': rank %d, expected %s%s%s", rank,
-        has_slots ? slots[mla] : "", has_slots ? ", " : "", pages[mla]);
+        err, ROPED_BAD_SHAPE, "tensor 'k_cache': rank %d, expected %s%s%s",
+        rank, has_slots ? slots[mla] : "", has_slots ? ", " : "", pages[mla]);
 }
 
 static enum roped_status check_dim(const struct roped_call *call, int port,
@@ -102,7 +102,7 @@ static enum roped_status check_dim(const struct roped_call *call, int port,
     if (call->in[port].dims[dim] == expected)
         return ROPED_OK;
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': dim %d is %lld, expected %s = %lld",
+        err, ROPED_BAD_SHAPE, "tensor '%s': dim %d is %lld, expected %s = %lld",
         call->op->in[port].name, dim, (long long)call->in[port].dims[dim], what,
         (long long)expected);
 }
@@ -146,7 +146,7 @@ static enum roped_status check_types(const struct roped_call *call,
     bool is_float = ROPED_SET(k) & ROPED_FLOATS;
     const char *unused = NULL;
     if (is_float && k != t)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_TYPE,
                           "tensor 'k_cache': %s, expected %s, the type of 'q', "
                           "or F8_E4M3, F8_E5M2 or U8",
                           roped_dtype_name(k), roped_dtype_name(t));

@@ -12,14 +12,14 @@ enum roped_status norm_rule(const struct roped_tensor *x,
                             struct roped_error *err)
 {
     if (x->dims[x->rank - 1] == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'x': dim %d is 0, expected a hidden size "
                           "above 0",
                           x->rank - 1);
     if (!roped_tensor_given(weight) || weight->dtype == x->dtype ||
         weight->dtype == ROPED_F32 || x->dtype == ROPED_F32)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_TYPE,
                       "tensor 'weight': %s, expected %s or F32 beside x of %s",
                       roped_dtype_name(weight->dtype),
                       roped_dtype_name(x->dtype), roped_dtype_name(x->dtype));
@@ -67,17 +67,17 @@ static enum roped_status check_scales(const struct roped_call *call,
     const struct rmsnorm_quantize_params *params = params_of(call);
     int64_t size = params->group_size;
     if (params->dynamic && roped_call_gave(call, "dequant_scale"))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameters 'dequant_scale' and 'dynamic' are both "
                           "given, expected one source of scales");
     for (int i = 0; i < 2 && !params->dynamic; i++)
         if (roped_call_gave(call, dynamic_only[i]))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter '%s' is given, but the scale is not "
                               "dynamic",
                               dynamic_only[i]);
     if (size != 0 && size != 16 && size != 32 && size != 64 && size != 128)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'group_size': %lld, expected 16, 32, 64, "
                           "128 or 0 for whole rows",
                           (long long)size);

@@ -25,7 +25,7 @@ enum roped_status qk_norm_rule(const struct roped_call *call, int weight_port,
                           has_q ? "q_weight" : "k_weight");
     for (int i = 0; i < 2; i++)
         if (roped_tensor_given(&weight[i]) && weight[i].dims[0] != head_dim)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_SHAPE,
                               "tensor '%s': dim 0 is %lld, expected d = %lld",
                               i ? "k_weight" : "q_weight",
                               (long long)weight[i].dims[0],
@@ -33,7 +33,7 @@ enum roped_status qk_norm_rule(const struct roped_call *call, int weight_port,
     enum roped_dtype t = call->in[Q].dtype, w = weight[0].dtype;
     if (!has_q || w == t || w == ROPED_F32 || t == ROPED_F32)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_TYPE,
                       "tensor 'q_weight': %s, expected %s or F32 beside q of "
                       "%s",
                       roped_dtype_name(w), roped_dtype_name(t),

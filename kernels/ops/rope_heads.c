@@ -39,12 +39,12 @@ static enum roped_status check_packed(const struct roped_call *call, int port,
     if (!roped_tensor_given(tensor) || tensor->rank == 3 || is_mla)
         return ROPED_OK;
     if (d == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "missing parameter 'head_dim': tensor '%s' is [n, "
                           "heads * head_dim]",
                           call->op->in[port].name);
     if (tensor->dims[1] % d)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim 1 is %lld, expected a multiple of "
                           "head_dim = %lld",
                           call->op->in[port].name, (long long)tensor->dims[1],
@@ -61,12 +61,12 @@ enum roped_status rope_heads_rule(const struct roped_call *call,
     if (!status)
         status = check_packed(call, ROPE_K, err);
     if (!status && given && given != shape->head_dim)
-        status = roped_fail(err, ROPED_INVALID,
+        status = roped_fail(err, ROPED_BAD_PARAMETER,
                             "parameter 'head_dim': %lld, expected d = %lld "
                             "(set by 'q')",
                             (long long)given, (long long)shape->head_dim);
     if (!status && shape->head_dim == 0)
-        status = roped_fail(err, ROPED_INVALID,
+        status = roped_fail(err, ROPED_BAD_SHAPE,
                             "tensor 'q': dim 2 is 0, expected a head width "
                             "above 0");
     return status ? status : rotary_rule(call, shape, err);

@@ -39,11 +39,11 @@ enum roped_status rope_parts_rule(const struct roped_call *call,
                           has_q ? "k_nope" : "q_nope",
                           has_q ? "q_nope" : "k_nope");
     if (shape->head_dim == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'q_rope': dim 2 is 0, expected a rotary "
                           "width above 0");
     if (given && given != shape->head_dim)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'head_dim': %lld, expected r = %lld (set "
                           "by 'q_rope')",
                           (long long)given, (long long)shape->head_dim);

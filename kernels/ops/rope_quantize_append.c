@@ -75,7 +75,7 @@ static enum roped_status check_types(const struct roped_call *call,
          i <= ROPE_QUANTIZE_APPEND_KPE_CACHE; i++)
         if (has(call, i) && call->in[i].dtype != q &&
             call->in[i].dtype != ROPED_U8)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_TYPE,
                               "tensor '%s': %s, expected %s (parameter "
                               "'output_dtype') or U8",
                               call->op->in[i].name,
@@ -93,12 +93,12 @@ static enum roped_status check_widths(const struct roped_call *call,
     int64_t r = call->in[ROPE_QUANTIZE_APPEND_Q_ROPE].dims[2];
     int64_t p = roped_tensor_given(k) ? k->dims[k->rank - 1] : 0;
     if (call->in[ROPE_QUANTIZE_APPEND_PAGE_INDPTR].dims[0] == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'page_indptr': dim 0 is 0, expected "
                           "requests + 1");
     if (call->form == FORM_MLA || v->dims[2] == r + p)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor 'v': dim 2 is %lld, expected r + p = %lld + %lld",
                       (long long)v->dims[2], (long long)r, (long long)p);
 }

@@ -173,7 +173,7 @@ static enum roped_status check_params(const struct roped_call *call,
     size_t first = op->angles_offset;
     if (call->angle_set &&
         (!is_derived(call, shape) || has(call, shape, SHORT_FACTOR)))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'table' and tensor '%s' are both given, "
                           "expected one source of angles",
                           has(call, shape, CACHE) ? "cos_sin_cache"
@@ -186,7 +186,7 @@ static enum roped_status check_params(const struct roped_call *call,
         if (!is_angle || !(call->given & (1ull << i)) ||
             is_of_call(call, shape, at - first))
             continue;
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%s' is given, but the angles come from "
                           "'%s'",
                           op->param[i].name, source);
@@ -219,7 +219,7 @@ static enum roped_status check_head(const struct roped_call *call,
     const struct roped_angle_set *set = call->angle_set;
     if (fits_table(call, shape))
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "tensor '%s': head width %lld, expected %lld, that of "
                       "table '%s' (rotary width %lld)",
                       call->op->in[0].name, (long long)shape->head_dim,
@@ -234,23 +234,23 @@ static enum roped_status check_width(const struct roped_call *call,
     int64_t r = rotary_width(call, shape);
     const struct roped_angle_set *set = call->angle_set;
     if (set && set->rotary_dim && r != set->rotary_dim)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': %lld, expected %lld, that "
                           "of table '%s'",
                           (long long)r, (long long)set->rotary_dim, set->name);
     if (r <= 0 || r % 2)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': %lld, expected an even "
                           "number above 0",
                           (long long)r);
     if (r > shape->head_dim)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': %lld, expected at most the "
                           "head width %lld",
                           (long long)r, (long long)shape->head_dim);
     int64_t rotated = 2 * n_pairs_of(call, shape);
     if (shape->rotary_offset + rotated > shape->head_dim)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_offset': %lld, expected at most "
                           "%lld (head width %lld less %lld rotated elements)",
                           (long long)shape->rotary_offset,
@@ -274,7 +274,7 @@ static enum roped_status check_dim(const struct roped_call *call,
     if (!roped_tensor_given(tensor) || tensor->dims[dim] == expected.size)
         return ROPED_OK;
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': dim %d is %lld, expected %s = %lld",
+        err, ROPED_BAD_SHAPE, "tensor '%s': dim %d is %lld, expected %s = %lld",
         call->op->in[shape->first_port + port].name, dim,
         (long long)tensor->dims[dim], expected.name, (long long)expected.size);
 }
@@ -314,23 +314,23 @@ static enum roped_status check_rows(const struct roped_call *call,
     const struct roped_angle_params *params = sections_of(call);
     int expected = params->mrope_section.count;
     if (positions->rank > 2)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'positions': rank is %d, expected 1, or 2 "
                           "with mrope_section",
                           positions->rank);
     if (positions->rank < 2 && is_derived(call, shape) &&
         roped_angles_are_axial(roped_call_angles(call)))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'positions': rank is %d, expected 2, a row "
                           "for each count of mrope_section, with axial angles",
                           positions->rank);
     if (positions->rank == 2 && expected == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "missing parameter 'mrope_section': tensor "
                           "'positions' has %lld rows and needs it",
                           (long long)positions->dims[0]);
     if (positions->rank == 2 && positions->dims[0] != expected)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor 'positions': dim 0 is %lld, expected %d, a "
                           "row for each count of mrope_section",
                           (long long)positions->dims[0], expected);
@@ -345,7 +345,7 @@ static enum roped_status check_offset(const struct roped_call *call,
     for (int i = 0; i < 3; i++)
         if (roped_call_gave(call, "offset") && has(call, shape, sources[i]))
             return roped_fail(
-                err, ROPED_INVALID,
+                err, ROPED_BAD_PARAMETER,
                 "parameter 'offset' and tensor '%s' are both given; offset "
                 "belongs to implicit positions",
                 call->op->in[shape->first_port + sources[i]].name);
@@ -361,7 +361,7 @@ static enum roped_status check_types(const struct roped_call *call,
     enum roped_dtype t = call->in[0].dtype;
     if (!has(call, shape, COS) || found == ROPED_F32 || found == t)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_TYPE,
                       "tensor 'cos': %s, expected F32 or %s, the type of '%s'",
                       roped_dtype_name(found), roped_dtype_name(t),
                       call->op->in[0].name);
@@ -439,7 +439,7 @@ static enum roped_status refuse_position(const char *tensor, int64_t value,
                                          const struct bound *bound,
                                          struct roped_error *err)
 {
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_VALUE,
                       "tensor '%s': position %lld at index %lld, expected 0 "
                       "<= position < %lld, %s%s%s%s",
                       tensor, (long long)value, (long long)index,
@@ -458,7 +458,7 @@ static enum roped_status check_padding(const struct roped_tensor *positions,
         if ((call_index_at(positions, i) < 0) !=
             (call_index_at(positions, i % n) < 0))
             return roped_fail(
-                err, ROPED_INVALID,
+                err, ROPED_BAD_VALUE,
                 "tensor 'positions': position %lld at index "
                 "%lld, but %lld at index %lld, expected -1 in "
                 "all rows of a token or in none",
@@ -504,14 +504,14 @@ static enum roped_status scan_ragged(const struct roped_tensor *indptr,
 {
     int64_t b = offsets->dims[0], last = call_index_at(indptr, 0);
     if (last != 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor 'indptr': value %lld at index 0, expected 0",
                           (long long)last);
     for (int64_t j = 0; j < b; j++) {
         int64_t next = call_index_at(indptr, j + 1),
                 offset = call_index_at(offsets, j);
         if (next < last || next > n_tokens)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_VALUE,
                               "tensor 'indptr': value %lld at index %lld, "
                               "expected %lld to n = %lld",
                               (long long)next, (long long)(j + 1),
@@ -527,7 +527,7 @@ static enum roped_status scan_ragged(const struct roped_tensor *indptr,
         last = next;
     }
     if (last != n_tokens)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor 'indptr': value %lld at index %lld, expected "
                           "n = %lld",
                           (long long)last, (long long)b, (long long)n_tokens);
@@ -570,7 +570,7 @@ static enum roped_status plan_positions(const struct roped_call *call,
         out->positions = ROPE_POSITIONS_IMPLICIT;
         int64_t last = shape->offset + shape->tokens_per_sequence - 1;
         if (shape->n_tokens > 0 && last >= bound.rows)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter 'offset': the last token's position "
                               "is %lld, expected less than %lld, %s%s",
                               (long long)last, (long long)bound.rows, bound.why,

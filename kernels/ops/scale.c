@@ -14,7 +14,7 @@ enum roped_status scale_rule(const struct roped_call *call, int port,
     if (!roped_tensor_given(tensor))
         return ROPED_OK;
     if (tensor->dims[0] != 1)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': dim 0 is %lld, expected 1", name,
                           (long long)tensor->dims[0]);
     if (roped_call_gave(call, name))
@@ -40,7 +40,7 @@ enum roped_status scale_plan(const struct roped_call *call, int port,
     memcpy(out, call->in[port].data, sizeof *out);
     if (isfinite(*out) && *out > 0)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_VALUE,
                       "tensor '%s': value %g, expected a finite number above 0",
                       name, (double)*out);
 }

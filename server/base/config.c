@@ -26,6 +26,7 @@ struct row {
     size_t offset;
     const char *init_text; /* TEXT, LIST, CHOICE */
     double init, min, max;
+    const char *unit; /* of numbers, which COUNT, BYTES and SECONDS are */
     const char *choices;
     const char *help;
 };
@@ -40,9 +41,9 @@ static const char backend_choices[] = "auto"
 static const struct row rows[] = {
 #define CONFIG_TEXT(id, init_, help_) {#id, TEXT, offsetof(struct config, id), .init_text = init_, .help = help_},
 #define CONFIG_LIST(id, init_, help_) {#id, LIST, offsetof(struct config, id), .init_text = init_, .help = help_},
-#define CONFIG_COUNT(id, init_, min_, max_, help_) {#id, COUNT, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
-#define CONFIG_BYTES(id, init_, min_, max_, help_) {#id, BYTES, offsetof(struct config, id), .init = (double)(init_), .min = (double)(min_), .max = (double)(max_), .help = help_},
-#define CONFIG_SECONDS(id, init_, min_, max_, help_) {#id, SECONDS, offsetof(struct config, id), .init = init_, .min = min_, .max = max_, .help = help_},
+#define CONFIG_COUNT(id, unit_, init_, min_, max_, help_) {#id, COUNT, offsetof(struct config, id), .unit = unit_, .init = init_, .min = min_, .max = max_, .help = help_},
+#define CONFIG_BYTES(id, unit_, init_, min_, max_, help_) {#id, BYTES, offsetof(struct config, id), .unit = unit_, .init = (double)(init_), .min = (double)(min_), .max = (double)(max_), .help = help_},
+#define CONFIG_SECONDS(id, init_, min_, max_, help_) {#id, SECONDS, offsetof(struct config, id), .unit = "seconds", .init = init_, .min = min_, .max = max_, .help = help_},
 #define CONFIG_BOOL(id, init_, help_) {#id, BOOL, offsetof(struct config, id), .init = init_, .help = help_},
 #define CONFIG_CHOICE(id, init_, choices_, help_) {#id, CHOICE, offsetof(struct config, id), .init_text = init_, .choices = choices_, .help = help_},
 #include "config.def"
@@ -112,10 +113,8 @@ static enum roped_status set_number(struct config *config,
     char expected[96];
     double value;
     bool is_whole = row->kind != SECONDS;
-    snprintf(expected, sizeof expected, "%.15g to %.15g%s", row->min, row->max,
-             row->kind == BYTES     ? " (bytes; k, m, g, t)"
-             : row->kind == SECONDS ? " (seconds)"
-                                    : "");
+    snprintf(expected, sizeof expected, "%.15g to %.15g (%s%s)", row->min,
+             row->max, row->unit, row->kind == BYTES ? "; k, m, g, t" : "");
     if (!config_parse_number(text, row->kind == BYTES, &value) ||
         value < row->min || value > row->max ||
         (is_whole && value != floor(value)))
@@ -563,16 +562,15 @@ static void write_range(FILE *out, const char *lead, const struct row *row)
         fprintf(out, "%strue|false", lead);
         return;
     case BYTES:
-        fprintf(out, "%sbytes, ", lead);
+        fprintf(out, "%s%s, ", lead, row->unit);
         write_bytes(out, row->min);
         fputs(" to ", out);
         write_bytes(out, row->max);
         return;
-    case SECONDS:
-        fprintf(out, "%sseconds, %.15g to %.15g", lead, row->min, row->max);
-        return;
     case COUNT:
-        fprintf(out, "%s%.15g to %.15g", lead, row->min, row->max);
+    case SECONDS:
+        fprintf(out, "%s%s, %.15g to %.15g", lead, row->unit, row->min,
+                row->max);
         return;
     }
 }

@@ -18,13 +18,13 @@ enum {
 };
 
 struct config {
-#define CONFIG_TEXT(id, init, help)              char id[CONFIG_TEXT_BYTES];
-#define CONFIG_LIST(id, init, help)              char id[CONFIG_LIST_BYTES];
-#define CONFIG_COUNT(id, init, min, max, help)   int64_t id;
-#define CONFIG_BYTES(id, init, min, max, help)   uint64_t id;
-#define CONFIG_SECONDS(id, init, min, max, help) double id;
-#define CONFIG_BOOL(id, init, help)              bool id;
-#define CONFIG_CHOICE(id, init, choices, help)   char id[CONFIG_TEXT_BYTES];
+#define CONFIG_TEXT(id, init, help)                  char id[CONFIG_TEXT_BYTES];
+#define CONFIG_LIST(id, init, help)                  char id[CONFIG_LIST_BYTES];
+#define CONFIG_COUNT(id, unit, init, min, max, help) int64_t id;
+#define CONFIG_BYTES(id, unit, init, min, max, help) uint64_t id;
+#define CONFIG_SECONDS(id, init, min, max, help)     double id;
+#define CONFIG_BOOL(id, init, help)                  bool id;
+#define CONFIG_CHOICE(id, init, choices, help)       char id[CONFIG_TEXT_BYTES];
 #include "config.def"
 };
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void lost_init(struct lost *lost, const char *what)
+void lost_init(struct lost *lost, const char *what, enum roped_status status)
 {
-    *lost = (struct lost){.what = what};
+    *lost = (struct lost){.what = what, .status = status};
     pthread_mutex_init(&lost->lock, NULL);
 }
 
@@ -59,10 +59,10 @@ enum roped_status lost_check(struct lost *lost, const struct tenant *tenant,
 {
     pthread_mutex_lock(&lost->lock);
     const struct lost_name *found = *find_link(lost, tenant, name);
-    enum roped_status status = found
-                                   ? roped_fail(err, ROPED_GONE, "%s '%s': %s",
-                                                lost->what, name, found->why)
-                                   : ROPED_OK;
+    enum roped_status status =
+        found ? roped_fail(err, lost->status, "%s '%s': %s", lost->what, name,
+                           found->why)
+              : ROPED_OK;
     pthread_mutex_unlock(&lost->lock);
     return status;
 }

@@ -23,20 +23,22 @@ struct lost_name {
 
 struct lost {
     const char *what; /* of what kind they were, for the sentence */
+    enum roped_status status;
     pthread_mutex_t lock;
     struct lost_name *first;
     int n;
 };
 
-/* what is static memory. */
-void lost_init(struct lost *lost, const char *what);
+/* Of what lost_check fails with; what is static memory. */
+void lost_init(struct lost *lost, const char *what, enum roped_status status);
 void lost_free(struct lost *lost);
 
 /* Notes a name, whose why outlives it; false: LOST_NAMES are there already, or
  * no memory is. */
 bool lost_add(struct lost *lost, const struct lost_name *name);
 
-/* ROPED_GONE with its reason where the tenant's name is among them. */
+/* The status of lost_init with a reason where the tenant's name is among them.
+ */
 ROPED_MUST_CHECK enum roped_status lost_check(struct lost *lost,
                                               const struct tenant *tenant,
                                               const char *name,

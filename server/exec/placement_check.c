@@ -178,7 +178,7 @@ static enum roped_status settle_step(struct exec_job *job, int output,
     if (!into->region || !roped_tensor_given(&call->out[output]))
         return ROPED_OK;
     if (into->step && into->step != step)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "output '%s': stride %lld in the place of its input, "
                           "expected that one's stride, %lld",
                           call->op->out[output].name, (long long)into->step,

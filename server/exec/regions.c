@@ -67,7 +67,7 @@ enum roped_status regions_open(struct device_memory *const *memory,
         regions->device[i].memory = memory[i];
     regions->budget_bytes = budget_bytes;
     pthread_mutex_init(&regions->lock, NULL);
-    lost_init(&regions->lost, "region");
+    lost_init(&regions->lost, "region", ROPED_REGION_LOST);
     *out = regions;
     return ROPED_OK;
 }

@@ -144,8 +144,9 @@ ROPED_MUST_CHECK enum roped_status regions_remove(struct regions *regions,
 void regions_unregister(struct regions *regions, const struct tenant *tenant,
                         enum region_kind kind, const char *name);
 
-/* A reference by name, or ROPED_NO_REGION, or ROPED_GONE where it was lost; a
- * second one to a region that is held; giving one back (NULL is ignored). */
+/* A reference by name, or ROPED_NO_REGION, or ROPED_REGION_LOST where it was
+ * lost; a second one to a region that is held; giving one back (NULL is
+ * ignored). */
 ROPED_MUST_CHECK enum roped_status
 regions_take(struct regions *regions, const struct tenant *tenant,
              const char *name, struct region **out, struct roped_error *err);

@@ -298,6 +298,8 @@ enum roped_status resident_use(struct resident *resident,
     }
     pthread_mutex_unlock(&resident->lock);
     enum roped_status status = ROPED_OK;
+    free_list(resident, freed); /* first: the new table is in their place */
+    freed = NULL;
     if (built) {
         status = build(resident, queue, built, err);
         finish_build(resident, built, status == ROPED_OK, &freed);

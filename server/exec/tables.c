@@ -39,7 +39,7 @@ enum roped_status tables_open(struct resident *const *resident, int n_devices,
     tables->resident = resident;
     tables->n_devices = n_devices;
     pthread_mutex_init(&tables->lock, NULL);
-    lost_init(&tables->lost, "table");
+    lost_init(&tables->lost, "table", ROPED_TABLE_LOST);
     *out = tables;
     return ROPED_OK;
 }

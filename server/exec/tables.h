@@ -46,7 +46,7 @@ ROPED_MUST_CHECK enum roped_status tables_delete(struct tables *tables,
                                                  const char *name,
                                                  struct roped_error *err);
 
-/* Takes a named set, or ROPED_NO_TABLE, or ROPED_GONE where it was lost;
+/* Takes a named set, or ROPED_NO_TABLE, or ROPED_TABLE_LOST where it was lost;
  * tables_give returns it. The set outlives its DELETE. */
 ROPED_MUST_CHECK enum roped_status tables_take(struct tables *tables,
                                                const struct tenant *tenant,

@@ -43,7 +43,7 @@ enum roped_status call_use_table(struct request *request, const char *name)
     struct exec_job *job = &request->job;
     struct roped_error *err = &request->error;
     if (job->table)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'table' is given twice");
     enum roped_status status =
         tables_take(exec_tables(request->service->exec), request->caller.tenant,

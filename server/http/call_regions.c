@@ -26,7 +26,7 @@ static enum roped_status take(struct request *request,
     struct exec_place *place = place_of(request, ref);
     const char *name = tensor_name(request, ref);
     if (!ref->region[0])
-        return roped_fail(&request->error, ROPED_INVALID,
+        return roped_fail(&request->error, ROPED_BAD_PARAMETER,
                           "parameter '%s.%s' is given without '%s.%s', which "
                           "names the region",
                           ref->is_output      ? "into_stride"

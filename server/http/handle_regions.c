@@ -144,7 +144,7 @@ static enum roped_status read_param(struct reading *reading, const char *name,
         if (info->tensor.dtype)
             return ROPED_OK;
     }
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%.32s': '%.32s', expected bytes=N, or dtype "
                       "(like BF16) and shape (like 4096,128), or device=N or "
                       "device=spread, each once",
@@ -158,7 +158,7 @@ static enum roped_status read_query(struct reading *reading)
     for (int i = 0; i < head->n_parameters && !status; i++) {
         const struct head_parameter *parameter = &head->parameter[i];
         status = parameter->has_nul
-                     ? roped_fail(&reading->request->error, ROPED_INVALID,
+                     ? roped_fail(&reading->request->error, ROPED_BAD_PARAMETER,
                                   "parameter '%.32s': NUL in its name or value",
                                   parameter->name)
                      : read_param(reading, parameter->name, parameter->value);

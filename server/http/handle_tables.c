@@ -78,7 +78,7 @@ static enum roped_status read_query(const struct request *request,
             continue; /* the caller's, see gate.h */
         if (parameter->has_nul || *style ||
             strcmp(parameter->name, "style") != 0)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter '%.32s' of a table's PUT: expected "
                               "style=neox or style=gptj, once",
                               parameter->name);

@@ -18,13 +18,13 @@ static const struct roped_op *find_op(struct request *request)
 static enum roped_status set_fp8(struct request *request, const char *value)
 {
     if (request->call.has_fp8)
-        return roped_fail(&request->error, ROPED_INVALID,
+        return roped_fail(&request->error, ROPED_BAD_PARAMETER,
                           "parameter 'fp8' is given twice");
     request->call.has_fp8 = true;
     request->call.fp8_as_u8 = strcmp(value, "u8") == 0;
     if (request->call.fp8_as_u8 || strcmp(value, "native") == 0)
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_INVALID,
+    return roped_fail(&request->error, ROPED_BAD_PARAMETER,
                       "parameter 'fp8': '%.32s', expected native or u8", value);
 }
 
@@ -36,7 +36,7 @@ static enum roped_status read_parameter(struct request *request,
     const char *name = parameter->name, *value = parameter->value;
     /* an encoded NUL would make a text shorter than what was sent */
     if (parameter->has_nul)
-        return roped_fail(&request->error, ROPED_INVALID,
+        return roped_fail(&request->error, ROPED_BAD_PARAMETER,
                           "parameter '%.32s': NUL in its name or value", name);
     enum roped_status status = region_refs_read(
         regions, request->call.op, name, value, &is_region, &request->error);

@@ -87,7 +87,7 @@ static void log_slow(const struct request *request, uint64_t total_ns, int fd)
              request->caller.name);
 }
 
-/* " error_code=invalid error=\"...\"" of what was refused, else "". */
+/* " error_code=bad_shape error=\"...\"" of what was refused, else "". */
 static const char *error_of(const struct request *request, int code, char *out,
                             size_t bytes)
 {

@@ -82,7 +82,7 @@ static enum roped_status set_scaling(struct roped_call *call,
     for (int i = 0; i < ROPED_SCALING_COUNT; i++)
         if (is_text(type, types[i].name) || is_text(type, types[i].older_name))
             return roped_call_set_text(call, "scaling", types[i].scaling, err);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_CONFIG,
                       "config: 'rope_type' is %s, expected %s",
                       json_text(type, found, sizeof found),
                       find_instead(type, expected, sizeof expected));
@@ -100,7 +100,7 @@ static enum roped_status set_theta(struct roped_call *call,
         return param_json_set(call, "theta", part->theta, err);
     if (number.valuedouble > 0)
         return param_json_set(call, "theta", &number, err);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_CONFIG,
                       "config: missing 'rope_theta': model_type '%.64s' has no "
                       "default that is known",
                       config_model_type(part->config));
@@ -116,7 +116,7 @@ static enum roped_status set_original(struct roped_call *call,
     const struct cJSON *beside = config_given(part->config, name);
     char found[64], expected[64];
     if (inside && beside && inside->valuedouble != beside->valuedouble)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: '%s' is %s in the rope parameters, expected "
                           "%s as beside them",
                           name, json_text(inside, found, sizeof found),
@@ -157,7 +157,7 @@ static enum roped_status read_list(const struct cJSON *node, float *to,
     {
         float value = cJSON_IsNumber(item) ? (float)item->valuedouble : 0;
         if (!(value > 0) || isinf(value))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter '%s': %s at index %d, expected a "
                               "finite number above 0",
                               node->string,
@@ -178,7 +178,7 @@ enum roped_status angles_read_factors(const struct cJSON *object,
     int n = cJSON_GetArraySize(shorts);
     if (!cJSON_IsArray(shorts) || !cJSON_IsArray(longs) || n == 0 ||
         cJSON_GetArraySize(longs) != n)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameters 'short_factor' and 'long_factor': %d and "
                           "%d numbers, expected two lists of r/2",
                           n, cJSON_GetArraySize(longs));
@@ -241,14 +241,14 @@ static enum roped_status name_type(struct angles_json_set *out,
 {
     size_t length = strlen(out->name), type_bytes = strlen(type);
     if (type_bytes == 0 || length + 1 + type_bytes >= sizeof out->name)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: the name '%.64s.%.64s' has %zu bytes, "
                           "expected at most %zu",
                           out->name, type, length + 1 + type_bytes,
                           sizeof out->name - 1);
     if (type[strspn(type, "abcdefghijklmnopqrstuvwxyz"
                           "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: layer type '%.64s', expected letters, "
                           "digits, '_' and '-'",
                           type);
@@ -284,7 +284,7 @@ static enum roped_status read_layer_types(const struct config_part *whole,
         if (cJSON_IsNull(node)) /* layers of this type have no angles */
             continue;
         if (*n_out == ANGLES_JSON_MAX_SETS)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_CONFIG,
                               "config: over %d layer types, expected at most "
                               "that many",
                               ANGLES_JSON_MAX_SETS);
@@ -339,7 +339,7 @@ static enum roped_status check_around(const struct cJSON *tree,
         if (config_given(tree, names[i]) &&
             !cJSON_Compare(json_member(tree, names[i]),
                            json_member(config, names[i]), true))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_CONFIG,
                               "config: '%s' stands beside 'text_config', "
                               "expected in it",
                               names[i]);
@@ -355,10 +355,10 @@ static enum roped_status find_style(const struct cJSON *tree,
     if (!node)
         return ROPED_OK;
     if (*style)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'style' is given twice");
     if (!cJSON_IsString(node))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'style': %s, expected neox or gptj",
                           json_text(node, found, sizeof found));
     *style = node->valuestring;
@@ -373,14 +373,14 @@ static enum roped_status find_rope(const struct cJSON *config,
     const struct cJSON *older = config_given(config, "rope_scaling");
     *rope = config_given(config, "rope_parameters");
     if (*rope && older && !cJSON_Compare(*rope, older, true))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: 'rope_parameters' and 'rope_scaling' are "
                           "both given and differ, expected one");
     if (!*rope)
         *rope = older;
     if (!*rope || cJSON_IsObject(*rope))
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_CONFIG,
                       "config: '%s' is %s, expected an object", (*rope)->string,
                       json_text(*rope, found, sizeof found));
 }

@@ -30,7 +30,7 @@ static enum roped_status read_rows(const struct cJSON *node,
     char found[64];
     uint64_t rows;
     if (!json_is_size(node, &rows) || rows == 0 || rows > ROPED_TABLE_ROWS)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rows': %s, expected an integer of 1 to "
                           "%d",
                           json_text(node, found, sizeof found),
@@ -58,7 +58,7 @@ static enum roped_status unknown_member(const struct roped_op *op,
             roped_nearest_offer(&nearest, op->param[i].name);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         roped_nearest_offer(&nearest, others[i]);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "unknown parameter '%.64s' of a table%s", name,
                       roped_nearest_text(&nearest, near, sizeof near));
 }
@@ -150,17 +150,17 @@ static enum roped_status check_widths(const struct roped_angle_set *set,
 {
     int64_t r = set->rotary_dim;
     if (r % 2)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': %lld, expected an even "
                           "number",
                           (long long)r);
     if (set->head_dim && r > set->head_dim)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'rotary_dim': %lld, expected at most "
                           "head_dim = %lld",
                           (long long)r, (long long)set->head_dim);
     if (r && set->factors.count && r != 2 * set->factors.count)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'short_factor': %lld numbers, expected "
                           "rotary_dim/2 = %lld",
                           (long long)set->factors.count, (long long)(r / 2));

@@ -79,8 +79,8 @@ static enum roped_status unknown_key(const struct key *keys, int n,
     struct roped_nearest nearest = {.word = name};
     for (int i = 0; i < n; i++)
         roped_nearest_offer(&nearest, keys[i].name);
-    return roped_fail(err, ROPED_INVALID, "config: unknown key '%.64s' of %s%s",
-                      name, of,
+    return roped_fail(err, ROPED_BAD_CONFIG,
+                      "config: unknown key '%.64s' of %s%s", name, of,
                       roped_nearest_text(&nearest, near, sizeof near));
 }
 
@@ -89,9 +89,9 @@ static enum roped_status refuse_key(const struct cJSON *node,
                                     struct roped_error *err)
 {
     char found[64];
-    return roped_fail(err, ROPED_INVALID, "config: '%.64s' is %s, expected %s",
-                      node->string, json_text(node, found, sizeof found),
-                      expected);
+    return roped_fail(err, ROPED_BAD_CONFIG,
+                      "config: '%.64s' is %s, expected %s", node->string,
+                      json_text(node, found, sizeof found), expected);
 }
 
 static bool is_number(const struct cJSON *node, double value)
@@ -137,7 +137,7 @@ static enum roped_status set_sections(const struct config_part *part,
     if (says(part->rope, "mrope_interleaved"))
         return ROPED_OK;
     if (model->layout == CONFIG_NO_LAYOUT)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: 'mrope_section' without "
                           "'mrope_interleaved', expected both: the layout of "
                           "model_type '%.64s' is not known",
@@ -159,7 +159,7 @@ enum roped_status config_set_axial(const struct config_part *part,
 {
     const struct config_model *model = part->model;
     if (!model->axial)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: 'rope_type' is \"axial\", expected another: "
                           "how model_type '%.64s' lays out its axes is not "
                           "known, or not offered",

@@ -42,14 +42,14 @@ enum roped_status config_set_model(const struct cJSON *tree,
         type = config_model_type(tree);
     const struct config_model *model = config_find_model(type);
     if (!model && type[0] && !part->style)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: model_type '%.64s' is not known, nor which "
                           "elements of its heads pair, expected parameter "
                           "'style' to say it: neox or gptj",
                           type);
     part->model = model ? model : &nothing;
     if (part->model->refused)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: 'model_type' is '%.64s', which %s", type,
                           part->model->refused);
     if (!around)
@@ -75,7 +75,7 @@ enum roped_status config_set_style(const struct config_part *part,
         return roped_call_set_text(call, "style", part->style, err);
     if (is_said && node) {
         if (!cJSON_IsBool(node) && !cJSON_IsNull(node))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_CONFIG,
                               "config: '%s' is %s, expected true or false",
                               name, json_text(node, found, sizeof found));
         is_gptj = cJSON_IsTrue(node);

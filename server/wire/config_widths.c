@@ -140,7 +140,7 @@ static enum roped_status read_layers(const struct config_part *part,
             continue;
         double found = head_of(part, find_layer(layers, i));
         if (has_any && found != *head)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_CONFIG,
                               "config: 'per_layer_config' has head width %g "
                               "for layer %d, expected %g, that of the layers "
                               "before it of one type",
@@ -160,11 +160,11 @@ static enum roped_status read_head(const struct config_part *part,
     if (status)
         return status;
     if (isnan(head))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: missing 'head_dim', or 'hidden_size' and "
                           "'num_attention_heads'");
     if (!(head >= 2 && head <= 65536) || head != floor(head))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: head width %g from 'head_dim' or "
                           "'hidden_size' / 'num_attention_heads', expected an "
                           "integer of 2 to 65536",
@@ -190,7 +190,7 @@ static enum roped_status read_share(const struct config_part *part,
         *share = value_of(cJSON_IsNumber(*node) ? *node : NULL);
     if (*share > 0 && *share <= 1)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_CONFIG,
                       "config: '%s' is %s, expected above 0 and at most 1",
                       (*node)->string, json_text(*node, found, sizeof found));
 }
@@ -201,7 +201,7 @@ static enum roped_status check_stated(const struct cJSON *stated, double r,
 {
     if (!stated || stated->valuedouble == r)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_CONFIG,
                       "config: '%s' is %g, expected %g, the share of the head "
                       "that 'partial_rotary_factor' states",
                       stated->string, stated->valuedouble, r);
@@ -253,7 +253,7 @@ enum roped_status config_read_widths(const struct config_part *part,
     if (status)
         return status;
     if (!(r >= 2 && r <= (double)set->head_dim) || fmod(r, 2) != 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_CONFIG,
                           "config: '%s' gives rotary width %g of head width "
                           "%lld, expected an even number of 2 to %lld",
                           from, r, (long long)set->head_dim,

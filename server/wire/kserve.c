@@ -78,7 +78,7 @@ static enum roped_status read_table(struct json_reader *json,
         if (bytes > 0 && bytes < sizeof out->table)
             return ROPED_OK;
     }
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter 'table': %s, expected the name of a table",
                       json_describe(&value, found, sizeof found));
 }
@@ -90,7 +90,7 @@ static enum roped_status read_count(struct json_reader *json, const char *name,
     char found[64];
     if (json_read_size(json, out))
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%s': %s, expected an integer of 0 or more",
                       name, json_describe(json, found, sizeof found));
 }
@@ -116,12 +116,12 @@ static enum roped_status read_param(struct reading *reading, const char *name,
         return ROPED_OK;
     }
     if (strncmp(name, "sequence_", 9) == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is not supported: calls are "
                           "independent of each other",
                           name);
     if (strncmp(name, "triton_", 7) == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is not supported: names with "
                           "'triton_' are reserved",
                           name);
@@ -184,13 +184,13 @@ static enum roped_status place_binary(struct reading *reading,
                           "Unable to parse 'binary_data_size' of input '%s'",
                           name);
     if (bytes != expected)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "input byte size mismatch for input '%s' for model "
                           "'%s'. Expected %llu, got %llu",
                           name, model, (unsigned long long)expected,
                           (unsigned long long)bytes);
     if (bytes > left)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "unexpected size for input '%s', expecting %llu "
                           "additional bytes for model '%s'",
                           name, (unsigned long long)(bytes - left), model);
@@ -259,7 +259,7 @@ static enum roped_status unexpected_input(const struct roped_call *call,
     for (int i = 0; i < roped_op_inputs(call->op) && at + 70 < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
                                i ? ", " : "", call->op->in[i].name);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "unexpected inference input '%.64s' for model '%s', "
                       "expected %s",
                       name, model_of(call), list);
@@ -394,7 +394,7 @@ static enum roped_status read_output(struct reading *reading,
                           "Unable to parse 'outputs': an output has no 'name'");
     int port = roped_op_output(call->op, name);
     if (port < 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_UNKNOWN_NAME,
                           "unexpected inference output '%.64s' for model '%s'",
                           name, model_of(call));
     for (int i = 0; i < out->n_outputs; i++)

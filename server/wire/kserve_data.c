@@ -78,12 +78,12 @@ static enum roped_status read_value(struct reading *reading,
     const struct json_reader item = *json;
     double value;
     if (reading->n == reading->n_elements)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "Shape does not match true shape of 'data' field of "
                           "input '%s': more than %lld values",
                           reading->name, (long long)reading->n_elements);
     if (json_nan(json))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor '%s': value %s at index %lld is not valid "
                           "JSON: send the tensor binary (binary_data_size)",
                           reading->name, json_nan(json), (long long)reading->n);
@@ -91,7 +91,7 @@ static enum roped_status read_value(struct reading *reading,
         at += (size_t)reading->n * roped_dtype_bytes(dtype);
     if (!json_read_number(json, &value) || isinf(value) ||
         !store_number(dtype, value, at))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_VALUE,
                           "tensor '%s': value %s at index %lld, expected a "
                           "number of type %s",
                           reading->name,
@@ -126,7 +126,7 @@ enum roped_status kserve_read_values(const struct roped_tensor *tensor,
                           json_describe(data, found, sizeof found));
     enum roped_status status = read_array(&reading, data, err);
     if (!status && reading.n != reading.n_elements)
-        status = roped_fail(err, ROPED_INVALID,
+        status = roped_fail(err, ROPED_BAD_SHAPE,
                             "Shape does not match true shape of 'data' field "
                             "of input '%s': %lld values, expected %lld",
                             name, (long long)reading.n,

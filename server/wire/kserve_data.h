@@ -11,9 +11,9 @@
 
 /*
  * Reads data, an array nested or flat in row-major order, into tensor->data;
- * with NULL there, only checks that every value could be. ROPED_INVALID where
- * their number is not that of the shape, or one does not fit the type; NaN and
- * Infinity, which JSON does not have, fit none.
+ * with NULL there, only checks that every value could be. ROPED_BAD_SHAPE where
+ * their number is not that of the shape, ROPED_BAD_VALUE where one does not fit
+ * the type; NaN and Infinity, which JSON does not have, fit none.
  */
 ROPED_MUST_CHECK enum roped_status
 kserve_read_values(const struct roped_tensor *tensor, const char *name,

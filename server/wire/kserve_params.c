@@ -47,7 +47,7 @@ static enum roped_status check_name(const char *name, const char *const *known,
         return ROPED_OK;
     for (int i = 0; i < n; i++)
         roped_nearest_offer(&nearest, known[i]);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "unknown parameter '%.64s' of an input or output%s", name,
                       roped_nearest_text(&nearest, near, sizeof near));
 }

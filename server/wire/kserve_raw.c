@@ -43,7 +43,7 @@ static enum roped_status deduce_dims(const struct roped_port *port,
         if (dim->is_pack)
             continue;
         if (dim->name[0] && *variable >= 0)
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_SHAPE,
                               "The shape of the raw input '%s' can not be "
                               "deduced because there are more than one "
                               "variable-sized dimension",
@@ -80,7 +80,7 @@ enum roped_status kserve_read_raw(struct roped_call *call, void *data,
     if (variable >= 0)
         tensor.dims[variable] = (int64_t)(bytes / unit);
     if (variable >= 0 ? bytes % unit != 0 : bytes != unit)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "input byte size mismatch for input '%s' for model "
                           "'%s'. Expected %s%llu, got %llu",
                           input->name, call->op->name,

@@ -119,7 +119,7 @@ enum roped_status kserve_check_region_input(const struct roped_op *op,
     uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
     if (ref->bytes == expected || ref->has_stride)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_SHAPE,
                       "input byte size mismatch for input '%s' for model "
                       "'%s'. Expected %llu, got %llu",
                       op->in[ref->port].name, op->name,

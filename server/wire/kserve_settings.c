@@ -70,8 +70,8 @@ static enum roped_status unknown_setting(const char *name,
     struct roped_nearest nearest = {.word = name};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         roped_nearest_offer(&nearest, known[i]);
-    return roped_fail(err, ROPED_INVALID, "unknown setting '%.64s'%s", name,
-                      roped_nearest_text(&nearest, near, sizeof near));
+    return roped_fail(err, ROPED_UNKNOWN_NAME, "unknown setting '%.64s'%s",
+                      name, roped_nearest_text(&nearest, near, sizeof near));
 }
 
 static enum roped_status read_log_setting(const struct cJSON *node,

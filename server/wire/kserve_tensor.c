@@ -37,7 +37,7 @@ static enum roped_status check_size(const struct roped_tensor *tensor,
         roped_tensor_size(tensor, name, &n_elements, &n_bytes, err);
     for (int i = 0; i < tensor->rank && !status; i++)
         if (tensor->dims[i] > (int64_t)MOST_EXACT)
-            status = roped_fail(err, ROPED_INVALID,
+            status = roped_fail(err, ROPED_BAD_SHAPE,
                                 "tensor '%s': dim %d is %lld, expected less "
                                 "than 2^53",
                                 name, i, (long long)tensor->dims[i]);
@@ -51,7 +51,7 @@ static enum roped_status read_shape(struct json_reader *shape, const char *name,
     char found[64];
     int rank = 0;
     if (json_kind(shape) != JSON_ARRAY)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "Unable to parse 'shape' of input '%s': %s, expected "
                           "an array of dims",
                           name, json_describe(shape, found, sizeof found));
@@ -59,7 +59,7 @@ static enum roped_status read_shape(struct json_reader *shape, const char *name,
     for (; json_next(shape); rank++) {
         int64_t dim;
         if (!read_dim(shape, &dim))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_SHAPE,
                               "tensor '%s': dim %d is %s, expected an integer "
                               "of 0 or more",
                               name, rank,
@@ -68,7 +68,7 @@ static enum roped_status read_shape(struct json_reader *shape, const char *name,
             tensor->dims[rank] = dim;
     }
     if (rank > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': rank %d, expected at most %d", name,
                           rank, ROPED_MAX_RANK);
     tensor->rank = rank;
@@ -99,17 +99,17 @@ static enum roped_status read_datatype(const struct roped_call *call, int port,
     struct json_reader reader = *datatype;
     struct json_string string;
     if (!json_read_string(&reader, &string))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_TYPE,
                           "Unable to parse 'datatype' of input '%s'", name);
     if (json_copy(&string, found, sizeof found) < sizeof found)
         tensor->dtype = roped_dtype_from_v2_name(found, strlen(found));
     if (!tensor->dtype)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_TYPE,
                           "invalid datatype for input %s: '%s', expected %s",
                           name, found,
                           v2_names(types, expected, sizeof expected));
     if (!(types & ROPED_SET(tensor->dtype)))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_TYPE,
                           "inference input '%s' data-type is '%s', but model "
                           "'%s' expects '%s'",
                           name, found, call->op->name,

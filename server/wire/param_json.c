@@ -49,7 +49,7 @@ static bool append(struct list *list, double number)
 static enum roped_status refuse(const char *name, const char *found,
                                 struct roped_error *err)
 {
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%.64s': %s, expected a string, number, "
                       "boolean or a short list of integers",
                       name, found);
@@ -111,7 +111,7 @@ static enum roped_status check_text(const char *name, size_t bytes,
 {
     if (bytes < TEXT_BYTES)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%.64s': a text of %zu bytes, expected at "
                       "most %d",
                       name, bytes, TEXT_BYTES - 1);

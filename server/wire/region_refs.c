@@ -45,11 +45,11 @@ static enum roped_status read_place(const char *name, const char *value,
     const char *colon = strrchr(value, ':');
     size_t length = colon ? (size_t)(colon - value) : strlen(value);
     if (ref->region[0])
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
     if (length == 0 || length >= sizeof ref->region ||
         (colon && !region_refs_read_size(colon + 1, &ref->offset)))
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s': '%.64s', expected a region, or "
                           "region:offset with an offset in bytes",
                           name, value);
@@ -62,12 +62,12 @@ static enum roped_status read_dtype(const char *name, const char *value,
                                     struct roped_error *err)
 {
     if (ref->tensor.dtype)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
     ref->tensor.dtype = roped_dtype_from_name(value, strlen(value));
     if (ref->tensor.dtype)
         return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_BAD_PARAMETER,
                       "parameter '%.64s': '%.32s', expected a type as "
                       "safetensors spells it, like F32 or BF16",
                       name, value);
@@ -87,7 +87,7 @@ enum roped_status region_refs_read_shape(const char *name, const char *value,
         snprintf(text, sizeof text, "%.*s", (int)length, at);
         if (length >= sizeof text || tensor->rank == ROPED_MAX_RANK ||
             !region_refs_read_size(text, &dim))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter '%.64s': '%.64s', expected at most %d "
                               "dims separated by commas",
                               name, value, ROPED_MAX_RANK);
@@ -103,7 +103,7 @@ static enum roped_status read_shape(const char *name, const char *value,
                                     struct roped_error *err)
 {
     if (ref->has_shape)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
     enum roped_status status =
         region_refs_read_shape(name, value, &ref->tensor, err);
@@ -117,10 +117,10 @@ static enum roped_status read_stride(const char *name, const char *value,
 {
     uint64_t stride = 0;
     if (ref->has_stride)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
     if (!region_refs_read_size(value, &stride) || stride == 0)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s': '%.64s', expected elements from "
                           "one token to the next, above 0",
                           name, value);
@@ -146,7 +146,7 @@ static enum roped_status unknown_tensor(const struct roped_op *op,
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
                                i ? ", " : "",
                                is_output ? op->out[i].name : op->in[i].name);
-    return roped_fail(err, ROPED_INVALID,
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "parameter '%.64s': unknown tensor '%.64s', %s %s %s",
                       name, tensor, op->name, is_output ? "returns" : "takes",
                       names);

@@ -78,7 +78,7 @@ static enum roped_status read_shape(struct json_reader *shape,
     struct roped_tensor *tensor = &entry->tensor;
     int rank = 0;
     if (json_kind(shape) != JSON_ARRAY)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': shape is %s, expected an array of dims",
                           entry->name,
                           json_describe(shape, found, sizeof found));
@@ -86,7 +86,7 @@ static enum roped_status read_shape(struct json_reader *shape,
     for (; json_next(shape); rank++) {
         uint64_t size;
         if (!json_read_size(shape, &size))
-            return roped_fail(err, ROPED_INVALID,
+            return roped_fail(err, ROPED_BAD_SHAPE,
                               "tensor '%s': dim %d is %s, expected an integer "
                               "of 0 or more",
                               entry->name, rank,
@@ -95,7 +95,7 @@ static enum roped_status read_shape(struct json_reader *shape,
             tensor->dims[rank] = (int64_t)size;
     }
     if (rank > ROPED_MAX_RANK)
-        return roped_fail(err, ROPED_INVALID,
+        return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': rank %d, expected at most %d",
                           entry->name, rank, ROPED_MAX_RANK);
     tensor->rank = rank;
@@ -115,7 +115,7 @@ static enum roped_status read_dtype(struct json_reader *json,
     if (entry->tensor.dtype)
         return ROPED_OK;
     return roped_fail(
-        err, ROPED_INVALID, "tensor '%s': dtype is %s, expected %s",
+        err, ROPED_BAD_TYPE, "tensor '%s': dtype is %s, expected %s",
         entry->name, json_describe(&value, found, sizeof found),
         roped_dtype_set_text(ALL_DTYPES, expected, sizeof expected));
 }
@@ -148,7 +148,7 @@ static enum roped_status check_span(const struct safetensors_entry *entry,
                                                  &n_elements, &n_bytes, err);
     if (!status && entry->end - entry->begin != (uint64_t)n_bytes)
         status = roped_fail(
-            err, ROPED_INVALID,
+            err, ROPED_BAD_SHAPE,
             "tensor '%s': data_offsets span %llu bytes, expected %lld for its "
             "shape and dtype",
             entry->name, (unsigned long long)(entry->end - entry->begin),

@@ -23,6 +23,29 @@ check "builds" bash -c "cmake --preset package -DROPED_CUDA=OFF -S '$source' -B 
     -DCMAKE_C_COMPILER_LAUNCHER=$(command -v ccache || true) && ninja -C '$work'"
 check "packs" bash -c "cd '$work' && cpack"
 
+# What Debian wants of programs that read what strangers send, and nothing but
+# roped's own names for programs that link a library
+has() { grep -q -- "$2" <<<"$1" || { echo "no $2"; return 1; }; }
+hardened() { # hardened FILE
+    local head dynamic symbols
+    head=$(readelf -hlW "$1") dynamic=$(readelf -dW "$1") symbols=$(readelf --dyn-syms -W "$1")
+    has "$head" "Type: *DYN" && has "$head" GNU_RELRO && has "$dynamic" BIND_NOW &&
+        has "$symbols" __stack_chk_fail && has "$symbols" "__[a-z]*_chk@GLIBC"
+}
+exports_its_own() { # exports_its_own LIBRARY
+    ! readelf --dyn-syms -W "$1" |
+        awk '$1 ~ /^[0-9]+:$/ && $5 != "LOCAL" && $7 != "UND" && $8 !~ /^roped_/ { print $8 }' | grep .
+}
+rm -rf "$work/unpacked"
+for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/unpacked"; done
+for file in "$work"/unpacked/usr/bin/*; do
+    check "${file##*/} is hardened" hardened "$file"
+done
+for file in "$work"/unpacked/usr/lib/*/lib*.so.*.*; do
+    check "${file##*/} is hardened" hardened "$file"
+    check "${file##*/} exports nothing else" exports_its_own "$file"
+done
+
 root=
 remove_root() {
     [ -n "$root" ] || return 0

@@ -31,6 +31,13 @@ check "and every operator" \
 check "and every exit status" \
     "$(sed -n '/^\.SH EXIT/,/^\.SH SEE/s/^\.B //p' "$pages/man/ropectl.1" | tr '\n' ' ')" \
     "$(ropectl help | sed -n '/^exit status/,$s/^  \([0-9][0-9]*\)  .*/\1/p' | tr '\n' ' ')"
+# `ropectl status` in the README pages, and the list of a table there
+root=$(cd "$(dirname "$0")/../.." && pwd)
+named=$(cd "$root" && find . -path ./build -prune -o -name '*.md' -exec cat {} + |
+    grep -oE '((^|`|; |/)ropectl( --[a-z-]+ [^ ]+)*|`ropectl`:) [a-z]+(, [a-z]+)*' |
+    sed -e 's/.*`ropectl`: //;t' -e 's/.* //' | tr -s ', ' '\n')
+check "every command in the pages exists" \
+    "$(grep -vxF "$commands"$'\nhelp' <<<"$named")" ""
 if command -v man >/dev/null; then
     for page in "$pages"/man/*; do
         check "man reads ${page##*/}" \

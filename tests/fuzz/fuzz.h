@@ -5,6 +5,8 @@
 #ifndef ROPED_FUZZ_H
 #define ROPED_FUZZ_H
 
+#include "refusal.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -18,7 +18,7 @@ static bool load(struct config *config, int n, char **flags)
     enum config_action action;
     memset(config, 0, sizeof *config);
     enum roped_status status = config_load(config, n, flags, &action, &err);
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    FUZZ_PROMISE(!status || is_refusal(status));
     FUZZ_PROMISE(status == ROPED_OK || err.text[0]);
     FUZZ_PROMISE(action >= CONFIG_RUN && action <= CONFIG_HEALTHCHECK);
     return status == ROPED_OK;

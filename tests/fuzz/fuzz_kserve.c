@@ -73,7 +73,7 @@ static void read_raw(const struct roped_op *op, uint64_t bytes)
         FUZZ_PROMISE(!roped_tensor_given(&call.in[i]) ||
                      (uint64_t)roped_tensor_bytes(&call.in[i]) == bytes);
     enum roped_status status = roped_call_resolve(&call, &err);
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    FUZZ_PROMISE(!status || is_refusal(status));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
@@ -92,15 +92,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     const struct kserve_body body = {json, json_bytes, NULL, binary_bytes};
     enum roped_status status =
         kserve_read_request(&call, &body, &request, &err);
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID ||
-                 status == ROPED_NO_REGION);
+    FUZZ_PROMISE(!status || is_refusal(status) || status == ROPED_NO_REGION);
     if (status)
         return 0;
     FUZZ_PROMISE(request.binary_bytes == binary_bytes);
     check_json(json, json_bytes);
     store(&call, json, json_bytes, &request);
     status = roped_call_resolve(&call, &err);
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    FUZZ_PROMISE(!status || is_refusal(status));
     if (!status && !kserve_check_outputs(&call, &request, &err))
         answer(&call, &request);
     return 0;

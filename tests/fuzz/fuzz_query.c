@@ -20,7 +20,7 @@ struct query {
 
 static bool is_taken(enum roped_status status, const struct roped_error *err)
 {
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    FUZZ_PROMISE(!status || is_refusal(status));
     FUZZ_PROMISE(status == ROPED_OK || err->text[0]);
     FUZZ_PROMISE(status == ROPED_OK || strlen(err->text) < sizeof err->text);
     return status == ROPED_OK;

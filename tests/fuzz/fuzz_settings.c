@@ -9,7 +9,7 @@
 
 static bool is_answered(enum roped_status status, const struct roped_error *err)
 {
-    FUZZ_PROMISE(status == ROPED_OK || status == ROPED_INVALID);
+    FUZZ_PROMISE(!status || is_refusal(status));
     FUZZ_PROMISE(status == ROPED_OK || err->text[0]);
     return status == ROPED_OK;
 }

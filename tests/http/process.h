@@ -100,7 +100,7 @@ static inline void stop(void)
     close(log_fd);
 }
 
-/* For one that says nothing: reads the port from the file that it writes. */
+/* Reads the port from the file that the daemon writes. */
 static inline void await_port(const char *path)
 {
     double until = now_seconds() + 10;
@@ -114,6 +114,25 @@ static inline void await_port(const char *path)
     }
     CHECK(server.port > 0);
     snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);
+}
+
+/* One that nobody hears, and whose child does something before it is exec'd. */
+static inline void start_unheard(void (*prepare)(void))
+{
+    char path[64];
+    int said;
+    snprintf(path, sizeof path, "/tmp/roped_unheard_%d", (int)getpid());
+    const char *flags[] = {
+        "--listen", "127.0.0.1:0", "--backend", "cpu", "--log_requests",
+        "true",     "--port_file", path,        NULL};
+    unlink(path);
+    before_exec = prepare;
+    memset(&server, 0, sizeof server);
+    server.pid = spawn(flags, &said);
+    before_exec = NULL;
+    close(said);
+    await_port(path);
+    unlink(path);
 }
 
 /* The exit code of the daemon, which is ending; text: the rest of its log. */

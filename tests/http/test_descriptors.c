@@ -29,25 +29,12 @@ static const char *link_of(int fd)
 
 TEST(closed_descriptors_are_no_sockets)
 {
-    char path[64];
-    int said;
-    snprintf(path, sizeof path, "/tmp/roped_closed_%d", (int)getpid());
-    const char *flags[] = {
-        "--listen", "127.0.0.1:0", "--backend", "cpu", "--log_requests",
-        "true",     "--port_file", path,        NULL};
-    unlink(path);
-    before_exec = close_standard;
-    memset(&server, 0, sizeof server);
-    server.pid = spawn(flags, &said);
-    before_exec = NULL;
-    close(said);
-    await_port(path);
+    start_unheard(close_standard);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         CHECK_TEXT(link_of(fd), "/dev/null");
     for (int i = 0; i < 100; i++)
         CHECK(call_ones(&server, 4, 8));
     CHECK(server_stop(&server));
-    unlink(path);
 }
 
 static const char *output; /* a file, or NULL: standard output is closed */

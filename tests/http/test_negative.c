@@ -216,14 +216,23 @@ static struct answer post(const struct sound *sound, const char *extra)
     return answer;
 }
 
-static void refuse(const struct sound *sound, const char *extra,
-                   const char *culprit, const char *what)
+static void refuse_as(const char *token, const struct sound *sound,
+                      const char *extra, const char *culprit, const char *what)
 {
     char text[256];
     struct answer answer = post(sound, extra);
     snprintf(text, sizeof text, "%s: %s %s", sound->op->name, what, extra);
     expect(&answer, 400, culprit, text);
+    if (token && strcmp(answer_code(&answer), token) != 0)
+        CHECK_FAIL("%s: answered %.300s, expected code %s", text, answer.body,
+                   token);
     answer_free(&answer);
+}
+
+static void refuse(const struct sound *sound, const char *extra,
+                   const char *culprit, const char *what)
+{
+    refuse_as(NULL, sound, extra, culprit, what);
 }
 
 static void accept(const struct sound *sound, const char *extra)
@@ -279,13 +288,13 @@ TEST(wrong_ranks_dims_and_types_are_named)
             struct roped_tensor *tensor = &sound.file.tensor[at];
             struct roped_tensor kept = *tensor;
             tensor->dtype = ROPED_BOOL;
-            refuse(&sound, "", name, "dtype");
+            refuse_as("bad_type", &sound, "", name, "dtype");
             *tensor = kept;
             tensor->rank = 7;
             for (int k = 0; k < 7; k++)
                 tensor->dims[k] = 1;
             if (strncmp(op->in[j].shape, "...", 3) != 0)
-                refuse(&sound, "", name, "rank");
+                refuse_as("bad_shape", &sound, "", name, "rank");
         }
     }
 }
@@ -320,7 +329,7 @@ static void spoil_dims(const struct sound *whole, int input)
             continue;
         if (is_shared(&sound, input, pattern.dim[i].name)) {
             sound.file.tensor[at].dims[dim]++;
-            refuse(&sound, "", port->name, pattern.dim[i].name);
+            refuse_as("bad_shape", &sound, "", port->name, pattern.dim[i].name);
             sound.file.tensor[at].dims[dim]--;
         }
         dim++;
@@ -345,7 +354,7 @@ TEST(unknown_tensors_are_named)
         struct sound sound = make_sound(roped_op_at(i));
         int64_t n = 2;
         file_add(&sound.file, "nonsense", ROPED_F32, 1, &n, floats);
-        refuse(&sound, "", "nonsense", "unknown tensor");
+        refuse_as("unknown_name", &sound, "", "nonsense", "unknown tensor");
     }
 }
 
@@ -356,40 +365,42 @@ TEST(parameters_outside_their_range_are_named)
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);
         struct sound sound = make_sound(op);
-        refuse(&sound, "nonsense=1", "nonsense", "unknown parameter");
+        refuse_as("unknown_name", &sound, "nonsense=1", "nonsense",
+                  "unknown parameter");
         for (int j = 0; j < roped_op_params(op); j++) {
             const struct roped_param *param = &op->param[j];
             bool is_number = param->kind == ROPED_PARAM_FLOAT ||
                              param->kind == ROPED_PARAM_INT ||
                              param->kind == ROPED_PARAM_INTS;
             snprintf(extra, sizeof extra, "%s=what%%3F", param->name);
-            refuse(&sound, extra, param->name, "kind");
+            refuse_as("bad_parameter", &sound, extra, param->name, "kind");
             snprintf(extra, sizeof extra, "%s=", param->name);
             if (!param->shape) /* where it is the shape of a scalar */
-                refuse(&sound, extra, param->name, "empty");
+                refuse_as("bad_parameter", &sound, extra, param->name, "empty");
             if (!is_number || (param->min == 0 && param->max == 0))
                 continue;
             snprintf(extra, sizeof extra, "%s=%.17g", param->name,
                      param->min - (fabs(param->min) > 1 ? -param->min : 1));
             if (param->min >= 0)
-                refuse(&sound, extra, param->name, "below");
+                refuse_as("bad_parameter", &sound, extra, param->name, "below");
             if (param->flags & ROPED_ABOVE_MIN) {
                 snprintf(extra, sizeof extra, "%s=%.17g", param->name,
                          param->min);
-                refuse(&sound, extra, param->name, "the bound itself");
+                refuse_as("bad_parameter", &sound, extra, param->name,
+                          "the bound itself");
             }
             if (param->max < 1e12) {
                 snprintf(extra, sizeof extra, "%s=%.0f", param->name,
                          param->max + 1);
-                refuse(&sound, extra, param->name, "above");
+                refuse_as("bad_parameter", &sound, extra, param->name, "above");
             }
             snprintf(extra, sizeof extra, "%s=1e999", param->name);
-            refuse(&sound, extra, param->name, "infinite");
+            refuse_as("bad_parameter", &sound, extra, param->name, "infinite");
             snprintf(extra, sizeof extra, "%s=nan", param->name);
-            refuse(&sound, extra, param->name, "nan");
+            refuse_as("bad_parameter", &sound, extra, param->name, "nan");
             snprintf(extra, sizeof extra, "%s=1&%s=1", param->name,
                      param->name);
-            refuse(&sound, extra, param->name, "twice");
+            refuse_as("bad_parameter", &sound, extra, param->name, "twice");
         }
     }
 }
@@ -415,20 +426,22 @@ TEST(positions_out_of_range_are_named_with_index_and_value)
     static int32_t narrow[3] = {2, 1, -3}, wide[3] = {16777217, 0, 1};
     struct sound sound = rope_sound();
     add(&sound, "positions", ROPED_I32, 1, 3, 0, narrow);
-    refuse(&sound, "", "-3 at index 2", "negative position of I32");
+    refuse_as("bad_value", &sound, "", "-3 at index 2",
+              "negative position of I32");
     sound = rope_sound();
     add(&sound, "positions", ROPED_I32, 1, 3, 0, wide);
-    refuse(&sound, "", "16777217 at index 0", "large position of I32");
+    refuse_as("bad_value", &sound, "", "16777217 at index 0",
+              "large position of I32");
     sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 3, 0, wrong);
-    refuse(&sound, "", "-7 at index 1", "negative position");
+    refuse_as("bad_value", &sound, "", "-7 at index 1", "negative position");
     sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 3, 0, large);
-    refuse(&sound, "", "16777216 at index 2", "large position");
+    refuse_as("bad_value", &sound, "", "16777216 at index 2", "large position");
     sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 3, 0, row);
     add(&sound, "cos_sin_cache", ROPED_F32, 2, 5, 8, floats);
-    refuse(&sound, "", "5 at index 1", "row of the cache");
+    refuse_as("bad_value", &sound, "", "5 at index 1", "row of the cache");
     sound = rope_sound();
     add(&sound, "positions", ROPED_I64, 1, 4, 0, longs);
     refuse(&sound, "", "positions", "position count");

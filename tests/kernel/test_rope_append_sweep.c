@@ -125,7 +125,7 @@ static void expect_refusal(const int64_t *slots, const char *why)
     struct runner_options options = {0};
     build_slots(&call, slots);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
-    CHECK_INT(runner_run(&runner, &call, &options, &err), ROPED_INVALID);
+    CHECK_INT(runner_run(&runner, &call, &options, &err), ROPED_BAD_VALUE);
     CHECK_CONTAINS(err.text, why);
     runner_free_outputs(&call);
     case_free(&call);

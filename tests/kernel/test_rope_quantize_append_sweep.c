@@ -279,7 +279,7 @@ static void expect(const struct index_values *values, const char *refusal)
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     enum roped_status status = runner_run(&runner, &call, &options, &err);
     if (refusal) {
-        CHECK_INT(status, ROPED_INVALID);
+        CHECK_INT(status, ROPED_BAD_VALUE);
         CHECK_CONTAINS(err.text, refusal);
     } else {
         CHECK_OK(status, &err);

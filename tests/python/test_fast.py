@@ -211,7 +211,7 @@ def test_what_is_prepared_is_checked():
     for _ in range(2):
         with pytest.raises(roped.Error, match="position -2 at index 0") as caught:
             ops.rope(q, positions=positions - 2)
-        assert caught.value.code == "invalid"
+        assert caught.value.code == "bad_value"
         ops.rope(q, positions=positions)
 
 

@@ -55,7 +55,7 @@ def test_what_is_prepared_serves_other_values(x):
         np.testing.assert_array_equal(ops.rope(q, positions=positions).q, ops.rope(q, offset=first).q)
     with pytest.raises(roped.Error, match="position -2 at index 3") as caught:
         ops.rope(q, positions=np.array([0, 1, 2, -2]))
-    assert caught.value.code == "invalid"
+    assert caught.value.code == "bad_value"
     for theta in [1e4, 5e5, 1e4]:
         np.testing.assert_array_equal(ops.rope(q, theta=theta).q, ops.rope(q.copy(), theta=theta).q)
 

@@ -77,10 +77,10 @@ def test_errors_name_the_culprit(client, x):
     with pytest.raises(roped.Error) as caught:
         client.rmsnorm(x, x[0, :3].copy())
     assert str(caught.value) == "tensor 'weight': dim 0 is 3, expected h = 64 (set by 'x')"
-    assert (caught.value.code, caught.value.status) == ("invalid", 400)
+    assert (caught.value.code, caught.value.status) == ("bad_shape", 400)
     with pytest.raises(roped.Error) as caught:
         client.rmsnorm(x, eps=-1.0)
-    assert caught.value.code == "invalid" and "'eps'" in str(caught.value)
+    assert caught.value.code == "bad_parameter" and "'eps'" in str(caught.value)
     with pytest.raises(roped.Error, match="'nobody'") as caught:
         client.rope(x.reshape(-1, 1, 64), table="nobody")
     assert (caught.value.code, caught.value.status) == ("no_table", 404)

@@ -150,7 +150,7 @@ ROPED_API int64_t roped_angles_pairs(const struct roped_angle_params *params,
  * Resolves parameters into *out, writing roped_angles_pairs() frequencies
  * into storage (roped_angles_frequency_bytes() of them, 16-byte aligned).
  * largest_position is that of the call (dynamic and longrope depend on it).
- * ROPED_INVALID names the parameter that is missing or out of range.
+ * ROPED_BAD_PARAMETER names the parameter that is missing or out of range.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_angles_resolve(const struct roped_angle_params *params,

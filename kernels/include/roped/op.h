@@ -342,8 +342,9 @@ ROPED_API void roped_call_init(struct roped_call *call,
                                const struct roped_op *op);
 
 /*
- * Sets one parameter; ROPED_INVALID names an unknown parameter, a second
- * value, a wrong type, or a value out of range with the range.
+ * Sets one parameter; ROPED_UNKNOWN_NAME where op has none of that name,
+ * ROPED_BAD_PARAMETER for a second value, a wrong type, or a value out of
+ * range, with the range.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_set_param(struct roped_call *call, const char *name,
@@ -361,9 +362,10 @@ roped_call_use_angles(struct roped_call *call,
                       struct roped_error *err);
 
 /*
- * Binds one input by name (name need not outlive the call). Checks name,
- * duplicates, type set and rank limits; shapes wait for resolve. data may be
- * set later, in call->in[].data.
+ * Binds one input by name (name need not outlive the call). Checks name
+ * (ROPED_UNKNOWN_NAME), duplicates (ROPED_INVALID), type set (ROPED_BAD_TYPE)
+ * and rank limits (ROPED_BAD_SHAPE); shapes wait for resolve. data may be set
+ * later, in call->in[].data.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_bind(struct roped_call *call, const char *name,
@@ -374,7 +376,7 @@ roped_call_resolve(struct roped_call *call, struct roped_error *err);
 
 /*
  * Says that an output of a resolved call has a step, 0: that it is packed. As
- * with inputs, ROPED_INVALID names the tensor that may have none, or what the
+ * with inputs, ROPED_BAD_SHAPE names the tensor that may have none, or what the
  * step must be. An output that is the memory of an input has that one's step.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status

@@ -22,7 +22,7 @@ extern "C" {
  */
 #define ROPED_STATUS_MAP(X)                                                    \
     X(OK, "ok", 200, "success")                                                \
-    X(INVALID, "invalid", 400, "the request itself is wrong")                  \
+    X(INVALID, "invalid", 400, "wrong in a way that has no code of its own")   \
     X(NOT_FOUND, "not_found", 404, "nothing has this name")                    \
     X(TOO_LARGE, "too_large", 413, "larger than a configured limit")           \
     X(UNSUPPORTED, "unsupported", 501, "understood, but not offered")          \
@@ -32,7 +32,7 @@ extern "C" {
     X(CANCELED, "canceled", 503, "given up by its client or by shutdown")      \
     X(INTERNAL, "internal", 500, "a defect in roped")                          \
     X(DEVICE, "device", 500, "the device or its driver failed")                \
-    X(GONE, "gone", 410, "a region or table, lost with its device")            \
+    X(REGION_LOST, "region_lost", 410, "this region went with its device")     \
     X(NO_OPERATOR, "no_operator", 404, "no operator or model has this name")   \
     X(NO_TABLE, "no_table", 404, "no table has this name")                     \
     X(NO_REGION, "no_region", 404, "no region has this name")                  \
@@ -42,7 +42,14 @@ extern "C" {
     X(NO_TOKEN, "no_token", 401, "no token came, or none that is known")       \
     X(FORBIDDEN, "forbidden", 403, "not with this token, or from this page")   \
     X(WRONG_HOST, "wrong_host", 421, "Host names another server")              \
-    X(DRAINING, "draining", 503, "shutting down or starting anew, try again")
+    X(DRAINING, "draining", 503, "shutting down or starting anew, try again")  \
+    X(TABLE_LOST, "table_lost", 410, "this table went with its device")        \
+    X(BAD_SHAPE, "bad_shape", 400, "a tensor's rank or dims do not fit")       \
+    X(BAD_TYPE, "bad_type", 400, "a tensor is of a type that is not taken")    \
+    X(BAD_VALUE, "bad_value", 400, "a tensor holds a value that is not taken") \
+    X(BAD_PARAMETER, "bad_parameter", 400, "a parameter's value does not fit") \
+    X(BAD_CONFIG, "bad_config", 400, "a config.json that makes no table")      \
+    X(UNKNOWN_NAME, "unknown_name", 400, "no tensor or parameter is called so")
 
 enum roped_status {
 #define X(id, token, http, meaning) ROPED_##id,

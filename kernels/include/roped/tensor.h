@@ -42,7 +42,7 @@ static inline bool roped_tensor_given(const struct roped_tensor *tensor)
 }
 
 /*
- * Elements and bytes of a shape; ROPED_INVALID where a dim is negative or a
+ * Elements and bytes of a shape; ROPED_BAD_SHAPE where a dim is negative or a
  * product passes 2^63 - 1. name is the tensor's, for the message.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status

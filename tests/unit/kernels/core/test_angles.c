@@ -35,7 +35,7 @@ TEST(llama3_keeps_short_and_divides_long_wavelengths)
     roped_angle_params_init(&params);
     params.theta = 500000;
     params.scaling = ROPED_SCALING_LLAMA3;
-    CHECK_INT(resolve(128, 128, 0), ROPED_INVALID);
+    CHECK_INT(resolve(128, 128, 0), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "factor");
     params.factor = 8;
     params.low_freq_factor = 1;
@@ -99,7 +99,7 @@ TEST(dynamic_grows_with_the_longest_position_only_beyond_the_maximum)
     CHECK(storage[31] == plain);
     CHECK_OK(resolve(64, 64, 3999), &err);
     CHECK(storage[31] < plain);
-    CHECK_INT(resolve(2, 2, 10), ROPED_INVALID);
+    CHECK_INT(resolve(2, 2, 10), ROPED_BAD_PARAMETER);
 }
 
 TEST(yarn_has_an_attention_factor)
@@ -142,7 +142,7 @@ TEST(deepseek_yarn_divides_two_magnitudes)
     CHECK_DOUBLE((double)angles.attention_factor, 1 / (0.07 * log(40) + 1),
                  1e-7);
     params.original_max_position = ROPED_UNSET_INT;
-    CHECK_INT(resolve(64, 64, 0), ROPED_INVALID);
+    CHECK_INT(resolve(64, 64, 0), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "'original_max_position'");
 }
 
@@ -240,10 +240,10 @@ TEST(axial_frequencies_begin_anew_in_each_section)
         CHECK_DOUBLE((double)storage[i] / turns[i], 1, 1e-6);
     set_axial(ROPED_SCALING_AXIAL, 3, 1);
     params.mrope_interleaved = 1;
-    CHECK_INT(resolve(8, 8, 0), ROPED_INVALID);
+    CHECK_INT(resolve(8, 8, 0), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "'mrope_section': 3 and 1, expected equal");
     params.mrope_section.count = 0;
-    CHECK_INT(resolve(8, 8, 0), ROPED_INVALID);
+    CHECK_INT(resolve(8, 8, 0), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "missing parameter 'mrope_section'");
 }
 
@@ -284,15 +284,15 @@ TEST(first_sections_take_turns_and_others_follow)
     CHECK_OK(check_turns(2, 7), &err);
     for (int i = 0; i < 7; i++)
         CHECK_INT(roped_angles_section(&params, i), sections[i]);
-    CHECK_INT(check_turns(2, 8), ROPED_INVALID);
+    CHECK_INT(check_turns(2, 8), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "sum 7, expected");
-    CHECK_INT(check_turns(1, 7), ROPED_INVALID);
+    CHECK_INT(check_turns(1, 7), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "'mrope_turns': 1, expected 2 to 3");
-    CHECK_INT(check_turns(4, 7), ROPED_INVALID);
-    CHECK_INT(check_turns(3, 7), ROPED_INVALID);
+    CHECK_INT(check_turns(4, 7), ROPED_BAD_PARAMETER);
+    CHECK_INT(check_turns(3, 7), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "'mrope_section': 2 and 3, expected equal counts");
     params.mrope_interleaved = 1;
-    CHECK_INT(check_turns(2, 7), ROPED_INVALID);
+    CHECK_INT(check_turns(2, 7), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "both given, expected one");
 }
 

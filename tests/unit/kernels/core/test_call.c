@@ -52,7 +52,7 @@ TEST(a_dim_that_disagrees_names_who_set_it)
     start("rope");
     CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
     CHECK_OK(bind("k", ROPED_F32, 3, 8, 2, 16), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'k': dim 0 is 8, expected n = 7 (set by 'q')");
 }
 
@@ -63,7 +63,7 @@ TEST(forms_are_chosen_by_rank_and_not_mixed)
     CHECK_OK(bind("k_rope", ROPED_BF16, 2, 5, 64, 0), &err);
     CHECK_OK(bind("q_nope", ROPED_BF16, 3, 5, 8, 32), &err);
     CHECK_OK(bind("k_nope", ROPED_BF16, 3, 5, 8, 32), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "k_nope");
     CHECK_CONTAINS(err.text, "mla");
 }
@@ -73,10 +73,10 @@ TEST(types_are_bound_by_variables)
     start("rope");
     CHECK_OK(bind("q", ROPED_F32, 3, 7, 2, 16), &err);
     CHECK_OK(bind("k", ROPED_F16, 3, 7, 2, 16), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_TYPE);
     CHECK_TEXT(err.text, "tensor 'k': F16, expected F32, the type of 'q'");
     start("rope");
-    CHECK_INT(bind("q", ROPED_U8, 3, 1, 1, 2), ROPED_INVALID);
+    CHECK_INT(bind("q", ROPED_U8, 3, 1, 1, 2), ROPED_BAD_TYPE);
     CHECK_CONTAINS(err.text, "U8, expected F32, BF16 or F16");
 }
 
@@ -87,7 +87,7 @@ TEST(tensors_that_are_read_together_have_one_type)
     CHECK_OK(bind("q", ROPED_BF16, 3, 4, 2, 2), &err);
     CHECK_OK(bind("indptr", ROPED_I64, 1, 3, 0, 0), &err);
     CHECK_OK(bind("offsets", ROPED_I32, 1, 2, 0, 0), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_TYPE);
     CHECK_TEXT(err.text,
                "tensor 'offsets': I32, expected I64, the type of 'indptr'");
     /* and where a descriptor let them differ, no plan would come of it */
@@ -169,7 +169,7 @@ TEST(a_dim_is_rounded_up_without_overflow)
     CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
     CHECK_OK(roped_call_set_text(&call, "scale_layout", "columns_4", &err),
              &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
 }
 
 TEST(a_dim_that_a_parameter_does_not_divide_is_refused)
@@ -178,7 +178,7 @@ TEST(a_dim_that_a_parameter_does_not_divide_is_refused)
     CHECK_OK(bind("x", ROPED_F32, 2, 5, 100, 0), &err);
     CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
     CHECK_OK(roped_call_set_text(&call, "group_size", "64", &err), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_PARAMETER);
     CHECK_TEXT(err.text, "parameter 'group_size': 64, expected a divisor of h "
                          "= 100 (set by 'x')");
 }
@@ -189,7 +189,7 @@ TEST(leading_dims_that_overflow_are_refused)
     start("rmsnorm");
     CHECK_OK(bind("x", ROPED_F32, 3, INT64_C(1) << 40, INT64_C(1) << 40, 0),
              &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "'x'");
     start("rmsnorm");
     struct roped_tensor none = {
@@ -263,7 +263,7 @@ TEST(a_stated_shape_agrees_with_its_tensor)
     CHECK_OK(bind("a", ROPED_F32, 2, 3, 4, 0), &err);
     CHECK_OK(roped_call_set_text(&call, "a_shape", "3,1", &err), &err);
     CHECK_OK(roped_call_set_text(&call, "b_shape", "4", &err), &err);
-    CHECK_INT(roped_call_resolve(&call, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_resolve(&call, &err), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "parameter 'a_shape': shape [3, 1], expected [3, 4] "
                          "(set by 'a')");
 }
@@ -334,21 +334,21 @@ TEST(steps_that_cannot_be_name_what_is_expected)
 {
     start("rope");
     CHECK_OK(bind("q", ROPED_BF16, 3, 7, 32, 128), &err);
-    CHECK_INT(resolve_with_step(ROPE_Q, 4095), ROPED_INVALID);
+    CHECK_INT(resolve_with_step(ROPE_Q, 4095), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'q': stride 4095, expected at least 4096, the "
                          "elements of a token");
-    CHECK_INT(resolve_with_step(ROPE_Q, -4096), ROPED_INVALID);
+    CHECK_INT(resolve_with_step(ROPE_Q, -4096), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "stride -4096, expected at least 4096");
-    CHECK_INT(resolve_with_step(ROPE_Q, INT64_MAX / 8), ROPED_INVALID);
+    CHECK_INT(resolve_with_step(ROPE_Q, INT64_MAX / 8), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'q': stride 1152921504606846975 takes its 7 "
                          "tokens beyond 2^63 - 1 bytes");
     CHECK_OK(resolve_with_step(ROPE_Q, INT64_MAX / 16), &err);
-    CHECK_INT(roped_call_set_step(&call, ROPE_Q_OUT, 1, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_set_step(&call, ROPE_Q_OUT, 1, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'q': stride 1, expected at least 4096");
     start("rmsnorm");
     CHECK_OK(bind("x", ROPED_F32, 2, 3, 8, 0), &err);
     CHECK_OK(bind("weight", ROPED_F32, 1, 8, 0, 0), &err);
-    CHECK_INT(resolve_with_step(1, 8), ROPED_INVALID);
+    CHECK_INT(resolve_with_step(1, 8), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text,
                "tensor 'weight': stride 8, expected none: it is packed");
 }
@@ -418,13 +418,13 @@ TEST(a_table_knows_the_width_of_its_heads)
     CHECK_OK(with_table(64, NULL, NULL, plain), &err); /* that part alone */
     CHECK_OK(with_table(192, "rotary_offset", "128", plain), &err);
     CHECK_OK(with_table(512, "rotary_dim", "64", plain), &err);
-    CHECK_INT(with_table(512, NULL, NULL, plain), ROPED_INVALID);
+    CHECK_INT(with_table(512, NULL, NULL, plain), ROPED_BAD_SHAPE);
     CHECK_TEXT(err.text, "tensor 'q': head width 512, expected 128, that of "
                          "table 't' (rotary width 64)");
-    CHECK_INT(with_table(192, "rotary_offset", "32", plain), ROPED_INVALID);
+    CHECK_INT(with_table(192, "rotary_offset", "32", plain), ROPED_BAD_SHAPE);
     CHECK_OK(with_table(128, NULL, NULL, by_head), &err);
-    CHECK_INT(with_table(64, NULL, NULL, by_head), ROPED_INVALID);
-    CHECK_INT(with_table(512, "rotary_dim", "64", by_head), ROPED_INVALID);
+    CHECK_INT(with_table(64, NULL, NULL, by_head), ROPED_BAD_SHAPE);
+    CHECK_INT(with_table(512, "rotary_dim", "64", by_head), ROPED_BAD_SHAPE);
 }
 
 /* The pairing in force in a call with a table of this style. */

@@ -110,11 +110,13 @@ TEST(sizes_that_overflow_are_refused)
     int64_t n, bytes;
     struct roped_tensor tensor = {
         ROPED_F32, 3, {1ll << 31, 1ll << 31, 2}, NULL};
-    CHECK_INT(roped_tensor_size(&tensor, "x", &n, &bytes, &err), ROPED_INVALID);
+    CHECK_INT(roped_tensor_size(&tensor, "x", &n, &bytes, &err),
+              ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "'x'");
     tensor.dims[1] = 0;
     CHECK_OK(roped_tensor_size(&tensor, "x", &n, &bytes, &err), &err);
     CHECK_INT(n, 0);
     tensor.dims[1] = -1;
-    CHECK_INT(roped_tensor_size(&tensor, "x", &n, &bytes, &err), ROPED_INVALID);
+    CHECK_INT(roped_tensor_size(&tensor, "x", &n, &bytes, &err),
+              ROPED_BAD_SHAPE);
 }

@@ -56,7 +56,7 @@ TEST(text_is_parsed_strictly)
                                            {"offset", "-1"},
                                            {"offset", "99999999999999999999"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        CHECK_INT(set(wrong[i][0], wrong[i][1]), ROPED_INVALID);
+        CHECK_INT(set(wrong[i][0], wrong[i][1]), ROPED_BAD_PARAMETER);
         CHECK_CONTAINS(err.text, wrong[i][0]);
     }
 }
@@ -64,7 +64,7 @@ TEST(text_is_parsed_strictly)
 TEST(lists_of_integers_have_a_length)
 {
     struct roped_ints shape;
-    CHECK_INT(set("mrope_section", "1,2,3,4,5"), ROPED_INVALID);
+    CHECK_INT(set("mrope_section", "1,2,3,4,5"), ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "up to 4 integers");
     roped_call_init(&call, roped_op_find("binary_backward"));
     CHECK_OK(roped_call_set_text(&call, "a_shape", "1,2,3,4,5,6,7,8", &err),
@@ -76,9 +76,11 @@ TEST(lists_of_integers_have_a_length)
     CHECK(roped_call_gave(&call, "b_shape"));
     roped_call_init(&call, roped_op_find("binary_backward"));
     CHECK_INT(roped_call_set_text(&call, "a_shape", "1,2,3,4,5,6,7,8,9", &err),
-              ROPED_INVALID);
-    CHECK_INT(roped_call_set_text(&call, "a_shape", ",", &err), ROPED_INVALID);
-    CHECK_INT(roped_call_set_text(&call, "a_shape", "-1", &err), ROPED_INVALID);
+              ROPED_BAD_PARAMETER);
+    CHECK_INT(roped_call_set_text(&call, "a_shape", ",", &err),
+              ROPED_BAD_PARAMETER);
+    CHECK_INT(roped_call_set_text(&call, "a_shape", "-1", &err),
+              ROPED_BAD_PARAMETER);
 }
 
 TEST(a_parameter_is_given_once)
@@ -86,7 +88,8 @@ TEST(a_parameter_is_given_once)
     CHECK_OK(set("theta", "5"), &err);
     CHECK(roped_call_gave(&call, "theta"));
     CHECK(!roped_call_gave(&call, "factor"));
-    CHECK_INT(roped_call_set_text(&call, "theta", "5", &err), ROPED_INVALID);
+    CHECK_INT(roped_call_set_text(&call, "theta", "5", &err),
+              ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "twice");
 }
 
@@ -100,11 +103,11 @@ TEST(typed_values_fit_their_kind)
     CHECK_OK(roped_call_set_param(&call, "eps", &two, &err), &err);
     CHECK_DOUBLE(params->eps, 2, 0);
     CHECK_INT(roped_call_set_param(&call, "rounding", &two, &err),
-              ROPED_INVALID);
+              ROPED_BAD_PARAMETER);
     CHECK_INT(roped_call_set_param(&call, "weight_bias", &yes, &err),
-              ROPED_INVALID);
+              ROPED_BAD_PARAMETER);
     roped_call_init(&call, roped_op_find("rope"));
     CHECK_INT(roped_call_set_param(&call, "head_dim", &half, &err),
-              ROPED_INVALID);
+              ROPED_BAD_PARAMETER);
     CHECK_OK(roped_call_set_param(&call, "inverse", &yes, &err), &err);
 }

@@ -113,7 +113,7 @@ TEST(prepare_again_follows_the_positions)
     CHECK_OK(roped_work_launch(work, &err), &err);
     CHECK_DOUBLE(q[0], cos(4001), 1e-6);
     position = -2;
-    CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
+    CHECK_INT(roped_work_prepare(work, &err), ROPED_BAD_VALUE);
     CHECK_CONTAINS(err.text, "positions");
     CHECK_INT(roped_work_launch(work, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "not prepared");
@@ -156,13 +156,13 @@ TEST(refusals_name_the_culprit)
               ROPED_NO_OPERATOR);
     CHECK_CONTAINS(err.text, "'rmsnrm'");
     work = new_work("rmsnorm");
-    CHECK_INT(roped_work_param(work, "epsilon", "1", &err), ROPED_INVALID);
+    CHECK_INT(roped_work_param(work, "epsilon", "1", &err), ROPED_UNKNOWN_NAME);
     CHECK_CONTAINS(err.text, "'epsilon'");
     CHECK_INT(roped_work_input(work, "x", "float32", 2, shape, x, &err),
-              ROPED_INVALID);
+              ROPED_BAD_TYPE);
     CHECK_CONTAINS(err.text, "'float32'");
     CHECK_INT(roped_work_input(work, "x", "F32", 9, shape, x, &err),
-              ROPED_INVALID);
+              ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "rank 9");
     CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
     CHECK_TEXT(err.text, "missing tensor 'x'");
@@ -242,7 +242,7 @@ TEST(launch_on_checks_index_values_each_time)
         CHECK_OK(turn(work, i, out), &err);
         CHECK_DOUBLE(out[0], cos(i), 1e-6);
     }
-    CHECK_INT(turn(work, -2, out), ROPED_INVALID);
+    CHECK_INT(turn(work, -2, out), ROPED_BAD_VALUE);
     CHECK_CONTAINS(err.text, "'positions'");
     CHECK_OK(turn(work, 7, out), &err);
     CHECK_DOUBLE(out[2], sin(7), 1e-6);
@@ -268,7 +268,7 @@ TEST(launch_on_trusts_where_it_may)
     CHECK_OK(roped_work_param(work, "factor", "2", &err), &err);
     CHECK_OK(roped_work_param(work, "max_position", "8", &err), &err);
     CHECK_OK(turn(work, 3, out), &err);
-    CHECK_INT(turn(work, -2, out), ROPED_INVALID);
+    CHECK_INT(turn(work, -2, out), ROPED_BAD_VALUE);
     roped_work_free(work);
 }
 
@@ -326,14 +326,14 @@ TEST(outputs_have_steps_of_their_own)
     CHECK_DOUBLE(x[0][2], 9, 0);
     CHECK_INT(roped_work_output_step(work, "y", 1, &err), ROPED_OK);
     all[2] = apart;
-    CHECK_INT(roped_work_launch_on(work, all, &err), ROPED_INVALID);
+    CHECK_INT(roped_work_launch_on(work, all, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'y': stride 1, expected at least 2");
     CHECK_INT(roped_work_output_step(work, "z", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "output 'z'");
     CHECK_INT(roped_work_input_step(work, "weight", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "tensor 'weight'");
     CHECK_OK(roped_work_input_step(work, "x", 1, &err), &err);
-    CHECK_INT(roped_work_prepare(work, &err), ROPED_INVALID);
+    CHECK_INT(roped_work_prepare(work, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'x': stride 1, expected at least 2");
     roped_work_free(work);
 }

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "config.h"
 
+#include <ctype.h>
 #include <unistd.h>
 
 static struct config config;
@@ -50,7 +51,7 @@ TEST(lanes_follow_http_threads)
 TEST(wrong_settings_name_source_key_and_range)
 {
     CHECK_INT(load(3, "--queue_depth", "0", NULL), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "queue_depth is '0', expected 1 to 65536");
+    CHECK_CONTAINS(err.text, "queue_depth is '0', expected 1 to 65536 (calls)");
     CHECK_INT(load(3, "--lane", "1", NULL), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "; did you mean 'lanes'?");
     CHECK_INT(load(3, "--backend", "tpu", NULL), ROPED_INVALID);
@@ -222,6 +223,25 @@ TEST(flags_win_over_environment_over_file)
     CHECK_INT(load(3, "--config", path, NULL), ROPED_INVALID);
     CHECK_CONTAINS(err.text, ":2: key is 'lane'");
     unlink(path);
+}
+
+/* "  --lanes (0; calls, 0 to 64)" */
+TEST(every_range_in_the_help_has_a_unit)
+{
+    static char made[1 << 16];
+    FILE *out = fmemopen(made, sizeof made, "w");
+    config_write_help(out);
+    fclose(out);
+    int n_ranges = 0;
+    char *rest = made;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        const char *range = strstr(line, "; ");
+        if (strncmp(line, "  --", 4) != 0 || !range || !strstr(range, " to "))
+            continue;
+        n_ranges++;
+        CHECK(isalpha((unsigned char)range[2]));
+    }
+    CHECK(n_ranges >= 29);
 }
 
 /* 'roped --sample-config > deploy/roped.conf' makes it anew. */

@@ -196,7 +196,7 @@ TEST(index_values_may_be_on_any_device)
         work.job.out[0].region = y;
         work.job.values = values;
         CHECK_OK(check(&work), &err);
-        CHECK_INT(run(&work), i == 2 ? ROPED_INVALID : ROPED_OK);
+        CHECK_INT(run(&work), i == 2 ? ROPED_BAD_VALUE : ROPED_OK);
         if (i < 2)
             memcpy(out[i], region_data(y), sizeof q);
         else

@@ -273,7 +273,7 @@ TEST(a_bad_position_ends_its_call_alone)
     struct exec_options options = work_options(1, 8);
     struct executor *exec = work_open(&options);
     make_rotation(&rotation, -3, "auto");
-    CHECK_INT(run(exec, &rotation.work), ROPED_INVALID);
+    CHECK_INT(run(exec, &rotation.work), ROPED_BAD_VALUE);
     CHECK_CONTAINS(rotation.work.job.error.text, "positions");
     CHECK_INT(atomic_load(&fake_n_launches), 0);
     make_rotation(&rotation, 3, "auto");

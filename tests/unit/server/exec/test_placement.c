@@ -321,7 +321,7 @@ TEST(index_values_are_checked_and_used_as_they_were_read)
     memcpy(region_data(positions), bad, sizeof bad);
     make_rotation(&rotation, positions);
     atomic_store(&fake_n_launches, 0);
-    CHECK_INT(run(&rotation.work), ROPED_INVALID);
+    CHECK_INT(run(&rotation.work), ROPED_BAD_VALUE);
     CHECK_CONTAINS(rotation.work.job.error.text, "'positions'");
     CHECK_CONTAINS(rotation.work.job.error.text, "-5");
     CHECK_INT(atomic_load(&fake_n_launches), 0);

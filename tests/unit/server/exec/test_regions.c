@@ -451,7 +451,8 @@ TEST(a_lost_region_says_so_until_it_is_made_anew)
     CHECK(note_lost(&tenant, "b", REGION_RESIDENT));
     CHECK(note_lost(&tenant, "s", REGION_SYSTEM));
     CHECK(note_lost(&other, "s", REGION_SYSTEM));
-    CHECK_INT(regions_take(regions, &tenant, "a", &found, &err), ROPED_GONE);
+    CHECK_INT(regions_take(regions, &tenant, "a", &found, &err),
+              ROPED_REGION_LOST);
     CHECK_TEXT(err.text, "region 'a': lost at noon");
     CHECK_INT(regions_take(regions, &other, "a", &found, &err),
               ROPED_NO_REGION);
@@ -464,7 +465,8 @@ TEST(a_lost_region_says_so_until_it_is_made_anew)
     CHECK_INT(regions_remove(regions, &tenant, "b", &err), ROPED_NO_REGION);
     regions_unregister(regions, &tenant, REGION_SYSTEM, NULL);
     CHECK_INT(lost_check(regions_lost(regions), &tenant, "s", &err), ROPED_OK);
-    CHECK_INT(lost_check(regions_lost(regions), &other, "s", &err), ROPED_GONE);
+    CHECK_INT(lost_check(regions_lost(regions), &other, "s", &err),
+              ROPED_REGION_LOST);
     regions_unregister(regions, &other, REGION_SYSTEM, "s");
     lost_each(regions_lost(regions), count_lost, &n);
     CHECK_INT(n, 0);

@@ -106,6 +106,40 @@ TEST(the_oldest_unused_table_makes_room)
     close_all();
 }
 
+static enum roped_status (*real_build)(struct roped_queue *queue,
+                                       const struct roped_angles *angles,
+                                       int64_t first_row, int64_t rows,
+                                       float *device, struct roped_error *err);
+static uint64_t most_held;
+
+static enum roped_status watched_build(struct roped_queue *on,
+                                       const struct roped_angles *angles,
+                                       int64_t first_row, int64_t rows,
+                                       float *device, struct roped_error *why)
+{
+    uint64_t held = atomic_load(&memory.held[FOR_TABLES]);
+    most_held = held > most_held ? held : most_held;
+    return real_build(on, angles, first_row, rows, device, why);
+}
+
+TEST(the_evicted_are_freed_before_what_takes_their_place)
+{
+    enum { BUDGET = 300 << 10 /* two of the smallest */ };
+    float frequency[4];
+    struct resident_table *table;
+    open_all(BUDGET, BUDGET);
+    real_build = fake_api.build_table;
+    fake_api.build_table = watched_build;
+    for (int i = 0; i < 5; i++) {
+        struct roped_table_use use = wish(frequency, (float)(i + 1), 10);
+        CHECK_OK(resident_use(resident, queue, &use, &table, &err), &err);
+        resident_unuse(resident, table);
+    }
+    fake_api.build_table = real_build;
+    CHECK_INT(most_held, 2 * 4096 * 32);
+    close_all();
+}
+
 TEST(what_does_not_fit_is_computed_or_refused)
 {
     float frequency[4];

@@ -2,9 +2,7 @@
  * test_angles_config.c - rotary tables from config.json files as models ship
  * them: the members that matter and some of those that do not.
  */
-#include "wire/angles_json.h"
-
-#include "check.h"
+#include "unit/server/wire/angle_sets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,34 +69,6 @@ static const char phi_4_mini[] =
     "{\"model_type\":\"phi3\",\"hidden_size\":3072,\"num_attention_heads\":24,"
     "\"max_position_embeddings\":131072,\"original_max_position_embeddings\":"
     "4096,\"partial_rotary_factor\":0.75,\"rope_theta\":10000.0}";
-
-static int read_sets(const char *name, const char *json,
-                     struct angles_json_set *sets)
-{
-    struct roped_error err;
-    int n = 0;
-    CHECK_OK(angles_json_read(name, NULL, json, strlen(json), sets, &n, &err),
-             &err);
-    return n;
-}
-
-static void free_sets(struct angles_json_set *sets, int n)
-{
-    for (int i = 0; i < n; i++)
-        angles_json_fini(&sets[i]);
-}
-
-static void refuse(const char *json, const char *why)
-{
-    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
-    struct roped_error err = {0};
-    int n;
-    if (angles_json_read("t", NULL, json, strlen(json), sets, &n, &err) !=
-        ROPED_INVALID)
-        CHECK_FAIL("%s: not refused as invalid (%s)", json, err.text);
-    else
-        CHECK_CONTAINS(err.text, why);
-}
 
 TEST(llama_3_1)
 {

@@ -5,6 +5,7 @@
 #include "wire/angles_json.h"
 
 #include "check.h"
+#include "refusal.h"
 #include "wire/json.h"
 
 #include <cjson/cJSON.h>
@@ -23,7 +24,7 @@ static void refuse(const char *json, const char *why)
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     struct roped_error err;
     int n;
-    if (read_table(json, sets, &n, &err) != ROPED_INVALID)
+    if (!is_refusal(read_table(json, sets, &n, &err)))
         CHECK_FAIL("%s: not refused as invalid (%s)", json, err.text);
     else
         CHECK_CONTAINS(err.text, why);

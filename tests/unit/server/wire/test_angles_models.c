@@ -3,39 +3,9 @@
  * does not say: which elements of a head pair, and what the model's class takes
  * where the file is silent.
  */
-#include "wire/angles_json.h"
-
-#include "check.h"
+#include "unit/server/wire/angle_sets.h"
 
 #include <stdio.h>
-
-static int read_sets(const char *name, const char *json,
-                     struct angles_json_set *sets)
-{
-    struct roped_error err;
-    int n = 0;
-    CHECK_OK(angles_json_read(name, NULL, json, strlen(json), sets, &n, &err),
-             &err);
-    return n;
-}
-
-static void free_sets(struct angles_json_set *sets, int n)
-{
-    for (int i = 0; i < n; i++)
-        angles_json_fini(&sets[i]);
-}
-
-static void refuse(const char *json, const char *why)
-{
-    struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
-    struct roped_error err = {0};
-    int n;
-    if (angles_json_read("t", NULL, json, strlen(json), sets, &n, &err) !=
-        ROPED_INVALID)
-        CHECK_FAIL("%s: not refused as invalid (%s)", json, err.text);
-    else
-        CHECK_CONTAINS(err.text, why);
-}
 
 /* ERNIE-4.5-VL-28B-A3B: height and width in turns, then time. */
 TEST(sections_that_a_file_does_not_state_are_the_models)

@@ -41,13 +41,14 @@ TEST(those_of_other_servers_are_tolerated)
 
 TEST(unknown_ones_are_refused)
 {
-    CHECK_INT(read_with("\"contenttype\":\"np\"", "", ""), ROPED_INVALID);
+    CHECK_INT(read_with("\"contenttype\":\"np\"", "", ""), ROPED_UNKNOWN_NAME);
     CHECK_CONTAINS(err.text, "unknown parameter 'contenttype'");
-    CHECK_INT(read_with("", ",\"shared_memory_ofset\":1", ""), ROPED_INVALID);
+    CHECK_INT(read_with("", ",\"shared_memory_ofset\":1", ""),
+              ROPED_UNKNOWN_NAME);
     CHECK_TEXT(err.text,
                "unknown parameter 'shared_memory_ofset' of an input or output; "
                "did you mean 'shared_memory_offset'?");
-    CHECK_INT(read_with("", "", "\"binary_dta\":true"), ROPED_INVALID);
+    CHECK_INT(read_with("", "", "\"binary_dta\":true"), ROPED_UNKNOWN_NAME);
     CHECK_TEXT(err.text, "unknown parameter 'binary_dta' of an input or "
                          "output; did you mean 'binary_data'?");
 }

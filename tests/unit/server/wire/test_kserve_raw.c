@@ -4,6 +4,7 @@
 #include "wire/kserve.h"
 
 #include "check.h"
+#include "refusal.h"
 
 static enum roped_status read_raw(struct roped_call *call, const char *op,
                                   void *data, uint64_t bytes,
@@ -38,7 +39,7 @@ static void refuse_raw(const char *op, uint64_t bytes, const char *why)
     struct kserve_request request;
     struct roped_call call;
     struct roped_error err;
-    CHECK_INT(read_raw(&call, op, NULL, bytes, &request, &err), ROPED_INVALID);
+    CHECK(is_refusal(read_raw(&call, op, NULL, bytes, &request, &err)));
     CHECK_CONTAINS(err.text, why);
 }
 

@@ -5,6 +5,7 @@
 #include "wire/kserve_region.h"
 
 #include "check.h"
+#include "refusal.h"
 #include "wire/kserve.h"
 
 #define Q_BINARY                                                               \
@@ -28,8 +29,9 @@ static void refuse_as(const char *json, uint64_t binary_bytes,
     struct kserve_request request;
     struct roped_call call;
     struct roped_error err;
-    CHECK_INT(read_into(&call, json, NULL, binary_bytes, &request, &err),
-              expected);
+    enum roped_status status =
+        read_into(&call, json, NULL, binary_bytes, &request, &err);
+    CHECK(is_expected(status, expected));
     CHECK_CONTAINS(err.text, why);
 }
 

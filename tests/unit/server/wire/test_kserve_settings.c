@@ -5,6 +5,7 @@
 #include "wire/kserve_settings.h"
 
 #include "check.h"
+#include "refusal.h"
 
 static void check_log(enum kserve_log_level from, const char *json,
                       enum kserve_log_level to)
@@ -21,8 +22,8 @@ static void refuse_log(enum kserve_log_level from, const char *json,
 {
     struct roped_error err = {.text = ""};
     enum kserve_log_level level = from;
-    CHECK_INT(kserve_read_log_settings(json, strlen(json), &level, &err),
-              ROPED_INVALID);
+    CHECK(
+        is_refusal(kserve_read_log_settings(json, strlen(json), &level, &err)));
     CHECK_CONTAINS(err.text, why);
     CHECK_INT(level, from);
 }

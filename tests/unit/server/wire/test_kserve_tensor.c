@@ -4,6 +4,7 @@
 #include "wire/kserve_tensor.h"
 
 #include "check.h"
+#include "refusal.h"
 
 /* Reads {"datatype":...,"shape":...} as rope's input q. */
 static enum roped_status read_q(const char *json, struct roped_tensor *tensor,
@@ -46,7 +47,7 @@ static void refuse(const char *json, const char *why)
 {
     struct roped_tensor tensor;
     struct roped_error err;
-    CHECK_INT(read_q(json, &tensor, &err), ROPED_INVALID);
+    CHECK(is_refusal(read_q(json, &tensor, &err)));
     CHECK_CONTAINS(err.text, why);
 }
 

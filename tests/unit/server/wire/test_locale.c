@@ -37,7 +37,7 @@ TEST(parameters_are_read_with_points)
     memcpy(&eps, call.params, sizeof eps); /* the first of them */
     CHECK_DOUBLE(eps, 0.00001, 0);
     CHECK_INT(roped_call_set_text(&call, "weight_bias", "0,5", &err),
-              ROPED_INVALID);
+              ROPED_BAD_PARAMETER);
 }
 
 TEST(refusals_are_written_with_points)
@@ -45,7 +45,8 @@ TEST(refusals_are_written_with_points)
     static struct roped_call call;
     struct roped_value value = {.kind = ROPED_VALUE_FLOAT, .number = -0.5};
     roped_call_init(&call, roped_op_find("rmsnorm"));
-    CHECK_INT(roped_call_set_param(&call, "eps", &value, &err), ROPED_INVALID);
+    CHECK_INT(roped_call_set_param(&call, "eps", &value, &err),
+              ROPED_BAD_PARAMETER);
     CHECK_CONTAINS(err.text, "parameter 'eps': -0.5, expected 0 to 3.4");
 }
 

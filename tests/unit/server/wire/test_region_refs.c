@@ -5,6 +5,7 @@
 #include "wire/region_refs.h"
 
 #include "check.h"
+#include "refusal.h"
 
 static struct region_refs refs;
 static struct roped_error err;
@@ -27,7 +28,7 @@ static void take(const char *name, const char *value)
 static void refuse(const char *name, const char *value, const char *why)
 {
     bool is_region = false;
-    CHECK_INT(read_one(name, value, &is_region), ROPED_INVALID);
+    CHECK(is_refusal(read_one(name, value, &is_region)));
     CHECK_CONTAINS(err.text, why);
 }
 

@@ -5,6 +5,7 @@
 #include "wire/safetensors.h"
 
 #include "check.h"
+#include "refusal.h"
 
 enum { MAX_SEEN = 8 };
 
@@ -69,7 +70,7 @@ static void refuse(const char *json, uint64_t data_bytes, const char *why)
 {
     struct seen seen;
     struct roped_error err;
-    if (read_file(json, data_bytes, &seen, &err) != ROPED_INVALID)
+    if (!is_refusal(read_file(json, data_bytes, &seen, &err)))
         CHECK_FAIL("%s: not refused as invalid (%s)", json, err.text);
     else
         CHECK_CONTAINS(err.text, why);

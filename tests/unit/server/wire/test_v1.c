@@ -66,6 +66,8 @@ TEST(refuses_what_the_operator_does_not_take)
     struct roped_tensor f32 = {ROPED_F32, 3, {1, 1, 2}, NULL};
     struct roped_tensor u8 = {ROPED_U8, 3, {1, 1, 2}, NULL};
     struct safetensors_output cases[] = {{"Q", &f32, 0}, {"q", &u8, 0}};
+    static const enum roped_status codes[] = {ROPED_UNKNOWN_NAME,
+                                              ROPED_BAD_TYPE};
     static const char *const whys[] = {
         "unknown tensor 'Q'", "tensor 'q': U8, expected F32, BF16 or F16"};
     for (int i = 0; i < 2; i++) {
@@ -76,7 +78,7 @@ TEST(refuses_what_the_operator_does_not_take)
         roped_call_init(&call, roped_op_find("rope"));
         CHECK_INT(v1_read_request(&call, file.text, file.bytes,
                                   file.bytes + data_bytes, NULL, &err),
-                  ROPED_INVALID);
+                  codes[i]);
         CHECK_CONTAINS(err.text, whys[i]);
         buffer_fini(&file);
     }
