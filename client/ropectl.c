@@ -182,6 +182,12 @@ static const struct command commands[] = {
      "  --interval 1        seconds between looks\n"
      "  --count N           ends after N looks\n"
      "\n"
+     "On a terminal q ends it, the arrows choose the column that operators "
+     "are\n"
+     "sorted by, and so do c (calls), e (errors), n (name), 5, 9 and p (p50, "
+     "p90,\n"
+     "p99) and k (kernel).\n"
+     "\n"
      "p50, p90 and p99 come from a histogram: they are as exact as its "
      "buckets.\n"},
     {"cat", command_cat, "FILE | @REGION",
