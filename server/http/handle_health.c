@@ -38,12 +38,15 @@ struct reply handle_ready(struct request *request)
                       &buffer);
 }
 
+_Static_assert((int)METRICS_NAMES >= (int)HEAD_PARAMETERS,
+               "no name of a query is left out");
+
 /* Of the query: name[]=NAME, as other exporters take it. What else is there is
  * a scraper's own. */
 static void read_names(const struct head *head, struct metrics_names *names)
 {
     names->n = 0;
-    for (int i = 0; i < head->n_parameters && names->n < METRICS_NAMES; i++)
+    for (int i = 0; i < head->n_parameters; i++)
         if (strcmp(head->parameter[i].name, "name[]") == 0)
             names->name[names->n++] = head->parameter[i].value;
 }

@@ -63,7 +63,7 @@ struct metrics_gauges {
 
 /* Names of the series that are wanted, such as x_sum of a histogram x; n 0: all
  * of them. A name that there is not has no series. */
-enum { METRICS_NAMES = 64 };
+enum { METRICS_NAMES = 128 };
 struct metrics_names {
     int n;
     const char *name[METRICS_NAMES];

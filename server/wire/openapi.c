@@ -396,9 +396,9 @@ static void write_metrics_query(struct buffer *buffer)
     buffer_text(buffer, "\"parameters\":[");
     write_query_parameter(buffer, "", "name[]",
                           "name of a series that is wanted, such as "
-                          "roped_requests_total; may stand up to 64 times; "
+                          "roped_requests_total; may stand more than once; "
                           "else all are");
-    buffer_text(buffer, "{\"type\":\"array\",\"maxItems\":64,\"items\":{"
+    buffer_text(buffer, "{\"type\":\"array\",\"items\":{"
                         "\"type\":\"string\"}}}],");
 }
 
