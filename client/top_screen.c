@@ -116,20 +116,17 @@ static int cells_of(const char *line, size_t bytes)
     return n;
 }
 
-/* Bytes up to and with the last ", " that fits into so many cells; all where
- * the line fits, or has none. */
+/* Bytes up to the last comma that fits into so many cells, with it; all where
+ * the line fits, or has no comma there. */
 static size_t bytes_that_fit(const char *line, int width)
 {
-    size_t fit = 0;
-    if (cells_of(line, strlen(line)) <= width)
-        return strlen(line);
-    for (const char *comma = line; (comma = strstr(comma, ", "));) {
-        comma += 2;
-        if (cells_of(line, (size_t)(comma - line)) > width + 1)
-            break;
-        fit = (size_t)(comma - line);
-    }
-    return fit ? fit : strlen(line);
+    size_t fit = 0, bytes = strlen(line);
+    if (cells_of(line, bytes) <= width)
+        return bytes;
+    for (const char *at = line; (at = strstr(at, ", ")); at++)
+        if (cells_of(line, (size_t)(at + 1 - line)) <= width)
+            fit = (size_t)(at + 1 - line);
+    return fit ? fit : bytes;
 }
 
 /* Writes one line on as many rows as it takes, at most so many; their number.
@@ -143,6 +140,7 @@ static int write_line(FILE *out, const char *line, int width, int rows)
         size_t bytes = bytes_that_fit(line, width - indent);
         fprintf(out, "%*s%.*s\033[K\r\n", indent, "", (int)bytes, line);
         line += bytes;
+        line += *line == ' ';
         n++;
     }
     return n;

@@ -49,9 +49,10 @@ static void scrape_names(const struct metrics_names *names)
     memory_usage(exec_memory(exec), &gauges.memory);
     buffer_init(&buffer);
     metrics_write(metrics, &gauges, names, &buffer);
-    CHECK(!buffer.has_failed && strlen(buffer.text) == buffer.bytes);
+    const char *written = buffer.bytes ? buffer.text : "";
+    CHECK(!buffer.has_failed && strlen(written) == buffer.bytes);
     free(text);
-    text = strdup(buffer.text);
+    text = strdup(written);
     buffer_fini(&buffer);
     CHECK(text != NULL);
 }
