@@ -1,13 +1,87 @@
 /*
  * options.c - the one reader of options: words that start with "--", which are
- * rows of a command's table, or parameters of an operator.
+ * those of every command, rows of a command's table, or parameters of an
+ * operator.
  */
 #include "ropectl.h"
 
 #include "number.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const unsigned long long most_answer_bytes = 1ULL << 50;
+
+/* Setters of the options that every command takes. */
+#define TEXT_OPTION(member)                                                    \
+    static bool set_##member(void *target, const char *text)                   \
+    {                                                                          \
+        ((struct ropectl *)target)->options.member = text;                     \
+        return text[0] != '\0';                                                \
+    }
+TEXT_OPTION(url)
+TEXT_OPTION(token_file)
+TEXT_OPTION(ca_file)
+TEXT_OPTION(cert_file)
+TEXT_OPTION(key_file)
+
+static bool set_timeout(void *target, const char *text)
+{
+    return read_number(text, 1e6,
+                       &((struct ropectl *)target)->options.timeout_seconds);
+}
+
+static bool set_max_answer(void *target, const char *text)
+{
+    static const char units[] = "kmgt";
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    ((struct ropectl *)target)->options.max_answer_bytes = n << shift;
+    return text[0] >= '0' && text[0] <= '9' && !errno && !end[unit ? 1 : 0] &&
+           n > 0 && n <= most_answer_bytes >> shift;
+}
+
+static bool set_output(void *target, const char *text)
+{
+    struct ropectl *ctl = target;
+    ctl->is_json = strcmp(text, "json") == 0;
+    return ctl->is_json || strcmp(text, "table") == 0;
+}
+
+static const struct option_row common_options[] = {
+    {"server", set_url, "a URL"},
+    {"url", set_url, "a URL"}, /* as other clients call it */
+    {"token-file", set_token_file, "a file"},
+    {"ca-file", set_ca_file, "a file"},
+    {"cert", set_cert_file, "a file"},
+    {"key", set_key_file, "a file"},
+    {"timeout", set_timeout, "seconds above 0"},
+    {"max-answer", set_max_answer, "bytes above 0, as 64m or 2g"},
+    {"output", set_output, "table or json"},
+    {NULL}};
+
+int take_common(struct ropectl *ctl, int *argc, char **argv)
+{
+    struct option option;
+    int n = 1;
+    for (int at = 1; at < *argc; at++) {
+        int last = at, code = -1;
+        if (read_option(*argc, argv, &last, &option))
+            code = take_option(NULL, common_options, &option, ctl);
+        if (code == EXIT_USAGE)
+            return code;
+        if (code == EXIT_SUCCESS)
+            at = last;
+        else
+            argv[n++] = argv[at];
+    }
+    *argc = n;
+    return EXIT_SUCCESS;
+}
 
 bool read_option(int argc, char **argv, int *at, struct option *out)
 {

@@ -14,7 +14,6 @@
 #include "ropectl.h"
 
 #include "number.h"
-#include "printable.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,24 +42,6 @@ static void write_name(FILE *out, const char *name, int width, bool is_bold)
 }
 
 /* ------------------------------------------------------------------- values */
-
-/* The text printable, to be freed; NULL where it is already. */
-static char *made_printable(const char *text)
-{
-    size_t bytes = printable_copy(text, NULL, 0);
-    if (bytes == strlen(text)) /* an escape is longer than what it stands for */
-        return NULL;
-    char *made = must_have(malloc(bytes + 1));
-    printable_copy(text, made, bytes + 1);
-    return made;
-}
-
-void write_text(FILE *out, const char *text)
-{
-    char *made = made_printable(text);
-    fputs(made ? made : text, out);
-    free(made);
-}
 
 static void replace(char **text)
 {

@@ -50,8 +50,8 @@ struct command {
     const char *arguments, *help, *page;
 };
 
-/* The command of this name, or NULL. */
-const struct command *command_find(const char *name);
+/* This one runs from now on. */
+void command_is(const struct command *command);
 
 /* ----------------------------------------------------------------- failing */
 
@@ -84,8 +84,9 @@ struct option_row {
     const char *expected;
 };
 
-/* Those of every command. */
-extern const struct option_row common_options[];
+/* Takes those of every command out of argv. EXIT_SUCCESS, or EXIT_USAGE after
+ * saying what is wrong. */
+int take_common(struct ropectl *ctl, int *argc, char **argv);
 
 /*
  * Reads "--name=value" or "--name value" at argv[*at], and moves *at to the
@@ -173,6 +174,9 @@ int print_answer(const struct ropectl *ctl, const struct request *request);
  * tests/lint.sh says which files write there.
  */
 void write_text(FILE *out, const char *text);
+
+/* The same, to be freed; NULL where the text is printable already. */
+char *made_printable(const char *text);
 
 /* Prints a document, a JSON object, as --output says, and frees it. Nothing
  * else of a command goes to standard output. Exit code. */

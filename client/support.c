@@ -1,6 +1,6 @@
 /*
- * support.c - what every command of ropectl needs: failing in one line,
- * guessing what was meant, files, a connection, a request.
+ * support.c - what every command of ropectl needs: guessing which operator was
+ * meant, files, a connection, a request.
  */
 #include "progress.h"
 #include "ropectl.h"
@@ -8,59 +8,9 @@
 #include "wire/json_reader.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* ----------------------------------------------------------------- failing */
-
-int fail(const struct roped_error *err)
-{
-    return fail_text("%s", err->text);
-}
-
-/* Text with what stands before it, as one line on standard error. */
-static void say(const char *start, const char *command, const char *format,
-                va_list arguments)
-{
-    char *text;
-    must_have(vasprintf(&text, format, arguments) < 0 ? NULL : text);
-    fprintf(stderr, "ropectl%s%s: ", start, command);
-    write_text(stderr, text);
-    fputc('\n', stderr);
-    free(text);
-}
-
-int fail_text(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    say("", "", format, arguments);
-    va_end(arguments);
-    return EXIT_FAILURE;
-}
-
-int usage(const char *command, const char *format, ...)
-{
-    const struct command *found = command ? command_find(command) : NULL;
-    va_list arguments;
-    va_start(arguments, format);
-    say(found ? " " : "", found ? command : "", format, arguments);
-    va_end(arguments);
-    if (found)
-        fprintf(stderr, "usage: ropectl %s %s\n", command, found->arguments);
-    return EXIT_USAGE;
-}
-
-void *must_have(void *memory)
-{
-    if (!memory) {
-        fputs("ropectl: no memory\n", stderr);
-        exit(EXIT_FAILURE);
-    }
-    return memory;
-}
 
 const struct roped_op *find_op(const char *name)
 {

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "exec/executor.h"
 #include "handover.h"
+#include "healthcheck.h"
 #include "http/daemon.h"
 #include "http/greeting.h"
 #include "io.h"
@@ -277,7 +278,7 @@ static bool wait_for_stop(struct daemon *daemon, const sigset_t *signals,
     }
 }
 
-struct service {
+struct process {
     struct models models;
     struct handover before; /* what this process was handed, if anything */
     char **arguments;
@@ -288,35 +289,35 @@ struct service {
 };
 
 static enum roped_status open_parts(const struct config *config,
-                                    struct service *service,
+                                    struct process *process,
                                     struct roped_error *err)
 {
     enum roped_status status = roped_op_check_table(err);
-    models_init(&service->models, config->demo_models);
+    models_init(&process->models, config->demo_models);
     if (!status)
-        status = open_executor(config, &service->before, &service->exec, err);
+        status = open_executor(config, &process->before, &process->exec, err);
     if (!status)
-        status = metrics_new(&service->models, &service->metrics, err);
-    struct daemon_options options = {config,           service->exec,
-                                     service->metrics, &service->models,
-                                     ROPED_VERSION,    &service->before};
+        status = metrics_new(&process->models, &process->metrics, err);
+    struct daemon_options options = {config,           process->exec,
+                                     process->metrics, &process->models,
+                                     ROPED_VERSION,    &process->before};
     if (!status)
-        restart_note_lost(service->exec, &service->before);
+        restart_note_lost(process->exec, &process->before);
     if (!status)
-        status = daemon_start(&options, &service->daemon, &service->port, err);
+        status = daemon_start(&options, &process->daemon, &process->port, err);
     if (!status)
-        status = write_port(config->port_file, service->port, err);
+        status = write_port(config->port_file, process->port, err);
     return status;
 }
 
 /* Sockets that were handed over for places that the settings do not name any
  * more are closed. */
-static enum roped_status open_service(const struct config *config,
-                                      struct service *service,
-                                      struct roped_error *err)
+static enum roped_status open_all(const struct config *config,
+                                  struct process *process,
+                                  struct roped_error *err)
 {
-    enum roped_status status = open_parts(config, service, err);
-    handover_close_sockets(&service->before);
+    enum roped_status status = open_parts(config, process, err);
+    handover_close_sockets(&process->before);
     return status;
 }
 
@@ -324,20 +325,20 @@ enum { PAUSE_MS = 10 };
 
 /* Closes nothing of a device that is lost, which may hang: false, and the
  * process is to be ended as it is. */
-static bool close_service(struct service *service)
+static bool close_all(struct process *process)
 {
     uint64_t until_ns = after_ns(ANSWER_SECONDS);
-    if (service->exec) /* nothing may run when the connections go */
-        exec_drain(service->exec, after_ns(0));
-    while (service->daemon && daemon_is_busy(service->daemon) &&
+    if (process->exec) /* nothing may run when the connections go */
+        exec_drain(process->exec, after_ns(0));
+    while (process->daemon && daemon_is_busy(process->daemon) &&
            after_ns(0) < until_ns)
         usleep(PAUSE_MS * 1000);
-    daemon_stop(service->daemon);
-    if (service->exec && !exec_is_healthy(service->exec))
+    daemon_stop(process->daemon);
+    if (process->exec && !exec_is_healthy(process->exec))
         return false;
-    metrics_free(service->metrics);
-    exec_close(service->exec);
-    handover_free(&service->before);
+    metrics_free(process->metrics);
+    exec_close(process->exec);
+    handover_free(&process->before);
     return true;
 }
 
@@ -361,30 +362,30 @@ static void wait_for_connections(struct daemon *daemon,
 /* SIGTERM to the last answer: not ready, but serving, while balancers notice;
  * then no new connections, while those that are open are served on and each is
  * closed with its next answer. A second signal cuts it short. */
-static void drain(struct service *service, const struct config *config,
+static void drain(struct process *process, const struct config *config,
                   const sigset_t *signals)
 {
     notify("STOPPING=1");
-    daemon_set_draining(service->daemon);
+    daemon_set_draining(process->daemon);
     bool is_hurried =
         config->drain_delay_seconds > 0 &&
-        wait_for_stop(service->daemon, signals, config->drain_delay_seconds);
-    daemon_close_listener(service->daemon);
+        wait_for_stop(process->daemon, signals, config->drain_delay_seconds);
+    daemon_close_listener(process->daemon);
     log_line(LOG_INFO, "draining", "connections=%d hurried=%s",
-             daemon_connections(service->daemon),
+             daemon_connections(process->daemon),
              is_hurried ? "true" : "false");
     if (!is_hurried)
-        wait_for_connections(service->daemon, config, signals);
+        wait_for_connections(process->daemon, config, signals);
 }
 
-static void log_devices(const struct service *service)
+static void log_devices(const struct process *process)
 {
     struct roped_device_info device;
     struct exec_device_usage usage;
     char name[2 * sizeof device.name], detail[2 * sizeof device.detail];
-    for (int i = 0; i < exec_n_devices(service->exec); i++) {
-        exec_device_info(service->exec, i, &device);
-        exec_device_usage(service->exec, i, &usage);
+    for (int i = 0; i < exec_n_devices(process->exec); i++) {
+        exec_device_info(process->exec, i, &device);
+        exec_device_usage(process->exec, i, &usage);
         log_line(LOG_INFO, "device",
                  "number=%d index=%d name=\"%s\" detail=\"%s\" uuid=\"%s\" "
                  "lanes=%d",
@@ -395,18 +396,18 @@ static void log_devices(const struct service *service)
 }
 
 static void log_listening(const struct config *config,
-                          const struct service *service)
+                          const struct process *process)
 {
     struct roped_device_info device;
     char name[2 * sizeof device.name], detail[2 * sizeof device.detail];
-    exec_device_info(service->exec, 0, &device);
+    exec_device_info(process->exec, 0, &device);
     log_line(LOG_INFO, "listening",
              "address=%s port=%u backend=%s device=\"%s\" detail=\"%s\" "
              "devices=%d lanes=%d pool_bytes=%llu version=%s",
-             config->listen, service->port, exec_backend(service->exec)->name,
+             config->listen, process->port, exec_backend(process->exec)->name,
              log_quote(device.name, name, sizeof name),
              log_quote(device.detail, detail, sizeof detail),
-             exec_n_devices(service->exec), config_lanes(config),
+             exec_n_devices(process->exec), config_lanes(config),
              (unsigned long long)config->pool_bytes, ROPED_VERSION);
 }
 
@@ -449,16 +450,16 @@ static void warn_if_open(const struct config *config)
 /* Until a signal asks to stop; signs of life come from here, as long as every
  * device says how it is. Where a device is lost the process is another
  * one from then on, or ends. */
-static void serve_on(struct service *service, const sigset_t *signals)
+static void serve_on(struct process *process, const sigset_t *signals)
 {
     static const double watch_seconds = 0.2;
     const double sign_seconds = watchdog_seconds();
     uint64_t sign_ns = after_ns(0);
-    const struct restart restart = {service->exec, service->daemon,
-                                    &service->before, service->arguments};
+    const struct restart restart = {process->exec, process->daemon,
+                                    &process->before, process->arguments};
     struct roped_error why;
-    while (!wait_for_stop(service->daemon, signals, watch_seconds)) {
-        int device = exec_lost_device(service->exec, &why);
+    while (!wait_for_stop(process->daemon, signals, watch_seconds)) {
+        int device = exec_lost_device(process->exec, &why);
         if (sign_seconds > 0 && after_ns(0) >= sign_ns) {
             notify("WATCHDOG=1");
             sign_ns = after_ns(sign_seconds);
@@ -466,7 +467,7 @@ static void serve_on(struct service *service, const sigset_t *signals)
         if (device < 0)
             continue;
         restart_process(&restart, device, &why);
-        daemon_close_listener(service->daemon);
+        daemon_close_listener(process->daemon);
         _exit(EXIT_FAILURE);
     }
 }
@@ -475,150 +476,24 @@ static int serve(const struct config *config, const sigset_t *signals,
                  char **arguments)
 {
     struct roped_error err = {.text = ""};
-    struct service service = {.arguments = arguments};
-    handover_read(&service.before);
+    struct process process = {.arguments = arguments};
+    handover_read(&process.before);
     warn_if_open(config);
-    if (open_service(config, &service, &err)) {
-        (void)close_service(&service);
+    if (open_all(config, &process, &err)) {
+        (void)close_all(&process);
         return fail("start", &err);
     }
-    log_devices(&service);
-    log_listening(config, &service);
-    greeting_write(config, service.port, ROPED_VERSION);
+    log_devices(&process);
+    log_listening(config, &process);
+    greeting_write(config, process.port, ROPED_VERSION);
     notify("READY=1");
-    serve_on(&service, signals);
-    drain(&service, config, signals);
-    bool is_closed = close_service(&service);
+    serve_on(&process, signals);
+    drain(&process, config, signals);
+    bool is_closed = close_all(&process);
     log_line(LOG_INFO, "stopped", "version=%s", ROPED_VERSION);
     if (!is_closed)
         _exit(EXIT_SUCCESS);
     return EXIT_SUCCESS;
-}
-
-/* ------------------------------------------------------------ healthcheck */
-
-enum { HEALTHCHECK_SECONDS = 5 };
-
-/* Until it has all of them, or the sender closes. */
-static ssize_t receive(int fd, char *to, size_t bytes)
-{
-    size_t at = 0;
-    for (int i = 0; i < MOST_TRIES && at < bytes; i++) {
-        ssize_t n = recv(fd, to + at, bytes - at, 0);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return n == 0 ? (ssize_t)at : -1;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return (ssize_t)at;
-}
-
-/* An interrupted one goes on by itself: asking again waits for it. */
-static bool is_connected(int fd, const struct sockaddr *address,
-                         socklen_t bytes)
-{
-    int code = -1;
-    for (int i = 0; i < MOST_TRIES && code != 0; i++) {
-        code = connect(fd, address, bytes);
-        if (code != 0 && errno != EINTR)
-            return errno == EISCONN;
-    }
-    return code == 0;
-}
-
-static enum roped_status read_ready(int fd, const char *host,
-                                    struct roped_error *err)
-{
-    char text[512];
-    int length = snprintf(text, sizeof text,
-                          "GET /v2/health/ready HTTP/1.1\r\nHost: %s\r\n"
-                          "Connection: close\r\n\r\n",
-                          strchr(host, '/') ? "localhost" : host);
-    ssize_t n = -1;
-    if (io_write(fd, text, (size_t)length))
-        n = receive(fd, text, sizeof text - 1);
-    if (n < 0)
-        return roped_fail(err, ROPED_INTERNAL, "%s did not answer: %s", host,
-                          strerror(errno == EAGAIN ? ETIMEDOUT : errno));
-    text[n] = '\0';
-    if (strncmp(text, "HTTP/1.1 ", 9) != 0)
-        return roped_fail(err, ROPED_INTERNAL,
-                          "%s closed the connection without an HTTP answer",
-                          host);
-    long code = strtol(text + 9, NULL, 10);
-    if (code == 200)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INTERNAL,
-                      "GET /v2/health/ready at %s answered %ld, expected 200",
-                      host, code);
-}
-
-static enum roped_status ask_ready(const struct sockaddr *address,
-                                   socklen_t bytes, struct roped_error *err)
-{
-    struct timeval limit = {HEALTHCHECK_SECONDS, 0};
-    char host[ADDRESS_TEXT_BYTES];
-    address_text(address, host);
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return roped_fail(err, ROPED_INTERNAL, "no socket: %s",
-                          strerror(errno));
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    enum roped_status status =
-        is_connected(fd, address, bytes)
-            ? read_ready(fd, host, err)
-            : roped_fail(err, ROPED_INTERNAL, "cannot connect to %s: %s", host,
-                         strerror(errno == EINPROGRESS ? ETIMEDOUT : errno));
-    close(fd);
-    return status;
-}
-
-static bool is_path(const char *item)
-{
-    return strncmp(item, "unix:", 5) == 0;
-}
-
-/* Where to ask whether it is ready: admin_listen, or a Unix socket, or the
- * first place, if that speaks no TLS. */
-static enum roped_status find_place(const struct config *config,
-                                    char out[CONFIG_TEXT_BYTES],
-                                    struct roped_error *err)
-{
-    char item[CONFIG_TEXT_BYTES];
-    const char *list = config->listen;
-    snprintf(out, CONFIG_TEXT_BYTES, "%s", config->admin_listen);
-    while (!config->admin_listen[0] && config_next(&list, item))
-        if (!out[0] || (is_path(item) && !is_path(out)))
-            memcpy(out, item, sizeof item);
-    if (config->admin_listen[0] || is_path(out) || !config->tls_cert_file[0])
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "--healthcheck speaks no TLS: set admin_listen, or a "
-                      "unix: place in listen");
-}
-
-/* Exit 0 where the daemon at the configured address is ready. No name is
- * resolved for a wildcard: a container may lack /etc/hosts. */
-static int healthcheck(const struct config *config)
-{
-    struct sockaddr_storage address;
-    struct sockaddr *asked = (struct sockaddr *)&address;
-    char place[CONFIG_TEXT_BYTES];
-    socklen_t bytes;
-    struct roped_error err;
-    signal(SIGPIPE, SIG_IGN);
-    enum roped_status status = find_place(config, place, &err);
-    if (!status)
-        status =
-            address_parse(config->admin_listen[0] ? "admin_listen" : "listen",
-                          place, &address, &bytes, &err);
-    if (!status) {
-        address_to_ask(asked);
-        status = ask_ready(asked, bytes, &err);
-    }
-    if (status)
-        fprintf(stderr, "roped: %s\n", err.text);
-    return status ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* What was asked for is written; an answer that is lost is a failure. */

@@ -57,4 +57,77 @@ room server/base/log.c log.h exec/heap.h wire/json.h http/route.h metrics.h cpu/
 room server/metrics/metrics.c metrics.h http/route.h cpu/pool.h
 room server/http/route.c http/route.h cpu/pool.h
 room client/roped_client.c wire/safetensors.h exec/heap.h http/route.h log.h metrics.h
+
+# ------------------------------------------------- the order inside a room
+# The files of a room from the bottom up. A file includes and calls only what
+# stands before it, so there is no circle, and whoever reads in this order has
+# read what a file builds on. A '+' marks a table, which names functions of the
+# files above it and calls none of them.
+
+# uses FOLDER OBJECTS: "user used includes" for each #include of a file of the
+# folder, "imports" in Python, and "calls" for each symbol that one object takes
+# from another, where they are built. roped_client.h is public and includes
+# nothing of its room. Two functions of transport.c stand in for the C library's.
+uses() {
+    grep -HoE '^#include "(http/)?[a-z0-9_]+\.h"' /dev/null "$1"/*.[ch] | grep -v roped_client.h |
+        sed -E 's|.*/([a-z0-9_]+)\.[ch]:#include "(http/)?([a-z0-9_]+)\.h"|\1 \3 includes|'
+    grep -HE '^ *from roped(\.\w+)? import' /dev/null "$1"/*.py |
+        sed -E 's/ as \w+//; s/,//g; s|.*/(\w+)\.py: *from roped|\1|
+            s/^(\w+)\.(\w+) import.*/\1 \2/; s/^(\w+) import/\1/' |
+        awk '{ for (i = 2; i <= NF; i++) print $1, $i, "imports" }'
+    [ ! -d "$2" ] || nm -A "$2"/*.o | awk '
+        { split($1, where, ":"); file = where[1]; kind = $(NF - 1)
+          sub(/.*\//, "", file); sub(/\.c\.o$/, "", file) }
+        $NF == "write" || $NF == "epoll_wait" { next }
+        kind ~ /^[TDRBC]$/ { owner[$NF] = file }
+        kind == "U" { user[++n] = file; wants[n] = $NF }
+        END { for (i = 1; i <= n; i++)
+                  if (wants[i] in owner) print user[i], owner[wants[i]], "calls" }'
+}
+
+# order FOLDER OBJECTS NAME...
+order() {
+    shopt -s nullglob
+    local folder=$1 objects=${commands%/*}/$2 name wrong
+    shift 2
+    wrong=$(
+        for name; do
+            compgen -G "$folder/${name%+}.*" >/dev/null || echo "there is no ${name%+}"
+        done
+        { printf '%s\n' "$folder"/*.{c,h,py} | sed -E 's|.*/(.*)\..*|\1 \1 is|'; uses "$folder" "$objects"; } |
+            sort -u | awk -v names="$*" '
+                BEGIN { n = split(names, name, " ")
+                        for (i = 1; i <= n; i++) {
+                            is_table = sub(/\+$/, "", name[i])
+                            place[name[i]] = i
+                            table[name[i]] = is_table } }
+                !($1 in place) { if ($3 == "is") print $1 " has no place in the order"; next }
+                ($2 in place) && place[$2] > place[$1] && !(table[$1] && $3 == "calls") {
+                    print $1 " " $3 " " $2 ", which stands above it" }'
+    )
+    if [ -n "$wrong" ]; then
+        printf 'FAILED   %s: %s\n' "$folder" "$wrong"
+        n_failed=$((n_failed + 1))
+    else
+        printf 'ok       the order of %s\n' "$folder"
+    fi
+}
+
+order server/http server/CMakeFiles/roped_http.dir/http \
+    clock accept head origin gate peers listeners tls shared \
+    reply body call_demo protocol call call_regions protocol_v1 protocol_v2 transfer \
+    handlers route+ request request_log headers \
+    handle_call handle_devices handle_health handle_meta handle_page handle_regions \
+    handle_settings handle_shared_memory handle_tables \
+    transport acceptor daemon
+order client client/CMakeFiles/ropectl.dir \
+    number printable npy npz tensor_value compare client_file roped_client \
+    ropectl say output progress support options \
+    tensor_file bench_tensors scrape local_call file_call \
+    command_bench command_cat command_describe command_regions command_run \
+    command_status command_tables command_token command_top command_verify \
+    main+
+order client/python/src/roped none \
+    _errors _functions _tensors _shapes _safetensors _http _shared _gradients \
+    _client _library _torch _fast _in_process ops __init__
 [ "$n_failed" -eq 0 ]

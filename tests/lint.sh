@@ -101,12 +101,12 @@ only "the CUDA runtime is private to kernels/cuda, and tests drive it" \
     '#include <cuda' 'kernels/cuda/|tests/(kernel|bench)/|tests/http/test_cuda_memory.c'
 only "main.c alone opens backends, and ropectl's verify the CPU's; tests do" \
     '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|client/local_call.c|server/base/config.c|kernels/|tests/'
-verdict "what ropectl prints goes through output.c, which makes it printable" \
+verdict "what ropectl prints goes through say.c or output.c, which make it printable" \
     "$(grep -lE '\b(stdout|stderr|printf|puts|putchar|STDOUT_FILENO)\b' client/*.c |
-        grep -vE '^client/(output|support|progress|ropectl|command_(run|sample|verify|top)|top_screen)\.c$')"
+        grep -vE '^client/(say|output|support|progress|main|command_(run|sample|verify|top)|top_screen)\.c$')"
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
-        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/(handle_shared_memory\.c|handlers\.h|route\.c))$')"
+        grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/handle_shared_memory\.c)$')"
 verdict "rooms are included by name, not by the way to them (tests/boundaries.sh)" \
     "$(grep -nE '#include "[^"]*\.\./' "${code[@]}")"
 verdict "the server sees kernels through <roped/...> only" \

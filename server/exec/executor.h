@@ -126,6 +126,7 @@ struct exec_job {
                           neither queue_depth nor a drain refuses it */
     void (*done)(struct exec_job *job);
     void *owner;             /* for done */
+    void *context;           /* for task */
     atomic_bool is_canceled; /* set by anyone: do not start it */
     /* (optional) asked under a lock, just before it starts, and by
      * exec_end_gone: does nobody wait for it? Then it is not started. */

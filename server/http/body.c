@@ -8,9 +8,7 @@
  */
 #include "http/body.h"
 
-#include "http/handlers.h"
-#include "http/request.h"
-#include "wire/demo.h"
+#include "http/reply.h"
 #include "wire/inflate.h"
 #include "wire/safetensors.h"
 
@@ -23,7 +21,8 @@ enum {
     FIRST_BYTES = 8 << 10,  /* what a body must send before it gets more: the
                                first piece of a large one is 10 KB */
     WHOLE_BYTES = 64 << 10, /* a body of so many gets its block at once */
-    INFLATE_BYTES = 64 << 10
+    INFLATE_BYTES = 64 << 10,
+    LONG_BYTES = 64 << 10 /* more text than this is an errand */
 };
 
 static size_t place_behind(size_t header_bytes)
@@ -32,119 +31,116 @@ static size_t place_behind(size_t header_bytes)
 }
 
 /* Safetensors or v2: what has a header that is read first. */
-static bool has_header(const struct request *request)
+static bool has_header(const struct body *body)
 {
-    return request->match.route->body != ROUTE_BODY_JSON;
+    return body->kind != BODY_JSON;
 }
 
-static bool is_safetensors(const struct request *request)
+static bool is_safetensors(const struct body *body)
 {
-    enum route_body body = request->match.route->body;
-    return body == ROUTE_BODY_V1 || body == ROUTE_BODY_TENSOR;
-}
-
-static bool is_v2(const struct request *request)
-{
-    return request->match.route->body == ROUTE_BODY_V2;
+    return body->kind == BODY_V1 || body->kind == BODY_TENSOR;
 }
 
 /* ------------------------------------------------------- the length of JSON */
 
-static enum roped_status refuse_v2_range(struct request *request,
-                                         uint64_t length)
+static enum roped_status refuse_v2_range(const struct body *body,
+                                         uint64_t length,
+                                         struct roped_error *err)
 {
-    return roped_fail(&request->error, ROPED_INVALID,
+    return roped_fail(err, ROPED_INVALID,
                       "inference header size should be in range (0, %llu), "
                       "got: %llu",
-                      (unsigned long long)request->body.length,
+                      (unsigned long long)body->length,
                       (unsigned long long)length);
 }
 
 /* Checks and notes the length of the JSON; the body's is known. */
-static enum roped_status set_v2_length(struct request *request, uint64_t length)
+static enum roped_status set_v2_length(struct body *body, uint64_t length,
+                                       struct roped_error *err)
 {
-    if (length > request->body.length)
-        return refuse_v2_range(request, length);
+    if (length > body->length)
+        return refuse_v2_range(body, length, err);
     if (length > V2_JSON_BYTES)
-        return roped_fail(&request->error, ROPED_TOO_LARGE,
+        return roped_fail(err, ROPED_TOO_LARGE,
                           "JSON of %llu bytes exceeds the maximum allowed %d: "
                           "send tensors as binary data behind it "
                           "(binary_data_size)",
                           (unsigned long long)length, V2_JSON_BYTES);
-    request->body.header_bytes = (size_t)length;
+    body->header_bytes = (size_t)length;
     return ROPED_OK;
 }
 
 /* Inference-Header-Content-Length: how much of the body is JSON. Absent: all
  * of it. 0: none. */
-static enum roped_status read_v2_length(struct request *request,
-                                        uint64_t *length)
+static enum roped_status read_v2_length(struct body *body, uint64_t *length,
+                                        struct roped_error *err)
 {
-    const char *text = head_value(&request->head, HEADER_INFERENCE_LENGTH);
-    *length = request->body.length;
+    const char *text = body->json_length;
+    *length = body->length;
     if (!text || head_parse_length(text, length)) {
-        request->body.is_raw = text && *length == 0;
+        body->is_raw = text && *length == 0;
         return ROPED_OK;
     }
-    return roped_fail(&request->error, ROPED_INVALID,
+    return roped_fail(err, ROPED_INVALID,
                       "Unable to parse Inference-Header-Content-Length, got: "
                       "%.32s",
                       text);
 }
 
-static enum roped_status begin_v2(struct request *request)
+static enum roped_status begin_v2(struct body *body, struct roped_error *err)
 {
-    struct body *body = &request->body;
     uint64_t length;
-    enum roped_status status = read_v2_length(request, &length);
+    enum roped_status status = read_v2_length(body, &length, err);
     if (status)
         return status;
     body->at = place_behind((size_t)(length % DATA_ALIGNMENT));
     return body->is_open_ended || body->is_compressed
                ? ROPED_OK
-               : set_v2_length(request, length);
+               : set_v2_length(body, length, err);
 }
 
 /* ------------------------------------------------------------------- begin */
 
-static enum roped_status check_size(struct request *request)
+static enum roped_status check_size(const struct body *body,
+                                    struct roped_error *err)
 {
-    const struct body *body = &request->body;
     if (body->length <= body->limit)
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_TOO_LARGE,
+    return roped_fail(err, ROPED_TOO_LARGE,
                       "body of %llu bytes exceeds the maximum allowed %llu "
                       "(%s)",
                       (unsigned long long)body->length,
                       (unsigned long long)body->limit, body->limit_name);
 }
 
-enum roped_status body_begin(struct request *request, uint64_t limit,
-                             const char *limit_name)
+enum roped_status body_begin(struct body *body, const struct head *head,
+                             const struct body_limit *limit,
+                             struct roped_error *err)
 {
-    struct body *body = &request->body;
-    const char *encoding = head_value(&request->head, HEADER_CONTENT_ENCODING);
-    uint64_t most = request->service->config->max_inflated_bytes;
+    const char *encoding = head_value(head, HEADER_CONTENT_ENCODING);
     body->is_compressed = encoding && inflater_knows(encoding);
-    body->limit = limit;
-    body->inflated_limit = most < limit ? most : limit;
-    body->limit_name = limit_name;
+    body->json_length = head_value(head, HEADER_INFERENCE_LENGTH);
+    body->limit = limit->bytes;
+    body->inflated_limit = limit->inflated_bytes < limit->bytes
+                               ? limit->inflated_bytes
+                               : limit->bytes;
+    body->limit_name = limit->name;
     if (encoding && !body->is_compressed && strcasecmp(encoding, "identity"))
-        return roped_fail(&request->error, ROPED_WRONG_ENCODING,
+        return roped_fail(err, ROPED_WRONG_ENCODING,
                           "Content-Encoding '%.32s' is not supported, expected "
                           "gzip or deflate, or none",
                           encoding);
-    enum roped_status status = check_size(request);
-    return status || !is_v2(request) ? status : begin_v2(request);
+    enum roped_status status = check_size(body, err);
+    return status || body->kind != BODY_V2 ? status : begin_v2(body, err);
 }
 
 /* -------------------------------------------------------------- the block */
 
 /* Room for bytes more. A body gets all of its memory once it has shown that it
  * comes: announcing one takes none away from others. */
-static enum roped_status make_room(struct request *request, size_t bytes)
+static enum roped_status make_room(struct body *body, size_t bytes,
+                                   struct roped_error *err)
 {
-    struct body *body = &request->body;
     size_t used = body->at + (size_t)body->received, least = used + bytes;
     /* A little more than a power of two, else body and answer meet in the same
      * sets of the caches: 7 % of the time of an echo of 1 MiB. */
@@ -156,18 +152,17 @@ static enum roped_status make_room(struct request *request, size_t bytes)
         most = most < 2 * body->block.bytes ? 2 * body->block.bytes : most;
     else if (whole <= WHOLE_BYTES || least >= FIRST_BYTES)
         most = whole;
-    return memory_extend(exec_memory(request->service->exec), &body->block,
+    return memory_extend(body->pool, &body->block,
                          body->received > 0 ? used : 0, least,
-                         most < least ? least : most, &request->error);
+                         most < least ? least : most, err);
 }
 
 /* ------------------------------------------------------------------ pieces */
 
 /* What the client may have meant, and how to say it. */
-static const char *advice(const struct request *request)
+static const char *advice(const struct body *body)
 {
-    const struct body *body = &request->body;
-    bool is_call = request->call.op != NULL;
+    bool is_call = body->kind == BODY_V1;
     size_t n = body->received < sizeof body->prefix ? (size_t)body->received
                                                     : sizeof body->prefix;
     switch (safetensors_mistaken(body->prefix, n)) {
@@ -197,22 +192,34 @@ static const char *advice(const struct request *request)
 
 /* A body without the header that it must have: says what it looks like, else
  * leaves the error as it is. */
-static enum roped_status explain(struct request *request,
-                                 enum roped_status status)
+static enum roped_status explain(const struct body *body,
+                                 enum roped_status status,
+                                 struct roped_error *err)
 {
-    const char *looks = advice(request);
-    return looks ? roped_fail(&request->error, status,
+    const char *looks = advice(body);
+    return looks ? roped_fail(err, status,
                               "safetensors: the body looks like %s", looks)
                  : status;
 }
 
-enum roped_status body_is_short(struct request *request)
+enum roped_status body_explain(const struct body *body,
+                               enum roped_status status,
+                               struct roped_error *err)
 {
-    enum roped_status status =
-        roped_fail(&request->error, ROPED_INVALID,
-                   "body of %llu bytes ends before its header does",
-                   (unsigned long long)request->body.received);
-    return is_safetensors(request) ? explain(request, status) : status;
+    /* gzip without a time begins with a length that may well be one */
+    bool is_no_file = is_safetensors(body) &&
+                      body->header_bytes > SAFETENSORS_PREFIX_BYTES &&
+                      *body_bytes(body, SAFETENSORS_PREFIX_BYTES) != '{';
+    return is_no_file ? explain(body, status, err) : status;
+}
+
+enum roped_status body_is_short(const struct body *body,
+                                struct roped_error *err)
+{
+    enum roped_status status = roped_fail(
+        err, ROPED_INVALID, "body of %llu bytes ends before its header does",
+        (unsigned long long)body->received);
+    return is_safetensors(body) ? explain(body, status, err) : status;
 }
 
 static uint64_t most_bytes(const struct body *body)
@@ -222,11 +229,10 @@ static uint64_t most_bytes(const struct body *body)
 
 /* Takes what is missing of the prefix; *taken is how many bytes that was. Once
  * the length of the header is known, so is where the body goes. */
-static enum roped_status receive_prefix(struct request *request,
-                                        const char *data, size_t bytes,
-                                        size_t *taken)
+static enum roped_status receive_prefix(struct body *body, const char *data,
+                                        size_t bytes, size_t *taken,
+                                        struct roped_error *err)
 {
-    struct body *body = &request->body;
     size_t missing = SAFETENSORS_PREFIX_BYTES - (size_t)body->received;
     *taken = bytes < missing ? bytes : missing;
     memcpy(body->prefix + body->received, data, *taken);
@@ -234,12 +240,12 @@ static enum roped_status receive_prefix(struct request *request,
     if (*taken < missing)
         return ROPED_OK;
     enum roped_status status = safetensors_header_bytes(
-        body->prefix, most_bytes(body), &body->header_bytes, &request->error);
+        body->prefix, most_bytes(body), &body->header_bytes, err);
     if (status)
-        return explain(request, status);
+        return explain(body, status, err);
     body->at = place_behind(body->header_bytes);
     body->received = 0;
-    status = make_room(request, SAFETENSORS_PREFIX_BYTES);
+    status = make_room(body, SAFETENSORS_PREFIX_BYTES, err);
     body->received = SAFETENSORS_PREFIX_BYTES;
     if (!status)
         memcpy(body->block.start + body->at, body->prefix,
@@ -268,23 +274,21 @@ static void copy(unsigned char *to, const char *from, size_t bytes)
 }
 
 /* Puts bytes of the body where they belong. */
-static enum roped_status store(struct request *request, const char *data,
-                               size_t bytes)
+static enum roped_status store(struct body *body, const char *data,
+                               size_t bytes, struct roped_error *err)
 {
-    struct body *body = &request->body;
     enum roped_status status = ROPED_OK;
     size_t taken = 0;
     if (bytes > most_bytes(body) - body->received)
-        return roped_fail(&request->error, ROPED_TOO_LARGE,
-                          "body exceeds the maximum allowed %llu (%s)",
-                          (unsigned long long)most_bytes(body),
-                          body->limit_name);
-    if (!body->is_compressed && is_safetensors(request) &&
+        return roped_fail(
+            err, ROPED_TOO_LARGE, "body exceeds the maximum allowed %llu (%s)",
+            (unsigned long long)most_bytes(body), body->limit_name);
+    if (!body->is_compressed && is_safetensors(body) &&
         body->received < SAFETENSORS_PREFIX_BYTES)
-        status = receive_prefix(request, data, bytes, &taken);
+        status = receive_prefix(body, data, bytes, &taken, err);
     if (status || bytes == taken)
         return status;
-    status = make_room(request, bytes - taken);
+    status = make_room(body, bytes - taken, err);
     if (status)
         return status;
     copy(body->block.start + body->at + body->received, data + taken,
@@ -293,58 +297,27 @@ static enum roped_status store(struct request *request, const char *data,
     return ROPED_OK;
 }
 
-/* A call or a tensor is checked as soon as that can be. */
-static enum roped_status decode(struct request *request)
+bool body_has_header(const struct body *body)
 {
-    const struct body *body = &request->body;
-    request->body.is_decoded = true;
-    enum roped_status status =
-        request->call.op ? call_decode(request) : region_decode(request);
-    /* gzip without a time begins with a length that may well be one */
-    bool is_no_file = is_safetensors(request) &&
-                      body->header_bytes > SAFETENSORS_PREFIX_BYTES &&
-                      *body_bytes(request, SAFETENSORS_PREFIX_BYTES) != '{';
-    return status && is_no_file ? explain(request, status) : status;
+    return body->is_raw ||
+           (body->header_bytes > 0 && body->received >= body->header_bytes);
 }
 
-/* The rest of the body of a call that can_decode may go on to the device as it
- * arrives: where it lies will not change any more. */
-static void open_inbox(struct request *request)
+bool body_can_decode(const struct body *body)
 {
-    const struct body *body = &request->body;
-    if (request->call.op && body->block.is_pinned && !demo_is(request->call.op))
-        exec_inbox_open(request->service->exec, &request->job,
-                        body->block.start, body->at + body->header_bytes,
-                        body->at + body->length);
-}
-
-/* Data pointers of a call that was decoded lead into a block that is to stay,
- * so a body that may still move is decoded later. */
-static bool can_decode(const struct request *request)
-{
-    const struct body *body = &request->body;
-    return has_header(request) && !body->is_decoded && !body->is_open_ended &&
+    return has_header(body) && !body->is_decoded && !body->is_open_ended &&
            body->header_bytes > 0 && body->received >= body->header_bytes &&
-           body->header_bytes <= REQUEST_LONG_BYTES &&
+           body->header_bytes <= LONG_BYTES &&
            body->block.bytes >= body->at + body->length;
 }
 
-enum roped_status body_receive(struct request *request, const char *data,
-                               size_t bytes)
+enum roped_status body_receive(struct body *body, const char *data,
+                               size_t bytes, struct roped_error *err)
 {
-    struct body *body = &request->body;
-    enum roped_status status = store(request, data, bytes);
-    if (status || body->is_compressed)
-        return status;
-    memory_arrived(exec_memory(request->service->exec), &body->block,
-                   body->at + (size_t)body->received);
-    if (can_decode(request)) {
-        status = decode(request);
-        if (!status)
-            open_inbox(request);
-    }
-    if (!status)
-        exec_inbox_advance(&request->job, body->at + body->received);
+    enum roped_status status = store(body, data, bytes, err);
+    if (!status && !body->is_compressed)
+        memory_arrived(body->pool, &body->block,
+                       body->at + (size_t)body->received);
     return status;
 }
 
@@ -352,71 +325,71 @@ enum roped_status body_receive(struct request *request, const char *data,
 
 /* A body that was open-ended has a length now, and its header one that can be
  * held against it. */
-static enum roped_status close_end(struct request *request)
+static enum roped_status close_end(struct body *body, struct roped_error *err)
 {
-    struct body *body = &request->body;
     uint64_t length;
     body->length = body->received;
     enum roped_status status = ROPED_OK;
-    if (!is_v2(request) && body->header_bytes > 0)
+    if (body->kind != BODY_V2 && body->header_bytes > 0)
         status = safetensors_header_bytes(body->prefix, body->received,
-                                          &body->header_bytes, &request->error);
-    if (!is_v2(request))
-        return status ? explain(request, status) : ROPED_OK;
-    status = read_v2_length(request, &length);
-    return status ? status : set_v2_length(request, length);
+                                          &body->header_bytes, err);
+    if (body->kind != BODY_V2)
+        return status ? explain(body, status, err) : ROPED_OK;
+    status = read_v2_length(body, &length, err);
+    return status ? status : set_v2_length(body, length, err);
 }
 
-enum roped_status body_end(struct request *request)
+enum roped_status body_end(struct body *body, struct roped_error *err)
 {
-    const struct body *body = &request->body;
     if (!body->is_open_ended || body->is_compressed)
         return ROPED_OK;
-    return close_end(request);
+    return close_end(body, err);
 }
 
-bool body_is_long(const struct request *request)
+bool body_is_long(const struct body *body)
 {
-    const struct body *body = &request->body;
-    size_t text = has_header(request) ? body->header_bytes : body->received;
-    return body->is_compressed ||
-           (text > REQUEST_LONG_BYTES && !body->is_decoded);
+    size_t text = has_header(body) ? body->header_bytes : body->received;
+    return body->is_compressed || (text > LONG_BYTES && !body->is_decoded);
 }
 
-unsigned char *body_bytes(const struct request *request, size_t from)
+unsigned char *body_bytes(const struct body *body, size_t from)
 {
-    const struct body *body = &request->body;
     return body->block.start ? body->block.start + body->at + from : NULL;
 }
 
-const char *body_text(const struct request *request)
+const char *body_text(const struct body *body)
 {
-    const unsigned char *bytes = body_bytes(request, 0);
+    const unsigned char *bytes = body_bytes(body, 0);
     return bytes ? (const char *)bytes : "";
 }
 
-uint64_t body_work(const struct request *request)
+uint64_t body_work(const struct body *body)
 {
     enum { MOST_INFLATED = 1032 }; /* bytes of a byte of zlib */
-    const struct body *body = &request->body;
     uint64_t inflated = body->received * MOST_INFLATED;
     if (!body->is_compressed)
-        return body->received * REQUEST_TEXT_WORK;
+        return body->received * REPLY_TEXT_WORK;
     return inflated < body->inflated_limit ? inflated : body->inflated_limit;
 }
+
+/* What an inflater gives goes to. */
+struct inflating {
+    struct body *body;
+    struct roped_error *err;
+};
 
 /* inflater_sink_fn */
 static bool store_inflated(void *context, const char *data, size_t bytes)
 {
-    struct request *request = context;
-    return store(request, data, bytes) == ROPED_OK;
+    const struct inflating *to = context;
+    return store(to->body, data, bytes, to->err) == ROPED_OK;
 }
 
-static enum roped_status inflate_block(struct request *request,
-                                       const char *data, uint64_t bytes)
+static enum roped_status inflate_block(struct body *body, const char *data,
+                                       uint64_t bytes, struct roped_error *err)
 {
     struct inflater *inflater;
-    struct roped_error *err = &request->error;
+    struct inflating to = {body, err};
     enum roped_status status = inflater_new(&inflater, err);
     if (status)
         return status;
@@ -425,7 +398,7 @@ static enum roped_status inflate_block(struct request *request,
         size_t n = bytes - at < INFLATE_BYTES ? (size_t)(bytes - at)
                                               : (size_t)INFLATE_BYTES;
         status =
-            inflater_feed(inflater, data + at, n, store_inflated, request, err);
+            inflater_feed(inflater, data + at, n, store_inflated, &to, err);
         at += n;
     }
     status = status ? status : err->status;
@@ -436,11 +409,11 @@ static enum roped_status inflate_block(struct request *request,
 }
 
 /* What came compressed becomes the body as it was meant. */
-static enum roped_status inflate_body(struct request *request)
+static enum roped_status inflate_body(struct body *body,
+                                      struct roped_error *err)
 {
-    struct body *body = &request->body;
     struct memory_block block = body->block;
-    const char *data = body_text(request);
+    const char *data = body_text(body);
     uint64_t bytes = body->received;
     body->block = (struct memory_block){.bytes = 0};
     body->received = 0;
@@ -450,19 +423,12 @@ static enum roped_status inflate_body(struct request *request)
         body->limit = body->inflated_limit;
         body->limit_name = "max_inflated_bytes";
     }
-    enum roped_status status = inflate_block(request, data, bytes);
-    memory_give(exec_memory(request->service->exec), &block);
-    return status ? status : close_end(request);
+    enum roped_status status = inflate_block(body, data, bytes, err);
+    memory_give(body->pool, &block);
+    return status ? status : close_end(body, err);
 }
 
-enum roped_status body_finish(struct request *request)
+enum roped_status body_finish(struct body *body, struct roped_error *err)
 {
-    const struct body *body = &request->body;
-    enum roped_status status =
-        body->is_compressed ? inflate_body(request) : ROPED_OK;
-    if (status || !has_header(request) || body->is_decoded)
-        return status;
-    bool is_complete =
-        body->header_bytes > 0 && body->received >= body->header_bytes;
-    return is_complete || body->is_raw ? decode(request) : ROPED_OK;
+    return body->is_compressed ? inflate_body(body, err) : ROPED_OK;
 }

@@ -4,31 +4,41 @@
 #include "http/call.h"
 
 #include "exec/placement.h"
-#include "http/call_regions.h"
+#include "http/call_demo.h"
 #include "http/clock.h"
-#include "http/request.h"
 #include "wire/demo.h"
 
 #include <roped/nearest.h>
 
 #include <string.h>
 
-enum roped_status call_begin(struct request *request)
+enum roped_status call_begin(struct call *call)
 {
-    const struct protocol *protocol = request->match.route->protocol;
-    request->call.protocol = protocol;
-    request->call.op = protocol->find_op(request);
-    if (!request->call.op)
-        return request->error.status;
-    roped_call_init(&request->job.call, request->call.op);
+    call->op = call->protocol->find_op(call);
+    if (!call->op)
+        return call->error->status;
+    roped_call_init(&call->job->call, call->op);
     return ROPED_OK;
 }
 
-enum roped_status call_no_operator(const struct request *request,
-                                   struct roped_error *err)
+void call_give_regions(struct call *call)
+{
+    struct regions *regions = exec_regions(call->service->exec);
+    struct exec_job *job = call->job;
+    for (int i = 0; i < job->call.n_in; i++) {
+        regions_give(regions, job->in[i].region);
+        job->in[i].region = NULL;
+    }
+    for (int i = 0; i < job->call.n_out; i++) {
+        regions_give(regions, job->out[i].region);
+        job->out[i] = (struct exec_place){.region = NULL};
+    }
+}
+
+enum roped_status call_no_operator(const char *name, struct roped_error *err)
 {
     char near[96];
-    struct roped_nearest nearest = {.word = request->match.capture};
+    struct roped_nearest nearest = {.word = name};
     for (int i = 0; i < roped_op_count(); i++)
         roped_nearest_offer(&nearest, roped_op_at(i)->name);
     return roped_fail(err, ROPED_NO_OPERATOR,
@@ -38,101 +48,120 @@ enum roped_status call_no_operator(const struct request *request,
                           : ";");
 }
 
-enum roped_status call_use_table(struct request *request, const char *name)
+enum roped_status call_use_table(struct call *call, const char *name)
 {
-    struct exec_job *job = &request->job;
-    struct roped_error *err = &request->error;
+    struct exec_job *job = call->job;
+    struct roped_error *err = call->error;
     if (job->table)
         return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter 'table' is given twice");
-    enum roped_status status =
-        tables_take(exec_tables(request->service->exec), request->caller.tenant,
-                    name, &job->table, err);
+    enum roped_status status = tables_take(
+        exec_tables(call->service->exec), call->tenant, name, &job->table, err);
     if (status)
         return status;
     return roped_call_use_angles(&job->call, tables_set(job->table), err);
 }
 
-bool call_sends(const struct request *request, int output)
+bool call_sends(const struct call *call, int output)
 {
-    return roped_tensor_given(&request->job.call.out[output]) &&
-           !(request->call.kept >> output & 1);
+    return roped_tensor_given(&call->job->call.out[output]) &&
+           !(call->kept >> output & 1);
 }
 
-enum roped_status call_decode(struct request *request)
+/* Bit i: output i stays in a region. */
+static uint32_t kept_outputs(const struct exec_job *job)
 {
-    const struct protocol *protocol = request->call.protocol;
-    enum roped_status status = protocol->decode(request);
+    uint32_t kept = 0;
+    for (int i = 0; i < job->call.n_out; i++)
+        if (job->out[i].region)
+            kept |= 1u << i;
+    return kept;
+}
+
+enum roped_status call_decode(struct call *call)
+{
+    struct exec_job *job = call->job;
+    enum roped_status status = call->protocol->decode(call);
     if (!status)
-        status = roped_call_resolve(&request->job.call, &request->error);
-    if (!status)
-        status = call_check_regions(request);
-    request->call.kept = call_kept_outputs(request);
-    return status ? status : protocol->check(request);
+        status = roped_call_resolve(&job->call, call->error);
+    if (!status) /* may they be where they are? */
+        status = placement_check(job, exec_regions(call->service->exec),
+                                 call->error);
+    call->kept = kept_outputs(job);
+    return status ? status : call->protocol->check(call);
+}
+
+void call_open_inbox(struct call *call)
+{
+    const struct body *body = call->body;
+    if (body->block.is_pinned && !demo_is(call->op))
+        exec_inbox_open(call->service->exec, call->job, body->block.start,
+                        body->at + body->header_bytes, body->at + body->length);
 }
 
 /* ------------------------------------------------------------------ start */
 
 /* The answer's block: header, outputs behind it at a multiple of 64, and what
  * is computed without being sent. */
-static enum roped_status place_answer(struct request *request)
+static enum roped_status place_answer(struct call *call)
 {
     uint64_t offset[ROPED_MAX_OUTPUTS] = {0}, sent = 0, all = 0;
-    struct roped_call *call = &request->job.call;
+    struct roped_call *made = &call->job->call;
     struct buffer header;
-    buffer_init_fixed(&header, request->scratch, sizeof request->scratch);
-    enum roped_status status = request->call.protocol->write_header(
-        request, &header, offset, &sent, &all);
+    buffer_init_fixed(&header, call->answer->scratch,
+                      sizeof call->answer->scratch);
+    enum roped_status status =
+        call->protocol->write_header(call, &header, offset, &sent, &all);
     if (status)
         return status;
     size_t pad =
         (CALL_ALIGNMENT - header.bytes % CALL_ALIGNMENT) % CALL_ALIGNMENT;
-    status = memory_take(exec_memory(request->service->exec),
-                         pad + header.bytes + (size_t)all, &request->out,
-                         &request->error);
+    status =
+        memory_take(exec_memory(call->service->exec),
+                    pad + header.bytes + (size_t)all, &call->out, call->error);
     if (status)
         return status;
-    request->call.answer_at = pad;
-    request->call.answer_bytes = header.bytes + (size_t)sent;
-    request->call.answer_json_bytes = header.bytes;
+    call->answer_at = pad;
+    call->answer_bytes = header.bytes + (size_t)sent;
+    call->answer_json_bytes = header.bytes;
     if (header.bytes)
-        memcpy(request->out.start + pad, header.text, header.bytes);
-    for (int i = 0; i < call->n_out; i++)
-        if (call_sends(request, i))
-            call->out[i].data =
-                request->out.start + pad + header.bytes + offset[i];
+        memcpy(call->out.start + pad, header.text, header.bytes);
+    for (int i = 0; i < made->n_out; i++)
+        if (call_sends(call, i))
+            made->out[i].data =
+                call->out.start + pad + header.bytes + offset[i];
     return ROPED_OK;
 }
 
 /* Index values in regions are read out when the job runs, into this. */
-static enum roped_status take_values(struct request *request)
+static enum roped_status take_values(struct call *call)
 {
-    uint64_t bytes = request->job.placement.value_bytes;
+    uint64_t bytes = call->job->placement.value_bytes;
     if (bytes == 0)
         return ROPED_OK;
     enum roped_status status =
-        memory_take(exec_memory(request->service->exec), (size_t)bytes,
-                    &request->values, &request->error);
-    request->job.values = request->values.start;
+        memory_take(exec_memory(call->service->exec), (size_t)bytes,
+                    &call->values, call->error);
+    call->job->values = call->values.start;
     return status;
 }
 
-static enum roped_status decode_late(struct request *request)
+static enum roped_status decode_late(struct call *call)
 {
-    if (request->body.length > 0)
-        return body_is_short(request);
-    return call_decode(request);
+    if (call->body->length > 0)
+        return body_is_short(call->body, call->error);
+    return call_decode(call);
 }
 
-static enum roped_status prepare(struct request *request)
+static enum roped_status prepare(struct call *call)
 {
     enum roped_status status =
-        request->body.is_decoded ? ROPED_OK : decode_late(request);
+        call->body->is_decoded ? ROPED_OK : decode_late(call);
     if (!status)
-        status = request->call.protocol->read_values(request);
+        status = call->protocol->read_values(call);
     if (!status)
-        status = take_values(request);
-    return status ? status : place_answer(request);
+        status = take_values(call);
+    return status ? status : place_answer(call);
 }
 
 static bool is_pinned(const struct memory_block *block)
@@ -140,69 +169,76 @@ static bool is_pinned(const struct memory_block *block)
     return !block->start || block->is_pinned;
 }
 
-static reply_fn answer;
+static reply_then_fn answer;
 
-struct reply call_start(struct request *request)
+struct reply call_start(struct call *call)
 {
-    struct exec_job *job = &request->job;
-    if (prepare(request)) {
-        job->status = request->error.status;
-        job->error = request->error;
-        return answer(request);
+    struct exec_job *job = call->job;
+    if (prepare(call)) {
+        job->status = call->error->status;
+        job->error = *call->error;
+        return answer(call);
     }
-    if (demo_is(request->call.op)) {
+    if (demo_is(call->op)) {
         job->work = EXEC_TASK;
         job->task = call_run_demo;
         job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
     }
-    job->is_pinned = is_pinned(&request->body.block) &&
-                     is_pinned(&request->out) && is_pinned(&request->json) &&
-                     is_pinned(&request->values);
-    return reply_after(job, answer);
+    job->is_pinned = is_pinned(&call->body->block) && is_pinned(&call->out) &&
+                     is_pinned(&call->json) && is_pinned(&call->values);
+    return reply_after(job, answer, call);
 }
 
 /* ----------------------------------------------------------------- answer */
 
-static void count(const struct request *request, enum roped_status status,
+void call_phases(const struct call *call, uint64_t ns[N_PHASES])
+{
+    ns[PHASE_RECEIVE] = call->body->received_ns - call->body->first_byte_ns;
+#define PHASE(id, name, statistic, meaning)                                    \
+    ns[PHASE_##id] = call->job->timing.name##_ns;
+#include "phase.def"
+}
+
+static void count(const struct call *call, enum roped_status status,
                   uint64_t response_bytes)
 {
-    struct metrics_call call = {
-        .op = models_index(request->service->models, request->call.op),
+    struct metrics_call counted = {
+        .op = models_index(call->service->models, call->op),
         .status = status,
-        .transport = request->call.protocol->transport,
-        .total_ns = clock_now_ns() - request->started_ns,
-        .request_bytes = request->body.received,
+        .transport = call->protocol->transport,
+        .total_ns = clock_now_ns() - call->body->started_ns,
+        .request_bytes = call->body->received,
         .response_bytes = response_bytes};
-    reply_phases(request, call.phase_ns);
-    metrics_count_call(request->service->metrics, &call);
+    call_phases(call, counted.phase_ns);
+    metrics_count_call(call->service->metrics, &counted);
 }
 
-void call_count_refusal(struct request *request)
+void call_count_refusal(const struct call *call)
 {
-    count(request, request->error.status, 0);
+    count(call, call->error->status, 0);
 }
 
-struct reply call_finish(struct request *request, struct reply reply)
+struct reply call_finish(const struct call *call, struct reply reply)
 {
     enum roped_status status =
-        reply.code == 200 ? ROPED_OK : request->error.status;
+        reply.code == 200 ? ROPED_OK : call->error->status;
     /* counted before the client can see the answer and ask for statistics */
-    count(request, status, status ? 0 : reply.bytes);
+    count(call, status, status ? 0 : reply.bytes);
     return reply;
 }
 
-static struct reply answer(struct request *request)
+static struct reply answer(void *context)
 {
-    const struct exec_job *job = &request->job;
+    struct call *call = context;
+    const struct exec_job *job = call->job;
     if (!job->status)
-        return request->call.protocol->answer(request);
-    return call_finish(request, reply_status(request, &job->error));
+        return call->protocol->answer(call);
+    return call_finish(call, reply_status(call->answer, &job->error));
 }
 
-struct reply call_block(struct request *request, const char *type)
+struct reply call_block(const struct call *call, const char *type)
 {
-    return call_finish(request,
-                       reply_bytes(200, type,
-                                   request->out.start + request->call.answer_at,
-                                   request->call.answer_bytes));
+    return call_finish(call,
+                       reply_bytes(200, type, call->out.start + call->answer_at,
+                                   call->answer_bytes));
 }

@@ -5,49 +5,79 @@
 #ifndef ROPED_HTTP_CALL_H
 #define ROPED_HTTP_CALL_H
 
+#include "http/body.h"
+#include "http/head.h"
 #include "http/protocol.h"
 #include "http/reply.h"
+#include "http/shared.h"
+#include "wire/kserve.h"
 
 enum { CALL_ALIGNMENT = 64 }; /* of outputs in the answer's block */
 
 struct call {
+    /* the request's, set before call_begin */
+    struct service *service;
+    const struct head *head;
+    const struct body *body;
+    const char *name, *version; /* of the path; version "": none */
+    struct tenant *tenant;      /* whose names it uses */
+    struct answer *answer;
+    struct roped_error *error; /* the answer's: why it is refused */
+    struct exec_job *job;
     const struct protocol *protocol; /* NULL: the request is no call */
-    const struct roped_op *op;       /* NULL: none, or not known */
+
+    const struct roped_op *op; /* NULL: none, or not known */
     bool has_fp8, fp8_as_u8;
     uint32_t kept;       /* bit i: output i stays in a region */
     uint64_t timeout_us; /* longest wait for a lane; 0: the server's */
-    size_t answer_at;    /* in request->out */
+    struct memory_block json, values, out; /* its own; out: the answer's */
+    size_t answer_at;                      /* in out */
     size_t answer_bytes, answer_json_bytes;
+    struct kserve_request v2; /* call_init leaves it as it is */
 };
 
-/* Finds the operator of the path; ROPED_NO_OPERATOR. */
-enum roped_status call_begin(struct request *request);
+static inline void call_init(struct call *call)
+{
+    memset(call, 0, offsetof(struct call, v2));
+}
+
+/* Gives back the regions of its job. */
+void call_give_regions(struct call *call);
+
+/* Finds the operator of the path; ROPED_NO_OPERATOR. Failures are in
+ * call->error. */
+ROPED_MUST_CHECK enum roped_status call_begin(struct call *call);
 
 /* As soon as the header is there: parses, binds, resolves. */
-enum roped_status call_decode(struct request *request);
+ROPED_MUST_CHECK enum roped_status call_decode(struct call *call);
 
-/* Handler of calls: the body is complete and decoded. */
-reply_fn call_start;
+/* It was decoded, and where its body lies will not change any more: from now on
+ * the body may go on to the device as it arrives. */
+void call_open_inbox(struct call *call);
 
-/* call_demo.c: a job's task that computes a call of a demo model. */
-enum roped_status call_run_demo(struct exec_job *job);
+/* The body is complete, and decoded if it has a header: the job, or why there
+ * is none. */
+struct reply call_start(struct call *call);
 
 /* Counts a call of a known operator that was refused before it ran. */
-void call_count_refusal(struct request *request);
+void call_count_refusal(const struct call *call);
 
 /* Is output i part of the answer's body? */
-bool call_sends(const struct request *request, int output);
+bool call_sends(const struct call *call, int output);
 
 /* The named table gives the angles; once. */
-enum roped_status call_use_table(struct request *request, const char *name);
+ROPED_MUST_CHECK enum roped_status call_use_table(struct call *call,
+                                                  const char *name);
 
 /* For protocols: counts the call and returns its reply; and the same for the
- * block that the job has filled. request->error.status says why it failed. */
-struct reply call_finish(struct request *request, struct reply reply);
-struct reply call_block(struct request *request, const char *type);
+ * block that the job has filled. call->error->status says why it failed. */
+struct reply call_finish(const struct call *call, struct reply reply);
+struct reply call_block(const struct call *call, const char *type);
 
-/* Says that the path's operator is none of /v1, and which one is near. */
-enum roped_status call_no_operator(const struct request *request,
-                                   struct roped_error *err);
+/* How long each of its phases took. */
+void call_phases(const struct call *call, uint64_t ns[N_PHASES]);
+
+/* Says that there is no operator of this name in /v1, and which one is near. */
+enum roped_status call_no_operator(const char *name, struct roped_error *err);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * call_demo.c - a call of a demo model, which no backend knows: on the host,
- * also with tensors in shared memory of clients.
+ * call_demo.c - a call of a demo model: on the host, also with tensors in
+ * shared memory of clients.
  */
+#include "http/call_demo.h"
+
 #include "exec/placement.h"
-#include "http/call.h"
 #include "http/clock.h"
 #include "wire/demo.h"
 

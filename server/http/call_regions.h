@@ -4,23 +4,17 @@
 #ifndef ROPED_HTTP_CALL_REGIONS_H
 #define ROPED_HTTP_CALL_REGIONS_H
 
-#include "http/request.h"
+#include "http/call.h"
 #include "wire/region_refs.h"
 
 /* Takes every region that refs name for the request's job; they are given
  * back when the job ends, or with the request. */
 ROPED_MUST_CHECK enum roped_status
-call_take_regions(struct request *request, const struct region_refs *refs);
+call_take_regions(struct call *call, const struct region_refs *refs);
 
 /* v1: binds the inputs among them, with the shape and the type that the query
  * or else the region says. */
 ROPED_MUST_CHECK enum roped_status
-call_bind_regions(struct request *request, const struct region_refs *refs);
-
-/* Once the call is resolved: may they be where they are? */
-ROPED_MUST_CHECK enum roped_status call_check_regions(struct request *request);
-
-/* Bit i: output i stays in a region. */
-uint32_t call_kept_outputs(const struct request *request);
+call_bind_regions(struct call *call, const struct region_refs *refs);
 
 #endif

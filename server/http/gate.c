@@ -139,12 +139,10 @@ static enum roped_status check_scope(const struct token *token,
 }
 
 /* The parameter 'tenant' of a route that has names, or NULL. */
-static const char *asked_tenant(const struct route *route,
-                                const struct head *head)
+static const char *asked_tenant(enum scope scope, const struct head *head)
 {
     bool has_names =
-        route && (route->scope == SCOPE_REGIONS ||
-                  route->scope == SCOPE_TABLES || route->scope == SCOPE_SHM);
+        scope == SCOPE_REGIONS || scope == SCOPE_TABLES || scope == SCOPE_SHM;
     for (int i = 0; i < head->n_parameters && has_names; i++)
         if (strcmp(head->parameter[i].name, "tenant") == 0)
             return head->parameter[i].value;
@@ -170,18 +168,17 @@ static enum roped_status choose_tenant(const struct gate *gate,
                             asked);
 }
 
-enum roped_status gate_check(const struct gate *gate, const struct route *route,
+enum roped_status gate_check(const struct gate *gate, enum scope scope,
                              const struct head *head, struct caller *out,
                              struct roped_error *err)
 {
     const struct gate_set *set = set_of(gate);
     const char *why;
-    enum scope scope = route ? route->scope : SCOPE_ANY;
     struct tenant *nameless = tenants_nameless(gate->tenants);
     *out = (struct caller){"", nameless, nameless};
     if (!set || scope == SCOPE_OPEN)
         return ROPED_OK;
-    const char *asked = asked_tenant(route, head);
+    const char *asked = asked_tenant(scope, head);
     const struct token *token =
         tokens_find(set->tokens, head_value(head, HEADER_AUTHORIZATION), &why);
     if (!token)

@@ -10,7 +10,6 @@
 
 #include "exec/tenants.h"
 #include "http/head.h"
-#include "http/route.h"
 #include "tokens.h"
 
 #include <stdatomic.h>
@@ -47,15 +46,13 @@ ROPED_MUST_CHECK enum roped_status gate_reload(struct gate *gate,
 bool gate_is_guarded(const struct gate *gate);
 
 /*
- * May the request have what is behind a route (NULL: there is none, and any
- * token will do)? ROPED_NO_TOKEN and ROPED_FORBIDDEN say why not. An admin is
- * shown what all have, and with the parameter 'tenant' uses the names of one,
- * where a route has names; ROPED_NOT_FOUND: nobody is called so.
+ * May the request have what is behind a route of this scope? ROPED_NO_TOKEN and
+ * ROPED_FORBIDDEN say why not. An admin is shown what all have, and with the
+ * parameter 'tenant' uses the names of one, where a route has names;
+ * ROPED_NOT_FOUND: nobody is called so.
  */
-ROPED_MUST_CHECK enum roped_status gate_check(const struct gate *gate,
-                                              const struct route *route,
-                                              const struct head *head,
-                                              struct caller *out,
-                                              struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+gate_check(const struct gate *gate, enum scope scope, const struct head *head,
+           struct caller *out, struct roped_error *err);
 
 #endif

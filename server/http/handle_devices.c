@@ -41,12 +41,12 @@ struct reply handle_devices(struct request *request)
 {
     struct executor *exec = request->service->exec;
     struct buffer buffer;
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "{\"backend\":");
     buffer_json_string(&buffer, exec_backend(exec)->name);
     buffer_text(&buffer, ",\"devices\":[");
     for (int i = 0; i < exec_n_devices(exec); i++)
         write_device(&buffer, exec, i);
     buffer_text(&buffer, "]}");
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }

@@ -9,22 +9,21 @@
 struct reply handle_root(struct request *request)
 {
     struct buffer buffer;
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_printf(&buffer,
                   "roped %s: POST /v1/{operator}; GET /v1, /openapi.json, "
                   "/metrics, /v2\n",
                   request->service->version);
-    return reply_text(request, 200, "text/plain; charset=utf-8", &buffer);
+    return reply_text(200, "text/plain; charset=utf-8", &buffer);
 }
 
 struct reply handle_live(struct request *request)
 {
     struct buffer buffer;
     bool is_live = exec_is_healthy(request->service->exec);
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_printf(&buffer, "{\"live\":%s}", is_live ? "true" : "false");
-    return reply_text(request, is_live ? 200 : 503, "application/json",
-                      &buffer);
+    return reply_text(is_live ? 200 : 503, "application/json", &buffer);
 }
 
 struct reply handle_ready(struct request *request)
@@ -32,10 +31,9 @@ struct reply handle_ready(struct request *request)
     struct buffer buffer;
     bool is_ready = exec_is_healthy(request->service->exec) &&
                     !atomic_load(&request->service->is_draining);
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_printf(&buffer, "{\"ready\":%s}", is_ready ? "true" : "false");
-    return reply_text(request, is_ready ? 200 : 503, "application/json",
-                      &buffer);
+    return reply_text(is_ready ? 200 : 503, "application/json", &buffer);
 }
 
 _Static_assert((int)METRICS_NAMES >= (int)HEAD_PARAMETERS,
@@ -67,8 +65,7 @@ struct reply handle_metrics(struct request *request)
         .n_restarts = service->n_restarts};
     memory_usage(exec_memory(service->exec), &gauges.memory);
     read_names(&request->head, &names);
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     metrics_write(service->metrics, &gauges, &names, &buffer);
-    return reply_text(request, 200, "text/plain; version=0.0.4; charset=utf-8",
-                      &buffer);
+    return reply_text(200, "text/plain; version=0.0.4; charset=utf-8", &buffer);
 }

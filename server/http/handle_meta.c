@@ -7,65 +7,48 @@
 #include "wire/kserve_settings.h"
 #include "wire/openapi.h"
 
-#include <ctype.h>
 #include <string.h>
 
 /* The model that the path names, with its version; false: there is none. */
-static bool model_of_path(const struct request *request, struct model *out)
+static bool model_of_path(const struct models *models,
+                          const struct route_match *match, struct model *out)
 {
-    const char *version = request->match.second;
+    const char *version = match->second;
     return (version[0] == '\0' || strcmp(version, "1") == 0) &&
-           models_find(request->service->models, request->match.capture, out);
+           models_find(models, match->capture, out);
 }
 
 enum roped_status find_model(struct request *request, struct model *out)
 {
     const char *version = request->match.second;
-    if (model_of_path(request, out))
+    if (model_of_path(request->service->models, &request->match, out))
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_NO_OPERATOR,
+    return roped_fail(&request->answer.error, ROPED_NO_OPERATOR,
                       "Request for unknown model: '%s'%s%s is not found",
                       request->match.capture, version[0] ? " version " : "",
                       version);
 }
 
-static const char *backend_name(const struct request *request)
+static const char *backend_name(const struct service *service)
 {
-    return exec_backend(request->service->exec)->name;
-}
-
-/* openapi_scope_fn: a name in braces is a segment like any other. */
-static const char *scope_of(const char *method, const char *path)
-{
-    char upper[8];
-    struct route_match match;
-    size_t n = 0;
-    for (; method[n] && n < sizeof upper - 1; n++)
-        upper[n] = (char)toupper((unsigned char)method[n]);
-    upper[n] = '\0';
-    route_find(upper, path, NULL, &match);
-    enum scope scope = match.route ? match.route->scope : SCOPE_ADMIN;
-    return scope == SCOPE_OPEN  ? NULL
-           : scope == SCOPE_ANY ? ""
-                                : scope_name(scope);
+    return exec_backend(service->exec)->name;
 }
 
 struct reply handle_openapi(struct request *request)
 {
     struct buffer buffer;
-    bool is_guarded = gate_is_guarded(&request->service->gate);
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     openapi_write(&buffer, request->service->version,
-                  is_guarded ? scope_of : NULL);
-    return reply_json(request, &buffer);
+                  gate_is_guarded(&request->service->gate));
+    return reply_json(&buffer);
 }
 
 struct reply handle_describe_all(struct request *request)
 {
     struct buffer buffer;
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     describe_write_ops(&buffer);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_describe(struct request *request)
@@ -74,22 +57,22 @@ struct reply handle_describe(struct request *request)
     const struct roped_op *op = roped_op_find(request->match.capture);
     if (!op) {
         struct roped_error err;
-        (void)call_no_operator(request, &err);
-        return reply_status(request, &err);
+        (void)call_no_operator(request->match.capture, &err);
+        return reply_status(&request->answer, &err);
     }
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     describe_write_op(&buffer, op);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_server(struct request *request)
 {
     struct buffer buffer;
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     kserve_write_server(&buffer, request->service->config->server_name,
                         request->service->version,
                         request->service->config->allow_client_shm);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_model(struct request *request)
@@ -97,10 +80,10 @@ struct reply handle_model(struct request *request)
     struct buffer buffer;
     struct model model;
     if (find_model(request, &model))
-        return reply_status(request, &request->error);
-    reply_begin_text(request, &buffer);
-    kserve_write_model(&buffer, &model, backend_name(request));
-    return reply_json(request, &buffer);
+        return reply_status(&request->answer, &request->answer.error);
+    reply_begin_text(&request->answer, &buffer);
+    kserve_write_model(&buffer, &model, backend_name(request->service));
+    return reply_json(&buffer);
 }
 
 struct reply handle_model_ready(struct request *request)
@@ -108,10 +91,10 @@ struct reply handle_model_ready(struct request *request)
     struct buffer buffer;
     struct model model;
     if (find_model(request, &model))
-        return reply_status(request, &request->error);
-    reply_begin_text(request, &buffer);
+        return reply_status(&request->answer, &request->answer.error);
+    reply_begin_text(&request->answer, &buffer);
     buffer_printf(&buffer, "{\"name\":\"%s\",\"ready\":true}", model.name);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_config(struct request *request)
@@ -119,10 +102,10 @@ struct reply handle_config(struct request *request)
     struct buffer buffer;
     struct model model;
     if (find_model(request, &model))
-        return reply_status(request, &request->error);
-    reply_begin_text(request, &buffer);
-    kserve_write_config(&buffer, &model, backend_name(request));
-    return reply_json(request, &buffer);
+        return reply_status(&request->answer, &request->answer.error);
+    reply_begin_text(&request->answer, &buffer);
+    kserve_write_config(&buffer, &model, backend_name(request->service));
+    return reply_json(&buffer);
 }
 
 struct reply handle_stats(struct request *request)
@@ -133,17 +116,17 @@ struct reply handle_stats(struct request *request)
     struct kserve_statistics statistics;
     const struct service *service = request->service;
     const char *name = model.name;
-    if (!model_of_path(request, &model)) {
+    if (!model_of_path(service->models, &request->match, &model)) {
         roped_fail(&err, ROPED_NO_OPERATOR,
                    "requested model '%s' is not available",
                    request->match.capture);
-        return reply_status(request, &err);
+        return reply_status(&request->answer, &err);
     }
     metrics_statistics(service->metrics,
                        models_index(service->models, model.op), &statistics);
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     kserve_write_statistics(&buffer, &name, &statistics, 1);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_stats_all(struct request *request)
@@ -156,19 +139,19 @@ struct reply handle_stats_all(struct request *request)
         names[i] = models->op[i]->name;
         metrics_statistics(request->service->metrics, i, &statistics[i]);
     }
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     kserve_write_statistics(&buffer, names, statistics, models->n);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_index(struct request *request)
 {
     struct roped_error err;
     struct buffer buffer;
-    if (kserve_check_index(body_text(request), (size_t)request->body.received,
-                           &err))
-        return reply_status(request, &err);
-    reply_begin_text(request, &buffer);
+    if (kserve_check_index(body_text(&request->body),
+                           (size_t)request->body.received, &err))
+        return reply_status(&request->answer, &err);
+    reply_begin_text(&request->answer, &buffer);
     kserve_write_index(&buffer, request->service->models);
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }

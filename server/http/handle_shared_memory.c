@@ -21,17 +21,24 @@ static struct regions *regions_of(const struct request *request)
     return exec_regions(request->service->exec);
 }
 
-static bool is_allowed(const struct request *request)
+/* Which memory a path is about. */
+static enum region_kind kind_of(const struct route *route)
 {
-    return request->service->config->allow_client_shm;
+    return strncmp(route->path, "/v2/cuda", 8) == 0 ? REGION_CUDA
+                                                    : REGION_SYSTEM;
 }
 
-static struct reply reply_disabled(struct request *request)
+static bool is_allowed(const struct service *service)
 {
-    roped_fail(&request->error, ROPED_UNSUPPORTED,
+    return service->config->allow_client_shm;
+}
+
+static struct reply reply_disabled(struct answer *answer)
+{
+    roped_fail(&answer->error, ROPED_UNSUPPORTED,
                "Client shared memory is disabled: start the server with "
                "--allow-client-shm");
-    return reply_status(request, &request->error);
+    return reply_status(answer, &answer->error);
 }
 
 /* ----------------------------------------------------------------- status */
@@ -64,45 +71,35 @@ static void list_region(void *context, const struct region_info *info)
                   (unsigned long long)info->bytes);
 }
 
-static struct reply reply_list(struct request *request, enum region_kind kind)
+struct reply handle_memory_status(struct request *request)
 {
     struct buffer buffer;
+    enum region_kind kind = kind_of(request->match.route);
     struct listing listing = {&buffer, kind, name_of(request), 0};
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "[");
     regions_each(regions_of(request), request->caller.tenant, list_region,
                  &listing);
     buffer_text(&buffer, "]");
-    if (!listing.name || listing.n > 0 || !is_allowed(request))
-        return reply_json(request, &buffer);
+    if (!listing.name || listing.n > 0 || !is_allowed(request->service))
+        return reply_json(&buffer);
     struct roped_error err;
     if (!lost_check(regions_lost(regions_of(request)), request->caller.tenant,
                     listing.name, &err))
         roped_fail(&err, ROPED_NO_REGION,
                    "Unable to find %s shared memory region: '%s'",
                    region_kind_name(kind), listing.name);
-    return reply_status(request, &err);
-}
-
-struct reply handle_system_status(struct request *request)
-{
-    return reply_list(request, REGION_SYSTEM);
-}
-
-struct reply handle_cuda_status(struct request *request)
-{
-    return reply_list(request, REGION_CUDA);
+    return reply_status(&request->answer, &err);
 }
 
 /* --------------------------------------------------------------- register */
 
-static enum roped_status check_key(const struct request *request,
-                                   const char *sent, struct region_info *info,
+static enum roped_status check_key(const char *prefix, const char *sent,
+                                   struct region_info *info,
                                    struct roped_error *err)
 {
     /* Triton's own; clients' tests expect that nobody may have it */
     static const char reserved[] = "triton_python_backend_shm_region_";
-    const char *prefix = request->service->config->shm_key_prefix;
     if (client_memory_key(sent, info->key) &&
         strncmp(info->key + 1, reserved, sizeof reserved - 1) != 0 &&
         strncmp(info->key + 1, prefix, strlen(prefix)) == 0)
@@ -114,31 +111,19 @@ static enum roped_status check_key(const struct request *request,
                       prefix[0] ? "' at its start (shm_key_prefix)" : "");
 }
 
-static enum roped_status read_system(struct request *request,
+static enum roped_status read_system(const struct service *service,
+                                     const struct body *body,
                                      struct region_info *info,
                                      struct roped_error *err)
 {
     struct kserve_system_memory sent;
-    memcpy(info->name, request->match.capture, sizeof info->name);
     enum roped_status status = kserve_read_system_memory(
-        body_text(request), (size_t)request->body.received, &sent, err);
+        body_text(body), (size_t)body->received, &sent, err);
     if (status)
         return status;
     info->offset = sent.offset;
     info->bytes = sent.bytes;
-    return check_key(request, sent.key, info, err);
-}
-
-static enum roped_status register_system(struct request *request)
-{
-    struct region_info info = {.tenant = request->caller.tenant};
-    struct roped_error *err = &request->error;
-    enum roped_status status = read_system(request, &info, err);
-    if (!status)
-        status = regions_map(regions_of(request), &info, &request->region, err);
-    return status ? status
-                  : regions_publish(regions_of(request), request->region, NULL,
-                                    err);
+    return check_key(service->config->shm_key_prefix, sent.key, info, err);
 }
 
 /* "0, 1": the device_ids that clients may send. */
@@ -155,11 +140,10 @@ static void list_devices(struct executor *exec, char *out, size_t bytes)
     }
 }
 
-static enum roped_status find_device(struct request *request, uint64_t id,
+static enum roped_status find_device(struct executor *exec, uint64_t id,
                                      struct region_info *info,
                                      struct roped_error *err)
 {
-    struct executor *exec = request->service->exec;
     char known[128];
     info->device = exec_find_device(exec, id);
     if (info->device >= 0) {
@@ -173,72 +157,51 @@ static enum roped_status find_device(struct request *request, uint64_t id,
                       info->name, (unsigned long long)id, known);
 }
 
-static enum roped_status read_cuda(struct request *request,
+static enum roped_status read_cuda(const struct service *service,
+                                   const struct body *body,
                                    struct region_info *info,
                                    struct roped_error *err)
 {
     struct kserve_cuda_memory sent;
-    memcpy(info->name, request->match.capture, sizeof info->name);
     enum roped_status status = kserve_read_cuda_memory(
-        body_text(request), (size_t)request->body.received, &sent, err);
+        body_text(body), (size_t)body->received, &sent, err);
     if (status)
         return status;
     memcpy(info->handle, sent.handle, sizeof info->handle);
     info->bytes = sent.bytes;
-    return find_device(request, sent.device, info, err);
+    return find_device(service->exec, sent.device, info, err);
 }
 
-static enum roped_status register_cuda(struct request *request)
+struct reply handle_memory_register(struct request *request)
 {
+    const struct service *service = request->service;
     struct region_info info = {.tenant = request->caller.tenant};
-    struct roped_error *err = &request->error;
-    enum roped_status status = read_cuda(request, &info, err);
+    struct roped_error *err = &request->answer.error;
+    struct region **region = &request->transfer.region;
+    bool is_cuda = kind_of(request->match.route) == REGION_CUDA;
+    if (!is_allowed(service))
+        return reply_disabled(&request->answer);
+    memcpy(info.name, request->match.capture, sizeof info.name);
+    enum roped_status status =
+        is_cuda ? read_cuda(service, &request->body, &info, err)
+                : read_system(service, &request->body, &info, err);
     if (!status)
-        status =
-            regions_import(regions_of(request), &info, &request->region, err);
-    return status ? status
-                  : regions_publish(regions_of(request), request->region, NULL,
-                                    err);
-}
-
-static struct reply reply_registered(struct request *request,
-                                     enum roped_status status)
-{
-    return status ? reply_status(request, &request->error) : reply_empty();
-}
-
-struct reply handle_system_register(struct request *request)
-{
-    return is_allowed(request)
-               ? reply_registered(request, register_system(request))
-               : reply_disabled(request);
-}
-
-struct reply handle_cuda_register(struct request *request)
-{
-    return is_allowed(request)
-               ? reply_registered(request, register_cuda(request))
-               : reply_disabled(request);
+        status = is_cuda
+                     ? regions_import(regions_of(request), &info, region, err)
+                     : regions_map(regions_of(request), &info, region, err);
+    if (!status)
+        status = regions_publish(regions_of(request), *region, NULL, err);
+    return status ? reply_status(&request->answer, err) : reply_empty();
 }
 
 /* ------------------------------------------------------------- unregister */
 
-static struct reply unregister(struct request *request, enum region_kind kind)
+/* Clients ask for that of CUDA memory also where no GPU is. */
+struct reply handle_memory_unregister(struct request *request)
 {
-    if (!is_allowed(request))
-        return reply_disabled(request);
-    regions_unregister(regions_of(request), request->caller.tenant, kind,
-                       name_of(request));
+    if (!is_allowed(request->service))
+        return reply_disabled(&request->answer);
+    regions_unregister(regions_of(request), request->caller.tenant,
+                       kind_of(request->match.route), name_of(request));
     return reply_empty();
-}
-
-struct reply handle_system_unregister(struct request *request)
-{
-    return unregister(request, REGION_SYSTEM);
-}
-
-/* Clients ask for it also where no GPU is. */
-struct reply handle_cuda_unregister(struct request *request)
-{
-    return unregister(request, REGION_CUDA);
 }

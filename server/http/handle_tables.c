@@ -35,11 +35,11 @@ struct reply handle_tables(struct request *request)
 {
     struct buffer buffer;
     struct listing listing = {&buffer, request->caller.sees, NULL, 0};
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "{\"tables\":[");
     tables_each(tables_of(request), listing.sees, list_table, &listing);
     buffer_text(&buffer, "]}");
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }
 
 struct reply handle_table_get(struct request *request)
@@ -47,16 +47,16 @@ struct reply handle_table_get(struct request *request)
     struct buffer buffer;
     struct listing listing = {&buffer, request->caller.tenant,
                               request->match.capture, 0};
-    reply_begin_text(request, &buffer);
+    reply_begin_text(&request->answer, &buffer);
     tables_each(tables_of(request), listing.sees, list_table, &listing);
     if (listing.n > 0)
-        return reply_json(request, &buffer);
+        return reply_json(&buffer);
     struct roped_error err;
     if (!lost_check(tables_lost(tables_of(request)), listing.sees, listing.name,
                     &err))
         roped_fail(&err, ROPED_NO_TABLE, "table '%s' does not exist",
                    listing.name);
-    return reply_status(request, &err);
+    return reply_status(&request->answer, &err);
 }
 
 static bool is_table_name(const char *name)
@@ -67,14 +67,13 @@ static bool is_table_name(const char *name)
 }
 
 /* What the query says beside the body: style, or NULL. */
-static enum roped_status read_query(const struct request *request,
+static enum roped_status read_query(const struct head *head, bool is_guarded,
                                     const char **style, struct roped_error *err)
 {
     *style = NULL;
-    for (int i = 0; i < request->head.n_parameters; i++) {
-        const struct head_parameter *parameter = &request->head.parameter[i];
-        if (strcmp(parameter->name, "tenant") == 0 &&
-            gate_is_guarded(&request->service->gate))
+    for (int i = 0; i < head->n_parameters; i++) {
+        const struct head_parameter *parameter = &head->parameter[i];
+        if (strcmp(parameter->name, "tenant") == 0 && is_guarded)
             continue; /* the caller's, see gate.h */
         if (parameter->has_nul || *style ||
             strcmp(parameter->name, "style") != 0)
@@ -88,7 +87,7 @@ static enum roped_status read_query(const struct request *request,
 }
 
 /* Stores every set of a body; answers with what was stored. */
-static enum roped_status put_sets(struct request *request,
+static enum roped_status put_sets(struct tables *tables, struct tenant *tenant,
                                   struct angles_json_set *sets, int n,
                                   struct buffer *buffer, bool *replaced,
                                   struct roped_error *err)
@@ -97,8 +96,7 @@ static enum roped_status put_sets(struct request *request,
     buffer_text(buffer, "{\"tables\":[");
     for (int i = 0; i < n && !status; i++) {
         bool has_replaced = false;
-        status = tables_put(tables_of(request), request->caller.tenant,
-                            &sets[i].set, &has_replaced, err);
+        status = tables_put(tables, tenant, &sets[i].set, &has_replaced, err);
         *replaced |= has_replaced;
         buffer_text(buffer, i ? "," : "");
         angles_json_write(buffer, &sets[i].set, "", 0);
@@ -117,23 +115,24 @@ struct reply handle_table_put(struct request *request)
     const char *style = NULL;
     enum roped_status status =
         is_table_name(request->match.capture)
-            ? read_query(request, &style, &err)
+            ? read_query(&request->head,
+                         gate_is_guarded(&request->service->gate), &style, &err)
             : roped_fail(&err, ROPED_INVALID,
                          "table names are letters, digits, '.', '_' and '-'");
     if (!status)
-        status =
-            angles_json_read(request->match.capture, style, body_text(request),
-                             (size_t)request->body.received, sets, &n, &err);
+        status = angles_json_read(
+            request->match.capture, style, body_text(&request->body),
+            (size_t)request->body.received, sets, &n, &err);
     if (status)
-        return reply_status(request, &err);
-    reply_begin_text(request, &buffer);
-    status = put_sets(request, sets, n, &buffer, &replaced, &err);
+        return reply_status(&request->answer, &err);
+    reply_begin_text(&request->answer, &buffer);
+    status = put_sets(tables_of(request), request->caller.tenant, sets, n,
+                      &buffer, &replaced, &err);
     for (int i = 0; i < n; i++)
         angles_json_fini(&sets[i]);
     if (status)
-        return reply_status(request, &err);
-    return reply_text(request, replaced ? 200 : 201, "application/json",
-                      &buffer);
+        return reply_status(&request->answer, &err);
+    return reply_text(replaced ? 200 : 201, "application/json", &buffer);
 }
 
 struct reply handle_table_delete(struct request *request)
@@ -142,8 +141,8 @@ struct reply handle_table_delete(struct request *request)
     struct roped_error err;
     if (tables_delete(tables_of(request), request->caller.tenant,
                       request->match.capture, &err))
-        return reply_status(request, &err);
-    reply_begin_text(request, &buffer);
+        return reply_status(&request->answer, &err);
+    reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "{}");
-    return reply_json(request, &buffer);
+    return reply_json(&buffer);
 }

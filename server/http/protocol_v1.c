@@ -2,33 +2,32 @@
  * protocol_v1.c - /v1: one safetensors file each way, parameters in the query.
  */
 #include "http/call_regions.h"
-#include "http/request.h"
 #include "wire/v1.h"
 
 #include <string.h>
 
-static const struct roped_op *find_op(struct request *request)
+static const struct roped_op *find_op(struct call *call)
 {
-    const struct roped_op *op = roped_op_find(request->match.capture);
+    const struct roped_op *op = roped_op_find(call->name);
     if (!op)
-        (void)call_no_operator(request, &request->error);
+        (void)call_no_operator(call->name, call->error);
     return op;
 }
 
-static enum roped_status set_fp8(struct request *request, const char *value)
+static enum roped_status set_fp8(struct call *call, const char *value)
 {
-    if (request->call.has_fp8)
-        return roped_fail(&request->error, ROPED_BAD_PARAMETER,
+    if (call->has_fp8)
+        return roped_fail(call->error, ROPED_BAD_PARAMETER,
                           "parameter 'fp8' is given twice");
-    request->call.has_fp8 = true;
-    request->call.fp8_as_u8 = strcmp(value, "u8") == 0;
-    if (request->call.fp8_as_u8 || strcmp(value, "native") == 0)
+    call->has_fp8 = true;
+    call->fp8_as_u8 = strcmp(value, "u8") == 0;
+    if (call->fp8_as_u8 || strcmp(value, "native") == 0)
         return ROPED_OK;
-    return roped_fail(&request->error, ROPED_BAD_PARAMETER,
+    return roped_fail(call->error, ROPED_BAD_PARAMETER,
                       "parameter 'fp8': '%.32s', expected native or u8", value);
 }
 
-static enum roped_status read_parameter(struct request *request,
+static enum roped_status read_parameter(struct call *call,
                                         const struct head_parameter *parameter,
                                         struct region_refs *regions)
 {
@@ -36,59 +35,57 @@ static enum roped_status read_parameter(struct request *request,
     const char *name = parameter->name, *value = parameter->value;
     /* an encoded NUL would make a text shorter than what was sent */
     if (parameter->has_nul)
-        return roped_fail(&request->error, ROPED_BAD_PARAMETER,
+        return roped_fail(call->error, ROPED_BAD_PARAMETER,
                           "parameter '%.32s': NUL in its name or value", name);
-    enum roped_status status = region_refs_read(
-        regions, request->call.op, name, value, &is_region, &request->error);
+    enum roped_status status = region_refs_read(regions, call->op, name, value,
+                                                &is_region, call->error);
     if (status || is_region)
         return status;
     if (strcmp(name, "table") == 0)
-        return call_use_table(request, value);
+        return call_use_table(call, value);
     if (strcmp(name, "fp8") == 0)
-        return set_fp8(request, value);
-    return roped_call_set_text(&request->job.call, name, value,
-                               &request->error);
+        return set_fp8(call, value);
+    return roped_call_set_text(&call->job->call, name, value, call->error);
 }
 
-static enum roped_status decode(struct request *request)
+static enum roped_status decode(struct call *call)
 {
-    const struct body *body = &request->body;
+    const struct body *body = call->body;
     struct region_refs regions;
     enum roped_status status = ROPED_OK;
     regions.n = 0;
-    for (int i = 0; i < request->head.n_parameters && !status; i++)
-        status = read_parameter(request, &request->head.parameter[i], &regions);
+    for (int i = 0; i < call->head->n_parameters && !status; i++)
+        status = read_parameter(call, &call->head->parameter[i], &regions);
     if (!status && body->length > 0) /* else all is in regions */
-        status = v1_read_request(&request->job.call, body_bytes(request, 0),
+        status = v1_read_request(&call->job->call, body_bytes(call->body, 0),
                                  body->header_bytes, body->length,
-                                 body_bytes(request, body->header_bytes),
-                                 &request->error);
+                                 body_bytes(call->body, body->header_bytes),
+                                 call->error);
     if (!status)
-        status = call_take_regions(request, &regions);
-    return status ? status : call_bind_regions(request, &regions);
+        status = call_take_regions(call, &regions);
+    return status ? status : call_bind_regions(call, &regions);
 }
 
-static enum roped_status nothing_more(struct request *request)
+static enum roped_status nothing_more(struct call *call)
 {
-    (void)request;
+    (void)call;
     return ROPED_OK;
 }
 
-static enum roped_status write_header(struct request *request,
-                                      struct buffer *header, uint64_t *offset,
-                                      uint64_t *sent, uint64_t *all)
+static enum roped_status write_header(struct call *call, struct buffer *header,
+                                      uint64_t *offset, uint64_t *sent,
+                                      uint64_t *all)
 {
-    const struct v1_wanted wanted = {request->call.kept,
-                                     request->call.fp8_as_u8};
+    const struct v1_wanted wanted = {call->kept, call->fp8_as_u8};
     enum roped_status status = v1_write_response_header(
-        header, &request->job.call, wanted, offset, sent, &request->error);
+        header, &call->job->call, wanted, offset, sent, call->error);
     *all = *sent;
     return status;
 }
 
-static struct reply answer(struct request *request)
+static struct reply answer(struct call *call)
 {
-    return call_block(request, "application/x-safetensors");
+    return call_block(call, "application/x-safetensors");
 }
 
 const struct protocol protocol_v1 = {.transport = METRICS_V1,

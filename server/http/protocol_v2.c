@@ -2,7 +2,6 @@
  * protocol_v2.c - KServe v2: JSON, and binary tensors behind it, each way.
  */
 #include "http/call_regions.h"
-#include "http/request.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -13,28 +12,28 @@ enum {
     LONG_ELEMENTS = 1 << 12 /* more values than this are written on a lane */
 };
 
-static const struct roped_op *find_op(struct request *request)
+static const struct roped_op *find_op(struct call *call)
 {
-    const char *name = request->match.capture, *version = request->match.second;
+    const char *name = call->name, *version = call->version;
     bool has_version = version[0] && strcmp(version, "1") != 0;
     struct model model;
-    memset(&request->v2, 0, offsetof(struct kserve_request, regions));
-    if (!has_version && models_find(request->service->models, name, &model))
+    memset(&call->v2, 0, offsetof(struct kserve_request, regions));
+    if (!has_version && models_find(call->service->models, name, &model))
         return model.op;
-    roped_fail(&request->error, ROPED_NO_OPERATOR,
+    roped_fail(call->error, ROPED_NO_OPERATOR,
                "Request for unknown model: '%s'%s%s is not found", name,
                has_version ? " version " : "", has_version ? version : "");
     return NULL;
 }
 
 /* A raw tensor without the header that says so is taken for JSON. */
-static enum roped_status hint_at_raw(struct request *request)
+static enum roped_status hint_at_raw(struct call *call)
 {
-    struct roped_error *err = &request->error, was = *err;
-    const char *type = head_value(&request->head, HEADER_CONTENT_TYPE);
+    struct roped_error *err = call->error, was = *err;
+    const char *type = head_value(call->head, HEADER_CONTENT_TYPE);
     if (strncmp(was.text, "failed to parse", 15) != 0 || !type ||
         strcasecmp(type, "application/octet-stream") != 0 ||
-        head_value(&request->head, HEADER_INFERENCE_LENGTH))
+        head_value(call->head, HEADER_INFERENCE_LENGTH))
         return was.status;
     return roped_fail(err, was.status,
                       "%.400s (a body without JSON needs "
@@ -42,73 +41,72 @@ static enum roped_status hint_at_raw(struct request *request)
                       was.text);
 }
 
-static enum roped_status decode(struct request *request)
+static enum roped_status decode(struct call *call)
 {
-    const struct body *body = &request->body;
+    const struct body *body = call->body;
     const struct kserve_body sent = {
-        .json = body_text(request),
+        .json = body_text(call->body),
         .json_bytes = body->header_bytes,
-        .binary = body_bytes(request, body->header_bytes),
+        .binary = body_bytes(call->body, body->header_bytes),
         .binary_bytes = body->length - body->header_bytes};
-    struct roped_call *call = &request->job.call;
-    struct kserve_request *v2 = &request->v2;
+    struct roped_call *made = &call->job->call;
+    struct kserve_request *v2 = &call->v2;
     if (body->is_raw)
-        return kserve_read_raw(call, sent.binary, sent.binary_bytes, v2,
-                               &request->error);
+        return kserve_read_raw(made, sent.binary, sent.binary_bytes, v2,
+                               call->error);
     if (body->length == 0)
-        return roped_fail(&request->error, ROPED_INVALID,
+        return roped_fail(call->error, ROPED_INVALID,
                           "failed to parse the request JSON buffer: it is "
                           "empty at 0");
     enum roped_status status =
-        kserve_read_request(call, &sent, v2, &request->error);
+        kserve_read_request(made, &sent, v2, call->error);
     if (status)
-        return hint_at_raw(request);
-    request->call.timeout_us = v2->timeout_us;
+        return hint_at_raw(call);
+    call->timeout_us = v2->timeout_us;
     if (v2->table[0])
-        status = call_use_table(request, v2->table);
-    return status ? status : call_take_regions(request, &v2->regions);
+        status = call_use_table(call, v2->table);
+    return status ? status : call_take_regions(call, &v2->regions);
 }
 
 /* Values as JSON are text, many times the size of what they say. */
-static enum roped_status check_json_outputs(struct request *request)
+static enum roped_status check_json_outputs(struct call *call)
 {
-    const struct roped_call *call = &request->job.call;
-    for (int i = 0; i < request->v2.n_outputs; i++) {
-        int port = request->v2.output[i].port;
-        int64_t n = roped_tensor_elements(&call->out[port]);
-        if (!request->v2.output[i].is_binary && call_sends(request, port) &&
+    const struct roped_call *made = &call->job->call;
+    for (int i = 0; i < call->v2.n_outputs; i++) {
+        int port = call->v2.output[i].port;
+        int64_t n = roped_tensor_elements(&made->out[port]);
+        if (!call->v2.output[i].is_binary && call_sends(call, port) &&
             n > JSON_OUTPUT_ELEMENTS)
-            return roped_fail(&request->error, ROPED_TOO_LARGE,
+            return roped_fail(call->error, ROPED_TOO_LARGE,
                               "output '%s': %lld elements, expected at most "
                               "%d as JSON: ask for it with binary_data",
-                              call->op->out[port].name, (long long)n,
+                              made->op->out[port].name, (long long)n,
                               JSON_OUTPUT_ELEMENTS);
     }
     return ROPED_OK;
 }
 
-static enum roped_status check(struct request *request)
+static enum roped_status check(struct call *call)
 {
-    request->v2.kept = request->call.kept;
+    call->v2.kept = call->kept;
     enum roped_status status =
-        kserve_check_outputs(&request->job.call, &request->v2, &request->error);
-    return status ? status : check_json_outputs(request);
+        kserve_check_outputs(&call->job->call, &call->v2, call->error);
+    return status ? status : check_json_outputs(call);
 }
 
-static enum roped_status read_values(struct request *request)
+static enum roped_status read_values(struct call *call)
 {
-    const struct body *body = &request->body;
-    if (request->v2.json_tensor_bytes == 0)
+    const struct body *body = call->body;
+    if (call->v2.json_tensor_bytes == 0)
         return ROPED_OK;
-    enum roped_status status = memory_take(
-        exec_memory(request->service->exec),
-        (size_t)request->v2.json_tensor_bytes, &request->json, &request->error);
+    enum roped_status status = memory_take(exec_memory(call->service->exec),
+                                           (size_t)call->v2.json_tensor_bytes,
+                                           &call->json, call->error);
     if (status)
         return status;
-    const char *json = body_text(request);
-    return kserve_read_json_tensors(&request->job.call, json,
-                                    body->header_bytes, &request->v2,
-                                    request->json.start, &request->error);
+    const char *json = body_text(call->body);
+    return kserve_read_json_tensors(&call->job->call, json, body->header_bytes,
+                                    &call->v2, call->json.start, call->error);
 }
 
 static uint64_t align(uint64_t at)
@@ -118,116 +116,113 @@ static uint64_t align(uint64_t at)
 
 /* Outputs that the client did not ask for, or wants as text, are computed all
  * the same: their places follow those of the answer. */
-static uint64_t place_others(struct request *request, uint64_t *offset,
-                             uint64_t at, bool is_binary)
+static uint64_t place_others(struct call *call, uint64_t *offset, uint64_t at,
+                             bool is_binary)
 {
     bool is_placed[ROPED_MAX_OUTPUTS] = {false};
-    for (int i = 0; i < request->v2.n_outputs && is_binary; i++)
-        is_placed[request->v2.output[i].port] = true;
-    for (int i = 0; i < request->job.call.n_out; i++) {
-        if (is_placed[i] || !call_sends(request, i))
+    for (int i = 0; i < call->v2.n_outputs && is_binary; i++)
+        is_placed[call->v2.output[i].port] = true;
+    for (int i = 0; i < call->job->call.n_out; i++) {
+        if (is_placed[i] || !call_sends(call, i))
             continue;
         offset[i] = align(at);
-        at =
-            offset[i] + (uint64_t)roped_tensor_bytes(&request->job.call.out[i]);
+        at = offset[i] + (uint64_t)roped_tensor_bytes(&call->job->call.out[i]);
     }
     return at;
 }
 
-static enum roped_status write_header(struct request *request,
-                                      struct buffer *header, uint64_t *offset,
-                                      uint64_t *sent, uint64_t *all)
+static enum roped_status write_header(struct call *call, struct buffer *header,
+                                      uint64_t *offset, uint64_t *sent,
+                                      uint64_t *all)
 {
-    bool is_binary = kserve_is_binary_answer(&request->v2);
+    bool is_binary = kserve_is_binary_answer(&call->v2);
     enum roped_status status =
-        is_binary
-            ? kserve_write_response(header, &request->job.call, &request->v2,
-                                    offset, sent, &request->error)
-            : ROPED_OK; /* written when the values exist */
+        is_binary ? kserve_write_response(header, &call->job->call, &call->v2,
+                                          offset, sent, call->error)
+                  : ROPED_OK; /* written when the values exist */
     if (!status)
-        *all = place_others(request, offset, *sent, is_binary);
+        *all = place_others(call, offset, *sent, is_binary);
     return status;
 }
 
 /* ----------------------------------------------------------------- answer */
 
-static struct reply reply_mixed(struct request *request, size_t json_bytes,
-                                const struct buffer *buffer)
+static struct reply reply_mixed(size_t json_bytes, const struct buffer *buffer)
 {
     bool has_binary = buffer->bytes > json_bytes;
     struct reply reply = reply_text(
-        request, 200,
-        has_binary ? "application/octet-stream" : "application/json", buffer);
+        200, has_binary ? "application/octet-stream" : "application/json",
+        buffer);
     if (has_binary && reply.code == 200)
         reply.json_bytes = json_bytes;
     return reply;
 }
 
 /* JSON values, with any binary outputs behind. */
-static struct reply write_json(struct request *request)
+static struct reply write_json(struct call *call)
 {
     uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
-    const struct roped_call *call = &request->job.call;
+    const struct roped_call *made = &call->job->call;
     struct buffer buffer;
-    reply_begin_text(request, &buffer);
-    if (kserve_write_response(&buffer, call, &request->v2, offset,
-                              &binary_bytes, &request->error))
-        return reply_status(request, &request->error);
+    reply_begin_text(call->answer, &buffer);
+    if (kserve_write_response(&buffer, made, &call->v2, offset, &binary_bytes,
+                              call->error))
+        return reply_status(call->answer, call->error);
     size_t json_bytes = buffer.bytes;
-    for (int i = 0; i < request->v2.n_outputs; i++) {
-        const struct roped_tensor *out = &call->out[request->v2.output[i].port];
-        if (request->v2.output[i].is_binary &&
-            call_sends(request, request->v2.output[i].port))
+    for (int i = 0; i < call->v2.n_outputs; i++) {
+        const struct roped_tensor *out = &made->out[call->v2.output[i].port];
+        if (call->v2.output[i].is_binary &&
+            call_sends(call, call->v2.output[i].port))
             buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
     }
     if (buffer.has_failed)
-        request->error.status = ROPED_NO_MEMORY;
-    return reply_mixed(request, json_bytes, &buffer);
+        call->error->status = ROPED_NO_MEMORY;
+    return reply_mixed(json_bytes, &buffer);
 }
 
 /* An errand. */
 static enum roped_status write_on_lane(struct exec_job *job)
 {
-    struct request *request = job->owner;
-    request->pending = write_json(request);
+    struct call *call = job->context;
+    call->answer->pending = write_json(call);
     return ROPED_OK;
 }
 
-static struct reply take_written(struct request *request)
+static struct reply take_written(void *context)
 {
-    const struct exec_job *errand = &request->errand;
+    const struct call *call = context;
+    const struct exec_job *errand = &call->answer->errand;
     if (!errand->status)
-        return call_finish(request, request->pending);
-    request->error.status = errand->status;
-    return call_finish(request, reply_status(request, &errand->error));
+        return call_finish(call, call->answer->pending);
+    call->error->status = errand->status;
+    return call_finish(call, reply_status(call->answer, &errand->error));
 }
 
 /* Values that are written as text. */
-static int64_t n_text_values(const struct request *request)
+static int64_t n_text_values(const struct call *call)
 {
     int64_t n = 0;
-    for (int i = 0; i < request->v2.n_outputs; i++)
-        if (!request->v2.output[i].is_binary &&
-            call_sends(request, request->v2.output[i].port))
+    for (int i = 0; i < call->v2.n_outputs; i++)
+        if (!call->v2.output[i].is_binary &&
+            call_sends(call, call->v2.output[i].port))
             n += roped_tensor_elements(
-                &request->job.call.out[request->v2.output[i].port]);
+                &call->job->call.out[call->v2.output[i].port]);
     return n;
 }
 
-static struct reply answer(struct request *request)
+static struct reply answer(struct call *call)
 {
     enum { TEXT_BYTES = 10 }; /* of a value */
-    const struct call *call = &request->call;
-    int64_t n = n_text_values(request);
+    int64_t n = n_text_values(call);
     if (n > LONG_ELEMENTS)
-        return reply_errand(request, write_on_lane,
-                            (uint64_t)n * TEXT_BYTES * REQUEST_TEXT_WORK,
-                            take_written);
-    if (!kserve_is_binary_answer(&request->v2))
-        return call_finish(request, write_json(request));
+        return reply_errand(call->answer, write_on_lane,
+                            (uint64_t)n * TEXT_BYTES * REPLY_TEXT_WORK,
+                            take_written, call);
+    if (!kserve_is_binary_answer(&call->v2))
+        return call_finish(call, write_json(call));
     bool has_binary = call->answer_bytes > call->answer_json_bytes;
     struct reply reply = call_block(
-        request, has_binary ? "application/octet-stream" : "application/json");
+        call, has_binary ? "application/octet-stream" : "application/json");
     reply.json_bytes = has_binary ? call->answer_json_bytes : 0;
     return reply;
 }

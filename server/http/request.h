@@ -9,8 +9,8 @@
  *
  * THREADS. One at a time: the connection's, or, while a job runs, a lane's.
  * What may take long is not done on the connection's thread, which has others
- * to serve: reading and writing much JSON and compressing are jobs too
- * ('errand'), with the deadlines of calls.
+ * to serve: reading and writing much JSON and compressing are jobs too (the
+ * answer's errand), with the deadlines of calls.
  */
 #ifndef ROPED_HTTP_REQUEST_H
 #define ROPED_HTTP_REQUEST_H
@@ -22,40 +22,32 @@
 #include "http/reply.h"
 #include "http/route.h"
 #include "http/shared.h"
-#include "wire/kserve.h"
+#include "http/transfer.h"
 
-enum {
-    REQUEST_TEXT_BYTES = 4096,
-    REQUEST_ID_BYTES = 129,
-    REQUEST_LONG_BYTES = 64 << 10, /* more text than this is an errand */
-    REQUEST_TEXT_WORK = 64 /* bytes moved in the time of a byte of text */
-};
+enum { REQUEST_ID_BYTES = 129 };
 
 struct request {
     struct service *service;
     struct route_match match;
     struct caller caller;
     char id[REQUEST_ID_BYTES]; /* X-Request-Id, or "" */
-    uint64_t started_ns, first_byte_ns, received_ns;
 
     bool is_refused; /* the body is dropped, then the error is sent */
     bool is_admin;   /* it came to admin_listen */
     bool must_close; /* where the next request starts cannot be known */
 
+    reply_then_fn *then; /* once the job has ended */
+    void *context;       /* then's */
+
+    /* its pieces: each sees of the others what request_init lends it */
     struct body body;
-    struct memory_block json, values, out, text; /* of the call, the answer */
-    struct region *region; /* of /v1/regions: held until the answer */
-    reply_fn *then;        /* once the job has ended */
-    struct reply pending;  /* what an errand has made */
-    struct call call;
+    struct transfer transfer;
 
     /* of these a new request clears the first parts, or none: request_init */
+    struct call call;
+    struct answer answer;
     struct head head;
-    struct exec_job job;    /* a call, or a transfer of a region */
-    struct exec_job errand; /* long work that is none of these */
-    struct kserve_request v2;
-    struct roped_error error;         /* why it is refused */
-    char scratch[REQUEST_TEXT_BYTES]; /* short answers, headers of long ones */
+    struct exec_job job; /* a call, or a transfer of a region */
 };
 
 /* For a new request line; and gives back everything that the request holds. */

@@ -74,7 +74,7 @@ static void log_slow(const struct request *request, uint64_t total_ns, int fd)
     };
     uint64_t ns[N_PHASES];
     struct buffer buffer;
-    reply_phases(request, ns);
+    call_phases(&request->call, ns);
     buffer_init_fixed(&buffer, phases, sizeof phases);
     for (int i = 0; i < N_PHASES; i++)
         buffer_printf(&buffer, " %s_ms=%.3f", names[i], (double)ns[i] * 1e-6);
@@ -93,10 +93,10 @@ static const char *error_of(const struct request *request, int code, char *out,
 {
     char error[2 * ROPED_ERROR_BYTES];
     out[0] = '\0';
-    if (code >= 400 && request->error.status)
+    if (code >= 400 && request->answer.error.status)
         snprintf(out, bytes, " error_code=%s error=\"%s\"",
-                 roped_status_token(request->error.status),
-                 log_quote(request->error.text, error, sizeof error));
+                 roped_status_token(request->answer.error.status),
+                 log_quote(request->answer.error.text, error, sizeof error));
     return out;
 }
 
@@ -105,7 +105,7 @@ void request_log(const struct request *request, int code, bool is_whole, int fd)
     char method[40], target[160], id[QUOTED_BYTES], from[ADDRESS_TEXT_BYTES];
     char error[2 * ROPED_ERROR_BYTES + 64];
     const struct config *config = request->service->config;
-    uint64_t total_ns = clock_now_ns() - request->started_ns;
+    uint64_t total_ns = clock_now_ns() - request->body.started_ns;
     struct trace trace;
     if (config->slow_request_ms > 0 && request->call.op && code > 0 &&
         total_ns > (uint64_t)config->slow_request_ms * 1000000u)
@@ -138,7 +138,7 @@ void request_log_refusal(const struct request *request, int code, int fd)
     log_line(LOG_WARN, "refused",
              "code=%d error=\"%s\" client=\"%s\" method=\"%s\" route=%s "
              "id=\"%s\" trace_id=\"%s\" name=\"%s\"",
-             code, log_quote(request->error.text, error, sizeof error),
+             code, log_quote(request->answer.error.text, error, sizeof error),
              client_of(fd, from),
              log_quote(request->head.method, method, sizeof method),
              request->match.route ? request->match.route->path : "none",

@@ -4,33 +4,30 @@
 #ifndef ROPED_HTTP_ROUTE_H
 #define ROPED_HTTP_ROUTE_H
 
-#include "http/protocol.h"
-#include "http/reply.h"
+#include "http/body.h"
+#include "http/handlers.h"
 #include "tokens.h"
 
 #include <roped/op.h>
 
 #include <stdbool.h>
 
-/* What the body of a request is. */
-enum route_body {
-    ROUTE_BODY_IGNORED, /* read and dropped */
-    ROUTE_BODY_JSON,    /* small, kept whole */
-    ROUTE_BODY_TENSOR,  /* safetensors, or none at all */
-    ROUTE_BODY_V1,      /* a call: safetensors */
-    ROUTE_BODY_V2       /* a call: JSON and binary tensors */
+enum route_kind {
+    ROUTE_PLAIN,
+    ROUTE_ADMIN, /* served on admin_listen as well */
+    ROUTE_LONG,  /* frees or page-locks memory: its handler runs on a lane */
+    ROUTE_PAGE   /* for clients that would rather have HTML; others get the next
+                    route of its path */
 };
 
+/* A row of routes.def. */
 struct route {
     const char *method; /* HEAD is served as GET */
     const char *path;   /* '*' stands for one segment */
     enum scope scope;   /* that a token must have, where tokens are wanted */
-    enum route_body body;
-    reply_fn *handler;
-    const struct protocol *protocol; /* of a call, else NULL */
-    bool is_long; /* frees or page-locks memory: its handler runs on a lane */
-    bool is_page; /* for clients that would rather have HTML; others get the
-                     next route of its path */
+    enum body_kind body;
+    enum route_kind kind;
+    handler_fn *handler;
 };
 
 struct route_match {
@@ -41,9 +38,6 @@ struct route_match {
                                        method was wrong; else "" */
     bool is_long; /* no route, because a name is too long or unprintable */
 };
-
-/* Is it served on admin_listen? Health and metrics are. */
-bool route_is_admin(const struct route *route);
 
 /* Finds the route of a method and a decoded path. accept: the header of that
  * name, or NULL. */

@@ -11,6 +11,7 @@
 #include "http/transport.h"
 
 #include "http/clock.h"
+#include "http/headers.h"
 #include "http/request.h"
 #include "http/request_log.h"
 #include "http/tls.h"
@@ -172,8 +173,8 @@ static mhd_result send_reply(struct exchange *exchange,
                              const struct reply *reply)
 {
     struct request *request = &exchange->request;
-    request->pending = *reply; /* where read_reply finds it */
-    struct MHD_Response *response = make_response(&request->pending);
+    request->answer.pending = *reply; /* where read_reply finds it */
+    struct MHD_Response *response = make_response(&request->answer.pending);
     if (!response)
         return MHD_NO;
     reply_headers(request, reply, add_header, response);
@@ -446,7 +447,7 @@ static mhd_result begin(struct exchange *exchange, const char *method,
     read_head(exchange, method, path, version);
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
-                                           request->started_ns, 0));
+                                           request->body.started_ns, 0));
     if (request_begin(request))
         return MHD_YES;
     exchange->has_ended = true;
@@ -460,7 +461,7 @@ static mhd_result receive(struct exchange *exchange, const char *data,
     bool goes_on = bytes == 0 || request_receive(request, data, bytes);
     peer_set_deadline(exchange->peer,
                       transfer_deadline_ns(exchange->service->config,
-                                           request->started_ns,
+                                           request->body.started_ns,
                                            request->body.received));
     return goes_on ? MHD_YES : MHD_NO;
 }

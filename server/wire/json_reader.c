@@ -1,51 +1,13 @@
 /*
- * json_reader.c - one pass over the bytes, recursive only in nesting, which is
- * bounded.
+ * json_reader.c - the structure of a text: arrays, objects and their names, one
+ * pass, recursive only in nesting, which is bounded.
  */
 #include "wire/json_internal.h"
-#include "wire/utf8.h"
 
 #include <roped/number.h>
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum {
-    MAX_NUMBER_BYTES = 63,
-    EXACT_DIGITS = 15 /* integers that a double holds without rounding */
-};
-
-static bool refuse(struct json_reader *reader, const char *why)
-{
-    if (!reader->why)
-        reader->why = why;
-    return false;
-}
-
-static int peek(const struct json_reader *reader)
-{
-    return reader->at < reader->end ? *reader->at : -1;
-}
-
-static bool is_space(unsigned char c)
-{
-    return c <= ' ' && (c == ' ' || c == '\n' || c == '\t' || c == '\r');
-}
-
-static const unsigned char *behind_space(const unsigned char *at,
-                                         const unsigned char *end)
-{
-    while (at < end && is_space(*at))
-        at++;
-    return at;
-}
-
-static void skip_space(struct json_reader *reader)
-{
-    reader->at = behind_space(reader->at, reader->end);
-}
 
 size_t json_offset(const struct json_reader *reader)
 {
@@ -65,305 +27,7 @@ void json_reader_init(struct json_reader *reader, const char *text,
                                    .nan = JSON_NOWHERE,
                                    .names = names,
                                    .max_names = max_names};
-    skip_space(reader);
-}
-
-/* ---------------------------------------------------------------- strings */
-
-static unsigned hex_digit(unsigned c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : 16;
-}
-
-static bool scan_hex4(struct json_reader *reader, unsigned *out)
-{
-    *out = 0;
-    for (int i = 0; i < 4; i++, reader->at++) {
-        int c = peek(reader);
-        unsigned digit = c < 0 ? 16 : hex_digit((unsigned)c);
-        if (digit == 16)
-            return refuse(reader, "invalid \\u escape");
-        *out = *out * 16 + digit;
-    }
-    return true;
-}
-
-/* \uXXXX behind the 'u', a surrogate pair where it is one. */
-static bool scan_unicode(struct json_reader *reader, unsigned *code)
-{
-    unsigned low;
-    if (!scan_hex4(reader, code))
-        return false;
-    if (*code == 0)
-        return refuse(reader, "NUL in a string");
-    if (*code < 0xD800 || *code >= 0xE000)
-        return true;
-    if (*code >= 0xDC00 || reader->end - reader->at < 2 ||
-        reader->at[0] != '\\' || reader->at[1] != 'u')
-        return refuse(reader, "lone surrogate");
-    reader->at += 2;
-    if (!scan_hex4(reader, &low))
-        return false;
-    if (low < 0xDC00 || low >= 0xE000)
-        return refuse(reader, "lone surrogate");
-    *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
-    return true;
-}
-
-bool json_scan_escape(struct json_reader *reader, unsigned *code)
-{
-    static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
-    reader->at++;
-    int c = peek(reader);
-    const char *letter = c > 0 ? strchr(letters, c) : NULL;
-    if (!letter && c != 'u')
-        return refuse(reader, "invalid escape");
-    reader->at++;
-    if (!letter)
-        return scan_unicode(reader, code);
-    *code = (unsigned char)meant[letter - letters];
-    return true;
-}
-
-/* What stands in a string and is neither plain ASCII nor its end. */
-static bool scan_special(struct json_reader *reader, bool is_name)
-{
-    int c = peek(reader);
-    if (c < 0)
-        return refuse(reader, "unterminated string");
-    if (c < 0x20)
-        return refuse(reader, "control character in a string");
-    unsigned code = (unsigned)c;
-    size_t bytes =
-        utf8_sequence(reader->at, (size_t)(reader->end - reader->at));
-    if (bytes == 0)
-        return refuse(reader, "invalid UTF-8");
-    if (c != '\\')
-        reader->at += bytes;
-    else if (!json_scan_escape(reader, &code))
-        return false;
-    return !is_name || (code >= 0x20 && code != 0x7F) ||
-           refuse(reader, "control character in a name");
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
-}
-
-/* The first byte that is not plain, eight at a time: the highest bit of a byte
- * of odd is set for it, and wrongly only behind it. */
-static const unsigned char *skip_plain(const unsigned char *at,
-                                       const unsigned char *end)
-{
-    const uint64_t ones = UINT64_MAX / 255;
-    bool is_little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-    while (is_little && end - at >= 8) {
-        uint64_t eight;
-        memcpy(&eight, at, 8);
-        uint64_t quote = eight ^ ones * '"', slash = eight ^ ones * '\\';
-        uint64_t odd = eight | (eight - ones * 0x20) | (eight + ones) |
-                       (quote - ones) | (slash - ones);
-        odd &= ones * 0x80;
-        if (odd)
-            return at + __builtin_ctzll(odd) / 8;
-        at += 8;
-    }
-    while (at < end && is_plain(*at))
-        at++;
-    return at;
-}
-
-/* The rest of a string, from what is not plain at at on. */
-__attribute__((noinline)) static bool scan_rest(struct json_reader *reader,
-                                                bool is_name,
-                                                const unsigned char *at,
-                                                struct json_string *out)
-{
-    const unsigned char *end = reader->end;
-    while (at == end || *at != '"') {
-        reader->at = at;
-        out->has_escapes |= at < end && *at == '\\';
-        if (!scan_special(reader, is_name))
-            return false;
-        at = skip_plain(reader->at, end);
-    }
-    out->bytes = (size_t)(at - out->at);
-    reader->at = at + 1;
-    return true;
-}
-
-static bool scan_string(struct json_reader *reader, bool is_name,
-                        struct json_string *out)
-{
-    const unsigned char *start = reader->at + 1;
-    const unsigned char *at = skip_plain(start, reader->end);
-    *out = (struct json_string){.at = start, .bytes = (size_t)(at - start)};
-    if (at == reader->end || *at != '"')
-        return scan_rest(reader, is_name, at, out);
-    reader->at = at + 1;
-    return true;
-}
-
-/* ---------------------------------------------------------------- numbers */
-
-static bool is_digit(int c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool scan_digits(struct json_reader *reader)
-{
-    const unsigned char *start = reader->at, *at = start;
-    while (at < reader->end && is_digit(*at))
-        at++;
-    reader->at = at;
-    return at > start || refuse(reader, "invalid number");
-}
-
-static bool scan_word(struct json_reader *reader, const char *word)
-{
-    size_t length = strlen(word);
-    if ((size_t)(reader->end - reader->at) < length ||
-        memcmp(reader->at, word, length) != 0)
-        return refuse(reader, "invalid value");
-    reader->at += length;
-    return true;
-}
-
-/* What clients spell NaN, Infinity and -Infinity; the sign is behind us. */
-static bool scan_nan(struct json_reader *reader, const unsigned char *start)
-{
-    if (reader->nan == JSON_NOWHERE)
-        reader->nan = (size_t)(start - reader->start);
-    return scan_word(reader, *start == 'N' ? "NaN" : "Infinity");
-}
-
-/* What may follow the digits of a whole number. */
-static bool scan_fraction(struct json_reader *reader)
-{
-    if (peek(reader) == '.') {
-        reader->at++;
-        if (!scan_digits(reader))
-            return false;
-    }
-    if (peek(reader) == 'e' || peek(reader) == 'E') {
-        reader->at++;
-        if (peek(reader) == '+' || peek(reader) == '-')
-            reader->at++;
-        return scan_digits(reader);
-    }
-    return true;
-}
-
-static bool scan_number(struct json_reader *reader)
-{
-    const unsigned char *start = reader->at;
-    reader->at += *start == '-';
-    const unsigned char *digits = reader->at;
-    if (peek(reader) == 'N' || peek(reader) == 'I')
-        return scan_nan(reader, start);
-    if (!scan_digits(reader))
-        return false;
-    if (*digits == '0' && reader->at - digits > 1) {
-        reader->at = digits + 1;
-        return refuse(reader, "number with a leading zero");
-    }
-    const unsigned char *whole = reader->at;
-    if (!scan_fraction(reader))
-        return false;
-    if ((digits > start || reader->at > whole) &&
-        reader->odd_number == JSON_NOWHERE)
-        reader->odd_number = (size_t)(start - reader->start);
-    return reader->at - start <= MAX_NUMBER_BYTES ||
-           refuse(reader, "number of over 63 characters");
-}
-
-/* Few digits and a power of ten that are exact have an exact quotient, but for
- * one rounding: what roped_read_number finds too, in more time. */
-static double to_double(const unsigned char *at, size_t bytes)
-{
-    static const double powers[EXACT_DIGITS + 1] = {
-        1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-        1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
-    char copy[MAX_NUMBER_BYTES + 1];
-    const unsigned char *end = at + bytes, *digit = at + (*at == '-');
-    const unsigned char *point = NULL;
-    uint64_t value = 0;
-    if (end - digit <= EXACT_DIGITS)
-        for (; digit < end && (is_digit(*digit) || *digit == '.'); digit++) {
-            if (*digit == '.')
-                point = digit + 1;
-            else
-                value = value * 10 + (uint64_t)(*digit - '0');
-        }
-    if (digit == end) {
-        double exact = (double)value / powers[point ? end - point : 0];
-        return *at == '-' ? -exact : exact;
-    }
-    memcpy(copy, at, bytes);
-    copy[bytes] = '\0';
-    return roped_read_number(copy, NULL);
-}
-
-bool json_read_number(struct json_reader *reader, double *out)
-{
-    const unsigned char *start = reader->at;
-    if (json_kind(reader) != JSON_NUMBER || !scan_number(reader))
-        return false;
-    *out = to_double(start, (size_t)(reader->at - start));
-    return true;
-}
-
-/* Up to EXACT_DIGITS digits and nothing else, as nearly all sizes are. */
-static bool read_digits(struct json_reader *reader, uint64_t *out)
-{
-    const unsigned char *start = reader->at, *at = start, *end = reader->end;
-    uint64_t value = 0;
-    if (!start) /* a member that is not there */
-        return false;
-    if (end - at > EXACT_DIGITS)
-        end = at + EXACT_DIGITS;
-    for (unsigned digit; at < end && (digit = *at - (unsigned)'0') < 10; at++)
-        value = value * 10 + digit;
-    bool has_more =
-        at == reader->end || is_digit(*at) || *at == '.' || (*at | 0x20) == 'e';
-    if (at == start || has_more || (*start == '0' && at > start + 1))
-        return false;
-    reader->at = at;
-    *out = value;
-    return true;
-}
-
-bool json_read_size(struct json_reader *reader, uint64_t *out)
-{
-    const unsigned char *start = reader->at;
-    double value = -1;
-    if (read_digits(reader, out))
-        return true;
-    if (json_read_number(reader, &value) && value >= 0 && value < 0x1p53) {
-        *out = (uint64_t)value;
-        if ((double)*out == value)
-            return true;
-    }
-    reader->at = start;
-    return false;
-}
-
-const char *json_nan(const struct json_reader *reader)
-{
-    if (json_kind(reader) != JSON_NUMBER)
-        return NULL;
-    bool is_negative = *reader->at == '-';
-    const unsigned char *at = reader->at + is_negative;
-    return at == reader->end ? NULL
-           : *at == 'N'      ? "NaN"
-           : *at != 'I'      ? NULL
-           : is_negative     ? "-Infinity"
-                             : "Infinity";
+    json_skip_space(reader);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -374,7 +38,8 @@ static bool note_name(struct json_reader *reader,
                       const struct json_string *name)
 {
     if (reader->n_names == reader->max_names)
-        return refuse(reader, "too many names in the objects that are open");
+        return json_refuse(reader,
+                           "too many names in the objects that are open");
     reader->names[reader->n_names++] = *name;
     return true;
 }
@@ -398,36 +63,20 @@ __attribute__((noinline)) static bool check_names(struct json_reader *reader)
     if (!found)
         return true;
     reader->at = found->at - 1;
-    return refuse(reader, duplicate);
+    return json_refuse(reader, duplicate);
 }
 
 /* ----------------------------------------------------------------- values */
 
-static const unsigned char kind_of[256] = {
-    ['{'] = JSON_OBJECT, ['['] = JSON_ARRAY,  ['"'] = JSON_STRING,
-    ['t'] = JSON_TRUE,   ['f'] = JSON_FALSE,  ['n'] = JSON_NULL,
-    ['-'] = JSON_NUMBER, ['N'] = JSON_NUMBER, ['I'] = JSON_NUMBER,
-    ['0'] = JSON_NUMBER, ['1'] = JSON_NUMBER, ['2'] = JSON_NUMBER,
-    ['3'] = JSON_NUMBER, ['4'] = JSON_NUMBER, ['5'] = JSON_NUMBER,
-    ['6'] = JSON_NUMBER, ['7'] = JSON_NUMBER, ['8'] = JSON_NUMBER,
-    ['9'] = JSON_NUMBER};
-
-enum json_kind json_kind(const struct json_reader *reader)
-{
-    return reader->at && reader->at < reader->end
-               ? (enum json_kind)kind_of[*reader->at]
-               : JSON_NOTHING;
-}
-
 bool json_open(struct json_reader *reader)
 {
     if (json_kind(reader) < JSON_ARRAY)
-        return refuse(reader, "invalid value");
+        return json_refuse(reader, "invalid value");
     if (reader->depth == reader->max_depth)
-        return refuse(reader, reader->max_depth == JSON_V2_DEPTH
-                                  ? "JSON nesting depth exceeds maximum "
-                                    "allowed limit (100)"
-                                  : "nested over 16 deep");
+        return json_refuse(reader, reader->max_depth == JSON_V2_DEPTH
+                                       ? "JSON nesting depth exceeds maximum "
+                                         "allowed limit (100)"
+                                       : "nested over 16 deep");
     if (reader->names && *reader->at == '{' && !mark_object(reader))
         return false;
     reader->depth++;
@@ -440,7 +89,7 @@ bool json_open(struct json_reader *reader)
 static bool next(struct json_reader *reader, int close)
 {
     const unsigned char *end = reader->end;
-    const unsigned char *at = behind_space(reader->at, end);
+    const unsigned char *at = json_behind_space(reader->at, end);
     int c = at < end ? *at : -1;
     bool is_first = reader->is_first;
     reader->is_first = false;
@@ -457,8 +106,8 @@ static bool next(struct json_reader *reader, int close)
     if (is_first)
         return true;
     if (c != ',')
-        return refuse(reader, "expected ',' or a closing bracket");
-    reader->at = behind_space(at + 1, end);
+        return json_refuse(reader, "expected ',' or a closing bracket");
+    reader->at = json_behind_space(at + 1, end);
     return true;
 }
 
@@ -471,14 +120,14 @@ bool json_next_name(struct json_reader *reader, struct json_string *name)
 {
     if (!next(reader, '}'))
         return false;
-    if (peek(reader) != '"')
-        return refuse(reader, "expected a name");
-    if (!scan_string(reader, true, name))
+    if (json_peek(reader) != '"')
+        return json_refuse(reader, "expected a name");
+    if (!json_scan_string(reader, true, name))
         return false;
-    skip_space(reader);
-    if (peek(reader) != ':')
-        return refuse(reader, "expected ':'");
-    reader->at = behind_space(reader->at + 1, reader->end);
+    json_skip_space(reader);
+    if (json_peek(reader) != ':')
+        return json_refuse(reader, "expected ':'");
+    reader->at = json_behind_space(reader->at + 1, reader->end);
     return !reader->names || note_name(reader, name);
 }
 
@@ -497,25 +146,26 @@ bool json_skip(struct json_reader *reader)
                 return false;
         return !reader->why;
     case JSON_STRING:
-        return scan_string(reader, false, &string);
+        return json_scan_string(reader, false, &string);
     case JSON_NUMBER:
-        return scan_number(reader);
+        return json_scan_number(reader);
     case JSON_TRUE:
-        return scan_word(reader, "true");
+        return json_scan_word(reader, "true");
     case JSON_FALSE:
-        return scan_word(reader, "false");
+        return json_scan_word(reader, "false");
     case JSON_NULL:
-        return scan_word(reader, "null");
+        return json_scan_word(reader, "null");
     case JSON_NOTHING:
         break;
     }
-    return refuse(reader,
-                  peek(reader) < 0 ? "unexpected end" : "invalid value");
+    return json_refuse(reader, json_peek(reader) < 0 ? "unexpected end"
+                                                     : "invalid value");
 }
 
 bool json_read_string(struct json_reader *reader, struct json_string *out)
 {
-    return json_kind(reader) == JSON_STRING && scan_string(reader, false, out);
+    return json_kind(reader) == JSON_STRING &&
+           json_scan_string(reader, false, out);
 }
 
 void json_find(struct json_reader *reader, const char *const *name, int n,
@@ -575,7 +225,7 @@ static enum roped_status fail(const struct json_reader *reader,
         return roped_fail(err, ROPED_INVALID,
                           "failed to parse the request JSON buffer: %s at %zu",
                           reader->why, at);
-    if (scan_string(&copy, true, &string))
+    if (json_scan_string(&copy, true, &string))
         json_copy(&string, name, sizeof name);
     return roped_fail(err, ROPED_INVALID,
                       "failed to parse the request JSON buffer: duplicate name "
@@ -591,11 +241,11 @@ enum roped_status json_check(struct json_reader *reader,
                      reader->names, reader->max_names);
     const struct json_reader start = *reader;
     if (reader->start == reader->end)
-        refuse(reader, "it is empty");
+        json_refuse(reader, "it is empty");
     else if (json_skip(reader))
-        skip_space(reader);
+        json_skip_space(reader);
     if (!reader->why && reader->at != reader->end)
-        refuse(reader, "something follows the value");
+        json_refuse(reader, "something follows the value");
     if (reader->why)
         return fail(reader, err);
     reader->at = start.at;
@@ -605,7 +255,7 @@ enum roped_status json_check(struct json_reader *reader,
 enum roped_status json_end(struct json_reader *reader, enum roped_status status,
                            struct roped_error *err)
 {
-    skip_space(reader);
+    json_skip_space(reader);
     if (!status && !reader->why && reader->at == reader->end)
         return ROPED_OK;
     enum roped_status check = json_check(reader, err);

@@ -1,6 +1,6 @@
 /*
- * openapi.c - the OpenAPI document: the operators' part from the table, the
- * rest from a list of routes.
+ * openapi.c - the OpenAPI document: the operators' part from their table, the
+ * rest from routes.def.
  */
 #include "wire/openapi.h"
 
@@ -8,6 +8,7 @@
 
 #include <roped/op.h>
 
+#include <ctype.h>
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,52 @@
     ",\"application/octet-stream\":" BINARY "}"
 #define JSON_CONTENT                                                           \
     "\"content\":{\"application/json\":{\"schema\":{\"type\":\"object\"}}}"
+
+/* ---------------------------------------------------------------- routes */
+
+#define TEXT_CONTENT                                                           \
+    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}"
+#define INDEX_CONTENT                                                          \
+    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}},"          \
+    "\"text/html\":{\"schema\":{\"type\":\"string\"}}}"
+#define SCHEMA_OF(name)                                                        \
+    "{\"schema\":{\"$ref\":\"#/components/schemas/" name "\"}}"
+#define CONTENT_OF(name)                                                       \
+    "\"content\":{\"application/json\":" SCHEMA_OF(name) "}"
+#define INFER_CONTENT(name)                                                    \
+    "\"content\":{\"application/json\":" SCHEMA_OF(                            \
+        name) ",\"application/octet-stream\":" BINARY "}"
+
+/* A row of routes.def. */
+struct operation {
+    const char *method, *path, *scope;
+    const char *names;          /* of the path's parameters, or NULL */
+    const char *id, *summary;   /* NULL: it is not listed */
+    const char *code, *content; /* of success; content NULL: no body */
+    const char *body;           /* content of the request, or NULL */
+    bool may_lack_body;
+};
+
+static const struct operation operations[] = {
+#define UNLISTED_ROUTE(method, path, scope, body, handler, kind)               \
+    {#method, path, #scope, NULL},
+#define ROUTE(method, path, scope, body, handler, kind, ...)                   \
+    {#method, path, #scope, __VA_ARGS__},
+#include "routes.def"
+};
+enum { N_OPERATIONS = sizeof operations / sizeof *operations };
+
+/* What a token must be allowed to do for a route; see write_security. */
+static const char *scope_of(const char *method, const char *path,
+                            bool is_guarded)
+{
+    const struct operation *row = operations;
+    while (strcmp(row->method, method) != 0 || strcmp(row->path, path) != 0)
+        row++;
+    return is_guarded ? row->scope : NULL;
+}
+
+/* ------------------------------------------------------------- operators */
 
 /* Numbers with commas between them; those below ten one digit each. */
 static void write_ints(struct buffer *buffer, const struct roped_param *param)
@@ -64,29 +111,40 @@ static void write_schema(struct buffer *buffer, const struct roped_param *param)
     buffer_text(buffer, "}");
 }
 
-/* "security" of an operation, with a comma behind it. */
-static void write_security(struct buffer *buffer, const char *method,
-                           const char *path, openapi_scope_fn *scope_of)
+/* A token as it stands in a table, "GET", as the document has it, "get". */
+static void write_lower(struct buffer *buffer, const char *text)
 {
-    const char *scope = scope_of ? scope_of(method, path) : NULL;
-    if (!scope_of)
-        return;
+    for (; *text; text++) {
+        char c = (char)tolower((unsigned char)*text);
+        buffer_append(buffer, &c, 1);
+    }
+}
+
+/* "security" of an operation, with a comma behind it. scope: an id of
+ * scope.def; NULL: the server asks for no token. */
+static void write_security(struct buffer *buffer, const char *scope)
+{
     if (!scope)
+        return;
+    if (strcmp(scope, "OPEN") == 0) {
         buffer_text(buffer, "\"security\":[],");
-    else
-        buffer_printf(buffer, "\"security\":[{\"bearer\":[%s%s%s]}],",
-                      scope[0] ? "\"" : "", scope, scope[0] ? "\"" : "");
+        return;
+    }
+    bool is_any = strcmp(scope, "ANY") == 0;
+    buffer_text(buffer, "\"security\":[{\"bearer\":[");
+    buffer_text(buffer, is_any ? "" : "\"");
+    write_lower(buffer, is_any ? "" : scope);
+    buffer_text(buffer, is_any ? "]}]," : "\"]}],");
 }
 
 /* Its answers to whoever may not have it, with a comma before each. */
-static void write_refusals(struct buffer *buffer, const char *method,
-                           const char *path, openapi_scope_fn *scope_of)
+static void write_refusals(struct buffer *buffer, const char *scope)
 {
-    const char *scope = scope_of ? scope_of(method, path) : NULL;
-    if (scope)
-        buffer_text(buffer, ",\"401\":{\"$ref\":"
-                            "\"#/components/responses/Unauthorized\"}");
-    if (scope && scope[0])
+    if (!scope || strcmp(scope, "OPEN") == 0)
+        return;
+    buffer_text(buffer, ",\"401\":{\"$ref\":"
+                        "\"#/components/responses/Unauthorized\"}");
+    if (strcmp(scope, "ANY") != 0)
         buffer_text(buffer, ",\"403\":{\"$ref\":"
                             "\"#/components/responses/Forbidden\"}");
 }
@@ -209,29 +267,31 @@ static void write_query(struct buffer *buffer, const struct roped_op *op)
 }
 
 static void write_op_get(struct buffer *buffer, const struct roped_op *op,
-                         const char *path, openapi_scope_fn *scope_of)
+                         const char *path, bool is_guarded)
 {
+    const char *scope = scope_of("GET", "/v1/*", is_guarded);
     buffer_printf(buffer, "\"get\":{\"summary\":\"what %s takes and returns\",",
                   op->name);
     write_identity(buffer, path, "describe_", op->name);
-    write_security(buffer, "get", path, scope_of);
+    write_security(buffer, scope);
     write_answers(
         buffer,
         "{\"description\":\"tensors, parameters and rules\"," JSON_CONTENT "}");
-    write_refusals(buffer, "get", path, scope_of);
+    write_refusals(buffer, scope);
     buffer_text(buffer, "}}");
 }
 
 static void write_op(struct buffer *buffer, const struct roped_op *op,
-                     const char *separator, openapi_scope_fn *scope_of)
+                     const char *separator, bool is_guarded)
 {
+    const char *scope = scope_of("POST", "/v1/*", is_guarded);
     char path[ROPED_NAME_BYTES + 8];
     snprintf(path, sizeof path, "/v1/%s", op->name);
     buffer_printf(buffer, "%s\"%s\":{", separator, path);
-    write_op_get(buffer, op, path, scope_of);
+    write_op_get(buffer, op, path, is_guarded);
     buffer_text(buffer, ",\"post\":{");
     write_identity(buffer, path, "", op->name);
-    write_security(buffer, "post", path, scope_of);
+    write_security(buffer, scope);
     buffer_text(buffer, "\"summary\":");
     buffer_json_string(buffer, op->summary);
     if (op->rule_doc) {
@@ -248,100 +308,11 @@ static void write_op(struct buffer *buffer, const struct roped_op *op,
     buffer_text(buffer, ",");
     write_answers(buffer, "{\"description\":\"the outputs, one safetensors "
                           "file\"," SAFETENSORS_CONTENT "}");
-    write_refusals(buffer, "post", path, scope_of);
+    write_refusals(buffer, scope);
     buffer_text(buffer, "}}}");
 }
 
 /* ----------------------------------------------------------- other routes */
-
-struct operation {
-    const char *method, *id, *summary;
-    const char *code, *content; /* of success; content NULL: no body */
-    const char *body;           /* content of the request, or NULL */
-    bool may_lack_body;
-};
-
-enum { MAX_OPERATIONS = 3 };
-
-/* A path, the names of its parameters ("model,version") or NULL, and what can
- * be done there. */
-struct route {
-    const char *path, *parameters;
-    struct operation operation[MAX_OPERATIONS];
-};
-
-#define TEXT_CONTENT                                                           \
-    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}}}"
-#define INDEX_CONTENT                                                          \
-    "\"content\":{\"text/plain\":{\"schema\":{\"type\":\"string\"}},"          \
-    "\"text/html\":{\"schema\":{\"type\":\"string\"}}}"
-#define SCHEMA_OF(name)                                                        \
-    "{\"schema\":{\"$ref\":\"#/components/schemas/" name "\"}}"
-#define CONTENT_OF(name)                                                       \
-    "\"content\":{\"application/json\":" SCHEMA_OF(name) "}"
-#define INFER_CONTENT(name)                                                    \
-    "\"content\":{\"application/json\":" SCHEMA_OF(                            \
-        name) ",\"application/octet-stream\":" BINARY "}"
-
-#define REGION_CONTENT                                                         \
-    "\"content\":{\"application/x-safetensors\":" BINARY                       \
-    ",\"application/octet-stream\":" BINARY "}"
-
-/* clang-format off */
-static const struct route routes[] = {
-    {"/", NULL, {{"get", "index", "where to look; for browsers a page that shows what the daemon does", "200", INDEX_CONTENT}}},
-    {"/v1", NULL, {{"get", "list_operators", "the operators", "200", CONTENT_OF("Operators")}}},
-    {"/v1/tables", NULL, {{"get", "list_tables", "the named rotary tables", "200", CONTENT_OF("Tables")}}},
-    {"/v1/tables/{name}", "name", {
-        {"get", "get_table", "one named table", "200", CONTENT_OF("Table")},
-        {"put", "put_table", "make or replace a table: rope parameters, or a Hugging Face config.json", "2XX", CONTENT_OF("Tables"), CONTENT_OF("Table")},
-        {"delete", "delete_table", "forget a table", "200", JSON_CONTENT}}},
-    {"/v1/devices", NULL, {{"get", "list_devices", "the devices that calls run on, and what each has done", "200", CONTENT_OF("Devices")}}},
-    {"/v1/regions", NULL, {{"get", "list_regions", "the regions: memory that stays on the server", "200", CONTENT_OF("Regions")}}},
-    {"/v1/regions/{name}", "name", {
-        {"get", "get_region", "what is in a region: a safetensors file where it is a tensor, else its bytes", "200", REGION_CONTENT},
-        {"put", "put_region", "make or replace a region: one tensor, or zeros", "2XX", CONTENT_OF("Region"), SAFETENSORS_BODY, true},
-        {"delete", "delete_region", "forget a region; calls that use it finish with it", "200", JSON_CONTENT}}},
-    {"/v2", NULL, {{"get", "server_metadata", "server metadata (KServe v2)", "200", CONTENT_OF("Server")}}},
-    {"/v2/health/live", NULL, {{"get", "server_live", "the process answers", "200", CONTENT_OF("Live")}}},
-    {"/v2/health/ready", NULL, {{"get", "server_ready", "the server takes calls", "200", CONTENT_OF("Ready")}}},
-    {"/v2/models/stats", NULL, {{"get", "all_statistics", "statistics of every model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}", "model", {{"get", "model_metadata", "model metadata", "200", CONTENT_OF("Model")}}},
-    {"/v2/models/{model}/ready", "model", {{"get", "model_ready", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
-    {"/v2/models/{model}/config", "model", {{"get", "model_config", "model configuration", "200", CONTENT_OF("Config")}}},
-    {"/v2/models/{model}/stats", "model", {{"get", "model_statistics", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}/infer", "model", {{"post", "model_infer", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
-    {"/v2/models/{model}/versions/{version}", "model,version", {{"get", "version_metadata", "model metadata", "200", CONTENT_OF("Model")}}},
-    {"/v2/models/{model}/versions/{version}/ready", "model,version", {{"get", "version_ready", "the model takes calls", "200", CONTENT_OF("ModelReady")}}},
-    {"/v2/models/{model}/versions/{version}/config", "model,version", {{"get", "version_config", "model configuration", "200", CONTENT_OF("Config")}}},
-    {"/v2/models/{model}/versions/{version}/stats", "model,version", {{"get", "version_statistics", "statistics of one model", "200", CONTENT_OF("Statistics")}}},
-    {"/v2/models/{model}/versions/{version}/infer", "model,version", {{"post", "version_infer", "inference: JSON, then binary tensors", "200", INFER_CONTENT("InferResponse"), INFER_CONTENT("InferRequest")}}},
-    {"/v2/models/{model}/trace/setting", "model", {
-        {"get", "get_model_trace", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
-        {"post", "set_model_trace", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
-    {"/v2/trace/setting", NULL, {
-        {"get", "get_trace", "trace settings: off", "200", CONTENT_OF("TraceSettings")},
-        {"post", "set_trace", "refused, unless it changes nothing", "200", CONTENT_OF("TraceSettings"), CONTENT_OF("TraceSettings"), true}}},
-    {"/v2/logging", NULL, {
-        {"get", "get_logging", "log settings", "200", CONTENT_OF("LogSettings")},
-        {"post", "set_logging", "change how much is logged", "200", CONTENT_OF("LogSettings"), CONTENT_OF("LogSettings"), true}}},
-    {"/v2/repository/index", NULL, {{"post", "repository_index", "the models and their state", "200", CONTENT_OF("Index"), CONTENT_OF("IndexRequest"), true}}},
-    {"/v2/repository/models/{model}/load", "model", {{"post", "load_model", "the model is there: models are built in", "200", NULL, JSON_CONTENT, true}}},
-    {"/v2/repository/models/{model}/unload", "model", {{"post", "unload_model", "refused: models are built in", "400", CONTENT_OF("Error")}}},
-    {"/v2/systemsharedmemory/status", NULL, {{"get", "list_system_memory", "the system regions of clients", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/systemsharedmemory/unregister", NULL, {{"post", "unregister_all_system_memory", "forget every system region", "200", NULL}}},
-    {"/v2/systemsharedmemory/region/{name}/status", "name", {{"get", "get_system_memory", "one system region", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/systemsharedmemory/region/{name}/register", "name", {{"post", "register_system_memory", "make memory of a client a region", "200", NULL, CONTENT_OF("SystemMemory")}}},
-    {"/v2/systemsharedmemory/region/{name}/unregister", "name", {{"post", "unregister_system_memory", "forget one system region", "200", NULL}}},
-    {"/v2/cudasharedmemory/status", NULL, {{"get", "list_cuda_memory", "the cuda regions of clients", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/cudasharedmemory/unregister", NULL, {{"post", "unregister_all_cuda_memory", "forget every cuda region", "200", NULL}}},
-    {"/v2/cudasharedmemory/region/{name}/status", "name", {{"get", "get_cuda_memory", "one cuda region", "200", CONTENT_OF("SharedMemory")}}},
-    {"/v2/cudasharedmemory/region/{name}/register", "name", {{"post", "register_cuda_memory", "make memory of a client a region", "200", NULL, CONTENT_OF("CudaMemory")}}},
-    {"/v2/cudasharedmemory/region/{name}/unregister", "name", {{"post", "unregister_cuda_memory", "forget one cuda region", "200", NULL}}},
-    {"/metrics", NULL, {{"get", "metrics", "Prometheus text format 0.0.4", "200", TEXT_CONTENT}}},
-    {"/openapi.json", NULL, {{"get", "openapi", "this document", "200", JSON_CONTENT}}},
-};
-/* clang-format on */
 
 /* v2: how much of the body is JSON. */
 static void write_json_length(struct buffer *buffer)
@@ -402,33 +373,32 @@ static void write_metrics_query(struct buffer *buffer)
                         "\"type\":\"string\"}}}],");
 }
 
-static void write_operation(struct buffer *buffer, const char *path,
-                            const struct operation *operation,
-                            openapi_scope_fn *scope_of)
+static void write_operation(struct buffer *buffer,
+                            const struct operation *operation, bool is_guarded)
 {
-    bool is_infer = operation->body && strstr(operation->body, "InferRequest");
-    bool is_region = operation->body && strstr(operation->body, "safetensors");
-    buffer_printf(buffer, "\"%s\":{\"summary\":\"%s\",", operation->method,
-                  operation->summary);
-    write_identity(buffer, path, "", operation->id);
-    write_security(buffer, operation->method, path, scope_of);
-    if (is_infer)
+    const char *body = operation->body ? operation->body : "";
+    const char *scope = is_guarded ? operation->scope : NULL;
+    buffer_text(buffer, "\"");
+    write_lower(buffer, operation->method);
+    buffer_printf(buffer, "\":{\"summary\":\"%s\",", operation->summary);
+    write_identity(buffer, operation->path, "", operation->id);
+    write_security(buffer, scope);
+    if (strstr(body, "InferRequest"))
         write_json_length(buffer);
-    if (is_region)
+    if (strstr(body, "safetensors"))
         write_region_query(buffer);
-    if (operation->body && strstr(operation->body, "/Table"))
+    if (strstr(body, "/Table"))
         write_table_query(buffer);
-    if (strcmp(path, "/metrics") == 0)
+    if (strcmp(operation->path, "/metrics") == 0)
         write_metrics_query(buffer);
-    if (operation->body)
+    if (body[0])
         buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
-                      operation->may_lack_body ? "false" : "true",
-                      operation->body);
+                      operation->may_lack_body ? "false" : "true", body);
     buffer_printf(buffer, "\"responses\":{\"%s\":{\"description\":\"%s\"%s%s}",
                   operation->code, operation->summary,
                   operation->content ? "," : "",
                   operation->content ? operation->content : "");
-    write_refusals(buffer, operation->method, path, scope_of);
+    write_refusals(buffer, scope);
     buffer_text(buffer, ",\"default\":{\"$ref\":"
                         "\"#/components/responses/Error\"}}}");
 }
@@ -458,42 +428,65 @@ static void write_path_parameters(struct buffer *buffer, const char *path,
     }
 }
 
-/* Do its operations use names that belong to somebody? */
-static bool has_owner(const struct route *route, openapi_scope_fn *scope_of)
+/* Do the names that a route uses belong to somebody? */
+static bool has_owner(const struct operation *route, bool is_guarded)
 {
-    const char *scope =
-        scope_of ? scope_of(route->operation[0].method, route->path) : NULL;
-    return scope && (strcmp(scope, "regions") == 0 ||
-                     strcmp(scope, "tables") == 0 || strcmp(scope, "shm") == 0);
+    return is_guarded && (strcmp(route->scope, "REGIONS") == 0 ||
+                          strcmp(route->scope, "TABLES") == 0 ||
+                          strcmp(route->scope, "SHM") == 0);
 }
 
 /* Those of all operations of a path. */
-static void write_parameters(struct buffer *buffer, const struct route *route,
-                             bool has_tenant)
+static void write_parameters(struct buffer *buffer,
+                             const struct operation *route, bool has_tenant)
 {
     buffer_text(buffer, "\"parameters\":[");
-    if (route->parameters)
-        write_path_parameters(buffer, route->path, route->parameters);
+    if (route->names)
+        write_path_parameters(buffer, route->path, route->names);
     if (has_tenant) {
-        write_query_parameter(buffer, route->parameters ? "," : "", "tenant",
+        write_query_parameter(buffer, route->names ? "," : "", "tenant",
                               "with scope admin: whose names are meant");
         buffer_text(buffer, "{\"type\":\"string\"}}");
     }
     buffer_text(buffer, "],");
 }
 
-static void write_route(struct buffer *buffer, const struct route *route,
-                        openapi_scope_fn *scope_of)
+/* "/v1/tables/{name}": each '*' is the next of the names. */
+static void write_path(struct buffer *buffer, const struct operation *route)
 {
-    bool has_tenant = has_owner(route, scope_of);
-    buffer_printf(buffer, ",\"%s\":{", route->path);
-    if (route->parameters || has_tenant)
-        write_parameters(buffer, route, has_tenant);
-    for (int i = 0; i < MAX_OPERATIONS && route->operation[i].method; i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_operation(buffer, route->path, &route->operation[i], scope_of);
+    const char *names = route->names;
+    for (const char *at = route->path; *at; at++) {
+        if (*at != '*') {
+            buffer_append(buffer, at, 1);
+            continue;
+        }
+        size_t length = strcspn(names, ",");
+        buffer_printf(buffer, "{%.*s}", (int)length, names);
+        names += length + (names[length] == ',');
     }
+}
+
+/* A path and all of its operations, of which this is the first; returns the
+ * one behind them. */
+static const struct operation *write_route(struct buffer *buffer,
+                                           const struct operation *first,
+                                           bool is_guarded)
+{
+    const struct operation *operation = first;
+    bool has_tenant = has_owner(first, is_guarded);
+    buffer_text(buffer, ",\"");
+    write_path(buffer, first);
+    buffer_text(buffer, "\":{");
+    if (first->names || has_tenant)
+        write_parameters(buffer, first, has_tenant);
+    do {
+        buffer_text(buffer, operation > first ? "," : "");
+        write_operation(buffer, operation, is_guarded);
+        operation++;
+    } while (operation < operations + N_OPERATIONS &&
+             strcmp(operation->path, first->path) == 0);
     buffer_text(buffer, "}");
+    return operation;
 }
 
 /* A failure that operations refer to; headers: "" or more of it. */
@@ -505,11 +498,11 @@ static void write_response(struct buffer *buffer, const char *name,
                   name, text, headers);
 }
 
-static void write_components(struct buffer *buffer, openapi_scope_fn *scope_of)
+static void write_components(struct buffer *buffer, bool is_guarded)
 {
     buffer_text(buffer, "\"components\":{\"responses\":{");
     write_response(buffer, "Error", "what was found, what was expected", "");
-    if (scope_of) {
+    if (is_guarded) {
         buffer_text(buffer, ",");
         write_response(buffer, "Unauthorized", "no token, or a wrong one",
                        ",\"headers\":{\"WWW-Authenticate\":{\"schema\":{"
@@ -527,8 +520,7 @@ static void write_components(struct buffer *buffer, openapi_scope_fn *scope_of)
     buffer_text(buffer, "},");
 }
 
-void openapi_write(struct buffer *buffer, const char *version,
-                   openapi_scope_fn *scope_of)
+void openapi_write(struct buffer *buffer, const char *version, bool is_guarded)
 {
     buffer_text(buffer, "{\"openapi\":\"3.1.0\",\"servers\":[{\"url\":\"/"
                         "\"}],\"info\":{\"title\":\"roped\","
@@ -539,11 +531,12 @@ void openapi_write(struct buffer *buffer, const char *version,
                         "\"identifier\":\"Apache-2.0\"},\"version\":");
     buffer_json_string(buffer, version);
     buffer_text(buffer, "},");
-    write_components(buffer, scope_of);
+    write_components(buffer, is_guarded);
     buffer_text(buffer, "\"paths\":{");
     for (int i = 0; i < roped_op_count(); i++)
-        write_op(buffer, roped_op_at(i), i ? "," : "", scope_of);
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        write_route(buffer, &routes[i], scope_of);
+        write_op(buffer, roped_op_at(i), i ? "," : "", is_guarded);
+    const struct operation *route = operations;
+    while (route < operations + N_OPERATIONS)
+        route = route->id ? write_route(buffer, route, is_guarded) : route + 1;
     buffer_text(buffer, "}}");
 }

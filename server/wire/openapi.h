@@ -7,14 +7,8 @@
 
 #include "wire/buffer.h"
 
-/* What a token must be allowed to do for a method ("get") of a path of the
- * document: a scope, "" where any token will do, NULL where none is asked for.
- */
-typedef const char *openapi_scope_fn(const char *method, const char *path);
-
-/* scope_of NULL: the server asks for no token. */
-void openapi_write(struct buffer *buffer, const char *version,
-                   openapi_scope_fn *scope_of);
+/* is_guarded: the server asks for tokens, and each operation says for which. */
+void openapi_write(struct buffer *buffer, const char *version, bool is_guarded);
 
 /* Its member "schemas": everything that is JSON. */
 void openapi_write_schemas(struct buffer *buffer);

@@ -56,7 +56,11 @@ static const struct kind kinds[] = {
     {"DELETE", "/v1/regions/none-%s",            NO_BODY,     404, 404, "error"},
     {"GET",    "/v2",                            NO_BODY,     200, 200, "roped"},
     {"GET",    "/v2/models/rmsnorm",             NO_BODY,     200, 200, "rmsnorm"},
+    {"GET",    "/v2/models/rmsnorm/ready",       NO_BODY,     200, 200, "rmsnorm"},
+    {"GET",    "/v2/models/rmsnorm/versions/1",  NO_BODY,     200, 200, "rmsnorm"},
     {"GET",    "/v2/models/rmsnorm/versions/1/ready", NO_BODY, 200, 200, "rmsnorm"},
+    {"GET",    "/v2/models/rmsnorm/versions/1/config", NO_BODY, 200, 200, "rmsnorm"},
+    {"GET",    "/v2/models/rmsnorm/versions/1/stats", NO_BODY, 200, 200, "rmsnorm"},
     {"GET",    "/v2/models/rmsnorm/config",      NO_BODY,     200, 200, "rmsnorm"},
     {"GET",    "/v2/models/rmsnorm/stats",       NO_BODY,     200, 200, "rmsnorm"},
     {"GET",    "/v2/models/stats",               NO_BODY,     200, 200, "rmsnorm"},
@@ -80,7 +84,9 @@ static const struct kind kinds[] = {
     {"POST",   "/v2/systemsharedmemory/region/none/unregister", NO_BODY, 200, 200, ""},
     {"POST",   "/v2/systemsharedmemory/unregister", NO_BODY,  200, 200, ""},
     {"GET",    "/v2/cudasharedmemory/status",    NO_BODY,     200, 200, "["},
+    {"GET",    "/v2/cudasharedmemory/region/none/status", NO_BODY, 400, 404, "error"},
     {"POST",   "/v2/cudasharedmemory/unregister", NO_BODY,    200, 200, ""},
+    {"POST",   "/v2/cudasharedmemory/region/none/unregister", NO_BODY, 200, 200, ""},
     {"POST",   "/v2/cudasharedmemory/region/none/register", BODY_OBJECT, 400, 501, "error"},
     {"GET",    "/nothing",                       NO_BODY,     404, 404, "error"},
     {"PATCH",  "/v1/rope",                       NO_BODY,     405, 405, "error"},
@@ -88,6 +94,15 @@ static const struct kind kinds[] = {
 };
 /* clang-format on */
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+/* The routes that the daemon has. */
+static const struct {
+    const char *method, *path;
+} routes[] = {
+#define UNLISTED_ROUTE(method, path, ...) {#method, path},
+#define ROUTE(method, path, ...)          {#method, path},
+#include "routes.def"
+};
 
 static struct bytes plain[N_BODIES], gzipped[N_BODIES];
 static size_t json_bytes[N_BODIES]; /* of v2: those before the values */
@@ -140,6 +155,38 @@ static void compress_body(const struct bytes *in, struct bytes *out)
     deflateEnd(&stream);
 }
 
+/* Is it a path of this pattern, in which '*' stands for one segment? */
+static bool is_of(const char *target, const char *pattern)
+{
+    for (; *pattern; pattern++)
+        if (*pattern == '*')
+            target += strcspn(target, "/?");
+        else if (*target++ != *pattern)
+            return false;
+    return *target == '\0' || *target == '?';
+}
+
+static bool is_a(const struct kind *kind, const char *method, const char *path)
+{
+    bool is_head = strcmp(kind->method, "HEAD") == 0;
+    return strcmp(is_head ? "GET" : kind->method, method) == 0 &&
+           is_of(kind->target, path);
+}
+
+/* A route that nobody asks for is not attacked. */
+static void check_routes(void)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        size_t k = 0;
+        while (k < N_KINDS &&
+               !is_a(&kinds[k], routes[i].method, routes[i].path))
+            k++;
+        if (k == N_KINDS)
+            CHECK_FAIL("no kind of request is a '%s %s'", routes[i].method,
+                       routes[i].path);
+    }
+}
+
 void grammar_init(void)
 {
     float raw[4] = {1, 1, 1, 1};
@@ -160,6 +207,7 @@ void grammar_init(void)
                "{\"key\":\"/attack_none\",\"offset\":0,\"byte_size\":64}");
     for (int i = 1; i < N_BODIES; i++)
         compress_body(&plain[i], &gzipped[i]);
+    check_routes();
 }
 
 void grammar_prepare(const struct server *server)

@@ -85,13 +85,13 @@ static void set_body(const struct route *route, struct query *out)
         "\"data\":[3,4]}]}";
     bool is_post = strcmp(route->method, "POST") == 0;
     const char *text = is_post ? "" : NULL;
-    if (route->body == ROUTE_BODY_JSON)
+    if (route->body == BODY_JSON)
         text = document_for(route);
-    if (route->body == ROUTE_BODY_V2)
+    if (route->body == BODY_V2)
         text = infer;
     out->body = text;
     out->bytes = text ? strlen(text) : 0;
-    if (route->body == ROUTE_BODY_V1) {
+    if (route->body == BODY_V1) {
         out->body = tensors;
         out->bytes = tensor_bytes;
     }
@@ -99,7 +99,8 @@ static void set_body(const struct route *route, struct query *out)
 
 static struct query query_of(const struct route *route)
 {
-    struct query query = {.method = route->method, .is_page = route->is_page};
+    struct query query = {.method = route->method,
+                          .is_page = route->kind == ROUTE_PAGE};
     size_t at = 0;
     int n_names = 0;
     for (const char *from = route->path; *from; from++)
@@ -108,7 +109,7 @@ static struct query query_of(const struct route *route)
                                       "%s", name_for(route->path, n_names++))
                            : snprintf(query.path + at, sizeof query.path - at,
                                       "%c", *from));
-    if (route->body == ROUTE_BODY_TENSOR)
+    if (route->body == BODY_TENSOR)
         snprintf(query.path + at, sizeof query.path - at, "?bytes=64");
     set_body(route, &query);
     return query;

@@ -94,6 +94,7 @@ class _Torch:
     def __init__(self, torch: Any) -> None:
         from roped import _torch  # registers the operators
 
+        _torch.run = run
         self.empty = _torch.empty
         self.is_watched, self.wants, self.dispatch = _torch.is_watched, _torch.wants, _torch.dispatch
         self.types = (torch.Tensor, torch.nn.Parameter)

@@ -8,11 +8,11 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 
 from roped._functions import TABLE, Operator
 from roped._gradients import register
-from roped._in_process import run
 from roped._shapes import outputs
 from roped._tensors import dtype_name, torch_dtype
 
 _TYPES = {"float": "float?", "int": "int?", "bool": "bool?", "choice": "str?", "dtype": "str?", "ints": "int[]?"}
+run: Callable[..., Any]  # a call in process: _in_process's, which sets it
 _new_library: Any = torch.library.Library
 _library = _new_library("roped", "DEF")
 

@@ -3,7 +3,7 @@
  * backend behind them and no socket.
  */
 #include "check.h"
-#include "http/request.h"
+#include "http/headers.h"
 
 #include <semaphore.h>
 

@@ -5,6 +5,8 @@
 #include "check.h"
 #include "http/route.h"
 
+#include <strings.h>
+
 /* What the paths that begin so are about; the first that fits counts. */
 static const struct {
     const char *start;
@@ -20,13 +22,13 @@ static const struct {
 static enum scope expected_scope(const struct route *route)
 {
     size_t length = strlen(route->path);
-    if (route->is_page)
+    if (route->kind == ROUTE_PAGE)
         return SCOPE_OPEN;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strncmp(route->path, families[i].start,
                     strlen(families[i].start)) == 0)
             return families[i].scope;
-    if (route->protocol)
+    if (route->body == BODY_V1 || route->body == BODY_V2)
         return SCOPE_CALL;
     return length > 6 && strcmp(route->path + length - 6, "/stats") == 0
                ? SCOPE_METRICS
@@ -47,6 +49,15 @@ TEST(every_route_asks_for_the_scope_of_what_it_is_about)
     }
 }
 
+/* The document calls a scope by its id in lower case. */
+TEST(scopes_are_called_as_their_ids)
+{
+#define SCOPE(id, name, meaning)                                               \
+    CHECK_INT(strcasecmp(#id, name), 0);                                       \
+    CHECK_TEXT(scope_name(SCOPE_##id), name);
+#include "scope.def"
+}
+
 /* Only what reads may be had without a token. */
 TEST(open_routes_change_nothing)
 {
@@ -61,7 +72,7 @@ TEST(every_route_is_found)
         struct route_match match;
         const struct route *route = route_at(i);
         route_find(route->method, route->path,
-                   route->is_page ? "text/html" : "*/*", &match);
+                   route->kind == ROUTE_PAGE ? "text/html" : "*/*", &match);
         if (match.route != route)
             CHECK_FAIL("%s %s is another's", route->method, route->path);
     }
