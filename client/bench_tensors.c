@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { FALLBACK = 4, INDEXES = 4096, MAX_CHOICES = 12 };
 
@@ -87,21 +88,21 @@ static bool read_dims(struct bench_size *size, const char *text)
     return false;
 }
 
-int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
-                   const char *argument)
+int bench_size_add(const char *command, struct bench_sizes *sizes,
+                   const struct roped_op *op, const char *argument)
 {
     char near[128];
     struct bench_size size;
     size_t length = strcspn(argument, "=");
     if (argument[length] != '=' || length == 0 || argument[0] == '-')
-        return usage("bench", "'%s', expected SYMBOL=SIZE or --NAME VALUE",
+        return usage(command, "'%s', expected SYMBOL=SIZE or --NAME VALUE",
                      argument);
     snprintf(size.symbol, sizeof size.symbol, "%.*s", (int)length, argument);
     struct search search = {size.symbol, false, {.word = size.symbol}};
     /* without a copy that is cut off to a symbol there is */
     if (length >= sizeof size.symbol ||
         !any_dim(op, 0, roped_op_forms(op), is_sought, &search))
-        return usage("bench",
+        return usage(command,
                      "%s has no dimension '%.*s'%s ('ropectl describe "
                      "%s' has them)",
                      op->name, (int)length, argument,
@@ -109,10 +110,10 @@ int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
                      op->name);
     if (!read_dims(&size, argument + length + 1) ||
         (size.rank > 1 && !search.is_pack))
-        return usage("bench", "'%s', expected %s=%s", argument, size.symbol,
+        return usage(command, "'%s', expected %s=%s", argument, size.symbol,
                      search.is_pack ? "SIZE,SIZE" : "SIZE, 1 or more");
     if (sizes->n == ROPED_MAX_DIMS)
-        return usage("bench", "over %d sizes", ROPED_MAX_DIMS);
+        return usage(command, "over %d sizes", ROPED_MAX_DIMS);
     sizes->size[sizes->n++] = size;
     return EXIT_SUCCESS;
 }
@@ -384,7 +385,7 @@ static int64_t index_of(const struct roped_holds *holds, int64_t below,
 
 /* Floats are in [-1, 1), or in [1, 2) where they are to be above 0; FP8 and
  * other bytes are 0. */
-static void fill(const struct plan *plan, const char *name,
+static void fill(struct plan *plan, const char *name,
                  const struct roped_tensor *tensor)
 {
     unsigned char *to = tensor->data;
@@ -395,6 +396,7 @@ static void fill(const struct plan *plan, const char *name,
     struct roped_holds holds;
     if (roped_port_holds(&plan->op->in[input], &holds, NULL))
         return; /* the table has passed its check */
+    plan->call.in[input].data = to;
     int64_t below = roped_call_below(&plan->call, &holds, &which);
     for (int64_t i = 0; i < n; i++, to += width) {
         state = state * 1664525u + 1013904223u;
@@ -415,6 +417,18 @@ static void fill(const struct plan *plan, const char *name,
     }
 }
 
+/* Does the operator take these values? */
+static enum roped_status check_values(struct plan *plan,
+                                      struct roped_error *err)
+{
+    size_t bytes = roped_call_aux_bytes(&plan->call);
+    plan->call.aux =
+        must_have(aligned_alloc(64, (bytes / 64 + 1) * (size_t)64));
+    enum roped_status status = roped_call_plan(&plan->call, err);
+    free(plan->call.aux);
+    return status;
+}
+
 static enum roped_status write_file(struct plan *plan, void **file,
                                     size_t *file_bytes, struct roped_error *err)
 {
@@ -431,6 +445,8 @@ static enum roped_status write_file(struct plan *plan, void **file,
                                 "no memory for the %zu bytes of tensor '%s'",
                                 bytes, plan->tensor[n].name);
     }
+    if (!status)
+        status = check_values(plan, err);
     if (!status)
         status = roped_client_write(plan->tensor, plan->n_tensors, file,
                                     file_bytes, err);
@@ -462,4 +478,18 @@ enum roped_status bench_tensors_make(const struct roped_call *call,
                           "no form of %s has all of these dimensions",
                           call->op->name);
     return status ? err->status : write_file(&plan, file, file_bytes, err);
+}
+
+bool bench_dtype_read(const char *text, enum roped_dtype *dtype)
+{
+    static const struct {
+        const char *name;
+        enum roped_dtype dtype;
+    } names[] = {{"f32", ROPED_F32}, {"f16", ROPED_F16}, {"bf16", ROPED_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(text, names[i].name) == 0) {
+            *dtype = names[i].dtype;
+            return true;
+        }
+    return false;
 }

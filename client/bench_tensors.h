@@ -22,8 +22,11 @@ struct bench_sizes {
  * Reads SYMBOL=SIZE, a dim symbol of op, with 1 and more elements. EXIT_SUCCESS
  * or EXIT_USAGE after saying what is wrong.
  */
-int bench_size_add(struct bench_sizes *sizes, const struct roped_op *op,
-                   const char *argument);
+int bench_size_add(const char *command, struct bench_sizes *sizes,
+                   const struct roped_op *op, const char *argument);
+
+/* The setter of --dtype, f32, f16 or bf16; false: it is none of these. */
+bool bench_dtype_read(const char *text, enum roped_dtype *dtype);
 
 /*
  * Makes the tensors of a call, whose parameters are set: of the first form

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 enum { MAX_CONNECTIONS = 256, MAX_SAMPLES = 1 << 20 };
@@ -185,17 +184,7 @@ static int run_workers(struct bench *bench)
 
 static bool set_dtype(void *target, const char *text)
 {
-    static const struct {
-        const char *name;
-        enum roped_dtype dtype;
-    } names[] = {{"f32", ROPED_F32}, {"f16", ROPED_F16}, {"bf16", ROPED_BF16}};
-    struct bench *bench = target;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcasecmp(text, names[i].name) == 0) {
-            bench->dtype = names[i].dtype;
-            return true;
-        }
-    return false;
+    return bench_dtype_read(text, &((struct bench *)target)->dtype);
 }
 
 static bool set_seconds(void *target, const char *text)
@@ -239,9 +228,10 @@ static int read_arguments(struct bench *bench, int argc, char **argv)
         return EXIT_USAGE;
     roped_call_init(&bench->call, bench->op);
     for (int at = 2; at < argc && !code; at++)
-        code = read_option(argc, argv, &at, &option)
-                   ? take_argument(bench, &option)
-                   : bench_size_add(&bench->sizes, bench->op, argv[at]);
+        code =
+            read_option(argc, argv, &at, &option)
+                ? take_argument(bench, &option)
+                : bench_size_add("bench", &bench->sizes, bench->op, argv[at]);
     return code;
 }
 

@@ -3,8 +3,6 @@
  */
 #include "tensor_file.h"
 
-#include "ropectl.h"
-
 #include <stdlib.h>
 
 int command_cat(const struct ropectl *ctl, int argc, char **argv)
@@ -12,14 +10,14 @@ int command_cat(const struct ropectl *ctl, int argc, char **argv)
     struct tensor_file file;
     if (argc != 2 || (argv[1][0] == '-' && argv[1][1]))
         return usage("cat", "%d arguments, expected one file", argc - 1);
-    bool is_open = tensor_file_open(&file, argv[1], NULL);
+    int code = tensor_file_get(ctl, &file, argv[1]);
     cJSON *document = cJSON_CreateObject();
     cJSON *tensors = cJSON_AddArrayToObject(document, "tensors");
-    for (int i = 0; i < file.n_tensors && is_open; i++)
+    for (int i = 0; i < file.n_tensors && !code; i++)
         add_tensor(tensors, &file.tensors[i]);
     tensor_file_close(&file);
-    if (is_open)
+    if (!code)
         return print_document(ctl, document);
     cJSON_Delete(document);
-    return EXIT_FAILURE;
+    return code;
 }

@@ -69,13 +69,12 @@ static int put_region(const struct ropectl *ctl, const char *path,
                       const char *name, const char *file)
 {
     struct tensor_file tensors;
-    int code;
-    if (!tensor_file_open(&tensors, file, NULL))
-        code = EXIT_FAILURE;
-    else if (!tensors.is_safetensors && tensors.n_tensors != 1)
+    int code = tensor_file_get(ctl, &tensors, file);
+    bool is_one = tensors.is_safetensors || tensors.n_tensors == 1;
+    if (!code && !is_one)
         code = fail_text("'%s': %d tensors, expected one", file,
                          tensors.n_tensors);
-    else
+    if (!code)
         code = put_tensor(ctl, path, name, &tensors);
     tensor_file_close(&tensors);
     return code;

@@ -10,14 +10,12 @@
 #include "number.h"
 #include "progress.h"
 #include "scrape.h"
+#include "top_screen.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { MOST_LOOKS = 1 << 30 };
 static const double patience_seconds = 5; /* for one answer */
@@ -26,89 +24,114 @@ struct top {
     struct ropectl ctl;
     double interval_seconds;
     int n_looks; /* 0: until it is stopped */
-    bool is_screen;
+    bool is_screen, is_over;
+    int sorted_by; /* of columns */
+    cJSON *shown;  /* on the screen */
     struct metrics before, now;
     double before_seconds, now_seconds;
     bool is_restarted;
 };
 
-/* ---------------------------------------------------------------- the screen
- */
+/* ------------------------------------------------------------------- screen */
 
-/* The alternate screen, no cursor, no wrapping; and back. */
-static const char enter[] = "\033[?1049h\033[?25l\033[?7l\033[H",
-                  leave[] = "\033[?7h\033[?25h\033[?1049l";
+/* Columns of the operators: by which key they are sorted, and what they are
+ * called on a screen, which is narrow. */
+static const struct column {
+    char key;
+    const char *name, *short_name;
+} columns[] = {{'n', "name", "operator"},
+               {'c', "calls_per_second", "calls/s"},
+               {'e', "errors_per_second", "errors/s"},
+               {'5', "p50_ms", "p50_ms"},
+               {'9', "p90_ms", "p90_ms"},
+               {'p', "p99_ms", "p99_ms"},
+               {'k', "kernel_ms", "kernel_ms"}};
+enum { N_COLUMNS = sizeof columns / sizeof *columns, BY_CALLS = 1 };
 
-static void write_all(const char *text, size_t bytes)
+static const struct column device_columns[] = {
+    {.name = "lanes_busy", .short_name = "busy"},
+    {.name = "busy_percent", .short_name = "busy_%"},
+    {.name = "jobs_per_second", .short_name = "jobs/s"},
+    {.name = "healthy", .short_name = "ok"}};
+enum { N_DEVICE_COLUMNS = sizeof device_columns / sizeof *device_columns };
+
+static void rename_columns(cJSON *rows, const struct column *column, int n)
 {
-    while (bytes > 0) {
-        ssize_t n = write(STDOUT_FILENO, text, bytes);
-        if (n <= 0)
-            return;
-        text += n;
-        bytes -= (size_t)n;
+    for (cJSON *row = rows ? rows->child : NULL; row; row = row->next)
+        for (int i = 0; i < n; i++) {
+            cJSON *cell = cJSON_GetObjectItem(row, column[i].name);
+            if (!cell)
+                continue;
+            cJSON_free(cell->string);
+            cell->string = must_have(strdup(column[i].short_name));
+        }
+}
+
+/* Does a come before b? Names from A, numbers from the largest; what is not
+ * there is last. */
+static bool is_before(const cJSON *a, const cJSON *b)
+{
+    if (cJSON_IsString(a) && cJSON_IsString(b))
+        return strcmp(a->valuestring, b->valuestring) < 0;
+    if (!cJSON_IsNumber(a) || !cJSON_IsNumber(b))
+        return cJSON_IsNumber(a) && !cJSON_IsNumber(b);
+    return a->valuedouble > b->valuedouble;
+}
+
+/* Rows with equal cells stay in their order. */
+static void sort_rows(cJSON *rows, const char *name)
+{
+    cJSON *sorted = cJSON_CreateArray(), *row, *best;
+    while ((best = rows->child)) {
+        for (row = best->next; row; row = row->next)
+            if (is_before(cJSON_GetObjectItem(row, name),
+                          cJSON_GetObjectItem(best, name)))
+                best = row;
+        cJSON_AddItemToArray(sorted, cJSON_DetachItemViaPointer(rows, best));
     }
+    rows->child = sorted->child;
+    sorted->child = NULL;
+    cJSON_Delete(sorted);
 }
 
-static void leave_screen(void)
+static void draw(const struct top *top)
 {
-    write_all(leave, sizeof leave - 1);
+    const struct column *by = &columns[top->sorted_by];
+    char last[128];
+    cJSON *document = must_have(cJSON_Duplicate(top->shown, true));
+    cJSON *operators = cJSON_GetObjectItem(document, "operators");
+    if (operators)
+        sort_rows(operators, by->name);
+    rename_columns(operators, columns, N_COLUMNS);
+    rename_columns(cJSON_GetObjectItem(document, "devices"), device_columns,
+                   N_DEVICE_COLUMNS);
+    snprintf(last, sizeof last,
+             "q quit; sorted by %s: arrows, or c e n 5 9 p k", by->short_name);
+    screen_draw(document, last);
+    cJSON_Delete(document);
 }
 
-/* Ends or stops as without a handler, but leaves the screen first. */
-static void on_signal(int number)
+static void take_key(struct top *top, int key)
 {
-    sigset_t set;
-    leave_screen();
-    if (number != SIGTSTP) {
-        signal(number, SIG_DFL);
-        sigemptyset(&set);
-        sigaddset(&set, number);
-        sigprocmask(SIG_UNBLOCK, &set, NULL);
-    }
-    raise(number == SIGTSTP ? SIGSTOP : number);
-    write_all(enter, sizeof enter - 1); /* continued */
+    top->is_over |= key == 'q' || key == 'Q';
+    if (key == KEY_LEFT || key == KEY_RIGHT)
+        top->sorted_by =
+            (top->sorted_by + (key == KEY_RIGHT ? 1 : N_COLUMNS - 1)) %
+            N_COLUMNS;
+    for (int i = 0; i < N_COLUMNS; i++)
+        if (key == columns[i].key)
+            top->sorted_by = i;
+    if (key != KEY_NONE && !top->is_over && top->shown)
+        draw(top);
 }
 
-static void enter_screen(void)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-    struct sigaction action = {.sa_handler = on_signal};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
-    atexit(leave_screen);
-    write_all(enter, sizeof enter - 1);
-}
-
-/* As many lines as the screen has, each in the place of the one before. */
-static void draw(cJSON *document)
-{
-    struct winsize size = {.ws_row = 24};
-    char *text = NULL, *frame = NULL, *rest, *line;
-    size_t bytes;
-    FILE *out = must_have(open_memstream(&text, &bytes));
-    write_tables(out, document, !getenv("NO_COLOR"));
-    fclose(out);
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0)
-        size.ws_row = 24;
-    out = must_have(open_memstream(&frame, &bytes));
-    fputs("\033[H", out);
-    rest = must_have(text);
-    for (int row = 1; row < size.ws_row && (line = strsep(&rest, "\n")); row++)
-        fprintf(out, "%s\033[K\r\n", line);
-    fputs("\033[J", out);
-    fclose(out);
-    write_all(must_have(frame), bytes);
-    free(frame);
-    free(text);
-}
-
-static int show(const struct top *top, cJSON *document)
+static int show(struct top *top, cJSON *document)
 {
     if (!top->is_screen)
         return print_document(&top->ctl, document);
-    draw(document);
-    cJSON_Delete(document);
+    cJSON_Delete(top->shown);
+    top->shown = document;
+    draw(top);
     return EXIT_SUCCESS;
 }
 
@@ -389,16 +412,28 @@ static int look(struct top *top, struct roped_client *client)
     return code;
 }
 
-static void wait_for_next(const struct top *top, double *next_seconds)
+/* On a screen keys are taken meanwhile. */
+static void wait_until(struct top *top, double end_seconds)
 {
-    double left = *next_seconds - progress_now_seconds();
-    double whole = floor(left > 0 ? left : 0);
-    if (left > 0)
+    double left;
+    while (!top->is_over && (left = end_seconds - progress_now_seconds()) > 0) {
+        if (top->is_screen) {
+            take_key(top, screen_read_key(left));
+            continue;
+        }
+        double whole = floor(left);
         nanosleep(
             &(struct timespec){(time_t)whole, (long)((left - whole) * 1e9)},
             NULL);
-    else
-        *next_seconds -= left; /* too late: no hurry to catch up */
+    }
+}
+
+static void wait_for_next(struct top *top, double *next_seconds)
+{
+    double late = progress_now_seconds() - *next_seconds;
+    wait_until(top, *next_seconds);
+    if (late > 0)
+        *next_seconds += late; /* no hurry to catch up */
     *next_seconds += top->interval_seconds;
 }
 
@@ -412,9 +447,11 @@ static int look_on(struct top *top, struct roped_client *client)
     double next_seconds = top->now_seconds + top->interval_seconds;
     keep_now(top);
     if (top->is_screen)
-        enter_screen();
+        screen_enter();
     for (int i = 0; !code && (top->n_looks == 0 || i < top->n_looks); i++) {
         wait_for_next(top, &next_seconds);
+        if (top->is_over)
+            break;
         code = look(top, client);
     }
     return code;
@@ -442,7 +479,8 @@ static const struct option_row options[] = {
 
 int command_top(const struct ropectl *ctl, int argc, char **argv)
 {
-    struct top top = {.ctl = *ctl, .interval_seconds = 1};
+    struct top top = {
+        .ctl = *ctl, .interval_seconds = 1, .sorted_by = BY_CALLS};
     int code = take_options("top", options, argc - 1, argv + 1, &top);
     if (code)
         return code;
@@ -454,6 +492,7 @@ int command_top(const struct ropectl *ctl, int argc, char **argv)
         return EXIT_FAILURE;
     code = look_on(&top, client);
     roped_client_close(client);
+    cJSON_Delete(top.shown);
     metrics_free(&top.before);
     metrics_free(&top.now);
     return code;

@@ -38,34 +38,6 @@ static int unknown_tensor(const struct file_call *call, const char *name,
                  roped_nearest_text(&nearest, text, sizeof text));
 }
 
-static int add_output(struct file_call *call, const char *argument)
-{
-    struct place *place = &call->output[call->n_outputs];
-    if (!argument)
-        return usage(call->command, "'-o' has no file");
-    if (call->n_outputs == ROPED_MAX_OUTPUTS)
-        return usage(call->command, "over %d files for outputs",
-                     ROPED_MAX_OUTPUTS);
-    read_place(place, argument);
-    call->n_outputs++;
-    if (place->name[0] && roped_op_output(call->op, place->name) < 0)
-        return unknown_tensor(call, place->name, true);
-    return EXIT_SUCCESS;
-}
-
-static int add_input(struct file_call *call, const char *argument)
-{
-    struct place *place = &call->input[call->n_inputs];
-    if (call->n_inputs == ROPED_MAX_INPUTS)
-        return usage(call->command, "over %d files of inputs",
-                     ROPED_MAX_INPUTS);
-    read_place(place, argument);
-    call->n_inputs++;
-    if (place->name[0] && roped_op_input(call->op, place->name) < 0)
-        return unknown_tensor(call, place->name, false);
-    return EXIT_SUCCESS;
-}
-
 static bool set_bf16(void *target, const char *text)
 {
     ((struct file_call *)target)->has_bits = true;
@@ -119,6 +91,56 @@ static int take_argument(struct file_call *call, const struct option *option)
     code = add_parameter(call->command, options, &call->call, option,
                          &call->query);
     return code ? code : keep_use(call, option);
+}
+
+/* NAME=@REGION[:OFFSET] is --from.NAME, or --into.NAME. Without a name the
+ * tensor is called like the region. */
+static int add_region(struct file_call *call, const struct place *place,
+                      bool is_output)
+{
+    struct option option = {.value = place->path + 1};
+    struct place named = *place;
+    if (!named.name[0])
+        snprintf(named.name, sizeof named.name, "%.*s",
+                 (int)strcspn(option.value, ":"), option.value);
+    if ((is_output ? roped_op_output(call->op, named.name)
+                   : roped_op_input(call->op, named.name)) < 0)
+        return unknown_tensor(call, named.name, is_output);
+    snprintf(option.name, sizeof option.name, "%s.%s",
+             is_output ? "into" : "from", named.name);
+    return take_argument(call, &option);
+}
+
+static int add_output(struct file_call *call, const char *argument)
+{
+    struct place *place = &call->output[call->n_outputs];
+    if (!argument)
+        return usage(call->command, "'-o' has no file");
+    if (call->n_outputs == ROPED_MAX_OUTPUTS)
+        return usage(call->command, "over %d files for outputs",
+                     ROPED_MAX_OUTPUTS);
+    read_place(place, argument);
+    if (is_region_path(place->path))
+        return add_region(call, place, true);
+    call->n_outputs++;
+    if (place->name[0] && roped_op_output(call->op, place->name) < 0)
+        return unknown_tensor(call, place->name, true);
+    return EXIT_SUCCESS;
+}
+
+static int add_input(struct file_call *call, const char *argument)
+{
+    struct place *place = &call->input[call->n_inputs];
+    if (call->n_inputs == ROPED_MAX_INPUTS)
+        return usage(call->command, "over %d files of inputs",
+                     ROPED_MAX_INPUTS);
+    read_place(place, argument);
+    if (is_region_path(place->path))
+        return add_region(call, place, false);
+    call->n_inputs++;
+    if (place->name[0] && roped_op_input(call->op, place->name) < 0)
+        return unknown_tensor(call, place->name, false);
+    return EXIT_SUCCESS;
 }
 
 static int read_argument(struct file_call *call, int argc, char **argv, int *at)

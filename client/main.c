@@ -17,6 +17,35 @@ static const struct command commands[] = {
      "Prints what an operator takes and returns: tensors with their types and\n"
      "symbolic shapes (one per form), parameters with default, range and\n"
      "meaning, and the rule that shapes cannot say.\n"},
+    {"model", command_model, "CONFIG.JSON",
+     "which operators and parameters a model needs",
+     "Reads a Hugging Face config.json and prints the rotary tables that are\n"
+     "made from it, the operators and parameters for each part of a layer, "
+     "and\n"
+     "calls to copy. No server is asked. Of a model that is not known it says\n"
+     "so: its angles exit with 1, its norms stand there as not known.\n"},
+    {"sample", command_sample,
+     "OP [SYMBOL=SIZE ...] -o FILE [--dtype f32] [--without NAME,NAME] "
+     "[--NAME VALUE ...]",
+     "a file of inputs that it takes, to try it with",
+     "Makes the operator's tensors: random floats, and index tensors that "
+     "count,\n"
+     "so that they are positions, slots and pages. No server is asked.\n"
+     "\n"
+     "  SYMBOL=SIZE         a dimension, as in 'ropectl describe OP': n=512;\n"
+     "                      several for '...rows': rows=8,128. An optional\n"
+     "                      input is made where all its dimensions have a "
+     "size\n"
+     "  -o FILE             safetensors, .npz, or .npy, where it is one "
+     "tensor;\n"
+     "                      '-': standard output\n"
+     "  --dtype f32|f16|bf16\n"
+     "                      default f32\n"
+     "  --without NAME,NAME\n"
+     "                      not these: they will be in regions\n"
+     "  --NAME VALUE        a parameter that the call will have: some say "
+     "which\n"
+     "                      tensors there are\n"},
     {"run", command_run,
      "OP [[NAME=]FILE ...] [-o [NAME=]FILE ...] [--NAME VALUE ...]",
      "call it, from files to files",
@@ -28,6 +57,11 @@ static const struct command commands[] = {
      "                      (x.npy); '-': standard input. Left out where all\n"
      "                      inputs are in regions\n"
      "  NAME=FILE           the only tensor of a file is this input\n"
+     "  [NAME=]@REGION[:OFFSET]\n"
+     "                      in the place of a FILE, here and behind -o: this\n"
+     "                      tensor stays in a region of the server, as with\n"
+     "                      --from and --into; without NAME it is called like\n"
+     "                      the region\n"
      "  -o FILE             where the outputs go: safetensors; .npz; or .npy,\n"
      "                      where one comes back; '-': standard output, and\n"
      "                      the report goes to standard error\n"
@@ -145,12 +179,19 @@ static const struct command commands[] = {
      "  --interval 1        seconds between looks\n"
      "  --count N           ends after N looks\n"
      "\n"
+     "On a terminal q ends it, the arrows choose the column that operators "
+     "are\n"
+     "sorted by, and so do c (calls), e (errors), n (name), 5, 9 and p (p50, "
+     "p90,\n"
+     "p99) and k (kernel).\n"
+     "\n"
      "p50, p90 and p99 come from a histogram: they are as exact as its "
      "buckets.\n"},
-    {"cat", command_cat, "FILE",
-     "tensors of a file: names, shapes, first values",
+    {"cat", command_cat, "FILE | @REGION",
+     "tensors of a file or region: names, shapes, first values",
      "Prints name, type, shape and first values of each tensor of a\n"
-     "safetensors, .npz or .npy file. '-' is standard input.\n"},
+     "safetensors, .npz or .npy file, or of what a region of the server has.\n"
+     "'-' is standard input.\n"},
     {"token", command_token,
      "new NAME [--scopes call,regions] [--quota bytes=1g,names=100]",
      "a bearer token for somebody, and the daemon's line for it",

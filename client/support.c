@@ -59,8 +59,20 @@ static unsigned char *read_all(FILE *file, size_t *bytes)
     return all;
 }
 
+/* False after saying so: where a region may be, nobody comes here. */
+static bool is_file_name(const char *path)
+{
+    if (path[0] == '@')
+        fail_text("'%s': a region cannot stand here, expected a file (./%s is "
+                  "one)",
+                  path, path);
+    return path[0] != '@';
+}
+
 unsigned char *read_input(const char *path, size_t *bytes)
 {
+    if (!is_file_name(path))
+        return NULL;
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *file = is_stdin ? stdin : fopen(path, "rbe");
     unsigned char *all = NULL;
@@ -84,6 +96,8 @@ unsigned char *read_input(const char *path, size_t *bytes)
 bool write_output(const char *path, const char *head, size_t head_bytes,
                   const void *data, size_t bytes)
 {
+    if (!is_file_name(path))
+        return false;
     bool is_stdout = strcmp(path, "-") == 0;
     FILE *file = is_stdout ? stdout : fopen(path, "wbe");
     bool is_written = file && fwrite(head, 1, head_bytes, file) == head_bytes &&

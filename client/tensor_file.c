@@ -93,6 +93,11 @@ static enum roped_status read_format(struct tensor_file *file, const char *path,
                              &file->n_tensors, err);
 }
 
+bool is_region_path(const char *path)
+{
+    return path[0] == '@';
+}
+
 bool tensor_file_open(struct tensor_file *file, const char *path,
                       const char *name)
 {
@@ -113,6 +118,29 @@ bool tensor_file_open(struct tensor_file *file, const char *path,
     if (name)
         file->tensors->name = name;
     return true;
+}
+
+int tensor_file_get(const struct ropectl *ctl, struct tensor_file *file,
+                    const char *path)
+{
+    struct roped_error err;
+    void *answer;
+    if (!is_region_path(path))
+        return tensor_file_open(file, path, NULL) ? EXIT_SUCCESS : EXIT_FAILURE;
+    memset(file, 0, sizeof *file);
+    char *route = path_to("/v1/regions/", path + 1);
+    int code =
+        ask(ctl, &(struct request){"GET", route}, &answer, &file->n_bytes);
+    free(route);
+    if (code)
+        return code;
+    file->bytes = answer;
+    file->is_safetensors = true;
+    if (!roped_client_read(file->bytes, file->n_bytes, &file->tensors,
+                           &file->n_tensors, &err))
+        return EXIT_SUCCESS;
+    return fail_text("region '%s' is plain bytes, or no tensor: %s", path + 1,
+                     err.text);
 }
 
 void tensor_file_close(struct tensor_file *file)

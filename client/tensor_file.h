@@ -7,7 +7,7 @@
 #define ROPED_CLIENT_TENSOR_FILE_H
 
 #include "npz.h"
-#include "roped_client.h"
+#include "ropectl.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -30,6 +30,13 @@ struct tensor_file {
 bool tensor_file_open(struct tensor_file *file, const char *path,
                       const char *name);
 void tensor_file_close(struct tensor_file *file);
+
+/* The same where path may be "@REGION", which is fetched from the server. */
+int tensor_file_get(const struct ropectl *ctl, struct tensor_file *file,
+                    const char *path);
+
+/* Is it "@REGION"? "./@x" is a file. */
+bool is_region_path(const char *path);
 
 /* Has such a file one tensor alone? Does it hold numpy's types alone? */
 bool is_npy_path(const char *path);

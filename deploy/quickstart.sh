@@ -89,7 +89,9 @@ cat <<EOF
 
 Next:
   $build_dir/bin/roped                        # serves on 127.0.0.1:8000; --help lists every key
-  $build_dir/bin/ropectl ops                  # the operators
-  $build_dir/bin/ropectl describe rope        # tensors, parameters, rules of one
+  export PATH="\$PWD/$build_dir/bin:\$PATH"   # so that ropectl has its name, in this shell; or for good:
+  cmake --install $build_dir --prefix ~/.local # (packages: deploy/README.md)
+  ropectl ops                                 # the operators
+  ropectl describe rope                       # tensors, parameters, rules of one
   tests/run.sh                                # every test
 EOF

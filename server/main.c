@@ -8,6 +8,7 @@
 #include "handover.h"
 #include "healthcheck.h"
 #include "http/daemon.h"
+#include "http/greeting.h"
 #include "io.h"
 #include "log.h"
 #include "metrics.h"
@@ -484,6 +485,7 @@ static int serve(const struct config *config, const sigset_t *signals,
     }
     log_devices(&process);
     log_listening(config, &process);
+    greeting_write(config, process.port, ROPED_VERSION);
     notify("READY=1");
     serve_on(&process, signals);
     drain(&process, config, signals);

@@ -103,7 +103,7 @@ only "main.c alone opens backends, and ropectl's verify the CPU's; tests do" \
     '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|client/local_call.c|server/base/config.c|kernels/|tests/'
 verdict "what ropectl prints goes through say.c or output.c, which make it printable" \
     "$(grep -lE '\b(stdout|stderr|printf|puts|putchar|STDOUT_FILENO)\b' client/*.c |
-        grep -vE '^client/(say|output|support|progress|main|command_(run|verify|top))\.c$')"
+        grep -vE '^client/(say|output|support|progress|main|command_(run|sample|verify|top)|top_screen)\.c$')"
 verdict "a backend is named in its folder and in backends.def; CUDA IPC is a kind of region" \
     "$(grep -liE 'cuda' kernels/core/* server/exec/* server/http/* |
         grep -vE '^server/(exec/(regions\.[ch]|client_memory\.c)|http/handle_shared_memory\.c)$')"

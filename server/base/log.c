@@ -183,6 +183,20 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
+void log_for_people(const char *text)
+{
+    struct line line;
+    if (writes_json || atomic_load(&least_severe) < LOG_INFO ||
+        !isatty(STDERR_FILENO))
+        return;
+    line.bytes = (size_t)snprintf(line.text, sizeof line.text, "\n%s", text);
+    if (line.bytes >= sizeof line.text)
+        line.bytes = sizeof line.text - 1;
+    pthread_mutex_lock(&lock);
+    (void)put(&line);
+    pthread_mutex_unlock(&lock);
+}
+
 const char *log_quote(const char *text, char *out, unsigned long out_bytes)
 {
     size_t at = 0;

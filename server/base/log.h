@@ -29,6 +29,11 @@ void log_set_json(bool is_json); /* before threads start */
 void log_line(enum log_level level, const char *event, const char *format, ...)
     ROPED_PRINTF(3, 4);
 
+/* Lines that are no events, for a person who looks at the daemon's start: at
+ * most 2 KB, where standard error is a terminal, info is logged, and not as
+ * JSON. */
+void log_for_people(const char *text);
+
 /* Lines dropped since the process started. Where lines go through again, one
  * says how many are missing: level=warn event=log_dropped lines=N. */
 uint64_t log_dropped(void);

@@ -4,6 +4,8 @@
 #include "http/handlers.h"
 #include "http/request.h"
 
+#include <string.h>
+
 struct reply handle_root(struct request *request)
 {
     struct buffer buffer;
@@ -35,9 +37,23 @@ struct reply handle_ready(struct request *request)
     return reply_text(is_ready ? 200 : 503, "application/json", &buffer);
 }
 
+_Static_assert((int)METRICS_NAMES >= (int)HEAD_PARAMETERS,
+               "no name of a query is left out");
+
+/* Of the query: name[]=NAME, as other exporters take it. What else is there is
+ * a scraper's own. */
+static void read_names(const struct head *head, struct metrics_names *names)
+{
+    names->n = 0;
+    for (int i = 0; i < head->n_parameters; i++)
+        if (strcmp(head->parameter[i].name, "name[]") == 0)
+            names->name[names->n++] = head->parameter[i].value;
+}
+
 struct reply handle_metrics(struct request *request)
 {
     struct buffer buffer;
+    struct metrics_names names;
     struct service *service = request->service;
     int n_connections = peers_count(&service->peers);
     struct metrics_gauges gauges = {
@@ -49,7 +65,8 @@ struct reply handle_metrics(struct request *request)
         .start_time_seconds = service->start_time_seconds,
         .n_restarts = service->n_restarts};
     memory_usage(exec_memory(service->exec), &gauges.memory);
+    read_names(&request->head, &names);
     reply_begin_text(&request->answer, &buffer);
-    metrics_write(service->metrics, &gauges, &buffer);
+    metrics_write(service->metrics, &gauges, &names, &buffer);
     return reply_text(200, "text/plain; version=0.0.4; charset=utf-8", &buffer);
 }

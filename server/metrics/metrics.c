@@ -48,6 +48,7 @@ static const int http_codes[] = {200, 201, 204, 400, 401, 403, 404, 405,
 enum { N_CODES = sizeof http_codes / sizeof *http_codes };
 
 struct op_metrics {
+    atomic_bool is_called; /* its series are there from then on */
     atomic_uint_least64_t calls[ROPED_STATUS_COUNT][METRICS_TRANSPORTS];
     struct histogram duration;
     struct histogram phase[N_PHASES];
@@ -110,6 +111,7 @@ void metrics_count_call(struct metrics *metrics,
 {
     struct op_metrics *op = &metrics->op[call->op];
     struct timespec now;
+    atomic_store_explicit(&op->is_called, true, memory_order_relaxed);
     add(&op->calls[call->status][call->transport], 1);
     add(&op->request_bytes, call->request_bytes);
     add(&op->response_bytes, call->response_bytes);
@@ -225,6 +227,7 @@ enum { MOST_LABELS = 4 };
 struct scrape {
     struct metrics *metrics;
     const struct metrics_gauges *gauges;
+    const struct metrics_names *names;
     struct exec_usage calls;
     struct tables_usage tables;
     struct regions_usage regions;
@@ -332,6 +335,27 @@ static const char *label_text(struct scrape *s, enum label label)
     return "";
 }
 
+/* Has the label's value AT(label) series? An operator that nobody calls would
+ * have 200 of nothing. */
+static bool is_shown(const struct scrape *s, enum label label)
+{
+    return label != BY_OP ||
+           atomic_load_explicit(&s->metrics->op[AT(BY_OP)].is_called,
+                                memory_order_relaxed);
+}
+
+/* Was a series asked for whose name are these two together? */
+static bool is_asked(const struct scrape *s, const char *name,
+                     const char *ending)
+{
+    size_t bytes = strlen(name);
+    for (int i = 0; i < s->names->n; i++)
+        if (strncmp(s->names->name[i], name, bytes) == 0 &&
+            strcmp(s->names->name[i] + bytes, ending) == 0)
+            return true;
+    return s->names->n == 0;
+}
+
 /* ------------------------------------------------------------- exposition */
 
 #define VALUE(name, value)                                                     \
@@ -370,22 +394,26 @@ static const struct row {
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 /* The count is the sum of the buckets as read, so no bucket exceeds it. */
-static void write_histogram(struct buffer *buffer, struct histogram *histogram,
-                            const char *name, const char *labels)
+static void write_histogram(const struct scrape *s, struct histogram *histogram,
+                            const char *name, struct buffer *buffer)
 {
     uint64_t count = 0;
-    for (int i = 0; i < N_BUCKETS; i++) {
+    bool has_buckets = is_asked(s, name, "_bucket");
+    for (int i = 0; i <= N_BUCKETS; i++) {
         count += get(&histogram->bucket[i]);
-        buffer_printf(buffer, "%s_bucket{%s,le=\"%s\"} %llu\n", name, labels,
-                      buckets[i].le, (unsigned long long)count);
+        if (has_buckets)
+            buffer_printf(buffer, "%s_bucket{%s,le=\"%s\"} %llu\n", name,
+                          s->labels, i < N_BUCKETS ? buckets[i].le : "+Inf",
+                          (unsigned long long)count);
     }
-    count += get(&histogram->bucket[N_BUCKETS]);
-    buffer_printf(buffer, "%s_bucket{%s,le=\"+Inf\"} %llu\n", name, labels,
-                  (unsigned long long)count);
-    buffer_printf(buffer, "%s_sum{%s} ", name, labels);
-    buffer_double(buffer, (double)get(&histogram->sum_ns) * 1e-9);
-    buffer_printf(buffer, "\n%s_count{%s} %llu\n", name, labels,
-                  (unsigned long long)count);
+    if (is_asked(s, name, "_sum")) {
+        buffer_printf(buffer, "%s_sum{%s} ", name, s->labels);
+        buffer_double(buffer, (double)get(&histogram->sum_ns) * 1e-9);
+        buffer_append(buffer, "\n", 1);
+    }
+    if (is_asked(s, name, "_count"))
+        buffer_printf(buffer, "%s_count{%s} %llu\n", name, s->labels,
+                      (unsigned long long)count);
 }
 
 /* What is not known has no series. */
@@ -412,11 +440,13 @@ static void write_series(struct scrape *s, const struct row *row, int n,
     enum label label = row->label[n];
     size_t end = strlen(s->labels);
     if (label == BY_NOTHING && row->histogram)
-        write_histogram(buffer, row->histogram(s), row->name, s->labels);
+        write_histogram(s, row->histogram(s), row->name, buffer);
     else if (label == BY_NOTHING)
         write_value(buffer, row->name, s->labels, row->value(s));
     for (int i = 0; i < label_values(s, label); i++) {
         AT(label) = i;
+        if (!is_shown(s, label))
+            continue;
         snprintf(s->labels + end, sizeof s->labels - end, "%s%s=\"%s\"",
                  end ? "," : "", label_name(label), label_text(s, label));
         write_series(s, row, n + 1, buffer);
@@ -424,16 +454,28 @@ static void write_series(struct scrape *s, const struct row *row, int n,
     s->labels[end] = '\0';
 }
 
-void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
-                   struct buffer *buffer)
+static bool is_row_asked(const struct scrape *s, const struct row *row)
 {
-    struct scrape scrape = {
-        .metrics = metrics, .gauges = gauges, .process = process_memory()};
+    return row->histogram ? is_asked(s, row->name, "_bucket") ||
+                                is_asked(s, row->name, "_sum") ||
+                                is_asked(s, row->name, "_count")
+                          : is_asked(s, row->name, "");
+}
+
+void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
+                   const struct metrics_names *names, struct buffer *buffer)
+{
+    struct scrape scrape = {.metrics = metrics,
+                            .gauges = gauges,
+                            .names = names,
+                            .process = process_memory()};
     exec_usage(gauges->exec, &scrape.calls);
     tables_usage(exec_tables(gauges->exec), &scrape.tables);
     regions_usage(exec_regions(gauges->exec), &scrape.regions);
     for (int i = 0; i < N_ROWS; i++) {
         const struct row *row = &rows[i];
+        if (!is_row_asked(&scrape, row))
+            continue;
         if (row->help)
             buffer_printf(buffer, "# HELP %s %s\n# TYPE %s %s\n", row->name,
                           row->help, row->name, row->type);

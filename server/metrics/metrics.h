@@ -61,9 +61,18 @@ struct metrics_gauges {
     uint64_t n_restarts;
 };
 
-/* Text format 0.0.4 of everything, one HELP and TYPE per family. */
+/* Names of the series that are wanted, such as x_sum of a histogram x; n 0: all
+ * of them. A name that there is not has no series. */
+enum { METRICS_NAMES = 128 };
+struct metrics_names {
+    int n;
+    const char *name[METRICS_NAMES];
+};
+
+/* Text format 0.0.4, one HELP and TYPE per family. An operator has series from
+ * its first call on. */
 void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
-                   struct buffer *buffer);
+                   const struct metrics_names *names, struct buffer *buffer);
 
 /* Totals of one model for the v2 statistics. */
 void metrics_statistics(struct metrics *metrics, int op,

@@ -249,6 +249,22 @@ static bool read_name(struct json_reader *member, char name[NAME_BYTES])
     return true;
 }
 
+/* As Triton begins it, and then what there is. */
+static enum roped_status unexpected_input(const struct roped_call *call,
+                                          const char *name,
+                                          struct roped_error *err)
+{
+    char list[ROPED_ERROR_BYTES - 160] = "";
+    size_t at = 0;
+    for (int i = 0; i < roped_op_inputs(call->op) && at + 70 < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
+                               i ? ", " : "", call->op->in[i].name);
+    return roped_fail(err, ROPED_UNKNOWN_NAME,
+                      "unexpected inference input '%.64s' for model '%s', "
+                      "expected %s",
+                      name, model_of(call), list);
+}
+
 static enum roped_status read_input(struct reading *reading,
                                     struct json_reader *json,
                                     struct roped_error *err)
@@ -266,9 +282,7 @@ static enum roped_status read_input(struct reading *reading,
                           "Unable to parse 'inputs': an input has no 'name'");
     int port = roped_op_input(call->op, name);
     if (port < 0)
-        return roped_fail(err, ROPED_UNKNOWN_NAME,
-                          "unexpected inference input '%.64s' for model '%s'",
-                          name, model_of(call));
+        return unexpected_input(call, name, err);
     if (roped_tensor_given(&call->in[port]))
         return roped_fail(err, ROPED_INVALID,
                           "input '%s' already exists in request", name);

@@ -360,6 +360,18 @@ static void write_table_query(struct buffer *buffer)
                 "{\"type\":\"string\",\"enum\":[\"neox\",\"gptj\"]}}],");
 }
 
+/* What of the metrics is wanted. */
+static void write_metrics_query(struct buffer *buffer)
+{
+    buffer_text(buffer, "\"parameters\":[");
+    write_query_parameter(buffer, "", "name[]",
+                          "name of a series that is wanted, such as "
+                          "roped_requests_total; may stand more than once; "
+                          "else all are");
+    buffer_text(buffer, "{\"type\":\"array\",\"items\":{"
+                        "\"type\":\"string\"}}}],");
+}
+
 static void write_operation(struct buffer *buffer,
                             const struct operation *operation, bool is_guarded)
 {
@@ -376,6 +388,8 @@ static void write_operation(struct buffer *buffer,
         write_region_query(buffer);
     if (strstr(body, "/Table"))
         write_table_query(buffer);
+    if (strcmp(operation->path, "/metrics") == 0)
+        write_metrics_query(buffer);
     if (body[0])
         buffer_printf(buffer, "\"requestBody\":{\"required\":%s,%s},",
                       operation->may_lack_body ? "false" : "true", body);

@@ -382,6 +382,30 @@ TEST(tables_come_from_parameters_and_from_model_configs)
     CHECK(server_stop(&server));
 }
 
+/* Before the first call, and where some are asked for. */
+TEST(metrics_have_what_there_is_to_say)
+{
+    struct server server;
+    server_start(&server, NULL);
+    struct answer answer = get(&server, "/metrics");
+    int n = 0;
+    for (const char *line = answer.body; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        n += *line && *line != '#';
+    }
+    CHECK(n > 50 && n <= 500);
+    answer_free(&answer);
+    CHECK(call_ones(&server, 2, 32));
+    answer = get(&server, "/metrics?name[]=roped_request_bytes_total&x=1&"
+                          "name%5B%5D=roped_queue_depth");
+    CHECK_INT(answer.code, 200);
+    CHECK_CONTAINS(answer.body, "\nroped_request_bytes_total{op=\"rmsnorm\"} ");
+    CHECK_CONTAINS(answer.body, "\nroped_queue_depth 0\n");
+    CHECK(answer.bytes < 500);
+    answer_free(&answer);
+    CHECK(server_stop(&server));
+}
+
 TEST(metrics_and_statistics_count_calls)
 {
     struct server server;

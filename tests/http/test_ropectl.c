@@ -32,8 +32,8 @@ static void write_constant(const char *name, const char *tensor, int64_t rows,
 TEST(every_command_has_a_page)
 {
     static const char *const commands[] = {
-        "ops",     "describe", "run", "verify", "bench", "tables",
-        "regions", "status",   "top", "cat",    "token"};
+        "ops",    "describe", "run", "verify", "bench",  "tables", "regions",
+        "status", "top",      "cat", "token",  "sample", "model"};
     char arguments[64], part[64];
     command_expect("", 2, "usage: ropectl [options] COMMAND");
     command_expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -224,6 +224,88 @@ TEST(calls_use_regions)
     command_expect("regions get raw out", 3, "'raw'");
     command_expect("regions put 'a b?bytes=1' w.safetensors", 3,
                    "region names");
+}
+
+/* In the place of a file, and where none is. */
+TEST(at_signs_are_regions)
+{
+    write_constant("weight.safetensors", "weight", 1, 5);
+    write_constant("x.safetensors", "x", 4, 3);
+    command_expect("regions put weight weight.safetensors", 0, "weight");
+    command_expect("regions zeros y --dtype=F32 --shape=4,4", 0, "y");
+    command_expect("cat @weight", 0, "\nweight  F32    [4]    [5,5,5,5]");
+    command_expect("cat @nosuch", 3, "no region named 'nosuch'");
+    command_expect("run rmsnorm x.safetensors @weight --eps=0 -o out", 0,
+                   " [5,5,5,5]");
+    command_expect("run rmsnorm x.safetensors weight=@weight:0 -o @y", 0,
+                   "receive ");
+    command_expect("cat @y", 0, " [5,5,5,5]");
+    command_expect("verify rmsnorm x=@y @weight --eps=0", 0, "within  yes");
+    command_expect("run rmsnorm @y", 2, "rmsnorm has no input 'y'");
+    command_expect("run rmsnorm x=@y -o @x", 2, "rmsnorm has no output 'x'");
+    command_expect("run rmsnorm x=@ -o out", 3, "region");
+    command_expect("regions put copy @weight", 0, "\nshape   [4]\n");
+    command_expect("cat @copy", 0, " [5,5,5,5]");
+    command_expect("tables put t @weight", 1, "a region cannot stand here");
+    command_expect("regions get y @copy", 1, "a region cannot stand here");
+    command_expect("cat ./@weight", 1, "No such file");
+}
+
+/* What is made is accepted, and right. */
+TEST(sample_makes_a_file_for_every_operator)
+{
+    static const char *const calls[] = {
+        "rope n=16 -o in.npz",
+        "rope n=16 hq=4 hk=2 --dtype bf16 -o in.safetensors",
+        "rope bs=2 s=8 --layout bsd -o in.safetensors",
+        "rope b=3 b1=4 n=16 -o in.safetensors",
+        "rope_append n=100 -o in.safetensors",
+        "rope_append n=8 cache=4,16,8,128 indices=4 -o in.safetensors",
+        "rope_quantize_append n=64 -o in.safetensors",
+        "binary_backward --function mul -o in.safetensors"};
+    char arguments[256], output[4096];
+    for (int i = 0; i < roped_op_count(); i++) {
+        snprintf(arguments, sizeof arguments, "sample %s -o in.safetensors",
+                 roped_op_at(i)->name);
+        command_expect(arguments, 0, "\nnext  ropectl run ");
+        snprintf(arguments, sizeof arguments, "verify %s in.safetensors",
+                 roped_op_at(i)->name);
+        command_expect(arguments, 0, "within  yes");
+    }
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const char *file = strstr(calls[i], "in."), *flags = "";
+        snprintf(arguments, sizeof arguments, "sample %s", calls[i]);
+        command_expect(arguments, 0, "first_values");
+        if (strstr(calls[i], " --layout"))
+            flags = "--layout bsd";
+        else if (strstr(calls[i], " --function"))
+            flags = "--function mul";
+        snprintf(arguments, sizeof arguments, "verify %.*s %s %s",
+                 (int)strcspn(calls[i], " "), calls[i], file, flags);
+        command_expect(arguments, 0, "within  yes");
+    }
+    command_expect("sample rmsnorm h=8 -o - 2>/dev/null | " ROPED_TEST_ROPECTL
+                   " cat -",
+                   0, "weight");
+    CHECK_INT(command_run(
+                  "sample rope n=16 -o a.safetensors >b && " ROPED_TEST_ROPECTL
+                  " cat a.safetensors | grep positions",
+                  output, sizeof output),
+              0);
+    CHECK_CONTAINS(output, "I64    [16]         [0,1,2,3]");
+    CHECK_INT(command_run("sample rope_append --without k_cache,v_cache -o s",
+                          output, sizeof output),
+              0);
+    CHECK(strstr(output, "slots") && !strstr(output, "cache"));
+    command_expect("sample rope --without q,z -o s", 2,
+                   "option '--without': 'q,z', expected inputs of the");
+    command_expect("sample rope", 2, "'-o' has no file");
+    command_expect("sample rope -o", 2, "expected SYMBOL=SIZE");
+    command_expect("sample rope m=4 -o x", 2, "rope has no dimension 'm'");
+    command_expect("sample rope --thetta 4 -o x", 2, "did you mean 'theta'?");
+    command_expect("sample rope -o @x", 1, "a region cannot stand here");
+    command_expect("sample rope n=4 -o x.npy", 1, "say which");
+    command_expect("sample rope_append n=100 cache=64,8,128 -o x", 2, "slots");
 }
 
 TEST(tables_are_put_listed_and_forgotten)

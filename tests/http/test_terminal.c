@@ -21,7 +21,9 @@ static const char enter[] = "\033[?1049h", leave[] = "\033[?1049l",
 
 static struct server server;
 
-/* A program on a terminal of 100 columns and some rows. */
+static int columns = 100; /* of the next terminal */
+
+/* A program on a terminal of so many columns and some rows. */
 struct terminal {
     pid_t pid;
     int fd;
@@ -29,13 +31,13 @@ struct terminal {
     char output[OUTPUT_BYTES];
 };
 
-static void terminal_start(struct terminal *terminal, const char *arguments,
-                           int rows)
+static void terminal_run(struct terminal *terminal, const char *program,
+                         const char *arguments, int rows)
 {
-    struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = 100};
+    struct winsize size = {.ws_row = (unsigned short)rows,
+                           .ws_col = (unsigned short)columns};
     char command[512];
-    snprintf(command, sizeof command, "exec " ROPED_TEST_ROPECTL " %s",
-             arguments);
+    snprintf(command, sizeof command, "exec %s %s", program, arguments);
     terminal->bytes = 0;
     terminal->output[0] = '\0';
     terminal->pid = forkpty(&terminal->fd, NULL, NULL, &size);
@@ -49,6 +51,12 @@ static void terminal_start(struct terminal *terminal, const char *arguments,
         perror("forkpty");
         exit(EXIT_FAILURE);
     }
+}
+
+static void terminal_start(struct terminal *terminal, const char *arguments,
+                           int rows)
+{
+    terminal_run(terminal, ROPED_TEST_ROPECTL, arguments, rows);
 }
 
 /* Reads until part has come, the program has ended, or seconds have passed;
@@ -111,6 +119,64 @@ TEST(names_are_bold_on_a_terminal_only)
     unsetenv("NO_COLOR");
 }
 
+/* The line behind this, to its end. */
+static void line_behind(const char *output, const char *start, char *line,
+                        size_t size)
+{
+    const char *found = strstr(output, start);
+    CHECK(found != NULL);
+    found = found ? found + strlen(start) : "";
+    snprintf(line, size, "%.*s", (int)strcspn(found, "\r\n"), found);
+}
+
+/* As whoever starts it copies it; --listen and --lanes are of the daemon. */
+static void greets(const char *arguments, const char *url)
+{
+    static struct terminal terminal;
+    char line[1024], output[4096];
+    terminal_run(&terminal, ROPED_TEST_DAEMON, arguments, 40);
+    CHECK(terminal_read(&terminal, "[3,4]}]}'\r\n", 20));
+    CHECK_CONTAINS(terminal.output, " until Ctrl-C\r\n");
+    CHECK_CONTAINS(terminal.output, url);
+    line_behind(terminal.output, "in a shell    ", line, sizeof line);
+    CHECK_INT(run_command(line, output, sizeof output), 0);
+    CHECK_CONTAINS(output, "\"data\":[0.8485281");
+    line_behind(terminal.output, "in a browser  ", line, sizeof line);
+    if (strstr(url, "http://127")) {
+        char command[1100];
+        snprintf(command, sizeof command,
+                 "curl -sS -H 'Accept: text/html' -o /dev/null "
+                 "-w '%%{content_type}' %s",
+                 line);
+        CHECK_INT(run_command(command, output, sizeof output), 0);
+        CHECK_CONTAINS(output, "text/html");
+    }
+    CHECK(write(terminal.fd, "\003", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0);
+}
+
+TEST(the_daemon_greets_on_a_terminal_only)
+{
+    static struct terminal terminal;
+    char output[8192];
+    greets("--backend cpu --listen 127.0.0.1:0", "http://127.0.0.1:");
+    greets("--backend cpu --listen 0.0.0.0:0", "http://127.0.0.1:");
+    greets("--backend cpu --listen unix:/tmp/roped_greeting.sock",
+           "curl -sS --unix-socket /tmp/roped_greeting.sock http://localhost/");
+    terminal_run(&terminal, ROPED_TEST_DAEMON,
+                 "--backend cpu --listen 127.0.0.1:0 --log_format json", 40);
+    CHECK(terminal_read(&terminal, "\"listening\"", 20));
+    CHECK(!terminal_read(&terminal, "curl", 0.2));
+    CHECK(write(terminal.fd, "\003", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_INT(run_command("timeout -s INT 1 " ROPED_TEST_DAEMON
+                          " --backend cpu --listen 127.0.0.1:0 2>&1",
+                          output, sizeof output),
+              124);
+    CHECK_CONTAINS(output, "event=listening");
+    CHECK(!strstr(output, "curl"));
+}
+
 TEST(bench_has_a_bar_on_a_terminal_only)
 {
     static struct terminal terminal;
@@ -162,8 +228,9 @@ TEST(transfers_that_take_a_while_have_a_bar)
     CHECK_INT(terminal_end(&terminal), 0);
     pthread_join(thread, NULL);
     close(listener);
-    CHECK_CONTAINS(terminal.output, "\rreceiving [================>");
-    CHECK_CONTAINS(terminal.output, " 50%");
+    CHECK_CONTAINS(terminal.output, "\rreceiving [============>");
+    CHECK_CONTAINS(terminal.output, " 50% 64.0 of 128.0 KiB, ");
+    CHECK_CONTAINS(terminal.output, "iB/s\033[K");
 }
 
 /* ---------------------------------------------------------------------- top */
@@ -276,6 +343,74 @@ TEST(top_fits_the_screen)
         n_lines++;
     CHECK_INT(n_lines, 9);
     CHECK_CONTAINS(terminal.output, bold);
+}
+
+/* Cells of the longest line of a frame; escape sequences take none. */
+static int longest_line(const char *at)
+{
+    int most = 0, n = 0;
+    for (; *at; at++) {
+        if (*at == '\033')
+            while (*at && !(*at >= 'A' && *at <= 'Z') &&
+                   !(*at >= 'a' && *at <= 'z'))
+                at++;
+        else
+            n = *at == '\r' || *at == '\n' ? 0 : n + ((*at & 0xC0) != 0x80);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+TEST(top_is_as_wide_as_the_terminal)
+{
+    static struct terminal terminal;
+    static const int widths[] = {80, 200};
+    for (int i = 0; i < 2; i++) {
+        columns = widths[i];
+        terminal_start(&terminal, "top --interval 0.1 --count 1", 60);
+        CHECK_INT(terminal_end(&terminal), 0);
+        CHECK(longest_line(terminal.output) <= widths[i]);
+        CHECK((longest_line(terminal.output) > 80) == (widths[i] > 80));
+        CHECK_CONTAINS(terminal.output, "kernel_ms");
+        CHECK_CONTAINS(terminal.output, "table_bytes"); /* of a long list */
+        CHECK_CONTAINS(terminal.output, "\033[1mok");
+        CHECK_CONTAINS(terminal.output, "sorted by calls/s: arrows");
+    }
+    columns = 100;
+}
+
+TEST(top_takes_keys)
+{
+    static struct terminal terminal;
+    static const char *const presses[][2] = {
+        {"e", "sorted by errors/s"},       {"n", "sorted by operator"},
+        {"\033[D", "sorted by kernel_ms"}, {"\033[C", "sorted by operator"},
+        {"p", "sorted by p99_ms"},         {"x", "sorted by p99_ms"}};
+    terminal_start(&terminal, "top --interval 0.3", 60);
+    CHECK(terminal_read(&terminal, "binary_backward", 10));
+    for (size_t i = 0; i < sizeof presses / sizeof *presses; i++) {
+        terminal.bytes = 0;
+        terminal.output[0] = '\0';
+        CHECK(write(terminal.fd, presses[i][0], strlen(presses[i][0])) > 0);
+        CHECK(terminal_read(&terminal, presses[i][1], 10));
+        if (presses[i][0][0] == 'n') { /* from a to r */
+            const char *first = strstr(terminal.output, "add_rmsnorm"),
+                       *last = strstr(terminal.output, "rope_quantize");
+            CHECK(first && last && first < last);
+        }
+    }
+    CHECK(write(terminal.fd, "q", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0); /* and not a signal */
+    CHECK_CONTAINS(terminal.output, leave);
+    /* before the first look; and the terminal echoes again */
+    terminal_run(&terminal, "",
+                 "sh -c '" ROPED_TEST_ROPECTL " top --interval 60; stty -a'",
+                 60);
+    CHECK(terminal_read(&terminal, enter, 10));
+    CHECK(write(terminal.fd, "q", 1) == 1);
+    CHECK_INT(terminal_end(&terminal), 0);
+    CHECK_CONTAINS(terminal.output, "isig icanon ");
+    CHECK_CONTAINS(terminal.output, " echo ");
 }
 
 TEST(top_sees_a_restart)

@@ -52,6 +52,25 @@ def blocks_of(page):
     return blocks
 
 
+# pages whose text blocks are what the example before them prints
+PRINTED = ("deploy/TUTORIAL.md", "client/MODELS.md")
+
+
+def printed_by(block, blocks):
+    """What the page shows behind an example as its output, or None."""
+    behind = blocks[blocks.index(block) + 1 :][:1]
+    is_shown = block.page in PRINTED and behind and behind[0].page == block.page and behind[0].language == "text"
+    return behind[0].text if is_shown else None
+
+
+def is_printed(found, shown):
+    """Dots in a line stand for anything in it, and a line of dots for any lines."""
+    pattern = ""
+    for line in shown.splitlines():
+        pattern += "(?:.*\n)*?" if line == "..." else ".*".join(re.escape(part) for part in line.split("...")) + "\n"
+    return re.fullmatch(pattern, found) is not None
+
+
 def all_blocks():
     return [block for page in PAGES for block in blocks_of(page)]
 

@@ -47,7 +47,7 @@ CASES = [
     ({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32"}]}, "invalid", ONE_OF),
     ({"inputs": [x_input(parameters={"binary_data_size": 16})]}, "invalid", ONE_OF),
     ({"inputs": [x_input(), x_input()]}, "invalid", "input 'x' already exists in request"),
-    ({"inputs": [x_input(), x_input(name="other")]}, "unknown_name", "unexpected inference input 'other' for model 'rmsnorm'"),
+    ({"inputs": [x_input(), x_input(name="other")]}, "unknown_name", "unexpected inference input 'other' for model 'rmsnorm', expected x, weight"),
     ({"inputs": [x_input()], "outputs": [{"name": "other"}]}, "unknown_name", "unexpected inference output 'other' for model 'rmsnorm'"),
     ({"inputs": [x_input()], "outputs": [{"name": "y"}, {"name": "y"}]}, "invalid", "output 'y' already exists in request"),
     ({"inputs": [x_input()], "parameters": {"triton_enable_empty_final_response": True}}, "bad_parameter", "reserved"),

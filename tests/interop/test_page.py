@@ -211,7 +211,7 @@ def test_asks_again_where_only_some_answers_come(browser, tmp_path):
     browser.open(daemon.url)
     browser.wait("document.querySelector('#state').innerText === 'Ready'")
     browser.run("""window.whole = window.fetch;
-        window.fetch = (path, ...rest) => path === 'metrics' ? whole(path, ...rest) : Promise.reject(new TypeError('cut'));""")
+        window.fetch = (path, ...rest) => path.startsWith('metrics') ? whole(path, ...rest) : Promise.reject(new TypeError('cut'));""")
     browser.wait("document.querySelector('#state').innerText.startsWith('No answer from the daemon')")
     assert browser.run("document.querySelector('main').className") == "stale"
     browser.run("window.fetch = window.whole")

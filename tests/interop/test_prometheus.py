@@ -24,6 +24,7 @@ DAEMON = Path(os.environ["ROPED_INTEROP_BUILD"]) / "bin/roped"
 PATH = f"{os.environ['PATH']}:{ROOT / 'build/tools/bin'}"
 PROMETHEUS, PROMTOOL = shutil.which("prometheus", path=PATH), shutil.which("promtool", path=PATH)
 RULES = ROOT / "deploy/prometheus/roped.rules.yml"
+CONFIG = ROOT / "deploy/prometheus/prometheus.yml"
 DASHBOARD = json.loads((ROOT / "deploy/grafana/roped.json").read_text())
 
 pytestmark = pytest.mark.skipif(not PROMETHEUS or not PROMTOOL,
@@ -41,6 +42,10 @@ def promtool(*arguments, text=None):
 
 def test_promtool_checks_the_rules():
     promtool("check", "rules", RULES.name)
+
+
+def test_promtool_checks_the_configuration():
+    promtool("check", "config", CONFIG.name)
 
 
 def test_promtool_tests_the_rules():
@@ -111,12 +116,13 @@ def prometheus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prometheus")
     port, admin, web = free_port(), free_port(), free_port()
     (folder / "tokens").write_text(token_line("worker", "call,regions") + token_line("scraper", "metrics"))
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(RULES)],
-        "scrape_configs": [{"job_name": "roped", "static_configs": [{"targets": [f"127.0.0.1:{admin}"]}],
-                            "authorization": {"credentials": "scraper"}}],
-    }))
+    config = yaml.safe_load(CONFIG.read_text())  # as it is shipped, but for the address, the token, and patience
+    [job] = config["scrape_configs"]
+    config["global"] = {name: "1s" for name in [*config["global"], "scrape_timeout"]}
+    config["rule_files"] = [str(CONFIG.parent / name) for name in config["rule_files"]]
+    job["static_configs"][0]["targets"] = [f"127.0.0.1:{admin}"]
+    job["authorization"] = {"credentials": "scraper"}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     stop = threading.Event()
     worker = threading.Thread(target=load, args=(port, stop))
     log = (folder / "log").open("w")

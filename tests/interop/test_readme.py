@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from pages import EXAMPLES, PAGES, ROOT, SHOWN, all_blocks, modules_of
+from pages import EXAMPLES, PAGES, ROOT, SHOWN, all_blocks, is_printed, modules_of, printed_by
 
 BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
 README = (ROOT / "README.md").read_text()
@@ -66,7 +66,9 @@ def test_example(block, tmp_path_factory, demo_address):
         run([sys.executable, "-c", text], folder, demo_address)
     else:
         stop = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what a failure leaves running
-        run(["bash", "-euo", "pipefail", "-c", stop + text], folder, demo_address)
+        found = run(["bash", "-euo", "pipefail", "-c", stop + text], folder, demo_address)
+        shown = printed_by(block, BLOCKS)
+        assert shown is None or is_printed(found.rstrip("\n") + "\n", shown), f"{found}\nexpected\n{shown}"
 
 
 def test_every_block_says_what_it_holds():
@@ -127,6 +129,13 @@ def test_the_table_of_codes_is_that_of_the_header():
     header = (ROOT / "kernels/include/roped/status.h").read_text()
     known = re.findall(r'X\(\w+, "(\w+)", (\d+), "(.*)"\)', header)
     assert known[0] == ("ok", "200", "success") and listed == known[1:]
+
+
+def test_every_code_has_something_to_do():
+    page = section("When something is wrong", (ROOT / "client/MODELS.md").read_text())
+    listed = [code for row in re.findall(r"^\| (`.*?`) \|", page, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)]
+    known = re.findall(r'X\(\w+, "(\w+)", \d+, ', (ROOT / "kernels/include/roped/status.h").read_text())
+    assert sorted(listed) == sorted(known[1:])
 
 
 def test_operators(address):

@@ -87,6 +87,18 @@ class Timing:
         return Timing(**phases)
 
 
+    def _repr_html_(self) -> str:
+        """In a notebook: a row for each phase, with a bar."""
+        phases = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        whole = max(phases.values()) or 1.0
+        rows = [
+            f"<tr><th>{name}</th><td>{seconds * 1e6:.1f} µs</td>"
+            f'<td><div style="background:steelblue;height:.8em;width:{200 * seconds / whole:.0f}px"></div></td></tr>'
+            for name, seconds in phases.items()
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+
 @dataclass(frozen=True)
 class Region:
     """Memory that stays on the server, as a tensor: an input of calls, or the place of an output."""
@@ -154,6 +166,9 @@ class Client(Operators):  # a method for each operator is added below
         self._segments = Segments(self._pool)
         self._segments.is_off |= not shared_memory
         self._timing = ("", 0.0)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._pool.url}>"
 
     @property
     def timing(self) -> Timing:

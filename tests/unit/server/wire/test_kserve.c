@@ -262,7 +262,16 @@ TEST(phrases_about_inputs)
 {
     refuse("{\"inputs\":[{\"name\":\"X\",\"shape\":[1],\"datatype\":\"FP32\","
            "\"data\":[1]}]}",
-           0, "unexpected inference input 'X' for model 'rope'");
+           0,
+           "unexpected inference input 'X' for model 'rope', expected q, k, "
+           "positions, indptr, offsets, cos_sin_cache, cos, sin");
+    for (int i = 0; i < roped_op_count(); i++) { /* all, or whole names */
+        const struct roped_op *op = roped_op_at(i);
+        refuse_as(op->name,
+                  "{\"inputs\":[{\"name\":\"X\",\"shape\":[1],\"datatype\":"
+                  "\"FP32\",\"data\":[1]}]}",
+                  0, ROPED_UNKNOWN_NAME, op->in[roped_op_inputs(op) - 1].name);
+    }
     refuse("{\"inputs\":[" Q_JSON "," Q_JSON "]}", 0,
            "input 'q' already exists in request");
     refuse("{\"inputs\":[{\"name\":\"q\",\"shape\":[1],\"datatype\":\"INT32\","

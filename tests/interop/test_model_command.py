@@ -1,0 +1,133 @@
+"""ropectl model: what it prints of the configurations of model families is a call that works, and the norms that
+it knows are those of transformers' source, where that is installed. It imports none of it."""
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
+ROOT = Path(__file__).resolve().parents[2]
+NORMS = {
+    name: (kind, heads)
+    for name, kind, heads in re.findall(
+        r"^NORM\((\w+), (\w+), (\w+)\)$", (ROOT / "client/model_norms.def").read_text(), re.MULTILINE
+    )
+}
+SIZES = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6}  # fmt: skip
+LAYERS = {"gemma3_text", "gemma3n_text", "gemma4_text"}  # with a table for each kind of layer
+
+
+def ropectl(*arguments, **options):
+    return subprocess.run([BUILD / "bin/ropectl", *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def describe(folder, config, name="config.json"):
+    (folder / name).write_text(json.dumps(config))
+    result = ropectl("model", name, "--output", "json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def config_of(model):
+    config = {"model_type": model, **SIZES, "rope_theta": 10000.0}
+    if model.startswith("deepseek"):
+        config |= {"kv_lora_rank": 32, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 64}
+    if model.startswith("qwen2_") and "vl" in model:
+        config["rope_scaling"] = {"type": "mrope", "mrope_section": [8, 12, 12]}
+    if model in LAYERS:
+        del config["rope_theta"]
+        config["rope_parameters"] = {
+            kind: {"rope_type": "default", "rope_theta": theta}
+            for kind, theta in [("full_attention", 1e6), ("sliding_attention", 1e4)]
+        }
+    return config
+
+
+@pytest.mark.parametrize("model", NORMS)
+def test_what_it_prints_can_be_copied(address, tmp_path, model):
+    """Every line, and every parameter of each operator that it names."""
+    found = describe(tmp_path, config_of(model))
+    assert found["model"] == model
+    assert len(found["tables"]) == (2 if model in LAYERS or model == "gemma3" else 1)
+    environment = dict(os.environ, ROPED_URL=f"http://{address}", PATH=f"{BUILD / 'bin'}:{os.environ['PATH']}")
+    calls = [row["call"] for row in found["to_try_it"]]
+    assert len(calls) == 3
+    for call in calls:
+        result = subprocess.run(["sh", "-c", call], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, call + result.stderr
+    for row in found["layers"]:
+        sizes = ["h=256"] if row["operator"].endswith("rmsnorm") else ["hq=4", "hk=2", "d=64"]
+        sample = ropectl("sample", row["operator"], "-o", "in.safetensors", *sizes, cwd=tmp_path)
+        assert sample.returncode == 0, sample.stderr
+        if "_vl" not in model:  # whose positions have three rows
+            run = ropectl("run", row["operator"], "in.safetensors", *shlex.split(row["parameters"]), cwd=tmp_path, env=environment)
+            assert run.returncode == 0, run.stderr
+
+
+def test_what_is_not_known_is_said(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nobody", **SIZES}))
+    result = ropectl("model", "config.json", cwd=tmp_path)
+    assert result.returncode == 1 and "model_type 'nobody' is not known" in result.stderr and not result.stdout
+    (tmp_path / "config.json").write_text('{"theta": 5}')
+    result = ropectl("model", "config.json", cwd=tmp_path)
+    assert result.returncode == 1 and "no 'model_type'" in result.stderr
+    (tmp_path / "config.json").write_text("{")
+    assert ropectl("model", "config.json", cwd=tmp_path).returncode == 1
+    found = describe(tmp_path, {"model_type": "cohere", **SIZES, "rope_theta": 1e4})
+    assert found["layers"][0]["operator"] == "not known" and found["tables"][0]["style"] == "gptj"
+    sizes = {name: value for name, value in SIZES.items() if name != "rms_norm_eps"}
+    found = describe(tmp_path, {"model_type": "llama", **sizes})
+    assert "--eps EPS" in found["layers"][0]["parameters"]
+
+
+def test_a_text_model_inside_another(tmp_path):
+    found = describe(tmp_path, {"model_type": "gemma3", "text_config": config_of("gemma3_text")})
+    assert found["model"] == "gemma3_text" and found["layers"][2]["operator"] == "qk_rmsnorm_rope"
+    flagged = [describe(tmp_path, config_of("glm4_moe") | {"use_qk_norm": flag})["layers"][2]["operator"] for flag in (True, False)]
+    assert flagged == ["qk_rmsnorm_rope", "rope"]
+
+
+# ---------------------------------------------------------- transformers' source
+FOLDERS = {"gemma3_text": "gemma3", "gemma3n_text": "gemma3n", "gemma4_text": "gemma4", "qwen2_vl_text": "qwen2_vl",
+           "qwen2_5_vl_text": "qwen2_5_vl"}  # fmt: skip
+
+
+def classes_of(model):
+    spec = importlib.util.find_spec("transformers")
+    if spec is None:
+        pytest.skip("no transformers (ROPED_INTEROP_TORCH=1 installs it)")
+    folder = FOLDERS.get(model, model)
+    source = (Path(spec.submodule_search_locations[0]) / f"models/{folder}/modeling_{folder}.py").read_text()
+    return {
+        node.name: " ".join(ast.get_source_segment(source, node).split())
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@pytest.mark.parametrize("model", NORMS)
+def test_norms_are_those_of_the_source(model):
+    classes = classes_of(model)
+    kind, heads = NORMS[model]
+    names = [name for name in classes if re.search("(?<!Gated)RMSNorm$", name)]
+    assert names
+    expression = {
+        "HF": r"self\.weight \* hidden_states\.to\(input_dtype\)",
+        "BIAS": r"\(1\.0 \+ self\.weight\.float\(\)\)",
+        "ONCE": r"\(self\.weight \* hidden_states\)\.to\(input_dtype\)|\* self\.weight\.float\(\)",
+    }[kind]
+    for name in names:
+        assert re.search(expression, classes[name]), classes[name]
+    attention = [text for name, text in classes.items() if re.search("Attention$", name) and "Vision" not in name and "Audio" not in name]
+    assert attention
+    per_head = [re.search(r"self\.q_norm = \w+\( ?(dim=)?(self|config)\.head_dim,", text) is not None for text in attention]
+    assert any(per_head) == (heads != "NEVER")
+    assert any("use_qk_norm" in text for text in attention) == (heads == "BY_USE_QK_NORM")
