@@ -58,7 +58,7 @@ static bool find_way(const struct config *config, uint16_t port,
     set_port(address, port);
     address_to_ask(address);
     snprintf(way->url, sizeof way->url, "%s://%s", scheme,
-             address_text(address, text));
+             address_text(address, bytes, text));
     return true;
 }
 
