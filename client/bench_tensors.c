@@ -4,8 +4,8 @@
  *
  * A symbol's size is what the command line says, or usual[], or, in an input
  * that must be there, FALLBACK. An optional input is sent where each of its
- * symbols has a size from one of these three, and '...packs' of those are empty
- * unless the command line says more. Of alternatives with conditions the shape
+ * symbols has a size from one of these three, and '...packs' that none of them
+ * knows are empty. Of alternatives with conditions the shape
  * is the one with the most symbols from the command line. Where the operator
  * does not take all inputs together, the most that it takes are sent, those
  * with a symbol from the command line first: 'w=128' sends cos and sin instead
@@ -22,12 +22,15 @@
 
 enum { FALLBACK = 4, INDEXES = 4096, MAX_CHOICES = 12 };
 
-/* Words of the field, as a small decode step of an 8B model has them. */
+/* Words of the field, as a small decode step of an 8B model has them: shapes,
+ * as descriptors write them. */
 static const struct {
-    const char *symbol;
-    int64_t size;
-} usual[] = {{"n", 4},  {"hq", 32}, {"hk", 8},  {"d", 128},
-             {"r", 64}, {"p", 64},  {"h", 4096}};
+    const char *symbol, *shape;
+} usual[] = {{"n", "4"},        {"hq", "32"},       {"hk", "8"},
+             {"d", "128"},      {"r", "64"},        {"p", "64"},
+             {"h", "4096"},     {"slots", "n^64"},  {"pages", "8"},
+             {"requests", "2"}, {"pagesize", "16"}, {"indices", "pages"},
+             {"o", "4 128"},    {"a", "...o"},      {"b", "...o"}};
 
 /* -------------------------------------------------------------------- sizes */
 
@@ -127,12 +130,20 @@ static const struct bench_size *given_size(const struct bench_sizes *sizes,
     return NULL;
 }
 
-static int64_t usual_size(const char *symbol)
+/* What usual[] says of a symbol, or of a pack; no dims: nothing. */
+static struct roped_shape_pattern usual_shape(const char *symbol, bool is_pack)
 {
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(usual[i].symbol, symbol) == 0)
-            return usual[i].size;
-    return 0;
+    struct roped_shape_pattern shape = {.count = 0};
+    struct roped_error err;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const struct roped_port port = {.shape = usual[i].shape};
+        if (strcmp(usual[i].symbol, symbol) != 0)
+            continue;
+        if (roped_port_pattern(&port, 0, &shape, &err) ||
+            is_pack != (shape.count > 1 || shape.dim[0].is_pack))
+            shape.count = 0;
+    }
+    return shape;
 }
 
 /* ------------------------------------------------------------------ tensors */
@@ -199,14 +210,25 @@ static bool is_required(const struct plan *plan, const char *symbol)
     return false;
 }
 
+static bool size_of(const void *context, const char *symbol, int64_t *size);
+
+static int64_t usual_size(const struct plan *plan,
+                          const struct roped_dim_pattern *dim)
+{
+    struct roped_dim_size found = roped_dim_evaluate(dim, size_of, plan);
+    return found.state == ROPED_DIM_SIZED ? found.size : 0;
+}
+
 /* A symbol's size; false: it has none. */
 static bool size_of(const void *context, const char *symbol, int64_t *size)
 {
     const struct plan *plan = context;
     const struct bench_size *given = given_size(plan->sizes, symbol);
-    *size = given ? given->dims[0] : usual_size(symbol);
-    if (*size == 0 && is_required(plan, symbol))
-        *size = FALLBACK;
+    const struct roped_shape_pattern shape = usual_shape(symbol, false);
+    *size = given                       ? given->dims[0]
+            : shape.count               ? usual_size(plan, &shape.dim[0])
+            : is_required(plan, symbol) ? FALLBACK
+                                        : 0;
     return *size > 0;
 }
 
@@ -219,11 +241,16 @@ static int dims_of(const struct plan *plan, const struct roped_dim_pattern *dim,
         memcpy(dims, given->dims, sizeof given->dims);
         return given->rank;
     }
+    if (dim->is_pack) {
+        const struct roped_shape_pattern shape = usual_shape(dim->name, true);
+        int rank = 0;
+        for (int i = 0; i < shape.count; i++)
+            rank += dims_of(plan, &shape.dim[i], dims + rank);
+        return rank;
+    }
     struct roped_dim_size found = roped_dim_evaluate(dim, size_of, plan);
     dims[0] = found.size;
-    if (found.state == ROPED_DIM_SIZED)
-        return 1;
-    return dim->is_pack ? 0 : -1;
+    return found.state == ROPED_DIM_SIZED ? 1 : -1;
 }
 
 /* A floating input has the type that was asked for, an index the widest. */

@@ -80,30 +80,39 @@ static int put_region(const struct ropectl *ctl, const char *path,
     return code;
 }
 
-/* A region of zeros, as large as the arguments "--name value" say. */
-static int make_zeros(const struct ropectl *ctl, const char *path, int argc,
+/* The path with the arguments "--name value" from 'first' on as its query. */
+static int add_query(char **path, int first, int argc, char **argv,
+                     const char *expected)
+{
+    struct option option = {.value = NULL};
+    char *query = NULL, *whole = NULL;
+    int code = EXIT_SUCCESS;
+    for (int at = first; at < argc && !code; at++)
+        if (read_option(argc, argv, &at, &option) && option.value)
+            query_add(&query, option.name, option.value);
+        else
+            code = usage("regions", "'%s', %s", argv[at], expected);
+    if (!code && query) {
+        if (asprintf(&whole, "%s?%s", *path, query) < 0)
+            whole = NULL;
+        free(*path);
+        *path = must_have(whole);
+    }
+    free(query);
+    return code;
+}
+
+/* A region of zeros, as large as the arguments say. */
+static int make_zeros(const struct ropectl *ctl, char **path, int argc,
                       char **argv)
 {
     static const char expected[] = "expected --bytes N, or --dtype TYPE and "
                                    "--shape N,N";
-    struct option option = {.value = NULL};
-    char *query = NULL, *whole;
-    for (int at = 3; at < argc; at++) {
-        if (!read_option(argc, argv, &at, &option) || !option.value) {
-            free(query);
-            return usage("regions", "'%s', %s", argv[at], expected);
-        }
-        query_add(&query, option.name, option.value);
-    }
-    if (!query)
+    if (argc == 3)
         return usage("regions", "no size, %s", expected);
-    if (asprintf(&whole, "%s?%s", path, query) < 0)
-        whole = NULL;
-    int code =
-        print_answer(ctl, &(struct request){"PUT", must_have(whole), "", 0});
-    free(whole);
-    free(query);
-    return code;
+    int code = add_query(path, 3, argc, argv, expected);
+    return code ? code
+                : print_answer(ctl, &(struct request){"PUT", *path, "", 0});
 }
 
 int command_regions(const struct ropectl *ctl, int argc, char **argv)
@@ -113,10 +122,12 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, &(struct request){"GET", "/v1/regions"});
     char *path = path_to("/v1/regions/", argc > 2 ? argv[2] : "");
-    if (argc == 4 && strcmp(verb, "put") == 0)
-        code = put_region(ctl, path, argv[2], argv[3]);
-    else if (argc >= 3 && strcmp(verb, "zeros") == 0)
-        code = make_zeros(ctl, path, argc, argv);
+    if (argc >= 4 && strcmp(verb, "put") == 0) {
+        code = add_query(&path, 4, argc, argv,
+                         "expected --device N or --device spread");
+        code = code ? code : put_region(ctl, path, argv[2], argv[3]);
+    } else if (argc >= 3 && strcmp(verb, "zeros") == 0)
+        code = make_zeros(ctl, &path, argc, argv);
     else if (argc == 4 && strcmp(verb, "get") == 0)
         code = get_region(ctl, path, argv[3]);
     else if (argc == 3 && strcmp(verb, "delete") == 0)

@@ -230,7 +230,8 @@ TEST(rules_of_add_rmsnorm_are_kept)
 TEST(rules_of_rmsnorm_quantize_are_kept)
 {
     static const char *const refused[][2] = {
-        {"dynamic=true&dequant_scale=1", "'dequant_scale' and 'dynamic'"},
+        {"dynamic=true&dequant_scale=1",
+         "'dequant_scale' is given, expected dynamic=false"},
         {"scale_ub=1", "'scale_ub'"},
         {"group_size=64", "'group_size'"},
         {"dynamic=true&group_size=64",
@@ -271,7 +272,7 @@ TEST(rules_of_add_rmsnorm_quantize_are_kept)
            "'group_size': 64, expected a divisor of h = 32 (set by 'x')");
     expect("add_rmsnorm_quantize", &in, "group_size=16", 400, "'group_size'");
     expect("add_rmsnorm_quantize", &in, "dynamic=true&dequant_scale=1", 400,
-           "'dequant_scale' and 'dynamic'");
+           "'dequant_scale' is given, expected dynamic=false");
     add(&in, "weight", ROPED_F32, 1, 31, 0);
     expect("add_rmsnorm_quantize", &in, "", 400,
            "'weight': dim 0 is 31, expected h = 32");

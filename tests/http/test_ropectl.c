@@ -88,6 +88,10 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
     command_expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
     command_expect("regions zeros x", 2, "no size, expected --bytes N");
+    command_expect("regions put x w.safetensors 1", 2,
+                   "'1', expected --device N");
+    command_expect("regions put x w.safetensors --device", 2,
+                   "'--device', expected --device N");
     command_expect("tables forget", 2, "usage: ropectl tables [list");
     command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
     command_expect("--max-answer 5x ops", 2, "'5x', expected bytes above 0");
@@ -231,7 +235,10 @@ TEST(at_signs_are_regions)
 {
     write_constant("weight.safetensors", "weight", 1, 5);
     write_constant("x.safetensors", "x", 4, 3);
-    command_expect("regions put weight weight.safetensors", 0, "weight");
+    command_expect("regions put weight weight.safetensors --device=0", 0,
+                   "\ndevice  0\n");
+    command_expect("regions put weight weight.safetensors --device 7", 3,
+                   "device");
     command_expect("regions zeros y --dtype=F32 --shape=4,4", 0, "y");
     command_expect("cat @weight", 0, "\nweight  F32    [4]    [5,5,5,5]");
     command_expect("cat @nosuch", 3, "no region named 'nosuch'");
@@ -258,9 +265,9 @@ TEST(sample_makes_a_file_for_every_operator)
         "rope n=16 -o in.npz",
         "rope n=16 hq=4 hk=2 --dtype bf16 -o in.safetensors",
         "rope bs=2 s=8 --layout bsd -o in.safetensors",
-        "rope b=3 b1=4 n=16 -o in.safetensors",
+        "rope b=3 n=16 -o in.safetensors",
         "rope_append n=100 -o in.safetensors",
-        "rope_append n=8 cache=4,16,8,128 indices=4 -o in.safetensors",
+        "rope_append n=8 pages=4 pagesize=16 indices=4 -o in.safetensors",
         "rope_quantize_append n=64 -o in.safetensors",
         "binary_backward --function mul -o in.safetensors"};
     char arguments[256], output[4096];
@@ -305,7 +312,7 @@ TEST(sample_makes_a_file_for_every_operator)
     command_expect("sample rope --thetta 4 -o x", 2, "did you mean 'theta'?");
     command_expect("sample rope -o @x", 1, "a region cannot stand here");
     command_expect("sample rope n=4 -o x.npy", 1, "say which");
-    command_expect("sample rope_append n=100 cache=64,8,128 -o x", 2, "slots");
+    command_expect("sample rope_append n=100 slots=64 -o x", 2, "slots");
 }
 
 TEST(tables_are_put_listed_and_forgotten)

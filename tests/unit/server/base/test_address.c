@@ -23,7 +23,8 @@ static struct sockaddr *parse(const char *text)
 static void expect(const char *text, const char *expected)
 {
     char found[ADDRESS_TEXT_BYTES];
-    CHECK_TEXT(address_text(parse(text), bytes, found), expected);
+    struct sockaddr *parsed = parse(text);
+    CHECK_TEXT(address_text(parsed, bytes, found), expected);
 }
 
 static void expect_refusal(const char *text, const char *part)
