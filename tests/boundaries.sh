@@ -66,8 +66,8 @@ room client/roped_client.c wire/safetensors.h exec/heap.h http/route.h log.h met
 
 # uses FOLDER OBJECTS: "user used includes" for each #include of a file of the
 # folder, "imports" in Python, and "calls" for each symbol that one object takes
-# from another, where they are built. roped_client.h is public and includes
-# nothing of its room. Two functions of transport.c stand in for the C library's.
+# from another, where they are built from what is there now. roped_client.h is
+# public and includes nothing of its room. Two functions of transport.c stand in for the C library's.
 uses() {
     grep -HoE '^#include "(http/)?[a-z0-9_]+\.h"' /dev/null "$1"/*.[ch] | grep -v roped_client.h |
         sed -E 's|.*/([a-z0-9_]+)\.[ch]:#include "(http/)?([a-z0-9_]+)\.h"|\1 \3 includes|'
@@ -75,7 +75,12 @@ uses() {
         sed -E 's/ as \w+//; s/,//g; s|.*/(\w+)\.py: *from roped|\1|
             s/^(\w+)\.(\w+) import.*/\1 \2/; s/^(\w+) import/\1/' |
         awk '{ for (i = 2; i <= NF; i++) print $1, $i, "imports" }'
-    [ ! -d "$2" ] || nm -A "$2"/*.o | awk '
+    local built=() object
+    for object in "$2"/*.c.o; do
+        object=${object##*/}
+        [ ! -f "$1/${object%.o}" ] || built+=("$2/$object")
+    done
+    [ ${#built[@]} -eq 0 ] || nm -A "${built[@]}" | awk '
         { split($1, where, ":"); file = where[1]; kind = $(NF - 1)
           sub(/.*\//, "", file); sub(/\.c\.o$/, "", file) }
         $NF == "write" || $NF == "epoll_wait" { next }
@@ -116,18 +121,19 @@ order() {
 order server/http server/CMakeFiles/roped_http.dir/http \
     clock accept head origin gate peers listeners tls shared \
     reply body call_demo protocol call call_regions protocol_v1 protocol_v2 transfer \
-    handlers route+ request request_log headers \
+    handlers route+ greeting request request_log headers \
     handle_call handle_devices handle_health handle_meta handle_page handle_regions \
     handle_settings handle_shared_memory handle_tables \
     transport acceptor daemon
 order client client/CMakeFiles/ropectl.dir \
     number printable npy npz tensor_value compare client_file roped_client \
     ropectl say output progress support options \
-    tensor_file bench_tensors scrape local_call file_call \
-    command_bench command_cat command_describe command_regions command_run \
-    command_status command_tables command_token command_top command_verify \
+    tensor_file bench_tensors scrape top_screen local_call file_call \
+    command_bench command_cat command_describe command_model command_regions \
+    command_run command_sample command_status command_tables command_token \
+    command_top command_verify \
     main+
 order client/python/src/roped none \
     _errors _functions _tensors _shapes _safetensors _http _shared _gradients \
-    _client _library _torch _fast _in_process ops __init__
+    _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]
