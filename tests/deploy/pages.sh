@@ -34,7 +34,7 @@ check "and every exit status" \
 # `ropectl status` in the README pages, and the list of a table there
 root=$(cd "$(dirname "$0")/../.." && pwd)
 named=$(cd "$root" && find . -path ./build -prune -o -name '*.md' -exec cat {} + |
-    grep -oE '((^|`|; |/)ropectl( --[a-z-]+ [^ ]+)*|`ropectl`:) [a-z]+(, [a-z]+)*' |
+    grep -oE '((^|`|; |/)ropectl( --[a-z-]+ ("[^"]*"|[^ ]+))*|`ropectl`:) [a-z]+(, [a-z]+)*' |
     sed -e 's/.*`ropectl`: //;t' -e 's/.* //' | tr -s ', ' '\n')
 check "every command in the pages exists" \
     "$(grep -vxF "$commands"$'\nhelp' <<<"$named")" ""

@@ -230,7 +230,7 @@ def test_shows_what_a_gpu_says(browser, address):
         ("temperature_celsius", 61), ("power_watts", 350.5), ("utilization_ratio", 0.75), ("memory_used_bytes", 20 << 30), ("memory_bytes", 80 << 30)))
     browser.run(f"""window.whole = window.fetch;
         window.fetch = async (path, ...rest) => {{ const answer = await whole(path, ...rest);
-            return path === 'metrics' ? new Response(await answer.text() + '{lines}', {{headers: answer.headers}}) : answer; }};""")
+            return path.startsWith('metrics') ? new Response(await answer.text() + '{lines}', {{headers: answer.headers}}) : answer; }};""")
     browser.wait("document.querySelector('#devices').innerText.includes('61 °C · 351 W · 75 % busy · 20.0 GiB of 80.0 GiB used by all processes')")
 
 
