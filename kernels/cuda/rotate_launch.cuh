@@ -162,6 +162,8 @@ static inline bool can_use_vectors(const struct rotate_args *rotate, int64_t hea
            rotate->token_bytes[1] % 16 == 0;
 }
 
+static_assert(ROPE_N_STYLES == 2, "with_units");
+
 // launch(unit): with std::integral_constant<int, kUnit> of the heads' units, which it counts. Rest
 // units start as a count of elements.
 template <typename F>
