@@ -36,8 +36,8 @@ def _load() -> ctypes.CDLL:
         "work_new": [pointer, text, pointer],
         "work_param": [pointer, text, text],
         "work_input": [pointer, text, text, number, pointer, pointer],
-        "work_put_stride": [pointer, text, ctypes.c_int64],
-        "work_put_stride": [pointer, text, ctypes.c_int64],
+        "work_input_stride": [pointer, text, ctypes.c_int64],
+        "work_output_stride": [pointer, text, ctypes.c_int64],
         "work_launch_on": [pointer, pointer],
     }
     for name, arguments in checked.items():
@@ -77,9 +77,9 @@ class Work:
                 dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
                 _check("work_input", self.handle, name.encode(), dtype.encode(), len(shape), dims, None)
             for name, stride in strides.items():
-                _check("work_put_stride", self.handle, name.encode(), stride)
+                _check("work_input_stride", self.handle, name.encode(), stride)
             for name, stride in place_strides.items():
-                _check("work_put_stride", self.handle, name.encode(), stride)
+                _check("work_output_stride", self.handle, name.encode(), stride)
             if session.is_trusting:
                 _library.roped_work_trust(self.handle)
         except Error:
