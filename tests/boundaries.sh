@@ -134,6 +134,6 @@ order client client/CMakeFiles/ropectl.dir \
     command_top command_verify \
     main+
 order client/python/src/roped none \
-    _errors _functions _tensors _shapes _safetensors _http _shared _gradients \
+    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients \
     _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]
