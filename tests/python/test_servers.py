@@ -4,12 +4,15 @@ those that die are daemons."""
 
 import asyncio
 import http.server
+import os
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,7 +162,7 @@ def test_addresses(monkeypatch):
 
 
 def test_a_name_has_the_same_home_in_all_clients():
-    """tests/http/test_many.c has these numbers, too."""
+    """Of ropectl, too: test_ropectl_and_python_have_the_same_home."""
     assert _servers.rank("decoder", "http://127.0.0.1:8000") == 1279742220517012094
     assert _servers.rank("", "http://127.0.0.1:8001") == 12671640435734101486
     urls = [f"http://host{i}:8000" for i in range(5)]
@@ -484,3 +487,60 @@ def test_tables_are_put_again(daemons, rng):
         with pytest.raises(roped.Error) as caught:
             client.rope(q, table="t")
         assert caught.value.code == "no_table"
+
+
+# ------------------------------------------- libroped_client, through ropectl
+@pytest.fixture
+def ropectl(tmp_path):
+    """ropectl(URLS, WORDS...): exit status, and what it says."""
+    np.save(tmp_path / "x.npy", X)
+
+    def run(urls, *words):
+        program = Path(os.environ["ROPED_TEST_BIN"]).with_name("ropectl")
+        done = subprocess.run(
+            [program, "--server", ",".join(urls), *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("fault", ["reset", "cut", (502, None), (503, None), (504, None), (503, "busy")], ids=str)
+def test_ropectl_sends_again_where_that_is_safe(fakes, ropectl, fault):
+    made = [fakes(fault, (200, None)) for _ in range(2)]
+    made[1].answers = [(200, None)]
+    for _ in range(2):  # each is first once or more
+        code, said = ropectl([fake.url for fake in made], "run", "rmsnorm", "x.npy", "--client", "mine")
+        assert code == 0, said
+    calls = [call for fake in made for call in fake.calls()]
+    assert all(call[2]["X-Roped-Retry"] == "safe" and "X-Roped-Client" not in call[2] for call in calls)
+    made = [fakes(fault) for _ in range(2)]
+    code, said = ropectl([fake.url for fake in made], "run", "rmsnorm", "x.npy", "--into.y", "r", "--client", "mine")
+    calls = [call for fake in made for call in fake.calls()]
+    assert code != 0 and len(calls) == 1, said
+    assert "X-Roped-Retry" not in calls[0][2] and calls[0][2]["X-Roped-Client"] == "mine"
+
+
+def test_ropectl_and_servers_that_are_not_there(fakes, ropectl):
+    good, draining = fakes(), fakes(ready=503)
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        closed.close()
+        urls = [dead, f"http://127.0.0.1:{silent.getsockname()[1]}", draining.url, good.url]
+        for _ in range(3):
+            assert ropectl(urls, "run", "rmsnorm", "x.npy")[0] == 0
+        assert len(good.calls()) == 3 and not draining.calls()
+        assert ropectl([dead, draining.url], "run", "rmsnorm", "x.npy")[0] == 0  # it serves while it drains
+        code, said = ropectl([dead, dead], "run", "rmsnorm", "x.npy")
+        assert code == 4 and f"could not connect to {dead}" in said
+    code, said = ropectl([","], "status")
+    assert code == 1 and "no address between commas" in said
+
+
+def test_ropectl_and_python_have_the_same_home(daemons, ropectl, rng):
+    urls = [url for _, url in daemons(3)]
+    for name in "abcd":
+        assert ropectl(urls, "regions", "put", f"r{name}", "x.npy", "--client", name)[0] == 0
+        np.testing.assert_array_equal(roped.Client(urls, name=name).region(f"r{name}").get(), X)
+        code, said = ropectl(urls, "run", "rmsnorm", "x.npy", f"--into.y=r{name}", "--client", name)
+        assert code == 0, said

@@ -43,7 +43,7 @@ def urls_of(url: Any) -> list[str]:
 
 def rank(name: str, url: str) -> int:
     """How high a server stands for a name: of each name another one is first, and the order of those that are left
-    does not change when one goes. FNV-1a, and a last mix; roped_servers.c has the same."""
+    does not change when one goes. FNV-1a, and a last mix; client/roped_servers.c has the same."""
     value = 0xCBF29CE484222325
     for byte in f"{name}\n{url}".encode():
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
