@@ -143,7 +143,8 @@ class Servers:
         self.kept_header = f"X-Roped-Client: {name}\r\n" if name else ""
         whose = name or uuid.uuid4().hex
         self.ranked = sorted(self.all, key=lambda server: rank(whose, server.pool.url), reverse=True)
-        self.home: _Server | None = self.all[0] if len(urls) == 1 else None
+        self.only = self.all[0] if len(urls) == 1 else None
+        self.home: _Server | None = self.only
         self.url = ", ".join(server.pool.url for server in self.all)
         self.lock = threading.Lock()
         self.n_requests = 0
@@ -162,10 +163,12 @@ class Servers:
     # ------------------------------------------------------------ choosing
     def _home(self, passed: dict[_Server, Error], deadline: float) -> "_Server | None":
         """Where regions and tables are. One that is not there any more has another in its place, which has none yet."""
+        if self.only:
+            return self.only
         home = self.home
-        if home and home.failure and len(self.all) > 1:
+        if home and home.failure:
             home.is_ready(deadline, True)  # has it gone? While it drains it is there.
-        if home and (home.failure is None or len(self.all) == 1):
+        if home and home.failure is None:
             return home
         for is_last_resort in (False, True):
             for server in self.ranked:
@@ -206,14 +209,14 @@ class Servers:
     ) -> tuple[Answer | None, Error | None, float | None]:
         """The answer, or why there is none or it is none; and after how many seconds the server wants to be asked."""
         try:
-            if len(self.all) == 1:
+            if self.only:
                 answer = server.pool.attempt(method, path, body, deadline, headers)
             else:
                 with self._counted(server):
                     answer = server.pool.attempt(method, path, body, deadline, headers)
                 server.heard(answer.status < 500 and not answer.is_last)
         except Error as failure:
-            if len(self.all) > 1 and failure._resend != "never":
+            if not self.only and failure._resend != "never":
                 server.failed(failure)
             return None, failure, None
         if 200 <= answer.status < 300:
@@ -247,14 +250,14 @@ class Servers:
         what stays on a server. operator: that it needs."""
         is_safe = method == "GET" if is_safe is None else is_safe
         headers = (self.kept_header if is_kept else "") + ("X-Roped-Retry: safe\r\n" if is_safe else "")
-        pieces = [*body]
         deadline = getattr(self.call, "deadline", None) or time.monotonic() + self.timeout
+        stays = is_kept or self.only is not None
+        pieces = [*body]
         left, n_pauses = self.retries, 0
         passed: dict[_Server, Error] = {}  # who did not take it, since the last pause
         waits: list[float] = []  # that they asked for
-        stays = is_kept or len(self.all) == 1
         while True:
-            if operator and len(self.all) > 1 and all(server.lacks(operator) for server in self.all):
+            if operator and not self.only and all(server.lacks(operator) for server in self.all):
                 raise self._unknown(operator)
             server = self._home(passed, deadline) if stays else self._spread(passed, operator, deadline)
             if server:
@@ -272,9 +275,9 @@ class Servers:
                     continue
                 if found._resend == "never" or (found._resend == "safe" and not is_safe):
                     raise found
-                if len(self.all) == 1 and found.status is None and found._resend == "always":
+                if self.only and found.status is None and found._resend == "always":
                     raise found  # nobody is there, and there is nobody else
-                if len(self.all) > 1 and (not stays or (found.status is None and not was_passed)):
+                if not self.only and (not stays or (found.status is None and not was_passed)):
                     continue  # with the next one
             failure = self._together(passed)
             if left == 0:
