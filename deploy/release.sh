@@ -6,7 +6,8 @@
 #   deploy/release.sh VERSION --cuda [90]   also a wheel with CUDA: for every GPU
 #                                           (half an hour), or for those of 9.0
 # As root, on amd64: everything is built in a Debian of its own, in build/dist. A step
-# that is done is not done again for the same commit. SHA256SUMS comes last.
+# that is done is not done again for the same commit. SHA256SUMS comes last. Remove build/dist
+# to have Debian's updates.
 #   ROPED_MAINTAINER='NAME <ADDRESS>'       who makes the packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -46,8 +47,10 @@ step() { # step NAME COMMAND... : unless it was done before; its minutes
 
 commit="$version $(git rev-parse HEAD)"
 if [ "$commit" != "$(cat "$work/commit" 2>/dev/null)" ]; then
-    rm -rf "$dist" "$work"/{commit,done,source,previous}
-    mkdir -p "$dist" "$work"/{done,log,source}
+    mkdir -p "$work"/{done,log}
+    find "$work/done" -type f ! -name 'Debian*' -delete # what builds is as good as before
+    rm -rf "$dist" "$work"/{commit,source,previous}
+    mkdir "$dist" "$work/source"
     git archive HEAD | tar -x -C "$work/source"
     echo "$commit" >"$work/commit"
 fi
@@ -85,9 +88,9 @@ make_builder() { # make_builder DEBIAN
     rm -rf --one-file-system "$root"
     cp -a "$debian" "$root"
     cp /etc/resolv.conf "$root/etc"
-    [ -z "${PIP_CERT:-}" ] || install -D "$PIP_CERT" "$root/$PIP_CERT"
     within "$1" '/source/deploy/install-deps.sh build package
         apt-get -q install -y --no-install-recommends ccache g++ python3-venv python3-dev abigail-tools'
+    [ -z "${PIP_CERT:-}" ] || install -D "$PIP_CERT" "$root/$PIP_CERT"
 }
 # What wheels are built with: programs of PyPI, and the C library of Debian 11, which
 # those of later systems can stand in for. Debian's headers of Python and of C++ go
@@ -157,13 +160,14 @@ compare_abi() {
 
 step "Debian 12 to build in" make_builder 12
 step "Debian 13 to build in" make_builder 13
-step "tools for wheels" make_tools
+step "Debian 12, for wheels" make_tools
 step "sdist" make_sdist
 step "wheel" make_wheel ROPED_CUDA=OFF
 [ -z "$cuda" ] || step "wheel with CUDA" make_cuda_wheel
 step "packages for Debian 12" make_packages 12
 step "packages for Debian 13" make_packages 13
 step "tarball" make_tarball
+step "names" "$work/source/tests/deploy/names.py" "$work" --complete
 step "C ABI" compare_abi
 try=$work/source/tests/deploy
 step "tried: sdist and wheel" "$try/python.sh" "$work/source" "$work" "$dist/roped-$version"{.tar.gz,-cp310-*.whl}
