@@ -150,7 +150,8 @@ make_tarball() { # and unpacks it: tests/deploy/python.sh wants a daemon
 # The C ABI is compared with that of the release before, where there is one.
 compare_abi() {
     local previous
-    previous=$(git tag --list 'v[0-9]*' --sort=-version:refname --merged HEAD | grep -vx "v$version" | head -n 1)
+    previous=$(git tag --list 'v[0-9]*' --sort=-version:refname --merged HEAD |
+        awk -v this="v$version" '$0 != this { print; exit }')
     [ -n "$previous" ] || { echo "no release before $version"; return; }
     mkdir "$work/previous"
     git archive "$previous" | tar -x -C "$work/previous"
