@@ -60,6 +60,7 @@ echo "roped $commit"
 declare -A suites=([12]=bookworm [13]=trixie) bare=([12]=debian [13]=debian13)
 cache=$(ccache -k cache_dir 2>/dev/null || echo "$work/ccache")
 mkdir -p "$cache"
+export CCACHE_DIR=$cache # for what is compiled on bare systems, too
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 mounts=("$work/source:/source" "$dist:/dist" "$cache:/ccache")
 

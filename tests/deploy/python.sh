@@ -14,6 +14,7 @@ shift 2
 mkdir -p "$work"
 rm -rf "$work"/{dist,venv,port}
 mkdir "$work/dist"
+cache=${CCACHE_DIR:-$(ccache -k cache_dir 2>/dev/null || true)}
 server=
 # shellcheck disable=SC2317 # a trap calls it
 clean() {
@@ -53,9 +54,9 @@ with roped.Client(sys.argv[1]) as client:
         assert np.allclose(owner.rmsnorm(x), expected), owner
 print(roped.__file__, roped.__version__)
 PYTHON
-    if command -v ccache >/dev/null; then
+    if [ -d "$cache" ]; then
         mkdir "$root/ccache"
-        mount --bind "$(ccache -k cache_dir)" "$root/ccache"
+        mount --bind "$cache" "$root/ccache"
     fi
 }
 can_compile() { # with this machine's cache, where it has one
