@@ -309,12 +309,12 @@ static enum roped_status infer_output(struct roped_call *call, int output,
     return dims_infer(call, output, err);
 }
 
-enum roped_status roped_call_set_step(struct roped_call *call, int output,
-                                      int64_t step, struct roped_error *err)
+enum roped_status roped_call_set_stride(struct roped_call *call, int output,
+                                        int64_t stride, struct roped_error *err)
 {
     struct roped_tensor *tensor = &call->out[output];
-    tensor->step = step;
-    return dims_check_step(&call->op->out[output], tensor, err);
+    tensor->stride = stride;
+    return dims_check_stride(&call->op->out[output], tensor, err);
 }
 
 enum roped_status roped_call_resolve(struct roped_call *call,

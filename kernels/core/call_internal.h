@@ -94,10 +94,10 @@ ROPED_MUST_CHECK enum roped_status dims_bind_params(struct roped_call *call,
 ROPED_MUST_CHECK enum roped_status
 dims_infer(struct roped_call *call, int output, struct roped_error *err);
 
-/* A step does not let tokens overlap, nor their addresses overflow. */
+/* A stride does not let tokens overlap, nor their addresses overflow. */
 ROPED_MUST_CHECK enum roped_status
-dims_check_step(const struct roped_port *port,
-                const struct roped_tensor *tensor, struct roped_error *err);
+dims_check_stride(const struct roped_port *port,
+                  const struct roped_tensor *tensor, struct roped_error *err);
 
 /* ----------------------------------------------------------------- param.c */
 

@@ -412,9 +412,10 @@ enum roped_status dims_bind_params(struct roped_call *call,
 }
 
 /* How many dims at the front of a tensor number its tokens. */
-static int count_step_dims(const struct roped_op *op,
-                           const struct roped_port *port,
-                           const struct roped_shape_pattern *pattern, int rank)
+static int count_stride_dims(const struct roped_op *op,
+                             const struct roped_port *port,
+                             const struct roped_shape_pattern *pattern,
+                             int rank)
 {
     int n = 0;
     if (!(port->flags & ROPED_STRIDED))
@@ -427,25 +428,25 @@ static int count_step_dims(const struct roped_op *op,
     return n;
 }
 
-enum roped_status dims_check_step(const struct roped_port *port,
-                                  const struct roped_tensor *tensor,
-                                  struct roped_error *err)
+enum roped_status dims_check_stride(const struct roped_port *port,
+                                    const struct roped_tensor *tensor,
+                                    struct roped_error *err)
 {
     int64_t bytes, token = roped_tensor_token(tensor);
-    if (tensor->step == 0)
+    if (tensor->stride == 0)
         return ROPED_OK;
     if (!(port->flags & ROPED_STRIDED))
         return roped_fail(
             err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld, expected none: it is packed", port->name,
-            (long long)tensor->step);
-    if (tensor->step < token || tensor->step < 0)
+            (long long)tensor->stride);
+    if (tensor->stride < token || tensor->stride < 0)
         return roped_fail(err, ROPED_BAD_SHAPE,
                           "tensor '%s': stride %lld, expected at least %lld, "
                           "the elements of a token",
-                          port->name, (long long)tensor->step,
+                          port->name, (long long)tensor->stride,
                           (long long)token);
-    if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->step,
+    if (__builtin_mul_overflow(roped_tensor_tokens(tensor), tensor->stride,
                                &bytes) ||
         __builtin_mul_overflow(bytes, (int64_t)roped_dtype_bytes(tensor->dtype),
                                &bytes))
@@ -453,7 +454,7 @@ enum roped_status dims_check_step(const struct roped_port *port,
             err, ROPED_BAD_SHAPE,
             "tensor '%s': stride %lld takes its %lld tokens beyond "
             "2^63 - 1 bytes",
-            port->name, (long long)tensor->step,
+            port->name, (long long)tensor->stride,
             (long long)roped_tensor_tokens(tensor));
     return ROPED_OK;
 }
@@ -474,8 +475,8 @@ enum roped_status dims_bind(struct roped_call *call, int input,
     const struct roped_tensor *tensor = &call->in[input];
     int like = shape_leader(call, port);
     if (like >= 0 && like != input && has_dims_of(tensor, &call->in[like])) {
-        call->in[input].step_dims = call->in[like].step_dims;
-        return dims_check_step(port, tensor, err);
+        call->in[input].stride_dims = call->in[like].stride_dims;
+        return dims_check_stride(port, tensor, err);
     }
     enum roped_status status =
         roped_call_pattern(call, port, tensor->rank, &pattern, err);
@@ -495,9 +496,9 @@ enum roped_status dims_bind(struct roped_call *call, int input,
             status = bind_dim(call, input, at, &pattern.dim[i], err);
         at += rank;
     }
-    call->in[input].step_dims =
-        count_step_dims(call->op, port, &pattern, tensor->rank);
-    return status ? status : dims_check_step(port, tensor, err);
+    call->in[input].stride_dims =
+        count_stride_dims(call->op, port, &pattern, tensor->rank);
+    return status ? status : dims_check_stride(port, tensor, err);
 }
 
 /* ----------------------------------------------------------------- outputs */
@@ -568,7 +569,7 @@ enum roped_status dims_infer(struct roped_call *call, int output,
     if (like >= 0) { /* whose alternative it has, and so its dims */
         tensor->rank = call->in[like].rank;
         memcpy(tensor->dims, call->in[like].dims, sizeof tensor->dims);
-        tensor->step_dims = call->in[like].step_dims;
+        tensor->stride_dims = call->in[like].stride_dims;
         return ROPED_OK;
     }
     enum roped_status status =
@@ -577,6 +578,7 @@ enum roped_status dims_infer(struct roped_call *call, int output,
         status = infer_dim(call, port, &pattern.dim[i], tensor, err);
     if (status)
         return status;
-    tensor->step_dims = count_step_dims(call->op, port, &pattern, tensor->rank);
+    tensor->stride_dims =
+        count_stride_dims(call->op, port, &pattern, tensor->rank);
     return roped_tensor_size(tensor, port->name, &n_elements, &n_bytes, err);
 }

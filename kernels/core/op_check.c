@@ -108,7 +108,7 @@ check_strided(const struct roped_op *op, const struct roped_port *port,
         return ROPED_OK;
     if (pattern->count < 2 || !op_lists(op->tokens, pattern->dim[0].name) ||
         op_lists(op->tokens, pattern->dim[pattern->count - 1].name))
-        return defect(op, "a step without tokens in", port->name, err);
+        return defect(op, "a stride without tokens in", port->name, err);
     return ROPED_OK;
 }
 

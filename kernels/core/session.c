@@ -21,7 +21,7 @@ struct roped_work {
     bool is_prepared;
     bool is_trusting; /* roped_work_trust */
     bool is_passing;  /* launch_on: a table would serve one launch */
-    int64_t out_step[ROPED_MAX_OUTPUTS]; /* apart from their inputs */
+    int64_t out_stride[ROPED_MAX_OUTPUTS]; /* apart from their inputs */
 
     /* by prepare */
     void *host_aux;   /* call.aux of the plan */
@@ -147,14 +147,14 @@ bound_input(struct roped_work *work, const char *name, struct roped_error *err)
     return NULL;
 }
 
-enum roped_status roped_work_input_step(struct roped_work *work,
-                                        const char *name, int64_t step,
-                                        struct roped_error *err)
+enum roped_status roped_work_input_stride(struct roped_work *work,
+                                          const char *name, int64_t stride,
+                                          struct roped_error *err)
 {
     struct roped_tensor *tensor = bound_input(work, name, err);
     if (!tensor)
         return ROPED_INVALID;
-    tensor->step = step;
+    tensor->stride = stride;
     work->is_prepared = false;
     return ROPED_OK;
 }
@@ -390,7 +390,7 @@ static enum roped_status check_prepared(const struct roped_work *work,
                       work->call.op->name);
 }
 
-/* In the place of its input it has that one's step, elsewhere its own. */
+/* In the place of its input it has that one's stride, elsewhere its own. */
 static enum roped_status place_output(struct roped_work *work, int index,
                                       void *data, struct roped_error *err)
 {
@@ -398,9 +398,9 @@ static enum roped_status place_output(struct roped_work *work, int index,
     int input = roped_op_shared(call->op, index);
     bool is_shared = input >= 0 && call->in[input].data == data;
     call->out[index].data = data;
-    return roped_call_set_step(
-        call, index, is_shared ? call->in[input].step : work->out_step[index],
-        err);
+    return roped_call_set_stride(
+        call, index,
+        is_shared ? call->in[input].stride : work->out_stride[index], err);
 }
 
 static enum roped_status not_made(const struct roped_call *call,
@@ -411,15 +411,15 @@ static enum roped_status not_made(const struct roped_call *call,
                       call->op->name);
 }
 
-enum roped_status roped_work_output_step(struct roped_work *work,
-                                         const char *name, int64_t step,
-                                         struct roped_error *err)
+enum roped_status roped_work_output_stride(struct roped_work *work,
+                                           const char *name, int64_t stride,
+                                           struct roped_error *err)
 {
     struct roped_call *call = &work->call;
     int index = roped_op_output(call->op, name);
     if (index < 0)
         return not_made(call, name, err);
-    work->out_step[index] = step;
+    work->out_stride[index] = stride;
     if (!work->is_prepared || !roped_tensor_given(&call->out[index]))
         return ROPED_OK;
     return place_output(work, index, call->out[index].data, err);

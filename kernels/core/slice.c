@@ -75,8 +75,9 @@ static void *data_at(const struct roped_tensor *tensor, int64_t row,
                      int64_t rows)
 {
     int64_t row_bytes =
-        tensor->step ? tensor->step * (int64_t)roped_dtype_bytes(tensor->dtype)
-                     : roped_tensor_bytes(tensor) / rows;
+        tensor->stride
+            ? tensor->stride * (int64_t)roped_dtype_bytes(tensor->dtype)
+            : roped_tensor_bytes(tensor) / rows;
     if (!tensor->data) /* which an empty one may lack */
         return NULL;
     return (unsigned char *)tensor->data + row_bytes * row;
@@ -128,7 +129,7 @@ enum roped_status roped_call_slice(const struct roped_call *call, int64_t begin,
     for (int i = 0; i < out->n_out && !status; i++)
         if (roped_tensor_given(&out->out[i])) {
             out->out[i].data = data_at(&call->out[i], begin, rows);
-            out->out[i].step = call->out[i].step;
+            out->out[i].stride = call->out[i].stride;
         }
     return status;
 }

@@ -60,20 +60,20 @@ int64_t roped_tensor_bytes(const struct roped_tensor *tensor)
 
 int64_t roped_tensor_tokens(const struct roped_tensor *tensor)
 {
-    return product(tensor, 0, tensor->step_dims);
+    return product(tensor, 0, tensor->stride_dims);
 }
 
 int64_t roped_tensor_token(const struct roped_tensor *tensor)
 {
-    return product(tensor, tensor->step_dims, tensor->rank);
+    return product(tensor, tensor->stride_dims, tensor->rank);
 }
 
 int64_t roped_tensor_span(const struct roped_tensor *tensor)
 {
     int64_t element_bytes = (int64_t)roped_dtype_bytes(tensor->dtype);
-    if (tensor->step == 0 || roped_tensor_elements(tensor) == 0)
+    if (tensor->stride == 0 || roped_tensor_elements(tensor) == 0)
         return roped_tensor_bytes(tensor);
-    return ((roped_tensor_tokens(tensor) - 1) * tensor->step +
+    return ((roped_tensor_tokens(tensor) - 1) * tensor->stride +
             roped_tensor_token(tensor)) *
            element_bytes;
 }

@@ -177,8 +177,8 @@ static enum roped_status copy_rows(struct roped_queue *queue, void *to,
 {
     enum roped_status status = ROPED_OK;
     for (size_t i = 0; i < rows->n && !status; i++)
-        status = copy(queue, (char *)to + i * rows->step_bytes,
-                      (const char *)from + i * rows->step_bytes,
+        status = copy(queue, (char *)to + i * rows->stride_bytes,
+                      (const char *)from + i * rows->stride_bytes,
                       rows->row_bytes, err);
     return status;
 }

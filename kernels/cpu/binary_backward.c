@@ -62,8 +62,8 @@ struct binary_work {
  * columns of a row, are all the same. */
 struct patch {
     int64_t at;
-    int64_t rows, row_step;
-    int64_t columns, column_step; /* 0 or 1, where there are several */
+    int64_t rows, row_stride;
+    int64_t columns, column_stride; /* 0 or 1, where there are several */
 };
 
 /* Where a tile is. */
@@ -115,7 +115,7 @@ static struct tile tile_at(const struct binary_work *work, int64_t task,
 static void widen_row(const struct binary_work *work, const struct patch *patch,
                       const void *from, float *to)
 {
-    bool is_one = patch->column_step == 0; /* the same in all columns */
+    bool is_one = patch->column_stride == 0; /* the same in all columns */
     work->rows->widen(work->binary.dtype, to, from,
                       is_one ? 1 : patch->columns);
     for (int64_t i = 1; i < patch->columns && is_one; i++)
@@ -129,8 +129,8 @@ static const float *widen(const struct binary_work *work,
 {
     int64_t rows = patch->rows, columns = patch->columns;
     void *first = element(work, tensor, patch->at);
-    bool is_packed = (patch->column_step == 1 || columns == 1) &&
-                     (patch->row_step == columns || rows == 1);
+    bool is_packed = (patch->column_stride == 1 || columns == 1) &&
+                     (patch->row_stride == columns || rows == 1);
     if (is_packed && work->binary.dtype == ROPED_F32)
         return first;
     if (is_packed) {
@@ -139,8 +139,8 @@ static const float *widen(const struct binary_work *work,
     }
     for (int64_t row = 0; row < rows; row++) {
         float *to = buffer + row * columns;
-        int64_t at = patch->at + row * patch->row_step;
-        if (row > 0 && patch->row_step == 0)
+        int64_t at = patch->at + row * patch->row_stride;
+        if (row > 0 && patch->row_stride == 0)
             memcpy(to, buffer, (size_t)columns * sizeof *to);
         else
             widen_row(work, patch, element(work, tensor, at), to);

@@ -1,18 +1,15 @@
 /*
  * binary_rows.c - the inner loops of binary_backward; built once per
- * instruction set with CPU_ISA, as rows.c is. The loops are written once, with
- * type and arithmetic as constants that inlining folds.
+ * instruction set, as rows.c is. The loops are written once, with type and
+ * arithmetic as constants that inlining folds.
  *
  * A few terms are added in float32, and only what comes of that in double,
  * where a sum may be as long as it likes.
  */
 #include "cpu/binary_rows.h"
 
-#include "cpu/binary_vector.h"
+#include "cpu/rows_isa.h"
 #include "ops/binary_backward.h"
-
-#define PASTE_(a, b) a##b
-#define PASTE(a, b)  PASTE_(a, b)
 
 /* ------------------------------------------------------------------ terms */
 
@@ -28,20 +25,46 @@ struct signs {
     float full, sum;
 };
 
-/* One macro for vectors and single elements. Divided twice: y * y would leave
- * float32's range where that does not. */
-#define QUOTIENT_TERM(g, over, divisor)                                        \
-    (-((g) * ((over) / (divisor) / (divisor))))
-#define FULL_TERM(kind, sign, g, x, y)                                         \
-    ((kind) == LINEAR     ? (g) * (sign).full                                  \
-     : (kind) == MUL      ? (g) * (y)                                          \
-     : (kind) == OVER_SUM ? (g) / (y)                                          \
-                          : QUOTIENT_TERM(g, y, x))
-#define SUM_TERM(kind, sign, g, x, y)                                          \
-    ((kind) == LINEAR     ? (g) * (sign).sum                                   \
-     : (kind) == MUL      ? (g) * (x)                                          \
-     : (kind) == OVER_SUM ? QUOTIENT_TERM(g, x, y)                             \
-                          : (g) / (x))
+/* Divided twice: divisor * divisor would leave float32's range where that does
+ * not. */
+INLINE vfloat quotient_term(vfloat g, vfloat over, vfloat divisor)
+{
+    return -(g * (over / divisor / divisor));
+}
+
+INLINE vfloat full_term(enum kind kind, struct signs sign, vfloat g, vfloat x,
+                        vfloat y)
+{
+    if (kind == LINEAR)
+        return g * splat(sign.full);
+    if (kind == MUL)
+        return g * y;
+    return kind == OVER_SUM ? (vfloat)(g / y) : quotient_term(g, y, x);
+}
+
+INLINE vfloat sum_term(enum kind kind, struct signs sign, vfloat g, vfloat x,
+                       vfloat y)
+{
+    if (kind == LINEAR)
+        return g * splat(sign.sum);
+    if (kind == MUL)
+        return g * x;
+    return kind == OVER_SUM ? quotient_term(g, x, y) : (vfloat)(g / x);
+}
+
+INLINE block full_terms(enum kind kind, struct signs sign, block g, block x,
+                        block y)
+{
+    return (block){full_term(kind, sign, g.lo, x.lo, y.lo),
+                   full_term(kind, sign, g.hi, x.hi, y.hi)};
+}
+
+INLINE block sum_terms(enum kind kind, struct signs sign, block g, block x,
+                       block y)
+{
+    return (block){sum_term(kind, sign, g.lo, x.lo, y.lo),
+                   sum_term(kind, sign, g.hi, x.hi, y.hi)};
+}
 
 static enum kind kind_of(const struct cpu_binary *binary)
 {
@@ -89,6 +112,45 @@ static void add(double *restrict sum, const float *restrict x, int64_t n)
         sum[i] += (double)x[i];
 }
 
+/* ----------------------------------------------------------------- blocks */
+
+INLINE block load_floats(const float *from, int64_t n)
+{
+    return load(ROPED_F32, HALVES, from, n);
+}
+
+INLINE block load_at(enum roped_dtype dtype, const void *base, int64_t i,
+                     int64_t n)
+{
+    return load(dtype, HALVES, at(dtype, base, i), n);
+}
+
+INLINE void store_at(enum roped_dtype dtype, void *base, int64_t i, block x,
+                     int64_t n, bool is_streamed)
+{
+    store(dtype, HALVES, place(dtype, base, i), x, 1, n, is_streamed);
+}
+
+/* The first n elements, and zeros: a quotient of what lies behind is NaN. */
+INLINE block first_of(block x, int64_t n)
+{
+    float y[BLOCK] = {0};
+    store32_part(y, x, n);
+    return load32(y);
+}
+
+/*
+ * Inputs are asked for so many bytes ahead: three to five streams at once are
+ * more than the processor's own prefetching keeps up with.
+ */
+INLINE void prefetch_block(enum roped_dtype dtype, const void *base, int64_t i)
+{
+    enum { NEAR_AHEAD = 2048, LINE = 64 };
+    const char *from = at(dtype, base, i);
+    for (size_t byte = 0; byte < BLOCK * size_of(dtype); byte += LINE)
+        __builtin_prefetch(from + NEAR_AHEAD + byte, 0, 2);
+}
+
 /* ----------------------------------------------------------------- sweeps */
 
 struct sweep {
@@ -97,42 +159,20 @@ struct sweep {
     bool is_streamed;
 };
 
-/*
- * Inputs are asked for so many bytes ahead: three to five streams at once are
- * more than the processor's own prefetching keeps up with.
- */
-enum { AHEAD = 2048 };
-
-INLINE void prefetch(enum roped_dtype dtype, const void *base, int64_t i)
+/* n elements: writes the full gradient, returns the other's terms. */
+INLINE block sweep_block(enum roped_dtype dtype, enum kind kind,
+                         const struct sweep *sweep, int64_t i, int64_t n,
+                         block y)
 {
-    __builtin_prefetch((const char *)base + i * (int64_t)size_of(dtype) + AHEAD,
-                       0, 2);
-}
-
-/* One vector: writes the full gradient, returns the other's terms. */
-INLINE vector sweep_vector(enum roped_dtype dtype, enum kind kind,
-                           const struct sweep *sweep, int64_t at, vector y)
-{
-    vector g = load(dtype, sweep->of.g, at), x = g;
-    prefetch(dtype, sweep->of.g, at);
+    block g = load_at(dtype, sweep->of.g, i, n), x = g;
+    prefetch_block(dtype, sweep->of.g, i);
     if (kind != LINEAR) {
-        prefetch(dtype, sweep->of.x, at);
-        x = load(dtype, sweep->of.x, at);
+        prefetch_block(dtype, sweep->of.x, i);
+        x = load_at(dtype, sweep->of.x, i, n);
     }
-    store(dtype, sweep->is_streamed, sweep->of.grad_x, at,
-          FULL_TERM(kind, sweep->sign, g, x, y));
-    return SUM_TERM(kind, sweep->sign, g, x, y);
-}
-
-INLINE float sweep_one(enum roped_dtype dtype, enum kind kind,
-                       const struct sweep *sweep, int64_t at, float y)
-{
-    float g = load_one(dtype, sweep->of.g, at), x = g;
-    if (kind != LINEAR)
-        x = load_one(dtype, sweep->of.x, at);
-    store_one(dtype, sweep->of.grad_x, at,
-              FULL_TERM(kind, sweep->sign, g, x, y));
-    return SUM_TERM(kind, sweep->sign, g, x, y);
+    store_at(dtype, sweep->of.grad_x, i, full_terms(kind, sweep->sign, g, x, y),
+             n, sweep->is_streamed);
+    return sum_terms(kind, sweep->sign, g, x, y);
 }
 
 /* Terms of columns, not in their sums yet. */
@@ -141,33 +181,36 @@ struct total {
     bool is_empty;
 };
 
-/* One or two rows of columns, from element begin on: their terms become, or
- * are added to, those in total. Not four rows: they often lie a power of two
- * apart, and so many would compete for the same lines of the cache. */
+/* One or two rows of n columns from i on, of rows from element begin on: their
+ * terms become, or are added to, those in total. Not four rows: they often lie
+ * a power of two apart, and so many would compete for the same lines of the
+ * cache. */
+INLINE void add_columns(enum roped_dtype dtype, enum kind kind,
+                        const struct sweep *sweep, int64_t begin, int rows,
+                        struct total total, int64_t i, int64_t n)
+{
+    block y = {splat(0), splat(0)};
+    if (kind != LINEAR)
+        y = load_floats(sweep->of.y + i, n);
+    block term = sweep_block(dtype, kind, sweep, begin + i, n, y);
+    if (rows == 2)
+        term = plus(term, sweep_block(dtype, kind, sweep,
+                                      begin + sweep->of.stride + i, n, y));
+    if (!total.is_empty)
+        term = plus(term, load_floats(total.term + i, n));
+    store_at(ROPED_F32, total.term, i, term, n, false);
+}
+
 INLINE void add_rows(enum roped_dtype dtype, enum kind kind,
                      const struct sweep *sweep, int64_t begin, int rows,
                      struct total total)
 {
-    const int64_t width = sweep->of.width, next = begin + sweep->of.stride;
+    const int64_t width = sweep->of.width;
     int64_t i = 0;
-    for (; i + LANES <= width; i += LANES) {
-        vector y = {0};
-        if (kind != LINEAR)
-            y = load(ROPED_F32, sweep->of.y, i);
-        vector term = sweep_vector(dtype, kind, sweep, begin + i, y);
-        if (rows == 2)
-            term += sweep_vector(dtype, kind, sweep, next + i, y);
-        if (!total.is_empty)
-            term += load(ROPED_F32, total.term, i);
-        memcpy(total.term + i, &term, sizeof term);
-    }
-    for (; i < width; i++) {
-        float y = kind != LINEAR ? sweep->of.y[i] : 0;
-        float term = sweep_one(dtype, kind, sweep, begin + i, y);
-        if (rows == 2)
-            term += sweep_one(dtype, kind, sweep, next + i, y);
-        total.term[i] = total.is_empty ? term : total.term[i] + term;
-    }
+    for (; i + BLOCK <= width; i += BLOCK)
+        add_columns(dtype, kind, sweep, begin, rows, total, i, BLOCK);
+    if (width % BLOCK > 0)
+        add_columns(dtype, kind, sweep, begin, rows, total, i, width % BLOCK);
 }
 
 INLINE void columns(enum roped_dtype dtype, enum kind kind,
@@ -192,45 +235,47 @@ INLINE void columns(enum roped_dtype dtype, enum kind kind,
     }
 }
 
-/* The sum of one row's terms, in an order that depends on width alone. */
-INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
-                        const struct sweep *sweep, int64_t begin, int64_t width,
-                        float y)
+INLINE doubles add_floats(doubles sum, block x)
 {
-    double sum[LANES] = {0}, rest = 0;
-    vector of_y = splat(y);
-    int64_t i = 0;
-    for (; i + 4 * LANES <= width; i += 4 * LANES) {
-        int64_t at = begin + i;
-        vector term = sweep_vector(dtype, kind, sweep, at, of_y);
-        term += sweep_vector(dtype, kind, sweep, at + LANES, of_y);
-        term += sweep_vector(dtype, kind, sweep, at + 2 * LANES, of_y) +
-                sweep_vector(dtype, kind, sweep, at + 3 * LANES, of_y);
-        add_to_doubles(sum, term);
-    }
-    for (; i + LANES <= width; i += LANES)
-        add_to_doubles(sum, sweep_vector(dtype, kind, sweep, begin + i, of_y));
-    for (; i < width; i++)
-        rest += (double)sweep_one(dtype, kind, sweep, begin + i, y);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            sum[lane] += sum[lane + half];
-    return sum[0] + rest;
+    doubles more = widen_floats(x.lo + x.hi);
+    return (doubles){sum.lo + more.lo, sum.hi + more.hi};
 }
 
-/* A row that begins where no vector can be streamed to is stored as usual:
+/* The sum of one row's terms, in an order that depends on width alone. */
+INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
+                        const struct sweep *sweep, int64_t begin, float y)
+{
+    const int64_t width = sweep->of.width, rest = width % BLOCK;
+    const block of_y = {splat(y), splat(y)};
+    doubles sum = widen_floats(splat(0));
+    int64_t i = 0;
+    for (; i + 2 * BLOCK <= width; i += 2 * BLOCK) {
+        block term = sweep_block(dtype, kind, sweep, begin + i, BLOCK, of_y);
+        block next =
+            sweep_block(dtype, kind, sweep, begin + i + BLOCK, BLOCK, of_y);
+        sum = add_floats(sum, plus(term, next));
+    }
+    for (; i + BLOCK <= width; i += BLOCK)
+        sum = add_floats(
+            sum, sweep_block(dtype, kind, sweep, begin + i, BLOCK, of_y));
+    if (rest > 0) {
+        block term = sweep_block(dtype, kind, sweep, begin + i, rest, of_y);
+        sum = add_floats(sum, first_of(term, rest));
+    }
+    return sum_of_doubles(sum);
+}
+
+/* A row that begins where no block can be streamed to is stored as usual:
  * single elements up to where one can would be summed in another order. */
 INLINE void packed_rows(enum roped_dtype dtype, enum kind kind,
                         const struct sweep *sweep)
 {
-    const int64_t width = sweep->of.width;
     struct sweep of_row = *sweep;
     for (int64_t row = 0; row < sweep->of.rows; row++) {
-        int64_t begin = row * width;
-        const char *out =
-            (const char *)sweep->of.grad_x + begin * (int64_t)size_of(dtype);
-        of_row.is_streamed = sweep->is_streamed && to_aligned(dtype, out) == 0;
-        sweep->of.sum[row] += sweep_row(dtype, kind, &of_row, begin, width,
+        int64_t begin = row * sweep->of.width;
+        of_row.is_streamed =
+            sweep->is_streamed && is_aligned(dtype, sweep->of.grad_x, begin);
+        sweep->of.sum[row] += sweep_row(dtype, kind, &of_row, begin,
                                         kind != LINEAR ? sweep->of.y[row] : 0);
     }
 }
@@ -240,10 +285,10 @@ static void sweep_columns(const struct cpu_binary *binary,
 {
     enum roped_dtype dtype = binary->dtype;
     struct sweep sweep = {*of, signs_of(binary), false};
-    /* every row begins where a vector can be streamed to, or none does */
+    /* every row begins where a block can be streamed to, or none does */
     sweep.is_streamed = binary->is_streamed &&
-                        to_aligned(dtype, of->grad_x) == 0 &&
-                        (of->rows == 1 || of->stride % LANES == 0);
+                        is_aligned(dtype, of->grad_x, 0) &&
+                        (of->rows == 1 || is_aligned(dtype, NULL, of->stride));
     WITH_TYPE_AND_KIND(dtype, kind_of(binary), columns, &sweep)
 }
 
@@ -259,20 +304,8 @@ static void sweep_rows(const struct cpu_binary *binary,
 struct elements {
     struct cpu_elements of;
     struct signs sign; /* of a, of b */
-    bool streams_a, streams_b;
+    bool streams_b;
 };
-
-INLINE void one_element(enum roped_dtype dtype, enum kind kind,
-                        const struct elements *all, int64_t i)
-{
-    float g = load_one(dtype, all->of.g, i), a = g, b = g;
-    if (kind != LINEAR) {
-        a = load_one(dtype, all->of.a, i);
-        b = load_one(dtype, all->of.b, i);
-    }
-    store_one(dtype, all->of.grad_a, i, FULL_TERM(kind, all->sign, g, a, b));
-    store_one(dtype, all->of.grad_b, i, SUM_TERM(kind, all->sign, g, a, b));
-}
 
 /*
  * Three inputs ahead of element i, in turns: of every four KiB one KiB of
@@ -285,7 +318,7 @@ INLINE void prefetch_in_turns(enum roped_dtype dtype,
                               const struct elements *all, int64_t i)
 {
     enum { TURN = 1024, N_TURNS = 4, LINE = 64 };
-    const int64_t step = LANES * (int64_t)size_of(dtype);
+    const int64_t step = BLOCK * (int64_t)size_of(dtype);
     const int64_t offset = i * (int64_t)size_of(dtype);
     const int64_t turn = offset / TURN % N_TURNS;
     const void *from = turn == 0   ? all->of.g
@@ -295,95 +328,122 @@ INLINE void prefetch_in_turns(enum roped_dtype dtype,
                         offset % TURN * (N_TURNS - 1);
     if (turn == N_TURNS - 1)
         return;
-    for (int64_t at = 0; at < N_TURNS * step; at += LINE)
-        __builtin_prefetch(ahead + at, 0, 2);
+    for (int64_t byte = 0; byte < N_TURNS * step; byte += LINE)
+        __builtin_prefetch(ahead + byte, 0, 2);
 }
 
-/* a as the full operand, b as the summed one: their terms are the same. */
+/* n elements; a as the full operand, b as the summed one: their terms are the
+ * same. */
+INLINE void both_blocks(enum roped_dtype dtype, enum kind kind,
+                        const struct elements *all, int64_t i, int64_t n,
+                        bool streams_a)
+{
+    block g = load_at(dtype, all->of.g, i, n), a = g, b = g;
+    if (kind == LINEAR) {
+        prefetch_block(dtype, all->of.g, i);
+    } else {
+        prefetch_in_turns(dtype, all, i);
+        a = load_at(dtype, all->of.a, i, n);
+        b = load_at(dtype, all->of.b, i, n);
+    }
+    store_at(dtype, all->of.grad_a, i, full_terms(kind, all->sign, g, a, b), n,
+             streams_a);
+    store_at(dtype, all->of.grad_b, i, sum_terms(kind, all->sign, g, a, b), n,
+             streams_a && all->streams_b);
+}
+
+/* How many elements there are up to the next address that can be streamed to,
+ * at most n. */
+INLINE int64_t to_aligned(enum roped_dtype dtype, const void *to, int64_t n)
+{
+    const uintptr_t bytes = -(uintptr_t)to % STREAM_ALIGNMENT;
+    const int64_t elements = (int64_t)(bytes / size_of(dtype));
+    return elements < n ? elements : n;
+}
+
 INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
-                           const struct elements *all)
+                           const struct elements *all, bool is_streamed)
 {
     const int64_t n = all->of.n;
-    int64_t i = 0, head = 0;
-    if (all->streams_a)
-        head = to_aligned(dtype, all->of.grad_a);
-    for (; i < head && i < n; i++)
-        one_element(dtype, kind, all, i);
-    for (; i + LANES <= n; i += LANES) {
-        vector g = load(dtype, all->of.g, i), a = g, b = g;
-        if (kind == LINEAR) {
-            prefetch(dtype, all->of.g, i);
-        } else {
-            prefetch_in_turns(dtype, all, i);
-            a = load(dtype, all->of.a, i);
-            b = load(dtype, all->of.b, i);
-        }
-        store(dtype, all->streams_a, all->of.grad_a, i,
-              FULL_TERM(kind, all->sign, g, a, b));
-        store(dtype, all->streams_b, all->of.grad_b, i,
-              SUM_TERM(kind, all->sign, g, a, b));
-    }
-    for (; i < n; i++)
-        one_element(dtype, kind, all, i);
+    const int64_t head = is_streamed ? to_aligned(dtype, all->of.grad_a, n) : 0;
+    int64_t i = 0;
+    for (; i + BLOCK <= head; i += BLOCK)
+        both_blocks(dtype, kind, all, i, BLOCK, false);
+    if (head % BLOCK > 0)
+        both_blocks(dtype, kind, all, i, head % BLOCK, false);
+    for (i = head; i + BLOCK <= n; i += BLOCK)
+        both_blocks(dtype, kind, all, i, BLOCK, is_streamed);
+    if ((n - head) % BLOCK > 0)
+        both_blocks(dtype, kind, all, i, (n - head) % BLOCK, false);
 }
 
 static void elementwise(const struct cpu_binary *binary,
                         const struct cpu_elements *of)
 {
-    enum roped_dtype dtype = binary->dtype;
-    struct elements all = {*of, signs_of(binary), binary->is_streamed, false};
-    all.streams_b = binary->is_streamed && to_aligned(dtype, of->grad_a) ==
-                                               to_aligned(dtype, of->grad_b);
-    WITH_TYPE_AND_KIND(dtype, kind_of(binary), both_gradients, &all)
+    const uintptr_t apart = (uintptr_t)of->grad_a - (uintptr_t)of->grad_b;
+    const struct elements all = {*of, signs_of(binary),
+                                 apart % STREAM_ALIGNMENT == 0};
+    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), both_gradients, &all,
+                       binary->is_streamed)
 }
 
 /* ------------------------------------------- any broadcasting, in float32 */
 
-static void terms(const struct cpu_binary *binary, float *restrict to,
-                  const float *restrict g, const float *restrict a,
-                  const float *restrict b, int64_t n)
+struct floats {
+    const float *g, *x, *y; /* x of the operand that is not summed */
+    float *to;
+    int64_t n;
+    struct signs sign;
+};
+
+INLINE void term_block(enum kind kind, const struct floats *all, int64_t i,
+                       int64_t n)
 {
-    const int32_t function = binary->function;
-    const bool is_a = binary->sums_a;
-    const float *other = is_a ? b : a;
-    float sign = function == BINARY_SUB && !is_a ? -1.0f : 1.0f;
-    if (function == BINARY_MUL)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = g[i] * other[i];
-    else if (function == BINARY_DIV && is_a)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = g[i] / b[i];
-    else if (function == BINARY_DIV)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = QUOTIENT_TERM(g[i], a[i], b[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = g[i] * sign;
+    block g = load_floats(all->g + i, n), x = g, y = g;
+    if (kind != LINEAR)
+        x = load_floats(all->x + i, n);
+    if (kind == OVER_SUM)
+        y = load_floats(all->y + i, n);
+    store_at(ROPED_F32, all->to, i, sum_terms(kind, all->sign, g, x, y), n,
+             false);
 }
 
-static double row_sum(const float *x, int64_t n)
+INLINE void all_terms(enum roped_dtype dtype, enum kind kind,
+                      const struct floats *all)
 {
-    double sum[LANES] = {0}, rest = 0;
+    (void)dtype; /* WITH_KIND's; they are widened already */
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        add_to_doubles(sum, load(ROPED_F32, x, i));
-    for (; i < n; i++)
-        rest += (double)x[i];
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            sum[lane] += sum[lane + half];
-    return sum[0] + rest;
+    for (; i + BLOCK <= all->n; i += BLOCK)
+        term_block(kind, all, i, BLOCK);
+    if (all->n % BLOCK > 0)
+        term_block(kind, all, i, all->n % BLOCK);
+}
+
+static void terms(const struct cpu_binary *binary, float *to, const float *g,
+                  const float *a, const float *b, int64_t n)
+{
+    const bool is_a = binary->sums_a;
+    const struct floats all = {g, is_a ? b : a,    is_a ? a : b, to,
+                               n, signs_of(binary)};
+    WITH_KIND(kind_of(binary), all_terms, ROPED_F32, &all)
 }
 
 static void add_row_sums(double *sum, const float *x, int64_t rows,
                          int64_t width)
 {
-    for (int64_t row = 0; row < rows; row++)
-        sum[row] += row_sum(x + row * width, width);
+    for (int64_t row = 0; row < rows; row++, x += width) {
+        doubles of_row = widen_floats(splat(0));
+        int64_t i = 0;
+        for (; i + BLOCK <= width; i += BLOCK)
+            of_row = add_floats(of_row, load32(x + i));
+        if (width % BLOCK > 0)
+            of_row = add_floats(of_row, load32_part(x + i, width % BLOCK));
+        sum[row] += sum_of_doubles(of_row);
+    }
 }
 
-extern const struct cpu_binary_rows PASTE(cpu_binary_rows_, CPU_ISA);
-const struct cpu_binary_rows PASTE(cpu_binary_rows_, CPU_ISA) = {
+extern const struct cpu_binary_rows ISA(cpu_binary_rows);
+const struct cpu_binary_rows ISA(cpu_binary_rows) = {
     .elementwise = elementwise,
     .sweep_columns = sweep_columns,
     .sweep_rows = sweep_rows,

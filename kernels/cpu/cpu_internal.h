@@ -89,9 +89,10 @@ static inline int64_t cpu_smaller(int64_t a, int64_t b)
 }
 
 /* Elements from a token of so many to the next. */
-static inline int64_t cpu_step(const struct roped_tensor *tensor, int64_t token)
+static inline int64_t cpu_stride(const struct roped_tensor *tensor,
+                                 int64_t token)
 {
-    return tensor->step ? tensor->step : token;
+    return tensor->stride ? tensor->stride : token;
 }
 
 /* n / by, rounded up. */

@@ -21,7 +21,7 @@ struct turns {
 struct part {
     const struct roped_tensor *in, *out, *cache; /* NULL: goes not there */
     struct cpu_heads returned, cached;           /* on their way to these */
-    int64_t step;                                /* of in, elements */
+    int64_t stride;                              /* of in, elements */
     int64_t cell_width, cell_first;
     bool rotates;
 };
@@ -82,18 +82,18 @@ static void bind_part(const struct heads_loop *loop, int index,
     part->out = of->to == HEADS_NO_PORT ? NULL : &out[of->to];
     part->cache = of->cache == HEADS_NO_PORT ? NULL : &out[of->cache];
     part->rotates = of->rotates;
-    part->step = cpu_step(part->in, of->heads * of->width);
+    part->stride = cpu_stride(part->in, of->heads * of->width);
     if (part->out) {
         set_heads(loop, index, part->out->dtype, &part->returned);
-        part->returned.more_from = part->step;
-        part->returned.more_to = cpu_step(part->out, of->heads * of->width);
+        part->returned.more_from = part->stride;
+        part->returned.more_to = cpu_stride(part->out, of->heads * of->width);
         part->returned.is_streamed &= part->in->data != part->out->data;
     }
     if (part->cache) {
         part->cell_width = part->cache->dims[part->cache->rank - 1];
         part->cell_first = of->cell_first;
         set_heads(loop, index, (enum roped_dtype)of->cell_dtype, &part->cached);
-        part->cached.to_pitch = loop->map.head_step * part->cell_width;
+        part->cached.to_pitch = loop->map.head_stride * part->cell_width;
     }
 }
 
@@ -222,7 +222,7 @@ static void write_parts(const struct heads_loop *loop, struct run *run,
         const struct part *part = &parts[i];
         bool rotates = part->rotates && !is_padding;
         const void *from =
-            cpu_at(part->in->data, token * part->step, bytes_in(part->in));
+            cpu_at(part->in->data, token * part->stride, bytes_in(part->in));
         if (part->cache && cell >= 0) { /* before they are returned, in their
                                            own place perhaps */
             int64_t at = cell * part->cell_width + part->cell_first;

@@ -70,10 +70,10 @@ static void normalize_batch(const struct norm_loop *loop, int64_t row,
     loop->rows->normalize(&loop->norm, &divided);
 }
 
-static int64_t step_of(const struct norm_loop *loop,
-                       const struct roped_tensor *tensor)
+static int64_t stride_of(const struct norm_loop *loop,
+                         const struct roped_tensor *tensor)
 {
-    return tensor ? cpu_step(tensor, loop->norm.width) : 0;
+    return tensor ? cpu_stride(tensor, loop->norm.width) : 0;
 }
 
 /* Row of a tensor like x, or NULL where there is none. */
@@ -82,7 +82,7 @@ static void *row_of(const struct norm_loop *loop,
 {
     if (!tensor)
         return NULL;
-    return cpu_at(tensor->data, row * step_of(loop, tensor),
+    return cpu_at(tensor->data, row * stride_of(loop, tensor),
                   roped_dtype_bytes(tensor->dtype));
 }
 
@@ -91,7 +91,7 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
 {
     loop->rows->add(loop->norm.from, loop->norm.width, rows);
     rows->x = rows->sum;
-    rows->step.x = rows->step.sum;
+    rows->stride.x = rows->stride.sum;
     rows->residual = NULL;
 }
 
@@ -106,10 +106,10 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; row += batch) {
         struct cpu_norm_rows rows = {
             .n = cpu_smaller(end - row, batch),
-            .step = {.x = step_of(loop, call->x),
-                     .residual = step_of(loop, call->residual),
-                     .sum = step_of(loop, call->residual_out),
-                     .y = step_of(loop, call->y)},
+            .stride = {.x = stride_of(loop, call->x),
+                       .residual = stride_of(loop, call->residual),
+                       .sum = stride_of(loop, call->residual_out),
+                       .y = stride_of(loop, call->y)},
             .x = row_of(loop, call->x, row),
             .residual = row_of(loop, call->residual, row),
             .sum = row_of(loop, call->residual_out, row),

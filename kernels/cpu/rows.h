@@ -94,14 +94,14 @@ struct cpu_norm {
 };
 
 /* Elements from a row of each tensor to the next; 0: its width. */
-struct cpu_norm_steps {
+struct cpu_norm_strides {
     int64_t x, residual, sum, y;
 };
 
 /* Some rows. */
 struct cpu_norm_rows {
     int64_t n;
-    struct cpu_norm_steps step;
+    struct cpu_norm_strides stride;
     const void *x;
     const void *residual; /* (optional) like x */
     void *sum;            /* where residual is given: z in the type of x */
@@ -156,7 +156,7 @@ struct cpu_rows {
      * s[row] = 1 / sqrt(mean of z^2 + eps) of rows, at most CPU_ROWS, of width
      * elements each: the mean within 1e-6 of itself, added in an order that
      * depends on width alone. Squares beyond float32's range count. Of rows
-     * only n, x, residual and their steps are read.
+     * only n, x, residual and their strides are read.
      */
     void (*inverse_rms)(enum roped_dtype dtype, int64_t width,
                         const struct cpu_norm_rows *rows, float eps, float *s);

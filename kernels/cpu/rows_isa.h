@@ -90,7 +90,7 @@ INLINE void *place(enum roped_dtype dtype, void *base, int64_t i)
     return (unsigned char *)base + (size_t)i * size_of(dtype);
 }
 
-/* Of an element, or of a step of i elements: base is NULL then, which has no
+/* Of an element, or of a stride of i elements: base is NULL then, which has no
  * elements. */
 INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
 {

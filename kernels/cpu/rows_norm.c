@@ -85,7 +85,7 @@ INLINE double double_sum(enum roped_dtype dtype, struct source from, int64_t n,
 /* The loops over rows, for each type. */
 struct sums {
     struct source from;
-    int64_t n_rows, n, x_step, residual_step;
+    int64_t n_rows, n, x_stride, residual_stride;
     double *sum;
 };
 
@@ -93,8 +93,8 @@ INLINE struct source sums_at(enum roped_dtype dtype, const struct sums *a,
                              int64_t row, bool is_sum)
 {
     return (struct source){
-        at(dtype, a->from.x, row * a->x_step),
-        is_sum ? at(dtype, a->from.residual, row * a->residual_step) : NULL};
+        at(dtype, a->from.x, row * a->x_stride),
+        is_sum ? at(dtype, a->from.residual, row * a->residual_stride) : NULL};
 }
 
 INLINE double sum_of(enum roped_dtype dtype, const struct sums *a, int64_t row,
@@ -121,12 +121,12 @@ INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
  * a caller has just stored is slow to load in pairs. */
 static NOINLINE void inverse_rms(enum roped_dtype dtype, const void *x,
                                  const void *residual, int64_t n_rows,
-                                 int64_t n, float eps, float *s, int64_t x_step,
-                                 int64_t residual_step)
+                                 int64_t n, float eps, float *s,
+                                 int64_t x_stride, int64_t residual_stride)
 {
     double sum[CPU_ROWS];
-    const struct sums a = {{x, residual}, n_rows,        n,
-                           x_step,        residual_step, sum};
+    const struct sums a = {{x, residual}, n_rows,          n,
+                           x_stride,      residual_stride, sum};
     if (dtype == ROPED_F16)
         sum_rows(ROPED_F16, &a);
     else if (dtype == ROPED_BF16)
@@ -141,9 +141,10 @@ static NOINLINE void inverse_rms(enum roped_dtype dtype, const void *x,
 void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
                           const struct cpu_norm_rows *rows, float eps, float *s)
 {
-    const struct cpu_norm_steps step = rows->step;
+    const struct cpu_norm_strides stride = rows->stride;
     inverse_rms(dtype, rows->x, rows->residual, rows->n, width, eps, s,
-                step.x ? step.x : width, step.residual ? step.residual : width);
+                stride.x ? stride.x : width,
+                stride.residual ? stride.residual : width);
 }
 
 /* ------------------------------------------------------------------- sums */
@@ -157,7 +158,7 @@ INLINE void add_rows(enum roped_dtype dtype, int64_t width,
         const struct source from = source_at(dtype, &rows, row, 0, true);
         const struct source next =
             source_at(dtype, &rows, row + rows.n, 0, true);
-        void *sum = place(dtype, rows.sum, row * rows.step.sum);
+        void *sum = place(dtype, rows.sum, row * rows.stride.sum);
         for (int64_t i = 0; i < width; i += BLOCK) {
             const int64_t n = width - i < BLOCK ? width - i : BLOCK;
             const block z = load_source(dtype, order, from, i, n, true);
@@ -171,7 +172,7 @@ void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows)
 {
     const struct cpu_norm norm = {.width = width};
-    const struct cpu_norm_rows own = with_steps(&norm, rows);
+    const struct cpu_norm_rows own = with_strides(&norm, rows);
     if (dtype == ROPED_F16)
         add_rows(ROPED_F16, width, &own);
     else if (dtype == ROPED_BF16)
@@ -289,10 +290,10 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
     for (int64_t j = 0; j < rows.n; j++) {
         const struct norm_row row = {
             .from = source_at(form.from, &rows, j, a.first, form.is_sum),
-            .sum = form.is_sum
-                       ? place(form.from, rows.sum, j * rows.step.sum + a.first)
-                       : NULL,
-            .y = place(form.to, rows.y, j * rows.step.y + a.first),
+            .sum = form.is_sum ? place(form.from, rows.sum,
+                                       j * rows.stride.sum + a.first)
+                               : NULL,
+            .y = place(form.to, rows.y, j * rows.stride.y + a.first),
             .s = rows.s[j]};
         const struct source next =
             source_at(form.from, &rows, j + rows.n, a.first, form.is_sum);
@@ -343,7 +344,7 @@ void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows)
 {
     _Alignas(64) float w[COLUMNS];
-    const struct cpu_norm_rows own = with_steps(norm, rows);
+    const struct cpu_norm_rows own = with_strides(norm, rows);
     struct norm_part a = {.norm = norm, .rows = &own, .weight = w};
     if (roped_dtype_bytes(norm->to) == 1)
         ISA(cpu_normalize_fp8)(norm, &own);

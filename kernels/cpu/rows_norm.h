@@ -34,13 +34,13 @@ struct source {
     const void *x, *residual;
 };
 
-/* Rows whose steps are none of them 0. */
-INLINE struct cpu_norm_rows with_steps(const struct cpu_norm *norm,
-                                       const struct cpu_norm_rows *rows)
+/* Rows whose strides are none of them 0. */
+INLINE struct cpu_norm_rows with_strides(const struct cpu_norm *norm,
+                                         const struct cpu_norm_rows *rows)
 {
     struct cpu_norm_rows own = *rows;
-    int64_t *const all[] = {&own.step.x, &own.step.residual, &own.step.sum,
-                            &own.step.y};
+    int64_t *const all[] = {&own.stride.x, &own.stride.residual,
+                            &own.stride.sum, &own.stride.y};
     for (int i = 0; i < 4; i++)
         if (*all[i] == 0)
             *all[i] = norm->width;
@@ -53,8 +53,8 @@ INLINE struct source source_at(enum roped_dtype dtype,
                                int64_t first, bool is_sum)
 {
     return (struct source){
-        at(dtype, rows->x, row * rows->step.x + first),
-        is_sum ? at(dtype, rows->residual, row * rows->step.residual + first)
+        at(dtype, rows->x, row * rows->stride.x + first),
+        is_sum ? at(dtype, rows->residual, row * rows->stride.residual + first)
                : NULL};
 }
 
@@ -117,9 +117,9 @@ INLINE bool can_stream(const struct cpu_norm *norm,
 {
     return norm->is_streamed && is_aligned(norm->to, NULL, norm->width) &&
            is_aligned(norm->to, rows->y, 0) &&
-           is_aligned(norm->to, NULL, rows->step.y) &&
+           is_aligned(norm->to, NULL, rows->stride.y) &&
            (!rows->residual || (is_aligned(norm->to, rows->sum, 0) &&
-                                is_aligned(norm->to, NULL, rows->step.sum)));
+                                is_aligned(norm->to, NULL, rows->stride.sum)));
 }
 
 #endif

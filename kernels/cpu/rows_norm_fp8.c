@@ -104,7 +104,7 @@ INLINE void spread_columns(enum roped_dtype dtype, const struct spread *spread,
     const struct source from = source_at(dtype, &rows, row, a.first, is_sum);
     const struct source next =
         source_at(dtype, &rows, row + rows.n, a.first, is_sum);
-    const int64_t sum = row * rows.step.sum + a.first;
+    const int64_t sum = row * rows.stride.sum + a.first;
     for (int64_t i = 0; i < a.n; i += BLOCK) {
         const int64_t n = a.n - i < BLOCK ? a.n - i : BLOCK;
         const block z = load_source(dtype, HALVES, from, i, n, is_sum);
@@ -135,10 +135,10 @@ static void run_row(const struct norm_part *a, int64_t row,
     _Alignas(64) float z[COLUMNS];
     const struct spread spread = {a, row, z, is_last,
                                   can_stream(a->norm, a->rows)};
-    const int64_t y = row * a->rows->step.y + a->first;
+    const int64_t y = row * a->rows->stride.y + a->first;
     struct cpu_norm norm = *a->norm;
     struct cpu_norm_rows rows = {.n = 1,
-                                 .step = {.x = a->n, .y = a->n},
+                                 .stride = {.x = a->n, .y = a->n},
                                  .x = z,
                                  .y = place(norm.to, a->rows->y, y),
                                  .s = a->rows->s + row};
@@ -248,7 +248,7 @@ void ISA(cpu_largest)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows, float *largest)
 {
     _Alignas(64) float w[COLUMNS];
-    const struct cpu_norm_rows own = with_steps(norm, rows);
+    const struct cpu_norm_rows own = with_strides(norm, rows);
     struct norm_part a = part_of(norm, &own, w, false);
     const struct fp8_job job = {.largest = largest};
     memset(largest, 0, (size_t)rows->n * sizeof *largest);
@@ -422,13 +422,13 @@ INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
     const struct norm_part a = *part; /* which no store can change */
     const struct cpu_norm norm = *part->norm;
     const struct cpu_norm_rows rows = *part->rows;
-    const int64_t batch = rows.n * rows.step.x;
+    const int64_t batch = rows.n * rows.stride.x;
     form.norm = &norm;
     for (int64_t row = 0; row < rows.n; row++) {
         struct run run = {
             .x = source_at(form.from, &rows, row, a.first, false).x,
             .weight = a.weight,
-            .y = place(form.to, rows.y, row * rows.step.y + a.first),
+            .y = place(form.to, rows.y, row * rows.stride.y + a.first),
             .s = rows.s[row],
             .lo = {.divisor = rows.divisor[row]}};
         run.lo.inverse = above_inverse(form.to, run.lo.divisor);
@@ -597,12 +597,12 @@ INLINE void groups_of_size(struct fp8_form form,
         const struct run run = {
             .x = source_at(form.from, &rows, row, first, false).x,
             .weight = a.part.weight,
-            .y = place(form.to, rows.y, row * rows.step.y + first),
+            .y = place(form.to, rows.y, row * rows.stride.y + first),
             .s = rows.s[row]};
         groups_of_row(form, &a, run,
                       scales.data + row * scales.row +
                           first / size * scales.group,
-                      rows.n * rows.step.x);
+                      rows.n * rows.stride.x);
     }
 }
 
@@ -651,7 +651,7 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_scales *scales)
 {
     _Alignas(64) float w[COLUMNS];
-    const struct cpu_norm_rows own = with_steps(norm, rows);
+    const struct cpu_norm_rows own = with_strides(norm, rows);
     struct norm_part a = part_of(norm, &own, w, group_size < LARGEST_GROUP / 2);
     const struct fp8_job job = {
         .size = group_size, .scale = scale, .scales = *scales};

@@ -207,6 +207,8 @@ INLINE void rotate_style(struct form form, const struct rotation *r)
         rotate_form(form, r);
 }
 
+_Static_assert(ROPE_N_STYLES == 2, "rotate_heads, cpu_rotate, can_stream");
+
 INLINE void rotate_heads(enum roped_dtype from, enum roped_dtype to,
                          const struct rotation *r)
 {

@@ -411,7 +411,7 @@ static enum roped_status download_rows(struct roped_queue *queue, void *host, co
         return ROPED_OK;
     CHECK_RETURN(queue->backend, cudaSetDevice(queue->device), err);
     CHECK_RETURN(queue->backend,
-                 cudaMemcpy2DAsync(host, rows->step_bytes, device, rows->step_bytes,
+                 cudaMemcpy2DAsync(host, rows->stride_bytes, device, rows->stride_bytes,
                                    rows->row_bytes, rows->n, cudaMemcpyDeviceToHost, queue->stream),
                  err);
     return ROPED_OK;

@@ -1,4 +1,4 @@
-// fp8_parts.cuh - parts of tokens that do not rotate and become FP8, where tokens have a step:
+// fp8_parts.cuh - parts of tokens that do not rotate and become FP8, where tokens have a stride:
 // kernel and launch. Without one they are a stream (device/fp8_stream.cuh) of the kernel that
 // rotates.
 #pragma once
@@ -41,9 +41,9 @@ static __global__ void quantize_parts_kernel(const __grid_constant__ struct fp8_
     }
 }
 
-static inline bool has_step(const struct roped_tensor *in, const struct roped_tensor *out)
+static inline bool has_stride(const struct roped_tensor *in, const struct roped_tensor *out)
 {
-    return in->step != 0 || out->step != 0;
+    return in->stride != 0 || out->stride != 0;
 }
 
 template <typename T>
@@ -83,7 +83,7 @@ static enum roped_status launch_parts(const struct roped_call *call, struct rope
         if (part->rotates || part->to == HEADS_NO_PORT)
             continue;
         const struct roped_tensor *in = &call->in[part->from], *out = &call->out[part->to];
-        if (has_step(in, out))
+        if (has_stride(in, out))
             status = launch_part<T>(in, out, plan->rotary.n_tokens, part->heads * part->width,
                                     part->scale, queue, err);
     }
@@ -91,7 +91,7 @@ static enum roped_status launch_parts(const struct roped_call *call, struct rope
 }
 
 // The stream of a part that goes to an output; of no elements where there is no such part, or it
-// has a step.
+// has a stride.
 static inline struct fp8_stream part_stream_of(const struct roped_call *call, int input)
 {
     const struct heads_plan *plan = heads_plan_of(call);
@@ -103,7 +103,7 @@ static inline struct fp8_stream part_stream_of(const struct roped_call *call, in
     stream.from = in->data;
     stream.to = static_cast<uint8_t *>(out->data);
     stream.scale = part->scale;
-    if (!has_step(in, out))
+    if (!has_stride(in, out))
         stream.n_elements = plan->rotary.n_tokens * part->heads * part->width;
     return stream;
 }

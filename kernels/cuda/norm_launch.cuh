@@ -38,16 +38,16 @@ constexpr int large_rows(int threads)
 
 // kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
 // most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
-// threads each of them sums (device/reduce.cuh). kHasSteps: rows of x, and of y, may be further
+// threads each of them sums (device/reduce.cuh). kHasStrides: rows of x, and of y, may be further
 // apart than they are long.
 template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops,
-          int kRowShares = 1, bool kHasSteps = false>
+          int kRowShares = 1, bool kHasStrides = false>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
     static constexpr int kShares = kRowShares;
-    static constexpr bool kSteps = kHasSteps;
+    static constexpr bool kStrides = kHasStrides;
     static constexpr bool kKeeps = false; // what it reads in L2 (device/vector.cuh)
     static constexpr int kPartials = (kThreads * kShares + 31) / 32; // of a row's sum
     static constexpr bool kTakesRows = kLoops; // else the kernel has half the instructions to fetch
@@ -202,7 +202,7 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
 
 // Rows that are slices of wider ones, as the latents of MLA are. One row per group.
 template <typename K, int kThreads, int kVectors>
-static enum roped_status launch_stepped(struct norm_args *args, struct roped_queue *queue,
+static enum roped_status launch_strided(struct norm_args *args, struct roped_queue *queue,
                                         struct roped_error *err)
 {
     using C = norm_config<K, kThreads, kVectors, kWeightInKind, false, 1, true>;
@@ -219,21 +219,21 @@ static inline bool is_packed(const struct norm_args *args)
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
 // the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
-// of rows with steps.
+// of rows with strides.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
-    bool has_steps = !is_packed(args);
-    if (is_aligned && is_in_kind && !has_steps)
+    bool has_strides = !is_packed(args);
+    if (is_aligned && is_in_kind && !has_strides)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
-        if (is_aligned && !has_steps)
+        if (is_aligned && !has_strides)
             return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
     if constexpr (!K::kAdds)
-        if (is_aligned && is_in_kind && has_steps && !args->rounds_product)
-            return launch_stepped<K, kThreads, kVectors>(args, queue, err);
+        if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
+            return launch_strided<K, kThreads, kVectors>(args, queue, err);
     return launch_reread<K>(args, is_aligned, kThreads, queue, err);
 }
 
@@ -296,7 +296,7 @@ static inline int weight_kind_of(int weight, int x)
 // Of a single row it does not matter.
 static inline int64_t pitch_of(const struct rmsnorm_plan *plan, const struct roped_tensor *tensor)
 {
-    return tensor->step && plan->n_rows > 1 ? tensor->step : plan->hidden;
+    return tensor->stride && plan->n_rows > 1 ? tensor->stride : plan->hidden;
 }
 
 // What every norm operator's arguments have; x's pointers and those of further results are left to

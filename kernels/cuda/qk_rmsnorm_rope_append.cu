@@ -103,13 +103,13 @@ struct append_outputs : append_columns, qk_form {
             if (!is_k || args.returns_k)
                 to = output_of<char>(args, from, is_k);
             if (is_k && first >= 0)
-                cell = args.k.first + (first + head * args.map.head_step) * args.k.cell_bytes +
+                cell = args.k.first + (first + head * args.map.head_stride) * args.k.cell_bytes +
                        at * cache_format{args.k.kind}.bytes<T>();
         }
         __device__ __forceinline__ append_head<T> head(const qk_append_args &args, int r) const
         {
             char *kept = to ? to + r * (int64_t)args.rotate.head_bytes : nullptr;
-            char *place = cell ? cell + r * args.map.head_step * args.k.cell_bytes : nullptr;
+            char *place = cell ? cell + r * args.map.head_stride * args.k.cell_bytes : nullptr;
             return {reinterpret_cast<T *>(kept), place, args};
         }
         template <typename F>
@@ -163,18 +163,18 @@ struct common_append : append_columns {
     template <typename T>
     struct run {
         char *to;
-        int64_t step; // bytes from a head to the next
+        int64_t stride; // bytes from a head to the next
         bool exists, is_k;
         __device__ __forceinline__ run(const qk_append_args &args, int64_t cell, int head,
                                        bool head_is_k, const char *from, int at)
             : exists(!head_is_k || cell >= 0), is_k(head_is_k)
         {
-            int64_t head_step = args.map.head_step;
-            to = is_k ? args.k.first + (cell + head * head_step) * args.k.cell_bytes +
+            int64_t head_stride = args.map.head_stride;
+            to = is_k ? args.k.first + (cell + head * head_stride) * args.k.cell_bytes +
                             at * cache_format{kKind}.bytes<T>()
                       : output_of<char>(args, from, false);
             to = as_global(to);
-            step = is_k ? head_step * args.k.cell_bytes : args.rotate.head_bytes;
+            stride = is_k ? head_stride * args.k.cell_bytes : args.rotate.head_bytes;
         }
         template <typename F>
         __device__ __forceinline__ void with_heads(const qk_append_args &args, const F &write) const
@@ -182,9 +182,9 @@ struct common_append : append_columns {
             if (!exists)
                 return;
             if (kKind != kCacheAsIs && is_k)
-                write([&](int r) { return placed_head<T, kKind>{to + r * step, args.k.scale}; });
+                write([&](int r) { return placed_head<T, kKind>{to + r * stride, args.k.scale}; });
             else
-                write([&](int r) { return placed_head<T, kCacheAsIs>{to + r * step, 1.0f}; });
+                write([&](int r) { return placed_head<T, kCacheAsIs>{to + r * stride, 1.0f}; });
         }
     };
     static __device__ __forceinline__ int64_t place(const qk_append_args &args, uint32_t token,

@@ -14,9 +14,9 @@ struct rope_args {
     int64_t more[2]; // bytes that tokens of an output are further apart than those of its input
 };
 
-// Writes rotated values in the type of the input, and the rest bit for bit. kSteps: outputs whose
+// Writes rotated values in the type of the input, and the rest bit for bit. kStrides: outputs whose
 // tokens are not as far apart as those of their inputs, such as packed ones of slices of a row.
-template <typename T, bool kSteps>
+template <typename T, bool kStrides>
 struct same_type_sink {
     static constexpr bool kMaySkip = false;
     const rope_args &args;
@@ -25,7 +25,7 @@ struct same_type_sink {
     {
         bool is_q = head < args.rotate.q_heads;
         char *to = const_cast<char *>(from) + (is_q ? args.to[0] : args.to[1]);
-        if constexpr (kSteps)
+        if constexpr (kStrides)
             to += (int64_t)token * (is_q ? args.more[0] : args.more[1]);
         return to;
     }
@@ -41,27 +41,27 @@ struct same_type_sink {
     }
 };
 
-template <bool kSteps>
+template <bool kStrides>
 struct rope_kernels : rotary_form {
     using args = rope_args;
     template <typename T, int kUnit, int kAngles, int kRows>
     static __device__ __forceinline__ void rotate(const rope_args &args)
     {
-        same_type_sink<T, kSteps> sink = {args};
+        same_type_sink<T, kStrides> sink = {args};
         rotate_block<T, kUnit, kAngles, kRows>(args.rotate, sink, blockIdx.x);
     }
 };
 
-static bool has_steps(const rope_args *args)
+static bool has_strides(const rope_args *args)
 {
     return args->more[0] != 0 || args->more[1] != 0;
 }
 
-// 2 bytes moved per byte of q and k. Outputs with steps of their own are rarer than large: they
+// 2 bytes moved per byte of q and k. Outputs with strides of their own are rarer than large: they
 // have no kernels for four rows.
 struct rope_form : rope_kernels<false> {
     static constexpr int kTableWaves = ROTATE_TABLE_WAVES;
-    static constexpr bool kHasSteps = true;
+    static constexpr bool kHasStrides = true;
     static constexpr int kWideRows = 1;
 
     static void set(rope_args *args, const struct roped_call *call)
@@ -91,13 +91,14 @@ struct rope_form : rope_kernels<false> {
     }
     static bool walks(const rope_args *args)
     {
-        return !has_steps(args);
+        return !has_strides(args);
     }
     template <typename T, int kUnit, int kMany>
     static kernel_fn<rope_args> *kernel(const rope_args *args, int kind, int rows)
     {
-        return has_steps(args) ? rotary_kernel_of<rope_kernels<true>, T, kUnit, 1>(kind, 1)
-                               : rotary_kernel_of<rope_kernels<false>, T, kUnit, kMany>(kind, rows);
+        return has_strides(args)
+                   ? rotary_kernel_of<rope_kernels<true>, T, kUnit, 1>(kind, 1)
+                   : rotary_kernel_of<rope_kernels<false>, T, kUnit, kMany>(kind, rows);
     }
 };
 

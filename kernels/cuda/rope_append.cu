@@ -95,7 +95,7 @@ struct append_rows {
         }
         if (cell >= 0)
             out.to[0] = (row.is_v ? args.cache[1] : args.cache[0]) +
-                        (cell + row.head * args.map.head_step) * args.rotate.head_bytes;
+                        (cell + row.head * args.map.head_stride) * args.rotate.head_bytes;
         if constexpr (!kCommon)
             if (args.returns_k && !row.is_v)
                 out.to[1] = from + args.to[1];
@@ -143,13 +143,13 @@ struct plain_append_form : append_kernels<kCellsAny> {
         args->k_end = rotate->n_heads;
         rotate->n_heads += rotate->n_heads - rotate->q_heads;
         int64_t head_bytes = rotate->head_bytes;
-        int64_t step_bytes = args->map.head_step * head_bytes;
+        int64_t stride_bytes = args->map.head_stride * head_bytes;
         args->v =
             less_bytes(static_cast<const char *>(in[ROPE_APPEND_V].data), args->k_end * head_bytes);
         args->cache[0] = less_bytes(static_cast<char *>(out[ROPE_APPEND_K_CACHE_OUT].data),
-                                    rotate->q_heads * step_bytes);
+                                    rotate->q_heads * stride_bytes);
         args->cache[1] = less_bytes(static_cast<char *>(out[ROPE_APPEND_V_CACHE_OUT].data),
-                                    args->k_end * step_bytes);
+                                    args->k_end * stride_bytes);
     }
     template <typename T>
     static bool use_vectors(const append_args *args, const struct roped_queue *)

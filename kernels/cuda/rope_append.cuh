@@ -33,7 +33,7 @@ static inline struct k_cells k_cells_of(const struct roped_call *call)
     struct k_cells cells = {};
     int64_t bytes = cell_bytes_of(call, k);
     cells.first =
-        less_bytes(place_in(call, k), plan->part[0].heads * plan->append.map.head_step * bytes);
+        less_bytes(place_in(call, k), plan->part[0].heads * plan->append.map.head_stride * bytes);
     cells.cell_bytes = (uint32_t)bytes;
     cells.scale = k->scale;
     if (k->cell_dtype == ROPED_F8_E4M3)

@@ -1,6 +1,6 @@
 // rope_append_split.cu - rope_append where a cache is not simply of the type of q and of k's cells:
 // FP8 caches beside q that keeps its type, and MLA's one cache, of either type, whose cells take v
-// and then k; and where v has another step than k.
+// and then k; and where v has another stride than k.
 //
 // The grid has two kinds of blocks, as that of rope_quantize_append: the first columns rotate q and
 // k (device/append.cuh), the others write v as rows of a cache (device/fp8_stream.cuh). Every byte
@@ -73,7 +73,7 @@ struct split_rows : qk_rows<split_args> {
         if (!is_k || (!kCommon && args.returns_k))
             sink.to = from + (is_k ? args.to[1] : args.to[0]);
         if (is_k && cell >= 0)
-            sink.cell = args.k.first + (cell + row.head * args.map.head_step) * args.k.cell_bytes;
+            sink.cell = args.k.first + (cell + row.head * args.map.head_stride) * args.k.cell_bytes;
         write_unit_of<T, kUnit>(sink, row.from, token, row.head, place, angle, words, is_kept);
     }
 };
@@ -134,7 +134,7 @@ bool is_split_append(const struct roped_call *call)
 {
     const struct heads_part *k = &heads_plan_of(call)->part[1], *v = &heads_plan_of(call)->part[2];
     return v->cache == k->cache || k->cell_dtype != (int32_t)call->in[k->from].dtype ||
-           call->in[v->from].step != call->in[k->from].step;
+           call->in[v->from].stride != call->in[k->from].stride;
 }
 
 enum roped_status launch_split_append(const struct roped_call *call, struct roped_queue *queue,

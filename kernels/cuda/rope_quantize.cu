@@ -3,8 +3,8 @@
 //
 // The grid has two kinds of blocks. The first columns rotate, as in rope (device/rotate.cuh). The
 // others convert q_nope and k_nope, which are nothing but two streams of elements
-// (device/fp8_stream.cuh); those with a step take a launch of their own (fp8_parts.cuh). Every byte
-// is read once and written once: 3 bytes per element from 16-bit types, 5 from float32.
+// (device/fp8_stream.cuh); those with a stride take a launch of their own (fp8_parts.cuh). Every
+// byte is read once and written once: 3 bytes per element from 16-bit types, 5 from float32.
 #include "cuda/fp8_parts.cuh"
 #include "ops/rope_quantize.h"
 

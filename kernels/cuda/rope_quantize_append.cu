@@ -65,7 +65,7 @@ struct quantize_rows : qk_rows<quantize_append_args> {
             sink.to += (uint64_t)token * args.token_bytes +
                        (int64_t)row.head * (args.rotate.head_bytes / (int)sizeof(T));
         } else {
-            int64_t index = cell + row.head * args.map.head_step;
+            int64_t index = cell + row.head * args.map.head_stride;
             sink.to = cell < 0 ? nullptr : args.to[1] + index * args.cell_width;
             sink.scale = args.scale[1];
         }
@@ -118,7 +118,7 @@ struct quantize_append_form : quantize_append_kernels<kCellsAny> {
         args->token_bytes = token_bytes_of(q_out, q->heads * q->width);
         args->to[0] = static_cast<uint8_t *>(q_out->data);
         args->to[1] = less_bytes(static_cast<uint8_t *>(call->out[k->cache].data),
-                                 q->heads * args->map.head_step * args->cell_width);
+                                 q->heads * args->map.head_stride * args->cell_width);
         args->scale[0] = q->scale;
         args->scale[1] = k->scale;
         args->is_e5m2 = q_out->dtype == ROPED_F8_E5M2;

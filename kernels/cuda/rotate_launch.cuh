@@ -152,8 +152,8 @@ static enum roped_status launch_heads(Args *args, kernel_fn<Args> *kernel,
     return status;
 }
 
-// Units of 16 bytes need every pointer, step and offset inside a row to be a multiple of 16 bytes,
-// and each half of a neox head one of 8. The caller checks pointers of outputs.
+// Units of 16 bytes need every pointer, stride and offset inside a row to be a multiple of 16
+// bytes, and each half of a neox head one of 8. The caller checks pointers of outputs.
 static inline bool can_use_vectors(const struct rotate_args *rotate, int64_t head_dim, int vector)
 {
     return head_dim % vector == 0 && rotate->rotary_offset % vector == 0 &&
@@ -161,6 +161,8 @@ static inline bool can_use_vectors(const struct rotate_args *rotate, int64_t hea
            is_aligned(rotate->from[1], 16) && rotate->token_bytes[0] % 16 == 0 &&
            rotate->token_bytes[1] % 16 == 0;
 }
+
+static_assert(ROPE_N_STYLES == 2, "with_units");
 
 // launch(unit): with std::integral_constant<int, kUnit> of the heads' units, which it counts. Rest
 // units start as a count of elements.
@@ -180,26 +182,26 @@ static enum roped_status with_units(struct rotate_args *rotate, bool has_vectors
 }
 
 static inline enum roped_status
-check_step_limit(const char *name, const struct roped_tensor *tensor, struct roped_error *err)
+check_stride_limit(const char *name, const struct roped_tensor *tensor, struct roped_error *err)
 {
     int64_t most = UINT32_MAX / (int64_t)roped_dtype_bytes(tensor->dtype);
-    if (tensor->step <= most)
+    if (tensor->stride <= most)
         return ROPED_OK;
     return roped_fail(err, ROPED_TOO_LARGE,
                       "tensor '%s': stride %lld, expected at most %lld on a CUDA device", name,
-                      (long long)tensor->step, (long long)most);
+                      (long long)tensor->stride, (long long)most);
 }
 
-static inline enum roped_status check_step_limits(const struct roped_call *call,
-                                                  struct roped_error *err)
+static inline enum roped_status check_stride_limits(const struct roped_call *call,
+                                                    struct roped_error *err)
 {
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < call->n_in && !status; i++)
-        if (call->in[i].step)
-            status = check_step_limit(call->op->in[i].name, &call->in[i], err);
+        if (call->in[i].stride)
+            status = check_stride_limit(call->op->in[i].name, &call->in[i], err);
     for (int i = 0; i < call->n_out && !status; i++)
-        if (call->out[i].step)
-            status = check_step_limit(call->op->out[i].name, &call->out[i], err);
+        if (call->out[i].stride)
+            status = check_stride_limit(call->op->out[i].name, &call->out[i], err);
     return status;
 }
 
@@ -228,14 +230,14 @@ static inline enum roped_status check_rotate_limits(const struct roped_call *cal
                           "%lld elements on a CUDA device",
                           tensor, (long long)n_heads, (long long)width,
                           (long long)(UINT32_MAX / 4));
-    return check_step_limits(call, err);
+    return check_stride_limits(call, err);
 }
 
 // Bytes from a token of n elements to the next.
 static inline uint32_t token_bytes_of(const struct roped_tensor *tensor, int64_t n)
 {
-    int64_t step = tensor->step ? tensor->step : n;
-    return (uint32_t)(step * (int64_t)roped_dtype_bytes(tensor->dtype));
+    int64_t stride = tensor->stride ? tensor->stride : n;
+    return (uint32_t)(stride * (int64_t)roped_dtype_bytes(tensor->dtype));
 }
 
 // ------------------------------------------------------------------------------------ the plan
@@ -311,13 +313,13 @@ static inline void set_rotate_args(struct rotate_args *rotate, const struct rope
 
 // ------------------------------------------------------------------------------------ outputs
 
-// Is this output apart from the input whose place it might take, and stepped otherwise?
-static inline bool has_other_step(const struct roped_call *call, int output)
+// Is this output apart from the input whose place it might take, and strided otherwise?
+static inline bool has_other_stride(const struct roped_call *call, int output)
 {
     int shared = roped_op_shared(call->op, output);
     const struct roped_tensor *to = &call->out[output];
     return shared >= 0 && roped_tensor_given(to) && to->data != call->in[shared].data &&
-           to->step != call->in[shared].step;
+           to->stride != call->in[shared].stride;
 }
 
 static inline enum roped_status copy_tokens(const struct roped_tensor *to,
@@ -337,17 +339,17 @@ static inline enum roped_status copy_tokens(const struct roped_tensor *to,
 }
 
 // launch(call), for kernels that find the output of a head from its input's address: both have one
-// step. An output with another one takes what its input holds, and is the input then: a pass more,
-// for calls that hardly anybody makes, instead of two steps in every kernel.
+// stride. An output with another one takes what its input holds, and is the input then: a pass
+// more, for calls that hardly anybody makes, instead of two strides in every kernel.
 template <typename F>
-static enum roped_status with_one_step(const struct roped_call *call, struct roped_queue *queue,
-                                       struct roped_error *err, const F &launch)
+static enum roped_status with_one_stride(const struct roped_call *call, struct roped_queue *queue,
+                                         struct roped_error *err, const F &launch)
 {
     struct roped_call own;
     const struct roped_call *settled = call;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < call->n_out && !status; i++) {
-        if (!has_other_step(call, i))
+        if (!has_other_stride(call, i))
             continue;
         if (settled == call)
             own = *call;
@@ -355,7 +357,7 @@ static enum roped_status with_one_step(const struct roped_call *call, struct rop
         struct roped_tensor *in = &own.in[roped_op_shared(call->op, i)];
         status = copy_tokens(&call->out[i], in, queue, err);
         in->data = call->out[i].data;
-        in->step = call->out[i].step;
+        in->stride = call->out[i].stride;
     }
     return status ? status : launch(settled);
 }
@@ -428,9 +430,9 @@ struct rotary_form {
     static constexpr int kMinBlocks = 0;                 // on a multiprocessor
     static constexpr int kTableWaves = ROTATE_WAVES;     // more is large, for angles of a table
     static constexpr bool kHasStreams = false;           // columns of blocks that do not rotate
-    static constexpr int kTileFrom = 0;      // threads per multiprocessor where tiles are large
-    static constexpr int kWideRows = 0;      // heads that a thread walks in wide units; 0: none
-    static constexpr bool kHasSteps = false; // outputs have steps of their own
+    static constexpr int kTileFrom = 0;        // threads per multiprocessor where tiles are large
+    static constexpr int kWideRows = 0;        // heads that a thread walks in wide units; 0: none
+    static constexpr bool kHasStrides = false; // outputs have strides of their own
 
     template <typename Args>
     static bool walks(const Args *) // has it kernels whose threads walk several heads?
@@ -478,8 +480,8 @@ static enum roped_status launch_form(const struct roped_call *call, struct roped
     });
 }
 
-// launch(call) of a call that is not empty, whose kernels know one step of q, and one of k, unless
-// they have more.
+// launch(call) of a call that is not empty, whose kernels know one stride of q, and one of k,
+// unless they have more.
 template <typename Form, typename F>
 static enum roped_status with_limits(const struct roped_call *call, struct roped_queue *queue,
                                      struct roped_error *err, const F &launch)
@@ -489,7 +491,7 @@ static enum roped_status with_limits(const struct roped_call *call, struct roped
         check_rotate_limits(call, plan->rotary.n_tokens, Form::limits(plan), err);
     if (status || plan->rotary.n_tokens == 0 || plan->part[0].heads + k_heads_of(plan) == 0)
         return status;
-    return Form::kHasSteps ? launch(call) : with_one_step(call, queue, err, launch);
+    return Form::kHasStrides ? launch(call) : with_one_stride(call, queue, err, launch);
 }
 
 template <typename Form>

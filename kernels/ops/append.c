@@ -1,6 +1,6 @@
 /*
- * append.c - the index tensors of a KV cache: every place inside the cache, no
- * place given to two tokens. All of it is known before a launch writes.
+ * append.c - the index tensors of a KV cache: every cell inside the cache, no
+ * cell given to two tokens. All of it is known before a launch writes.
  */
 #include "ops/append.h"
 

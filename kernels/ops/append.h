@@ -3,7 +3,7 @@
  * own, or at an entry of a page that its request owns.
  *
  * A cache is rows of one head each, here called cells: head h of token t goes
- * to cell append_cell(t) + h * head_step, whatever the layout.
+ * to cell append_cell(t) + h * head_stride, whatever the layout.
  */
 #ifndef ROPED_OPS_APPEND_H
 #define ROPED_OPS_APPEND_H
@@ -31,12 +31,12 @@ enum {
 };
 
 struct append_map {
-    int32_t kind;      /* enum append_kind */
-    int32_t is_wide;   /* bool: index tensors are I64, else I32 */
-    int64_t page_size; /* entries; of slots without pages: all of them */
-    int64_t page_step; /* cells from a page to the next */
-    int64_t slot_step; /* cells from a slot or entry to the next */
-    int64_t head_step; /* cells from a head to the next */
+    int32_t kind;        /* enum append_kind */
+    int32_t is_wide;     /* bool: index tensors are I64, else I32 */
+    int64_t page_size;   /* entries; of slots without pages: all of them */
+    int64_t page_stride; /* cells from a page to the next */
+    int64_t slot_stride; /* cells from a slot or entry to the next */
+    int64_t head_stride; /* cells from a head to the next */
     const void *index[4];
 };
 
@@ -76,8 +76,8 @@ static inline int64_t append_cell(const struct append_map *map, int64_t token)
     if (map->kind == APPEND_SLOTS) {
         int64_t slot = append_index(index[0], token, is_wide);
         return slot < 0 ? -1
-                        : slot / map->page_size * map->page_step +
-                              slot % map->page_size * map->slot_step;
+                        : slot / map->page_size * map->page_stride +
+                              slot % map->page_size * map->slot_stride;
     }
     int64_t j = append_index(index[APPEND_BATCH_INDICES], token, is_wide);
     int64_t at = append_index(index[APPEND_KV_POSITIONS], token, is_wide);
@@ -86,7 +86,7 @@ static inline int64_t append_cell(const struct append_map *map, int64_t token)
     int64_t which = append_index(index[APPEND_PAGE_INDPTR], j, is_wide) +
                     at / map->page_size;
     int64_t page = append_index(index[APPEND_PAGE_INDICES], which, is_wide);
-    return page * map->page_step + at % map->page_size * map->slot_step;
+    return page * map->page_stride + at % map->page_size * map->slot_stride;
 }
 
 /* Bytes of call->aux that append_plan needs, a multiple of 16. */

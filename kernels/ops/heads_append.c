@@ -1,5 +1,5 @@
 /*
- * heads_append.c - the caches and places of operators that put heads of k and
+ * heads_append.c - the caches and cells of operators that put heads of k and
  * v into a KV cache.
  */
 #include "ops/heads_append.h"
@@ -116,9 +116,9 @@ static struct append_plan places_of(const struct roped_call *call,
     return (struct append_plan){
         .map = {.kind = has_slots ? APPEND_SLOTS : APPEND_PAGES,
                 .page_size = cache.page_size,
-                .page_step = product(cache.page_size, heads),
-                .slot_step = is_hnd ? 1 : heads,
-                .head_step = is_hnd ? cache.page_size : 1},
+                .page_stride = product(cache.page_size, heads),
+                .slot_stride = is_hnd ? 1 : heads,
+                .head_stride = is_hnd ? cache.page_size : 1},
         .first_port = first,
         .n_tokens = shape->n_tokens,
         .n_places =

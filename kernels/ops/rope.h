@@ -27,7 +27,7 @@ enum {
 };
 enum { ROPE_Q_OUT, ROPE_K_OUT };
 
-enum rope_style { ROPE_NEOX, ROPE_GPTJ };
+enum rope_style { ROPE_NEOX, ROPE_GPTJ, ROPE_N_STYLES };
 enum rope_layout { ROPE_LAYOUT_NHD, ROPE_LAYOUT_BSD };
 
 /* The parameters of every rotary operator begin with these. */

@@ -28,10 +28,10 @@ static struct append_map map_of(const struct roped_call *call, int64_t heads)
     int64_t n = heads ? heads : 1; /* places differ without heads, too */
     struct append_map map = {.kind = APPEND_PAGES,
                              .page_size = page_size,
-                             .page_step = page_size * n};
+                             .page_stride = page_size * n};
     bool is_nhd = call->form != FORM_HND;
-    map.slot_step = is_nhd ? n : 1;
-    map.head_step = is_nhd ? 1 : page_size;
+    map.slot_stride = is_nhd ? n : 1;
+    map.head_stride = is_nhd ? 1 : page_size;
     return map;
 }
 

@@ -275,17 +275,18 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job)
     return status;
 }
 
-/* Tokens with a step, without what is between them: others may write there. */
+/* Tokens with a stride, without what is between them: others may write there.
+ */
 static enum roped_status download_tokens(struct lane *lane,
                                          const struct placed *p,
                                          struct roped_error *err)
 {
     const struct roped_tensor *tensor = p->tensor;
     size_t element_bytes = roped_dtype_bytes(tensor->dtype);
-    const struct roped_byte_rows rows = {(size_t)roped_tensor_tokens(tensor),
-                                         (size_t)roped_tensor_token(tensor) *
-                                             element_bytes,
-                                         (size_t)tensor->step * element_bytes};
+    const struct roped_byte_rows rows = {
+        (size_t)roped_tensor_tokens(tensor),
+        (size_t)roped_tensor_token(tensor) * element_bytes,
+        (size_t)tensor->stride * element_bytes};
     return lane->device->api->download_rows(lane->queue, p->home, p->address,
                                             &rows, err);
 }
@@ -296,7 +297,7 @@ static enum roped_status download(struct lane *lane, struct exec_job *job)
     enum roped_status status = ROPED_OK;
     for (int i = all->n_in; i < all->n && !status; i++) {
         const struct placed *p = &all->port[i];
-        if (p->is_copied && p->tensor->step)
+        if (p->is_copied && p->tensor->stride)
             status = download_tokens(lane, p, &job->error);
         else if (p->is_copied)
             status =

@@ -27,7 +27,7 @@ struct exec_job;
 struct exec_place {
     struct region *region; /* not owned */
     uint64_t offset;
-    int64_t step; /* of an output, as the caller said it; 0: it did not */
+    int64_t stride; /* of an output, as the caller said it; 0: it did not */
 };
 
 /* Where the device has a tensor. The first two are where the caller has it:
@@ -48,7 +48,7 @@ struct placed {
     struct placed *pair; /* of an updated input: its output; of that: the
                             input; else NULL */
     uint64_t bytes;      /* of its elements */
-    uint64_t span; /* from the first to behind the last: more, with a step */
+    uint64_t span; /* from the first to behind the last: more, with a stride */
     bool is_output;
     bool is_value; /* in a region, and the host checks its values */
 
@@ -78,15 +78,15 @@ struct placement {
 /*
  * Completes and checks the places of a resolved call. An updated input in a
  * region makes that the place of its output; each then has a reference. An
- * output in a region has the step that the caller said, or that of the input
+ * output in a region has the stride that the caller said, or that of the input
  * whose place it takes. ROPED_INVALID names tensor and region where
  *  - a tensor's bytes are not all inside its region, with the Triton phrase;
  *  - a tensor in device memory (or what is that on a GPU) does not start at a
  *    multiple of its element size;
  *  - what is written overlaps what else the call reads or writes, other than
  *    an output in the very place of the input whose memory it may share, or
- *    tokens of one step that lie between each other;
- *  - an output that takes its input's place has another step;
+ *    tokens of one stride that lie between each other;
+ *  - an output that takes its input's place has another stride;
  *  - the output of an updated input is in another region or place than it;
  *  - the call writes in the memory of different devices.
  */

@@ -84,25 +84,26 @@ static enum roped_status check_made(const struct roped_op *op,
 
 /* ----------------------------------------------------------------- overlap */
 
-static uint64_t step_bytes(const struct placed *p)
+static uint64_t stride_bytes(const struct placed *p)
 {
-    return (uint64_t)p->tensor->step * roped_dtype_bytes(p->tensor->dtype);
+    return (uint64_t)p->tensor->stride * roped_dtype_bytes(p->tensor->dtype);
 }
 
 /* Are the tokens of b in the gaps between those of a, as slices of the same
  * rows are? */
 static bool are_interleaved(const struct placed *a, const struct placed *b)
 {
-    uint64_t step = step_bytes(a);
-    if (step == 0 || step != step_bytes(b))
+    uint64_t stride = stride_bytes(a);
+    if (stride == 0 || stride != stride_bytes(b))
         return false;
     uint64_t a_token = (uint64_t)roped_tensor_token(a->tensor) *
                        roped_dtype_bytes(a->tensor->dtype);
     uint64_t b_token = (uint64_t)roped_tensor_token(b->tensor) *
                        roped_dtype_bytes(b->tensor->dtype);
     uint64_t between =
-        (b->place->offset % step + step - a->place->offset % step) % step;
-    return between >= a_token && between + b_token <= step;
+        (b->place->offset % stride + stride - a->place->offset % stride) %
+        stride;
+    return between >= a_token && between + b_token <= stride;
 }
 
 static bool overlap(const struct placed *a, const struct placed *b)
@@ -164,26 +165,27 @@ static enum roped_status check_device(const struct placed *output,
         region_name(*first), other);
 }
 
-/* ------------------------------------------------------------------- steps */
+/* ------------------------------------------------------------------- strides
+ */
 
-/* The step of an output in a region: in the place of its input that one's. */
-static enum roped_status settle_step(struct exec_job *job, int output,
-                                     struct roped_error *err)
+/* The stride of an output in a region: in the place of its input that one's. */
+static enum roped_status settle_stride(struct exec_job *job, int output,
+                                       struct roped_error *err)
 {
     struct roped_call *call = &job->call;
     const struct exec_place *into = &job->out[output];
     int input = roped_op_shared(call->op, output);
     bool is_shared = input >= 0 && is_same(into, &job->in[input]);
-    int64_t step = is_shared ? call->in[input].step : into->step;
+    int64_t stride = is_shared ? call->in[input].stride : into->stride;
     if (!into->region || !roped_tensor_given(&call->out[output]))
         return ROPED_OK;
-    if (into->step && into->step != step)
+    if (into->stride && into->stride != stride)
         return roped_fail(err, ROPED_BAD_SHAPE,
                           "output '%s': stride %lld in the place of its input, "
                           "expected that one's stride, %lld",
-                          call->op->out[output].name, (long long)into->step,
-                          (long long)step);
-    return roped_call_set_step(call, output, step, err);
+                          call->op->out[output].name, (long long)into->stride,
+                          (long long)stride);
+    return roped_call_set_stride(call, output, stride, err);
 }
 
 /* -------------------------------------------------------------------- all */
@@ -195,7 +197,7 @@ enum roped_status placement_check(struct exec_job *job, struct regions *regions,
     const struct placed *first = NULL;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < job->call.n_out && !status; i++)
-        status = settle_step(job, i, err);
+        status = settle_stride(job, i, err);
     placement_make(job);
     for (int i = 0; i < all->n && all->has_regions && !status; i++) {
         const struct placed *p = &all->port[i];

@@ -44,11 +44,11 @@ static uint64_t copied_bytes(const struct placement *all, bool is_output)
     return bytes;
 }
 
-/* Is a tensor copied whose tokens have a step? Then it is in one piece. */
-static bool copies_steps(const struct placement *all)
+/* Is a tensor copied whose tokens have a stride? Then it is in one piece. */
+static bool copies_strides(const struct placement *all)
 {
     for (int i = 0; i < all->n; i++)
-        if (all->port[i].where == IN_ARENA && all->port[i].tensor->step)
+        if (all->port[i].where == IN_ARENA && all->port[i].tensor->stride)
             return true;
     return false;
 }
@@ -58,9 +58,9 @@ static int64_t count(const struct placement *all)
 {
     uint64_t in = copied_bytes(all, false), out = copied_bytes(all, true);
     uint64_t n = (in < out ? in : out) / SLICE_BYTES;
-    return n < LEAST_SLICES || copies_steps(all) ? 0
-           : n > MOST_SLICES                     ? MOST_SLICES
-                                                 : (int64_t)n;
+    return n < LEAST_SLICES || copies_strides(all) ? 0
+           : n > MOST_SLICES                       ? MOST_SLICES
+                                                   : (int64_t)n;
 }
 
 /* The first slice is the largest. */

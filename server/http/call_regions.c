@@ -40,7 +40,7 @@ static enum roped_status take(struct call *call, const struct region_ref *ref)
     if (status)
         return status;
     place->offset = ref->offset;
-    place->step = ref->is_output ? ref->tensor.step : 0;
+    place->stride = ref->is_output ? ref->tensor.stride : 0;
     /* v2 says how many bytes it gives, and outputs may not need them all */
     return region_check_range(place->region, name, ref->offset, ref->bytes,
                               call->error);
@@ -65,7 +65,7 @@ static enum roped_status describe(struct call *call,
     const char *name = tensor_name(call, ref);
     *tensor = ref->has_shape ? ref->tensor : info->tensor;
     tensor->dtype = ref->tensor.dtype ? ref->tensor.dtype : info->tensor.dtype;
-    tensor->step = ref->tensor.step;
+    tensor->stride = ref->tensor.stride;
     tensor->data = NULL; /* known when the job runs */
     if (!tensor->dtype)
         return roped_fail(call->error, ROPED_INVALID,

@@ -40,12 +40,13 @@ static const char *list_types(char *out, size_t out_bytes)
 {
     struct buffer buffer;
     buffer_init_fixed(&buffer, out, out_bytes);
-    for (int i = 0; i < ROPED_SCALING_COUNT; i++) {
+    int last = ROPED_SCALING_COUNT - 1;
+    while (!types[last].name)
+        last--;
+    for (int i = 0; i <= last; i++) {
         if (!types[i].name)
             continue;
-        buffer_text(&buffer, i == 0                         ? ""
-                             : i + 1 == ROPED_SCALING_COUNT ? " or "
-                                                            : ", ");
+        buffer_text(&buffer, i == 0 ? "" : i == last ? " or " : ", ");
         buffer_text(&buffer, types[i].name);
     }
     return out;

@@ -232,7 +232,7 @@ static enum roped_status place_input(struct reading *reading, int port,
                           has_size || has_data ? "several" : "none");
     if (has_region) {
         const struct region_ref *ref = region_refs_of(refs, false, port);
-        tensor->step = ref->tensor.step;
+        tensor->stride = ref->tensor.stride;
         return kserve_check_region_input(op, tensor, ref, err);
     }
     return has_data ? place_json(reading, data, port, tensor, err)

@@ -75,7 +75,7 @@ static enum roped_status read_stride(const struct owner *owner,
                           is_size ? "0"
                                   : json_describe(stride, found, sizeof found));
     ref->has_stride = true;
-    ref->tensor.step = (int64_t)value;
+    ref->tensor.stride = (int64_t)value;
     return ROPED_OK;
 }
 

@@ -125,7 +125,7 @@ static enum roped_status read_stride(const char *name, const char *value,
                           "one token to the next, above 0",
                           name, value);
     ref->has_stride = true;
-    ref->tensor.step = (int64_t)stride;
+    ref->tensor.stride = (int64_t)stride;
     return ROPED_OK;
 }
 

@@ -21,7 +21,7 @@ struct region_ref {
     char region[ROPED_NAME_BYTES]; /* "": not said yet */
     uint64_t offset;
     uint64_t bytes;             /* v2's shared_memory_byte_size; v1: 0 */
-    bool has_stride;            /* tensor's step */
+    bool has_stride;            /* tensor's stride */
     bool has_shape;             /* v1: tensor's rank and dims */
     struct roped_tensor tensor; /* what was said; data NULL */
 };

@@ -356,7 +356,7 @@ static void print_tally(const char *when, const struct fault *fault,
 static unsigned long n_failed_of[N_FAULTS];
 
 /* A time of the daemon's life. */
-struct phase {
+struct period {
     const char *name;
     unsigned long most_tries; /* of one fault */
     void (*try)(const struct fault *fault, unsigned long n,
@@ -364,17 +364,18 @@ struct phase {
 };
 
 /* Tries a fault in calls 1 to n. */
-static struct tally try_calls(const struct phase *phase,
+static struct tally try_calls(const struct period *period,
                               const struct fault *fault, unsigned long n)
 {
-    const char *when = phase->name;
-    struct tally tally = {
-        .n_calls = n, .n_tried = n < phase->most_tries ? n : phase->most_tries};
+    const char *when = period->name;
+    struct tally tally = {.n_calls = n,
+                          .n_tried =
+                              n < period->most_tries ? n : period->most_tries};
     for (unsigned long i = 0; i < tally.n_tried; i++) {
         unsigned long at = 1 + i * n / tally.n_tried;
         snprintf(trying, sizeof trying, "%s: %s call %lu of %lu failed with %s",
                  when, call_names[fault->call], at, n, error_name(fault));
-        phase->try(fault, at, &tally);
+        period->try(fault, at, &tally);
         disarm();
         tally.n_failed += atomic_load(&page->n_failed);
     }
@@ -385,18 +386,18 @@ static struct tally try_calls(const struct phase *phase,
 
 /* Tries every fault in the calls that were counted. A few do not come about:
  * threads call as often as their timing has it. Most must. */
-static void try_all(const struct phase *phase, const unsigned long *counts)
+static void try_all(const struct period *period, const unsigned long *counts)
 {
     unsigned long n_tried = 0, n_failed = 0;
     double since = now_seconds();
     for (int i = 0; i < N_FAULTS; i++) {
         struct tally tally =
-            try_calls(phase, &faults[i], counts[faults[i].call]);
+            try_calls(period, &faults[i], counts[faults[i].call]);
         n_tried += tally.n_tried;
         n_failed += tally.n_failed;
         n_failed_of[i] += tally.n_failed;
     }
-    printf("%s: %lu faults in %lu tries, %.1f s\n", phase->name, n_failed,
+    printf("%s: %lu faults in %lu tries, %.1f s\n", period->name, n_failed,
            n_tried, now_seconds() - since);
     CHECK(n_failed > n_tried / 2);
 }
@@ -442,7 +443,7 @@ TEST(a_fault_in_the_start_ends_it_or_not)
     CHECK(port > 0);
     expect_service(port);
     stop(pid);
-    try_all(&(struct phase){"start", 100, try_start}, counts);
+    try_all(&(struct period){"start", 100, try_start}, counts);
 }
 
 /* ---------------------------------------------------------- amid requests */
@@ -532,7 +533,7 @@ TEST(a_fault_amid_requests_is_answered_or_closes)
     snprintf(trying, sizeof trying, "requests without a fault");
     start_server();
     count_script(counts);
-    try_all(&(struct phase){"requests", 60, try_requests}, counts);
+    try_all(&(struct period){"requests", 60, try_requests}, counts);
     snprintf(trying, sizeof trying, "after all faults");
     expect_connections(1);
     stop(server.pid);
@@ -583,7 +584,7 @@ TEST(a_fault_in_the_end_does_not_keep_it)
     close(fd);
     for (int i = 0; i < N_FAULT_CALLS; i++)
         counts[i] -= before[i];
-    try_all(&(struct phase){"end", 100, try_end}, counts);
+    try_all(&(struct period){"end", 100, try_end}, counts);
 }
 
 /* -------------------------------------------------------------- restarting */
@@ -650,7 +651,7 @@ TEST(a_fault_amid_a_restart_ends_it_or_not)
     stop(pid);
     for (int i = 0; i < N_FAULT_CALLS; i++)
         counts[i] -= before[i];
-    try_all(&(struct phase){"restart", 2, try_restart}, counts);
+    try_all(&(struct period){"restart", 2, try_restart}, counts);
 }
 
 /* A call of the daemon's own that has been given another name would be tried no

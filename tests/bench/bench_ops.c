@@ -37,8 +37,8 @@ struct bench {
     int n_sets;
     void *memory[MAX_SETS];
     float *table;
-    int64_t bytes; /* one pass over inputs and outputs */
-    int64_t step;  /* of inputs that may have one, in the sets; 0: packed */
+    int64_t bytes;  /* one pass over inputs and outputs */
+    int64_t stride; /* of inputs that may have one, in the sets; 0: packed */
 };
 
 static void must(enum roped_status status, const char *what,
@@ -81,15 +81,15 @@ static size_t copy_room(const struct bench *bench)
     return timing_in_pairs(bench->timing) ? aligned(bench->bytes / 2) : 0;
 }
 
-/* The tensor's values as its step lays them out: malloc. */
+/* The tensor's values as its stride lays them out: malloc. */
 static void *spread(const struct roped_tensor *tensor)
 {
     size_t element = roped_dtype_bytes(tensor->dtype);
     size_t token = (size_t)roped_tensor_token(tensor) * element;
-    size_t step = tensor->step ? (size_t)tensor->step * element : token;
+    size_t stride = tensor->stride ? (size_t)tensor->stride * element : token;
     unsigned char *image = calloc(1, (size_t)roped_tensor_span(tensor));
     for (int64_t i = 0; image && i < roped_tensor_tokens(tensor); i++)
-        memcpy(image + (size_t)i * step,
+        memcpy(image + (size_t)i * stride,
                (unsigned char *)tensor->data + (size_t)i * token, token);
     return image;
 }
@@ -98,7 +98,7 @@ static void place_input(struct bench *bench, struct roped_tensor *tensor,
                         unsigned char *at)
 {
     struct roped_error err = {.text = ""};
-    void *image = tensor->step ? spread(tensor) : NULL;
+    void *image = tensor->stride ? spread(tensor) : NULL;
     must(timing_api(bench->timing)
              ->upload(timing_queue(bench->timing), at,
                       image ? image : tensor->data,
@@ -120,7 +120,7 @@ static void place_set(struct bench *bench, int set)
     *call = bench->host;
     for (int i = 0; i < call->n_in; i++)
         if (call->op->in[i].flags & ROPED_STRIDED)
-            call->in[i].step = bench->step;
+            call->in[i].stride = bench->stride;
     must(api->device_alloc(timing_backend(bench->timing),
                            call_bytes(call) + copy_room(bench),
                            &bench->memory[set], &err),
@@ -184,7 +184,7 @@ static void prepare(struct bench *bench, const struct bench_row *row)
     must(roped_call_plan(&bench->host, &err), row->name, &err);
     build_table(bench);
     bench->bytes = bench_bytes(&bench->host);
-    bench->step = row->of;
+    bench->stride = row->of;
     size_t cache = timing_cache_bytes(bench->timing);
     size_t one = (size_t)bench->bytes;
     /* work that fits the cache is measured where the daemon meets it: warm */

@@ -38,7 +38,7 @@ static int64_t random_size(struct random_source *source)
 static enum roped_status pattern_of(const struct random_call *made, int input,
                                     struct roped_shape_pattern *out)
 {
-    static struct roped_call call;
+    static _Thread_local struct roped_call call; /* test_soak has threads */
     const struct roped_port *port = &made->op->in[input];
     if (!roped_port_is_guarded(port))
         return roped_port_pattern(port, made->form, out, NULL);

@@ -28,10 +28,11 @@ static void take_place(struct manner *manner, struct place *place,
     place->is_in_region = true;
     place->span = (size_t)roped_tensor_bytes(tensor);
     if (is_strided(port, tensor) && random_once_in(source, 2)) {
-        place->step = roped_tensor_token(tensor) + random_int(source, 0, 9);
-        place->span = (size_t)((roped_tensor_tokens(tensor) - 1) * place->step +
-                               roped_tensor_token(tensor)) *
-                      element;
+        place->stride = roped_tensor_token(tensor) + random_int(source, 0, 9);
+        place->span =
+            (size_t)((roped_tensor_tokens(tensor) - 1) * place->stride +
+                     roped_tensor_token(tensor)) *
+            element;
     }
     place->at = (manner->region_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT +
                 element * (size_t)random_int(source, 0, 3);
@@ -97,10 +98,11 @@ void request_put_region(const struct random_call *made,
         if (!place->is_in_region)
             continue;
         size_t bytes = (size_t)roped_tensor_bytes(tensor);
-        size_t n = place->step ? (size_t)roped_tensor_tokens(tensor) : 1;
-        size_t step = (size_t)place->step * roped_dtype_bytes(tensor->dtype);
+        size_t n = place->stride ? (size_t)roped_tensor_tokens(tensor) : 1;
+        size_t stride =
+            (size_t)place->stride * roped_dtype_bytes(tensor->dtype);
         for (size_t j = 0; j < n && bytes; j++)
-            memcpy(content + place->at + j * step,
+            memcpy(content + place->at + j * stride,
                    (char *)made->in[i].data + j * (bytes / n), bytes / n);
     }
     file_add(&file, "t", ROPED_U8, 1, &n_bytes, content);
@@ -136,9 +138,9 @@ static void write_v1_places(const struct random_call *made,
                       manner->region, place->at, name,
                       roped_dtype_name(made->in[i].dtype), name);
         write_shape(path, &made->in[i]);
-        if (place->step)
+        if (place->stride)
             buffer_printf(path, "&stride.%s=%lld", name,
-                          (long long)place->step);
+                          (long long)place->stride);
         buffer_text(path, "&");
     }
     for (int i = 0; i < made->call.n_out; i++) {
@@ -147,9 +149,9 @@ static void write_v1_places(const struct random_call *made,
         if (!place->is_in_region || random_call_updates(made->op, i))
             continue;
         buffer_printf(path, "into.%s=%s:%zu&", name, manner->region, place->at);
-        if (place->step)
+        if (place->stride)
             buffer_printf(path, "into_stride.%s=%lld&", name,
-                          (long long)place->step);
+                          (long long)place->stride);
     }
 }
 
@@ -196,8 +198,8 @@ static void write_v2_place(struct buffer *body, const struct manner *manner,
                   "\"shared_memory_byte_size\":%zu,"
                   "\"shared_memory_offset\":%zu",
                   manner->region, place->span, place->at);
-    if (place->step)
-        buffer_printf(body, ",\"stride\":%lld", (long long)place->step);
+    if (place->stride)
+        buffer_printf(body, ",\"stride\":%lld", (long long)place->stride);
 }
 
 static void write_json_data(struct buffer *body,

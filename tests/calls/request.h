@@ -14,7 +14,7 @@
 struct place {
     bool is_in_region;
     size_t at, span;
-    int64_t step; /* elements; 0: packed */
+    int64_t stride; /* elements; 0: packed */
 };
 
 /* How a call is sent. */

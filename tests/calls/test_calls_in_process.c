@@ -20,9 +20,9 @@
  * the first access outside of it. */
 struct placed {
     unsigned char *block, *data;
-    size_t block_bytes, span, token, step; /* bytes */
-    size_t n;                              /* tokens */
-    int shares;                            /* output: input it is, or -1 */
+    size_t block_bytes, span, token, stride; /* bytes */
+    size_t n;                                /* tokens */
+    int shares;                              /* output: input it is, or -1 */
 };
 
 /* How a call is made, the same in all of its runs. */
@@ -95,12 +95,12 @@ static struct placed place(const struct roped_tensor *tensor, int gap, int lead)
     struct placed p = {.shares = -1};
     p.n = (size_t)roped_tensor_tokens(tensor);
     p.token = (size_t)roped_tensor_token(tensor) * element;
-    p.step = p.token + (size_t)gap * element;
+    p.stride = p.token + (size_t)gap * element;
     if (gap == 0 || p.n == 0) {
         p.n = p.n ? 1 : 0;
-        p.token = p.step = (size_t)roped_tensor_bytes(tensor);
+        p.token = p.stride = (size_t)roped_tensor_bytes(tensor);
     }
-    p.span = p.n ? (p.n - 1) * p.step + p.token : 0;
+    p.span = p.n ? (p.n - 1) * p.stride + p.token : 0;
     p.block_bytes = (size_t)lead * element + p.span;
     p.block = backend_alloc(p.block_bytes);
     p.data = p.block + (size_t)lead * element;
@@ -113,7 +113,7 @@ static void fill_place(const struct placed *p, const void *data, int poison)
     unsigned char *image = malloc(p->block_bytes + 1);
     memset(image, poison, p->block_bytes);
     for (size_t i = 0; i < p->n && data; i++)
-        memcpy(image + (p->data - p->block) + i * p->step,
+        memcpy(image + (p->data - p->block) + i * p->stride,
                (const unsigned char *)data + i * p->token, p->token);
     copy_in(p->block, image, p->block_bytes);
     free(image);
@@ -126,7 +126,7 @@ static bool read_place(const struct placed *p, unsigned char *data, int poison)
     bool is_clean = true;
     copy_out(image, p->block, p->block_bytes);
     for (size_t i = 0; i < p->n; i++) {
-        unsigned char *token = image + (p->data - p->block) + i * p->step;
+        unsigned char *token = image + (p->data - p->block) + i * p->stride;
         memcpy(data + i * p->token, token, p->token);
         memset(token, poison, p->token);
     }
@@ -207,10 +207,10 @@ static void free_all(struct run *run)
         backend_free(run->in[i].block);
 }
 
-static int64_t step_of(const struct placed *p,
-                       const struct roped_tensor *tensor, int gap)
+static int64_t stride_of(const struct placed *p,
+                         const struct roped_tensor *tensor, int gap)
 {
-    return gap && p->n ? (int64_t)(p->step / roped_dtype_bytes(tensor->dtype))
+    return gap && p->n ? (int64_t)(p->stride / roped_dtype_bytes(tensor->dtype))
                        : 0;
 }
 
@@ -231,9 +231,9 @@ static enum roped_status state(const struct run *run, struct roped_work *work)
             roped_work_input(work, name, roped_dtype_name(tensor->dtype),
                              tensor->rank, tensor->dims, run->in[i].data, &err);
         if (!status)
-            status = roped_work_input_step(
+            status = roped_work_input_stride(
                 work, name,
-                step_of(&run->in[i], tensor, run->manner->in_gap[i]), &err);
+                stride_of(&run->in[i], tensor, run->manner->in_gap[i]), &err);
     }
     if (run->manner->is_trusting)
         roped_work_trust(work);
@@ -253,9 +253,9 @@ static enum roped_status launch(const struct run *run, struct roped_work *work)
             random_call_updates(call->op, i))
             continue;
         if (run->out[i].shares < 0)
-            status = roped_work_output_step(
+            status = roped_work_output_stride(
                 work, name,
-                step_of(&run->out[i], &call->out[i], run->manner->out_gap[i]),
+                stride_of(&run->out[i], &call->out[i], run->manner->out_gap[i]),
                 &err);
         if (!status && !run->manner->is_passing)
             status = roped_work_output(work, name, run->out[i].data, &err);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Latency and throughput of the daemon over loopback: how long it takes to
-# start, small calls beside an empty request, 64 MiB of rope with its stages
+# start, small calls beside an empty request, 64 MiB of rope with its phases
 # split, the same with uploads while the body arrives and without, and resident
 # calls on one device against several.
 #   tests/gpu/service.sh BUILD_DIR [cpu|cuda] [DEVICES]

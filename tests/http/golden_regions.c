@@ -23,7 +23,7 @@ struct region {
 struct place {
     int region;
     size_t at;
-    int64_t step; /* elements; 0: packed */
+    int64_t stride; /* elements; 0: packed */
 };
 
 /*
@@ -65,7 +65,7 @@ static void place_packed(struct scene *scene)
 {
     const struct tensor_file *inputs = &scene->run->inputs;
     for (int i = 0; i < inputs->n; i++)
-        if (!scene->in[i].step)
+        if (!scene->in[i].stride)
             scene->in[i].region =
                 add_region(scene, inputs->name[i], &inputs->tensor[i]);
 }
@@ -81,12 +81,12 @@ static void place_slices(struct scene *scene)
         rows.dtype = tensor->dtype;
         rows.dims[0] = tensor->dims[0];
         scene->in[i].at = (size_t)rows.dims[1] * roped_dtype_bytes(rows.dtype);
-        scene->in[i].step = 1;
+        scene->in[i].stride = 1;
         rows.dims[1] += token_of(tensor);
     }
     rows.dims[1] += TAIL;
     for (int i = 0; i < inputs->n; i++)
-        scene->in[i].step *= rows.dims[1];
+        scene->in[i].stride *= rows.dims[1];
     add_region(scene, "fused", &rows); /* region 0, as the places say */
 }
 
@@ -95,7 +95,7 @@ static int input_below(const struct scene *scene, const struct roped_port *port)
 {
     for (int i = 0; i < scene->run->inputs.n && port->in_place; i++)
         if (strcmp(scene->run->inputs.name[i], port->in_place) == 0 &&
-            (scene->in[i].step || input_flags(scene, i) & ROPED_UPDATED))
+            (scene->in[i].stride || input_flags(scene, i) & ROPED_UPDATED))
             return i;
     return -1;
 }
@@ -116,8 +116,8 @@ static void place_outputs(struct scene *scene, bool is_fused)
         }
         scene->out[i] = (struct place){scene->n, (size_t)out.dims[0], 0};
         if (is_fused && port->flags & ROPED_STRIDED) {
-            scene->out[i].step = token_of(tensor) + TAIL;
-            bytes = tensor->dims[0] * scene->out[i].step *
+            scene->out[i].stride = token_of(tensor) + TAIL;
+            bytes = tensor->dims[0] * scene->out[i].stride *
                     (int64_t)roped_dtype_bytes(tensor->dtype);
         }
         out.dims[0] += (bytes + OUT_STEP - 1) / OUT_STEP * OUT_STEP;
@@ -136,11 +136,12 @@ static void lay(const struct scene *scene, const struct place *places,
         const struct roped_tensor *tensor = &file->tensor[i];
         const struct place *place = &places[i];
         unsigned char *to = scene->region[place->region].tensor.data;
-        size_t n = place->step ? (size_t)tensor->dims[0] : 1;
-        size_t step = (size_t)place->step * roped_dtype_bytes(tensor->dtype);
+        size_t n = place->stride ? (size_t)tensor->dims[0] : 1;
+        size_t stride =
+            (size_t)place->stride * roped_dtype_bytes(tensor->dtype);
         size_t bytes = (size_t)roped_tensor_bytes(tensor) / n;
         for (size_t j = 0; j < n && bytes; j++)
-            memcpy(to + place->at + j * step,
+            memcpy(to + place->at + j * stride,
                    (const unsigned char *)tensor->data + j * bytes, bytes);
     }
 }
@@ -234,10 +235,10 @@ static void call_v1(const struct scene *scene)
         const char *name = run->inputs.name[i];
         buffer_printf(&path, "&from.%s=%s:%zu", name,
                       scene->region[at->region].name, at->at);
-        if (!at->step)
+        if (!at->stride)
             continue; /* the region knows type and shape */
         buffer_printf(&path, "&stride.%s=%lld&shape.%s=", name,
-                      (long long)at->step, name);
+                      (long long)at->stride, name);
         for (int j = 0; j < tensor->rank; j++)
             buffer_printf(&path, "%s%lld", j ? "," : "",
                           (long long)tensor->dims[j]);
@@ -247,9 +248,9 @@ static void call_v1(const struct scene *scene)
         const char *name = run->answer.name[i];
         buffer_printf(&path, "&into.%s=%s:%zu", name,
                       scene->region[at->region].name, at->at);
-        if (at->step)
+        if (at->stride)
             buffer_printf(&path, "&into_stride.%s=%lld", name,
-                          (long long)at->step);
+                          (long long)at->stride);
     }
     post(scene, path.text, NULL);
     buffer_fini(&path);
@@ -262,15 +263,15 @@ static void write_v2_place(struct buffer *body, const struct scene *scene,
 {
     const struct region *region = &scene->region[at->region];
     int64_t bytes = roped_tensor_bytes(tensor);
-    if (at->step) /* to the end of the region: not less than it needs */
+    if (at->stride) /* to the end of the region: not less than it needs */
         bytes = roped_tensor_bytes(&region->tensor) - (int64_t)at->at;
     buffer_printf(body,
                   "\"shared_memory_region\":\"%s\","
                   "\"shared_memory_byte_size\":%lld,"
                   "\"shared_memory_offset\":%zu",
                   region->name, (long long)bytes, at->at);
-    if (at->step)
-        buffer_printf(body, ",\"stride\":%lld", (long long)at->step);
+    if (at->stride)
+        buffer_printf(body, ",\"stride\":%lld", (long long)at->stride);
     buffer_text(body, "}}");
 }
 

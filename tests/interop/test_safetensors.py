@@ -89,8 +89,8 @@ def test_answer_is_read_by_the_reference_reader(address, rng, tmp_path):
 
 def test_times_of_a_call_are_in_its_headers(address, rng):
     response = requests.post(f"http://{address}/v1/rmsnorm", data=safetensors.numpy.save({"x": rows(rng)}))
-    stages = [part.split(";")[0].strip() for part in response.headers["Server-Timing"].split(",")]
-    assert stages == ["receive", "queue", "plan", "h2d", "kernel", "d2h"]
+    phases = [part.split(";")[0].strip() for part in response.headers["Server-Timing"].split(",")]
+    assert phases == ["receive", "queue", "plan", "h2d", "kernel", "d2h"]
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,8 @@ void angle_of(const struct angle_view *view, int64_t token, int64_t pair,
     *s *= view->sign;
 }
 
+_Static_assert(ROPE_N_STYLES == 2, "pair_places");
+
 void pair_places(int64_t style, int64_t first, int64_t n_pairs, int64_t pair,
                  int64_t *a, int64_t *b)
 {

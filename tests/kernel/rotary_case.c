@@ -224,7 +224,7 @@ enum case_positions case_positions_beside(enum case_angles angles,
 void case_steps(struct random_source *source, struct runner_options *options)
 {
     static const int64_t gaps[] = {0, 1, 3, 8, 16, 72, 4096};
-    options->has_steps = random_once_in(source, 3);
+    options->has_strides = random_once_in(source, 3);
     options->gap = (int)random_pick(source, gaps, 7);
     options->is_fused = random_once_in(source, 2);
     options->packs_outputs = random_once_in(source, 2);

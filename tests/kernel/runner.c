@@ -15,10 +15,10 @@ struct block {
     size_t bytes;
 };
 
-/* A tensor's place in a block: n tokens, a step apart. */
+/* A tensor's place in a block: n tokens, a stride apart. */
 struct place {
     struct block *block; /* NULL: not placed */
-    size_t offset, token, step;
+    size_t offset, token, stride;
     size_t n;
 };
 
@@ -76,7 +76,7 @@ void runner_close(struct runner *runner)
 static unsigned char *token_at(const struct places *places,
                                const struct place *place, size_t i)
 {
-    return places->image + place->offset + i * place->step;
+    return places->image + place->offset + i * place->stride;
 }
 
 static void scatter(const struct places *places, const struct place *place,
@@ -105,7 +105,7 @@ static void gather(const struct places *places, const struct place *place,
 static size_t end_of(const struct place *place)
 {
     return place->offset +
-           (place->n ? (place->n - 1) * place->step + place->token : 0);
+           (place->n ? (place->n - 1) * place->stride + place->token : 0);
 }
 
 /* An image of guards, for the block of this place. */
@@ -172,11 +172,11 @@ static struct place place_of(const struct roped_port *port, int index,
     size_t bytes = (size_t)roped_tensor_bytes(tensor);
     size_t misalign = (size_t)options->misalign_elements * element;
     struct place place = {block, GUARD_BYTES + misalign, bytes, bytes, 1};
-    if (!options->has_steps || !(port->flags & ROPED_STRIDED))
+    if (!options->has_strides || !(port->flags & ROPED_STRIDED))
         return place;
     place.n = (size_t)roped_tensor_tokens(tensor);
     place.token = (size_t)roped_tensor_token(tensor) * element;
-    place.step = place.token + (size_t)(options->gap * (index + 1)) * element;
+    place.stride = place.token + (size_t)(options->gap * (index + 1)) * element;
     return place;
 }
 
@@ -198,7 +198,7 @@ static void fuse_inputs(const struct roped_call *call,
     row += (size_t)options->gap * roped_dtype_bytes(call->in[0].dtype);
     for (int i = 0; i < call->n_in; i++)
         if (places->in[i].block == first->block)
-            places->in[i].step = row;
+            places->in[i].stride = row;
 }
 
 /* The input whose memory an output is, or -1. */
@@ -221,13 +221,15 @@ static void *data_of(const struct place *place)
     return place->block->base + place->offset;
 }
 
-static int64_t step_of(const struct place *place, const struct roped_port *port,
-                       const struct roped_tensor *tensor,
-                       const struct runner_options *options)
+static int64_t stride_of(const struct place *place,
+                         const struct roped_port *port,
+                         const struct roped_tensor *tensor,
+                         const struct runner_options *options)
 {
-    bool has_step = options->has_steps && (port->flags & ROPED_STRIDED);
-    return has_step ? (int64_t)(place->step / roped_dtype_bytes(tensor->dtype))
-                    : 0;
+    bool has_stride = options->has_strides && (port->flags & ROPED_STRIDED);
+    return has_stride
+               ? (int64_t)(place->stride / roped_dtype_bytes(tensor->dtype))
+               : 0;
 }
 
 /* Uploads the block that begins with input first. */
@@ -267,8 +269,8 @@ place_inputs(struct runner *runner, const struct roped_call *call,
         if (place->block == &places->in_block[i])
             status = place_input_block(runner, call, places, i, err);
         device->in[i].data = data_of(place);
-        device->in[i].step =
-            step_of(place, &call->op->in[i], &call->in[i], options);
+        device->in[i].stride =
+            stride_of(place, &call->op->in[i], &call->in[i], options);
     }
     return status;
 }
@@ -280,7 +282,7 @@ place_outputs(struct runner *runner, const struct roped_call *call,
 {
     enum roped_status status = ROPED_OK;
     struct runner_options own = *options;
-    own.has_steps = options->has_steps && !options->packs_outputs;
+    own.has_strides = options->has_strides && !options->packs_outputs;
     for (int i = 0; i < call->n_out && !status; i++) {
         const struct roped_port *port = &call->op->out[i];
         struct place *place = &places->out[i];
@@ -297,8 +299,8 @@ place_outputs(struct runner *runner, const struct roped_call *call,
             status = upload_image(runner, places, place->block, err);
         }
         device->out[i].data = data_of(place);
-        device->out[i].step =
-            step_of(place, port, &call->out[i], input >= 0 ? options : &own);
+        device->out[i].stride =
+            stride_of(place, port, &call->out[i], input >= 0 ? options : &own);
     }
     return status;
 }
@@ -456,8 +458,8 @@ const char *runner_options_text(const struct runner_options *options,
              options->misalign_elements, options->in_place,
              options->updates_apart);
     size_t at = strlen(text);
-    if (options->has_steps)
-        snprintf(text + at, bytes - at, " steps %s + %d, outputs %s",
+    if (options->has_strides)
+        snprintf(text + at, bytes - at, " strides %s + %d, outputs %s",
                  options->is_fused ? "of one row" : "apart", options->gap,
                  options->packs_outputs ? "packed" : "likewise");
     return text;

@@ -3,7 +3,7 @@
  * plan, place in device memory, upload, launch, download; with what a test
  * wants on top: chosen misalignment, guard bands around every tensor and
  * between its tokens, poisoned outputs, in-place outputs, a resident table.
- * Tensors of the host stay packed, whatever steps they have on the device.
+ * Tensors of the host stay packed, whatever strides they have on the device.
  */
 #ifndef ROPED_TESTS_RUNNER_H
 #define ROPED_TESTS_RUNNER_H
@@ -22,12 +22,12 @@ struct runner_options {
     bool use_table;        /* build the table that the plan asks for */
     bool updates_apart;    /* outputs of updated inputs are other memory */
 
-    /* Tensors that may have a step get one, so many elements above the least:
+    /* Tensors that may have a stride get one, so many elements above the least:
      * of tensors that do not share memory each has more. */
-    bool has_steps;
+    bool has_strides;
     int gap;
     bool is_fused;      /* inputs of one type are slices of the same rows */
-    bool packs_outputs; /* outputs of their own have no step */
+    bool packs_outputs; /* outputs of their own have no stride */
 };
 
 /*

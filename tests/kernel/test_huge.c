@@ -298,7 +298,7 @@ TEST(steps_reach_past_two_to_the_32)
         struct roped_error err = {.text = ""};
         int rank = kinds[i / 2].rank;
         struct runner_options packed = {.in_place = i % 2}, strided = packed;
-        strided.has_steps = strided.is_fused = strided.packs_outputs = true;
+        strided.has_strides = strided.is_fused = strided.packs_outputs = true;
         strided.gap = 700 * 1000 * 1000;
         roped_call_init(&call, roped_op_find(kinds[i / 2].op));
         for (int in = 0; in < kinds[i / 2].n_inputs; in++) {

@@ -170,7 +170,7 @@ static void build_norm_of(struct roped_call *norm,
     struct roped_tensor x = summed->in[ADD_RMSNORM_X];
     roped_call_init(norm, roped_op_find("rmsnorm"));
     x.data = sum;
-    x.step = 0;
+    x.stride = 0;
     case_bind(norm, "x", &x);
     if (roped_tensor_given(&summed->in[ADD_RMSNORM_WEIGHT]))
         case_bind(norm, "weight", &summed->in[ADD_RMSNORM_WEIGHT]);

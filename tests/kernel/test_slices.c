@@ -1,7 +1,7 @@
 /*
  * test_slices.c - a call cut by rows gives the bits of the whole call: random
  * calls of every operator that can be cut, in slices of random lengths, packed
- * and with steps, on the CPU backend; and calls that cannot be cut say so.
+ * and with strides, on the CPU backend; and calls that cannot be cut say so.
  */
 #include "check.h"
 #include "kernel/heads_case.h"
@@ -60,35 +60,36 @@ static void run_slices(const struct roped_call *call)
     }
 }
 
-static size_t step_bytes(const struct roped_tensor *tensor)
+static size_t stride_bytes(const struct roped_tensor *tensor)
 {
-    int64_t step = tensor->step ? tensor->step : roped_tensor_token(tensor);
-    return (size_t)step * roped_dtype_bytes(tensor->dtype);
+    int64_t stride =
+        tensor->stride ? tensor->stride : roped_tensor_token(tensor);
+    return (size_t)stride * roped_dtype_bytes(tensor->dtype);
 }
 
-/* Token by token, to a tensor of the same shape with a step of its own. */
+/* Token by token, to a tensor of the same shape with a stride of its own. */
 static void copy_tokens(const struct roped_tensor *to,
                         const struct roped_tensor *from)
 {
     size_t bytes =
         (size_t)roped_tensor_token(from) * roped_dtype_bytes(from->dtype);
     for (size_t i = 0; i < (size_t)roped_tensor_tokens(from) && bytes; i++)
-        memcpy((char *)to->data + i * step_bytes(to),
-               (const char *)from->data + i * step_bytes(from), bytes);
+        memcpy((char *)to->data + i * stride_bytes(to),
+               (const char *)from->data + i * stride_bytes(from), bytes);
 }
 
-/* The same tensor with a step, in new memory, where its port may have one. */
+/* The same tensor with a stride, in new memory, where its port may have one. */
 static void spread(const struct roped_port *port, struct roped_tensor *tensor)
 {
     const struct roped_tensor packed = *tensor;
     if (!roped_tensor_given(tensor) || !(port->flags & ROPED_STRIDED))
         return;
-    tensor->step = roped_tensor_token(tensor) + random_int(&source, 0, 40);
+    tensor->stride = roped_tensor_token(tensor) + random_int(&source, 0, 40);
     tensor->data = runner_alloc((size_t)roped_tensor_span(tensor) + 1);
     copy_tokens(tensor, &packed);
 }
 
-/* Slices of a call whose tensors have steps; the outputs become call's. */
+/* Slices of a call whose tensors have strides; the outputs become call's. */
 static void run_slices_with_steps(const struct roped_call *call)
 {
     static struct roped_call strided;
@@ -99,10 +100,10 @@ static void run_slices_with_steps(const struct roped_call *call)
         spread(&call->op->out[i], &strided.out[i]);
     run_slices(&strided);
     for (int i = 0; i < call->n_in; i++)
-        if (strided.in[i].step)
+        if (strided.in[i].stride)
             free(strided.in[i].data);
     for (int i = 0; i < call->n_out; i++)
-        if (strided.out[i].step) {
+        if (strided.out[i].stride) {
             copy_tokens(&call->out[i], &strided.out[i]);
             free(strided.out[i].data);
         }
@@ -118,16 +119,16 @@ static void compare(struct roped_call *call, const char *text)
     unsigned char *whole = runner_alloc(bytes + 1);
     unsigned char *cut = runner_alloc(bytes + 1);
     gather(call, whole);
-    for (int has_steps = 0; has_steps < 2; has_steps++) {
+    for (int has_strides = 0; has_strides < 2; has_strides++) {
         spoil(call);
-        if (has_steps)
+        if (has_strides)
             run_slices_with_steps(call);
         else
             run_slices(call);
         gather(call, cut);
         if (memcmp(whole, cut, bytes) != 0)
-            CHECK_FAIL("%s, steps %d: slices differ from the whole", text,
-                       has_steps);
+            CHECK_FAIL("%s, strides %d: slices differ from the whole", text,
+                       has_strides);
     }
     free(whole);
     free(cut);

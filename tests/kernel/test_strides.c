@@ -1,9 +1,9 @@
 /*
- * test_strides.c - tensors with a step on one backend (argument: cpu or cuda):
- * the bits of the packed call, for every operator that takes steps, whether
- * tensors are slices of one row or lie apart, in place or not, at steps that 16
- * bytes divide and at others; what is between tokens keeps its bits. The sweeps
- * judge the same steps against float64.
+ * test_strides.c - tensors with a stride on one backend (argument: cpu or
+ * cuda): the bits of the packed call, for every operator that takes strides,
+ * whether tensors are slices of one row or lie apart, in place or not, at
+ * strides that 16 bytes divide and at others; what is between tokens keeps its
+ * bits. The sweeps judge the same strides against float64.
  */
 #include "check.h"
 #include "kernel/append_case.h"
@@ -73,7 +73,7 @@ static void compare(struct roped_call *call, const struct runner_options *base,
         struct runner_options packed = *base, strided = layouts[i];
         size_t packed_bytes, bytes;
         packed.misalign_elements = strided.misalign_elements;
-        strided.has_steps = true;
+        strided.has_strides = true;
         strided.in_place = base->in_place;
         strided.use_table = base->use_table;
         unsigned char *expected = run(call, &packed, &packed_bytes);
@@ -108,7 +108,7 @@ TEST(heads_have_the_bits_of_packed_ones)
         struct runner_options base = c.options;
         if (i % 8 == 2 && c.heads.form == HEADS)
             c.heads.hk = 0; /* MLA */
-        base.has_steps = false;
+        base.has_strides = false;
         append_case_build(&call, &source, op, &c);
         compare_resolved(&call, &base,
                          heads_case_text(&c.heads, text, sizeof text));
@@ -122,7 +122,7 @@ TEST(quantized_parts_have_the_bits_of_packed_ones)
     for (int i = 0; i < check_cases(200); i++) {
         struct parts_case c = parts_case_random(&source);
         struct runner_options base = c.options;
-        base.has_steps = false;
+        base.has_strides = false;
         roped_call_init(&call, roped_op_find("rope_quantize"));
         parts_case_build(&call, &source, &c);
         compare_resolved(&call, &base, parts_case_text(&c, text, sizeof text));

@@ -109,19 +109,19 @@ uint16_t free_port(void)
 
 /* ---------------------------------------------------------------- answers */
 
-const char *const stage_name[N_STAGES] = {
+const char *const phase_name[N_PHASES] = {
 #define PHASE(id, name, ...) #name,
 #define BODY_PHASE(...)      PHASE(__VA_ARGS__)
 #include "phase.def"
 };
 
 /* "Server-Timing: receive;dur=0.0120, queue;dur=..." in milliseconds. */
-static void read_stages(const char *line, const char *end, struct stages *out)
+static void read_phases(const char *line, const char *end, struct phases *out)
 {
     out->is_known = true;
-    for (int i = 0; i < N_STAGES; i++) {
-        const char *at = strstr(line, stage_name[i]);
-        size_t name_bytes = strlen(stage_name[i]) + sizeof ";dur=" - 1;
+    for (int i = 0; i < N_PHASES; i++) {
+        const char *at = strstr(line, phase_name[i]);
+        size_t name_bytes = strlen(phase_name[i]) + sizeof ";dur=" - 1;
         out->us[i] = at && at < end ? strtod(at + name_bytes, NULL) * 1e3 : 0;
     }
 }
@@ -137,7 +137,7 @@ size_t client_read_head(const char *text, size_t bytes,
     if (strncmp(text, "HTTP/1.1 ", 9) != 0)
         return SIZE_MAX;
     answer->code = (int)strtol(text + 9, NULL, 10);
-    answer->stages.is_known = answer->closes = answer->has_a_retry = false;
+    answer->phases.is_known = answer->closes = answer->has_a_retry = false;
     for (const char *line = strchr(text, '\n'); line && line < end;
          line = strchr(line, '\n')) {
         line++;
@@ -145,7 +145,7 @@ size_t client_read_head(const char *text, size_t bytes,
             answer->bytes = strtoull(line + 15, NULL, 10);
             has_length = true;
         } else if (strncasecmp(line, "Server-Timing:", 14) == 0) {
-            read_stages(line, end, &answer->stages);
+            read_phases(line, end, &answer->phases);
         } else if (strncasecmp(line, "Retry-After:", 12) == 0) {
             answer->has_a_retry = true;
         } else if (strncasecmp(line, "Connection: close", 17) == 0) {

@@ -26,17 +26,17 @@ struct http_request {
     size_t body_bytes;
 };
 
-/* Stages of a call in microseconds, as the daemon's Server-Timing says. */
-enum stage {
-#define PHASE(id, ...)      STAGE_##id,
-#define BODY_PHASE(id, ...) STAGE_##id,
+/* Phases of a call in microseconds, as the daemon's Server-Timing says. */
+enum phase {
+#define PHASE(id, ...)      PHASE_##id,
+#define BODY_PHASE(id, ...) PHASE_##id,
 #include "phase.def"
-    N_STAGES
+    N_PHASES
 };
-extern const char *const stage_name[N_STAGES];
-struct stages {
+extern const char *const phase_name[N_PHASES];
+struct phases {
     bool is_known;
-    double us[N_STAGES];
+    double us[N_PHASES];
 };
 
 struct http_answer {
@@ -44,7 +44,7 @@ struct http_answer {
     uint64_t bytes;   /* of the body */
     bool closes;      /* it says Connection: close */
     bool has_a_retry; /* it says Retry-After */
-    struct stages stages;
+    struct phases phases;
 };
 
 /* headers: further lines, each with "\r\n" behind, or "". */

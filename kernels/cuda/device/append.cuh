@@ -36,9 +36,9 @@ inline __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t
 {
     if (map.kind == APPEND_SLOTS) {
         int64_t slot = load_index(map, 0, token);
-        return slot < 0
-                   ? -1
-                   : slot / map.page_size * map.page_step + slot % map.page_size * map.slot_step;
+        return slot < 0 ? -1
+                        : slot / map.page_size * map.page_stride +
+                              slot % map.page_size * map.slot_stride;
     }
     int64_t j = load_index(map, APPEND_BATCH_INDICES, token);
     int64_t at = load_index(map, APPEND_KV_POSITIONS, token);
@@ -46,11 +46,11 @@ inline __device__ __noinline__ int64_t find_cell(const append_map &map, uint32_t
         return -1;
     int64_t which = load_index(map, APPEND_PAGE_INDPTR, j) + at / map.page_size;
     int64_t page = load_index(map, APPEND_PAGE_INDICES, which);
-    return page * map.page_step + at % map.page_size * map.slot_step;
+    return page * map.page_stride + at % map.page_size * map.slot_stride;
 }
 
 // What a kernel knows of the cells: nothing; that plan has found them; or that they are on a line,
-// as those of slots on the device nearly always are: a slot times slot_step, and all below 2^31,
+// as those of slots on the device nearly always are: a slot times slot_stride, and all below 2^31,
 // where the lower half of an index is all of it.
 enum cell_class { kCellsAny, kCellsFound, kCellsOnLine };
 
@@ -58,8 +58,8 @@ static inline enum cell_class cell_class_of(const struct append_map &map, int64_
 {
     if (map.kind == APPEND_CELLS)
         return kCellsFound;
-    bool is_line = map.kind == APPEND_SLOTS && map.page_step == map.page_size * map.slot_step;
-    return is_line && n_slots * map.slot_step <= INT32_MAX ? kCellsOnLine : kCellsAny;
+    bool is_line = map.kind == APPEND_SLOTS && map.page_stride == map.page_size * map.slot_stride;
+    return is_line && n_slots * map.slot_stride <= INT32_MAX ? kCellsOnLine : kCellsAny;
 }
 
 // First cell of a token, or below 0: the caches take nothing of it.
@@ -69,7 +69,7 @@ __device__ __forceinline__ int64_t cell_of(const append_map &map, uint32_t token
     if constexpr (kCells == kCellsOnLine) {
         uint64_t at = (uint64_t)token * (map.is_wide ? 8u : 4u);
         int slot = load_short_index(static_cast<const char *>(map.index[0]) + at);
-        return (int64_t)slot * (int)map.slot_step;
+        return (int64_t)slot * (int)map.slot_stride;
     }
     if (kCells == kCellsFound || __builtin_expect(map.kind == APPEND_CELLS, 1))
         return load_wide_index(map.index[0], token);

@@ -247,7 +247,7 @@ __device__ __forceinline__ void write_row_tile(const row_stream &rows, const app
     const char *from =
         static_cast<const char *>(rows.from) + token * token_bytes + (int64_t)unit * kUnitBytes;
     uint8_t *to =
-        rows.to + head * map.head_step * rows.cell_bytes + column * format.template bytes<T>();
+        rows.to + head * map.head_stride * rows.cell_bytes + column * format.template bytes<T>();
     from = compute_now(from);
     n = compute_now(n);
     wait_for_previous();
@@ -302,11 +302,11 @@ static inline struct row_stream row_stream_of(const struct roped_tensor *from, v
     struct row_stream rows = {};
     if (heads * width == 0)
         return rows;
-    int64_t step = from->step ? from->step : heads * width;
+    int64_t stride = from->stride ? from->stride : heads * width;
     rows.from = from->data;
     rows.to = static_cast<uint8_t *>(to);
     rows.n_tokens = (uint32_t)n_tokens;
-    rows.token_bytes = (uint32_t)(step * (int64_t)roped_dtype_bytes(from->dtype));
+    rows.token_bytes = (uint32_t)(stride * (int64_t)roped_dtype_bytes(from->dtype));
     rows.cell_bytes = (uint32_t)cell_bytes;
     rows.token_units = divisor_by(heads * width);
     rows.row_units = divisor_by(width);

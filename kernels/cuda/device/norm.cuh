@@ -128,7 +128,7 @@ __device__ __forceinline__ void share_squares(const row_values<K, C> &values,
 }
 
 // One thread's share of a row's squares, from memory.
-template <typename K, bool kIsAligned, bool kSteps, bool kKeeps, typename Acc>
+template <typename K, bool kIsAligned, bool kStrides, bool kKeeps, typename Acc>
 __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, int thread,
                                             int threads)
 {
@@ -139,7 +139,7 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
 #pragma unroll 1
     for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
         float z[K::kVec];
-        load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kSteps>(args, row), i,
+        load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
                                          args.hidden - i);
         unpack_row<K>(raw, 0, z);
         sums.add(z);
@@ -167,7 +167,7 @@ __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int
     double share[C::kShares];
 #pragma unroll
     for (int s = 0; s < C::kShares; s++)
-        share[s] = read_squares<K, true, C::kSteps, C::kKeeps, double>(
+        share[s] = read_squares<K, true, C::kStrides, C::kKeeps, double>(
             args, row, thread + s * C::kThreads, C::kThreads * C::kShares);
     return exact_scale_of<C>(args, share, turn);
 }
@@ -233,7 +233,7 @@ struct row_part {
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     static constexpr int kStep = kThreads * K::kVec; // elements from one vector to the next
     int64_t row;
-    int64_t at; // element of all rows, of y where they have steps: of vector 0
+    int64_t at; // element of all rows, of y where they have strides: of vector 0
     int thread;
     int to_read;  // vectors from vector 0 to the row's end; 0 or below: none, or no row
     int to_write; // the same; where several blocks read a row, each vector is written by one
@@ -549,7 +549,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     part.thread = threadIdx.x % C::kThreads;
     part.row = (int64_t)blockIdx.x * C::kGroups + threadIdx.x / C::kThreads;
     part.at =
-        compute_now(part.row * (C::kSteps ? args.y_pitch : args.hidden) + part.thread * K::kVec);
+        compute_now(part.row * (C::kStrides ? args.y_pitch : args.hidden) + part.thread * K::kVec);
     int to_read = args.n_vectors - part.thread;
     part.to_read = part.row < args.n_rows ? to_read : 0;
     part.to_write = part.to_read;
@@ -557,7 +557,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
     row_gains<K, C> gains(args, part.thread);
     row_source<K> source(args,
-                         C::kSteps ? part.row * args.x_pitch + part.thread * K::kVec : part.at);
+                         C::kStrides ? part.row * args.x_pitch + part.thread * K::kVec : part.at);
     if constexpr (!C::kTakesRows) {
         part.find_now();
         gains.find_now();

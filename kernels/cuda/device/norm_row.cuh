@@ -46,7 +46,7 @@ struct norm_args {
     int32_t sums_in_double;  // bool, of them
     int32_t rounds_product;  // bool: rounding hf or type on a narrow type
     int32_t rounds_result;   // bool: rounding type on one
-    // elements from a row to the next, where they may be more than hidden: norm_config, kSteps
+    // elements from a row to the next, where they may be more than hidden: norm_config, kStrides
     int64_t x_pitch;
     int64_t y_pitch;
     int64_t residual_pitch;
@@ -264,11 +264,11 @@ struct row_source {
     }
 };
 
-// Of a row. kSteps: rows may be further apart than they are long.
-template <typename K, bool kSteps>
+// Of a row. kStrides: rows may be further apart than they are long.
+template <typename K, bool kStrides>
 __device__ __forceinline__ row_source<K> source_of_row(const norm_args &args, int64_t row)
 {
-    if constexpr (kSteps)
+    if constexpr (kStrides)
         return {args, row * args.x_pitch, K::kAdds ? row * args.residual_pitch : 0};
     return {args, row * args.hidden};
 }

@@ -23,6 +23,7 @@
 #include "cuda/device/angle.cuh"
 
 enum unit_kind { kUnitNeox, kUnitNeoxWide, kUnitGptj, kUnitScalar };
+static_assert(ROPE_N_STYLES == 2, "each place here and in qk_head.cuh that asks for kUnitGptj");
 
 // q and k, whose heads are one row of q_heads + k_heads: the address of a head is that of q or of
 // k at the token, plus the head's number times head_bytes, for k as for q.

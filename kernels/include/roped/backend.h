@@ -46,7 +46,7 @@ struct roped_device_info {
 };
 
 struct roped_byte_rows {
-    size_t n, row_bytes, step_bytes;
+    size_t n, row_bytes, stride_bytes;
 };
 
 struct roped_backend_api {
@@ -135,8 +135,8 @@ struct roped_backend_api {
                                   const void *device, size_t bytes,
                                   struct roped_error *err);
 
-    /* Downloads n rows of row_bytes each, step_bytes apart on both sides. Bytes
-     * between rows are not written. */
+    /* Downloads n rows of row_bytes each, stride_bytes apart on both sides.
+     * Bytes between rows are not written. */
     enum roped_status (*download_rows)(struct roped_queue *queue, void *host,
                                        const void *device,
                                        const struct roped_byte_rows *rows,

@@ -63,7 +63,7 @@ enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
     ROPED_INDEX = 2,    /* values are read on the host by plan */
     ROPED_UPDATED = 4,  /* input that is written in place, see above */
-    ROPED_STRIDED = 8   /* input or output that may have a step (tensor.h) */
+    ROPED_STRIDED = 8   /* input or output that may have a stride (tensor.h) */
 };
 
 /*
@@ -589,13 +589,13 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_call_resolve(struct roped_call *call, struct roped_error *err);
 
 /*
- * Gives an output of a resolved call a step; 0: packed. ROPED_BAD_SHAPE names a
- * tensor that may not have one, or says what the step must be. An output in the
- * memory of an input has the input's step.
+ * Gives an output of a resolved call a stride; 0: packed. ROPED_BAD_SHAPE names
+ * a tensor that may not have one, or says what the stride must be. An output in
+ * the memory of an input has the input's stride.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
-roped_call_set_step(struct roped_call *call, int output, int64_t step,
-                    struct roped_error *err);
+roped_call_set_stride(struct roped_call *call, int output, int64_t stride,
+                      struct roped_error *err);
 
 /* Bytes of call->aux for a resolved call; 0 where plan needs none. */
 ROPED_API size_t roped_call_aux_bytes(const struct roped_call *call);

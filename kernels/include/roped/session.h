@@ -76,18 +76,18 @@ roped_work_input(struct roped_work *work, const char *name, const char *dtype,
                  struct roped_error *err);
 
 /*
- * Says that a bound input's tokens (rows of a norm) are step elements apart,
+ * Says that a bound input's tokens (rows of a norm) are stride elements apart,
  * as slices of wider rows are; 0: packed. What is in a token stays packed.
  * Where the operator wants it packed, prepare refuses it.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
-roped_work_input_step(struct roped_work *work, const char *name, int64_t step,
-                      struct roped_error *err);
+roped_work_input_stride(struct roped_work *work, const char *name,
+                        int64_t stride, struct roped_error *err);
 
 /*
- * Gives a bound input other memory of the same type, shape and step. A prepared
- * work stays prepared, so that one serves many layers with the same positions;
- * after an index tensor has moved it must be prepared again.
+ * Gives a bound input other memory of the same type, shape and stride. A
+ * prepared work stays prepared, so that one serves many layers with the same
+ * positions; after an index tensor has moved it must be prepared again.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_move_input(struct roped_work *work, const char *name, void *data,
@@ -124,12 +124,12 @@ roped_work_output(struct roped_work *work, const char *name, void *data,
                   struct roped_error *err);
 
 /*
- * Sets the step of an output that has memory of its own, at any time. An output
- * in the memory of its input has the input's step.
+ * Sets the stride of an output that has memory of its own, at any time. An
+ * output in the memory of its input has the input's stride.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
-roped_work_output_step(struct roped_work *work, const char *name, int64_t step,
-                       struct roped_error *err);
+roped_work_output_stride(struct roped_work *work, const char *name,
+                         int64_t stride, struct roped_error *err);
 
 /* Enqueues a prepared work, all of whose outputs have a place; allowed while
  * the session's stream is captured into a graph. The CPU is done on return. */

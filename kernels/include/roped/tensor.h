@@ -22,18 +22,18 @@ enum { ROPED_MAX_RANK = 8 };
  * address on the wire; backends ask for the alignment that roped/backend.h
  * states.
  *
- * Data is packed unless step says otherwise. With a step, tokens (rows of a
+ * Data is packed unless stride says otherwise. With a stride, tokens (rows of a
  * norm) are further apart than they are long, because they are slices of wider
  * rows; inside a token data is packed. The leading dims together number the
- * tokens: [b, s, h, d] has b * s of them, each a step after the one before.
+ * tokens: [b, s, h, d] has b * s of them, each a stride after the one before.
  */
 struct roped_tensor {
     enum roped_dtype dtype;
     int rank;
     int64_t dims[ROPED_MAX_RANK]; /* elements */
     void *data;
-    int64_t step;  /* elements from one token to the next; 0: packed */
-    int step_dims; /* leading dims that number tokens, by resolve; 0: none */
+    int64_t stride;  /* elements from one token to the next; 0: packed */
+    int stride_dims; /* leading dims that number tokens, by resolve; 0: none */
 };
 
 static inline bool roped_tensor_given(const struct roped_tensor *tensor)

@@ -81,7 +81,7 @@ const char *bench_size_text(uint64_t bytes, char text[32]);
 void bench_must(const struct server *server, const char *method,
                 const char *path, const char *body, char *into, size_t room);
 
-/* Fills in times, rate, stages and what went wrong of a contender at c = 1 or
+/* Fills in times, rate, phases and what went wrong of a contender at c = 1 or
  * under load, and reports the row. Bytes are those of its request, twice. */
 void bench_report(struct bench *bench, struct row *row,
                   struct contender *contender);

@@ -115,7 +115,7 @@ void bench_report(struct bench *bench, struct row *row,
                                               : 0;
     row->gb_per_s = row->calls_per_s * bytes * 1e-9;
     row->cpu_us = duel_cpu_us(contender);
-    row->stages = duel_stages(contender);
+    row->phases = duel_phases(contender);
     if (contender->n_failed > 0) {
         bench->n_failed++;
         snprintf(row->note, sizeof row->note, "%llu exchanges failed",

@@ -61,8 +61,8 @@ static double ask(struct contender *contender, struct connection *connection,
     bool is_taken = contender->refusal && code == contender->refusal;
     if (code / 100 != 2 && !is_taken)
         return -1;
-    for (int i = 0; answer.stages.is_known && i < N_STAGES; i++)
-        stats_add(&contender->stage[i], answer.stages.us[i]);
+    for (int i = 0; answer.phases.is_known && i < N_PHASES; i++)
+        stats_add(&contender->phase[i], answer.phases.us[i]);
     if (answer.closes) { /* nginx does after 1,000 calls */
         disconnect(connection);
         *connection = connect_to(contender);
@@ -70,11 +70,11 @@ static double ask(struct contender *contender, struct connection *connection,
     return seconds;
 }
 
-static void forget_stages(struct contender *contender, size_t n)
+static void forget_phases(struct contender *contender, size_t n)
 {
-    for (int i = 0; i < N_STAGES; i++)
-        if (contender->stage[i].n > n)
-            contender->stage[i].n = n;
+    for (int i = 0; i < N_PHASES; i++)
+        if (contender->phase[i].n > n)
+            contender->phase[i].n = n;
 }
 
 static void run_calls(struct contender *contender, double seconds,
@@ -83,9 +83,9 @@ static void run_calls(struct contender *contender, double seconds,
     double cpu = server_cpu_seconds(contender->server);
     struct connection connection = connect_to(contender);
     struct samples calls = {0};
-    size_t known = contender->stage[0].n;
+    size_t known = contender->phase[0].n;
     double start = now_seconds(), one = ask(contender, &connection, room);
-    forget_stages(contender, known); /* the first one only warms up */
+    forget_phases(contender, known); /* the first one only warms up */
     for (int i = 0; one >= 0 && i < DUEL_MOST_CALLS; i++) {
         if (i > 0 && now_seconds() - start >= seconds)
             break;
@@ -191,12 +191,12 @@ double duel_cpu_us(const struct contender *contender)
                : 0;
 }
 
-struct stages duel_stages(struct contender *contender)
+struct phases duel_phases(struct contender *contender)
 {
-    struct stages stages = {.is_known = contender->stage[0].n > 0};
-    for (int i = 0; i < N_STAGES; i++)
-        stages.us[i] = stats_quantile(&contender->stage[i], 0.5);
-    return stages;
+    struct phases phases = {.is_known = contender->phase[0].n > 0};
+    for (int i = 0; i < N_PHASES; i++)
+        phases.us[i] = stats_quantile(&contender->phase[i], 0.5);
+    return phases;
 }
 
 void duel_free(struct contender *contenders, int n)
@@ -207,7 +207,7 @@ void duel_free(struct contender *contenders, int n)
         stats_free(&contender->calls);
         stats_free(&contender->medians);
         stats_free(&contender->rates);
-        for (int j = 0; j < N_STAGES; j++)
-            stats_free(&contender->stage[j]);
+        for (int j = 0; j < N_PHASES; j++)
+            stats_free(&contender->phase[j]);
     }
 }

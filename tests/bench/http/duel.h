@@ -14,7 +14,7 @@ enum { DUEL_MOST_CALLS = 20000 /* in a run */ };
 struct contender {
     const struct server *server;
     struct http_request request; /* its body is the contender's: duel_free */
-    bool by_curl;                /* through libcurl: no stages */
+    bool by_curl;                /* through libcurl: no phases */
     const char *ca_file;         /* by_curl: over TLS; or NULL */
     const char *socket;  /* the path of a Unix socket to ask over, or NULL */
     int refusal;         /* by_curl: a code that is taken as well, or 0 */
@@ -24,7 +24,7 @@ struct contender {
     struct samples calls;   /* seconds of each */
     struct samples medians; /* of each run */
     struct samples rates;   /* calls per second of each run */
-    struct samples stage[N_STAGES];
+    struct samples phase[N_PHASES];
     uint64_t n_failed;
     double cpu_seconds; /* of the server, for n_asked calls, warm-up included */
     uint64_t n_asked;
@@ -52,8 +52,8 @@ double duel_rate_of(struct contender *contender);
  * other programs do on its CPU hardly moves it. 0: not known. */
 double duel_cpu_us(const struct contender *contender);
 
-/* Medians of the stages that the daemon named. */
-struct stages duel_stages(struct contender *contender);
+/* Medians of the phases that the daemon named. */
+struct phases duel_phases(struct contender *contender);
 
 void duel_free(struct contender *contenders, int n);
 

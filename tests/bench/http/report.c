@@ -57,9 +57,9 @@ static void print_row(const struct row *row)
     if (row->note[0])
         printf(" %s", row->note);
     printf("\n");
-    for (int i = 0; row->stages.is_known && i < N_STAGES; i++)
-        printf("%s%s %.1f%s", i ? ", " : "    ", stage_name[i],
-               row->stages.us[i], i + 1 < N_STAGES ? "" : " us\n");
+    for (int i = 0; row->phases.is_known && i < N_PHASES; i++)
+        printf("%s%s %.1f%s", i ? ", " : "    ", phase_name[i],
+               row->phases.us[i], i + 1 < N_PHASES ? "" : " us\n");
     fflush(stdout);
 }
 
@@ -87,9 +87,9 @@ static void write_json(const struct report *report, const struct row *row)
                 "\"verdict\":\"%s\"",
                 row->must, row->stretch, row->is_ceiling ? "true" : "false",
                 verdict_of(row));
-    for (int i = 0; row->stages.is_known && i < N_STAGES; i++)
+    for (int i = 0; row->phases.is_known && i < N_PHASES; i++)
         fprintf(file, "%s\"%s\":%.2f%s", i ? "," : ",\"stages_us\":{",
-                stage_name[i], row->stages.us[i], i + 1 < N_STAGES ? "" : "}");
+                phase_name[i], row->phases.us[i], i + 1 < N_PHASES ? "" : "}");
     if (row->note[0])
         fprintf(file, ",\"note\":\"%s\"", row->note);
     fprintf(file, "}\n");

@@ -24,7 +24,7 @@ struct row {
     double must, stretch;
     bool is_ceiling; /* value is to be at most that; else at least */
 
-    struct stages stages;
+    struct phases phases;
     char note[ROW_TEXT];
 };
 

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* One operator at c = 1 or more, without a goal: rate and stages. */
+/* One operator at c = 1 or more, without a goal: rate and phases. */
 static void call_row(struct bench *bench, const struct server *roped,
                      const char *name, struct http_request request, int c)
 {
@@ -83,9 +83,9 @@ static void rope_of(struct bench *bench, const struct server *roped,
         {.server = roped, .request = call_rope(bytes / CALL_ROPE_TOKEN_BYTES)}};
     side[0].request = call_echo(side[1].request.body_bytes / 4 * 4);
     duel_latency(side, 2, &bench->plan);
-    struct stages by = duel_stages(&side[1]), echo = duel_stages(&side[0]);
-    double sum = duel_median_us(&side[0]) - echo.us[STAGE_KERNEL] +
-                 by.us[STAGE_KERNEL] + by.us[STAGE_H2D] + by.us[STAGE_D2H];
+    struct phases by = duel_phases(&side[1]), echo = duel_phases(&side[0]);
+    double sum = duel_median_us(&side[0]) - echo.us[PHASE_KERNEL] +
+                 by.us[PHASE_KERNEL] + by.us[PHASE_H2D] + by.us[PHASE_D2H];
     snprintf(reference.name, sizeof reference.name, "echo %s, c=1", size);
     bench_report(bench, &reference, &side[0]);
     snprintf(row.name, sizeof row.name, "rope %s, c=1", size);
@@ -126,7 +126,7 @@ void section_calls(struct bench *bench)
     struct server raw, roped;
     server_raw(&raw, ANY_CPU);
     server_roped(&roped, bench->binary, bench->backend, bench_flags, ANY_CPU);
-    report_title(&bench->report, "Operators over HTTP, with their stages");
+    report_title(&bench->report, "Operators over HTTP, with their phases");
     rope_of_4(bench, &raw, &roped);
     rope_of(bench, &roped, MIB);
     rope_of(bench, &roped, 64 * MIB);

@@ -30,14 +30,14 @@ static void judge(struct row *row, struct contender side[2], int c,
     }
 }
 
-/* libcurl's answers name no stages here: one of the reference client does. */
+/* libcurl's answers name no phases here: one of the reference client does. */
 static double copy_of(struct contender side[2])
 {
     struct contender one = {.server = side[1].server,
                             .request = side[1].request};
     if (side[1].by_curl)
         duel_latency(&one, 1, &(struct duel_plan){1, 0});
-    double us = duel_stages(side[1].by_curl ? &one : &side[1]).us[STAGE_KERNEL];
+    double us = duel_phases(side[1].by_curl ? &one : &side[1]).us[PHASE_KERNEL];
     one.request.body = NULL; /* it is that of side[1] */
     duel_free(&one, 1);
     return us;

@@ -88,10 +88,10 @@ enum side { NOTHING, BODY, RESIDENT, IMPLICIT, SYSTEM, N_SIDES };
 static void judge(struct row *row, struct contender *side)
 {
     double empty = duel_median_us(&side[NOTHING]);
-    struct stages resident = duel_stages(&side[IMPLICIT]);
-    struct stages system = duel_stages(&side[SYSTEM]);
-    double device = resident.us[STAGE_KERNEL] + 1.2 * empty;
-    double bus = system.us[STAGE_H2D] + system.us[STAGE_D2H];
+    struct phases resident = duel_phases(&side[IMPLICIT]);
+    struct phases system = duel_phases(&side[SYSTEM]);
+    double device = resident.us[PHASE_KERNEL] + 1.2 * empty;
+    double bus = system.us[PHASE_H2D] + system.us[PHASE_D2H];
     row[IMPLICIT].unit = "of the sum";
     row[IMPLICIT].value = duel_median_us(&side[IMPLICIT]) / device;
     row[IMPLICIT].must = 1;

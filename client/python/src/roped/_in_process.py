@@ -13,7 +13,7 @@ import numpy as np
 from roped._errors import Error
 from roped._functions import TABLE, Operator, described
 from roped._library import Session, Work, launch_address, launch_on, refusal, session, sessions
-from roped._shapes import Kind, Mismatch, outputs, step, token_dims
+from roped._shapes import Kind, Mismatch, outputs, stride, token_dims
 from roped._tensors import as_array, dtype_name, is_torch, numpy_dtype, torch_dtype
 
 try:
@@ -260,13 +260,13 @@ def _token_dims(op: Operator, tensors: dict[str, Any], params: dict[str, Any]) -
         return {}  # the launch will say what is wrong
 
 
-def _step(library: Any, tensor: Any, n_dims: int) -> int | None:
+def _stride(library: Any, tensor: Any, n_dims: int) -> int | None:
     """Of a tensor that is not packed; None where it is no slice of wider rows."""
     strides = library.strides(tensor) if n_dims else None
-    return None if strides is None else step(tuple(tensor.shape), strides, n_dims)
+    return None if strides is None else stride(tuple(tensor.shape), strides, n_dims)
 
 
-def _steps(
+def _strides(
     op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
 ) -> list[dict[str, int]] | None:
     """Of inputs and of places that are slices of wider rows; None where others are not packed, or not the library's."""
@@ -281,16 +281,16 @@ def _steps(
     found: list[dict[str, int]] = []
     for group in (bound, places):
         loose = {name: tensor for name, tensor in group.items() if not library.is_packed(tensor)}
-        steps = {name: _step(library, tensor, dims.get(name, 0)) for name, tensor in loose.items()}
-        if None in steps.values():
+        strides = {name: _stride(library, tensor, dims.get(name, 0)) for name, tensor in loose.items()}
+        if None in strides.values():
             return None
-        found.append(steps)  # type: ignore[arg-type]
+        found.append(strides)  # type: ignore[arg-type]
     return found
 
 
 def _prepare(
     owner: Session, op: Operator, library: Any,
-    arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any], steps: list[dict[str, int]],
+    arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any], strides: list[dict[str, int]],
 ) -> _Prepared:  # fmt: skip
     tensors, params = op.bound(arguments, named)
     _check_inputs(library, tensors, params)
@@ -299,7 +299,7 @@ def _prepare(
     names = [*op.positional[: len(arguments)], *named]
     at = {name: i for i, name in enumerate(names) if values[i] is not None}
     place_at = {name: len(names) + i for i, name in enumerate(places)}
-    prepared = _Prepared(Work(owner, op, kinds, params, *steps), library.address, len(values))
+    prepared = _Prepared(Work(owner, op, kinds, params, *strides), library.address, len(values))
     prepared.given = [(op.input_names.index(name), at[name]) for name in tensors]
     for slot, name in enumerate(op.output_names, len(op.inputs)):
         if name not in made:
@@ -330,7 +330,7 @@ def _forget_if_many(owner: Session) -> None:
 def _run(
     op: Operator, library: Any, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]
 ) -> tuple[_Prepared, list[Any]] | None:
-    """What is prepared, and the outputs in order; None where _steps says so."""
+    """What is prepared, and the outputs in order; None where _strides says so."""
     values = (*arguments, *named.values(), *places.values())
     place = library.place(arguments[0] if arguments else named[op.tensors[0]])
     if place is not _HOST and library.current_device() != place[1]:
@@ -348,12 +348,12 @@ def _run(
             return None
         if found is not None:
             return found, found.launch(values)
-        steps = _steps(op, library, arguments, places, named)
-        if steps is None:
+        strides = _strides(op, library, arguments, places, named)
+        if strides is None:
             return None
         _refuse_in_capture(place)
         _forget_if_many(owner)
-        prepared = _prepare(owner, op, library, arguments, places, named, steps)
+        prepared = _prepare(owner, op, library, arguments, places, named, strides)
         try:
             results = prepared.launch(values)
         except BaseException:
@@ -376,7 +376,7 @@ def _packed(library: Any, title: str, arrays: dict[str, Any], written: list[str]
     """Each packed, or a slice of wider rows. Those that are written must be so already."""
     packed = {}
     for name, array in arrays.items():
-        is_slice = not library.is_packed(array) and _step(library, array, dims.get(name, 0)) is not None
+        is_slice = not library.is_packed(array) and _stride(library, array, dims.get(name, 0)) is not None
         if name in written and not is_slice and not library.is_packed(array):
             raise ValueError(f"{title} '{name}': not contiguous, and written in place")
         packed[name] = library.view(array) if is_slice else library.packed(array)

@@ -36,8 +36,8 @@ def _load() -> ctypes.CDLL:
         "work_new": [pointer, text, pointer],
         "work_param": [pointer, text, text],
         "work_input": [pointer, text, text, number, pointer, pointer],
-        "work_input_step": [pointer, text, ctypes.c_int64],
-        "work_output_step": [pointer, text, ctypes.c_int64],
+        "work_input_stride": [pointer, text, ctypes.c_int64],
+        "work_output_stride": [pointer, text, ctypes.c_int64],
         "work_launch_on": [pointer, pointer],
     }
     for name, arguments in checked.items():
@@ -61,11 +61,11 @@ def _check(name: str, *arguments: Any) -> None:
 
 
 class Work:
-    """One call, for tensors of these types, shapes and steps (of inputs, of places), as often as wanted."""
+    """One call, for tensors of these types, shapes and strides (of inputs, of places), as often as wanted."""
 
     def __init__(
         self, session: "Session", op: Operator, kinds: Mapping[str, Kind], params: Mapping[str, Any],
-        steps: Mapping[str, int], place_steps: Mapping[str, int],
+        strides: Mapping[str, int], place_strides: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.handle, self.lock = ctypes.c_void_p(), session.lock
         self.is_kept = session.is_trusting  # a graph may hold it
@@ -76,10 +76,10 @@ class Work:
             for name, (dtype, shape) in kinds.items():
                 dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
                 _check("work_input", self.handle, name.encode(), dtype.encode(), len(shape), dims, None)
-            for name, step in steps.items():
-                _check("work_input_step", self.handle, name.encode(), step)
-            for name, step in place_steps.items():
-                _check("work_output_step", self.handle, name.encode(), step)
+            for name, stride in strides.items():
+                _check("work_input_stride", self.handle, name.encode(), stride)
+            for name, stride in place_strides.items():
+                _check("work_output_stride", self.handle, name.encode(), stride)
             if session.is_trusting:
                 _library.roped_work_trust(self.handle)
         except Error:

@@ -186,7 +186,7 @@ def token_dims(op: Operator, inputs: Mapping[str, Kind], params: Mapping[str, An
     return found
 
 
-def step(shape: tuple[int, ...], strides: tuple[int, ...], n_dims: int) -> int | None:
+def stride(shape: tuple[int, ...], strides: tuple[int, ...], n_dims: int) -> int | None:
     """Elements from one token to the next, where the first dims number tokens that are packed inside; None where it
     is no such tensor."""
     token, at = 1, None

@@ -293,10 +293,10 @@ TEST(bytes_of_a_call_are_at_most_2_to_the_63)
     CHECK_INT(roped_call_bytes(&call), INT64_MAX);
 }
 
-/* The same with a step, of an input that is bound. */
+/* The same with a stride, of an input that is bound. */
 static enum roped_status resolve_with_step(int input, int64_t step)
 {
-    call.in[input].step = step;
+    call.in[input].stride = step;
     return roped_call_resolve(&call, &err);
 }
 
@@ -310,7 +310,7 @@ TEST(steps_are_between_tokens)
     CHECK_INT(roped_tensor_span(&call.in[ROPE_Q]), 2 * (6 * 6144 + 4096));
     CHECK_INT(roped_tensor_span(&call.out[ROPE_Q_OUT]), 2 * 7 * 4096);
     CHECK_INT(roped_call_bytes(&call), 2 * 2 * 7 * 4096);
-    CHECK_OK(roped_call_set_step(&call, ROPE_Q_OUT, 5000, &err), &err);
+    CHECK_OK(roped_call_set_stride(&call, ROPE_Q_OUT, 5000, &err), &err);
     CHECK_INT(roped_tensor_span(&call.out[ROPE_Q_OUT]), 2 * (6 * 5000 + 4096));
     start("rope"); /* batches of sequences: their dims together */
     CHECK_OK(bind("q", ROPED_F32, 3, 3, 5, 64), &err);
@@ -344,7 +344,8 @@ TEST(steps_that_cannot_be_name_what_is_expected)
     CHECK_TEXT(err.text, "tensor 'q': stride 1152921504606846975 takes its 7 "
                          "tokens beyond 2^63 - 1 bytes");
     CHECK_OK(resolve_with_step(ROPE_Q, INT64_MAX / 16), &err);
-    CHECK_INT(roped_call_set_step(&call, ROPE_Q_OUT, 1, &err), ROPED_BAD_SHAPE);
+    CHECK_INT(roped_call_set_stride(&call, ROPE_Q_OUT, 1, &err),
+              ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'q': stride 1, expected at least 4096");
     start("rmsnorm");
     CHECK_OK(bind("x", ROPED_F32, 2, 3, 8, 0), &err);

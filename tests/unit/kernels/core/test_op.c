@@ -56,13 +56,13 @@ TEST(the_check_finds_each_kind_of_defect)
     expect_defect(&op, "default outside");
     op = copy();
     op.tokens = NULL;
-    expect_defect(&op, "a step without tokens in 'x'");
+    expect_defect(&op, "a stride without tokens in 'x'");
     op = copy();
     op.tokens = "rows h"; /* a row of nothing */
-    expect_defect(&op, "a step without tokens in 'x'");
+    expect_defect(&op, "a stride without tokens in 'x'");
     op = copy();
     op.in[1].flags |= ROPED_STRIDED; /* the weight */
-    expect_defect(&op, "a step without tokens in 'weight'");
+    expect_defect(&op, "a stride without tokens in 'weight'");
     op = copy();
     op.param[0].offset = op.params_bytes;
     expect_defect(&op, "outside its struct");

@@ -284,8 +284,8 @@ TEST(slices_of_rows_are_rotated_in_place)
              &err);
     CHECK_OK(roped_work_input(work, "positions", "I64", 1, &n, positions, &err),
              &err);
-    CHECK_OK(roped_work_input_step(work, "q", 7, &err), &err);
-    CHECK_OK(roped_work_input_step(work, "k", 7, &err), &err);
+    CHECK_OK(roped_work_input_stride(work, "q", 7, &err), &err);
+    CHECK_OK(roped_work_input_stride(work, "k", 7, &err), &err);
     CHECK_OK(roped_work_prepare(work, &err), &err);
     CHECK_OK(roped_work_output(work, "q", rows[0], &err), &err);
     CHECK_OK(roped_work_output(work, "k", rows[0] + 2, &err), &err);
@@ -301,7 +301,7 @@ TEST(slices_of_rows_are_rotated_in_place)
     roped_work_free(work);
 }
 
-/* An output of its own is packed, or has the step that it is given. */
+/* An output of its own is packed, or has the stride that it is given. */
 TEST(outputs_have_steps_of_their_own)
 {
     float x[2][3] = {{3, -3, 9}, {0.5f, 0.5f, 9}}, packed[4] = {0};
@@ -310,11 +310,11 @@ TEST(outputs_have_steps_of_their_own)
     void *all[] = {x, NULL, packed};
     struct roped_work *work = new_work("rmsnorm");
     CHECK_OK(roped_work_input(work, "x", "F32", 2, shape, x, &err), &err);
-    CHECK_OK(roped_work_input_step(work, "x", 3, &err), &err);
+    CHECK_OK(roped_work_input_stride(work, "x", 3, &err), &err);
     CHECK_OK(roped_work_launch_on(work, all, &err), &err);
     CHECK_DOUBLE(packed[1], -1, 1e-5);
     CHECK_DOUBLE(packed[2], 1, 1e-5);
-    CHECK_OK(roped_work_output_step(work, "y", 5, &err), &err);
+    CHECK_OK(roped_work_output_stride(work, "y", 5, &err), &err);
     all[2] = apart;
     CHECK_OK(roped_work_launch_on(work, all, &err), &err);
     CHECK_DOUBLE(apart[0][1], -1, 1e-5);
@@ -324,15 +324,15 @@ TEST(outputs_have_steps_of_their_own)
     CHECK_OK(roped_work_launch_on(work, all, &err), &err);
     CHECK_DOUBLE(x[1][1], 1, 1e-5);
     CHECK_DOUBLE(x[0][2], 9, 0);
-    CHECK_INT(roped_work_output_step(work, "y", 1, &err), ROPED_OK);
+    CHECK_INT(roped_work_output_stride(work, "y", 1, &err), ROPED_OK);
     all[2] = apart;
     CHECK_INT(roped_work_launch_on(work, all, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'y': stride 1, expected at least 2");
-    CHECK_INT(roped_work_output_step(work, "z", 5, &err), ROPED_INVALID);
+    CHECK_INT(roped_work_output_stride(work, "z", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "output 'z'");
-    CHECK_INT(roped_work_input_step(work, "weight", 5, &err), ROPED_INVALID);
+    CHECK_INT(roped_work_input_stride(work, "weight", 5, &err), ROPED_INVALID);
     CHECK_CONTAINS(err.text, "tensor 'weight'");
-    CHECK_OK(roped_work_input_step(work, "x", 1, &err), &err);
+    CHECK_OK(roped_work_input_stride(work, "x", 1, &err), &err);
     CHECK_INT(roped_work_prepare(work, &err), ROPED_BAD_SHAPE);
     CHECK_CONTAINS(err.text, "tensor 'x': stride 1, expected at least 2");
     roped_work_free(work);

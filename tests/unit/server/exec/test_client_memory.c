@@ -299,7 +299,7 @@ TEST(calls_use_slices_of_rows_in_shared_memory)
             memcpy(at + row * STEP_BYTES, work.x + row * HIDDEN, ROW);
         work.job.in[0] = work.job.out[0] =
             (struct exec_place){region, i / 2, 0};
-        work.job.call.in[0].step = STEP;
+        work.job.call.in[0].stride = STEP;
         CHECK_INT(run(), ROPED_OK);
         for (int row = 0; row < N; row++) {
             memcpy(work.y + row * HIDDEN, at + row * STEP_BYTES, ROW);

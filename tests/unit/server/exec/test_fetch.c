@@ -159,7 +159,7 @@ TEST(what_is_elsewhere_may_have_a_step_and_an_offset)
     struct region *x = hold(wide, sizeof wide, n_devices - 1);
     struct region *y = work_region(exec, "y", ROWS * ROW, 0);
     work.job.in[0] = (struct exec_place){x, 32, 0};
-    work.job.call.in[0].step = WIDE;
+    work.job.call.in[0].stride = WIDE;
     work.job.out[0].region = y;
     CHECK_OK(check(&work), &err);
     CHECK_INT(run(&work), ROPED_OK);

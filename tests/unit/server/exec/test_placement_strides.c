@@ -36,9 +36,9 @@ TEST(a_call_works_in_slices_of_rows)
     for (int i = 0; i < ROWS; i++)
         memcpy(memory + 32 + i * WIDE_ROW, work.x + i * HIDDEN, ROW);
     work.job.in[0] = work.job.out[0] = (struct exec_place){region, 32, 0};
-    work.job.call.in[0].step = WIDE;
+    work.job.call.in[0].stride = WIDE;
     CHECK_OK(check(), &err);
-    CHECK_INT(work.job.call.out[0].step, WIDE); /* its input's */
+    CHECK_INT(work.job.call.out[0].stride, WIDE); /* its input's */
     placement_measure(&work.job, true);
     CHECK_INT(work.job.work_bytes, 2 * ROWS * ROW);
     CHECK_OK(exec_submit(exec, &work.job, &err), &err);
@@ -61,7 +61,7 @@ TEST(slices_of_rows_lie_side_by_side)
 {
     static const struct {
         uint64_t in_at, out_at;
-        int64_t in_step, out_step;
+        int64_t in_step, out_stride;
         const char *part; /* NULL: allowed */
     } cases[] = {
         {0, ROW, WIDE, WIDE, NULL},
@@ -88,8 +88,8 @@ TEST(slices_of_rows_lie_side_by_side)
         work_make(&work, ROWS);
         work.job.in[0] = (struct exec_place){region, cases[i].in_at, 0};
         work.job.out[0] =
-            (struct exec_place){region, cases[i].out_at, cases[i].out_step};
-        work.job.call.in[0].step = cases[i].in_step;
+            (struct exec_place){region, cases[i].out_at, cases[i].out_stride};
+        work.job.call.in[0].stride = cases[i].in_step;
         CHECK(is_expected(check(), cases[i].part ? ROPED_INVALID : ROPED_OK));
         if (cases[i].part)
             CHECK_CONTAINS(err.text, cases[i].part);

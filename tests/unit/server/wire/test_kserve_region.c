@@ -87,8 +87,8 @@ TEST(tensors_in_regions_may_have_strides)
                          "\"shared_memory_byte_size\":99,"
                          "\"stride\":30}}]}";
     CHECK_OK(read_into(&call, json, NULL, 0, &request, &err), &err);
-    CHECK_INT(call.in[0].step, 20);
-    CHECK_INT(request.regions.ref[1].tensor.step, 30);
+    CHECK_INT(call.in[0].stride, 20);
+    CHECK_INT(request.regions.ref[1].tensor.stride, 30);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     CHECK_OK(kserve_check_strided_inputs(&call, &request.regions, &err), &err);
     request.regions.ref[0].bytes = 47;

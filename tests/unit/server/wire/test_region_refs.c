@@ -91,9 +91,9 @@ TEST(strides_are_of_inputs_and_outputs)
     take("into_stride.y", "80");
     CHECK_INT(refs.n, 2);
     CHECK(refs.ref[0].has_stride && refs.ref[1].has_stride);
-    CHECK_INT(refs.ref[0].tensor.step, 6144);
+    CHECK_INT(refs.ref[0].tensor.stride, 6144);
     CHECK(refs.ref[1].is_output);
-    CHECK_INT(refs.ref[1].tensor.step, 80);
+    CHECK_INT(refs.ref[1].tensor.stride, 80);
     refuse("stride.x", "80", "'stride.x' is given twice");
     refuse("stride.weight", "0",
            "parameter 'stride.weight': '0', expected elements from one token "
