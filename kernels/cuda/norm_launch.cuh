@@ -219,17 +219,18 @@ static inline bool is_packed(const struct norm_args *args)
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
 // the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
-// of rows with strides.
+// of rows with strides, and where such a bias has no weight beside it, or a weight no bias.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
     bool has_strides = !is_packed(args);
+    bool has_all = !K::kCentres || (args->weight && args->bias);
     if (is_aligned && is_in_kind && !has_strides)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
-        if (is_aligned && !has_strides)
+        if (is_aligned && !has_strides && has_all)
             return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
     if constexpr (!K::kAdds)
         if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
@@ -271,15 +272,16 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
 
 // From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
 // instructions. A sum of float is the one that is stored.
-template <typename T, bool kAdds, norm_sink kTo>
+template <typename T, bool kAdds, norm_sink kTo, bool kCentres = false>
 static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                        struct roped_queue *queue, struct roped_error *err)
 {
     if constexpr (kAdds && sizeof(T) == 2)
         if (rounds_sum)
-            return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
+            return launch_norm<norm_kind<T, kFromRoundedSum, kTo, kCentres>>(args, is_aligned,
+                                                                             queue, err);
     constexpr norm_source kFrom = kAdds ? kFromSum : kFromX;
-    return launch_norm<norm_kind<T, kFrom, kTo>>(args, is_aligned, queue, err);
+    return launch_norm<norm_kind<T, kFrom, kTo, kCentres>>(args, is_aligned, queue, err);
 }
 
 static inline int weight_kind_of(int weight, int x)
@@ -334,6 +336,15 @@ static inline void set_residual(struct norm_args *args, const struct rmsnorm_pla
     args->residual_out_pitch = pitch_of(plan, residual_out);
 }
 
+// What a centred norm adds in the end. It says of which type weights are where there are none.
+static inline void set_bias(struct norm_args *args, const struct roped_tensor *x,
+                            const struct roped_tensor *bias)
+{
+    args->bias = bias->data;
+    if (!args->weight)
+        args->weight_kind = weight_kind_of(bias->dtype, x->dtype);
+}
+
 // Can rows be moved in vectors of 16 bytes? y_bytes is what such a vector becomes in y. Pointers
 // that an operator does not have are NULL, and aligned.
 template <typename T>
@@ -343,7 +354,7 @@ static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
                       args->residual_out_pitch})
         if (n % kVecOf<T> != 0)
             return false;
-    return is_aligned(args->x, 16) && is_aligned(args->weight, 16) &&
+    return is_aligned(args->x, 16) && is_aligned(args->weight, 16) && is_aligned(args->bias, 16) &&
            is_aligned(args->y, y_bytes) && is_aligned(args->residual, 16) &&
            is_aligned(args->residual_out, 16);
 }

@@ -1,8 +1,9 @@
 /*
- * test_rmsnorm_sweep.c - rmsnorm and add_rmsnorm on one backend (argument: cpu
- * or cuda) against float64: every type pair, odd and wide rows, no rows,
- * misaligned memory, results in place of the inputs, special values; that
- * add_rmsnorm takes the norm of the sum before its rounding, or of the sum that
+ * test_rmsnorm_sweep.c - rmsnorm, add_rmsnorm and layer_norm on one backend
+ * (argument: cpu or cuda) against float64: every type pair, odd and wide rows,
+ * no rows, misaligned memory, results in place of the inputs, special values;
+ * what layer_norm alone has is in test_layer_norm_sweep.c; that add_rmsnorm
+ * takes the norm of the sum before its rounding, or of the sum that
  * it returns; and the same bits however many rows came along.
  */
 #include "check.h"
@@ -11,6 +12,7 @@
 #include "kernel/rotary_case.h"
 
 #include "ops/add_rmsnorm.h"
+#include "ops/layer_norm.h"
 #include "ops/rmsnorm.h"
 
 #include <roped/numeric.h>
@@ -30,8 +32,14 @@ static const struct {
     int n_terms, n_outputs, y;
 } ops[] = {{"rmsnorm", NULL, 1, 1, RMSNORM_Y},
            {"add_rmsnorm", NULL, 2, 2, ADD_RMSNORM_Y},
-           {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y}};
-enum { N_OPS = 3 };
+           {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y},
+           {"layer_norm", NULL, 1, 1, LAYER_NORM_Y}};
+enum { N_OPS = sizeof ops / sizeof *ops };
+
+static bool is_layer_norm(int o)
+{
+    return strstr(ops[o].name, "layer_norm") != NULL;
+}
 
 static void run_case(const struct norm_case *c)
 {
@@ -44,10 +52,14 @@ static const char *random_params(int o)
     static const char *const params[] = {"eps=0.000001", "eps=0.00001",
                                          "weight_bias=1", "rounding=hf",
                                          "rounding=hf&weight_bias=1"};
+    static const char *const layer_params[] = {"eps=0.000001", "eps=0.001",
+                                               "weight_bias=1", "rounding=type",
+                                               "rounding=type&weight_bias=1"};
     static char text[64];
     const char *own = ops[o].params;
+    int i = (int)random_int(&source, 0, 4);
     snprintf(text, sizeof text, "%s%s%s", own ? own : "", own ? "&" : "",
-             params[random_int(&source, 0, 4)]);
+             is_layer_norm(o) ? layer_params[i] : params[i]);
     return text;
 }
 
@@ -58,6 +70,7 @@ TEST(every_type_and_width_is_within_tolerance)
         256,  320,  500,  512,  769,  1024,  1536,  2048,  2056, 3072, 3584,
         4096, 5120, 5125, 8192, 8200, 11008, 16384, 16392, 32768};
     static const int64_t rows[] = {1, 2, 3, 5, 17, 130};
+    static const char *const without[] = {NULL, NULL, "weight", "bias"};
     for (int o = 0; o < N_OPS; o++)
         for (int t = 0; t < NORM_TYPE_PAIRS; t++)
             for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
@@ -70,6 +83,9 @@ TEST(every_type_and_width_is_within_tolerance)
                         .hidden = widths[i],
                         .scale = random_once_in(&source, 2) ? 1 : 30,
                         .params = random_params(o),
+                        .without = is_layer_norm(o)
+                                       ? without[random_int(&source, 0, 3)]
+                                       : NULL,
                         .options = {.misalign_elements = misalign,
                                     .in_place = random_once_in(&source, 2)}};
                     if (c.hidden > 2048 && c.rows > 5)
@@ -355,12 +371,12 @@ TEST(extreme_values_normalise_or_turn_their_row_nan)
         int64_t n = c.rows * c.hidden;
         norm_case_build(&call, &source, &c);
         for (int64_t j = 0; j < ops[o].n_terms * n; j++)
-            ((float *)call.in[j / n].data)[j % n] = j % n % 3 ? value : -value;
+            ((float *)call.in[j / n].data)[j % n] = j % n % 2 ? value : -value;
         run(&call, &c.options);
         const float *y = call.out[ops[o].y].data;
         for (int64_t j = 0; y && j < n; j++)
             if (v == 2 ? !isnan(y[j])
-                       : !(fabsf(y[j] - (j % 3 ? 1.0f : -1.0f)) < 1e-5f)) {
+                       : !(fabsf(y[j] - (j % 2 ? 1.0f : -1.0f)) < 1e-5f)) {
                 CHECK_FAIL("%s of %g, width %lld: y[%lld] is %g", c.op,
                            (double)value, (long long)c.hidden, (long long)j,
                            (double)y[j]);
