@@ -290,12 +290,14 @@ struct row_part {
 template <typename K, typename C, bool kIsBias = false>
 struct row_gains {
     static constexpr bool kReadies = C::kReadiesGains && !kIsBias;
+    // four vectors of a bias beside four of weights would leave no registers
+    static constexpr bool kStarts = C::kStartsWeight && (!kIsBias || C::kVectors <= 2);
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     int thread;
     int to_read;      // as of a row; 0 where weights are ones
     const char *from; // weights of vector 0
-    uint4 started[C::kStartsWeight ? kVectors : 1];
+    uint4 started[kStarts ? kVectors : 1];
     float ready[kReadies ? kVectors : 1][K::kVec];
 
     __device__ __forceinline__ row_gains(const norm_args &norm, int row_thread)
@@ -320,7 +322,7 @@ struct row_gains {
     __device__ __forceinline__ void start()
     {
         using T = typename K::T;
-        if constexpr (C::kStartsWeight) {
+        if constexpr (kStarts) {
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
                 started[v] = absent();
@@ -335,14 +337,16 @@ struct row_gains {
         using T = typename K::T;
         int vector = v * kThreads + thread;
         uint4 raw;
-        if constexpr (!C::kStartsWeight || C::kWeight == kWeightOther)
+        if constexpr (!kStarts || C::kWeight == kWeightOther)
             vector = min(vector, args.n_vectors - 1); // reads it: must exist
-        if constexpr (C::kStartsWeight)
+        if constexpr (kStarts)
             raw = started[v];
         else
             raw = to_read ? start_weight<T, C::kWeight, C::kKeeps>(
                                 weights() + vector * weight_bytes<T, C::kWeight>)
                           : absent();
+        if constexpr (K::kCentres && !kReadies)
+            forget_words(raw); // or a loop over rows would hold the floats too
         started_weights<T, C::kWeight>(args, weights(), raw, vector, gain);
         if constexpr (!kIsBias)
             add_bias(args, gain);
@@ -529,7 +533,7 @@ struct row_writer {
 // the exchanges of its sum: to make its gains ready and to store x + residual.
 template <typename K, typename C, bool kRounds>
 __device__ __forceinline__ void
-norm_row(const norm_args &args, const row_values<K, C> &values, row_gains<K, C> &gains,
+norm_row(const norm_args &args, row_values<K, C> &values, row_gains<K, C> &gains,
          const row_gains<K, C, true> &biases, const row_part<K, C> &part, int turn)
 {
     constexpr int kGains = C::kIsShort ? C::kVectors : 0, kSums = K::kAdds ? C::kVectors : 0;

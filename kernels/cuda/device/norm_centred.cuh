@@ -9,11 +9,12 @@
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
 
-// A thread's vectors of a row, in registers: f takes each, and how many of its elements count.
+// A thread's vectors of a row, in registers: f takes each, and how many of its elements count. What
+// was unpacked for it is not kept for the next time.
 template <typename K, typename C>
 struct held_row {
     static_assert(C::kShares == 1, "one share per thread");
-    row_values<K, C> values;
+    row_values<K, C> &values;
     int to_read; // row_part
 
     template <typename F>
@@ -25,6 +26,7 @@ struct held_row {
             values.template get<false>(v, z);
             f(z, v * C::kThreads < to_read ? K::kVec : 0);
         }
+        values.forget();
     }
 };
 
@@ -168,10 +170,11 @@ __device__ __forceinline__ row_scale centre_held_again(const norm_args &args,
 }
 
 template <typename K, typename C>
-__device__ __noinline__ row_scale call_centre_held_again(const norm_args &args, held_row<K, C> row,
+__device__ __noinline__ row_scale call_centre_held_again(const norm_args &args,
+                                                         row_values<K, C> values, int to_read,
                                                          int turn)
 {
-    return centre_held_again(args, row, turn);
+    return centre_held_again(args, held_row<K, C>{values, to_read}, turn);
 }
 
 template <typename K, typename C>
@@ -181,7 +184,7 @@ __device__ __forceinline__ row_scale centre_again(const norm_args &args, const h
     if constexpr (!K::kAdds)
         return centre_read_again<K, C>(args, row, thread, turn);
     else if constexpr (C::kVectors <= 2)
-        return call_centre_held_again(args, held, turn);
+        return call_centre_held_again(args, held.values, held.to_read, turn);
     else
         return centre_held_again(args, held, turn);
 }

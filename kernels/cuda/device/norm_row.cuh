@@ -242,6 +242,13 @@ __device__ __forceinline__ void any_weights(const norm_args &args, const void *f
 
 // ------------------------------------------------------------------------------------ rows
 
+// What follows unpacks anew: the compiler does not know that nothing has changed.
+__device__ __forceinline__ void forget_words(uint4 &raw)
+{
+    for (uint32_t *word : {&raw.x, &raw.y, &raw.z, &raw.w})
+        *word = compute_now(*word);
+}
+
 // Vectors of a row as they came from memory.
 template <typename K, int kVectors>
 struct raw_row {
@@ -337,6 +344,9 @@ struct row_values {
         for (int i = 0; i < K::kVec; i++)
             x[i] = z[v][i];
     }
+    __device__ __forceinline__ void forget()
+    {
+    }
 };
 template <typename K, typename C>
 struct row_values<K, C, false> {
@@ -362,6 +372,15 @@ struct row_values<K, C, false> {
     __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
     {
         unpack_row<kept, kAgain && !kept::kAdds>(raw, v, x);
+    }
+    __device__ __forceinline__ void forget()
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            forget_words(raw.x[v]);
+            if constexpr (kept::kAdds)
+                forget_words(raw.residual[v]);
+        }
     }
 };
 
