@@ -495,6 +495,15 @@ def draw_layer_norms() -> Iterator[Case]:
             inputs = {"x": randn(n_rows, hidden) * 3 - 1, "weight": randn(hidden), "bias": randn(hidden)}
             inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
             yield Case("layer_norm", f"layer_norm_{dtype}_{hidden}", {"op": "layer_norm"}, inputs)
+    for dtype in ("f32", "f16", "bf16"):
+        for sum_rounding in ("once", "type") if dtype != "f32" else ("once",):
+            inputs = {key: randn(3, 200) * 3 + 1 for key in ("x", "residual")}
+            inputs |= {"weight": randn(200), "bias": randn(200)}
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            metadata = {"op": "add_layer_norm", "eps": "1e-06"}
+            if sum_rounding == "type":
+                metadata |= {"sum_rounding": "type"}
+            yield Case("add_layer_norm", f"add_layer_norm_{sum_rounding}_{dtype}", metadata, inputs)
     for dtype in ("bf16", "f16"):
         case = Case("layer_norm_of_model", f"layer_norm_deberta_{dtype}", {}, {})
         case.metadata |= {"op": "layer_norm", "eps": "1e-07", "rounding": "type"}
@@ -846,7 +855,10 @@ def layer_norm(case: Case, slip: float = 1.0) -> Tensors:
         dtype = case.inputs["x"].dtype
         y = (torch.nn.functional.layer_norm(x.double(), x.shape[-1:], eps=eps) * slip).to(dtype).double()
         return {"y.expected": ((y * weight).to(dtype).double() + bias).to(dtype)}
-    return {"y.expected": torch.nn.functional.layer_norm(x.double(), x.shape[-1:], weight, bias, eps).float()}
+    results = {"y.expected": torch.nn.functional.layer_norm(x.double(), x.shape[-1:], weight, bias, eps).float()}
+    if "residual" in case.inputs:
+        results["residual.expected"] = x.to(case.inputs["x"].dtype).float()
+    return results
 
 
 def is_firm_layer_norm(case: Case) -> bool:
@@ -873,6 +885,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "add_rmsnorm_quantize": quantize_norm,
     "binary_backward": binary_backward,
     "layer_norm": layer_norm,
+    "add_layer_norm": layer_norm,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
     "qk_rmsnorm_rope_append": heads_append,

@@ -3,6 +3,7 @@
  */
 #include "kernel/reference_internal.h"
 
+#include "ops/add_layer_norm.h"
 #include "ops/add_rmsnorm.h"
 #include "ops/add_rmsnorm_quantize.h"
 #include "ops/layer_norm.h"
@@ -213,6 +214,20 @@ void reference_layer_norm(const struct roped_call *call,
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_layer_row(judge, &view, &call->in[LAYER_NORM_BIAS],
                         &call->out[LAYER_NORM_Y], row);
+}
+
+void reference_add_layer_norm(const struct roped_call *call,
+                              struct reference_judge *judge)
+{
+    struct norm_view view =
+        view_of(&call->in[ADD_LAYER_NORM_X], &call->in[ADD_LAYER_NORM_WEIGHT],
+                (const void *)call->params);
+    view.residual = &call->in[ADD_LAYER_NORM_RESIDUAL];
+    for (int64_t row = 0; row < view.n_rows; row++)
+        judge_layer_row(judge, &view, &call->in[ADD_LAYER_NORM_BIAS],
+                        &call->out[ADD_LAYER_NORM_Y], row);
+    for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
+        judge_sum(judge, &view, &call->out[ADD_LAYER_NORM_RESIDUAL_OUT], i);
 }
 
 /* ---------------------------------------------------------------- quantize */

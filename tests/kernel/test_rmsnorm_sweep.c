@@ -1,16 +1,16 @@
 /*
- * test_rmsnorm_sweep.c - rmsnorm, add_rmsnorm and layer_norm on one backend
+ * test_rmsnorm_sweep.c - rmsnorm, layer_norm and both of sums on one backend
  * (argument: cpu or cuda) against float64: every type pair, odd and wide rows,
  * no rows, misaligned memory, results in place of the inputs, special values;
- * what layer_norm alone has is in test_layer_norm_sweep.c; that add_rmsnorm
- * takes the norm of the sum before its rounding, or of the sum that
- * it returns; and the same bits however many rows came along.
+ * that the norm of a sum is that of the sum before its rounding, or of the sum
+ * that is returned; and the same bits however many rows came along.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
 #include "kernel/reference.h"
 #include "kernel/rotary_case.h"
 
+#include "ops/add_layer_norm.h"
 #include "ops/add_rmsnorm.h"
 #include "ops/layer_norm.h"
 #include "ops/rmsnorm.h"
@@ -33,7 +33,9 @@ static const struct {
 } ops[] = {{"rmsnorm", NULL, 1, 1, RMSNORM_Y},
            {"add_rmsnorm", NULL, 2, 2, ADD_RMSNORM_Y},
            {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y},
-           {"layer_norm", NULL, 1, 1, LAYER_NORM_Y}};
+           {"layer_norm", NULL, 1, 1, LAYER_NORM_Y},
+           {"add_layer_norm", NULL, 2, 2, ADD_LAYER_NORM_Y},
+           {"add_layer_norm", "sum_rounding=type", 2, 2, ADD_LAYER_NORM_Y}};
 enum { N_OPS = sizeof ops / sizeof *ops };
 
 static bool is_layer_norm(int o)
@@ -177,19 +179,21 @@ static void expect_bytes(const struct norm_case *c, const char *what,
                    (long long)c->rows, (long long)c->hidden, c->params, what);
 }
 
-/* The same weight, and x, which is a sum. */
+/* The same weights, and x, which is a sum. */
 static void build_norm_of(struct roped_call *norm,
                           const struct roped_call *summed, void *sum,
                           const char *rounding)
 {
     struct roped_error err;
     struct roped_tensor x = summed->in[ADD_RMSNORM_X];
-    roped_call_init(norm, roped_op_find("rmsnorm"));
+    roped_call_init(norm, roped_op_find(summed->op->name + strlen("add_")));
     x.data = sum;
     x.stride = 0;
     case_bind(norm, "x", &x);
     if (roped_tensor_given(&summed->in[ADD_RMSNORM_WEIGHT]))
         case_bind(norm, "weight", &summed->in[ADD_RMSNORM_WEIGHT]);
+    if (roped_tensor_given(&summed->in[ADD_LAYER_NORM_BIAS]))
+        case_bind(norm, "bias", &summed->in[ADD_LAYER_NORM_BIAS]);
     case_param(norm, "rounding", rounding);
     CHECK_OK(roped_call_resolve(norm, &err), &err);
 }
@@ -225,21 +229,24 @@ static void expect_norm_of_sum(const struct norm_case *c, const char *rounding)
 }
 
 /* To the bit, by either kernel and of any number of rows: so sum_rounding=type
- * needs no other proof than rmsnorm. */
+ * needs no other proof than the norm. */
 TEST(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual)
 {
     static const int64_t widths[] = {1,    64,   111,   768,   1024, 4096,
                                      5125, 8192, 16384, 32768, 40000};
     static const int64_t rows[] = {1, 2, 9, 130, 2100};
-    static const char *const roundings[] = {"once", "hf"};
+    static const char *const roundings[2][2] = {{"once", "hf"},
+                                                {"once", "type"}};
     for (int i = 0; i < 11 * 5; i++)
         for (int t = 0; t < NORM_TYPE_PAIRS; t++) {
             char params[64];
-            const char *rounding = roundings[random_int(&source, 0, 1)];
+            int is_layer = random_once_in(&source, 2);
+            const char *rounding =
+                roundings[is_layer][random_int(&source, 0, 1)];
             snprintf(params, sizeof params, "sum_rounding=type&rounding=%s",
                      rounding);
             struct norm_case c = {
-                .op = "add_rmsnorm",
+                .op = is_layer ? "add_layer_norm" : "add_rmsnorm",
                 .x = norm_type_pairs[t][0],
                 .weight = norm_type_pairs[t][1],
                 .rows = rows[i / 11],
