@@ -63,7 +63,8 @@ struct norm_config {
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
     static constexpr int kMostRows = most_rows<K>(kThreads, kIsWide);
-    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1;
+    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1 &&
+                                     !(kIsWide && K::kAdds && K::kCentres); // it would spill
     static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
     static constexpr bool kReadiesGains =
@@ -75,6 +76,7 @@ struct norm_config {
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
+                                      : kBlock == 256 && K::kCentres            ? 3
                                       : kThreads == 512 && !kHasNext            ? 2
                                                                                 : 1;
 };

@@ -162,19 +162,12 @@ __device__ __noinline__ row_scale centre_read_again(const norm_args &args, int64
 }
 
 template <typename K, typename C>
-__device__ __forceinline__ row_scale centre_held_again(const norm_args &args,
-                                                       const held_row<K, C> &row, int turn)
+__device__ __noinline__ row_scale centre_held_again(const norm_args &args, row_values<K, C> values,
+                                                    int to_read, int turn)
 {
     bool is_done;
-    return centre<double>(args, row, fixed_group<C>{}, turn, is_done);
-}
-
-template <typename K, typename C>
-__device__ __noinline__ row_scale call_centre_held_again(const norm_args &args,
-                                                         row_values<K, C> values, int to_read,
-                                                         int turn)
-{
-    return centre_held_again(args, held_row<K, C>{values, to_read}, turn);
+    held_row<K, C> again{values, to_read};
+    return centre<double>(args, again, fixed_group<C>{}, turn, is_done);
 }
 
 template <typename K, typename C>
@@ -183,10 +176,8 @@ __device__ __forceinline__ row_scale centre_again(const norm_args &args, const h
 {
     if constexpr (!K::kAdds)
         return centre_read_again<K, C>(args, row, thread, turn);
-    else if constexpr (C::kVectors <= 2)
-        return call_centre_held_again(args, held.values, held.to_read, turn);
     else
-        return centre_held_again(args, held, turn);
+        return centre_held_again<K, C>(args, held.values, held.to_read, turn);
 }
 
 // Of a row in registers.
