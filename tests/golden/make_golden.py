@@ -494,7 +494,8 @@ def draw_layer_norms() -> Iterator[Case]:
         for dtype in ("f32", "f16", "bf16"):
             inputs = {"x": randn(n_rows, hidden) * 3 - 1, "weight": randn(hidden), "bias": randn(hidden)}
             inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
-            yield Case("layer_norm", f"layer_norm_{dtype}_{hidden}", {"op": "layer_norm"}, inputs)
+            metadata = {"op": "layer_norm", "eps": "1e-05"}
+            yield Case("layer_norm", f"layer_norm_{dtype}_{hidden}", metadata, inputs)
     for dtype in ("f32", "f16", "bf16"):
         for sum_rounding in ("once", "type") if dtype != "f32" else ("once",):
             inputs = {key: randn(3, 200) * 3 + 1 for key in ("x", "residual")}
