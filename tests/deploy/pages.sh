@@ -66,7 +66,7 @@ check "bash: choices behind other columns" \
     "$(complete_in_bash ropectl run qk_rmsnorm_rope --style '')" $'gptj\nneox'
 check "bash: of that operator alone" "$(complete_in_bash ropectl run rmsnorm --sty)" ""
 check "bash: JSON" "$(complete_in_bash ropectl ops --output j)" json
-check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert'
+check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert\n--client'
 check "bash: a command's own options" "$(complete_in_bash ropectl bench rope --sec)" --seconds
 check "bash: and their choices" "$(complete_in_bash ropectl bench rope --dtype '')" $'bf16\nf16\nf32'
 check "bash: files for outputs" \
