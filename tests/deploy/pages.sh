@@ -6,16 +6,8 @@
 set -u
 pages=$1
 export PATH=$2:$PATH
-n_failed=0
-
-check() { # check WHAT FOUND EXPECTED
-    if [ "$2" = "$3" ]; then
-        echo "ok     $1"
-    else
-        printf 'FAILED %s:\n%s\nexpected:\n%s\n' "$1" "$2" "$3"
-        n_failed=$((n_failed + 1))
-    fi
-}
+# shellcheck source=tests/deploy/equal.sh
+. "$(dirname "$0")/equal.sh"
 
 # ------------------------------------------------------------ manual pages
 keys=$(roped --help | sed -n 's/^  --\([a-z_]*\).*/\1/p')
