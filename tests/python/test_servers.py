@@ -418,6 +418,7 @@ def test_an_old_copy_is_not_taken_for_the_region(daemons, rng, monkeypatch):
         region = client.put(q, "q")
         first = of_home(client, made)
         first.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED)  # a thread of it could still answer
         client._servers.home.failed(roped.Error("made to look"))
         client.rope(region, positions=POSITIONS, out={"q": region})
         n_done = 1
