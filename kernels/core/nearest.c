@@ -34,6 +34,8 @@ static const struct {
     {"add_rms_norm", "add_rmsnorm"},
     {"fused_add_rmsnorm", "add_rmsnorm"},
     {"fused_add_rms_norm", "add_rmsnorm"},
+    {"layernorm", "layer_norm"},
+    {"add_layernorm", "add_layer_norm"},
     {"rotary", "rope"},
     {"rotary_emb", "rope"},
     {"rotary_embedding", "rope"},

@@ -102,6 +102,7 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
     const struct cpu_norm *norm = &loop->norm;
     int64_t row_bytes = norm->width * (int64_t)roped_dtype_bytes(norm->from);
     int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
+    struct cpu_mean mean[CPU_ROWS];
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
         struct cpu_norm_rows rows = {
@@ -114,12 +115,17 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
             .residual = row_of(loop, call->residual, row),
             .sum = row_of(loop, call->residual_out, row),
             .y = row_of(loop, call->y, row),
+            .mean = call->is_centred ? mean : NULL,
             .s = s,
         };
         if (call->plan->rounds_sum)
             store_sums(loop, &rows);
-        loop->rows->inverse_rms(norm->from, norm->width, &rows, call->plan->eps,
-                                s);
+        if (call->is_centred)
+            loop->rows->inverse_deviation(norm->from, norm->width, &rows,
+                                          call->plan->eps, s, mean);
+        else
+            loop->rows->inverse_rms(norm->from, norm->width, &rows,
+                                    call->plan->eps, s);
         normalize_batch(loop, row, &rows);
     }
 }
@@ -146,6 +152,8 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
         .weight_dtype = (enum roped_dtype)plan->weight_dtype,
         .weight = call->weight->data,
         .bias = plan->weight_bias,
+        .shift_dtype = call->bias ? call->bias->dtype : ROPED_NO_DTYPE,
+        .shift = call->bias ? call->bias->data : NULL,
         .rounds_product = plan->rounding != RMSNORM_ROUND_ONCE,
         .rounds_result = plan->rounding == RMSNORM_ROUND_TYPE,
         .is_streamed = is_large && !is_in_place(call),

@@ -20,6 +20,11 @@ struct cpu_norm_call {
     const struct roped_tensor *residual;
     const struct roped_tensor *residual_out;
 
+    /* The mean is subtracted first, and bias, where one is given, added at the
+     * end. y is not FP8. */
+    bool is_centred;
+    const struct roped_tensor *bias;
+
     /* (optional) y is FP8 */
     const struct rmsnorm_quantize_plan *quantize;
     float *scales; /* NULL where the scale is given */

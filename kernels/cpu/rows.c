@@ -29,6 +29,7 @@ const struct cpu_rows ISA(cpu_rows) = {
     .rotate = ISA(cpu_rotate),
     .angles = ISA(cpu_angles),
     .inverse_rms = ISA(cpu_inverse_rms),
+    .inverse_deviation = ISA(cpu_inverse_deviation),
     .add = ISA(cpu_add),
     .fill_weight = ISA(cpu_fill_weight),
     .normalize = ISA(cpu_normalize),

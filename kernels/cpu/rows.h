@@ -79,7 +79,8 @@ struct cpu_heads {
 /*
  * How rows are normalised: y = z * s * (bias + weight), with z = x, or
  * x + residual before any rounding. The norm of a rounded sum is that of x,
- * where add has written the sum.
+ * where add has written the sum. Where rows have means, z - mean is in the
+ * place of z, and shift is added.
  */
 struct cpu_norm {
     int64_t width; /* of a row */
@@ -87,10 +88,19 @@ struct cpu_norm {
     enum roped_dtype weight_dtype; /* F32, F16, BF16; ROPED_NO_DTYPE: 1 */
     const void *weight;
     float bias;
+    enum roped_dtype shift_dtype; /* as weight_dtype; ROPED_NO_DTYPE: 0 */
+    const void *shift;
     enum roped_dtype type; /* of x, also where from is F32 in its place */
-    bool rounds_product;   /* z * s to the type of x, before the weight */
+    bool rounds_product;   /* z * s to the type of x, before the weight; with
+                              means also its product with the weight */
     bool rounds_result;    /* the same after it, where y is FP8 */
     bool is_streamed;
+};
+
+/* The mean of a row, high + low: z - high loses nothing that low could make up
+ * for, where z is close to it. */
+struct cpu_mean {
+    float high, low;
 };
 
 /* Elements from a row of each tensor to the next; 0: its width. */
@@ -106,7 +116,8 @@ struct cpu_norm_rows {
     const void *residual; /* (optional) like x */
     void *sum;            /* where residual is given: z in the type of x */
     void *y;
-    const float *s;       /* per row; x * s below 2^90 where y is FP8 */
+    const struct cpu_mean *mean; /* (optional) per row; y is like x */
+    const float *s;              /* per row; x * s below 2^90 where y is FP8 */
     const float *divisor; /* per row; read where y is FP8: y is divided */
 };
 
@@ -160,6 +171,11 @@ struct cpu_rows {
      */
     void (*inverse_rms)(enum roped_dtype dtype, int64_t width,
                         const struct cpu_norm_rows *rows, float eps, float *s);
+
+    /* The same of the variance, the mean of (z - mean)^2, and mean[row]. */
+    void (*inverse_deviation)(enum roped_dtype dtype, int64_t width,
+                              const struct cpu_norm_rows *rows, float eps,
+                              float *s, struct cpu_mean *mean);
 
     /* Writes sum alone, of rows of width elements. It may be x or residual. */
     void (*add)(enum roped_dtype dtype, int64_t width,

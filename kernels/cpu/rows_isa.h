@@ -27,6 +27,9 @@ void ISA(cpu_angles)(float *c, float *s, double position,
 void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
                           const struct cpu_norm_rows *rows, float eps,
                           float *s);
+void ISA(cpu_inverse_deviation)(enum roped_dtype dtype, int64_t width,
+                                const struct cpu_norm_rows *rows, float eps,
+                                float *s, struct cpu_mean *mean);
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows);
 void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
@@ -101,6 +104,11 @@ INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
 INLINE block plus(block a, block b)
 {
     return (block){a.lo + b.lo, a.hi + b.hi};
+}
+
+INLINE block minus(block a, vfloat b)
+{
+    return (block){a.lo - b, a.hi - b};
 }
 
 INLINE block product(block a, block b)

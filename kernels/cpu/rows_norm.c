@@ -216,6 +216,16 @@ void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
 
 /* ------------------------------------------------------------------- rows */
 
+/* No shift is a weight of 1, less 1. */
+static void fill_shift(struct norm_part *a)
+{
+    const struct cpu_norm *norm = a->norm;
+    const enum roped_dtype dtype = norm->shift_dtype;
+    const void *shift = dtype ? at(dtype, norm->shift, a->first) : NULL;
+    fill_ordered(dtype, order_of(norm->from), a->shift, shift, dtype ? 0 : -1,
+                 a->n);
+}
+
 void ISA(cpu_fill_part)(struct norm_part *a)
 {
     const struct cpu_norm *norm = a->norm;
@@ -227,12 +237,15 @@ void ISA(cpu_fill_part)(struct norm_part *a)
         fill_ordered(dtype, PAIRS, a->weight, weight, norm->bias, a->n);
     else
         fill_ordered(dtype, HALVES, a->weight, weight, norm->bias, a->n);
+    if (a->shift)
+        fill_shift(a);
 }
 
 /* What a loop over blocks is made for, all constants. */
 struct norm_form {
     enum roped_dtype from, to;
     bool is_rounded, is_sum, is_streamed;
+    bool is_centred; /* rows have means */
 };
 
 /* A part of a row. */
@@ -240,6 +253,7 @@ struct norm_row {
     struct source from;
     void *sum, *y;
     float s;
+    struct cpu_mean mean;
 };
 
 /* Elements [i, i + n), at most a block, of a part of a row: from z. */
@@ -248,7 +262,10 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
 {
     const enum order order = order_of(form.from);
     const block v =
-        normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
+        form.is_centred
+            ? layer_block(form.from, z, row.mean, a->weight + i, a->shift + i,
+                          row.s, form.is_rounded)
+            : normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
         store(form.from, order, place(form.from, row.sum, i), z, 1, n,
               form.is_streamed);
@@ -288,13 +305,15 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
     a.norm = &norm;
     rest.is_streamed = false;
     for (int64_t j = 0; j < rows.n; j++) {
-        const struct norm_row row = {
+        struct norm_row row = {
             .from = source_at(form.from, &rows, j, a.first, form.is_sum),
             .sum = form.is_sum ? place(form.from, rows.sum,
                                        j * rows.stride.sum + a.first)
                                : NULL,
             .y = place(form.to, rows.y, j * rows.stride.y + a.first),
             .s = rows.s[j]};
+        if (form.is_centred)
+            row.mean = rows.mean[j];
         const struct source next =
             source_at(form.from, &rows, j + rows.n, a.first, form.is_sum);
         int64_t i = 0;
@@ -322,20 +341,40 @@ INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
         normalize_rows(form, a);
 }
 
+INLINE void centre_part(enum roped_dtype type, const struct norm_part *a)
+{
+    struct norm_form form = {.from = type, .to = type, .is_centred = true};
+    const bool is_rounded = type != ROPED_F32 && a->norm->rounds_product;
+    const bool is_sum = a->rows->residual != NULL;
+    struct norm_form rounded = form, sum = form, rounded_sum = form;
+    rounded.is_rounded = rounded_sum.is_rounded = true;
+    sum.is_sum = rounded_sum.is_sum = true;
+    if (is_rounded && is_sum)
+        normalize_form(rounded_sum, a);
+    else if (is_rounded)
+        normalize_form(rounded, a);
+    else if (is_sum)
+        normalize_form(sum, a);
+    else
+        normalize_form(form, a);
+}
+
 INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
                            const struct norm_part *a)
 {
     const bool is_sum = from == to && a->rows->residual;
     if (size_of(to) == 1)
         return;
-    if (a->norm->rounds_product && is_sum)
-        normalize_form((struct norm_form){from, to, true, true, false}, a);
+    if (from == to && a->rows->mean)
+        centre_part(from, a);
+    else if (a->norm->rounds_product && is_sum)
+        normalize_form((struct norm_form){from, to, true, true}, a);
     else if (a->norm->rounds_product)
-        normalize_form((struct norm_form){from, to, true, false, false}, a);
+        normalize_form((struct norm_form){from, to, true, false}, a);
     else if (is_sum)
-        normalize_form((struct norm_form){from, to, false, true, false}, a);
+        normalize_form((struct norm_form){from, to, false, true}, a);
     else
-        normalize_form((struct norm_form){from, to, false, false, false}, a);
+        normalize_form((struct norm_form){from, to, false, false}, a);
 }
 
 INSTANCES(normalize_part, norm_part)
@@ -343,9 +382,12 @@ INSTANCES(normalize_part, norm_part)
 void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows)
 {
-    _Alignas(64) float w[COLUMNS];
+    _Alignas(64) float w[COLUMNS], shift[COLUMNS];
     const struct cpu_norm_rows own = with_strides(norm, rows);
-    struct norm_part a = {.norm = norm, .rows = &own, .weight = w};
+    struct norm_part a = {.norm = norm,
+                          .rows = &own,
+                          .weight = w,
+                          .shift = rows->mean ? shift : NULL};
     if (roped_dtype_bytes(norm->to) == 1)
         ISA(cpu_normalize_fp8)(norm, &own);
     else

@@ -22,6 +22,7 @@ struct norm_part {
     /* bias + weight from column first on, to the end of the last block; each
      * block in the order of x */
     float *weight;
+    float *shift; /* the same, where rows have means */
 
     /* into FP8 */
     bool is_spread; /* worked on row by row, as floats */
@@ -87,7 +88,7 @@ INLINE void prefetch_next(enum roped_dtype dtype, struct source next, int64_t i,
     prefetch(at(dtype, from, element + BLOCK));
 }
 
-/* Fills a->weight, of COLUMNS, from a->first on, and n. */
+/* Fills a->weight and a->shift, of COLUMNS, from a->first on, and n. */
 void ISA(cpu_fill_part)(struct norm_part *a);
 
 /* Columns part by part: work is a switch over types with a part. */
@@ -109,6 +110,21 @@ INLINE block normal_block(enum roped_dtype from, block z, const float *weight,
 {
     block v = times(z, splat(s));
     return product(is_rounded ? round_to(from, v) : v, load32(weight));
+}
+
+/* The same of the distance from the mean, and shifted. is_rounded: from is a
+ * narrow type, and every step is rounded to it. */
+INLINE block layer_block(enum roped_dtype from, block z, struct cpu_mean mean,
+                         const float *weight, const float *shift, float s,
+                         bool is_rounded)
+{
+    const block w = load32(weight), b = load32(shift);
+    block v = minus(minus(z, splat(mean.high)), splat(mean.low));
+    v = times(v, splat(s));
+    if (is_rounded)
+        return plus(round_to(from, product(round_to(from, v), w)), b);
+    return (block){multiply_add(v.lo, w.lo, b.lo),
+                   multiply_add(v.hi, w.hi, b.hi)};
 }
 
 /* Do whole blocks at aligned addresses make up the rows, but for their ends? */

@@ -60,6 +60,8 @@ def calls(n, device):
         "rmsnorm_quantize": lambda: ops.rmsnorm_quantize(x, weight, dynamic=True),
         "add_rmsnorm_quantize": lambda: ops.add_rmsnorm_quantize(x, x, weight, dynamic=True),
         "binary_backward": lambda: ops.binary_backward(x, x, weight, function="mul"),
+        "layer_norm": lambda: ops.layer_norm(x, weight, weight),
+        "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
     }
 
 

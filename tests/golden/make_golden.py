@@ -34,6 +34,7 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
+from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.glm4.modeling_glm4 import Glm4RMSNorm
@@ -155,6 +156,15 @@ MODEL_NORMS = {
     "glm4": (Glm4RMSNorm, {"eps": "1.5625e-07", "rounding": "hf"}),
 }
 MODEL_ROWS = [("bf16", 1, 4096), ("bf16", 3, 128), ("f16", 3, 128)]
+
+# Layer norms: name, parameters, tensors that are left out; and widths and rows
+LAYER_NORMS = [
+    ("weight_bias", {"eps": "1e-05", "weight_bias": "1.0"}, ()),
+    ("no_bias", {"eps": "1e-06"}, ("bias",)),
+    ("no_weight", {"eps": "1e-05"}, ("weight",)),
+    ("plain", {"eps": "1e-12"}, ("weight", "bias")),
+]
+LAYER_NORM_ROWS = [(1, 3), (7, 3), (1024, 2), (4096, 2)]
 
 # Heads that are normalised, and those that go to a cache: operator, name, types of q and of the
 # caches, what says where tokens go and its type, parameters (a number is a tensor of the request)
@@ -470,6 +480,40 @@ def draw_model_norms() -> Iterator[Case]:
             yield case
 
 
+def draw_layer_norms() -> Iterator[Case]:
+    """Far from 0, with weight and bias or one of them; and rounded as a model's class rounds."""
+    for name, parameters, left_out in LAYER_NORMS:
+        for types in NORM_TYPES if len(left_out) < 2 else ("f32", "f16", "bf16"):
+            x_type, weight_type = (TYPES[name] for name in NORM_TYPES[types])
+            inputs = {"x": (randn(3, 200) * 3 + 5).to(x_type)}
+            inputs |= {key: randn(200).to(weight_type) for key in ("weight", "bias")}
+            metadata = {"op": "layer_norm", **parameters}
+            inputs = {key: x for key, x in inputs.items() if key not in left_out}
+            yield Case("layer_norm", f"layer_norm_{name}_{types}", metadata, inputs)
+    for hidden, n_rows in LAYER_NORM_ROWS:
+        for dtype in ("f32", "f16", "bf16"):
+            inputs = {"x": randn(n_rows, hidden) * 3 - 1, "weight": randn(hidden), "bias": randn(hidden)}
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            metadata = {"op": "layer_norm", "eps": "1e-05"}
+            yield Case("layer_norm", f"layer_norm_{dtype}_{hidden}", metadata, inputs)
+    for dtype in ("f32", "f16", "bf16"):
+        for sum_rounding in ("once", "type") if dtype != "f32" else ("once",):
+            inputs = {key: randn(3, 200) * 3 + 1 for key in ("x", "residual")}
+            inputs |= {"weight": randn(200), "bias": randn(200)}
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            metadata = {"op": "add_layer_norm", "eps": "1e-06"}
+            if sum_rounding == "type":
+                metadata |= {"sum_rounding": "type"}
+            yield Case("add_layer_norm", f"add_layer_norm_{sum_rounding}_{dtype}", metadata, inputs)
+    for dtype in ("bf16", "f16"):
+        case = Case("layer_norm_of_model", f"layer_norm_deberta_{dtype}", {}, {})
+        case.metadata |= {"op": "layer_norm", "eps": "1e-07", "rounding": "type"}
+        while not case.inputs or not is_firm_layer_norm(case):
+            inputs = {"x": randn(3, 256) * 3 + 1, "weight": randn(256), "bias": randn(256)}
+            case.inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+        yield case
+
+
 def draw_quantized_sums() -> Iterator[Case]:
     for name, output_dtype, parameters in QUANTIZED_NORMS[1:4:2]:
         for dtype in ("f16", "bf16"):
@@ -496,7 +540,7 @@ def draw_cases() -> list[Case]:
     ]
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
-    for draw in (*groups, draw_quantized_sums):
+    for draw in (*groups, draw_quantized_sums, draw_layer_norms):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -802,6 +846,31 @@ def is_firm(case: Case) -> bool:
     return True
 
 
+def layer_norm(case: Case, slip: float = 1.0) -> Tensors:
+    """With rounding=type in the type of x, after each step of a model's class; the norm times slip."""
+    x, eps = norm_input(case), float(case.metadata.get("eps", 1e-5))
+    weight, bias = (case.inputs[key].double() if key in case.inputs else None for key in ("weight", "bias"))
+    if weight is not None:
+        weight += float(case.metadata.get("weight_bias", 0))
+    if "rounding" in case.metadata:
+        dtype = case.inputs["x"].dtype
+        y = (torch.nn.functional.layer_norm(x.double(), x.shape[-1:], eps=eps) * slip).to(dtype).double()
+        return {"y.expected": ((y * weight).to(dtype).double() + bias).to(dtype)}
+    results = {"y.expected": torch.nn.functional.layer_norm(x.double(), x.shape[-1:], weight, bias, eps).float()}
+    if "residual" in case.inputs:
+        results["residual.expected"] = x.to(case.inputs["x"].dtype).float()
+    return results
+
+
+def is_firm_layer_norm(case: Case) -> bool:
+    """As is_firm_norm; the model is DeBERTa."""
+    norm = DebertaLayerNorm(case.inputs["x"].shape[-1], float(case.metadata["eps"]))
+    norm.weight.data, norm.bias.data = case.inputs["weight"], case.inputs["bias"]
+    found = [layer_norm(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    found.append(norm(case.inputs["x"]).detach())
+    return all(has_equal_bytes(found[0], other) for other in found[1:])
+
+
 def binary_backward(case: Case) -> Tensors:
     a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
     FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
@@ -816,13 +885,15 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rmsnorm_quantize": quantize_norm,
     "add_rmsnorm_quantize": quantize_norm,
     "binary_backward": binary_backward,
+    "layer_norm": layer_norm,
+    "add_layer_norm": layer_norm,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
     "qk_rmsnorm_rope_append": heads_append,
     "rope_quantize_append": rope_quantize_append,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}
-HAVE_NO_ROWS = ("weight", "cos_sin_cache", "indptr", "offsets")
+HAVE_NO_ROWS = ("weight", "bias", "cos_sin_cache", "indptr", "offsets")
 
 
 def make(case: Case) -> Tensors:

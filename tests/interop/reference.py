@@ -34,6 +34,14 @@ def rmsnorm(x, weight=None, eps=1e-6):
     return y if weight is None else y * weight.astype(np.float64)
 
 
+def layer_norm(x, weight=1.0, bias=0.0, eps=1e-5):
+    """Row by row, in float64."""
+    x = np.asarray(x, np.float64)
+    off = x - x.mean(axis=-1, keepdims=True)
+    y = off / np.sqrt((off**2).mean(axis=-1, keepdims=True) + eps)
+    return y * np.asarray(weight, np.float64) + np.asarray(bias, np.float64)
+
+
 def unit_in_last_place(expected, dtype):
     """Distance of two neighbours of dtype around each expected value."""
     if dtype == np.float32:

@@ -59,7 +59,9 @@ void norm_case_build(struct roped_call *call, struct random_source *source,
     int64_t dims[2] = {c->rows, c->hidden};
     roped_call_init(call, op);
     for (int i = 0; i < roped_op_inputs(op); i++) {
-        if (is_weight(op, i) && !c->weight)
+        if (is_weight(op, i) &&
+            (!c->weight ||
+             (c->without && strcmp(op->in[i].name, c->without) == 0)))
             continue;
         struct roped_tensor tensor =
             is_weight(op, i) ? case_tensor(source, c->weight, 1, dims + 1, 1)
@@ -137,11 +139,11 @@ void norm_case_run(struct runner *runner, struct random_source *source,
     case_free(&call);
     if (status || judge.n_wrong)
         CHECK_FAIL(
-            "%s x %s weight %s [%lld, %lld] scale %g %s %s: %s%lld of %lld "
-            "wrong: %s",
+            "%s x %s weight %s but %s [%lld, %lld] scale %g %s %s: %s%lld of "
+            "%lld wrong: %s",
             c->op, roped_dtype_name(c->x), roped_dtype_name(c->weight),
-            (long long)c->rows, (long long)c->hidden, c->scale,
-            c->params ? c->params : "",
+            c->without ? c->without : "none", (long long)c->rows,
+            (long long)c->hidden, c->scale, c->params ? c->params : "",
             runner_options_text(&options, text, sizeof text), err.text,
             (long long)judge.n_wrong, (long long)judge.n_checked, judge.first);
 }

@@ -12,8 +12,9 @@ struct norm_case {
     const char *op;
     enum roped_dtype x, weight; /* weight ROPED_NO_DTYPE: absent */
     int64_t rows, hidden;
-    double scale;       /* of the values */
-    const char *params; /* "a=1&b=2", or NULL */
+    double scale;        /* of the values */
+    const char *params;  /* "a=1&b=2", or NULL */
+    const char *without; /* (optional) a weight that is left out */
     struct runner_options options;
 };
 

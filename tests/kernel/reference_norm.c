@@ -3,8 +3,10 @@
  */
 #include "kernel/reference_internal.h"
 
+#include "ops/add_layer_norm.h"
 #include "ops/add_rmsnorm.h"
 #include "ops/add_rmsnorm_quantize.h"
+#include "ops/layer_norm.h"
 
 #include <float.h>
 #include <math.h>
@@ -145,6 +147,87 @@ void reference_add_rmsnorm(const struct roped_call *call,
         judge_row(judge, &view, &call->out[ADD_RMSNORM_Y], row);
     for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
         judge_sum(judge, &view, &call->out[ADD_RMSNORM_RESIDUAL_OUT], i);
+}
+
+/* ------------------------------------------------------------- layer norms */
+
+struct moments {
+    double mean, s; /* s: 1 / sqrt(variance + eps) */
+};
+
+static struct moments moments_of(const struct norm_view *view, int64_t row)
+{
+    int64_t first = row * view->hidden;
+    double n = (double)view->hidden, sum = 0, squares = 0;
+    for (int64_t j = 0; j < view->hidden; j++)
+        sum += value_at(view, first + j);
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double off = value_at(view, first + j) - sum / n;
+        squares += off * off;
+    }
+    return (struct moments){sum / n, 1 / sqrt(squares / n + view->params->eps)};
+}
+
+static double bias_at(const struct roped_tensor *bias, int64_t column)
+{
+    return roped_tensor_given(bias) ? reference_value(bias, column) : 0;
+}
+
+/* With rounding=type the norm is rounded to the type of x, and so is its
+ * product with the weight. Either may be a tie, which falls either way. */
+static void judge_layer_row(struct reference_judge *judge,
+                            const struct norm_view *view,
+                            const struct roped_tensor *bias,
+                            const struct roped_tensor *y, int64_t row)
+{
+    struct moments of = moments_of(view, row);
+    int64_t first = row * view->hidden;
+    double largest = 0;
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double v = (value_at(view, first + j) - of.mean) * of.s;
+        double product = v * gain_at(view, j);
+        if (isfinite(product))
+            largest = fmax(largest, fabs(product));
+        largest = fmax(largest, fabs(bias_at(bias, j)));
+    }
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double gain = gain_at(view, j), slack = 0;
+        double v = (value_at(view, first + j) - of.mean) * of.s;
+        double product = v * gain;
+        if (rounds_product(view)) {
+            slack = reference_unit(v, view->x->dtype) * fabs(gain);
+            product = reference_round(v, view->x->dtype) * gain;
+            slack += reference_unit(product, view->x->dtype);
+            product = reference_round(product, view->x->dtype);
+        }
+        judge_float(judge, y, first + j, product + bias_at(bias, j),
+                    largest + slack * 1e6, "y");
+    }
+}
+
+void reference_layer_norm(const struct roped_call *call,
+                          struct reference_judge *judge)
+{
+    struct norm_view view =
+        view_of(&call->in[LAYER_NORM_X], &call->in[LAYER_NORM_WEIGHT],
+                (const void *)call->params);
+    for (int64_t row = 0; row < view.n_rows; row++)
+        judge_layer_row(judge, &view, &call->in[LAYER_NORM_BIAS],
+                        &call->out[LAYER_NORM_Y], row);
+}
+
+void reference_add_layer_norm(const struct roped_call *call,
+                              struct reference_judge *judge)
+{
+    struct norm_view view =
+        view_of(&call->in[ADD_LAYER_NORM_X], &call->in[ADD_LAYER_NORM_WEIGHT],
+                (const void *)call->params);
+    view.residual = &call->in[ADD_LAYER_NORM_RESIDUAL];
+    for (int64_t row = 0; row < view.n_rows; row++)
+        judge_layer_row(judge, &view, &call->in[ADD_LAYER_NORM_BIAS],
+                        &call->out[ADD_LAYER_NORM_Y], row);
+    for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
+        judge_sum(judge, &view, &call->out[ADD_LAYER_NORM_RESIDUAL_OUT], i);
 }
 
 /* ---------------------------------------------------------------- quantize */

@@ -1,16 +1,18 @@
 /*
- * test_rmsnorm_sweep.c - rmsnorm and add_rmsnorm on one backend (argument: cpu
- * or cuda) against float64: every type pair, odd and wide rows, no rows,
- * misaligned memory, results in place of the inputs, special values; that
- * add_rmsnorm takes the norm of the sum before its rounding, or of the sum that
- * it returns; and the same bits however many rows came along.
+ * test_rmsnorm_sweep.c - rmsnorm, layer_norm and both of sums on one backend
+ * (argument: cpu or cuda) against float64: every type pair, odd and wide rows,
+ * no rows, misaligned memory, results in place of the inputs, special values;
+ * that the norm of a sum is that of the sum before its rounding, or of the sum
+ * that is returned; and the same bits however many rows came along.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
 #include "kernel/reference.h"
 #include "kernel/rotary_case.h"
 
+#include "ops/add_layer_norm.h"
 #include "ops/add_rmsnorm.h"
+#include "ops/layer_norm.h"
 #include "ops/rmsnorm.h"
 
 #include <roped/numeric.h>
@@ -30,8 +32,16 @@ static const struct {
     int n_terms, n_outputs, y;
 } ops[] = {{"rmsnorm", NULL, 1, 1, RMSNORM_Y},
            {"add_rmsnorm", NULL, 2, 2, ADD_RMSNORM_Y},
-           {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y}};
-enum { N_OPS = 3 };
+           {"add_rmsnorm", "sum_rounding=type", 2, 2, ADD_RMSNORM_Y},
+           {"layer_norm", NULL, 1, 1, LAYER_NORM_Y},
+           {"add_layer_norm", NULL, 2, 2, ADD_LAYER_NORM_Y},
+           {"add_layer_norm", "sum_rounding=type", 2, 2, ADD_LAYER_NORM_Y}};
+enum { N_OPS = sizeof ops / sizeof *ops };
+
+static bool is_layer_norm(int o)
+{
+    return strstr(ops[o].name, "layer_norm") != NULL;
+}
 
 static void run_case(const struct norm_case *c)
 {
@@ -44,10 +54,14 @@ static const char *random_params(int o)
     static const char *const params[] = {"eps=0.000001", "eps=0.00001",
                                          "weight_bias=1", "rounding=hf",
                                          "rounding=hf&weight_bias=1"};
+    static const char *const layer_params[] = {"eps=0.000001", "eps=0.001",
+                                               "weight_bias=1", "rounding=type",
+                                               "rounding=type&weight_bias=1"};
     static char text[64];
     const char *own = ops[o].params;
+    int i = (int)random_int(&source, 0, 4);
     snprintf(text, sizeof text, "%s%s%s", own ? own : "", own ? "&" : "",
-             params[random_int(&source, 0, 4)]);
+             is_layer_norm(o) ? layer_params[i] : params[i]);
     return text;
 }
 
@@ -58,6 +72,7 @@ TEST(every_type_and_width_is_within_tolerance)
         256,  320,  500,  512,  769,  1024,  1536,  2048,  2056, 3072, 3584,
         4096, 5120, 5125, 8192, 8200, 11008, 16384, 16392, 32768};
     static const int64_t rows[] = {1, 2, 3, 5, 17, 130};
+    static const char *const without[] = {NULL, NULL, "weight", "bias"};
     for (int o = 0; o < N_OPS; o++)
         for (int t = 0; t < NORM_TYPE_PAIRS; t++)
             for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
@@ -70,6 +85,9 @@ TEST(every_type_and_width_is_within_tolerance)
                         .hidden = widths[i],
                         .scale = random_once_in(&source, 2) ? 1 : 30,
                         .params = random_params(o),
+                        .without = is_layer_norm(o)
+                                       ? without[random_int(&source, 0, 3)]
+                                       : NULL,
                         .options = {.misalign_elements = misalign,
                                     .in_place = random_once_in(&source, 2)}};
                     if (c.hidden > 2048 && c.rows > 5)
@@ -161,19 +179,21 @@ static void expect_bytes(const struct norm_case *c, const char *what,
                    (long long)c->rows, (long long)c->hidden, c->params, what);
 }
 
-/* The same weight, and x, which is a sum. */
+/* The same weights, and x, which is a sum. */
 static void build_norm_of(struct roped_call *norm,
                           const struct roped_call *summed, void *sum,
                           const char *rounding)
 {
     struct roped_error err;
     struct roped_tensor x = summed->in[ADD_RMSNORM_X];
-    roped_call_init(norm, roped_op_find("rmsnorm"));
+    roped_call_init(norm, roped_op_find(summed->op->name + strlen("add_")));
     x.data = sum;
     x.stride = 0;
     case_bind(norm, "x", &x);
     if (roped_tensor_given(&summed->in[ADD_RMSNORM_WEIGHT]))
         case_bind(norm, "weight", &summed->in[ADD_RMSNORM_WEIGHT]);
+    if (roped_tensor_given(&summed->in[ADD_LAYER_NORM_BIAS]))
+        case_bind(norm, "bias", &summed->in[ADD_LAYER_NORM_BIAS]);
     case_param(norm, "rounding", rounding);
     CHECK_OK(roped_call_resolve(norm, &err), &err);
 }
@@ -209,21 +229,24 @@ static void expect_norm_of_sum(const struct norm_case *c, const char *rounding)
 }
 
 /* To the bit, by either kernel and of any number of rows: so sum_rounding=type
- * needs no other proof than rmsnorm. */
+ * needs no other proof than the norm. */
 TEST(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual)
 {
     static const int64_t widths[] = {1,    64,   111,   768,   1024, 4096,
                                      5125, 8192, 16384, 32768, 40000};
     static const int64_t rows[] = {1, 2, 9, 130, 2100};
-    static const char *const roundings[] = {"once", "hf"};
+    static const char *const roundings[2][2] = {{"once", "hf"},
+                                                {"once", "type"}};
     for (int i = 0; i < 11 * 5; i++)
         for (int t = 0; t < NORM_TYPE_PAIRS; t++) {
             char params[64];
-            const char *rounding = roundings[random_int(&source, 0, 1)];
+            int is_layer = random_once_in(&source, 2);
+            const char *rounding =
+                roundings[is_layer][random_int(&source, 0, 1)];
             snprintf(params, sizeof params, "sum_rounding=type&rounding=%s",
                      rounding);
             struct norm_case c = {
-                .op = "add_rmsnorm",
+                .op = is_layer ? "add_layer_norm" : "add_rmsnorm",
                 .x = norm_type_pairs[t][0],
                 .weight = norm_type_pairs[t][1],
                 .rows = rows[i / 11],
@@ -355,12 +378,12 @@ TEST(extreme_values_normalise_or_turn_their_row_nan)
         int64_t n = c.rows * c.hidden;
         norm_case_build(&call, &source, &c);
         for (int64_t j = 0; j < ops[o].n_terms * n; j++)
-            ((float *)call.in[j / n].data)[j % n] = j % n % 3 ? value : -value;
+            ((float *)call.in[j / n].data)[j % n] = j % n % 2 ? value : -value;
         run(&call, &c.options);
         const float *y = call.out[ops[o].y].data;
         for (int64_t j = 0; y && j < n; j++)
             if (v == 2 ? !isnan(y[j])
-                       : !(fabsf(y[j] - (j % 3 ? 1.0f : -1.0f)) < 1e-5f)) {
+                       : !(fabsf(y[j] - (j % 2 ? 1.0f : -1.0f)) < 1e-5f)) {
                 CHECK_FAIL("%s of %g, width %lld: y[%lld] is %g", c.op,
                            (double)value, (long long)c.hidden, (long long)j,
                            (double)y[j]);

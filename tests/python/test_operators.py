@@ -121,6 +121,16 @@ def test_add_rmsnorm(call, rng, dtype):
     assert_close(out["y"], reference.rmsnorm(total))
 
 
+def test_layer_norms(call, rng, dtype):
+    x, residual = (rng.standard_normal((3, 96)).astype(dtype) + 2 for _ in range(2))
+    weight, bias = (rng.standard_normal(96).astype(dtype) for _ in range(2))
+    assert_close(call("layer_norm", {"x": x, "bias": bias})["y"], reference.layer_norm(x, bias=bias))
+    out = call("add_layer_norm", {"x": x, "residual": residual, "weight": weight, "bias": bias}, eps=1e-3)
+    total = x.astype(np.float64) + residual.astype(np.float64)
+    assert_close(out["residual"], total)
+    assert_close(out["y"], reference.layer_norm(total, weight, bias, 1e-3))
+
+
 def test_rmsnorm_quantize(call, rng):
     x = rng.standard_normal((3, 128)).astype(BF16)
     out = call("rmsnorm_quantize", {"x": x}, dynamic=True)

@@ -37,6 +37,8 @@ def calls():
         "rmsnorm_quantize": ({"x": random(3, 32)}, {"dynamic": True}),
         "add_rmsnorm_quantize": ({"x": random(3, 32), "residual": random(3, 32)}, {"dequant_scale": 0.5}),
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
+        "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
+        "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
     }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 //     y = z * rsqrt(mean(z^2) + eps) * (weight_bias + weight)
 //
 // where z is x, or x + residual in float32, or that sum as it is stored, and y is stored rounded,
-// or divided by a scale and rounded to FP8.
+// or divided by a scale and rounded to FP8. A centred norm has z - mean(z) in the place of z, and
+// adds a bias in the end: norm_centred.cuh.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of
@@ -25,6 +26,7 @@
 // many threads and blocks take a row is not decided here: norm_launch.cuh.
 #pragma once
 
+#include "cuda/device/norm_centred.cuh"
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
@@ -283,23 +285,34 @@ struct row_part {
 };
 
 // Gains of a thread's vectors, the same for all rows of its group: weights as they came, or as
-// floats before the sum is there, which shortens what follows it.
-template <typename K, typename C>
+// floats before the sum is there, which shortens what follows it. kIsBias: what a centred norm adds
+// in the end, as it came.
+template <typename K, typename C, bool kIsBias = false>
 struct row_gains {
+    static constexpr bool kReadies = C::kReadiesGains && !kIsBias;
+    // four vectors of a bias beside four of weights would leave no registers
+    static constexpr bool kStarts = C::kStartsWeight && (!kIsBias || C::kVectors <= 2);
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     int thread;
     int to_read;      // as of a row; 0 where weights are ones
     const char *from; // weights of vector 0
-    uint4 started[C::kStartsWeight ? kVectors : 1];
-    float ready[C::kReadiesGains ? kVectors : 1][K::kVec];
+    uint4 started[kStarts ? kVectors : 1];
+    float ready[kReadies ? kVectors : 1][K::kVec];
 
     __device__ __forceinline__ row_gains(const norm_args &norm, int row_thread)
         : args(norm), thread(row_thread)
     {
-        to_read = args.weight ? args.n_vectors - thread : 0;
-        from = static_cast<const char *>(args.weight) +
-               thread * weight_bytes<typename K::T, C::kWeight>;
+        to_read = weights() ? args.n_vectors - thread : 0;
+        from = weights() + thread * weight_bytes<typename K::T, C::kWeight>;
+    }
+    __device__ __forceinline__ const char *weights() const
+    {
+        return static_cast<const char *>(kIsBias ? args.bias : args.weight);
+    }
+    static __device__ __forceinline__ uint4 absent()
+    {
+        return kIsBias ? make_uint4(0, 0, 0, 0) : no_weight<typename K::T>();
     }
     __device__ __forceinline__ void find_now()
     {
@@ -309,10 +322,10 @@ struct row_gains {
     __device__ __forceinline__ void start()
     {
         using T = typename K::T;
-        if constexpr (C::kStartsWeight) {
+        if constexpr (kStarts) {
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
-                started[v] = no_weight<T>();
+                started[v] = absent();
                 if (v * kThreads < to_read)
                     started[v] = start_weight<T, C::kWeight, C::kKeeps>(
                         from + v * kThreads * weight_bytes<T, C::kWeight>);
@@ -324,21 +337,23 @@ struct row_gains {
         using T = typename K::T;
         int vector = v * kThreads + thread;
         uint4 raw;
-        if constexpr (!C::kStartsWeight || C::kWeight == kWeightOther)
+        if constexpr (!kStarts || C::kWeight == kWeightOther)
             vector = min(vector, args.n_vectors - 1); // reads it: must exist
-        if constexpr (C::kStartsWeight)
+        if constexpr (kStarts)
             raw = started[v];
         else
             raw = to_read ? start_weight<T, C::kWeight, C::kKeeps>(
-                                static_cast<const char *>(args.weight) +
-                                vector * weight_bytes<T, C::kWeight>)
-                          : no_weight<T>();
-        started_weights<T, C::kWeight>(args, raw, vector, gain);
-        add_bias(args, gain);
+                                weights() + vector * weight_bytes<T, C::kWeight>)
+                          : absent();
+        if constexpr (K::kCentres && !kReadies)
+            forget_words(raw); // or a loop over rows would hold the floats too
+        started_weights<T, C::kWeight>(args, weights(), raw, vector, gain);
+        if constexpr (!kIsBias)
+            add_bias(args, gain);
     }
     __device__ __forceinline__ void make_ready(int v)
     {
-        if constexpr (C::kReadiesGains) {
+        if constexpr (kReadies) {
             make(v, ready[v]);
 #pragma unroll
             for (float &gain : ready[v])
@@ -347,7 +362,7 @@ struct row_gains {
     }
     __device__ __forceinline__ void get(int v, float (&gain)[K::kVec]) const
     {
-        if constexpr (C::kReadiesGains) {
+        if constexpr (kReadies) {
 #pragma unroll
             for (int i = 0; i < K::kVec; i++)
                 gain[i] = ready[v][i];
@@ -364,15 +379,22 @@ struct row_writer {
     const norm_args &args;
     const row_values<K, C> &values;
     const row_gains<K, C> &gains;
+    const row_gains<K, C, true> &biases;
     const row_part<K, C> &part;
-    float scale;
+    row_scale scale;
 
     __device__ __forceinline__ void result(int v, float (&y)[K::kVec]) const
     {
         float gain[K::kVec];
         gains.get(v, gain);
         values.template get<true>(v, y);
-        finish_vector<K, kRounds>(args, gain, scale, y);
+        if constexpr (K::kCentres) {
+            float bias[K::kVec];
+            biases.get(v, bias);
+            finish_centred<K, kRounds>(gain, bias, scale, y);
+        } else {
+            finish_vector<K, kRounds>(args, gain, scale, y);
+        }
     }
     // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
     // keep the compiler from working on several at once.
@@ -510,9 +532,9 @@ struct row_writer {
 // All of a row that has been loaded. turn alternates between rows. A row by itself has time between
 // the exchanges of its sum: to make its gains ready and to store x + residual.
 template <typename K, typename C, bool kRounds>
-__device__ __forceinline__ void norm_row(const norm_args &args, const row_values<K, C> &values,
-                                         row_gains<K, C> &gains, const row_part<K, C> &part,
-                                         int turn)
+__device__ __forceinline__ void
+norm_row(const norm_args &args, row_values<K, C> &values, row_gains<K, C> &gains,
+         const row_gains<K, C, true> &biases, const row_part<K, C> &part, int turn)
 {
     constexpr int kGains = C::kIsShort ? C::kVectors : 0, kSums = K::kAdds ? C::kVectors : 0;
     auto prepare = [&](int i, int n) {
@@ -522,16 +544,23 @@ __device__ __forceinline__ void norm_row(const norm_args &args, const row_values
             else
                 part.store_sum_of(task - kGains, args, values);
     };
-    float scale;
+    auto sum = [&](const auto &meanwhile) -> row_scale {
+        if constexpr (K::kCentres)
+            return centre_row(args, held_row<K, C>{values, part.to_read}, part.row, part.thread,
+                              turn, meanwhile);
+        else
+            return {scale_of(args, values, part.row, part.thread, turn, meanwhile)};
+    };
+    row_scale scale;
     if constexpr (C::kIsShort) {
-        scale = scale_of(args, values, part.row, part.thread, turn, prepare);
+        scale = sum(prepare);
     } else {
         prepare(0, 1);
-        scale = scale_of(args, values, part.row, part.thread, turn, wait_idly{});
+        scale = sum(wait_idly{});
     }
     if (C::kMayPart && K::kSink != kToFp8PerRow && part.to_write <= 0)
         return; // whole warps
-    row_writer<K, C, kRounds>{args, values, gains, part, scale}.finish(turn);
+    row_writer<K, C, kRounds>{args, values, gains, biases, part, scale}.finish(turn);
 }
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
@@ -556,11 +585,14 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     if constexpr (C::kMayPart)
         part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
     row_gains<K, C> gains(args, part.thread);
+    row_gains<K, C, true> biases(args, part.thread);
     row_source<K> source(args,
                          C::kStrides ? part.row * args.x_pitch + part.thread * K::kVec : part.at);
     if constexpr (!C::kTakesRows) {
         part.find_now();
         gains.find_now();
+        if constexpr (K::kCentres)
+            biases.find_now();
         source.find_now();
         finish_before_wait(source.x, gains.from, part.to_write, gains.to_read);
     }
@@ -569,6 +601,8 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         let_next_start();
     part.load(source, raw);
     gains.start();
+    if constexpr (K::kCentres)
+        biases.start();
     if constexpr (K::kSink >= kToFp8PerRow)
         let_next_start();
     if constexpr (C::kTakesRows) {
@@ -583,7 +617,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             next.to_read = next.row < args.n_rows ? to_read : 0;
             values.take(raw);
             next.load({args, next.at}, raw);
-            norm_row<K, C, kRounds>(args, values, gains, part, turn);
+            norm_row<K, C, kRounds>(args, values, gains, biases, part, turn);
             if (next.row >= args.n_rows)
                 break;
             part.row = next.row;
@@ -591,6 +625,6 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         }
     } else {
         values.take(raw);
-        norm_row<K, C, kRounds>(args, values, gains, part, 0);
+        norm_row<K, C, kRounds>(args, values, gains, biases, part, 0);
     }
 }

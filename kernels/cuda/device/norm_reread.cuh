@@ -8,9 +8,11 @@
 // The same sums without registers for the row: rows too wide, widths or pointers that 16 bytes do
 // not divide. threads is what the other kernel would have, several rows per block likewise.
 template <typename K, bool kIsAligned>
-__device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row, int thread,
-                                              int threads)
+__device__ __forceinline__ row_scale reread_scale(const norm_args &args, int64_t row, int thread,
+                                                  int threads)
 {
+    if constexpr (K::kCentres)
+        return reread_centre<K, kIsAligned>(args, row, thread, threads);
     __shared__ float partial[32];
     __shared__ double exact_partial[32];
     float mean = 0;
@@ -27,30 +29,40 @@ __device__ __forceinline__ float reread_scale(const norm_args &args, int64_t row
         exact = sum_in_group(exact, exact_partial, threads);
         scale = is_done ? scale : exact_scale(args, exact);
     }
-    return scale;
+    return {scale};
 }
 
 // Reads a vector of a row; y is its result.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row, int64_t vector,
-                                              float scale, raw_row<K, 1> &raw, float (&y)[K::kVec])
+                                              const row_scale &scale, raw_row<K, 1> &raw,
+                                              float (&y)[K::kVec])
 {
     constexpr bool kIsNarrow = sizeof(typename K::T) == 2;
     float gain[K::kVec];
     int64_t i = vector * K::kVec;
     load_into<K, kIsAligned>(raw, 0, source_of_row<K, true>(args, row), i, args.hidden - i);
-    any_gains<typename K::T, kIsAligned>(args, vector, gain);
+    any_weights<typename K::T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
+    add_bias(args, gain);
     unpack_row<K>(raw, 0, y);
-    if (kIsNarrow && args.rounds_product)
+    if constexpr (K::kCentres) {
+        float bias[K::kVec];
+        any_weights<typename K::T, kIsAligned>(args, args.bias, 0.0f, vector, bias);
+        if (kIsNarrow && args.rounds_product)
+            finish_centred<K, kIsNarrow>(gain, bias, scale, y);
+        else
+            finish_centred<K, false>(gain, bias, scale, y);
+    } else if (kIsNarrow && args.rounds_product) {
         finish_vector<K, kIsNarrow>(args, gain, scale, y);
-    else
+    } else {
         finish_vector<K, false>(args, gain, scale, y);
+    }
 }
 
 // The largest value among vectors first, first + step, ... before end.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ float reread_largest(const norm_args &args, int64_t row, int64_t first,
-                                                int64_t end, int step, float scale)
+                                                int64_t end, int step, const row_scale &scale)
 {
     raw_row<K, 1> raw;
     float largest = 0, y[K::kVec];
@@ -80,7 +92,7 @@ __device__ __forceinline__ void store_codes(const norm_args &args, int64_t at, i
 
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row, int64_t first,
-                                             int64_t end, int step, float scale,
+                                             int64_t end, int step, const row_scale &scale,
                                              const shared_divisor &divisor)
 {
     raw_row<K, 1> raw;
@@ -105,7 +117,7 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
 // Group by group, each by as many threads as it has vectors, or all that the row has.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ void reread_groups(const norm_args &args, int64_t row, int thread,
-                                              int threads, float scale)
+                                              int threads, const row_scale &scale)
 {
     int group_vectors = 1 << args.group_shift;
     int lanes = min(group_vectors, threads);
@@ -135,7 +147,7 @@ __global__ void __launch_bounds__(1024)
     int thread = threadIdx.x % threads;
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
     int64_t end = row < args.n_rows ? (args.hidden + K::kVec - 1) / K::kVec : 0;
-    float scale = reread_scale<K, kIsAligned>(args, row, thread, threads);
+    row_scale scale = reread_scale<K, kIsAligned>(args, row, thread, threads);
     if constexpr (K::kSink == kToFp8PerGroup) {
         reread_groups<K, kIsAligned>(args, row, thread, threads, scale);
     } else if constexpr (K::kSink == kToFp8PerRow) {

@@ -51,6 +51,15 @@ struct norm_args {
     int64_t y_pitch;
     int64_t residual_pitch;
     int64_t residual_out_pitch;
+    const void *bias; // of a centred norm, of weight's type; NULL: 0
+};
+
+// What is known of a row once it is summed: y = (z - mean - rest) * scale. mean and rest, what the
+// mean is beside it, are those of a centred norm.
+struct row_scale {
+    float scale;
+    float mean;
+    float rest;
 };
 
 // Where a row comes from.
@@ -68,14 +77,16 @@ enum norm_sink {
     kToFp8PerGroup, // by one for each group of the row
 };
 
-// One kind of norm: the type of x, the row's source, the result's sink.
-template <typename Element, norm_source kFrom, norm_sink kTo>
+// One kind of norm: the type of x, the row's source, the result's sink. kIsCentred: layer_norm.
+template <typename Element, norm_source kFrom, norm_sink kTo, bool kIsCentred = false>
 struct norm_kind {
+    static_assert(!kIsCentred || kTo == kToFloats, "FP8 of centred rows is not written yet");
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
     static constexpr bool kAdds = kFrom != kFromX;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
     static constexpr norm_sink kSink = kTo;
+    static constexpr bool kCentres = kIsCentred;
 };
 
 // ------------------------------------------------------------------------------------ vectors
@@ -182,15 +193,16 @@ __device__ __forceinline__ void unpack_half_vector(const uint4 &raw, float (&w)[
     w[3] = high.y;
 }
 
-// Weights of a vector that were started.
+// Weights of a vector that were started, of those at from.
 template <typename T, weight_class kClass>
-__device__ __forceinline__ void started_weights(const norm_args &args, const uint4 &started,
-                                                int vector, float (&w)[kVecOf<T>])
+__device__ __forceinline__ void started_weights(const norm_args &args, const void *from,
+                                                const uint4 &started, int vector,
+                                                float (&w)[kVecOf<T>])
 {
     if constexpr (kClass == kWeightInKind)
         unpack<T>(started, w);
     else if constexpr (sizeof(T) == 2)
-        load_weights<float, kVecOf<T>, true>(args.weight, vector, args.hidden, w);
+        load_weights<float, kVecOf<T>, true>(from, vector, args.hidden, w);
     else if (args.weight_kind == kWeightHalf)
         unpack_half_vector<__half>(started, w);
     else
@@ -206,30 +218,36 @@ __device__ __forceinline__ void add_bias(const norm_args &args, float (&w)[n])
         w[i] += args.weight_bias;
 }
 
-// Gains (weight plus bias) of a vector of any kind, from memory.
+// Weights of a vector of any kind, from memory; where there are none, absent.
 template <typename T, bool kIsAligned>
-__device__ __forceinline__ void any_gains(const norm_args &args, int64_t vector,
-                                          float (&w)[kVecOf<T>])
+__device__ __forceinline__ void any_weights(const norm_args &args, const void *from, float absent,
+                                            int64_t vector, float (&w)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     int64_t n = args.hidden;
-    if (args.weight_kind == kWeightNone) {
+    if (!from) {
 #pragma unroll
         for (int i = 0; i < kVec; i++)
-            w[i] = 1.0f;
+            w[i] = absent;
     } else if (args.weight_kind == kWeightSame) {
-        load_weights<T, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<T, kVec, kIsAligned>(from, vector, n, w);
     } else if constexpr (sizeof(T) == 2) {
-        load_weights<float, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<float, kVec, kIsAligned>(from, vector, n, w);
     } else if (args.weight_kind == kWeightHalf) {
-        load_weights<__half, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__half, kVec, kIsAligned>(from, vector, n, w);
     } else {
-        load_weights<__nv_bfloat16, kVec, kIsAligned>(args.weight, vector, n, w);
+        load_weights<__nv_bfloat16, kVec, kIsAligned>(from, vector, n, w);
     }
-    add_bias(args, w);
 }
 
 // ------------------------------------------------------------------------------------ rows
+
+// What follows unpacks anew: the compiler does not know that nothing has changed.
+__device__ __forceinline__ void forget_words(uint4 &raw)
+{
+    for (uint32_t *word : {&raw.x, &raw.y, &raw.z, &raw.w})
+        *word = compute_now(*word);
+}
 
 // Vectors of a row as they came from memory.
 template <typename K, int kVectors>
@@ -326,11 +344,15 @@ struct row_values {
         for (int i = 0; i < K::kVec; i++)
             x[i] = z[v][i];
     }
+    __device__ __forceinline__ void forget()
+    {
+    }
 };
 template <typename K, typename C>
 struct row_values<K, C, false> {
     static constexpr int kVectors = C::kVectors;
-    using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink>;
+    using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink,
+                           K::kCentres>;
     raw_row<kept, kVectors> raw;
 
     __device__ __forceinline__ void take(const raw_row<K, kVectors> &from)
@@ -351,17 +373,26 @@ struct row_values<K, C, false> {
     {
         unpack_row<kept, kAgain && !kept::kAdds>(raw, v, x);
     }
+    __device__ __forceinline__ void forget()
+    {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            forget_words(raw.x[v]);
+            if constexpr (kept::kAdds)
+                forget_words(raw.residual[v]);
+        }
+    }
 };
 
 // From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain,
 // rounding type after it too.
 template <typename K, bool kRounds>
 __device__ __forceinline__ void finish_vector(const norm_args &args, const float (&gain)[K::kVec],
-                                              float scale, float (&y)[K::kVec])
+                                              const row_scale &row, float (&y)[K::kVec])
 {
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
-        y[i] *= scale;
+        y[i] *= row.scale;
     if constexpr (kRounds)
         unpack<typename K::T>(pack<typename K::T>(y), y);
 #pragma unroll
@@ -370,6 +401,29 @@ __device__ __forceinline__ void finish_vector(const norm_args &args, const float
     if constexpr (kRounds && K::kSink != kToFloats)
         if (args.rounds_result)
             unpack<typename K::T>(pack<typename K::T>(y), y);
+}
+
+// The same of a centred norm, whose bias comes last; kRounds: rounding type. Explicitly fused, or
+// not: every kernel rounds alike.
+template <typename K, bool kRounds>
+__device__ __forceinline__ void finish_centred(const float (&gain)[K::kVec],
+                                               const float (&bias)[K::kVec], const row_scale &row,
+                                               float (&y)[K::kVec])
+{
+    using T = typename K::T;
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] = ((y[i] - row.mean) - row.rest) * row.scale;
+    if constexpr (kRounds) {
+        unpack<T>(pack<T>(y), y);
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            y[i] *= gain[i];
+        unpack<T>(pack<T>(y), y);
+    }
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] = kRounds ? y[i] + bias[i] : fmaf(y[i], gain[i], bias[i]);
 }
 
 // Stores z of a vector at element at of all rows (of residual_out), of which n elements are its

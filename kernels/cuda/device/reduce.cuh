@@ -2,6 +2,33 @@
 // thread; sums in a fixed order: a butterfly inside a warp, then a tree over the warps' results.
 #pragma once
 
+// Two sums that go the same way.
+template <typename Acc>
+struct two_sums {
+    Acc first, second;
+
+    __device__ __forceinline__ two_sums operator+(const two_sums &other) const
+    {
+        return {first + other.first, second + other.second};
+    }
+    __device__ __forceinline__ void operator+=(const two_sums &other)
+    {
+        *this = *this + other;
+    }
+};
+
+// The value of the lane whose number differs by distance.
+template <typename Acc>
+__device__ __forceinline__ Acc exchange(Acc x, int distance)
+{
+    return __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+}
+template <typename Acc>
+__device__ __forceinline__ two_sums<Acc> exchange(const two_sums<Acc> &x, int distance)
+{
+    return {exchange(x.first, distance), exchange(x.second, distance)};
+}
+
 // What a thread does while it waits for the others' values: one part of n after each exchange.
 struct wait_idly {
     __device__ __forceinline__ void operator()(int, int) const
@@ -21,7 +48,7 @@ __device__ __forceinline__ Acc sum_in_warp(Acc x, const F &meanwhile = {})
     int i = 0;
 #pragma unroll
     for (int distance = kThreads / 2; distance > 0; distance /= 2) {
-        Acc other = __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+        Acc other = exchange(x, distance);
         meanwhile(i++, kExchanges<kThreads>);
         x += other;
     }
@@ -81,7 +108,7 @@ template <typename Acc>
 __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
 {
     for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+        x += exchange(x, distance);
     if (threads <= 32)
         return x;
     if (threadIdx.x % 32 == 0)
@@ -90,7 +117,7 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     int n_warps = threads / 32;
     x = shared[threadIdx.x % n_warps];
     for (int distance = 1; distance < n_warps; distance *= 2) // the tree, leaves first
-        x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+        x += exchange(x, distance);
     return x;
 }
 

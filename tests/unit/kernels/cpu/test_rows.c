@@ -417,6 +417,70 @@ TEST(inverse_rms_is_accurate_whatever_rows_come_along)
         }
 }
 
+struct moments {
+    double mean, s;
+};
+
+static struct moments moments_of(enum roped_dtype dtype, const void *x,
+                                 int64_t n)
+{
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += value_at(dtype, x, i);
+    for (int64_t i = 0; i < n; i++)
+        squares += pow(value_at(dtype, x, i) - sum / (double)n, 2);
+    return (struct moments){sum / (double)n,
+                            1 / sqrt(squares / (double)n + 1e-6)};
+}
+
+/* Of one row, and that it has the bits of rows together. */
+static void check_centred(enum roped_dtype dtype, const void *x, int64_t n,
+                          float s, struct cpu_mean mean)
+{
+    const struct moments is = moments_of(dtype, x, n);
+    const double unit = dtype == ROPED_F32   ? 1e-6
+                        : dtype == ROPED_F16 ? 0x1p-10
+                                             : 0x1p-7;
+    float s_alone;
+    struct cpu_mean mean_alone;
+    struct cpu_norm_rows row = {.n = 1, .x = x, .y = to};
+    struct cpu_norm norm = {.width = n, .from = dtype, .to = dtype};
+    rows->inverse_deviation(dtype, n, &row, 1e-6f, &s_alone, &mean_alone);
+    CHECK(s == s_alone && mean.high == mean_alone.high &&
+          mean.low == mean_alone.low);
+    CHECK_DOUBLE((double)s / is.s, 1, 6e-7);
+    CHECK_DOUBLE((double)mean.high + (double)mean.low, is.mean, 1e-6 / is.s);
+    row.mean = &mean;
+    row.s = &s;
+    norm.shift = x; /* any values will do */
+    norm.shift_dtype = dtype;
+    rows->normalize(&norm, &row);
+    for (int64_t i = 0; i < n && !check_failures; i++) {
+        const double v = value_at(dtype, x, i), y = (v - is.mean) * is.s;
+        CHECK_DOUBLE(value_at(dtype, to, i), y + v,
+                     1.01 * unit * (fabs(y + v)) + 1e-6 * (fabs(y) + fabs(v)));
+    }
+}
+
+TEST(centred_rows_are_accurate_whatever_rows_come_along)
+{
+    static const int64_t widths[] = {1,   2,    31,   64,   100,  128,
+                                     500, 1024, 1025, 3000, 4096, 8191};
+    for (int t = 0; t < 3; t++)
+        for (int w = 0; w < 12; w++) {
+            float s[3];
+            struct cpu_mean mean[3];
+            size_t bytes = (size_t)widths[w] * roped_dtype_bytes(floats[t]);
+            fill(floats[t], from, 3 * widths[w]);
+            struct cpu_norm_rows three = {.n = 3, .x = from};
+            rows->inverse_deviation(floats[t], widths[w], &three, 1e-6f, s,
+                                    mean);
+            for (int row = 0; row < 3; row++)
+                check_centred(floats[t], from + (size_t)row * bytes, widths[w],
+                              s[row], mean[row]);
+        }
+}
+
 static void check_norm(struct cpu_norm norm)
 {
     float scale[3] = {0.5f, 1.25f, 3};

@@ -1,0 +1,43 @@
+/*
+ * add_layer_norm.c - the descriptor of add_layer_norm: the residual sum of a
+ * transformer block and the layer norm after it, in one pass.
+ */
+#include "ops/add_layer_norm.h"
+
+#include "ops/norm.h"
+
+static enum roped_status plan(struct roped_call *call, struct roped_error *err)
+{
+    struct rmsnorm_plan *plan = (void *)call->plan;
+    (void)err;
+    *plan = norm_plan((const void *)call->params, &call->in[ADD_LAYER_NORM_X],
+                      &call->in[ADD_LAYER_NORM_WEIGHT]);
+    return ROPED_OK;
+}
+
+/* clang-format off */
+const struct roped_op roped_op_add_layer_norm = {
+    .name = "add_layer_norm",
+    .since = "0.1",
+    .summary = "residual = x + residual; y = layer_norm of that sum, before it is rounded or after",
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
+    .in = {
+        [ADD_LAYER_NORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
+        [ADD_LAYER_NORM_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
+        [ADD_LAYER_NORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+        [ADD_LAYER_NORM_BIAS] = {"bias", "W", "h", ROPED_OPTIONAL, .doc = "added per column at the end; absent: 0"},
+    },
+    .out = {
+        [ADD_LAYER_NORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the sums, normalised"},
+        [ADD_LAYER_NORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
+    },
+    .params_bytes = sizeof(struct rmsnorm_params),
+    .angles_offset = ROPED_NO_ANGLES,
+    .param = {LAYER_NORM_PARAMS, NORM_SUM_PARAM(0)},
+    .rows = "rows",
+    .tokens = "rows",
+    .widths = "h",
+    .plan = plan,
+    .plan_bytes = sizeof(struct rmsnorm_plan),
+};
+/* clang-format on */

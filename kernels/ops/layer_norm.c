@@ -1,0 +1,40 @@
+/*
+ * layer_norm.c - the descriptor of layer_norm.
+ */
+#include "ops/layer_norm.h"
+
+#include "ops/norm.h"
+
+static enum roped_status plan(struct roped_call *call, struct roped_error *err)
+{
+    struct rmsnorm_plan *plan = (void *)call->plan;
+    (void)err;
+    *plan = norm_plan((const void *)call->params, &call->in[LAYER_NORM_X],
+                      &call->in[LAYER_NORM_WEIGHT]);
+    return ROPED_OK;
+}
+
+/* clang-format off */
+const struct roped_op roped_op_layer_norm = {
+    .name = "layer_norm",
+    .since = "0.1",
+    .summary = "y = (x - mean) / sqrt(variance + eps) * (weight_bias + weight) + bias, row by row",
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
+    .in = {
+        [LAYER_NORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "rows to normalise"},
+        [LAYER_NORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+        [LAYER_NORM_BIAS] = {"bias", "W", "h", ROPED_OPTIONAL, .doc = "added per column at the end; absent: 0"},
+    },
+    .out = {
+        [LAYER_NORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the rows, normalised"},
+    },
+    .params_bytes = sizeof(struct rmsnorm_params),
+    .angles_offset = ROPED_NO_ANGLES,
+    .param = {LAYER_NORM_PARAMS},
+    .rows = "rows",
+    .tokens = "rows",
+    .widths = "h",
+    .plan = plan,
+    .plan_bytes = sizeof(struct rmsnorm_plan),
+};
+/* clang-format on */
