@@ -131,14 +131,6 @@ INLINE void store_at(enum roped_dtype dtype, void *base, int64_t i, block x,
     store(dtype, HALVES, place(dtype, base, i), x, 1, n, is_streamed);
 }
 
-/* The first n elements, and zeros: a quotient of what lies behind is NaN. */
-INLINE block first_of(block x, int64_t n)
-{
-    float y[BLOCK] = {0};
-    store32_part(y, x, n);
-    return load32(y);
-}
-
 /*
  * Inputs are asked for so many bytes ahead: three to five streams at once are
  * more than the processor's own prefetching keeps up with.
@@ -260,7 +252,7 @@ INLINE double sweep_row(enum roped_dtype dtype, enum kind kind,
             sum, sweep_block(dtype, kind, sweep, begin + i, BLOCK, of_y));
     if (rest > 0) {
         block term = sweep_block(dtype, kind, sweep, begin + i, rest, of_y);
-        sum = add_floats(sum, first_of(term, rest));
+        sum = add_floats(sum, first_of(term, rest)); /* 0 / 0 lies behind */
     }
     return sum_of_doubles(sum);
 }

@@ -28,15 +28,6 @@ struct deviations {
     float from;
 };
 
-/* The first n elements of a block, in the order of addresses; the others are
- * 0. */
-INLINE block first_of(block x, int64_t n)
-{
-    float value[BLOCK];
-    store32(value, x);
-    return load32_part(value, n);
-}
-
 /* Elements [i, i + n), at most a block. */
 INLINE void add_deviations(struct deviations a, struct lanes *to, int64_t i,
                            int64_t n)

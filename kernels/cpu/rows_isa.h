@@ -106,6 +106,14 @@ INLINE block plus(block a, block b)
     return (block){a.lo + b.lo, a.hi + b.hi};
 }
 
+/* The first n elements of a block in the order of addresses, and zeros. */
+INLINE block first_of(block x, int64_t n)
+{
+    float value[BLOCK];
+    store32(value, x);
+    return load32_part(value, n);
+}
+
 INLINE block minus(block a, vfloat b)
 {
     return (block){a.lo - b, a.hi - b};
