@@ -96,11 +96,14 @@ __device__ __forceinline__ float mean_of(const norm_args &args, double sum)
     return (float)(sum * args.exact_inverse_hidden);
 }
 
-// From the sums about mean. Every kernel rounds alike: nothing is left to be fused.
+// From the sums about mean. Every kernel rounds alike: nothing is left to be fused. rest is the sum
+// divided, not times an inverse: of a row of one value it is all that mean is off.
 __device__ __forceinline__ row_scale scale_about(const norm_args &args, float mean,
                                                  const two_sums<float> &sums, bool &is_done)
 {
-    float rest = sums.first * args.inverse_hidden;
+    float near = __fmul_rn(sums.first, args.inverse_hidden);
+    float left = fmaf(-near, (float)args.hidden, sums.first);
+    float rest = fmaf(left, args.inverse_hidden, near);
     float square = __fmul_rn(rest, rest);
     float variance = fmaf(sums.second, args.inverse_hidden, -square);
     float spread = __fadd_rn(variance < 0 ? 0.0f : variance, args.eps);
