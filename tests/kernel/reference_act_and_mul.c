@@ -13,6 +13,12 @@ static double sigmoid(double z)
     return z < 0 ? exp(z) / (1 + exp(z)) : 1 / (1 + exp(-z));
 }
 
+/* Inf beyond what float32 holds, which all arithmetic is in. */
+static double in_range(double x)
+{
+    return fabs(x) >= 0x1.ffffffp127 ? copysign(INFINITY, x) : x;
+}
+
 /* Every one of these is 0 at -Inf, where its formula is NaN. */
 static double act(int activation, double alpha, double x)
 {
@@ -82,7 +88,8 @@ void reference_act_and_mul(const struct roped_call *call,
     const struct act_and_mul_params *params = (const void *)call->params;
     const struct roped_tensor *y = &call->out[ACT_AND_MUL_Y];
     const bool is_oai = params->activation == ACT_SWIGLU_OAI;
-    const bool rounds = params->rounding == ACT_ROUND_TYPE && params->gated;
+    const bool rounds = params->rounding == ACT_ROUND_TYPE && params->gated &&
+                        y->dtype != ROPED_F32;
     double limit = isnan(params->limit) ? is_oai ? 7 : INFINITY
                                         : (double)(float)params->limit;
     for (int64_t i = 0; i < roped_tensor_elements(y); i++) {
@@ -94,8 +101,8 @@ void reference_act_and_mul(const struct roped_call *call,
             up += is_oai ? (double)(float)params->beta : 0;
         }
         double activated =
-            act(params->activation, (double)(float)params->alpha, gate);
-        double exact = product(activated, up, rounds, y, i);
+            in_range(act(params->activation, (double)(float)params->alpha, gate));
+        double exact = in_range(product(activated, up, rounds, y, i));
         /* an activation below float32's normal range has fewer digits */
         double least = fabs(up) * (double)FLT_MIN;
         double scale = fabs(exact) > least ? fabs(exact) : least;
