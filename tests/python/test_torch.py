@@ -37,6 +37,7 @@ def calls():
         "rmsnorm_quantize": ({"x": random(3, 32)}, {"dynamic": True}),
         "add_rmsnorm_quantize": ({"x": random(3, 32), "residual": random(3, 32)}, {"dequant_scale": 0.5}),
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
+        "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
     }  # fmt: skip
 
 
