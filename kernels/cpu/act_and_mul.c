@@ -5,7 +5,6 @@
 #include "cpu/activation_rows.h"
 #include "cpu/cpu_internal.h"
 
-
 /* Where the elements of a row's gate, or up, are. */
 struct operand {
     const struct roped_tensor *tensor;
@@ -26,9 +25,9 @@ static void load_block(const struct act_loop *loop, const struct operand *from,
 {
     float pairs[2 * CPU_BLOCK];
     const enum roped_dtype dtype = from->tensor->dtype;
-    const void *at = cpu_at(
-        from->tensor->data, row * from->stride + from->first + i * from->step,
-        roped_dtype_bytes(dtype));
+    const void *at = cpu_at(from->tensor->data,
+                            row * from->stride + from->first + i * from->step,
+                            roped_dtype_bytes(dtype));
     if (from->step == 1) {
         loop->rows->widen(dtype, to, at, n);
     } else { /* the last pair's second element may be behind the row's end */
@@ -61,11 +60,11 @@ static void act_block(const struct act_loop *loop, int64_t row, int64_t i,
         load_block(loop, &loop->up, row, i, n, up);
         loop->rows->activation->multiply(plan, gate, up, whole);
     }
-    loop->rows->convert(
-        &store,
-        cpu_at(loop->y->data, row * cpu_stride(loop->y, plan->width) + i,
-               roped_dtype_bytes(dtype)),
-        gate, n);
+    loop->rows->convert(&store,
+                        cpu_at(loop->y->data,
+                               row * cpu_stride(loop->y, plan->width) + i,
+                               roped_dtype_bytes(dtype)),
+                        gate, n);
 }
 
 static void act_rows(void *context, int64_t begin, int64_t end)

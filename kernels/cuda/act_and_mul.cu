@@ -16,8 +16,8 @@ struct act_args {
     const void *gate;
     const void *up; // NULL: y = act(gate)
     void *y;
-    int64_t n_packets; // of all rows
-    int64_t packets;   // of a row
+    int64_t n_packets;                        // of all rows
+    int64_t packets;                          // of a row
     int64_t gate_stride, up_stride, y_stride; // elements to the next row
     float limit, alpha, beta;
     int32_t activation;

@@ -46,7 +46,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 /* clang-format off */
 const struct roped_op roped_op_act_and_mul = {
     .name = "act_and_mul",
-    .since = "0.2",
+    .since = "0.1",
     .summary = "y = act(gate) * up, the middle of a gated MLP; or y = act(x)",
     .type = {{"T", ROPED_FLOATS}},
     .given = {
@@ -55,10 +55,10 @@ const struct roped_op roped_op_act_and_mul = {
         {.when = "gated=false", .all = X},
         {.with_param = "interleaved", .all = X},
         {.with_param = "gate_second", .all = X},
-        {.when = "interleaved=true", .needs = "gated=true"},
-        {.when = "interleaved=true", .needs = "gate_second=false"},
-        {.when = "gate_second=true", .needs = "gated=true"},
-        {.when = "activation=swiglu_oai", .needs = "gated=true"},
+        {.when = "interleaved=true", .with_param = "interleaved", .needs = "gated=true"},
+        {.when = "interleaved=true", .with_param = "interleaved", .needs = "gate_second=false"},
+        {.when = "gate_second=true", .with_param = "gate_second", .needs = "gated=true"},
+        {.when = "activation=swiglu_oai", .with_param = "activation", .needs = "gated=true"},
         {.with_param = "alpha", .needs = "activation=swiglu_oai"},
         {.with_param = "beta", .needs = "activation=swiglu_oai"},
     },

@@ -31,10 +31,10 @@ struct act_and_mul_params {
 
 struct act_and_mul_plan {
     int64_t n_rows;
-    int64_t width;       /* h: elements of a row of y */
-    float limit;         /* Inf: none */
-    float alpha;         /* swiglu_oai, and what quick_gelu multiplies by */
-    float beta;          /* added to up */
+    int64_t width; /* h: elements of a row of y */
+    float limit;   /* Inf: none */
+    float alpha;   /* swiglu_oai, and what quick_gelu multiplies by */
+    float beta;    /* added to up */
     int32_t activation;
     int32_t rounds;      /* bool: act(gate) to T before the product */
     int32_t gated;       /* bool: there is an up */

@@ -100,8 +100,8 @@ void reference_act_and_mul(const struct roped_call *call,
             up = up > limit ? limit : up < -limit ? -limit : up;
             up += is_oai ? (double)(float)params->beta : 0;
         }
-        double activated =
-            in_range(act(params->activation, (double)(float)params->alpha, gate));
+        double activated = in_range(
+            act(params->activation, (double)(float)params->alpha, gate));
         double exact = in_range(product(activated, up, rounds, y, i));
         /* an activation below float32's normal range has fewer digits */
         double least = fabs(up) * (double)FLT_MIN;

@@ -17,9 +17,9 @@
 static struct runner runner;
 static struct random_source source = {37};
 static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
-static const char *const names[] = {"silu",       "gelu",    "gelu_tanh",
-                                    "relu",       "relu2",   "quick_gelu",
-                                    "sigmoid",    "swiglu_oai"};
+static const char *const names[] = {"silu",    "gelu",      "gelu_tanh",
+                                    "relu",    "relu2",     "quick_gelu",
+                                    "sigmoid", "swiglu_oai"};
 enum { ACTIVATIONS = 8 };
 enum layout { HALVES, PAIRS, SECOND, TWO_TENSORS, ALONE, LAYOUTS };
 

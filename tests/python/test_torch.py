@@ -39,6 +39,7 @@ def calls():
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
         "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
+        "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
     }  # fmt: skip
 
 
