@@ -69,7 +69,7 @@ static void run_case(int activation, int layout, enum roped_dtype dtype,
 {
     static struct roped_call call;
     struct runner_options options = {.misalign_elements =
-                                         random_int(&source, 0, 1)};
+                                         random_once_in(&source, 2) ? 1 : 0};
     char what[160];
     if (layout == ALONE && activation == ACT_SWIGLU_OAI)
         return;
