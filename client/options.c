@@ -25,6 +25,7 @@ TEXT_OPTION(token_file)
 TEXT_OPTION(ca_file)
 TEXT_OPTION(cert_file)
 TEXT_OPTION(key_file)
+TEXT_OPTION(name)
 
 static bool set_timeout(void *target, const char *text)
 {
@@ -59,6 +60,7 @@ static const struct option_row common_options[] = {
     {"ca-file", set_ca_file, "a file"},
     {"cert", set_cert_file, "a file"},
     {"key", set_key_file, "a file"},
+    {"client", set_name, "a name of your choice"},
     {"timeout", set_timeout, "seconds above 0"},
     {"max-answer", set_max_answer, "bytes above 0, as 64m or 2g"},
     {"output", set_output, "table or json"},

@@ -4,9 +4,10 @@
  */
 #include "roped_client.h"
 
+#include "client_answer.h"
 #include "client_file.h"
-#include "number.h"
 #include "printable.h"
+#include "roped_servers.h"
 
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
@@ -17,24 +18,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 /* curl's own defaults halve the rate of large bodies */
 enum { UPLOAD_BYTES = 2 << 20, DOWNLOAD_BYTES = 512 << 10 };
 
-/* What is taken of one answer beside its body: all heads, trailers included;
- * and of a refusal, in which a sentence is looked for. */
-enum { MAX_HEAD_BYTES = 128 << 10, MAX_REFUSAL_BYTES = 64 << 10 };
-
 static const char default_url[] = "http://127.0.0.1:8000";
-static const double default_timeout_seconds = 300, most_seconds = 1e9;
+static const double default_timeout_seconds = 300, most_seconds = 1e9,
+                    probe_seconds = 2;
 static const uint64_t default_max_answer_bytes = 1 << 30,
                       most_answer_bytes = (uint64_t)1 << 62;
 
+/* Lists of headers, by what a request is. */
+enum { HEADERS_SAFE = 1, HEADERS_KEPT = 2, N_HEADERS = 4 };
+
 struct roped_client {
     CURL *curl;
-    struct curl_slist *headers;
+    struct curl_slist *headers[N_HEADERS];
     char *url;          /* as it was given, without a slash at its end */
     const char *socket; /* of "unix:/path" the path, else NULL */
     char *ca_file, *cert_file, *key_file; /* or NULL */
@@ -46,26 +46,8 @@ struct roped_client {
                      uint64_t received, uint64_t to_receive);
     void *progress_context;
     char problem[CURL_ERROR_SIZE]; /* curl's, of the last request */
-};
-
-/* Why no more of an answer is taken. */
-enum stop {
-    STOP_NOT,
-    STOP_NO_MEMORY,
-    STOP_LARGE,
-    STOP_LARGE_HEAD,
-    STOP_ENOUGH /* of a refusal: it is not an error */
-};
-
-/* An answer under way. */
-struct incoming {
-    CURL *curl;
-    char *body;
-    size_t bytes, capacity, head_bytes;
-    bool has_head; /* the whole of it */
-    uint64_t max_bytes;
-    struct roped_client_timing timing;
-    enum stop stop;
+    struct roped_client **all;     /* of a list of servers, one each; or NULL */
+    struct servers servers;
 };
 
 /* ---------------------------------------------------------------- clients */
@@ -84,14 +66,34 @@ static enum roped_status no_memory(struct roped_error *err, const char *what)
     return roped_fail(err, ROPED_NO_MEMORY, "no memory for %s", what);
 }
 
-static enum roped_status add_header(struct roped_client *client,
+/* To the lists of requests that are all of what, or of every request: 0. */
+static enum roped_status add_header(struct roped_client *client, int what,
                                     const char *header, struct roped_error *err)
 {
-    struct curl_slist *headers = curl_slist_append(client->headers, header);
-    if (!headers)
-        return no_memory(err, "a header");
-    client->headers = headers;
+    for (int i = 0; i < N_HEADERS; i++) {
+        struct curl_slist **list = &client->headers[i];
+        struct curl_slist *headers =
+            (i & what) == what ? curl_slist_append(*list, header) : *list;
+        if (!headers && (i & what) == what)
+            return no_memory(err, "a header");
+        *list = headers;
+    }
     return ROPED_OK;
+}
+
+static enum roped_status add_name(struct roped_client *client, const char *name,
+                                  struct roped_error *err)
+{
+    char header[256];
+    for (const char *at = name; *at; at++)
+        if (*at < ' ' || *at > '~')
+            name = "";
+    if (!name[strspn(name, " ")] || strlen(name) > 200)
+        return roped_fail(err, ROPED_INVALID,
+                          "the client's name is empty, too long or not in "
+                          "printable ASCII, which a header can carry");
+    snprintf(header, sizeof header, "X-Roped-Client: %s", name);
+    return add_header(client, HEADERS_KEPT, header, err);
 }
 
 /* The first line of a file, to be freed. */
@@ -126,7 +128,7 @@ static enum roped_status add_token(struct roped_client *client,
     free(token);
     if (length < 0)
         return no_memory(err, "a header");
-    status = add_header(client, header, err);
+    status = add_header(client, 0, header, err);
     client->has_token = !status;
     free(header);
     return status;
@@ -135,10 +137,6 @@ static enum roped_status add_token(struct roped_client *client,
 static enum roped_status set_url(struct roped_client *client, const char *url,
                                  struct roped_error *err)
 {
-    if (!url)
-        url = getenv("ROPED_URL");
-    if (!url || !url[0])
-        url = default_url;
     bool is_path = strncmp(url, "unix:", 5) == 0;
     if (asprintf(&client->url, "%s%s",
                  is_path || strstr(url, "://") ? "" : "http://", url) < 0) {
@@ -196,23 +194,77 @@ static enum roped_status set_up(struct roped_client *client,
     if (!status)
         status = keep_files(client, options, err);
     if (!status) /* what is refused is refused in the answer: no waiting */
-        status = add_header(client, "Expect:", err);
+        status = add_header(client, 0, "Expect:", err);
     if (!status)
-        status =
-            add_header(client, "Content-Type: application/x-safetensors", err);
+        status = add_header(client, 0,
+                            "Content-Type: application/x-safetensors", err);
+    if (!status)
+        status = add_header(client, HEADERS_SAFE, "X-Roped-Retry: safe", err);
+    if (!status && options->name)
+        status = add_name(client, options->name, err);
     if (!status && options->token_file)
         status = add_token(client, options->token_file, err);
     return status;
 }
 
-enum roped_status roped_client_open(const struct roped_client_options *options,
+/* A client for each of the addresses between commas, which are changed. */
+static enum roped_status open_all(struct roped_client *client, char *urls,
+                                  const struct roped_client_options *options,
+                                  struct roped_error *err)
+{
+    const char *url[SERVERS_MOST] = {0};
+    int n = 0;
+    client->all = calloc(SERVERS_MOST, sizeof *client->all);
+    if (!client->all)
+        return no_memory(err, "a client");
+    for (char *rest, *at = strtok_r(urls, ", ", &rest); at;
+         at = strtok_r(NULL, ", ", &rest), n++) {
+        struct roped_client_options one = *options;
+        one.url = at;
+        if (n == SERVERS_MOST)
+            return roped_fail(err, ROPED_INVALID,
+                              "over %d addresses of servers", n);
+        enum roped_status status =
+            roped_client_open(&one, &client->all[n], err);
+        if (status)
+            return status;
+        url[n] = client->all[n]->url;
+        client->servers.n = n + 1;
+    }
+    if (n == 0)
+        return roped_fail(err, ROPED_INVALID, "no address between commas");
+    servers_init(&client->servers, url, n, options->name ? options->name : "");
+    return ROPED_OK;
+}
+
+static enum roped_status open_list(struct roped_client *client,
+                                   const struct roped_client_options *options,
+                                   struct roped_error *err)
+{
+    char *urls = strdup(options->url);
+    client->url = strdup(options->url);
+    enum roped_status status = urls && client->url
+                                   ? open_all(client, urls, options, err)
+                                   : no_memory(err, "a client");
+    free(urls);
+    return status;
+}
+
+enum roped_status roped_client_open(const struct roped_client_options *given,
                                     struct roped_client **out,
                                     struct roped_error *err)
 {
+    struct roped_client_options options = *given;
     struct roped_client *client = calloc(1, sizeof *client);
     if (!client)
         return no_memory(err, "a client");
-    enum roped_status status = set_up(client, options, err);
+    if (!options.url)
+        options.url = getenv("ROPED_URL");
+    if (!options.url || !options.url[0])
+        options.url = default_url;
+    enum roped_status status = strchr(options.url, ',')
+                                   ? open_list(client, &options, err)
+                                   : set_up(client, &options, err);
     if (status)
         roped_client_close(client);
     else
@@ -224,116 +276,17 @@ void roped_client_close(struct roped_client *client)
 {
     if (!client)
         return;
-    curl_slist_free_all(client->headers);
+    for (int i = 0; client->all && i < SERVERS_MOST; i++)
+        roped_client_close(client->all[i]);
+    free(client->all);
+    for (int i = 0; i < N_HEADERS; i++)
+        curl_slist_free_all(client->headers[i]);
     curl_easy_cleanup(client->curl);
     free(client->url);
     free(client->ca_file);
     free(client->cert_file);
     free(client->key_file);
     free(client);
-}
-
-/* ---------------------------------------------------------------- answers */
-
-static long http_code(CURL *curl)
-{
-    long code = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
-    return code;
-}
-
-static bool is_refusal(long code)
-{
-    return code < 200 || code > 299;
-}
-
-/* Bytes that the answer said it has; -1: it did not say. */
-static curl_off_t announced(const struct incoming *in)
-{
-    curl_off_t bytes = -1;
-    curl_easy_getinfo(in->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
-    return bytes;
-}
-
-/* Room for bytes more and a NUL: for the whole answer, where its length was
- * said and there is memory for it, else twice what is needed now; for max at
- * most, which the bytes are within. */
-static bool make_room(struct incoming *in, size_t bytes, uint64_t max)
-{
-    size_t wanted = in->bytes + bytes + 1;
-    char *body = NULL;
-    if (wanted <= in->capacity)
-        return true;
-    curl_off_t length = in->body ? -1 : announced(in);
-    size_t capacity = (size_t)length + 1;
-    if (length > 0 && (uint64_t)length <= max && capacity >= wanted)
-        body = malloc(capacity);
-    if (!body) {
-        capacity = wanted <= max / 2 ? 2 * wanted : (size_t)max + 1;
-        body = realloc(in->body, capacity);
-    }
-    if (!body)
-        return false;
-    in->body = body;
-    in->capacity = capacity;
-    return true;
-}
-
-/* Takes what is within the limit. What is left of a refusal is not read. */
-static size_t on_body(char *data, size_t size, size_t n, void *context)
-{
-    struct incoming *in = context;
-    bool is_refused = is_refusal(http_code(in->curl));
-    uint64_t max = is_refused ? MAX_REFUSAL_BYTES : in->max_bytes;
-    size_t came = size * n, bytes = came;
-    if (bytes > max - in->bytes)
-        bytes = (size_t)(max - in->bytes);
-    if (bytes < came || (!is_refused && announced(in) > (curl_off_t)max))
-        in->stop = is_refused ? STOP_ENOUGH : STOP_LARGE;
-    if (in->stop == STOP_LARGE)
-        return 0;
-    if (!make_room(in, bytes, max)) {
-        in->stop = STOP_NO_MEMORY;
-        return 0;
-    }
-    memcpy(in->body + in->bytes, data, bytes);
-    in->bytes += bytes;
-    in->body[in->bytes] = '\0';
-    return bytes;
-}
-
-/* Seconds of a phase in "receive;dur=0.012, queue;dur=...", which has
- * milliseconds; name has ";dur=" behind it. What is no time is 0. */
-static double phase_seconds(const char *text, const char *name)
-{
-    const char *at = strstr(text, name);
-    double ms = at ? number_read(at + strlen(name), NULL) : 0;
-    return isfinite(ms) && ms > 0 ? ms * 1e-3 : 0;
-}
-
-static void read_phases(struct roped_client_timing *timing, const char *line)
-{
-#define PHASE(id, name, ...) timing->name = phase_seconds(line, #name ";dur=");
-#define BODY_PHASE(...)      PHASE(__VA_ARGS__)
-#include "phase.def"
-}
-
-static size_t on_header(char *data, size_t size, size_t n, void *context)
-{
-    struct incoming *in = context;
-    char line[512];
-    in->head_bytes += size * n;
-    if (in->head_bytes > MAX_HEAD_BYTES) {
-        in->stop = STOP_LARGE_HEAD;
-        return 0;
-    }
-    snprintf(line, sizeof line, "%.*s", (int)(size * n), data);
-    in->has_head |= line[strspn(line, "\r\n")] == '\0';
-    in->has_head &=
-        strncmp(line, "HTTP/", 5) != 0; /* an interim one's is not */
-    if (strncasecmp(line, "Server-Timing:", 14) == 0)
-        read_phases(&in->timing, line);
-    return size * n;
 }
 
 static int on_progress(void *context, curl_off_t to_receive,
@@ -347,26 +300,6 @@ static int on_progress(void *context, curl_off_t to_receive,
 }
 
 /* --------------------------------------------------------------- failures */
-
-/* By the code of a refusal, where it is one of this HTTP status; without, as
- * from a proxy, the first that has it. */
-static enum roped_status status_of(long http, const char *code)
-{
-    static const int https[ROPED_STATUS_COUNT] = {
-#define X(id, token, http, meaning) [ROPED_##id] = http,
-        ROPED_STATUS_MAP(X)
-#undef X
-    };
-    int first = http >= 500 ? ROPED_INTERNAL : ROPED_INVALID, n = 0;
-    for (int i = 0; i < ROPED_STATUS_COUNT; i++) {
-        if (https[i] != http)
-            continue;
-        if (code && strcmp(code, roped_status_token(i)) == 0)
-            return (enum roped_status)i;
-        first = n++ == 0 ? i : first;
-    }
-    return (enum roped_status)first;
-}
 
 /* The sentence of {"error": "...", "code": "..."}, and its status; anything
  * else did not come from roped, but from a proxy, or from another server. */
@@ -387,7 +320,7 @@ static enum roped_status read_refusal(const struct roped_client *client,
     else
         snprintf(out, bytes, "%s answered %ld without a reason", client->url,
                  code);
-    enum roped_status status = status_of(
+    enum roped_status status = answer_status(
         code,
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tree, "code")));
     cJSON_Delete(tree);
@@ -462,6 +395,11 @@ static enum roped_status unanswered(const struct roped_client *client,
                           client->url);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return roped_fail(err, ROPED_DEADLINE, "%s: %s", client->url, reason);
+    if (code == CURLE_ABORTED_BY_CALLBACK && in->n_sent > 1)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s: the connection ended without an answer: the "
+                          "request may have run",
+                          client->url);
     if (code == CURLE_COULDNT_CONNECT)
         return roped_fail(err, ROPED_NOT_FOUND, "could not connect to %s: %s",
                           client->url, why ? strerror((int)why) : reason);
@@ -488,8 +426,12 @@ static bool is_spoiled(CURL *curl)
 }
 
 /* What every request has; the connection is kept. */
-static void set_common(struct roped_client *client, struct incoming *in)
+static void set_common(struct roped_client *client,
+                       const struct servers_request *request,
+                       struct incoming *in)
 {
+    int what = (request->is_safe ? HEADERS_SAFE : 0) |
+               (request->is_kept ? HEADERS_KEPT : 0);
     CURL *curl = client->curl;
     bool is_new = is_spoiled(curl);
     curl_easy_reset(curl);
@@ -498,16 +440,20 @@ static void set_common(struct roped_client *client, struct incoming *in)
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     client->problem[0] = '\0';
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, client->problem);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers[what]);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
                      (long)ceil(client->timeout_seconds * 1000));
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BYTES);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)DOWNLOAD_BYTES);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, in);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, answer_on_header);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, in);
+    if (!request->is_safe) {
+        curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, answer_on_send);
+        curl_easy_setopt(curl, CURLOPT_PREREQDATA, in);
+    }
     if (client->progress) {
         curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
         curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
@@ -549,37 +495,94 @@ static CURLcode set_request(const struct roped_client *client, const char *url,
     return code;
 }
 
-static enum roped_status perform(struct roped_client *client,
-                                 const char *method, const char *path,
-                                 const void *body, size_t bytes,
-                                 struct incoming *in, struct roped_error *err)
+struct sent {
+    struct roped_client *client;
+    const void *body;
+    size_t bytes;
+    struct incoming *in;
+    double deadline; /* 0: none yet */
+};
+
+/* One exchange with one server. */
+static enum roped_status exchange(struct roped_client *client,
+                                  const struct servers_request *request,
+                                  const struct sent *sent, enum fate *fate,
+                                  struct roped_error *err)
 {
     char *url;
+    struct incoming *in = sent->in;
     *in = (struct incoming){.curl = client->curl,
                             .max_bytes = client->max_answer_bytes};
     client->http_status = 0;
     if (asprintf(&url, "%s%s",
-                 client->socket ? "http://localhost" : client->url, path) < 0)
+                 client->socket ? "http://localhost" : client->url,
+                 request->path) < 0)
         return no_memory(err, "a URL");
-    set_common(client, in);
-    CURLcode result = set_request(client, url, method, body, bytes);
+    set_common(client, request, in);
+    CURLcode result =
+        set_request(client, url, request->method, sent->body, sent->bytes);
     double start = now_seconds();
+    if (sent->deadline > 0)
+        curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS,
+                         (long)ceil(fmax(sent->deadline - start, 1e-3) * 1000));
     if (result == CURLE_OK)
         result = curl_easy_perform(client->curl);
     in->timing.wall = now_seconds() - start;
     free(url);
-    long code = http_code(client->curl);
+    long code = answer_code(client->curl);
     enum roped_status status = ROPED_OK;
     bool is_answered =
         (result == CURLE_OK && in->has_head) || in->stop == STOP_ENOUGH;
     client->http_status = is_answered ? (int)code : 0;
     if (!is_answered)
         status = unanswered(client, in, result, err);
-    else if (is_refusal(code))
+    else if (answer_is_refusal(code))
         status = refused(client, in, code, err);
+    *fate = answer_fate(in, result, code, status);
     if (status)
         free(in->body);
     return printable_error(status, err);
+}
+
+/* servers_attempt_fn. A server has 2 s to say whether it is ready. */
+static enum roped_status attempt(void *context, int i,
+                                 const struct servers_request *request,
+                                 enum fate *fate, struct roped_error *err)
+{
+    static const struct servers_request probe = {
+        .method = "GET", .path = "/v2/health/ready", .is_safe = true};
+    struct sent *sent = context;
+    struct roped_client *client = sent->client->all[i];
+    enum roped_status status;
+    if (request) {
+        status = exchange(client, request, sent, fate, err);
+    } else {
+        struct incoming in;
+        struct sent asked = {
+            .in = &in,
+            .deadline = fmin(sent->deadline, now_seconds() + probe_seconds)};
+        status = exchange(client, &probe, &asked, fate, err);
+        if (!status)
+            free(in.body);
+        if (client->http_status)
+            *fate = FATE_REFUSED; /* it is there */
+    }
+    sent->client->http_status = client->http_status;
+    return status;
+}
+
+static enum roped_status perform(struct roped_client *client,
+                                 const char *method, const char *path,
+                                 const void *body, size_t bytes,
+                                 struct incoming *in, struct roped_error *err)
+{
+    struct servers_request request = servers_request_make(method, path);
+    struct sent sent = {client, body, bytes, in, 0};
+    enum fate fate;
+    if (!client->all)
+        return exchange(client, &request, &sent, &fate, err);
+    sent.deadline = now_seconds() + client->all[0]->timeout_seconds;
+    return servers_send(&client->servers, &request, attempt, &sent, err);
 }
 
 enum roped_status roped_client_request_bytes(struct roped_client *client,

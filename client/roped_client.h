@@ -41,7 +41,9 @@ enum { ROPED_CLIENT_TENSORS = ROPED_MAX_INPUTS };
  * end. */
 struct roped_client_options {
     const char *url;        /* NULL: $ROPED_URL, else http://127.0.0.1:8000; or
-                               unix:/path */
+                               unix:/path; or several, with commas between
+                               them: calls go to them in turn, and to another
+                               one where one does not answer or drains */
     const char *token_file; /* file with a bearer token, or NULL */
     const char *ca_file; /* PEM of the CAs that https:// may name; NULL: those
                             of the system */
@@ -53,6 +55,9 @@ struct roped_client_options {
                      uint64_t received, uint64_t to_receive);
     void *progress_context;
     uint64_t max_answer_bytes; /* of one answer; 0: 1 GiB */
+    const char *name; /* sent as X-Roped-Client with what uses a region or a
+                         table; of several servers it chooses the one that
+                         keeps these. NULL: none is sent */
 };
 
 struct roped_client_tensor {

@@ -17,6 +17,15 @@ has_gpu() {
         nvidia-smi -L 2>/dev/null | grep -q '^GPU'
 }
 
+# Where the CUDA toolkit is, as nvcc itself says: what is found may be a script that
+# calls it elsewhere.
+cuda_toolkit() {
+    local top
+    top=$(nvcc -v none.cu 2>&1 | sed -n 's/^#\$ TOP=//p')
+    top=$(realpath -m "${top:-none}")
+    [ -d "$top/nvvm" ] && echo "$top"
+}
+
 # Sets build_dir and build_flags: with CUDA for the GPU of this machine alone,
 # which builds faster than every architecture, or the CPU backend alone.
 choose_build() {

@@ -126,7 +126,8 @@ order server/http server/CMakeFiles/roped_http.dir/http \
     handle_settings handle_shared_memory handle_tables \
     transport acceptor daemon
 order client client/CMakeFiles/ropectl.dir \
-    number printable npy npz tensor_value compare client_file roped_client \
+    number printable npy npz tensor_value compare client_file roped_servers \
+    client_answer roped_client \
     ropectl say output progress support options \
     tensor_file bench_tensors scrape top_screen local_call file_call \
     command_bench command_cat command_describe command_model command_regions \
@@ -134,6 +135,6 @@ order client client/CMakeFiles/ropectl.dir \
     command_top command_verify \
     main+
 order client/python/src/roped none \
-    _errors _functions _tensors _shapes _safetensors _http _shared _gradients \
+    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients \
     _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]

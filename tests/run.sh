@@ -8,7 +8,8 @@
 #                              and on an emulated aarch64
 #   tests/run.sh --release     what takes hours, before a release: a long soak,
 #                              100,000 random calls, every model of
-#                              transformers, the Python package on bare Debians
+#                              transformers, 200,000 calls while daemons die,
+#                              what deploy/release.sh makes
 #   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
 #   ROPED_NO_INSTALL=1         do not install packages
 # With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
@@ -111,7 +112,9 @@ if [ -n "$is_release" ]; then
         step "random calls over HTTP" build/asan/tests/test_calls 100000
     ROPED_INTEROP_TORCH=1 ROPED_INTEROP_MODELS=all step "every model of transformers" \
         tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
-    step "the Python package on bare Debians" tests/deploy/python.sh "$PWD" "$build_dir"
+    ROPED_TEST_CALLS=200000 step "200,000 calls, one daemon killed and one drained" \
+        tests/python/run.sh "$build_dir" test_lost_calls.py
+    step "the release" deploy/release.sh "$("$build_dir/bin/roped" --version | sed 's/.* //')"
     finish
 fi
 if [ $# -gt 0 ]; then

@@ -12,17 +12,10 @@ cp "$program" "$root/usr/local/bin/roped"
 cp "$here/../../LICENSE" "$root/usr/local/share/doc/roped"
 cp -L /etc/os-release /etc/debian_version "$root/etc"
 
-# dpkg knows a file by its path before or after /lib moved to /usr/lib
-owner() {
-    dpkg-query -S "$1" 2>/dev/null || dpkg-query -S "${1#/usr}" 2>/dev/null ||
-        dpkg-query -S "/usr$1"
-}
-
-mapfile -t libraries < <(ldd "$program" | sed -n 's/ (0x.*//; s/^.*=> //; s/^[[:space:]]*//; /^\//p')
+. "$here/libraries.sh"
+mapfile -t libraries < <(libraries_of "$program")
 cp -L --parents "${libraries[@]}" "$root"
-mapfile -t packages < <(for library in "${libraries[@]}"; do
-    owner "$(realpath "$library")" | sed 's/: .*//'
-done | sort -u)
+mapfile -t packages < <(for library in "${libraries[@]}"; do owner "$library"; done | sort -u)
 for package in "${packages[@]}"; do
     name=${package%:*}
     dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$name"

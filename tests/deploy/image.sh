@@ -19,12 +19,8 @@ for tool in buildah curl ip nsenter setpriv unshare; do
     command -v "$tool" >/dev/null || skip "no $tool"
 done
 if [ "$kind" = cuda ]; then
-    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-    [ -x "$nvcc" ] || skip "no nvcc"
-    # nvcc's own word: what is found may be a script that calls it elsewhere
-    toolkit=$("$nvcc" -v none.cu 2>&1 | sed -n 's/^#\$ TOP=//p')
-    toolkit=$(realpath -m "${toolkit:-none}")
-    [ -d "$toolkit/nvvm" ] || skip "$nvcc does not say where its toolkit is"
+    . "$source/deploy/environment.sh"
+    toolkit=$(cuda_toolkit) || skip "no nvcc that says where its toolkit is"
 fi
 if [ "$kind" = arm64 ] && [ "$architecture" != arm64 ]; then
     architecture=arm64 work=$work-arm64 debian=$debian-arm64 cross=$build/gcc-arm64
@@ -87,7 +83,7 @@ make_cross_compiler() {
 make_devel() {
     local container
     container=$(engine from "$from")
-    engine config --env "CUDA_VERSION=$("$nvcc" --version | sed -n 's/.* V//p')" \
+    engine config --env "CUDA_VERSION=$(nvcc --version | sed -n 's/.* V//p')" \
         --env PATH=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
     engine commit --rm "$container" "docker.io/$(sed -n 's/^ARG BUILD_IMAGE=//p' "$source/deploy/Dockerfile")"
 }

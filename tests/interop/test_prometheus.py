@@ -25,12 +25,12 @@ PATH = f"{os.environ['PATH']}:{ROOT / 'build/tools/bin'}"
 PROMETHEUS, PROMTOOL = shutil.which("prometheus", path=PATH), shutil.which("promtool", path=PATH)
 RULES = ROOT / "deploy/prometheus/roped.rules.yml"
 CONFIG = ROOT / "deploy/prometheus/prometheus.yml"
-DASHBOARD = json.loads((ROOT / "deploy/grafana/roped.json").read_text())
+DASHBOARDS = [json.loads((ROOT / "deploy/grafana" / name).read_text()) for name in ("roped.json", "roped-hosts.json")]
 
 pytestmark = pytest.mark.skipif(not PROMETHEUS or not PROMTOOL,
                                 reason="no prometheus (deploy/install-deps.sh deploy)")
 
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+PANELS = [panel for dashboard in DASHBOARDS for panel in dashboard["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 ALERTS = [(rule["alert"], rule["expr"]) for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
@@ -44,8 +44,9 @@ def test_promtool_checks_the_rules():
     promtool("check", "rules", RULES.name)
 
 
-def test_promtool_checks_the_configuration():
-    promtool("check", "config", CONFIG.name)
+@pytest.mark.parametrize("name", [CONFIG.name, "hosts.yml"])
+def test_promtool_checks_the_configuration(name):
+    promtool("check", "config", name)
 
 
 def test_promtool_tests_the_rules():
@@ -57,13 +58,14 @@ def test_the_rules_test_has_every_alert():
     assert set(re.findall(r"'\{alertname=\"(\w+)\"\}'", text)) == {name for name, _ in ALERTS}
 
 
-def test_the_dashboard_is_whole():
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(ids) == len(set(ids)) and DASHBOARD["schemaVersion"] and DASHBOARD["uid"]
-    cells = [(x, y) for p in DASHBOARD["panels"] for x in range(p["gridPos"]["x"], p["gridPos"]["x"] + p["gridPos"]["w"])
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard["uid"])
+def test_the_dashboard_is_whole(dashboard):
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids)) and dashboard["schemaVersion"] and dashboard["uid"]
+    cells = [(x, y) for p in dashboard["panels"] for x in range(p["gridPos"]["x"], p["gridPos"]["x"] + p["gridPos"]["w"])
              for y in range(p["gridPos"]["y"], p["gridPos"]["y"] + p["gridPos"]["h"])]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
-    variables = {x["name"] for x in DASHBOARD["templating"]["list"]}
+    variables = {x["name"] for x in dashboard["templating"]["list"]}
     for panel in PANELS:
         assert panel["datasource"]["uid"] == "${datasource}"
     for _, query in QUERIES:
@@ -194,9 +196,9 @@ def test_an_alert_has_data_and_is_quiet(prometheus, name, query):
     assert prometheus(query) == [], f"{name} is raised: {values}, limit {number}"
 
 
-@pytest.mark.parametrize("name", [x["name"] for x in DASHBOARD["templating"]["list"] if x["type"] == "query"])
+@pytest.mark.parametrize("name", [x["name"] for x in DASHBOARDS[0]["templating"]["list"] if x["type"] == "query"])
 def test_a_variable_has_values(prometheus, name):
-    query = next(x["definition"] for x in DASHBOARD["templating"]["list"] if x["name"] == name)
+    query = next(x["definition"] for x in DASHBOARDS[0]["templating"]["list"] if x["name"] == name)
     series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()
     answer = requests.get(f"{prometheus.url}/api/v1/label/{label}/values", params={"match[]": as_grafana(series)}, timeout=10)
     assert answer.json()["data"]

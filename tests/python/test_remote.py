@@ -123,7 +123,7 @@ def test_threads_share_a_client(client, x):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failures and 1 <= len(client._pool.idle) <= 9
+    assert not failures and 1 <= len(client._servers.all[0].pool.idle) <= 9
 
 
 def test_async(server, x):
@@ -186,7 +186,7 @@ def test_tls(tmp_path, x):
     try:
         client = roped.Client(url, ca=str(cert))
         assert client.rmsnorm(x).shape == x.shape and client.rmsnorm(x).shape == x.shape
-        assert len(client._pool.idle) == 1
+        assert len(client._servers.all[0].pool.idle) == 1
         big = np.ones((4096, 64), np.float32)
         np.testing.assert_allclose(client.rmsnorm(big), big, rtol=1e-5)
         with pytest.raises(roped.Error, match="certificate"):
@@ -243,6 +243,7 @@ def answered(text, **options):
         thread = threading.Thread(target=serve)
         thread.start()
         try:
+            options.setdefault("retries", 0)
             return roped.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", **options).tables()
         finally:
             thread.join()
@@ -296,7 +297,7 @@ def test_a_refusal_is_one_printable_line():
 
 def test_a_busy_server_is_not_waited_for_beyond_the_time():
     with pytest.raises(roped.Error, match="answered 503: try again in 30 s"):
-        answered(b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", timeout=20)
+        answered(b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", timeout=20, retries=1)
 
 
 def test_all_requests_of_a_call_have_its_time(rng):
@@ -372,7 +373,7 @@ def test_a_server_that_forgot_the_memory(server, rng):
     with roped.Client(server) as client:
         want = client.rope(big).q.copy()
         gc.collect()
-        client._pool.request("POST", "/v2/systemsharedmemory/unregister")
+        client._servers.request("POST", "/v2/systemsharedmemory/unregister")
         np.testing.assert_array_equal(client.rope(big).q, want)
         assert client.timing.receive > 0
         gc.collect()

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* The version of the library, "0.1.0"; static memory. */
+/* The version of the library, "1.2.3"; static memory. */
 ROPED_API const char *roped_kernels_version(void);
 
 /*

@@ -4,9 +4,10 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import wraps
@@ -19,7 +20,7 @@ import numpy as np
 from roped import _safetensors, _shapes
 from roped._errors import Error
 from roped._functions import Operator, methods, text_of
-from roped._http import Pool
+from roped._servers import Servers
 from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
 from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
 
@@ -30,6 +31,7 @@ else:
 
 Sent = dict[str, tuple[str, tuple[int, ...], Any]]  # type, shape, bytes
 Query = list[tuple[str, str]]
+_MOST_LOSSES = 3  # during one call
 Device = int | Literal["spread"] | None
 
 
@@ -127,32 +129,37 @@ class Region:
     def __exit__(self, *error: object) -> None:
         self.delete()
 
-    def _place(self) -> str:
-        return self.name if self.offset is None else f"{self.name}:{self.offset}"
+    def _place(self, name: str) -> str:
+        return name if self.offset is None else f"{name}:{self.offset}"
 
-    def _as_input(self, tensor: str) -> Query:
-        query = [(f"from.{tensor}", self._place())]
+    def _as_input(self, tensor: str, name: str) -> Query:
+        query = [(f"from.{tensor}", self._place(name))]
         if self.offset is not None:
             query += [(f"shape.{tensor}", text_of(self.shape)), (f"dtype.{tensor}", str(self.dtype))]
         return query
 
 
 class Client(Operators):  # a method for each operator is added below
-    """A roped daemon. Threads may share it: each request has a connection of its own.
+    """A roped daemon, or several that are alike. Threads may share it: each request has a connection of its own.
 
-    url: http://HOST:PORT or https://...; default $ROPED_URL, else port 8000 of this host.
+    url: http://HOST:PORT or https://..., or a list of them; default $ROPED_URL (with commas between several), else
+        port 8000 of this host. Of several each call goes to the one with the fewest calls of this client under way.
     token: bearer token. ca: file of certificates to trust, instead of the system's.
     timeout: seconds that a call may take, from connecting to the last byte, asking again included.
-    retries: how often a busy server (503) is asked again, when its Retry-After says.
+    retries: how often a call is sent again after a pause: to a busy server (503) when its Retry-After says; and after
+        a broken connection, 502 or 504, unless it writes into a region.
     max_answer: most bytes of one answer.
-    shared_memory: large calls to a server of this host travel in shared memory where it allows that.
+    shared_memory: large calls to a server of this host travel in shared memory where it allows that. Not of several.
+    name: whom a proxy shall lead to one daemon (X-Roped-Client), and of several the one that keeps this client's
+        regions and tables. Default: none is sent, and one of several is chosen.
+    on_lost: called with the name of a region that a call needs and that is lost, returns what shall be in it, or None.
 
     timing says where the time of the last call went.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         token: str | None = None,
         ca: str | None = None,
@@ -160,15 +167,22 @@ class Client(Operators):  # a method for each operator is added below
         retries: int = 3,
         max_answer: int = 1 << 30,
         shared_memory: bool = True,
+        name: str | None = None,
+        on_lost: Callable[[str], Any] | None = None,
     ) -> None:
-        url = url or os.environ.get("ROPED_URL", "http://127.0.0.1:8000")
-        self._pool = Pool(url, token, ca, timeout, retries, max_answer)
-        self._segments = Segments(self._pool)
+        if url is None or url == "":
+            url = os.environ.get("ROPED_URL") or "http://127.0.0.1:8000"
+        self._servers = Servers(url, token, ca, timeout, retries, max_answer, name)
+        self._segments = Segments(self._servers)
         self._segments.is_off |= not shared_memory
         self._timing = ("", 0.0)
+        self._on_lost = on_lost
+        self._losing = threading.RLock()
+        self._names: dict[str, str] = {}  # on the server, of regions that were put again
+        self._tables: dict[str, tuple[str, Any]] = {}  # query and document of those that this client put
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._pool.url}>"
+        return f"<{type(self).__name__} of {self._servers.url}>"
 
     @property
     def timing(self) -> Timing:
@@ -176,7 +190,7 @@ class Client(Operators):  # a method for each operator is added below
 
     def close(self) -> None:
         self._segments.close()
-        self._pool.close()
+        self._servers.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -187,52 +201,72 @@ class Client(Operators):  # a method for each operator is added below
     # ------------------------------------------------------------- calls
     def _call(self, op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
         tensors, params = op.bound(arguments, named, ["table"] if op.has_angles else ())
-        query = [(name, text_of(value)) for name, value in params.items()]
         sent: Sent = {}
         values: dict[str, Any] = {}  # outputs that stay in regions
         like = None
         for name, tensor in tensors.items():
             if isinstance(tensor, Region):
-                query += tensor._as_input(name)
                 if name in op.updated:
                     values[name] = tensor
                 continue
             array = as_array(tensor, name)
             like = array if like is None or is_torch(array) else like
             sent[name] = (dtype_name(array.dtype), tuple(array.shape), host_bytes(array))
-        for name, region in op.places(out).items():
-            query.append((f"into.{name}", region._place()))
-            values[name] = region
-        before = self._pool.enter_call()
+        places = op.places(out)
+        values |= places
+        before = self._servers.enter_call()
         try:
-            made = self._send(op, query, sent, tensors, params, values)
+            made = self._send_kept(op, sent, tensors, params, places, values)
         finally:
-            self._pool.leave_call(before)
+            self._servers.leave_call(before)
         for name, (kind, data) in made.items():
             values[name] = from_bytes(data, kind[0], kind[1], like)
         if values.keys().isdisjoint(op.output_names):
-            raise Error(f"{self._pool.url}: the answer has no output of {op.name}")
+            raise Error(f"{self._servers.url}: the answer has no output of {op.name}")
         results = [values.get(name) for name in op.output_names]
         return op.result(_without_gradient(op, results, tensors.values()) if is_torch(like) else results)
 
+    def _send_kept(
+        self, op: Operator, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any],
+        places: Mapping[str, Region], kept: Mapping[str, Region],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Type, shape and bytes of the outputs that come back. kept: those that do not."""
+        table = params.get("table")
+        if table is None and len(sent) == len(tensors) and not kept:
+            query = [(name, text_of(value)) for name, value in params.items()]
+            return self._send(op, query, sent, tensors, params, kept, False)
+        names = {region.name for region in kept.values()}
+        used = names | {tensor.name for tensor in tensors.values() if isinstance(tensor, Region)}
+
+        def send() -> dict[str, Any]:
+            query = [(name, text_of(value)) for name, value in params.items()]
+            for name, tensor in tensors.items():
+                if isinstance(tensor, Region):
+                    query += tensor._as_input(name, self._there(tensor.name))
+            query += [(f"into.{name}", region._place(self._there(region.name))) for name, region in places.items()]
+            return self._send(op, query, sent, tensors, params, kept, bool(used) or table is not None)
+
+        made: dict[str, Any] = self._with_what_is_lost(used, names, table, send)
+        return made
+
     def _send(
-        self, op: Operator, query: Query, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any
-    ) -> dict[str, Any]:
-        """Type, shape and bytes of the outputs that come back."""
+        self, op: Operator, query: Query, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any],
+        kept: Mapping[str, Region], uses_kept: bool,
+    ) -> dict[str, Any]:  # fmt: skip
         size = sum(data.nbytes for _, _, data in sent.values())
         if size >= LEAST_BYTES and not self._segments.is_off and not op.updated:
             placed = self._placed(op, sent, tensors, params, kept)
             if placed:
                 more, outputs, _inputs = placed
                 try:
-                    self._post(op.name, query + more, {})
+                    self._post(op.name, query + more, {}, is_safe=False, is_kept=True)
                     return outputs
                 except Error as error:
                     if SEGMENT_NAME not in str(error):
                         raise
                     del placed, outputs, _inputs
                     self._segments.forget()  # the server was started anew
-        return self._post(op.name, query, sent)
+        return self._post(op.name, query, sent, is_safe=not kept, is_kept=uses_kept)
 
     def _placed(
         self, op: Operator, sent: Sent, tensors: Mapping[str, Any], params: Mapping[str, Any], kept: Any
@@ -249,23 +283,71 @@ class Client(Operators):  # a method for each operator is added below
             return None
         return filled[0] + placed[0], {name: (made[name], data) for name, data in placed[1].items()}, filled[1]
 
-    def _post(self, op: str, query: Query, sent: Sent) -> dict[str, Any]:
+    def _post(self, op: str, query: Query, sent: Sent, *, is_safe: bool, is_kept: bool) -> dict[str, Any]:
         start = time.perf_counter()
         path = f"/v1/{op}?{urlencode(query)}" if query else f"/v1/{op}"
-        answer = self._pool.request("POST", path, _safetensors.pieces(sent) if sent else ())
+        body = _safetensors.pieces(sent) if sent else ()
+        answer = self._servers.request("POST", path, body, is_safe=is_safe, is_kept=is_kept, operator=op)
         self._timing = (answer.headers.get("server-timing", ""), time.perf_counter() - start)
         return _safetensors.read(answer.body) if len(answer.body) else {}
+
+    # -------------------------------------------------- what a server lost
+    def _there(self, name: str) -> str:
+        """What the server calls a region."""
+        return self._names.get(name, name)
+
+    def _with_what_is_lost(
+        self, used: Collection[str], written: Collection[str], table: str | None, send: Callable[[], Any]
+    ) -> Any:
+        """What send makes, with regions and the table put again where the server has lost them."""
+        for left in range(_MOST_LOSSES, -1, -1):
+            names = {name: self._there(name) for name in used}
+            try:
+                return send()
+            except Error as error:
+                if left == 0 or not (self._put_table_again(error, table) or self._put_again(error, names, written)):
+                    raise
+        raise AssertionError("not reached")
+
+    def _put_table_again(self, error: Error, table: str | None) -> bool:
+        if table is None or table not in self._tables or error.code not in ("no_table", "table_lost"):
+            return False
+        query, document = self._tables[table]
+        self._object("PUT", f"/v1/tables/{quote(table, safe='')}{query}", document, is_kept=True)
+        return True
+
+    def _put_again(self, error: Error, names: Mapping[str, str], written: Collection[str]) -> bool:
+        """Regions of a call, by what the server called them, with what on_lost says. A call that may have run is sent
+        again only where all that it wrote is lost, and so what it did."""
+        is_refused = error.code in ("no_region", "region_lost")
+        may_have_run = error._resend == "safe" or (error.status or 0) >= 500
+        if not self._on_lost or not names or not (is_refused or may_have_run):
+            return False
+        with self._losing:
+            there = {row.get("name") for row in self._rows("/v1/regions", "regions", is_kept=True)}
+            gone = {name for name, old in names.items() if old not in there}
+            if not gone or not (is_refused or gone.issuperset(written)):
+                return False
+            for name in sorted(gone):
+                if self._there(name) != names[name]:
+                    continue  # another thread was here
+                contents = self._on_lost(name)
+                if contents is None:
+                    return False
+                # by a new name: a server that comes back with the old one is not taken for this
+                self._names[name] = self.put(contents).name
+            return True
 
     # ----------------------------------------------------------- regions
     def put(self, tensor: Any, name: str | None = None, *, device: Device = None) -> Region:
         """Stores a tensor on the server, in the place of a region of that name. device: its number; "spread", each
         time on the device with most room; None, where the server puts it."""
-        array = as_array(tensor, name or "tensor")
+        array, is_new = as_array(tensor, name or "tensor"), name is None
         name = name or f"py-{uuid.uuid4().hex}"
         dtype, shape = dtype_name(array.dtype), tuple(array.shape)
         query = f"?device={device}" if device is not None else ""
         body = _safetensors.pieces({"tensor": (dtype, shape, host_bytes(array))})
-        self._pool.request("PUT", f"/v1/regions/{quote(name, safe='')}{query}", body)
+        self._put(name, is_new, query, body)
         return Region(name, dtype, shape, self, array.new_empty(0) if is_torch(array) else None)
 
     def zeros(
@@ -273,15 +355,27 @@ class Client(Operators):  # a method for each operator is added below
     ) -> Region:
         """Makes a region of zeros; dtype is numpy's, torch's or a name such as BF16."""
         text = dtype if isinstance(dtype, str) else dtype_name(np.dtype(dtype) if isinstance(dtype, type) else dtype)
+        is_new = name is None
         name = name or f"py-{uuid.uuid4().hex}"
         query = [("dtype", text), ("shape", text_of(tuple(shape)))]
         query += [("device", str(device))] if device is not None else []
-        self._pool.request("PUT", f"/v1/regions/{quote(name, safe='')}?{urlencode(query)}")
+        self._put(name, is_new, f"?{urlencode(query)}", ())
         return Region(name, text, tuple(shape), self)
+
+    def _put(self, name: str, is_new: bool, query: str, body: Iterable[Any]) -> None:
+        """Where the name is new, nobody waits for what it replaces, and it may be sent twice."""
+        self._servers.request(
+            "PUT", f"/v1/regions/{quote(name, safe='')}{query}", body, is_safe=is_new, is_kept=True
+        )
+        self._names.pop(name, None)
 
     def get(self, region: Region) -> Any:
         """A copy of the whole region."""
-        answer = self._pool.request("GET", f"/v1/regions/{quote(region.name, safe='')}")
+
+        def send() -> Any:
+            return self._servers.request("GET", f"/v1/regions/{quote(self._there(region.name), safe='')}", is_kept=True)
+
+        answer = self._with_what_is_lost([region.name], [], None, send)
         tensors = _safetensors.read(answer.body)
         if len(tensors) != 1:
             raise Error(f"region '{region.name}' has {len(tensors)} tensors, expected one")
@@ -289,12 +383,14 @@ class Client(Operators):  # a method for each operator is added below
         return from_bytes(bytes_, kind[0], kind[1], region.like)
 
     def delete(self, region: Region) -> None:
-        self._pool.request("DELETE", f"/v1/regions/{quote(region.name, safe='')}")
+        name = quote(self._there(region.name), safe="")
+        self._servers.request("DELETE", f"/v1/regions/{name}", is_kept=True)
+        self._names.pop(region.name, None)
 
     def region(self, name: str) -> Region:
         """One that is there, by its name; KeyError."""
-        for row in self._rows("/v1/regions", "regions"):
-            if row.get("name") == name:
+        for row in self._rows("/v1/regions", "regions", is_kept=True):
+            if row.get("name") == self._there(name):
                 dtype, shape = row.get("dtype"), row.get("shape", [])
                 is_tensor = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
                 if not is_tensor or not isinstance(dtype, str | None):
@@ -310,31 +406,34 @@ class Client(Operators):  # a method for each operator is added below
         "gptj", is that of calls that give none; without it the model's own."""
         document = config if isinstance(config, Mapping) else json.loads(Path(config).read_text())
         query = f"?style={quote(style)}" if style else ""
-        return self._object("PUT", f"/v1/tables/{quote(name, safe='')}{query}", document)
+        answer = self._object("PUT", f"/v1/tables/{quote(name, safe='')}{query}", document, is_kept=True)
+        self._tables[name] = (query, document)
+        return answer
 
     def tables(self) -> list[dict[str, Any]]:
-        return self._rows("/v1/tables", "tables")
+        return self._rows("/v1/tables", "tables", is_kept=True)
 
     def delete_table(self, name: str) -> None:
-        self._pool.request("DELETE", f"/v1/tables/{quote(name, safe='')}")
+        self._tables.pop(name, None)
+        self._servers.request("DELETE", f"/v1/tables/{quote(name, safe='')}", is_kept=True)
 
     def describe(self, operator: str) -> dict[str, Any]:
         """What the server says of an operator."""
         return self._object("GET", f"/v1/{quote(operator, safe='')}")
 
     def devices(self) -> list[dict[str, Any]]:
-        return self._rows("/v1/devices", "devices")
+        return self._rows("/v1/devices", "devices", is_kept=True)
 
-    def _object(self, method: str, path: str, document: Any = None) -> dict[str, Any]:
-        answer = self._pool.json(method, path, document)
+    def _object(self, method: str, path: str, document: Any = None, *, is_kept: bool = False) -> dict[str, Any]:
+        answer = self._servers.json(method, path, document, is_kept=is_kept)
         if not isinstance(answer, dict):
-            raise Error(f"{self._pool.url}: the answer to {method} {path} is no JSON object")
+            raise Error(f"{self._servers.url}: the answer to {method} {path} is no JSON object")
         return answer
 
-    def _rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        rows = self._object("GET", path).get(name)
+    def _rows(self, path: str, name: str, *, is_kept: bool) -> list[dict[str, Any]]:
+        rows = self._object("GET", path, is_kept=is_kept).get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise Error(f"{self._pool.url}: the answer to GET {path} has no objects '{name}'")
+            raise Error(f"{self._servers.url}: the answer to GET {path} has no objects '{name}'")
         return rows
 
 
@@ -342,7 +441,7 @@ class AsyncClient(AsyncOperators):  # likewise
     """The same for asyncio: every call is awaited, and runs on one of some threads,
     which let go of the interpreter while they wait for the server."""
 
-    def __init__(self, url: str | None = None, *, connections: int = 8, **options: Any) -> None:
+    def __init__(self, url: str | Sequence[str] | None = None, *, connections: int = 8, **options: Any) -> None:
         self._client = Client(url, **options)
         self._threads = ThreadPoolExecutor(connections, "roped")
 

@@ -1,5 +1,10 @@
 """The one exception of the package."""
 
+from typing import Literal
+
+# May the request be sent again? "always": it did not run. "safe": it may have run, so where running twice is harmless.
+Resend = Literal["always", "safe", "never"]
+
 _MOST_CHARACTERS = 1000
 
 
@@ -20,6 +25,9 @@ class Error(RuntimeError):
     status: HTTP status of the answer; None where there was none.
     """
 
-    def __init__(self, sentence: str, status: int | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, sentence: str, status: int | None = None, code: str | None = None, resend: Resend = "never"
+    ) -> None:
         super().__init__(printable(sentence[:_MOST_CHARACTERS]))
         self.status, self.code = status, code
+        self._resend: Resend = resend

@@ -7,7 +7,6 @@ import json
 import select
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,12 +15,14 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from roped._errors import Error
+from roped._errors import Error, Resend
 
 _MOST_HEAD_BYTES = 64 << 10  # interim answers, chunk sizes and trailers included
 _MOST_REFUSAL_BYTES = 64 << 10  # in which a sentence is looked for
-_MOST_DOCUMENT_BYTES = 16 << 20  # a byte of JSON can become 30 in memory
 _PIECE_BYTES = 256 << 10
+
+
+Check = Callable[[], None] | None
 
 
 class Answer(NamedTuple):
@@ -33,6 +34,10 @@ class Answer(NamedTuple):
 
 class _Broken(OSError):
     """An answer that is none."""
+
+
+class _Ended(_Broken):
+    """The connection was closed before the end of the answer."""
 
 
 def _size(text: str, what: str, base: int = 10) -> int:
@@ -62,8 +67,10 @@ class _Connection:
     """One exchange at a time, before its deadline. A small request is one packet,
     because its head and body are sent with one system call."""
 
-    def __init__(self, host: str, port: int, deadline: float, context: ssl.SSLContext | None) -> None:
-        self.deadline, self.wait = deadline, 0.0
+    def __init__(
+        self, host: str, port: int, deadline: float, context: ssl.SSLContext | None, patience: float, check: Check
+    ) -> None:
+        self.deadline, self.wait, self.patience, self.check = min(deadline, time.monotonic() + patience), 0.0, patience, None
         self.sock: socket.socket = _connected(host, port, self._left)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,7 +80,7 @@ class _Connection:
         except BaseException:
             self.sock.close()
             raise
-        self.is_tls = context is not None
+        self.deadline, self.check, self.is_tls = deadline, check, context is not None
         self.buffer = bytearray(_MOST_HEAD_BYTES)
         self.begin = self.end = 0  # of what was read and not taken
         self.head_left = 0
@@ -95,7 +102,7 @@ class _Connection:
 
     def _set_timeout(self) -> None:
         """Of the next wait: what is left, or up to 10 ms more, because to set it is a system call."""
-        left = self._left()
+        left = min(self._left(), self.patience)
         if not 0 <= self.wait - left < 0.01:
             self.wait = left
             self.sock.settimeout(left)
@@ -104,15 +111,29 @@ class _Connection:
         rest = [memoryview(piece) for piece in pieces if len(piece)]
         while rest:
             self._set_timeout()
-            sent = self.sock.send(rest[0]) if self.is_tls else self.sock.sendmsg(rest)
+            try:
+                sent = self.sock.send(rest[0]) if self.is_tls else self.sock.sendmsg(rest)
+            except TimeoutError:
+                self._ask_whether_alive()
+                continue
             while rest and sent >= rest[0].nbytes:
                 sent -= rest.pop(0).nbytes
             if sent:
                 rest[0] = rest[0][sent:]
 
+    def _ask_whether_alive(self) -> None:
+        """After a wait without a byte: is it slow, or gone? Fails where it is gone, or time is up."""
+        self._left()
+        if self.check:
+            self.check()
+
     def _read_into(self, place: memoryview) -> int:
-        self._set_timeout()
-        return self.sock.recv_into(place)
+        while True:
+            self._set_timeout()
+            try:
+                return self.sock.recv_into(place)
+            except TimeoutError:
+                self._ask_whether_alive()
 
     def _read_until(self, mark: bytes, what: str) -> str:
         """What comes before the mark, which is left out. Counts as head."""
@@ -133,7 +154,7 @@ class _Connection:
             n = self._read_into(memoryview(self.buffer)[self.end :])
             if n == 0:
                 n = self.end - self.begin
-                raise _Broken(f"the server closed the connection after {n} bytes of the {what} of an answer")
+                raise _Ended(f"the server closed the connection after {n} bytes of the {what} of an answer")
             self.end += n
 
     def _read_head(self) -> tuple[int, dict[str, str], bool]:
@@ -159,7 +180,7 @@ class _Connection:
         while rest:
             n = self._read_into(rest)
             if n == 0:
-                raise _Broken(f"the answer ended {len(rest)} bytes before its end")
+                raise _Ended(f"the answer ended {len(rest)} bytes before its end")
             rest = rest[n:]
 
     def _chunks(self) -> Iterator[int]:
@@ -229,7 +250,8 @@ class _Connection:
         return Answer(status, headers, body, is_last or len(body) > most)
 
 
-def _refusal(answer: Answer, more: str = "") -> Error:
+def refusal(answer: Answer) -> Error:
+    """What an answer other than 2xx says. Only roped itself says that a call did not run."""
     try:
         document = json.loads(answer.body.tobytes())
         sentence, code = document["error"], document.get("code")
@@ -238,40 +260,31 @@ def _refusal(answer: Answer, more: str = "") -> Error:
     if not isinstance(sentence, str):
         sentence = f"the server answered {answer.status}"
     is_code = isinstance(code, str) and len(code) < 64 and code.isascii() and code.isidentifier()
-    return Error(sentence + more, answer.status, code if is_code else None)
+    resend: Resend = "safe" if answer.status in (502, 503, 504) else "never"
+    if answer.status == 503 and code in ("busy", "draining"):
+        resend = "always"
+    return Error(sentence, answer.status, code if is_code else None, resend)
 
 
 class Pool:
-    """Connections of any number of threads; each request has one for itself."""
+    """Connections of any number of threads to one server; each request has one for itself."""
 
     def __init__(
-        self, url: str, token: str | None, ca: str | None, timeout: float, retries: int, max_answer: int
+        self, url: str, token: str | None, ca: str | None, max_answer: int, patience: float, check: Check
     ) -> None:
+        """patience: seconds of silence, and of connecting, after which check is called: it fails where the server is gone."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url: '{url}', expected http://HOST:PORT or https://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("token: has a character that a header cannot carry, expected printable ASCII")
-        if timeout <= 0 or max_answer <= 0:
-            raise ValueError(f"timeout is {timeout} and max_answer {max_answer}, expected seconds and bytes above 0")
         self.url, self.host, self.port = url.rstrip("/"), parts.hostname, parts.port
-        self.prefix, self.timeout, self.retries = quote(parts.path.rstrip("/"), safe="/%"), timeout, retries
-        self.max_answer = max_answer
+        self.prefix, self.max_answer = quote(parts.path.rstrip("/"), safe="/%"), max_answer
+        self.patience, self.check = patience, check
         host = parts.netloc.rpartition("@")[2]
         self.headers = f"Host: {host}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self.context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
         self.idle: deque[_Connection] = deque()
-        self.call = threading.local()  # deadline: of the call that this thread is in, or None
-
-    def enter_call(self) -> float | None:
-        """From now on all requests of this thread end before one deadline, until leave_call with what this returns."""
-        before: float | None = getattr(self.call, "deadline", None)
-        if before is None:
-            self.call.deadline = time.monotonic() + self.timeout
-        return before
-
-    def leave_call(self, before: float | None) -> None:
-        self.call.deadline = before
 
     def _connection(self, deadline: float) -> _Connection:
         while self.idle:
@@ -280,10 +293,13 @@ class Pool:
                 connection.deadline = deadline
                 return connection
             connection.close()
-        return _Connection(self.host, self.port or (443 if self.context else 80), deadline, self.context)
+        port = self.port or (443 if self.context else 80)
+        return _Connection(self.host, port, deadline, self.context, self.patience, self.check)
 
-    def _exchange(self, connection: _Connection, method: str, path: str, body: list[Any], deadline: float) -> Answer:
-        head = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.headers}"
+    def _exchange(
+        self, connection: _Connection, method: str, path: str, body: list[Any], deadline: float, headers: str
+    ) -> Answer:
+        head = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.headers}{headers}"
         if body or method in ("POST", "PUT"):
             head += f"Content-Length: {sum(map(len, body))}\r\n"
         try:
@@ -292,52 +308,29 @@ class Pool:
             pass  # a refusal may be there to be read all the same
         return connection.receive(self.max_answer, deadline)
 
-    def _once(self, method: str, path: str, body: list[Any], deadline: float) -> Answer:
-        connection = None
+    def attempt(self, method: str, path: str, body: list[Any], deadline: float, headers: str = "") -> Answer:
+        """One exchange. The answer is of any status; Error where there is none."""
+        connection: _Connection | None = None
+        resend: Resend = "always"
         try:
             connection = self._connection(deadline)
-            answer = self._exchange(connection, method, path, body, deadline)
+            resend = "safe"
+            answer = self._exchange(connection, method, path, body, deadline, headers)
         except BaseException as error:
             if connection:
                 connection.close()
             if isinstance(error, OSError | MemoryError):
-                raise Error(f"{self.url}: {error or type(error).__name__}") from error
+                is_over = isinstance(error, TimeoutError) and time.monotonic() >= deadline
+                is_no_http = isinstance(error, _Broken) and not isinstance(error, _Ended)
+                if is_over or is_no_http or isinstance(error, MemoryError):
+                    resend = "never"
+                raise Error(f"{self.url}: {error or type(error).__name__}", resend=resend) from error
             raise
         if answer.is_last:
             connection.close()
         else:
             self.idle.append(connection)
         return answer
-
-    def request(self, method: str, path: str, body: Iterable[Any] = ()) -> Answer:
-        """The answer, whose body is an array of bytes. Asks a busy server again when it says, in time."""
-        pieces = [*body]
-        deadline = getattr(self.call, "deadline", None) or time.monotonic() + self.timeout
-        left = self.retries
-        while True:
-            answer = self._once(method, path, pieces, deadline)
-            if 200 <= answer.status < 300:
-                if len(answer.body) > self.max_answer:
-                    raise Error(f"{self.url}: the answer is over {self.max_answer} bytes, the limit of max_answer")
-                return answer
-            wait = answer.headers.get("retry-after", "")[:9]
-            if answer.status != 503 or not wait.isdecimal() or left == 0:
-                raise _refusal(answer)
-            if time.monotonic() + int(wait) >= deadline:
-                raise _refusal(answer, f": try again in {wait} s")
-            time.sleep(int(wait))
-            left -= 1
-
-    def json(self, method: str, path: str, document: Any = None) -> Any:
-        """The document that comes back, None where it is empty."""
-        body = [] if document is None else [json.dumps(document).encode()]
-        data = self.request(method, path, body).body
-        if len(data) > _MOST_DOCUMENT_BYTES:
-            raise Error(f"{self.url}: the answer is a document of over {_MOST_DOCUMENT_BYTES} bytes")
-        try:
-            return json.loads(data.tobytes()) if len(data) else None
-        except (ValueError, RecursionError) as error:
-            raise Error(f"{self.url}: the answer is no JSON: {error}") from error
 
     def close(self) -> None:
         while self.idle:

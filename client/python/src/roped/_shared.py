@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from roped._errors import Error
-from roped._http import Pool
+from roped._servers import Servers
 from roped._shapes import Kind
 from roped._tensors import numpy_dtype
 
@@ -27,15 +27,15 @@ _ALIGNMENT = 64
 
 
 class Segment:
-    def __init__(self, pool: Pool, size: int) -> None:
+    def __init__(self, servers: Servers, size: int) -> None:
         self.name = SEGMENT_NAME + uuid.uuid4().hex
         path = f"/dev/shm/{self.name}"
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
             os.posix_fallocate(file, 0, size)  # now, not as a SIGBUS later
             self.map = mmap.mmap(file, size)
-            pool.json("POST", f"/v2/systemsharedmemory/region/{self.name}/register",
-                      {"key": f"/{self.name}", "offset": 0, "byte_size": size})  # fmt: skip
+            servers.json("POST", f"/v2/systemsharedmemory/region/{self.name}/register",
+                         {"key": f"/{self.name}", "offset": 0, "byte_size": size}, is_kept=True)  # fmt: skip
         finally:
             os.unlink(path)
             os.close(file)
@@ -61,12 +61,13 @@ def layout(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 class Segments:
-    """Those of one client; is_off where the server wants none."""
+    """Those of one client; is_off where the server wants none, or there are several."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool, self.count, self.lock = pool, 0, threading.Lock()
+    def __init__(self, servers: Servers) -> None:
+        self.servers, self.count, self.lock = servers, 0, threading.Lock()
         self.free: list[Segment] = []
-        self.is_off = pool.host not in ("127.0.0.1", "localhost", "::1") or not os.path.isdir("/dev/shm")
+        is_here = servers.all[0].pool.host in ("127.0.0.1", "localhost", "::1")
+        self.is_off = len(servers.all) > 1 or not is_here or not os.path.isdir("/dev/shm")
 
     def _take(self, size: int) -> Segment | None:
         with self.lock:
@@ -81,7 +82,7 @@ class Segments:
                 return None
             self.count += 1
         try:
-            return Segment(self.pool, 1 << (size - 1).bit_length())
+            return Segment(self.servers, 1 << (size - 1).bit_length())
         except (Error, OSError) as error:
             with self.lock:
                 self.count -= 1
@@ -91,7 +92,7 @@ class Segments:
     def _forget(self, segment: Segment) -> None:
         self.count -= 1
         try:
-            self.pool.json("POST", f"/v2/systemsharedmemory/region/{segment.name}/unregister")
+            self.servers.json("POST", f"/v2/systemsharedmemory/region/{segment.name}/unregister", is_kept=True)
         except Error:
             pass  # the server forgot it, or is gone
 

@@ -83,18 +83,18 @@ TEST(the_server_lists_its_extensions)
 {
     struct buffer buffer;
     buffer_init(&buffer);
-    kserve_write_server(&buffer, "triton", "0.1.0", false);
+    kserve_write_server(&buffer, "triton", "1.2.3", false);
     const struct cJSON *tree = tree_of(&buffer);
     const struct cJSON *extensions = json_member(tree, "extensions");
     CHECK_TEXT(text_of(tree, "name"), "triton");
-    CHECK_TEXT(text_of(tree, "version"), "0.1.0");
+    CHECK_TEXT(text_of(tree, "version"), "1.2.3");
     /* without this perf_analyzer shows no server side */
     CHECK(has_text(extensions, "statistics"));
     CHECK(has_text(extensions, "binary_tensor_data"));
     CHECK(!has_text(extensions, "system_shared_memory"));
     json_free(tree);
     buffer_init(&buffer);
-    kserve_write_server(&buffer, "triton", "0.1.0", true);
+    kserve_write_server(&buffer, "triton", "1.2.3", true);
     tree = tree_of(&buffer);
     CHECK(has_text(json_member(tree, "extensions"), "system_shared_memory"));
     CHECK(has_text(json_member(tree, "extensions"), "cuda_shared_memory"));
