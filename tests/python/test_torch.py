@@ -95,6 +95,19 @@ def test_compile(name):
     compiled_beside_eager(name, "cpu", "aot_eager")
 
 
+def test_calls_without_the_first_tensor():
+    """Gate and up are what act_and_mul takes instead of x."""
+    gate, up = random(3, 32), random(3, 32)
+    want = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(ops.act_and_mul(gate=gate, up=up), want)
+    torch.testing.assert_close(ops.act_and_mul(None, gate, up, out=torch.empty(3, 32)), want)
+    compiled = torch.compile(lambda g, u: ops.act_and_mul(gate=g, up=u), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(gate, up), want)
+    torch.library.opcheck(torch.ops.roped.act_and_mul.default, (None, gate, up))
+    with pytest.raises(TypeError, match="tensor 'x': NoneType"):
+        ops.act_and_mul()
+
+
 def test_compile_with_dynamic_shapes():
     compiled = torch.compile(lambda x: ops.rmsnorm(x) * 2, fullgraph=True, backend="aot_eager", dynamic=True)
     for n in [3, 5, 9]:
