@@ -433,7 +433,8 @@ static struct moments moments_of(enum roped_dtype dtype, const void *x,
                             1 / sqrt(squares / (double)n + 1e-6)};
 }
 
-/* Of one row, and that it has the bits of rows together. */
+/* Of one row, whose largest norm is 1 or more, and that it has the bits of rows
+ * together. */
 static void check_centred(enum roped_dtype dtype, const void *x, int64_t n,
                           float s, struct cpu_mean mean)
 {
@@ -458,7 +459,7 @@ static void check_centred(enum roped_dtype dtype, const void *x, int64_t n,
     for (int64_t i = 0; i < n && !check_failures; i++) {
         const double v = value_at(dtype, x, i), y = (v - is.mean) * is.s;
         CHECK_DOUBLE(value_at(dtype, to, i), y + v,
-                     1.01 * unit * (fabs(y + v)) + 1e-6 * (fabs(y) + fabs(v)));
+                     1.01 * unit * fabs(y + v) + 1e-6 * (1 + fabs(v)));
     }
 }
 
