@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* curl's own defaults halve the rate of large bodies */
 enum { UPLOAD_BYTES = 2 << 20, DOWNLOAD_BYTES = 512 << 10 };
@@ -408,13 +407,6 @@ static enum roped_status unanswered(const struct roped_client *client,
 
 /* --------------------------------------------------------------- requests */
 
-static double now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* Has an idle connection something to read? It is closed, or holds an answer
  * that nobody asked for. */
 static bool is_spoiled(CURL *curl)
@@ -521,13 +513,13 @@ static enum roped_status exchange(struct roped_client *client,
     set_common(client, request, in);
     CURLcode result =
         set_request(client, url, request->method, sent->body, sent->bytes);
-    double start = now_seconds();
+    double start = servers_now();
     if (sent->deadline > 0)
         curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS,
                          (long)ceil(fmax(sent->deadline - start, 1e-3) * 1000));
     if (result == CURLE_OK)
         result = curl_easy_perform(client->curl);
-    in->timing.wall = now_seconds() - start;
+    in->timing.wall = servers_now() - start;
     free(url);
     long code = answer_code(client->curl);
     enum roped_status status = ROPED_OK;
@@ -560,7 +552,7 @@ static enum roped_status attempt(void *context, int i,
         struct incoming in;
         struct sent asked = {
             .in = &in,
-            .deadline = fmin(sent->deadline, now_seconds() + probe_seconds)};
+            .deadline = fmin(sent->deadline, servers_now() + probe_seconds)};
         status = exchange(client, &probe, &asked, fate, err);
         if (!status)
             free(in.body);
@@ -581,7 +573,7 @@ static enum roped_status perform(struct roped_client *client,
     enum fate fate;
     if (!client->all)
         return exchange(client, &request, &sent, &fate, err);
-    sent.deadline = now_seconds() + client->all[0]->timeout_seconds;
+    sent.deadline = servers_now() + client->all[0]->timeout_seconds;
     return servers_send(&client->servers, &request, attempt, &sent, err);
 }
 

@@ -12,7 +12,7 @@
 
 static const double trust_seconds = 1;
 
-static double now_seconds(void)
+double servers_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -93,13 +93,13 @@ static bool is_ready(struct sending *sending, int i)
 {
     struct servers *servers = sending->servers;
     enum fate fate = FATE_FINAL;
-    if (now_seconds() < servers->trusted_until[i])
+    if (servers_now() < servers->trusted_until[i])
         return true;
     if (sending->attempt(sending->context, i, NULL, &fate, sending->err)) {
         sending->is_there[i] = fate == FATE_REFUSED;
         return false;
     }
-    servers->trusted_until[i] = now_seconds() + trust_seconds;
+    servers->trusted_until[i] = servers_now() + trust_seconds;
     return true;
 }
 

@@ -31,10 +31,13 @@ struct servers_request {
 struct servers_request servers_request_make(const char *method,
                                             const char *path);
 
+/* Seconds of a clock that only goes on. */
+double servers_now(void);
+
 struct servers {
     int n, home; /* home: -1 until something has to stay on a server */
     int rank[SERVERS_MOST]; /* by which home is chosen, the best first */
-    double trusted_until[SERVERS_MOST];
+    double trusted_until[SERVERS_MOST]; /* of servers_now */
 };
 
 /* How high a server stands for a client's name; Python's client has the same,

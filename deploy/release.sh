@@ -5,9 +5,9 @@
 #   deploy/release.sh VERSION               the version that CMakeLists.txt has
 #   deploy/release.sh VERSION --cuda [90]   also a wheel with CUDA: for every GPU
 #                                           (half an hour), or for those of 9.0
-# As root, on amd64: everything is built in a Debian of its own, in build/dist. A step
-# that is done is not done again for the same commit. SHA256SUMS comes last. Remove build/dist
-# to have Debian's updates.
+# As root, on amd64: everything is built in a Debian of its own, in build/dist, which
+# is kept for later commits; remove it to have Debian's updates. A step that is done
+# is not done again for the same commit. SHA256SUMS comes last.
 #   ROPED_MAINTAINER='NAME <ADDRESS>'       who makes the packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -154,6 +154,7 @@ compare_abi() {
     previous=$(git tag --list 'v[0-9]*' --sort=-version:refname --merged HEAD |
         awk -v this="v$version" '$0 != this { print; exit }')
     [ -n "$previous" ] || { echo "no release before $version"; return; }
+    rm -rf "$work/previous"
     mkdir "$work/previous"
     git archive "$previous" | tar -x -C "$work/previous"
     mounts+=("$work/previous:/previous")

@@ -172,36 +172,38 @@ static void *leave(void *context)
 
 /* ------------------------------------------------------------------- checks */
 
-/* Tables and regions come and go: what is never given back is the least. */
-static void keep_least(struct figures *least, const struct figures *now)
+/*
+ * Tables and regions come and go: what is never given back is the least. At
+ * least one look, however long it takes a busy daemon to answer.
+ */
+static struct figures least_until(double end)
 {
-    if (least->threads == 0 || now->resident_bytes < least->resident_bytes)
-        *least = *now;
+    struct figures least = look();
+    for (double said = now_seconds(); now_seconds() < end;) {
+        pause_seconds(0.5);
+        struct figures now = look();
+        if (now.resident_bytes < least.resident_bytes)
+            least = now;
+        if (now_seconds() - said < 60)
+            continue;
+        said = now_seconds();
+        say("now", &now);
+    }
+    return least;
 }
 
 static void run_load(double seconds)
 {
     pthread_t thread[CALLERS + LEAVERS];
-    struct figures early = {0}, late = {0};
-    char when[32];
     for (int i = 0; i < CALLERS + LEAVERS; i++)
         CHECK_INT(pthread_create(&thread[i], NULL, i < CALLERS ? call : leave,
                                  (void *)(intptr_t)i),
                   0);
-    double begun = now_seconds(), said = begun, at = 0;
-    while ((at = now_seconds() - begun) < seconds) {
-        pause_seconds(0.5);
-        struct figures now = look();
-        if (at > seconds / 3 && at < seconds / 2)
-            keep_least(&early, &now);
-        if (at > seconds * 5 / 6)
-            keep_least(&late, &now);
-        if (now_seconds() - said < 60)
-            continue;
-        said = now_seconds();
-        snprintf(when, sizeof when, "%.0f s", said - begun);
-        say(when, &now);
-    }
+    double begun = now_seconds();
+    least_until(begun + seconds / 3);
+    struct figures early = least_until(begun + seconds / 2);
+    least_until(begun + seconds * 5 / 6);
+    struct figures late = least_until(begun + seconds);
     say("early, at least", &early);
     say("late, at least", &late);
     if (seconds >= FILLED_SECONDS && !ATTACK_IS_SANITIZED)

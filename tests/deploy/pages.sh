@@ -6,16 +6,8 @@
 set -u
 pages=$1
 export PATH=$2:$PATH
-n_failed=0
-
-check() { # check WHAT FOUND EXPECTED
-    if [ "$2" = "$3" ]; then
-        echo "ok     $1"
-    else
-        printf 'FAILED %s:\n%s\nexpected:\n%s\n' "$1" "$2" "$3"
-        n_failed=$((n_failed + 1))
-    fi
-}
+# shellcheck source=tests/deploy/equal.sh
+. "$(dirname "$0")/equal.sh"
 
 # ------------------------------------------------------------ manual pages
 keys=$(roped --help | sed -n 's/^  --\([a-z_]*\).*/\1/p')
@@ -66,7 +58,7 @@ check "bash: choices behind other columns" \
     "$(complete_in_bash ropectl run qk_rmsnorm_rope --style '')" $'gptj\nneox'
 check "bash: of that operator alone" "$(complete_in_bash ropectl run rmsnorm --sty)" ""
 check "bash: JSON" "$(complete_in_bash ropectl ops --output j)" json
-check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert'
+check "bash: options of all commands" "$(complete_in_bash ropectl --c)" $'--ca-file\n--cert\n--client'
 check "bash: a command's own options" "$(complete_in_bash ropectl bench rope --sec)" --seconds
 check "bash: and their choices" "$(complete_in_bash ropectl bench rope --dtype '')" $'bf16\nf16\nf32'
 check "bash: files for outputs" \

@@ -6,16 +6,8 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 version=$(sed -n 's/^project(roped VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
-n_failed=0
-
-check() { # check WHAT FOUND EXPECTED
-    if [ "$2" = "$3" ]; then
-        echo "ok     $1"
-    else
-        printf 'FAILED %s: %s\nexpected: %s\n' "$1" "$2" "$3"
-        n_failed=$((n_failed + 1))
-    fi
-}
+# shellcheck source=tests/deploy/equal.sh
+. tests/deploy/equal.sh
 
 check "CMakeLists.txt: three numbers" "$(grep -xE '[0-9]+\.[0-9]+\.[0-9]+' <<<"$version")" "$version"
 check "CHANGELOG.md begins with it" "$(sed -n 's/^## \[\(.*\)\].*/\1/p' CHANGELOG.md | head -n 1)" "$version"

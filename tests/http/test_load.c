@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { N_CLIENTS = 8 };
@@ -282,6 +283,7 @@ TEST(as_many_as_wait_at_once_are_served)
             CHECK(is_answered(fd[i]));
         }
         kill(server.pid, SIGSTOP);
+        CHECK_INT(waitpid(server.pid, NULL, WUNTRACED), server.pid);
         for (int i = 0; i < n + MOST / 2; i++)
             CHECK(send(fd[i], request, sizeof request - 1, 0) > 0);
         kill(server.pid, SIGCONT);

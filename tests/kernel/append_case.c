@@ -149,7 +149,7 @@ struct append_case append_case_random(struct random_source *source,
     c.options.in_place = random_once_in(source, 3);
     c.options.updates_apart = random_once_in(source, 4);
     c.options.misalign_elements = random_once_in(source, 4) ? 1 : 0;
-    case_steps(source, &c.options);
+    case_strides(source, &c.options);
     return c;
 }
 

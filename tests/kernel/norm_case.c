@@ -130,7 +130,7 @@ void norm_case_run(struct runner *runner, struct random_source *source,
         return;
     norm_case_build(&call, source, c);
     struct runner_options options = c->options;
-    case_steps(source, &options);
+    case_strides(source, &options);
     enum roped_status status = runner_run(runner, &call, &options, &err);
     if (!status)
         reference_judge(&call, &judge);

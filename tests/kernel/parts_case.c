@@ -69,7 +69,7 @@ struct parts_case parts_case_random(struct random_source *source)
         case_positions_beside(c.rotary.angles, c.rotary.positions);
     c.options.use_table = c.rotary.angles == CASE_TABLE;
     c.options.misalign_elements = random_once_in(source, 4) ? 1 : 0;
-    case_steps(source, &c.options);
+    case_strides(source, &c.options);
     return c;
 }
 

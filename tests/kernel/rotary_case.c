@@ -221,7 +221,7 @@ enum case_positions case_positions_beside(enum case_angles angles,
     return has_rows && angles >= CASE_PAIR ? CASE_I32 : positions;
 }
 
-void case_steps(struct random_source *source, struct runner_options *options)
+void case_strides(struct random_source *source, struct runner_options *options)
 {
     static const int64_t gaps[] = {0, 1, 3, 8, 16, 72, 4096};
     options->has_strides = random_once_in(source, 3);

@@ -68,7 +68,7 @@ void case_scale(struct roped_call *call, struct random_source *source,
                 const char *name, const char *text, bool is_tensor);
 
 /* Steps, of any kind, for one call in three. */
-void case_steps(struct random_source *source, struct runner_options *options);
+void case_strides(struct random_source *source, struct runner_options *options);
 
 /* Binds positions and angles and sets parameters; memory is freed by
  * case_free. */

@@ -37,6 +37,9 @@ struct runner_options {
 bool runner_open(struct runner *runner, const char *backend);
 void runner_close(struct runner *runner);
 
+/* main of a test whose argument is the backend, cpu where there is none. */
+int runner_main(struct runner *runner, int argc, char **argv);
+
 /*
  * Plans and runs call: in[].data are host tensors, out[] get host memory
  * (runner_free_outputs). aux stays allocated, so that the call's angles can

@@ -184,9 +184,5 @@ TEST(a_rounded_sum_gives_the_codes_of_the_norm_of_the_residual)
 
 int main(int argc, char **argv)
 {
-    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
-        return CHECK_SKIP;
-    check_run();
-    runner_close(&runner);
-    return check_done();
+    return runner_main(&runner, argc, argv);
 }

@@ -490,9 +490,5 @@ TEST(non_finite_values_stay_in_their_sums)
 
 int main(int argc, char **argv)
 {
-    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
-        return CHECK_SKIP;
-    check_run();
-    runner_close(&runner);
-    return check_done();
+    return runner_main(&runner, argc, argv);
 }

@@ -39,7 +39,7 @@ static void judge_call(struct roped_call *call, const struct norm_case *c,
     struct reference_judge judge = {0};
     struct runner_options options = c->options;
     struct roped_error err = {.text = ""};
-    case_steps(&source, &options);
+    case_strides(&source, &options);
     CHECK_OK(runner_run(&runner, call, &options, &err), &err);
     reference_judge(call, &judge);
     if (judge.n_wrong)
@@ -118,9 +118,5 @@ TEST(a_row_of_one_value_becomes_the_bias)
 
 int main(int argc, char **argv)
 {
-    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
-        return CHECK_SKIP;
-    check_run();
-    runner_close(&runner);
-    return check_done();
+    return runner_main(&runner, argc, argv);
 }

@@ -204,7 +204,7 @@ static void expect_norm_of_sum(const struct norm_case *c, const char *rounding)
     static const struct runner_options plain;
     struct runner_options options = c->options;
     norm_case_build(&summed, &source, c);
-    case_steps(&source, &options);
+    case_strides(&source, &options);
     run(&summed, &options);
     struct roped_tensor *out = summed.out;
     size_t bytes = (size_t)roped_tensor_bytes(&out[ADD_RMSNORM_Y]);
@@ -395,9 +395,5 @@ TEST(extreme_values_normalise_or_turn_their_row_nan)
 
 int main(int argc, char **argv)
 {
-    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
-        return CHECK_SKIP;
-    check_run();
-    runner_close(&runner);
-    return check_done();
+    return runner_main(&runner, argc, argv);
 }

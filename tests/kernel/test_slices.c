@@ -90,7 +90,7 @@ static void spread(const struct roped_port *port, struct roped_tensor *tensor)
 }
 
 /* Slices of a call whose tensors have strides; the outputs become call's. */
-static void run_slices_with_steps(const struct roped_call *call)
+static void run_slices_with_strides(const struct roped_call *call)
 {
     static struct roped_call strided;
     strided = *call;
@@ -122,7 +122,7 @@ static void compare(struct roped_call *call, const char *text)
     for (int has_strides = 0; has_strides < 2; has_strides++) {
         spoil(call);
         if (has_strides)
-            run_slices_with_steps(call);
+            run_slices_with_strides(call);
         else
             run_slices(call);
         gather(call, cut);

@@ -12,6 +12,7 @@ from pages import blocks_of
 FOLDER = ROOT / "client/python"
 PAGE = (FOLDER / "README.md").read_text()
 BLOCKS = [block for block in blocks_of(FOLDER / "README.md") if block.is_run]
+SCALING = [b for b in blocks_of(ROOT / "deploy/SCALING.md") if b.is_run and b.language == "python"]
 
 
 def run(*command):
@@ -24,7 +25,7 @@ def test_all_of_them_are_python():
     assert BLOCKS and all(block.language == "python" for block in BLOCKS)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("block", BLOCKS + SCALING, ids=str)
 def test_page(server, block):
     if "import torch" in block.text:
         pytest.importorskip("torch")

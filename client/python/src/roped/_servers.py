@@ -26,7 +26,7 @@ _PROBE_SECONDS = 2.0  # in which it has to say so
 _MOST_DOUBT_SECONDS = 8.0  # after failures, before it is asked again
 _PATIENCE_SECONDS = 5.0  # without a byte, before it is asked whether it is there; and in which it has to say so
 _LIST_SECONDS = 60.0  # that a list of operators is kept
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.25  # the second one; the first is none, each later one twice as long and more
 _MOST_DOCUMENT_BYTES = 16 << 20  # a byte of JSON can become 30 in memory
 
 

@@ -436,23 +436,23 @@ static struct moments moments_of(enum roped_dtype dtype, const void *x,
 /* Of one row, whose largest norm is 1 or more, and that it has the bits of rows
  * together. */
 static void check_centred(enum roped_dtype dtype, const void *x, int64_t n,
-                          float scale, struct cpu_mean mean)
+                          float inverse, struct cpu_mean mean)
 {
     const struct moments is = moments_of(dtype, x, n);
     const double unit = dtype == ROPED_F32   ? 1e-6
                         : dtype == ROPED_F16 ? 0x1p-10
                                              : 0x1p-7;
-    float scale_alone;
+    float s_alone;
     struct cpu_mean mean_alone;
     struct cpu_norm_rows row = {.n = 1, .x = x, .y = to};
     struct cpu_norm norm = {.width = n, .from = dtype, .to = dtype};
-    rows->inverse_deviation(dtype, n, &row, 1e-6f, &scale_alone, &mean_alone);
-    CHECK(scale == scale_alone && mean.high == mean_alone.high &&
+    rows->inverse_deviation(dtype, n, &row, 1e-6f, &s_alone, &mean_alone);
+    CHECK(inverse == s_alone && mean.high == mean_alone.high &&
           mean.low == mean_alone.low);
-    CHECK_DOUBLE((double)scale / is.s, 1, 6e-7);
+    CHECK_DOUBLE((double)inverse / is.s, 1, 6e-7);
     CHECK_DOUBLE((double)mean.high + (double)mean.low, is.mean, 1e-6 / is.s);
     row.mean = &mean;
-    row.s = &scale;
+    row.s = &inverse;
     norm.shift = x; /* any values will do */
     norm.shift_dtype = dtype;
     rows->normalize(&norm, &row);
@@ -469,16 +469,16 @@ TEST(centred_rows_are_accurate_whatever_rows_come_along)
                                      500, 1024, 1025, 3000, 4096, 8191};
     for (int t = 0; t < 3; t++)
         for (int w = 0; w < 12; w++) {
-            float scale[3];
+            float inverse[3];
             struct cpu_mean mean[3];
             size_t bytes = (size_t)widths[w] * roped_dtype_bytes(floats[t]);
             fill(floats[t], from, 3 * widths[w]);
             struct cpu_norm_rows three = {.n = 3, .x = from};
-            rows->inverse_deviation(floats[t], widths[w], &three, 1e-6f, scale,
-                                    mean);
+            rows->inverse_deviation(floats[t], widths[w], &three, 1e-6f,
+                                    inverse, mean);
             for (int row = 0; row < 3; row++)
                 check_centred(floats[t], from + (size_t)row * bytes, widths[w],
-                              scale[row], mean[row]);
+                              inverse[row], mean[row]);
         }
 }
 
