@@ -180,7 +180,7 @@ static struct place place_of(const struct roped_port *port, int index,
     return place;
 }
 
-/* Inputs with strides become slices of the rows of one block, the first one's. */
+/* Inputs with strides become slices of the rows of the first one's block. */
 static void fuse_inputs(const struct roped_call *call,
                         const struct runner_options *options,
                         struct places *places)
