@@ -52,7 +52,7 @@ static void judge_call(struct roped_call *call, struct runner_options *options,
     struct roped_error err = {.text = ""};
     struct reference_judge judge = {0};
     CHECK_OK(roped_call_resolve(call, &err), &err);
-    case_steps(&source, options);
+    case_strides(&source, options);
     enum roped_status status = runner_run(&runner, call, options, &err);
     if (!status)
         reference_judge(call, &judge);
@@ -136,9 +136,5 @@ TEST(nan_stays_and_infinities_have_their_limits)
 
 int main(int argc, char **argv)
 {
-    if (!runner_open(&runner, argc > 1 ? argv[1] : "cpu"))
-        return CHECK_SKIP;
-    check_run();
-    runner_close(&runner);
-    return check_done();
+    return runner_main(&runner, argc, argv);
 }

@@ -1,91 +1,150 @@
-// activation.cuh - activations of one float, to 1e-6 of the result wherever it is normal. Far below
-// 0 a result is p * 2^k until the last multiplication, and exponents carry what float32 loses.
+// activation.cuh - activations of floats, to 1e-6 of the result wherever it is normal. What goes
+// into an exponent is two floats, a value and what float32 loses of it; the hardware's exp2 and
+// reciprocal do the rest.
 #pragma once
 
 #include "ops/act_and_mul.h"
 
-constexpr float kLeastExponent = -170.0f; // any float times e^-170 is 0
+#include <float.h>
 
-// e^z = p * up * down; up and down are powers of two.
+__device__ __forceinline__ float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float reciprocal_of(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// e^z = e * scale. Where e^z leaves float32's normal range a number times it may not have: what it
+// is multiplied by comes between.
 struct exponential {
-    float p, up, down;
+    float e, scale;
 };
 
-// Of z + rest, z at most 0; z below the least or NaN counts as that.
+constexpr float kLeastExponent = -200.0f; // where e is 0: below -153, and 2^96 * e^-153 is 0 too
+
+// Of z + rest, z from the least to 0.
 __device__ __forceinline__ exponential exponential_of(float z, float rest)
 {
-    z = z > kLeastExponent ? z : kLeastExponent;
-    float k = rintf(z * 0x1.715476p+0f);
-    float r = fmaf(k, -0x1.62e430p-1f, z);
-    r = fmaf(k, 0x1.05c610p-29f, r) + rest;
-    float p = fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
-    p = fmaf(p, r, 8.3334519073e-3f);
-    p = fmaf(p, r, 4.1665795894e-2f);
-    p = fmaf(p, r, 1.6666665459e-1f);
-    p = fmaf(p, r, 5.0000001201e-1f);
-    p = fmaf(p, r * r, r) + 1.0f;
-    int whole = (int)k, half = whole >> 1;
-    return {p, __int_as_float((half + 127) << 23), __int_as_float((whole - half + 127) << 23)};
+    float t = z * 0x1.715476p+0f;
+    float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, z)) + rest;
+    bool is_small = t < -100.0f; // the sum below is exact
+    float e = exp2_of(is_small ? t + 96.0f : t);
+    return {fmaf(e, lost, e), is_small ? 0x1p-96f : 1.0f};
 }
 
-// m / (1 + e^-(z + rest)); m and z have one sign, or m is 1.
-__device__ __forceinline__ float times_sigmoid(float m, float z, float rest)
+// m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or is 1. NaN where m is.
+__device__ __forceinline__ float times_sigmoid(float m, bool is_low, float z, float rest)
 {
-    float a = z < 0.0f ? z : -z;
-    exponential e = exponential_of(a, z < 0.0f ? rest : -rest);
-    float over = m / (1.0f + e.p * e.up * e.down);
-    if (!(z < 0.0f))
-        return over;
-    return a > kLeastExponent ? over * e.p * e.up * e.down : m < 0.0f ? -0.0f : 0.0f;
+    exponential e = exponential_of(z, rest);
+    float low = fmaxf(m, -FLT_MAX) * e.e * e.scale;
+    return (is_low ? low : m) * reciprocal_of(fmaf(e.e, e.scale, 1.0f));
 }
 
-// The same for a z that float32 does not hold.
-__device__ __forceinline__ float times_sigmoid_of(float m, double z)
+__device__ __forceinline__ float silu(float x)
 {
-    double b = z < -400.0 ? -400.0 : z > 400.0 ? 400.0 : z;
-    float high = (float)b;
-    return times_sigmoid(m, high, (float)(b - (double)high));
+    return times_sigmoid(x, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
 }
 
-// x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(a / sqrt(2)) / 2.
+__device__ __forceinline__ float sigmoid(float x)
+{
+    float one = isnan(x) ? x : 1.0f;
+    return times_sigmoid(one, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
+}
+
+// x * sigmoid(alpha * x)
+__device__ __forceinline__ float quick_gelu(float x, float alpha)
+{
+    float z = alpha * x, rest = fmaf(alpha, x, -z), low = -fabsf(z);
+    rest = low > kLeastExponent ? rest : 0.0f;
+    return times_sigmoid(x, z < 0.0f, fmaxf(low, kLeastExponent), z < 0.0f ? rest : -rest);
+}
+
+// x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and
+// (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
 __device__ __forceinline__ float gelu(float x)
 {
-    float a = fabsf(x);
-    double square = -0.5 * (double)a * (double)a;
-    double exponent = square < -400.0 ? -400.0 : square;
-    float high = (float)exponent;
-    exponential e = exponential_of(high, (float)(exponent - (double)high));
-    float tail = 0.5f * erfcxf(a * 0x1.6a09e6p-1f) * e.p; // over 2^k
-    if (!(x < 0.0f))
-        return x * (1.0f - tail * e.up * e.down);
-    return high > kLeastExponent ? x * tail * e.up * e.down : -0.0f;
+    float a = fminf(fabsf(x), 20.0f), square = a * a;
+    exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
+    float y = fminf(a * 0x1.6a09e6p-1f, 10.0f);
+    float s = fmaf(-4.8f, reciprocal_of(y + 2.0f), 1.4f);
+    float w = fmaf(0x1.6da732p-17f, s, 0x1.00230ep-18f);
+    w = fmaf(w, s, -0x1.cb0774p-14f);
+    w = fmaf(w, s, -0x1.45fe5cp-13f);
+    w = fmaf(w, s, 0x1.875582p-11f);
+    w = fmaf(w, s, 0x1.157750p-9f);
+    w = fmaf(w, s, -0x1.9d1b64p-8f);
+    w = fmaf(w, s, -0x1.5cfdbcp-6f);
+    w = fmaf(w, s, 0x1.d3715ap-4f);
+    w = fmaf(w, s, -0x1.6cf9ecp-3f);
+    w = fmaf(w, s, -0x1.370fccp-6f);
+    w = fmaf(w, s, 0x1.25ea64p-2f);
+    float tail = fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f)) * e.e;
+    float below = fmaxf(x, -FLT_MAX) * tail * e.scale;
+    return x < 0.0f ? below : x * (1.0f - tail * e.scale);
 }
 
-// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u)
+// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2) in pairs of floats.
 __device__ __forceinline__ float gelu_tanh(float x)
 {
-    double wide = (double)x, twice = 1.5957691216057308 * wide;
-    return times_sigmoid_of(x, twice + twice * (0.044715 * (wide * wide)));
+    constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
+    constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
+    float near = fminf(fmaxf(x, -13.5f), 13.5f); // 2 u is beyond 190 there
+    float square = near * near, square_rest = fmaf(near, near, -square);
+    float more = d * square;
+    float rest = fmaf(d, square, -more) + fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
+    float sum = c + more, of_more = sum - c;
+    rest += (c - (sum - of_more)) + (more - of_more);
+    float z = near * sum;
+    rest = fmaf(near, sum, -z) + near * rest;
+    return times_sigmoid(x, x < 0.0f, -fabsf(z), x < 0.0f ? rest : -rest);
 }
 
-__device__ __forceinline__ float activate(int activation, float alpha, float x)
+// NaN stays.
+template <int n>
+__device__ __forceinline__ void activate(int activation, float alpha, float (&x)[n])
 {
-    if (isnan(x))
-        return x;
     switch (activation) {
     case ACT_SILU:
-        return times_sigmoid(x, x, 0.0f);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = silu(x[i]);
+        break;
     case ACT_GELU:
-        return gelu(x);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = gelu(x[i]);
+        break;
     case ACT_GELU_TANH:
-        return gelu_tanh(x);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = gelu_tanh(x[i]);
+        break;
     case ACT_RELU:
-        return x < 0.0f ? 0.0f : x;
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = x[i] < 0.0f ? 0.0f : x[i];
+        break;
     case ACT_RELU2:
-        return x < 0.0f ? 0.0f : x * x;
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
+        break;
     case ACT_SIGMOID:
-        return times_sigmoid(1.0f, x, 0.0f);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = sigmoid(x[i]);
+        break;
     default: // quick_gelu, swiglu_oai
-        return times_sigmoid_of(x, (double)alpha * (double)x);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = quick_gelu(x[i], alpha);
+        break;
     }
 }
