@@ -2,69 +2,139 @@
  * activation_rows.c - activations of a block of float32; built once per
  * instruction set, as rows.c is. The functions are of one element, without
  * branches, and the compiler makes vectors of them. Their relative error stays
- * below 1e-6 wherever the result is normal: far below 0 a result is p * 2^k
- * until the last multiplication, and exponents carry what float32 loses of
- * them.
+ * below 1e-6 wherever the result is normal: what goes into an exponent is two
+ * floats, a value and what float32 loses of it.
  */
 #include "cpu/activation_rows.h"
 #include "cpu/rows_isa.h"
 
+/* ------------------------------------------------------- products, quotients
+ */
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define mul_add(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define mul_add(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* What float32 loses of a * b, which is product then. */
+INLINE float lost_of(float a, float b, float product)
+{
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(a, b, -product);
+#else
+    return (float)((double)a * (double)b - (double)product);
+#endif
+}
+
+union float_bits {
+    float value;
+    uint32_t bits;
+};
+
+INLINE float nearer_reciprocal(float x, float y)
+{
+    return mul_add(y, mul_add(-x, y, 1.0f), y);
+}
+
+/* Of a positive normal number, to 1.2e-7: vectors are divided in the time of
+ * twenty other operations. */
+INLINE float reciprocal(float x)
+{
+    union float_bits guess = {x};
+    guess.bits = 0x7EF311C7u - guess.bits; /* within 13 % */
+    const float second = nearer_reciprocal(x, guess.value);
+    return nearer_reciprocal(x, nearer_reciprocal(x, second));
+}
+
 /* ------------------------------------------------------------ exponentials */
 
-/* e^z = p * up * down, for z in [LEAST, 0]; up and down are powers of two. */
+/* e^z = p * up * down; up and down are powers of two. Where e^z leaves
+ * float32's normal range a number times it may not have: it comes between. */
 struct exponential {
     float p, up, down;
 };
-#define LEAST (-170.0f) /* any float32 times e^LEAST is 0 */
+#define LEAST   (-170.0f) /* nothing is left of float32 from there on */
+#define NO_REST (-0.0f)   /* which compilers need not add */
 
-INLINE float power_of_two(int k)
+INLINE float power_of_two(int32_t k)
 {
-    union {
-        int32_t bits;
-        float value;
-    } power = {.bits = (k + 127) << 23};
+    const union float_bits power = {.bits = (uint32_t)(k + 127) << 23};
     return power.value;
 }
 
-/* Of z + rest; z below LEAST or NaN counts as LEAST. */
+/* Of z + rest, z from LEAST to 0. */
 INLINE struct exponential exponential_of(float z, float rest)
 {
     const float to_integer = 0x1.8p23f;
-    z = z > LEAST ? z : LEAST;
-    const float k = (z * 0x1.715476p+0f + to_integer) - to_integer;
-    const float r = z - k * 0.693359375f - k * -2.12194440e-4f + rest;
-    float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    const int whole = (int)k, half = whole >> 1;
+    const float k = mul_add(z, 0x1.715476p+0f, to_integer) - to_integer;
+    float r = mul_add(k, -0.693359375f, z);
+    r = mul_add(k, 2.12194440e-4f, r) + rest;
+    float p = mul_add(1.9875691500e-4f, r, 1.3981999507e-3f);
+    p = mul_add(p, r, 8.3334519073e-3f);
+    p = mul_add(p, r, 4.1665795894e-2f);
+    p = mul_add(p, r, 1.6666665459e-1f);
+    p = mul_add(p, r, 5.0000001201e-1f);
+    p = mul_add(p, r * r, r) + 1.0f;
+    const int32_t whole = (int32_t)k, half = whole >> 1;
     return (struct exponential){p, power_of_two(half),
                                 power_of_two(whole - half)};
 }
 
-/* m / (1 + e^-(z + rest)); m and z have one sign, or m is 1. */
-INLINE float times_sigmoid(float m, float z, float rest)
+/* m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or
+ * is 1. */
+INLINE float times_sigmoid(float m, bool is_low, float z, float rest)
 {
-    const float a = z < 0 ? z : -z;
-    const struct exponential e = exponential_of(a, z < 0 ? rest : -rest);
-    const float over = m / (1.0f + e.p * e.up * e.down);
-    const float zero = m < 0 ? -0.0f : 0.0f;
-    const float below = a > LEAST ? over * e.p * e.up * e.down : zero;
-    return z < 0 ? below : over;
+    const struct exponential e = exponential_of(z, rest);
+    const float low = (z > LEAST ? m : -0.0f) * e.p * e.up * e.down;
+    return (is_low ? low : m) * reciprocal(mul_add(e.p * e.up, e.down, 1.0f));
 }
 
-/* The same for a z that float32 does not hold. */
-INLINE float times_sigmoid_of(float m, double z)
+INLINE float at_least(float least, float x)
 {
-    const double a = z < -400 ? -400 : z;
-    const double b = a > 400 ? 400 : a;
-    const float high = (float)b;
-    return times_sigmoid(m, high, (float)(b - (double)high));
+    return x > least ? x : least; /* and least for NaN */
 }
 
 /* ------------------------------------------------------------- activations */
+
+INLINE float silu(float x)
+{
+    return times_sigmoid(x, x < 0, at_least(LEAST, x < 0 ? x : -x), NO_REST);
+}
+
+INLINE float sigmoid(float x)
+{
+    const float one = x != x ? x : 1, low = at_least(LEAST, x < 0 ? x : -x);
+    return times_sigmoid(one, x < 0, low, NO_REST) + 0.0f; /* never -0 */
+}
+
+/* x * sigmoid(alpha * x) */
+INLINE float quick_gelu(float x, float alpha)
+{
+    const float z = alpha * x, low = z < 0 ? z : -z;
+    const float rest = low > LEAST ? lost_of(alpha, x, z) : 0;
+    return times_sigmoid(x, z < 0, at_least(LEAST, low), z < 0 ? rest : -rest);
+}
+
+/* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2) in pairs
+ * of floats. */
+INLINE float gelu_tanh(float x)
+{
+    const float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
+    const float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
+    const float most = 12.5f; /* 2 u is 159 there */
+    const float near = at_least(-most, x > most ? most : x);
+    const float square = near * near, of_square = lost_of(near, near, square);
+    const float more = d * square;
+    float rest = lost_of(d, square, more) +
+                 mul_add(d, of_square, mul_add(d_rest, square, c_rest));
+    const float sum = c + more, of_more = sum - c;
+    rest += (c - (sum - of_more)) + (more - of_more);
+    const float z = near * sum;
+    rest = mul_add(near, rest, lost_of(near, sum, z));
+    return times_sigmoid(x < 0 ? near : x, x < 0, x < 0 ? z : -z,
+                         x < 0 ? rest : -rest);
+}
 
 /*
  * x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2).
@@ -73,45 +143,35 @@ INLINE float times_sigmoid_of(float m, double z)
  */
 INLINE float gelu(float x)
 {
-    const float a = x < 0 ? -x : x;
-    const double square = -0.5 * (double)a * (double)a;
-    const double exponent = square < -400 ? -400 : square;
-    const float high = (float)exponent;
+    const float magnitude = x < 0 ? -x : x;
+    const float a = magnitude < 18 ? magnitude : 18, square = a * a;
     const struct exponential e =
-        exponential_of(high, (float)(exponent - (double)high));
+        exponential_of(-0.5f * square, -0.5f * lost_of(a, a, square));
     const float scaled = a * 0x1.6a09e6p-1f;
     const float y = scaled < 10 ? scaled : 10;
-    const float s = 1.4f - 4.8f / (y + 2);
-    float w = 0x1.6da732p-17f * s + 0x1.00230ep-18f;
-    w = w * s - 0x1.cb0774p-14f;
-    w = w * s - 0x1.45fe5cp-13f;
-    w = w * s + 0x1.875582p-11f;
-    w = w * s + 0x1.157750p-9f;
-    w = w * s - 0x1.9d1b64p-8f;
-    w = w * s - 0x1.5cfdbcp-6f;
-    w = w * s + 0x1.d3715ap-4f;
-    w = w * s - 0x1.6cf9ecp-3f;
-    w = w * s - 0x1.370fccp-6f;
-    w = w * s + 0x1.25ea64p-2f;
-    const float tail = 0.5f * (1 + w) / (1 + 2 * y) * e.p; /* over 2^k */
-    const float below = high > LEAST ? x * tail * e.up * e.down : -0.0f;
-    const float above = x * (1 - tail * e.up * e.down);
-    return x < 0 ? below : above;
-}
-
-/* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u) */
-INLINE float gelu_tanh(float x)
-{
-    const double wide = (double)x;
-    const double twice = 1.5957691216057308 * wide;
-    return times_sigmoid_of(x, twice + twice * (0.044715 * (wide * wide)));
+    const float s = mul_add(-4.8f, reciprocal(y + 2), 1.4f);
+    float w = mul_add(0x1.6da732p-17f, s, 0x1.00230ep-18f);
+    w = mul_add(w, s, -0x1.cb0774p-14f);
+    w = mul_add(w, s, -0x1.45fe5cp-13f);
+    w = mul_add(w, s, 0x1.875582p-11f);
+    w = mul_add(w, s, 0x1.157750p-9f);
+    w = mul_add(w, s, -0x1.9d1b64p-8f);
+    w = mul_add(w, s, -0x1.5cfdbcp-6f);
+    w = mul_add(w, s, 0x1.d3715ap-4f);
+    w = mul_add(w, s, -0x1.6cf9ecp-3f);
+    w = mul_add(w, s, -0x1.370fccp-6f);
+    w = mul_add(w, s, 0x1.25ea64p-2f);
+    const float tail =
+        mul_add(0.5f, w, 0.5f) * reciprocal(mul_add(2, y, 1)) * e.p;
+    const float below = -a * tail * e.up * e.down;
+    return x < 0 ? below : x * (1 - tail * e.up * e.down);
 }
 
 INLINE float act(enum activation activation, float alpha, float x)
 {
     float y = x < 0 ? 0 : x;
     if (activation == ACT_SILU)
-        y = times_sigmoid(x, x, 0);
+        y = silu(x);
     else if (activation == ACT_GELU)
         y = gelu(x);
     else if (activation == ACT_GELU_TANH)
@@ -119,10 +179,10 @@ INLINE float act(enum activation activation, float alpha, float x)
     else if (activation == ACT_RELU2)
         y = y * y;
     else if (activation == ACT_QUICK_GELU)
-        y = times_sigmoid_of(x, (double)alpha * (double)x);
+        y = quick_gelu(x, alpha);
     else if (activation == ACT_SIGMOID)
-        y = times_sigmoid(1, x, 0);
-    return x != x ? x : y; /* NaN */
+        y = sigmoid(x);
+    return y;
 }
 
 INLINE void activate_all(enum activation activation,
