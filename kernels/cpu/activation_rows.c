@@ -124,12 +124,10 @@ INLINE float gelu_tanh(float x)
     const float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
     const float most = 12.5f; /* 2 u is 159 there */
     const float near = at_least(-most, x > most ? most : x);
-    const float square = near * near, of_square = lost_of(near, near, square);
-    const float more = d * square;
-    float rest = lost_of(d, square, more) +
-                 mul_add(d, of_square, mul_add(d_rest, square, c_rest));
-    const float sum = c + more, of_more = sum - c;
-    rest += (c - (sum - of_more)) + (more - of_more);
+    const float square = near * near, square_rest = lost_of(near, near, square);
+    const float sum = mul_add(d, square, c), of_square = sum - c;
+    float rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
+    rest += mul_add(d, square_rest, mul_add(d_rest, square, c_rest));
     const float z = near * sum;
     rest = mul_add(near, rest, lost_of(near, sum, z));
     return times_sigmoid(x < 0 ? near : x, x < 0, x < 0 ? z : -z,

@@ -32,7 +32,7 @@ constexpr float kLeastExponent = -200.0f; // where e is 0: below -153, and 2^96 
 // Of z + rest, z from the least to 0.
 __device__ __forceinline__ exponential exponential_of(float z, float rest)
 {
-    float t = z * 0x1.715476p+0f;
+    float t = __fmul_rn(z, 0x1.715476p+0f); // and no part of the sum below
     float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, z)) + rest;
     bool is_small = t < -100.0f; // the sum below is exact
     float e = exp2_of(is_small ? t + 96.0f : t);
@@ -97,10 +97,9 @@ __device__ __forceinline__ float gelu_tanh(float x)
     constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
     float near = fminf(fmaxf(x, -13.5f), 13.5f); // 2 u is beyond 190 there
     float square = near * near, square_rest = fmaf(near, near, -square);
-    float more = d * square;
-    float rest = fmaf(d, square, -more) + fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
-    float sum = c + more, of_more = sum - c;
-    rest += (c - (sum - of_more)) + (more - of_more);
+    float sum = fmaf(d, square, c), of_square = sum - c;
+    float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
+    rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
     float z = near * sum;
     rest = fmaf(near, sum, -z) + near * rest;
     return times_sigmoid(x, x < 0.0f, -fabsf(z), x < 0.0f ? rest : -rest);
