@@ -166,6 +166,14 @@ const struct bench_row bench_rows[] = {
     {"mul backward f16 16x1024x4096",              "binary_backward", F16,  16, 1024, 4096, 0},
     {"mul backward f16 16x1024x4096, b 1x1x4096",  "binary_backward", F16,  16, 1024, 4096, BENCH_OUTER + BENCH_MIDDLE},
     {"mul backward f32 1x64x4096, b 1x1x4096",     "binary_backward", F32,  1, 64, 4096, BENCH_OUTER + BENCH_MIDDLE},
+    {"act_and_mul bf16 1x4096",      "act_and_mul", BF16, 1,     4096},
+    {"act_and_mul bf16 1x14336",     "act_and_mul", BF16, 1,     14336},
+    {"act_and_mul bf16 64x14336",    "act_and_mul", BF16, 64,    14336},
+    {"act_and_mul bf16 16384x14336", "act_and_mul", BF16, 16384, 14336},
+    {"act_and_mul f32 8192x14336",   "act_and_mul", F32,  8192,  14336},
+    {"act_and_mul bf16 16384x14336 gelu", "act_and_mul", BF16, 16384, 14336, .param = {{"activation", "gelu"}}},
+    {"act_and_mul bf16 16384x14336 gelu_tanh", "act_and_mul", BF16, 16384, 14336, .param = {{"activation", "gelu_tanh"}}},
+    {"act_and_mul bf16 16384x2880 pairs", "act_and_mul", BF16, 16384, 2880, .param = {{"activation", "swiglu_oai"}, {"interleaved", "true"}}},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;
@@ -358,6 +366,14 @@ static void build_rows(struct roped_call *call, const struct bench_row *row)
     }
 }
 
+/* Gate and up of rows of row->a each, in one tensor. */
+static void build_act_and_mul(struct roped_call *call,
+                              const struct bench_row *row)
+{
+    int64_t x[2] = {row->n, 2 * row->a};
+    bind_values(call, "x", row->dtype, 2, x);
+}
+
 static void build_binary(struct roped_call *call, const struct bench_row *row)
 {
     int64_t a[3] = {row->n, row->a, row->b};
@@ -380,7 +396,8 @@ static const struct {
                 {"rope_append", build_rope_append},
                 {"qk_rmsnorm_rope_append", build_qk_rmsnorm_rope_append},
                 {"rope_quantize_append", build_rope_quantize_append},
-                {"binary_backward", build_binary}};
+                {"binary_backward", build_binary},
+                {"act_and_mul", build_act_and_mul}};
 
 void bench_build(struct roped_call *call, const struct bench_row *row)
 {

@@ -1,7 +1,7 @@
 /*
- * test_many_rows.c - norms and gradients of several times what a GPU's cache
- * holds, which have kernels of their own, on one backend (argument: cpu or
- * cuda): each row has the bits that it has among few.
+ * test_many_rows.c - norms, activations and gradients of several times what a
+ * GPU's cache holds, which may have kernels of their own, on one backend
+ * (argument: cpu or cuda): each row has the bits that it has among few.
  */
 #include "check.h"
 #include "kernel/norm_case.h"
@@ -110,6 +110,18 @@ TEST(gradients_have_the_bits_that_they_have_among_few)
                                             .hidden = 1016,
                                             .scale = 3,
                                             .params = functions[f]});
+}
+
+TEST(activations_have_the_bits_that_they_have_among_few)
+{
+    static const int64_t widths[] = {128, 1016, 4097};
+    for (int i = 0; i < 9; i++)
+        expect_bits(&(struct norm_case){.op = "act_and_mul",
+                                        .without = "x",
+                                        .x = norm_type_pairs[i % 3][0],
+                                        .rows = FEW_ROWS,
+                                        .hidden = widths[i / 3],
+                                        .scale = 3});
 }
 
 int main(int argc, char **argv)

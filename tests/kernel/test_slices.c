@@ -195,6 +195,23 @@ TEST(slices_of_norms_are_the_whole)
     }
 }
 
+TEST(slices_of_activations_are_the_whole)
+{
+    static struct roped_call call;
+    for (int i = 0; i < check_cases(30); i++) {
+        struct norm_case c = {.op = "act_and_mul",
+                              .without = "x",
+                              .x = norm_type_pairs[i % 3][0],
+                              .rows = random_int(&source, 1, 40),
+                              .hidden = random_int(&source, 1, 3000),
+                              .scale = 1};
+        norm_case_build(&call, &source, &c);
+        CHECK_INT(roped_call_rows(&call), c.rows);
+        compare(&call, c.op);
+        case_free(&call);
+    }
+}
+
 /* Scales whose rows are columns are no piece of memory of some rows. */
 TEST(norms_with_scales_in_columns_stay_in_one_piece)
 {

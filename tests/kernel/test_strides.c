@@ -176,6 +176,23 @@ TEST(norms_have_the_bits_of_packed_ones)
     }
 }
 
+TEST(activations_have_the_bits_of_packed_ones)
+{
+    static const int64_t widths[] = {64, 100, 1025, 4096, 14336};
+    static struct roped_call call;
+    for (int i = 0; i < check_cases(60); i++) {
+        struct norm_case c = {.op = "act_and_mul",
+                              .without = "x",
+                              .x = norm_type_pairs[i % 3][0],
+                              .rows = random_int(&source, 0, 33),
+                              .hidden = random_pick(&source, widths, 5),
+                              .scale = 1};
+        norm_case_build(&call, &source, &c);
+        compare(&call, &c.options, c.op);
+        case_free(&call);
+    }
+}
+
 int main(int argc, char **argv)
 {
     return runner_main(&runner, argc, argv);
