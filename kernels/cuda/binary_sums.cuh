@@ -201,34 +201,50 @@ __device__ __forceinline__ bool comes_last(const sum_args &args, const sum_place
     return is_last;
 }
 
+// A packet of partial sums, or zeros where there is none. Past L1, which may have lines from before
+// they were written.
+template <int kSums>
+__device__ __forceinline__ void load_partial(const float *from, bool is_one, float (&x)[kSums])
+{
+#pragma unroll
+    for (int j = 0; j<kSums; j += kSums> 1 ? 4 : 1) {
+        if constexpr (kSums > 1) {
+            float4 four = make_float4(0, 0, 0, 0);
+            if (is_one)
+                four = __ldcg(reinterpret_cast<const float4 *>(from + j));
+            x[j] = four.x, x[j + 1] = four.y, x[j + 2] = four.z, x[j + 3] = four.w;
+        } else {
+            x[j] = is_one ? __ldcg(from) : 0.0f;
+        }
+    }
+}
+
 // Adds the partial sums of all segments, a packet of them per thread; the first of the threads of
-// each packet get the results. Reads past L1, which may have lines from before they were written.
+// each packet get the results.
 template <int kSums, bool kIsColumns>
 __device__ __forceinline__ void add_segments(const sum_args &args, double (&sum)[kSums],
                                              double (&shared)[kSums][kSumThreads])
 {
     int lanes = kIsColumns ? 1 << args.lane_bits : 1, step = kSumThreads / lanes;
-    int lane = threadIdx.x & (lanes - 1), first = threadIdx.x / lanes;
+    int lane = threadIdx.x & (lanes - 1), first = threadIdx.x / lanes, n_segments = gridDim.y;
+    constexpr int kBatch = kSums > 1 ? 4 : 8; // loads in flight: a loop would wait for each
     const float *from = args.partial + (int64_t)blockIdx.x * gridDim.y * (lanes * kSums);
     __threadfence();
 #pragma unroll
     for (int j = 0; j < kSums; j++)
         sum[j] = 0;
-#pragma unroll 4
-    for (int segment = first; segment < (int)gridDim.y; segment += step) {
-        const float *packet_of = from + (segment * lanes + lane) * kSums;
-        if constexpr (kSums % 4 == 0) {
+    for (int segment = first; segment < n_segments; segment += kBatch * step) {
+        float part[kBatch][kSums];
 #pragma unroll
-            for (int j = 0; j < kSums; j += 4) {
-                float4 four = __ldcg(reinterpret_cast<const float4 *>(packet_of + j));
-                sum[j] += (double)four.x;
-                sum[j + 1] += (double)four.y;
-                sum[j + 2] += (double)four.z;
-                sum[j + 3] += (double)four.w;
-            }
-        } else {
-            sum[0] += (double)__ldcg(packet_of);
+        for (int i = 0; i < kBatch; i++) {
+            int at = segment + i * step;
+            load_partial(from + (at * lanes + lane) * kSums, at < n_segments, part[i]);
         }
+#pragma unroll
+        for (int i = 0; i < kBatch; i++)
+#pragma unroll
+            for (int j = 0; j < kSums; j++)
+                sum[j] += (double)part[i][j];
     }
 #pragma unroll
     for (int j = 0; j < kSums; j++)
@@ -309,10 +325,11 @@ static inline int bits_of(int power)
     return bits;
 }
 
-// Steps that a thread should take of a call of so many packets: least to kFewSteps, or more.
-static inline int64_t steps_of_thread(int64_t n_packets, int64_t least)
+// Steps that a thread should take of a call of so many packets: two, whose loads are one wait, to
+// kFewSteps, or more.
+static inline int64_t steps_of_thread(int64_t n_packets)
 {
-    int64_t few = clamp(n_packets / kFillingThreads, least, kFewSteps);
+    int64_t few = clamp(n_packets / kFillingThreads, 2, kFewSteps);
     return clamp(n_packets / (kMostBlocks * kSumThreads), few, n_packets);
 }
 
@@ -324,15 +341,15 @@ static inline int64_t steps_of_thread(int64_t n_packets, int64_t least)
 // Columns have lanes for 128 bytes, or fewer where so many would idle and a warp has few rows; rows
 // have up to 32. Step lanes are what the spread leaves, kept lanes what these leave of a block.
 // Where a thread would take many more steps than it should although all of a block is step lanes,
-// steps are cut into segments, of one iteration if the call is small, and of four if it is large.
+// steps are cut into segments: of kFewSteps or more, but rows of a small call of one iteration.
 template <int kVec>
 static int64_t lay_out(struct sum_args *args, bool is_columns, int64_t runs, dim3 *grid)
 {
     int64_t packets = ceil_div(args->width, kVec), n_sums = args->n_kept, n_terms = runs;
     n_sums *= is_columns ? packets : 1; // packets of sums, and of terms for each
     n_terms *= is_columns ? args->n_inner : packets;
-    int64_t steps = steps_of_thread(n_sums * n_terms, is_columns ? 2 : 4);
-    int64_t of_cut = clamp(2 * n_sums * n_terms / kFillingThreads, 4, 16);
+    int64_t steps = steps_of_thread(n_sums * n_terms);
+    int64_t of_cut = is_columns ? kFewSteps : clamp(2 * steps, 4, kFewSteps);
     int64_t spread = ceil_div(n_terms, steps);
     int narrow = power_of_two(packets, kVec > 1 ? 8 : 32);
     int lanes = is_columns ? narrow : power_of_two(spread, power_of_two(packets, 32));
