@@ -206,8 +206,9 @@ __device__ __forceinline__ bool comes_last(const sum_args &args, const sum_place
 template <int kSums>
 __device__ __forceinline__ void load_partial(const float *from, bool is_one, float (&x)[kSums])
 {
+    constexpr int kEach = kSums > 1 ? 4 : 1;
 #pragma unroll
-    for (int j = 0; j<kSums; j += kSums> 1 ? 4 : 1) {
+    for (int j = 0; j < kSums; j += kEach) {
         if constexpr (kSums > 1) {
             float4 four = make_float4(0, 0, 0, 0);
             if (is_one)
