@@ -359,26 +359,51 @@ static enum roped_status queue_wrap(struct roped_backend *backend, void *stream,
     return new_queue(backend, stream, false, out, err);
 }
 
+/* Counters first, at zero, by a stream that no capture knows. */
+static enum roped_status new_scratch(struct roped_queue *queue, struct roped_error *err)
+{
+    enum { COUNTER_BYTES = ROPED_CUDA_COUNTERS * (int)sizeof(uint32_t) };
+    cudaStream_t stream = NULL;
+    enum roped_status status =
+        allocate(queue->backend, COUNTER_BYTES + ROPED_CUDA_SCRATCH_BYTES, &queue->scratch, err);
+    if (status)
+        return status;
+    cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess)
+        code = cudaMemsetAsync(queue->scratch, 0, COUNTER_BYTES, stream);
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(stream);
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+    if (code == cudaSuccess)
+        return ROPED_OK;
+    status = roped_cuda_fail(queue->backend, code, "scratch memory", err);
+    (void)cudaFree(queue->scratch);
+    queue->scratch = NULL;
+    return status;
+}
+
 /*
  * The first launch that needs it may be inside a capture, in which cudaMalloc
  * is refused unless this thread says that it means it.
  */
-enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, float **out,
-                                     struct roped_error *err)
+enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, int64_t n_counters,
+                                     float **out, uint32_t **counters, struct roped_error *err)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (bytes > ROPED_CUDA_SCRATCH_BYTES)
-        return roped_fail(err, ROPED_INTERNAL, "a launch wants %lld bytes of scratch memory",
-                          (long long)bytes);
+    if (bytes > ROPED_CUDA_SCRATCH_BYTES || n_counters > ROPED_CUDA_COUNTERS)
+        return roped_fail(err, ROPED_INTERNAL,
+                          "a launch wants %lld bytes of scratch memory and %lld counters",
+                          (long long)bytes, (long long)n_counters);
     if (!queue->scratch) {
         CHECK_RETURN(queue->backend, cudaThreadExchangeStreamCaptureMode(&mode), err);
-        enum roped_status status =
-            allocate(queue->backend, ROPED_CUDA_SCRATCH_BYTES, &queue->scratch, err);
+        enum roped_status status = new_scratch(queue, err);
         (void)cudaThreadExchangeStreamCaptureMode(&mode);
         if (status)
             return status;
     }
-    *out = queue->scratch;
+    *counters = queue->scratch;
+    *out = (float *)(*counters + ROPED_CUDA_COUNTERS);
     return ROPED_OK;
 }
 

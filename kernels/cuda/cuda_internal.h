@@ -48,14 +48,15 @@ void roped_cuda_foreign_close(struct roped_backend *backend, void *memory);
 #undef ROPED_OP
 
 /*
- * Device memory in which the kernels of one launch hand partial results on. It
- * is the queue's own and stays where it is until queue_close, so launches may
- * be captured into graphs; those of one queue share it. bytes is at most
- * ROPED_CUDA_SCRATCH_BYTES: launches are cut so that more is never needed.
+ * Device memory in which the blocks of one launch hand partial results on, and
+ * counters that every launch finds at zero and leaves so. Both are the queue's
+ * own and stay where they are until queue_close, so launches may be captured
+ * into graphs; those of one queue share them. Launches are cut so that they
+ * never need more than there is.
  */
-enum { ROPED_CUDA_SCRATCH_BYTES = 8 << 20 };
-enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, float **out,
-                                     struct roped_error *err);
+enum { ROPED_CUDA_SCRATCH_BYTES = 8 << 20, ROPED_CUDA_COUNTERS = 16 << 10 };
+enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, int64_t n_counters,
+                                     float **out, uint32_t **counters, struct roped_error *err);
 
 enum roped_status roped_cuda_build_table(struct roped_queue *queue,
                                          const struct roped_angles *angles, int64_t first_row,

@@ -4,14 +4,17 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--cpu-time] [--no-check] [--sizes]
+ *               [--sweep] [--seed N]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
+ * --sweep: every shape of sweep.h instead, random ones by the seed.
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
 #include "bench/compare.h"
 #include "bench/rows.h"
+#include "bench/sweep.h"
 #include "bench/timing.h"
 #include "kernel/rotary_case.h"
 #include "kernel/runner.h"
@@ -26,7 +29,8 @@ struct options {
     const char *backend, *filter;
     FILE *json;
     int n_threads;
-    bool is_checked, is_cpu_time, is_sizes;
+    uint64_t seed;
+    bool is_checked, is_cpu_time, is_sizes, is_sweep;
 };
 
 /* One row's calls, a device copy per buffer set. */
@@ -389,18 +393,28 @@ static int run_sizes(struct bench *bench, const struct options *options)
     return n_missed;
 }
 
+static int run_sweep(struct bench *bench, const struct options *options)
+{
+    struct bench_row row;
+    int n_missed = 0;
+    for (int i = 0; sweep_backward(i, options->seed, &row); i++)
+        if (is_wanted(options, row.name))
+            n_missed += !run_row(bench, &row, options);
+    return n_missed;
+}
+
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
-                    "[--no-check] [--sizes]\n"
+                    "[--no-check] [--sizes] [--sweep] [--seed N]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
 
 static struct options read_options(int argc, char **argv)
 {
-    struct options options = {.backend = "cpu", .is_checked = true};
+    struct options options = {.backend = "cpu", .seed = 1, .is_checked = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-check") == 0) {
             options.is_checked = false;
@@ -414,6 +428,10 @@ static struct options read_options(int argc, char **argv)
             options.is_sizes = true;
             continue;
         }
+        if (strcmp(argv[i], "--sweep") == 0) {
+            options.is_sweep = true;
+            continue;
+        }
         if (i + 1 >= argc)
             usage();
         const char *value = argv[++i];
@@ -423,6 +441,8 @@ static struct options read_options(int argc, char **argv)
             options.filter = value;
         else if (strcmp(argv[i - 1], "--threads") == 0)
             options.n_threads = (int)strtol(value, NULL, 10);
+        else if (strcmp(argv[i - 1], "--seed") == 0)
+            options.seed = strtoull(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--json") == 0)
             options.json = fopen(value, "w");
         else
@@ -445,8 +465,9 @@ int main(int argc, char **argv)
         timing_use_cpu_time(bench.timing);
     printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
            "rate", "share");
-    int n_missed = options.is_sizes ? run_sizes(&bench, &options)
-                                    : run_rows(&bench, &options);
+    int n_missed = options.is_sizes   ? run_sizes(&bench, &options)
+                   : options.is_sweep ? run_sweep(&bench, &options)
+                                      : run_rows(&bench, &options);
     printf("%d goals missed\n", n_missed);
     if (options.json)
         fclose(options.json);

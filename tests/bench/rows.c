@@ -376,14 +376,20 @@ static void build_act_and_mul(struct roped_call *call,
 
 static void build_binary(struct roped_call *call, const struct bench_row *row)
 {
-    int64_t a[3] = {row->n, row->a, row->b};
-    int64_t b[3] = {row->c & BENCH_OUTER ? 1 : row->n,
-                    row->c & BENCH_MIDDLE ? 1 : row->a,
-                    row->c & BENCH_INNER ? 1 : row->b};
-    bind_values(call, "grad_output", row->dtype, 3, a);
-    bind_values(call, "a", row->dtype, 3, a);
-    bind_values(call, "b", row->dtype, 3, b);
-    case_param(call, "function", "mul");
+    const struct bench_pair of_row = {3,
+                                      {row->n, row->a, row->b},
+                                      {row->c & BENCH_OUTER ? 1 : row->n,
+                                       row->c & BENCH_MIDDLE ? 1 : row->a,
+                                       row->c & BENCH_INNER ? 1 : row->b}};
+    const struct bench_pair *pair = row->pair ? row->pair : &of_row;
+    int64_t g[5];
+    for (int i = 0; i < pair->rank; i++)
+        g[i] = pair->a[i] == 1 ? pair->b[i] : pair->a[i];
+    bind_values(call, "grad_output", row->dtype, pair->rank, g);
+    bind_values(call, "a", row->dtype, pair->rank, pair->a);
+    bind_values(call, "b", row->dtype, pair->rank, pair->b);
+    if (!row->param[0][0])
+        case_param(call, "function", "mul");
 }
 
 /* Operators that are not on rows, or not on whole ones. */

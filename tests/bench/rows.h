@@ -11,6 +11,12 @@ enum bench_angles { BENCH_TABLE, BENCH_COMPUTE };
 /* Dims in which the b of binary_backward is broadcast; added up. */
 enum { BENCH_OUTER = 1, BENCH_MIDDLE = 2, BENCH_INNER = 4, BENCH_ALL = 7 };
 
+/* Shapes of a and b, of one rank. */
+struct bench_pair {
+    int rank;
+    int64_t a[5], b[5];
+};
+
 struct bench_row {
     const char *name;
     const char *op;
@@ -26,6 +32,7 @@ struct bench_row {
     double goal;             /* share of the copy to reach; 0: none stated */
     const char *param[2][2]; /* further parameters: name, value */
     int64_t of; /* elements of the rows that inputs are slices of; 0: packed */
+    const struct bench_pair *pair; /* binary_backward: instead of n to c */
 };
 
 extern const struct bench_row bench_rows[];

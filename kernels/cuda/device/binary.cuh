@@ -51,51 +51,50 @@ __device__ __forceinline__ float quotient_term_of_b(float g, float a, float b)
     return -(g * (a / b / b)); // b * b would leave float32's range where this does not
 }
 
-// One operand is full (x), the other is summed (y), whichever of them is a.
-enum sweep_kind {
-    kSweepLinear,   // add, sub: g or -g, no values
-    kSweepMul,      //
-    kSweepOverSum,  // div, the summed operand is the divisor
-    kSweepOverFull, // div, the full operand is
+// The operand whose gradient is summed is y, the other one x.
+enum binary_kind {
+    kBinaryLinear, // add, sub: g or -g, no values
+    kBinaryMul,    //
+    kBinaryOverY,  // div, y is the divisor
+    kBinaryOverX,  // div, x is
+    kBinaryAny     // known at run time
 };
 
-struct sweep_signs {
-    float full, sum; // kSweepLinear: 1 or -1
+struct binary_signs {
+    float x, y; // kBinaryLinear: 1 or -1
 };
 
+// The terms of both gradients. kBinaryAny has each division once: the quotients change places.
 template <int kKind>
-__device__ __forceinline__ float full_term(float g, float x, float y, const sweep_signs &sign)
+__device__ __forceinline__ void both_terms(int kind, float g, float x, float y,
+                                           const binary_signs &sign, float &of_x, float &of_y)
 {
-    if constexpr (kKind == kSweepLinear)
-        return g * sign.full;
-    else if constexpr (kKind == kSweepMul)
-        return g * y;
-    else if constexpr (kKind == kSweepOverSum)
-        return g / y;
-    else
-        return quotient_term_of_b(g, y, x);
+    if (kKind != kBinaryAny)
+        kind = kKind;
+    if (kind == kBinaryLinear) {
+        of_x = g * sign.x;
+        of_y = g * sign.y;
+    } else if (kind == kBinaryMul) {
+        of_x = g * y;
+        of_y = g * x;
+    } else {
+        bool is_over_y = kind == kBinaryOverY;
+        float divided = is_over_y ? x : y, divisor = is_over_y ? y : x;
+        float of_divided = g / divisor, of_divisor = quotient_term_of_b(g, divided, divisor);
+        of_x = is_over_y ? of_divided : of_divisor;
+        of_y = is_over_y ? of_divisor : of_divided;
+    }
 }
 
-template <int kKind>
-__device__ __forceinline__ float sum_term(float g, float x, float y, const sweep_signs &sign)
+// That of y's gradient, whatever the kind.
+__device__ __forceinline__ float term_of_y(int kind, float g, float x, float y,
+                                           const binary_signs &sign)
 {
-    if constexpr (kKind == kSweepLinear)
-        return g * sign.sum;
-    else if constexpr (kKind == kSweepMul)
+    if (kind == kBinaryLinear)
+        return g * sign.y;
+    if (kind == kBinaryMul)
         return g * x;
-    else if constexpr (kKind == kSweepOverSum)
-        return quotient_term_of_b(g, x, y);
-    else
-        return g / x;
-}
-
-// The term of one side's gradient, function known at run time.
-__device__ __forceinline__ float binary_term(int function, int side, float g, float a, float b)
-{
-    bool is_a = side == BINARY_IN_A;
-    if (function == BINARY_MUL)
-        return g * (is_a ? b : a);
-    if (function == BINARY_DIV)
-        return is_a ? g / b : quotient_term_of_b(g, a, b);
-    return function == BINARY_SUB && !is_a ? -g : g;
+    bool is_over_y = kind == kBinaryOverY;
+    float quotient = (is_over_y ? x : g) / (is_over_y ? y : x);
+    return is_over_y ? -(g * (quotient / y)) : quotient;
 }

@@ -1,0 +1,120 @@
+/*
+ * sweep_backward.c - shapes of binary_backward for `bench_ops --sweep`: those
+ * of models, each in two types, and random ones.
+ */
+#include "bench/sweep.h"
+
+#include "kernel/random.h"
+
+#include <stdio.h>
+
+enum { N_RANDOM = 60 };
+
+/* clang-format off */
+static const struct bench_pair models[] = {
+    {2, {2048, 4096},       {2048, 4096}},
+    {2, {2048, 4096},       {1, 4096}},       /* weight of a norm */
+    {2, {2048, 4096},       {2048, 1}},       /* weight of a token */
+    {3, {8, 512, 5120},     {1, 1, 5120}},
+    {3, {8, 512, 5120},     {8, 512, 1}},
+    {3, {8, 512, 5120},     {1, 512, 5120}},  /* positions beside a batch */
+    {3, {8, 512, 5120},     {8, 1, 5120}},    /* modulation of diffusion */
+    {4, {4, 32, 1024, 128}, {4, 1, 1024, 128}},
+    {4, {4, 32, 1024, 128}, {1, 1, 1024, 128}},
+    {4, {4, 32, 1024, 128}, {1, 32, 1, 1}},   /* gain of a head */
+    {4, {2, 16, 1024, 1024},{1, 16, 1024, 1024}}, /* bias of attention */
+    {4, {2, 16, 1024, 1024},{2, 1, 1, 1024}}, /* mask of attention */
+    {4, {16, 256, 56, 56},  {1, 256, 1, 1}},  /* channels of images */
+    {2, {64, 8192},         {1, 1}},
+    {2, {1, 4096},          {1, 1}},
+    {2, {16, 1024},         {1, 1024}},
+    {2, {32, 7168},         {32, 1}},
+    {2, {4096, 18432},      {1, 18432}},
+    {4, {3, 5, 7, 1111},    {3, 1, 7, 1}},
+    {2, {4096, 1},          {1, 4096}},       /* products of two vectors */
+};
+/* clang-format on */
+
+enum { N_MODELS = sizeof models / sizeof *models };
+
+/* 2^power to twice that; two in three a multiple of 8. */
+static int64_t random_size(struct random_source *source, int power)
+{
+    int64_t size = random_int(source, 1LL << power, (2LL << power) - 1);
+    bool is_even = random_int(source, 0, 2) > 0;
+    return is_even && size > 8 ? size / 8 * 8 : size;
+}
+
+/* 2^10 to 2^25 elements: a last dim of 8 to 16,383, what is left for the first
+ * one up to 65,535, and others between. b is broadcast in about every second
+ * dim; once in six, some of these are a's instead. */
+static struct bench_pair random_pair(struct random_source *source)
+{
+    struct bench_pair pair = {.rank = (int)random_int(source, 2, 5)};
+    int bits = (int)random_int(source, 10, 25);
+    bool is_of_both = random_once_in(source, 6);
+    int n_ones = 0;
+    for (int i = pair.rank - 1; i >= 0; i--) {
+        bool is_last = i == pair.rank - 1;
+        int most = is_last ? 13 : i == 0 ? 15 : 8;
+        most = bits < most ? bits : most;
+        int least = is_last ? 3 : i == 0 ? most : 0;
+        int power = (int)random_int(source, least, most);
+        pair.a[i] = pair.b[i] = random_size(source, power);
+        bits -= power;
+        if (random_once_in(source, 2)) {
+            bool is_of_a = is_of_both && random_once_in(source, 2);
+            n_ones += pair.a[i] > 1;
+            (is_of_a ? pair.a : pair.b)[i] = 1;
+        }
+    }
+    if (n_ones == 0)
+        pair.b[0] = 1;
+    return pair;
+}
+
+static int print_shape(char *to, size_t room, int rank, const int64_t *dims)
+{
+    int at = 0;
+    for (int i = 0; i < rank; i++)
+        at += snprintf(to + at, room - (size_t)at, "%s%lld", i ? "x" : "",
+                       (long long)dims[i]);
+    return at;
+}
+
+static void name_row(struct bench_row *row, const char *function)
+{
+    static char name[160];
+    const struct bench_pair *pair = row->pair;
+    int at = snprintf(name, sizeof name, "%s backward %s ", function,
+                      row->dtype == ROPED_F32    ? "f32"
+                      : row->dtype == ROPED_BF16 ? "bf16"
+                                                 : "f16");
+    at += print_shape(name + at, 60, pair->rank, pair->a);
+    at += snprintf(name + at, 8, " / ");
+    print_shape(name + at, 60, pair->rank, pair->b);
+    row->name = name;
+}
+
+bool sweep_backward(int i, uint64_t seed, struct bench_row *row)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16, ROPED_F16};
+    static struct bench_pair pair;
+    const char *function = "mul";
+    if (i >= 2 * N_MODELS + N_RANDOM)
+        return false;
+    *row = (struct bench_row){.op = "binary_backward", .pair = &pair};
+    if (i < 2 * N_MODELS) {
+        pair = models[i / 2];
+        row->dtype = types[i % 2];
+    } else {
+        struct random_source source = {seed * 1000003 + (uint64_t)i};
+        pair = random_pair(&source);
+        row->dtype = types[random_int(&source, 0, 2)];
+        function = random_once_in(&source, 5) ? "div" : "mul";
+    }
+    row->param[0][0] = "function";
+    row->param[0][1] = function;
+    name_row(row, function);
+    return true;
+}
