@@ -114,6 +114,7 @@ if [ -n "$is_release" ]; then
         tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
     ROPED_TEST_CALLS=200000 step "200,000 calls, one daemon killed and one drained" \
         tests/python/run.sh "$build_dir" test_lost_calls.py
+    ROPED_TEST_MUST=1 step "the Helm chart" tests/interop/run.sh "$build_dir" test_helm.py
     step "the release" deploy/release.sh "$("$build_dir/bin/roped" --version | sed 's/.* //')"
     finish
 fi
