@@ -278,17 +278,17 @@ def is_there(pid):
 class Callers:
     """Threads that call until they are stopped; every answer is compared."""
 
-    def __init__(self, daemons, n=4):
-        self.daemons, self.n_calls, self.failures, self.is_over = daemons, 0, [], False
+    def __init__(self, daemons, x=X, n=4):
+        self.x, self.daemons, self.n_calls, self.failures, self.is_over = x, daemons, 0, [], False
         self.threads = [threading.Thread(target=self.run) for _ in range(n)]
         for thread in self.threads:
             thread.start()
 
     def run(self):
-        wanted = roped.ops.rmsnorm(X)
+        wanted = roped.ops.rmsnorm(self.x)
         while not self.is_over:
             try:
-                np.testing.assert_array_equal(self.daemons.client().rmsnorm(X), wanted)
+                np.testing.assert_array_equal(self.daemons.client().rmsnorm(self.x), wanted)
                 self.n_calls += 1
             except Exception as error:
                 self.failures.append(error)
@@ -309,8 +309,8 @@ class Callers:
 def call():
     made = []
 
-    def start(daemons):
-        made.append(Callers(daemons))
+    def start(daemons, x=X):
+        made.append(Callers(daemons, x))
         return made[-1]
 
     yield start
@@ -370,12 +370,11 @@ def test_a_daemon_dies_and_a_replica(nodes, call):
 
 
 def test_as_many_daemons_as_calls_want(nodes, call):
-    """Each small call is under way for so short a time that few are seen: large ones."""
     nodes(2)
     scaling = {"upscale_delay_s": 0.5, "downscale_delay_s": 1, "metrics_interval_s": 0.5, "look_back_period_s": 2}
     daemons, _ = deploy(num_cpus=0.4, max_replicas=2, calls=0.2, autoscaling=scaling)
     assert len(daemons.urls()) == 1
-    callers = call(daemons)
+    callers = call(daemons, np.ones((2048, 256), np.float32))
     both = until(lambda: len(found := daemons.urls()) == 2 and found)
     callers.go_on()
     callers.stop()
