@@ -41,6 +41,14 @@ def test_as_many_threads_as_openmp_would_have():
         assert int(subprocess.check_output([sys.executable, "-c", THREADS], env=environment)) == n, wanted
 
 
+def test_ray_is_not_needed():
+    """Neither by roped nor by its operators; roped.ray says what it wants."""
+    hidden = "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None; "
+    command = [sys.executable, "-c", hidden + "import roped, roped.ops; import roped.ray"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: roped.ray wants ray: pip install 'roped[ray]'" in done.stderr, done.stderr
+
+
 def test_places(x):
     want, place = ops.rmsnorm(x), np.empty_like(x)
     assert ops.rmsnorm(x, out=place) is place

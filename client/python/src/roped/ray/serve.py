@@ -24,11 +24,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from roped._client import Client
 from roped._errors import Error
+
+serve: Any = import_module("ray.serve")  # whose types are not whole
 
 _START_SECONDS = 60.0
 _ASK_SECONDS = 3.0
@@ -50,15 +53,12 @@ class Daemon:
     def __init__(
         self, program: str, settings: Mapping[str, Any], token: str | None, period: float, list_name: str
     ) -> None:
-        from ray import serve  # type: ignore[import-not-found,unused-ignore]
-        from ray.util import get_node_ip_address  # type: ignore[import-not-found,unused-ignore]
-
         context = serve.get_replica_context()
         self.name, self.token = context.replica_id.unique_id, token
         self.list = serve.get_deployment_handle(list_name, app_name=context.app_name)
         self.folder = tempfile.TemporaryDirectory(prefix="roped-")
         place = Path(self.folder.name)
-        host = get_node_ip_address()
+        host = import_module("ray.util").get_node_ip_address()
         own = {"listen": f"{host}:0", "port_file": place / "port", "admin_listen": f"unix:{place / 'admin'}"}
         flags = [part for key, value in {**settings, **own}.items() for part in (f"--{key}", _text(value))]
         with open(place / "log", "wb") as log:
@@ -184,9 +184,6 @@ def application(
     token: with which a replica reads its daemon's metrics, where it needs one.
     period: seconds between two health checks, and between two messages to the list.
     """
-    from ray import serve
-    from ray.serve.config import AutoscalingPolicy  # type: ignore[import-not-found,unused-ignore]
-
     most = max_replicas or min_replicas
     if not 1 <= min_replicas <= most:
         raise ValueError(f"min_replicas: {min_replicas}, expected 1 to max_replicas, {most}")
@@ -196,7 +193,7 @@ def application(
     whole = {**_DRAIN, **cores, **({"backend": "cuda"} if num_gpus else {}), **(settings or {})}
     options: dict[str, Any] = {"num_replicas": min_replicas}
     if most > min_replicas:
-        policy = AutoscalingPolicy(policy_function=Policy, policy_kwargs={"calls": calls})
+        policy = serve.config.AutoscalingPolicy(policy_function=Policy, policy_kwargs={"calls": calls})
         scaling = {"min_replicas": min_replicas, "max_replicas": most, "policy": policy, **(autoscaling or {})}
         options = {"autoscaling_config": scaling}
     daemons = serve.deployment(Daemon).options(
@@ -217,8 +214,6 @@ class Daemons:
     """Where an application's daemons are. options: of roped.Client. Threads may share it."""
 
     def __init__(self, app: str = "roped", *, refresh: float = 5, timeout: float = 60, **options: Any) -> None:
-        from ray import serve
-
         self._handle = serve.get_app_handle(app)
         self._app, self._refresh, self._timeout, self._options = app, refresh, timeout, options
         self._lock, self._next = threading.Lock(), 0.0
