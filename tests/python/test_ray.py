@@ -178,8 +178,11 @@ def check(rows, out):
 
 
 @pytest.fixture(autouse=True)
-def quiet():
-    ray.data.DataContext.get_current().enable_progress_bars = False
+def settings():
+    """A task for each file: its newer reader would take these small ones together."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.use_datasource_v2 = False
 
 
 def test_a_node_dies_amid_ten_million_rows(nodes, rows, tmp_path):
@@ -197,9 +200,10 @@ def test_a_node_dies_amid_ten_million_rows(nodes, rows, tmp_path):
     quantize(rows, out)
     seconds = time.monotonic() - start
     killer.join()
-    assert when[0] < N_FILES  # it was not done
+    n_files = len([*out.iterdir()])
+    assert n_files >= N_FILES and when[0] < n_files / 2  # it was not done
     check(rows, out)
-    print(f"\n{N_ROWS} rows, a node killed after {when[0]} of {N_FILES} files: {seconds:.1f} s")
+    print(f"\n{N_ROWS} rows, a node killed after {when[0]} of {n_files} files: {seconds:.1f} s")
 
 
 def test_two_nodes_beside_one(nodes, rows, tmp_path):
