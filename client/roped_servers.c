@@ -5,8 +5,10 @@
 
 #include <roped/op.h>
 
+#include <ctype.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,6 +23,35 @@ double servers_now(void)
 
 /* --------------------------------------------------------------- requests */
 
+/* The character at *at, which may be percent-encoded: servers decode names of
+ * parameters. *at moves behind it. */
+static char next_character(const char **at)
+{
+    char digits[3] = {0};
+    if (**at == '%' && isxdigit((unsigned char)(*at)[1]) &&
+        isxdigit((unsigned char)(*at)[2])) {
+        memcpy(digits, *at + 1, 2);
+        *at += 3;
+        return (char)strtol(digits, NULL, 16);
+    }
+    return *(*at)++;
+}
+
+/* Is there a parameter whose name begins like this? "table=" is a whole name.
+ */
+static bool has_parameter(const char *query, const char *start)
+{
+    while (*query) {
+        const char *at = query + 1, *wanted = start; /* behind '?' or '&' */
+        while (*wanted && *at && next_character(&at) == *wanted)
+            wanted++;
+        if (!*wanted)
+            return true;
+        query += 1 + strcspn(query + 1, "&");
+    }
+    return false;
+}
+
 /* A call that names no region as a place. Of an operator that is not known
  * here it is not known which inputs are updated: from. is then a place, too. */
 static bool is_safe_call(const char *op_name, const char *query)
@@ -31,7 +62,8 @@ static bool is_safe_call(const char *op_name, const char *query)
     bool updates = !op;
     for (int i = 0; op && i < roped_op_inputs(op); i++)
         updates |= roped_op_updates(op, i) >= 0;
-    return !strstr(query, "into.") && !(updates && strstr(query, "from."));
+    return !has_parameter(query, "into.") &&
+           !(updates && has_parameter(query, "from."));
 }
 
 struct servers_request servers_request_make(const char *method,
@@ -45,10 +77,11 @@ struct servers_request servers_request_make(const char *method,
         .path = path,
         .is_safe = strcmp(method, "GET") == 0 ||
                    (is_call && is_safe_call(path + 4, query)),
-        .is_kept = strncmp(path, "/v1/regions", 11) == 0 ||
-                   strncmp(path, "/v1/tables", 10) == 0 ||
-                   strstr(path, "sharedmemory") || strstr(query, "from.") ||
-                   strstr(query, "into.") || strstr(query, "table=")};
+        .is_kept =
+            strncmp(path, "/v1/regions", 11) == 0 ||
+            strncmp(path, "/v1/tables", 10) == 0 ||
+            strstr(path, "sharedmemory") || has_parameter(query, "from.") ||
+            has_parameter(query, "into.") || has_parameter(query, "table=")};
 }
 
 /* ---------------------------------------------------------------- choosing */

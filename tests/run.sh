@@ -9,7 +9,7 @@
 #   tests/run.sh --release     what takes hours, before a release: a long soak,
 #                              100,000 random calls, every model of
 #                              transformers, 200,000 calls while daemons die,
-#                              what deploy/release.sh makes
+#                              Ray and Helm, what deploy/release.sh makes
 #   tests/run.sh -R golden     arguments go to ctest: those tests alone, once
 #   ROPED_NO_INSTALL=1         do not install packages
 # With a CUDA toolkit and a GPU the first build has the CUDA backend, and the
@@ -114,6 +114,8 @@ if [ -n "$is_release" ]; then
         tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
     ROPED_TEST_CALLS=200000 step "200,000 calls, one daemon killed and one drained" \
         tests/python/run.sh "$build_dir" test_lost_calls.py
+    ROPED_TEST_RAY=1 step "Ray, with nodes that die" tests/python/run.sh "$build_dir" -s -p no:warnings test_ray.py
+    ROPED_TEST_MUST=1 step "the Helm chart" tests/interop/run.sh "$build_dir" test_helm.py
     step "the release" deploy/release.sh "$("$build_dir/bin/roped" --version | sed 's/.* //')"
     finish
 fi

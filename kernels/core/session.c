@@ -44,11 +44,22 @@ static enum roped_status open_queue(struct roped_session *session, void *stream,
     return api->queue_open(session->backend, &session->queue, err);
 }
 
+/* What programs with OpenMP go by, and what Ray, torchrun and batch systems set
+ * where a host has several processes. 0: every core. */
+static int wanted_threads(void)
+{
+    enum { MOST = 1024 };
+    const char *text = getenv("OMP_NUM_THREADS"); /* "4", or "4,2" */
+    long n = text ? strtol(text, NULL, 10) : 0;
+    return n > 0 && n <= MOST ? (int)n : 0;
+}
+
 enum roped_status roped_session_open(const char *backend, int device,
                                      void *stream, struct roped_session **out,
                                      struct roped_error *err)
 {
-    const struct roped_backend_options options = {.device = device};
+    const struct roped_backend_options options = {
+        .device = device, .n_threads = wanted_threads()};
     const struct roped_backend_api *api = roped_kernels_backend(backend);
     if (!api)
         return roped_fail(err, ROPED_UNSUPPORTED,

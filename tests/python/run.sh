@@ -5,6 +5,8 @@
 # environment there (once per requirements.txt), and runs pytest.
 #   ROPED_PYTHON=PYTHON       this interpreter has the packages: no environment
 #   ROPED_INTEROP_TORCH=1     installs torch and transformers too: gigabytes
+#   ROPED_TEST_RAY=1          with Ray, in an environment of its own; that it
+#                             cannot be installed is a failure
 # Exit 77: skipped, with a line that says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,30 +17,33 @@ mkdir -p "$work"
 
 skip() {
     echo "skipped: $*"
+    [ -z "${ROPED_TEST_RAY:-}" ] || exit 1
     exit 77
 }
 
 prepare() {
-    local wanted packages=(-r "$here/requirements.txt")
-    python=${ROPED_PYTHON:-$work/venv/bin/python}
+    local venv wanted packages=(-r "$here/requirements.txt")
+    venv=$work/venv${ROPED_TEST_RAY:+-ray}
+    python=${ROPED_PYTHON:-$venv/bin/python}
     if [ -n "${ROPED_PYTHON:-}" ]; then
         return
     fi
-    wanted=$(cat "$here/requirements.txt"; echo "torch: ${ROPED_INTEROP_TORCH:-}")
-    if [ "$(cat "$work/installed" 2>/dev/null)" = "$wanted" ]; then
+    [ -z "${ROPED_TEST_RAY:-}" ] || packages+=(-r "$here/requirements-ray.txt")
+    wanted=$(cat "$here"/requirements*.txt; echo "torch: ${ROPED_INTEROP_TORCH:-}")
+    if [ "$(cat "$venv/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
     if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
         packages+=(-r "$here/../interop/requirements-torch.txt")
     fi
-    rm -rf "$work/venv" "$work/installed"
-    echo "installing the packages of requirements.txt into $work/venv"
-    python3 -m venv "$work/venv" >"$work/pip.log" 2>&1 ||
+    rm -rf "$venv"
+    echo "installing ${packages[*]} into $venv"
+    python3 -m venv "$venv" >"$work/pip.log" 2>&1 ||
         skip "python3 -m venv does not work here (Debian: apt-get install python3-venv)"
     "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" \
         >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
-    printf '%s' "$wanted" >"$work/installed"
+    printf '%s' "$wanted" >"$venv/installed"
 }
 
 prepare

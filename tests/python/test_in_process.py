@@ -1,5 +1,6 @@
 """Calls in this process beside their results: places, memory, errors, threads."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -21,6 +22,31 @@ def test_the_same_bits_as_the_server(client, x, rng):
     np.testing.assert_array_equal(ops.rmsnorm(x), client.rmsnorm(x))
     remote, own = (owner.rope(q, positions=positions, angles="compute") for owner in (client, ops))
     np.testing.assert_array_equal(remote.q, own.q)
+
+
+THREADS = """
+import os
+import numpy as np
+from roped import ops
+before = len(os.listdir("/proc/self/task"))
+ops.rmsnorm(np.ones((4, 8), np.float32))
+print(1 + len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_as_many_threads_as_openmp_would_have():
+    cores = len(os.sched_getaffinity(0))
+    for wanted, n in {"1": 1, "3": 3, "5,2": 5, "0": cores, "many": cores, "": cores}.items():
+        environment = os.environ | {"OMP_NUM_THREADS": wanted}
+        assert int(subprocess.check_output([sys.executable, "-c", THREADS], env=environment)) == n, wanted
+
+
+def test_ray_is_not_needed():
+    """Neither by roped nor by its operators; roped.ray says what it wants."""
+    hidden = "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None; "
+    command = [sys.executable, "-c", hidden + "import roped, roped.ops; import roped.ray"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: roped.ray wants ray: pip install 'roped[ray]'" in done.stderr, done.stderr
 
 
 def test_places(x):

@@ -38,6 +38,7 @@ struct roped_work;
  * Opens device number device of a backend, "cpu" or "cuda". stream: for
  * CUDA a cudaStream_t of that device which outlives the session (NULL: the
  * legacy default stream), on which everything is enqueued; for the CPU NULL.
+ * The CPU's threads are as many as OMP_NUM_THREADS says, else one per core.
  * ROPED_UNSUPPORTED where the library was built without the backend,
  * ROPED_DEVICE where there is no usable device.
  */
