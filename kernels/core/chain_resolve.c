@@ -201,6 +201,8 @@ static enum roped_status reach(struct roped_chain *chain, int step, int at,
     if (status)
         return status;
     use_piece(chain, at, tensor, step);
+    if (name->kind == NAME_INPUT)
+        chain->input[name->index].tensor.stride_dims = tensor->stride_dims;
     return port->flags & ROPED_INDEX
                ? check_unwritten(chain, &chain->piece[chain->use[at].piece],
                                  port, step, err)

@@ -160,6 +160,23 @@ roped_program_declared(const struct roped_program *program, int input)
     return &program->declared[input];
 }
 
+size_t roped_program_bytes(const struct roped_program *program)
+{
+    size_t bytes =
+        sizeof *program +
+        (size_t)program->steps.room * sizeof *program->steps.at +
+        (size_t)program->refs.room * sizeof *program->refs.at +
+        (size_t)program->settings.room * sizeof *program->settings.at +
+        (size_t)program->names.room * sizeof *program->names.at;
+    for (int i = 0; i < program->refs.n; i++)
+        bytes += program->refs.at[i].view ? sizeof(struct roped_view) : 0;
+    for (int i = 0; i < program->settings.n; i++)
+        bytes += program->settings.at[i].text
+                     ? strlen(program->settings.at[i].text) + 1
+                     : 0;
+    return bytes;
+}
+
 int roped_program_find_input(const struct roped_program *program,
                              const char *name)
 {

@@ -159,6 +159,7 @@ static void write_identity(struct buffer *buffer, const char *path,
     static const struct {
         const char *path, *tag;
     } tags[] = {{"/v1/tables", "tables"},
+                {"/v1/programs", "programs"},
                 {"/v1/regions", "regions"},
                 {"/v1/devices", "server"},
                 {"/v1", "operators"},

@@ -164,6 +164,9 @@ roped_program_place_name(const struct roped_program *program, int place);
 ROPED_API const struct roped_declared *
 roped_program_declared(const struct roped_program *program, int input);
 
+/* Memory that it takes, about. */
+ROPED_API size_t roped_program_bytes(const struct roped_program *program);
+
 /* Index of an input / output / parameter by name, or -1. */
 ROPED_API int roped_program_find_input(const struct roped_program *program,
                                        const char *name);
