@@ -44,20 +44,6 @@ static int describe(const struct ropectl *ctl, const char *name)
     return EXIT_REFUSED;
 }
 
-/* The document as it was put. */
-static int get_document(const struct ropectl *ctl, const char *path)
-{
-    void *answer;
-    size_t bytes;
-    int code = ask(ctl, &(struct request){"GET", path}, &answer, &bytes);
-    if (code)
-        return code;
-    write_text(stdout, answer);
-    write_text(stdout, "\n");
-    free(answer);
-    return EXIT_SUCCESS;
-}
-
 static int put_document(const struct ropectl *ctl, const char *path,
                         const char *file)
 {
@@ -209,7 +195,7 @@ int command_program(const struct ropectl *ctl, int argc, char **argv)
     else if (argc == 3 && strcmp(verb, "describe") == 0)
         code = describe(ctl, argv[2]);
     else if (argc == 3 && strcmp(verb, "get") == 0)
-        code = get_document(ctl, path);
+        code = print_answer(ctl, &(struct request){"GET", path});
     else if (argc == 3 && strcmp(verb, "delete") == 0)
         code = print_answer(ctl, &(struct request){"DELETE", path});
     else

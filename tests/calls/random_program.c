@@ -91,8 +91,7 @@ static int choose_input(struct random_program *made, struct random_step *step,
             : find_value(made, step, tensor, flags & ROPED_UPDATED, source);
     if (at >= 0)
         return at;
-    bool is_place =
-        made->n_inputs >= ROPED_PROGRAM_INPUTS - 1 || random_once_in(source, 3);
+    bool is_place = made->n_inputs >= made->most || random_once_in(source, 3);
     at = new_value(made, is_place ? VALUE_PLACE : VALUE_INPUT, tensor);
     made->value[at].before = copy(tensor->data, made->value[at].bytes);
     made->value[at].after = copy(tensor->data, made->value[at].bytes);
@@ -203,6 +202,21 @@ static void call_again(struct random_call *call, const struct random_call *old)
                 copy(old->in[i].data, (size_t)roped_tensor_bytes(&old->in[i]));
 }
 
+/* A daemon takes angles from a table or computes them, as it has one. */
+static void fix_angles(struct random_call *call)
+{
+    int param = roped_op_param(call->op, "angles");
+    if (param < 0 || call->has_param[param])
+        return;
+    call->has_param[param] = true;
+    snprintf(call->param[param], sizeof call->param[param], "compute");
+    random_call_judge(call);
+    if (!call->status)
+        return;
+    call->has_param[param] = false; /* it is given cos and sin */
+    random_call_judge(call);
+}
+
 static void make_call(struct random_program *made, struct random_call *call,
                       struct random_source *source)
 {
@@ -216,21 +230,23 @@ static void make_call(struct random_program *made, struct random_call *call,
             call, roped_op_at((int)random_int(source, 0, roped_op_count() - 1)),
             source);
         if (!call->status)
+            fix_angles(call);
+        if (!call->status)
             return;
         random_call_free(call);
     }
 }
 
 void random_program_make(struct random_program *made,
-                         struct roped_session *session,
+                         struct roped_session *session, int most,
                          struct random_source *source)
 {
     memset(made, 0, sizeof *made);
+    made->most = most;
     int n_steps = (int)random_int(source, 1, RANDOM_STEPS);
     while (made->n_steps < n_steps &&
            made->n_values + ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS <
-               RANDOM_VALUES &&
-           made->n_inputs + ROPED_MAX_INPUTS < ROPED_PROGRAM_INPUTS) {
+               RANDOM_VALUES) {
         struct random_step *step = &made->step[made->n_steps];
         make_call(made, &step->call, source);
         for (int i = 0; i < roped_op_inputs(step->call.op); i++) {
@@ -246,7 +262,7 @@ void random_program_make(struct random_program *made,
     for (int i = 0; i < made->n_values; i++) {
         struct random_value *value = &made->value[i];
         value->is_output = value->kind == VALUE_MADE && !value->is_used_up &&
-                           made->n_outputs < ROPED_PROGRAM_OUTPUTS &&
+                           made->n_outputs < made->most &&
                            !random_once_in(source, 3);
         made->n_outputs += value->is_output;
     }

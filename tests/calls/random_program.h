@@ -39,14 +39,16 @@ struct random_step {
 };
 
 struct random_program {
-    int n_values, n_steps, n_inputs, n_outputs;
+    int n_values, n_steps, n_inputs, n_outputs, most;
     struct random_value value[RANDOM_VALUES];
     struct random_step step[RANDOM_STEPS];
 };
 
-/* Makes one, and runs its steps by separate calls. Free it. */
+/* Makes one of so many inputs and outputs at most, and runs its steps by
+ * separate calls; their angles are computed, unless the call says more. Free
+ * it. */
 void random_program_make(struct random_program *made,
-                         struct roped_session *session,
+                         struct roped_session *session, int most,
                          struct random_source *source);
 void random_program_free(struct random_program *made);
 

@@ -137,7 +137,7 @@ static void check_program(uint64_t seed)
 {
     struct random_source source = {seed};
     struct roped_program *program = NULL;
-    random_program_make(&made, session, &source);
+    random_program_make(&made, session, ROPED_PROGRAM_INPUTS, &source);
     n_steps += made.n_steps;
     if (is_ok(define(&program), seed))
         run(program, seed);

@@ -7,6 +7,9 @@
 #include "http/harness.h"
 #include "http/service.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 enum { ROWS = 4, WIDTH = 64, SLOTS = 8 };
 static const int64_t shape[2] = {ROWS, WIDTH};
 static struct server server;
@@ -568,6 +571,88 @@ TEST(named_tables_give_the_angles)
     CHECK(memcmp(expected, found, sizeof q) == 0);
     free(expected);
     free(found);
+}
+
+/* ------------------------------------------------------------------ threads */
+
+enum { THREADS = 16, RUNS = 40 };
+
+static const char weighted[] =
+    "{\"inputs\": [\"x\"], \"steps\": ["
+    "{\"op\": \"rmsnorm\", \"in\": {\"x\": \"x\", \"weight\": \"@w\"},"
+    " \"out\": {\"y\": \"h\"}},"
+    "{\"op\": \"add_rmsnorm\", \"in\": {\"x\": \"h\", \"residual\": \"x\"},"
+    " \"out\": {\"y\": \"y\"}}], \"outputs\": [\"y\"]}";
+
+struct runner {
+    pthread_t thread;
+    float x[ROWS * WIDTH];
+    float expected[2][ROWS * WIDTH]; /* with the one weight, with the other */
+    int n_wrong;
+};
+
+static atomic_bool is_over;
+
+static void put_weight(int which)
+{
+    static float w[2][WIDTH];
+    const int64_t width[1] = {WIDTH};
+    fill(w[0], WIDTH, 20);
+    fill(w[1], WIDTH, 21);
+    put_region("w", ROPED_F32, 1, width, w[which]);
+}
+
+static void *replace_weight(void *context)
+{
+    (void)context;
+    for (int i = 0; !atomic_load(&is_over); i++)
+        put_weight(i % 2);
+    return NULL;
+}
+
+static void *run_often(void *context)
+{
+    struct runner *runner = context;
+    struct tensor_file file = one_file(runner->x);
+    for (int i = 0; i < RUNS; i++) {
+        float *y = only(send_file("POST", "/v1/programs/weighted", &file),
+                        sizeof runner->x, "weighted");
+        runner->n_wrong +=
+            memcmp(y, runner->expected[0], sizeof runner->x) != 0 &&
+            memcmp(y, runner->expected[1], sizeof runner->x) != 0;
+        free(y);
+    }
+    return NULL;
+}
+
+/* Values differ per thread; the region that all read is replaced meanwhile. */
+TEST(threads_run_one_program_while_its_region_is_replaced)
+{
+    static struct runner runners[THREADS];
+    pthread_t replacer;
+    put_program("weighted", weighted);
+    for (int which = 0; which < 2; which++) {
+        put_weight(which);
+        for (int i = 0; i < THREADS; i++) {
+            fill(runners[i].x, ROWS * WIDTH, 30 + i);
+            struct tensor_file file = one_file(runners[i].x);
+            float *y = only(send_file("POST", "/v1/programs/weighted", &file),
+                            sizeof runners[i].x, "weighted");
+            memcpy(runners[i].expected[which], y, sizeof runners[i].x);
+            free(y);
+        }
+    }
+    atomic_store(&is_over, false);
+    CHECK(!pthread_create(&replacer, NULL, replace_weight, NULL));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(
+            !pthread_create(&runners[i].thread, NULL, run_often, &runners[i]));
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(!pthread_join(runners[i].thread, NULL));
+        CHECK_INT(runners[i].n_wrong, 0);
+    }
+    atomic_store(&is_over, true);
+    CHECK(!pthread_join(replacer, NULL));
 }
 
 int main(void)

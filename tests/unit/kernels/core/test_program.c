@@ -469,7 +469,7 @@ TEST(intermediates_share_the_arena)
     for (int i = 0; i < 8; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text),
                  "rmsnorm | x=h%d | y=h%d\n", i, i + 1);
-    strcat(text, "out h8");
+    snprintf(text + strlen(text), sizeof text - strlen(text), "out h8");
     struct roped_program *program = defined(text);
     struct roped_chain *chain = resolved(program);
     CHECK_INT(roped_chain_arena_bytes(chain), 2 * BYTES);
