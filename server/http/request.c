@@ -357,11 +357,12 @@ static enum roped_status reserve_tree(const struct body *body,
                                       struct roped_error *err)
 {
     enum { TREE_BYTES = 32 }; /* of a byte of text */
+    size_t text = body->kind == BODY_JSON      ? (size_t)body->received
+                  : body->kind == BODY_PROGRAM ? body->header_bytes
+                                               : 0;
     *block = (struct memory_block){.bytes = 0};
-    return body->kind == BODY_JSON
-               ? memory_take(body->pool, (size_t)body->received * TREE_BYTES,
-                             block, err)
-               : ROPED_OK;
+    return text ? memory_take(body->pool, text * TREE_BYTES, block, err)
+                : ROPED_OK;
 }
 
 /* An errand: the handler, or reading the body for it, takes its time. */

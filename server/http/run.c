@@ -39,7 +39,7 @@ enum roped_status run_begin(struct run *run)
 
 void run_give(struct run *run)
 {
-    struct executor *exec = run->is_run ? exec_of(run) : NULL;
+    struct executor *exec = exec_of(run);
     if (run->run)
         program_run_fini(run->run, exec_regions(exec), exec_tables(exec));
     run->run = NULL;
