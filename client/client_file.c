@@ -7,6 +7,8 @@
 #include "printable.h"
 #include "wire/safetensors.h"
 
+#include <roped/program.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,12 +22,12 @@ enum roped_status roped_client_write(const struct roped_client_tensor *tensors,
                                      size_t *file_bytes,
                                      struct roped_error *err)
 {
-    struct safetensors_output outputs[ROPED_CLIENT_TENSORS];
+    struct safetensors_output outputs[ROPED_PROGRAM_INPUTS];
     struct buffer header;
     uint64_t data_bytes;
-    if (n_tensors > ROPED_CLIENT_TENSORS)
+    if (n_tensors > ROPED_PROGRAM_INPUTS)
         return roped_fail(err, ROPED_INVALID, "%d tensors, expected at most %d",
-                          n_tensors, ROPED_CLIENT_TENSORS);
+                          n_tensors, ROPED_PROGRAM_INPUTS);
     for (int i = 0; i < n_tensors; i++)
         outputs[i] =
             (struct safetensors_output){tensors[i].name, &tensors[i].tensor, 0};

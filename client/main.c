@@ -144,6 +144,27 @@ static const struct command commands[] = {
      "                      something else is wanted\n"
      "  get NAME            its parameters\n"
      "  delete NAME         forgets it\n"},
+    {"program", command_program,
+     "[list | put NAME FILE | run NAME [FILE ...] [-o FILE] [--NAME VALUE ...] "
+     "| describe NAME | get NAME | delete NAME]",
+     "chains of operators that run in one request",
+     "A program is a JSON document on the server that says which operators "
+     "run\n"
+     "one after another, and on what (client/PROGRAMS.md).\n"
+     "\n"
+     "  list                all of them (what no verb means)\n"
+     "  put NAME FILE       makes or replaces one; '-': standard input\n"
+     "  run NAME FILE ...   its inputs from files, as of 'ropectl run':\n"
+     "                      safetensors, .npz, or NAME=FILE.npy;\n"
+     "                      NAME=@REGION[:OFFSET] is one that the server "
+     "keeps\n"
+     "      -o FILE         its outputs: safetensors, .npz or .npy\n"
+     "      --into.OUTPUT REGION[:OFFSET]\n"
+     "                      this output stays there\n"
+     "      --NAME VALUE    a parameter of the program\n"
+     "  describe NAME       its inputs, outputs, parameters and regions\n"
+     "  get NAME            its document\n"
+     "  delete NAME         forgets it\n"},
     {"regions", command_regions,
      "[list | put NAME FILE | zeros NAME SIZE | get NAME FILE | delete NAME]",
      "memory that stays on the server",
@@ -204,11 +225,13 @@ static const struct command commands[] = {
      "\n"
      "  NAME                whose it is: what the log says, and whose regions\n"
      "                      and tables are made with it\n"
-     "  --scopes call       what it may do: call, regions, tables, shm,\n"
-     "                      metrics, admin (all of it); ',' between several\n"
+     "  --scopes call       what it may do: call, regions, tables,\n"
+     "                      programs, shm, metrics, admin (all of it); ',' "
+     "between several\n"
      "  --quota bytes=1g,names=100\n"
-     "                      most that its regions take, and most regions and\n"
-     "                      tables; without it there is no limit\n"},
+     "                      most that its regions take, and most regions,\n"
+     "                      tables and programs; without it there is no "
+     "limit\n"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -41,7 +41,7 @@ typedef int command_fn(const struct ropectl *ctl, int argc, char **argv);
 
 command_fn command_ops, command_describe, command_model, command_sample,
     command_run, command_verify, command_bench, command_tables, command_regions,
-    command_status, command_top, command_cat, command_token;
+    command_program, command_status, command_top, command_cat, command_token;
 
 /* A command: its line in the menu, and the page of its --help. */
 struct command {

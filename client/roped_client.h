@@ -88,10 +88,11 @@ roped_client_open(const struct roped_client_options *options,
 ROPED_API void roped_client_close(struct roped_client *client);
 
 /*
- * Calls an operator. query holds parameters as "name=value&...", or NULL; with
- * "from.x=REGION" input x is one that the server keeps, and inputs leaves it
- * out, with "into.y=REGION" output y stays there. The error is the server's
- * own sentence, or names the URL and what went wrong on the way.
+ * Calls an operator, or runs a program: op is "programs/NAME" then. query holds
+ * parameters as "name=value&...", or NULL; with "from.x=REGION" input x is one
+ * that the server keeps, and inputs leaves it out, with "into.y=REGION" output
+ * y stays there. The error is the server's own sentence, or names the URL and
+ * what went wrong on the way.
  */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_client_call(struct roped_client *client, const char *op,

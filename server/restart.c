@@ -58,7 +58,7 @@ static void leave_name(struct leaving *leaving, const char *kind,
     handover_write_name(&leaving->writer, &line);
 }
 
-static const char table_kind[] = "table";
+static const char table_kind[] = "table", program_kind[] = "program";
 
 static void leave_region(void *context, const struct region_info *info)
 {
@@ -74,6 +74,13 @@ static void leave_table(void *context, const struct table_info *info)
                leaving->why);
 }
 
+static void leave_program(void *context, const struct program *program)
+{
+    struct leaving *leaving = context;
+    leave_name(leaving, program_kind, program->tenant, program->name,
+               leaving->why);
+}
+
 /* What was lost before, and nobody has made anew. */
 static void leave_lost_region(void *context, const struct lost_name *name)
 {
@@ -86,14 +93,22 @@ static void leave_lost_table(void *context, const struct lost_name *name)
     leave_name(context, table_kind, name->tenant, name->name, name->why);
 }
 
+static void leave_lost_program(void *context, const struct lost_name *name)
+{
+    leave_name(context, program_kind, name->tenant, name->name, name->why);
+}
+
 static void leave_names(struct executor *exec, struct leaving *leaving)
 {
     struct regions *regions = exec_regions(exec);
     struct tables *tables = exec_tables(exec);
+    struct programs *programs = exec_programs(exec);
     regions_each(regions, &tenant_everyone, leave_region, leaving);
     tables_each(tables, &tenant_everyone, leave_table, leaving);
+    programs_each(programs, &tenant_everyone, leave_program, leaving);
     lost_each(regions_lost(regions), leave_lost_region, leaving);
     lost_each(tables_lost(tables), leave_lost_table, leaving);
+    lost_each(programs_lost(programs), leave_lost_program, leaving);
 }
 
 static int region_kind(const char *name)
@@ -116,6 +131,8 @@ static bool note_lost(struct executor *exec, const struct handover_name *line)
     snprintf(lost.name, sizeof lost.name, "%s", line->name);
     return strcmp(line->kind, table_kind) == 0
                ? lost_add(tables_lost(exec_tables(exec)), &lost)
+           : strcmp(line->kind, program_kind) == 0
+               ? lost_add(programs_lost(exec_programs(exec)), &lost)
            : lost.kind < REGION_KINDS
                ? lost_add(regions_lost(exec_regions(exec)), &lost)
                : false;

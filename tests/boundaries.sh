@@ -120,9 +120,9 @@ order() {
 
 order server/http server/CMakeFiles/roped_http.dir/http \
     clock accept head origin gate peers listeners tls shared \
-    reply body call_demo protocol call call_regions protocol_v1 protocol_v2 transfer \
+    reply body call_demo protocol call call_regions protocol_v1 protocol_v2 run transfer \
     handlers route+ greeting request request_log headers \
-    handle_call handle_devices handle_health handle_meta handle_page handle_regions \
+    handle_call handle_devices handle_health handle_meta handle_page handle_programs handle_regions \
     handle_settings handle_shared_memory handle_tables \
     transport acceptor daemon
 order client client/CMakeFiles/ropectl.dir \
@@ -130,11 +130,11 @@ order client client/CMakeFiles/ropectl.dir \
     client_answer roped_client \
     ropectl say output progress support options \
     tensor_file bench_tensors scrape top_screen local_call file_call \
-    command_bench command_cat command_describe command_model command_regions \
-    command_run command_sample command_status command_tables command_token \
+    command_bench command_cat command_describe command_model command_program \
+    command_regions command_run command_sample command_status command_tables command_token \
     command_top command_verify \
     main+
 order client/python/src/roped none \
-    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients \
+    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients _programs \
     _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]

@@ -370,6 +370,16 @@ enum roped_status roped_call_plan(struct roped_call *call,
     return status ? status : call->op->plan(call, err);
 }
 
+bool call_needs_values(const struct roped_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (call->op->in[i].flags & ROPED_INDEX &&
+            call->in[i].dtype == ROPED_F32)
+            return true;
+    return call->op->angles_offset != ROPED_NO_ANGLES &&
+           roped_angles_depend_on_position(roped_call_angles(call));
+}
+
 /* Adds a tensor's bytes; INT64_MAX where the sum is more: each of them may be
  * nearly that. */
 static int64_t add_bytes(int64_t bytes, const struct roped_tensor *tensor)

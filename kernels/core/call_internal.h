@@ -34,6 +34,10 @@ ROPED_MUST_CHECK enum roped_status call_type_of(const struct roped_call *call,
                                                 int32_t *dtype,
                                                 struct roped_error *err);
 
+/* Does plan compute with the values of index tensors, and not only check them?
+ */
+bool call_needs_values(const struct roped_call *call);
+
 /* Is this dim symbol in a list of them, op->tokens or op->widths? */
 bool op_lists(const char *list, const char *symbol);
 

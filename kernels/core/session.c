@@ -4,16 +4,13 @@
  */
 #include <roped/session.h>
 
+#include "core/call_internal.h"
+#include "core/session_internal.h"
+
 #include <roped/library.h>
 
 #include <stdlib.h>
 #include <string.h>
-
-struct roped_session {
-    const struct roped_backend_api *api;
-    struct roped_backend *backend;
-    struct roped_queue *queue;
-};
 
 struct roped_work {
     struct roped_session *session;
@@ -315,23 +312,12 @@ static bool has_indexes(const struct roped_call *call)
     return false;
 }
 
-/* Does plan compute with values, and not only check them? */
-static bool needs_values(const struct roped_call *call)
-{
-    for (int i = 0; i < call->n_in; i++)
-        if (call->op->in[i].flags & ROPED_INDEX &&
-            call->in[i].dtype == ROPED_F32)
-            return true;
-    return call->op->angles_offset != ROPED_NO_ANGLES &&
-           roped_angles_depend_on_position(roped_call_angles(call));
-}
-
 static enum roped_status prepare(struct roped_work *work,
                                  struct roped_error *err)
 {
     const struct roped_session *session = work->session;
     struct roped_call *call = &work->call;
-    call->host_values = !work->is_trusting || needs_values(call);
+    call->host_values = !work->is_trusting || call_needs_values(call);
     enum roped_status status = roped_call_resolve(call, err);
     if (!status)
         status = check_inputs(call, err);

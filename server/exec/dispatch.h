@@ -19,6 +19,7 @@ struct executor {
     struct memory_pool *memory;
     struct tenants *tenants;
     struct tables *tables;
+    struct programs *programs;
     struct regions *regions;
     struct exec_options options;
     int n_devices;

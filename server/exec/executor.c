@@ -295,6 +295,8 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         status =
             tables_open(exec->resident, exec->n_devices, &exec->tables, err);
     if (!status)
+        status = programs_open(&exec->programs, err);
+    if (!status)
         status = open_regions(exec, err);
     if (!status)
         status = start_threads(exec, err);
@@ -360,6 +362,7 @@ void exec_close(struct executor *exec)
     if (exec->has_sweeper)
         pthread_join(exec->sweeper, NULL);
     regions_close(exec->regions);
+    programs_close(exec->programs);
     tables_close(exec->tables);
     tenants_close(exec->tenants);
     memory_close(exec->memory);
@@ -484,6 +487,11 @@ struct tenants *exec_tenants(struct executor *exec)
 struct tables *exec_tables(struct executor *exec)
 {
     return exec->tables;
+}
+
+struct programs *exec_programs(struct executor *exec)
+{
+    return exec->programs;
 }
 
 struct regions *exec_regions(struct executor *exec)

@@ -47,6 +47,7 @@
 #include "exec/heap.h"
 #include "exec/memory.h"
 #include "exec/placement.h"
+#include "exec/programs.h"
 #include "exec/regions.h"
 #include "exec/tables.h"
 #include "exec/tenants.h"
@@ -61,7 +62,8 @@
 #include <string.h>
 
 struct executor;
-struct inbox; /* inbox.h */
+struct inbox;       /* inbox.h */
+struct program_run; /* program_run.h */
 
 /* Bytes of device memory are those of each device. */
 struct exec_options {
@@ -96,10 +98,11 @@ struct exec_timing {
 
 enum exec_work {
     EXEC_CALL,
-    EXEC_STORE, /* host memory into a region */
-    EXEC_LOAD,  /* a region into host memory */
-    EXEC_CLEAR, /* zeros into a region */
-    EXEC_TASK   /* a function of the caller's */
+    EXEC_PROGRAM, /* a chain of calls */
+    EXEC_STORE,   /* host memory into a region */
+    EXEC_LOAD,    /* a region into host memory */
+    EXEC_CLEAR,   /* zeros into a region */
+    EXEC_TASK     /* a function of the caller's */
 };
 
 /* What EXEC_STORE, EXEC_LOAD and EXEC_CLEAR move: the region's first bytes. */
@@ -116,6 +119,7 @@ struct exec_job {
     enum exec_work work;
     struct exec_place in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
     struct exec_transfer transfer;
+    struct program_run *run; /* of EXEC_PROGRAM; not owned */
     enum roped_status (*task)(struct exec_job *job); /* fills job->error */
     uint64_t task_bytes; /* that it moves; UINT64_MAX: it may take its time */
     void *values;        /* placement.value_bytes of host memory */
@@ -257,6 +261,7 @@ int exec_lost_device(struct executor *exec, struct roped_error *why);
 struct memory_pool *exec_memory(struct executor *exec);
 struct tenants *exec_tenants(struct executor *exec);
 struct tables *exec_tables(struct executor *exec);
+struct programs *exec_programs(struct executor *exec);
 struct regions *exec_regions(struct executor *exec);
 const struct roped_backend_api *exec_backend(struct executor *exec);
 

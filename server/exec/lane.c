@@ -13,14 +13,13 @@
 #include "exec/lane.h"
 
 #include "exec/inbox.h"
+#include "exec/lane_program.h"
 #include "exec/poison.h"
 
 #include <string.h>
 #include <time.h>
 
 enum { KEPT_SCRATCH_BYTES = 4 << 20 };
-
-enum { MARK_START, MARK_UPLOADED, MARK_COMPUTED, MARK_DOWNLOADED };
 
 uint64_t lane_now_ns(void)
 {
@@ -67,8 +66,8 @@ void lane_fini(struct lane *lane)
 
 /* ----------------------------------------------------------------- memory */
 
-static enum roped_status need_scratch(struct lane *lane, size_t bytes,
-                                      struct roped_error *err)
+enum roped_status lane_need_scratch(struct lane *lane, size_t bytes,
+                                    struct roped_error *err)
 {
     const struct roped_backend_api *api = lane->device->api;
     size_t wanted = 4096;
@@ -152,10 +151,8 @@ static enum roped_status need_arena(struct lane *lane, struct exec_job *job,
 
 /* ---------------------------------------------------------------- regions */
 
-/* Waits for the device, also after a failure: the job's memory must not be
- * touched any more. */
-static enum roped_status await(struct lane *lane, enum roped_status status,
-                               struct roped_error *err)
+enum roped_status lane_await(struct lane *lane, enum roped_status status,
+                             struct roped_error *err)
 {
     enum roped_status waited =
         lane->device->api->wait(lane->queue, status ? NULL : err);
@@ -205,7 +202,7 @@ static enum roped_status download_values(struct lane *lane,
     status = fetch(lane, lane->queue, p, lane->arena, data, bytes, err);
     if (!status)
         status = api->download(lane->queue, memory, lane->arena, bytes, err);
-    return await(lane, status, err); /* the next may need a larger arena */
+    return lane_await(lane, status, err); /* the next may need a larger arena */
 }
 
 /*
@@ -245,12 +242,12 @@ static enum roped_status use_regions(struct lane *lane, struct exec_job *job)
         status = read_values(lane, job, p, memory);
         memory += placement_value_stride(p);
     }
-    return memory == job->values ? status : await(lane, status, err);
+    return memory == job->values ? status : lane_await(lane, status, err);
 }
 
 /* -------------------------------------------------------------------- run */
 
-static enum roped_status mark(struct lane *lane, struct exec_job *job, int at)
+enum roped_status lane_mark(struct lane *lane, struct exec_job *job, int at)
 {
     const struct roped_backend_api *api = lane->device->api;
     if (!job->placement.has_copies || !api->mark)
@@ -312,12 +309,8 @@ static uint64_t nanoseconds(double seconds)
     return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 }
 
-/*
- * Marks cost more than a small kernel, so a call without copies is timed by
- * the host's clock around launch and wait, all of it as kernel time.
- */
-static void read_timing(struct lane *lane, struct exec_job *job,
-                        uint64_t start_ns)
+void lane_read_timing(struct lane *lane, struct exec_job *job,
+                      uint64_t start_ns)
 {
     const struct roped_backend_api *api = lane->device->api;
     if (!job->placement.has_copies || !api->mark) {
@@ -325,36 +318,36 @@ static void read_timing(struct lane *lane, struct exec_job *job,
         return;
     }
     job->timing.h2d_ns = nanoseconds(
-        api->seconds_between(lane->queue, MARK_START, MARK_UPLOADED));
+        api->seconds_between(lane->queue, LANE_MARK_START, LANE_MARK_UPLOADED));
     if (job->placement.uses_inbox) /* the body's end: a call waits for it */
         job->timing.h2d_ns += nanoseconds(
             api->seconds_between(lane->queue, INBOX_MARK_LAST, INBOX_MARK_END));
-    job->timing.kernel_ns = nanoseconds(
-        api->seconds_between(lane->queue, MARK_UPLOADED, MARK_COMPUTED));
-    job->timing.d2h_ns = nanoseconds(
-        api->seconds_between(lane->queue, MARK_COMPUTED, MARK_DOWNLOADED));
+    job->timing.kernel_ns = nanoseconds(api->seconds_between(
+        lane->queue, LANE_MARK_UPLOADED, LANE_MARK_COMPUTED));
+    job->timing.d2h_ns = nanoseconds(api->seconds_between(
+        lane->queue, LANE_MARK_COMPUTED, LANE_MARK_DOWNLOADED));
 }
 
 static enum roped_status compute(struct lane *lane, struct exec_job *job,
                                  uint64_t start_ns)
 {
     const struct roped_backend_api *api = lane->device->api;
-    enum roped_status status = mark(lane, job, MARK_START);
+    enum roped_status status = lane_mark(lane, job, LANE_MARK_START);
     if (!status)
         status = upload(lane, job);
     if (!status)
-        status = mark(lane, job, MARK_UPLOADED);
+        status = lane_mark(lane, job, LANE_MARK_UPLOADED);
     if (!status)
         status = api->launch(lane->queue, &job->call, &job->error);
     if (!status)
-        status = mark(lane, job, MARK_COMPUTED);
+        status = lane_mark(lane, job, LANE_MARK_COMPUTED);
     if (!status)
         status = download(lane, job);
     if (!status)
-        status = mark(lane, job, MARK_DOWNLOADED);
-    status = await(lane, status, &job->error);
+        status = lane_mark(lane, job, LANE_MARK_DOWNLOADED);
+    status = lane_await(lane, status, &job->error);
     if (!status)
-        read_timing(lane, job, start_ns);
+        lane_read_timing(lane, job, start_ns);
     return status;
 }
 
@@ -363,7 +356,7 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
                               size_t aux_bytes, struct resident_table **table)
 {
     struct roped_error *err = &job->error;
-    enum roped_status status = need_scratch(lane, aux_bytes, err);
+    enum roped_status status = lane_need_scratch(lane, aux_bytes, err);
     if (status)
         return status;
     job->call.aux = aux_bytes ? lane->scratch : NULL;
@@ -377,9 +370,8 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
     return status;
 }
 
-/* An arena of at least bytes, which hold what nobody has written. */
-static enum roped_status take_arena(struct lane *lane, struct exec_job *job,
-                                    uint64_t bytes)
+enum roped_status lane_take_arena(struct lane *lane, struct exec_job *job,
+                                  uint64_t bytes)
 {
     enum roped_status status = need_arena(lane, job, bytes);
     return status ? status
@@ -393,9 +385,10 @@ static enum roped_status compute_slices(struct lane *lane, struct exec_job *job,
                                         uint64_t start_ns)
 {
     enum roped_status status =
-        take_arena(lane, job, slices_arena_bytes(slices));
+        lane_take_arena(lane, job, slices_arena_bytes(slices));
     if (!status)
-        status = need_scratch(lane, slices_scratch_bytes(slices), &job->error);
+        status =
+            lane_need_scratch(lane, slices_scratch_bytes(slices), &job->error);
     if (!status)
         status = slices_run(slices, lane, job);
     job->timing.kernel_ns = lane_now_ns() - start_ns;
@@ -406,7 +399,7 @@ static enum roped_status compute_whole(struct lane *lane, struct exec_job *job,
                                        uint64_t start_ns)
 {
     enum roped_status status =
-        take_arena(lane, job, job->placement.arena_bytes);
+        lane_take_arena(lane, job, job->placement.arena_bytes);
     if (status)
         return status;
     placement_enter(job, lane->arena);
@@ -451,7 +444,7 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
                  : job->work == EXEC_LOAD
                      ? api->download(lane->queue, host, data, bytes, err)
                      : api->clear(lane->queue, data, bytes, err);
-    status = await(lane, status, err);
+    status = lane_await(lane, status, err);
     if (!status && job->work != EXEC_LOAD &&
         bytes == region_info(job->transfer.region)->bytes)
         region_set_written(job->transfer.region);
@@ -466,6 +459,8 @@ static enum roped_status run_work(struct lane *lane, struct exec_job *job)
     struct resident_table *table = NULL;
     if (job->work == EXEC_TASK)
         return job->task(job);
+    if (job->work == EXEC_PROGRAM)
+        return lane_program(lane, job);
     if (job->work != EXEC_CALL)
         return transfer(lane, job);
     enum roped_status status = run_call(lane, job, &table);

@@ -62,6 +62,35 @@ lane_bring(const struct lane *lane, struct roped_queue *queue,
            const struct placed *input, void *to, const void *from, size_t bytes,
            struct roped_error *err);
 
+/* Scratch of at least bytes; and an arena, which holds what nobody has written.
+ */
+ROPED_MUST_CHECK enum roped_status
+lane_need_scratch(struct lane *lane, size_t bytes, struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+lane_take_arena(struct lane *lane, struct exec_job *job, uint64_t bytes);
+
+/* Waits for the device, also after a failure: the job's memory must not be
+ * touched any more. */
+ROPED_MUST_CHECK enum roped_status lane_await(struct lane *lane,
+                                              enum roped_status status,
+                                              struct roped_error *err);
+
+/*
+ * Where a job is on the queue; and how long it took. Marks cost more than a
+ * small kernel, so a job without copies (placement.has_copies) is timed by the
+ * host's clock around launch and wait, all of it as kernel time.
+ */
+enum {
+    LANE_MARK_START,
+    LANE_MARK_UPLOADED,
+    LANE_MARK_COMPUTED,
+    LANE_MARK_DOWNLOADED
+};
+ROPED_MUST_CHECK enum roped_status lane_mark(struct lane *lane,
+                                             struct exec_job *job, int at);
+void lane_read_timing(struct lane *lane, struct exec_job *job,
+                      uint64_t start_ns);
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t lane_now_ns(void);
 

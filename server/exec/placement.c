@@ -5,6 +5,7 @@
 #include "exec/device.h"
 #include "exec/executor.h"
 #include "exec/inbox.h"
+#include "exec/program_run.h"
 
 enum {
     VALUE_ALIGNMENT = 64, /* what small host memory has that a GPU uses */
@@ -146,6 +147,13 @@ static uint64_t share(uint64_t bytes, uint64_t of)
     return bytes / of + (bytes % of != 0);
 }
 
+uint64_t placement_work_bytes(uint64_t host_bytes, uint64_t device_bytes,
+                              bool is_pinned)
+{
+    return share(host_bytes, is_pinned ? LINK_BYTES_PER_BYTE : 1) +
+           share(device_bytes, DEVICE_BYTES_PER_BYTE);
+}
+
 /* The device that has most of what the call reads in regions. */
 static int richest(const struct placement *all)
 {
@@ -208,11 +216,9 @@ static void measure_call(struct exec_job *job, bool is_host)
         if (is_on_device(p) && !placement_is_elsewhere(p, job->device))
             resident += region_bytes(p);
     }
-    job->work_bytes = is_host
-                          ? job->bytes
-                          : share(job->bytes - resident,
-                                  job->is_pinned ? LINK_BYTES_PER_BYTE : 1) +
-                                share(resident, DEVICE_BYTES_PER_BYTE);
+    job->work_bytes = is_host ? job->bytes
+                              : placement_work_bytes(job->bytes - resident,
+                                                     resident, job->is_pinned);
 }
 
 void placement_measure(struct exec_job *job, bool is_host)
@@ -220,6 +226,10 @@ void placement_measure(struct exec_job *job, bool is_host)
     job->device = REGION_ANY_DEVICE;
     if (job->work == EXEC_CALL) {
         measure_call(job, is_host);
+        return;
+    }
+    if (job->work == EXEC_PROGRAM) {
+        program_run_measure(job, is_host);
         return;
     }
     job->bytes = job->work_bytes =

@@ -121,6 +121,11 @@ bool placement_is_elsewhere(const struct placed *p, int device);
  */
 void placement_measure(struct exec_job *job, bool is_host);
 
+/* The work of a device that is not the host: so many bytes over its link, and
+ * in its own memory. */
+uint64_t placement_work_bytes(uint64_t host_bytes, uint64_t device_bytes,
+                              bool is_pinned);
+
 /* Says where the tensors are while the call, with so many bytes of aux, runs on
  * a device: an input in a region of another is copied to the arena. Their data
  * is where the caller has them, and read if the host checks it. */

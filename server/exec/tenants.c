@@ -1,6 +1,7 @@
 /*
  * tenants.c - tenants by name, and their quotas. What is used is counted
- * without a lock: regions and tables, which share a quota, each have their own.
+ * without a lock: regions, tables and programs, which share a quota, each have
+ * their own.
  */
 #include "exec/tenants.h"
 
@@ -150,10 +151,11 @@ enum roped_status tenant_take_name(struct tenant *tenant, const char *kind,
     uint64_t left, most = atomic_load(&tenant->most_names);
     if (take(&tenant->names, 1, most, &left))
         return ROPED_OK;
-    return roped_fail(err, ROPED_BUSY,
-                      "%s '%.64s': '%s' has %llu regions and tables, its "
-                      "quota; DELETE one",
-                      kind, name, tenant->name, (unsigned long long)most);
+    return roped_fail(
+        err, ROPED_BUSY,
+        "%s '%.64s': '%s' has %llu regions, tables and programs, its "
+        "quota; DELETE one",
+        kind, name, tenant->name, (unsigned long long)most);
 }
 
 void tenant_give_name(struct tenant *tenant)

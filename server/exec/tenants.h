@@ -1,5 +1,6 @@
 /*
- * tenants.h - who owns regions and tables, and how much of both each may have.
+ * tenants.h - who owns regions, tables and programs, and how much of both each
+ * may have.
  *
  * A name is one of its tenant's: two tenants may have regions of one name, and
  * neither finds the other's. The tenant without a name has all where clients
@@ -27,7 +28,7 @@ struct tenant {
     atomic_uint_least64_t most_bytes, most_names; /* UINT64_MAX: no quota */
     atomic_uint_least64_t bytes; /* of resident regions, forgotten ones in use
                                     included */
-    atomic_uint_least64_t names; /* listed regions and tables */
+    atomic_uint_least64_t names; /* listed regions, tables, programs */
     uint64_t device_bytes[TENANT_DEVICES]; /* of regions in the memory of each;
                                               guarded by the regions' lock */
     atomic_uint_least64_t n_requests, n_refusals; /* counted by their callers */
@@ -64,9 +65,9 @@ int tenant_compare(const struct tenant *a, const char *a_name,
                    const struct tenant *b, const char *b_name);
 
 /*
- * Takes of the quota for a region of this name, and for a "region" or "table";
- * and gives it back. ROPED_TOO_LARGE: more than the quota; ROPED_BUSY: more
- * than what is left of it.
+ * Takes of the quota for a region of this name, and for a "region", "table" or
+ * "program"; and gives it back. ROPED_TOO_LARGE: more than the quota;
+ * ROPED_BUSY: more than what is left of it.
  */
 ROPED_MUST_CHECK enum roped_status tenant_take_bytes(struct tenant *tenant,
                                                      uint64_t bytes,

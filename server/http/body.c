@@ -38,7 +38,8 @@ static bool has_header(const struct body *body)
 
 static bool is_safetensors(const struct body *body)
 {
-    return body->kind == BODY_V1 || body->kind == BODY_TENSOR;
+    return body->kind == BODY_V1 || body->kind == BODY_PROGRAM ||
+           body->kind == BODY_TENSOR;
 }
 
 /* ------------------------------------------------------- the length of JSON */
@@ -169,7 +170,9 @@ static const char *advice(const struct body *body)
     case SAFETENSORS_JSON:
         return is_call ? "JSON: POST that to /v2/models/{operator}/infer, or "
                          "send a safetensors file"
-                       : "JSON: send a safetensors file";
+               : body->kind == BODY_PROGRAM ? "JSON: PUT a program's document, "
+                                              "or send a safetensors file"
+                                            : "JSON: send a safetensors file";
     case SAFETENSORS_NPY:
         return is_call ? "a .npy file: 'ropectl run' converts it, or send a "
                          "safetensors file"

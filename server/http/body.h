@@ -23,6 +23,7 @@ enum body_kind {
     BODY_JSON,    /* small, kept whole */
     BODY_TENSOR,  /* safetensors, or none at all */
     BODY_V1,      /* a call: safetensors */
+    BODY_PROGRAM, /* a run of a program: safetensors */
     BODY_V2       /* a call: JSON and binary tensors */
 };
 

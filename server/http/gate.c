@@ -141,8 +141,8 @@ static enum roped_status check_scope(const struct token *token,
 /* The parameter 'tenant' of a route that has names, or NULL. */
 static const char *asked_tenant(enum scope scope, const struct head *head)
 {
-    bool has_names =
-        scope == SCOPE_REGIONS || scope == SCOPE_TABLES || scope == SCOPE_SHM;
+    bool has_names = scope == SCOPE_REGIONS || scope == SCOPE_TABLES ||
+                     scope == SCOPE_PROGRAMS || scope == SCOPE_SHM;
     for (int i = 0; i < head->n_parameters && has_names; i++)
         if (strcmp(head->parameter[i].name, "tenant") == 0)
             return head->parameter[i].value;

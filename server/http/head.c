@@ -21,6 +21,7 @@ static const struct {
     [HEADER_CONTENT_TYPE] = KNOWN("Content-Type"),
     [HEADER_EXPECT] = KNOWN("Expect"),
     [HEADER_HOST] = KNOWN("Host"),
+    [HEADER_IF_MATCH] = KNOWN("If-Match"),
     [HEADER_INFERENCE_LENGTH] = KNOWN("Inference-Header-Content-Length"),
     [HEADER_ORIGIN] = KNOWN("Origin"),
     [HEADER_REQUEST_HEADERS] = KNOWN("Access-Control-Request-Headers"),

@@ -23,6 +23,7 @@ enum header_name {
     HEADER_CONTENT_TYPE,
     HEADER_EXPECT,
     HEADER_HOST,
+    HEADER_IF_MATCH,
     HEADER_INFERENCE_LENGTH, /* Inference-Header-Content-Length */
     HEADER_ORIGIN,
     HEADER_REQUEST_HEADERS, /* Access-Control-Request-Headers */

@@ -95,7 +95,7 @@ static void emit_origin(const struct origin_rules *rules,
     emit(context, "Access-Control-Allow-Origin", origin);
     emit(context, "Vary", "Origin");
     emit(context, "Access-Control-Expose-Headers",
-         "Inference-Header-Content-Length, Retry-After, Server-Timing, "
+         "ETag, Inference-Header-Content-Length, Retry-After, Server-Timing, "
          "X-Request-Id");
     if (!origin_is_preflight(rules, head))
         return;
@@ -129,7 +129,9 @@ void reply_headers(const struct request *request, const struct reply *reply,
         emit(context, "WWW-Authenticate", "Bearer");
     if (reply->code == 405)
         emit(context, "Allow", request->match.allow);
-    if (request->call.op)
+    if (request->run.etag[0])
+        emit(context, "ETag", request->run.etag);
+    if (request->call.op || request->run.is_run)
         emit_timing(&request->call, emit, context);
     if (head_value(&request->head, HEADER_ORIGIN))
         emit_origin(&request->service->origins, &request->head, emit, context);

@@ -39,6 +39,7 @@ static void lend(struct request *request)
                                           .answer = &request->answer,
                                           .error = &request->answer.error,
                                           .job = &request->job};
+    request->run.call = call;
 }
 
 void request_init(struct request *request, struct service *service)
@@ -63,10 +64,12 @@ static void release_blocks(struct request *request, const void *keep)
     struct memory_block *blocks[] = {
         &request->body.block,   &request->call.json,    &request->call.values,
         &request->call.out,     &request->transfer.out, &request->answer.text,
+        &request->run.memory,   &request->run.values,   &request->run.out,
         &request->answer.packed};
     const unsigned char *kept = keep;
     struct executor *exec = request->service->exec;
     exec_inbox_abandon(exec, &request->job, &request->body.block);
+    run_give(&request->run);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         bool is_kept = kept && blocks[i]->start && kept >= blocks[i]->start &&
                        kept < blocks[i]->start + blocks[i]->bytes;
@@ -184,11 +187,14 @@ static enum roped_status admit_tensors(struct request *request)
     const struct body_limit limit = {(uint64_t)config->max_body_bytes,
                                      (uint64_t)config->max_inflated_bytes,
                                      "max_body_bytes"};
-    bool is_call = request->body.kind != BODY_TENSOR;
-    if (is_call)
-        request->call.protocol =
-            request->body.kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
-    enum roped_status status = is_call ? call_begin(&request->call) : ROPED_OK;
+    enum body_kind kind = request->body.kind;
+    enum roped_status status = ROPED_OK;
+    if (kind == BODY_V1 || kind == BODY_V2) {
+        request->call.protocol = kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
+        status = call_begin(&request->call);
+    } else if (kind == BODY_PROGRAM) {
+        status = run_begin(&request->run);
+    }
     if (!status)
         status = check_room(request->service, &request->answer.error);
     return status ? status
@@ -209,6 +215,7 @@ static enum roped_status admit_body(struct request *request)
         break;
     case BODY_TENSOR:
     case BODY_V1:
+    case BODY_PROGRAM:
     case BODY_V2:
         return admit_tensors(request);
     }
@@ -275,8 +282,9 @@ static enum roped_status decode(struct request *request)
 {
     struct body *body = &request->body;
     body->is_decoded = true;
-    enum roped_status status = request->call.op
-                                   ? call_decode(&request->call)
+    enum roped_status status = request->call.op ? call_decode(&request->call)
+                               : request->run.is_run
+                                   ? run_decode(&request->run)
                                    : transfer_decode(&request->transfer);
     return status ? body_explain(body, status, &request->answer.error) : status;
 }
@@ -319,6 +327,8 @@ static struct reply refusal(struct request *request)
 {
     if (request->call.op)
         call_count_refusal(&request->call);
+    if (request->run.is_run)
+        run_count_refusal(&request->run);
     return reply_status(&request->answer, &request->answer.error);
 }
 
@@ -347,11 +357,12 @@ static enum roped_status reserve_tree(const struct body *body,
                                       struct roped_error *err)
 {
     enum { TREE_BYTES = 32 }; /* of a byte of text */
+    size_t text = body->kind == BODY_JSON      ? (size_t)body->received
+                  : body->kind == BODY_PROGRAM ? body->header_bytes
+                                               : 0;
     *block = (struct memory_block){.bytes = 0};
-    return body->kind == BODY_JSON
-               ? memory_take(body->pool, (size_t)body->received * TREE_BYTES,
-                             block, err)
-               : ROPED_OK;
+    return text ? memory_take(body->pool, text * TREE_BYTES, block, err)
+                : ROPED_OK;
 }
 
 /* An errand: the handler, or reading the body for it, takes its time. */
@@ -419,6 +430,8 @@ void request_job_ended(struct request *request, struct exec_job *job)
     /* not when the answer is sent: a slow reader would keep them alive */
     if (job == &request->job && request->call.op)
         call_give_regions(&request->call);
+    if (job == &request->job)
+        run_give(&request->run);
 }
 
 /* The server's longest wait for a lane, or the v2 client's own if shorter. */

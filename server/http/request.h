@@ -21,6 +21,7 @@
 #include "http/head.h"
 #include "http/reply.h"
 #include "http/route.h"
+#include "http/run.h"
 #include "http/shared.h"
 #include "http/transfer.h"
 
@@ -42,12 +43,13 @@ struct request {
     /* its pieces: each sees of the others what request_init lends it */
     struct body body;
     struct transfer transfer;
+    struct run run;
 
     /* of these a new request clears the first parts, or none: request_init */
     struct call call;
     struct answer answer;
     struct head head;
-    struct exec_job job; /* a call, or a transfer of a region */
+    struct exec_job job; /* a call, a run, or a transfer of a region */
 };
 
 /* For a new request line; and gives back everything that the request holds. */

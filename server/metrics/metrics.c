@@ -44,7 +44,7 @@ static const char *const phase_names[N_PHASES] = {
 };
 static const char *const transport_names[METRICS_TRANSPORTS] = {"v1", "v2"};
 static const int http_codes[] = {200, 201, 204, 400, 401, 403, 404, 405,
-                                 410, 413, 415, 421, 500, 501, 503};
+                                 410, 412, 413, 415, 421, 500, 501, 503};
 enum { N_CODES = sizeof http_codes / sizeof *http_codes };
 
 struct op_metrics {
@@ -61,7 +61,7 @@ struct op_metrics {
 struct metrics {
     const struct models *models;
     struct gpu_monitor *gpus;
-    struct op_metrics op[MODELS_MAX];
+    struct op_metrics op[MODELS_MAX + 1];         /* the last: of programs */
     atomic_uint_least64_t responses[N_CODES + 1]; /* the last: any other */
 };
 
@@ -230,6 +230,7 @@ struct scrape {
     const struct metrics_names *names;
     struct exec_usage calls;
     struct tables_usage tables;
+    struct programs_usage programs;
     struct regions_usage regions;
     struct process_memory process;
     struct exec_device_usage device; /* the last one, of device_of */
@@ -240,6 +241,12 @@ struct scrape {
     char text[256];    /* of a label */
 };
 #define AT(label) s->at[label]
+
+static const char *op_name(const struct scrape *s, int op)
+{
+    const struct models *models = s->metrics->models;
+    return op < models->n ? models->op[op]->name : "program";
+}
 
 static struct op_metrics *op_of(struct scrape *s)
 {
@@ -471,6 +478,7 @@ void metrics_write(struct metrics *metrics, const struct metrics_gauges *gauges,
                             .process = process_memory()};
     exec_usage(gauges->exec, &scrape.calls);
     tables_usage(exec_tables(gauges->exec), &scrape.tables);
+    programs_usage(exec_programs(gauges->exec), &scrape.programs);
     regions_usage(exec_regions(gauges->exec), &scrape.regions);
     for (int i = 0; i < N_ROWS; i++) {
         const struct row *row = &rows[i];

@@ -30,13 +30,20 @@ enum phase {
 
 /* One finished call, successful or not. */
 struct metrics_call {
-    int op; /* models_index */
+    int op; /* models_index, or metrics_programs */
     enum roped_status status;
     enum metrics_transport transport;
     uint64_t total_ns; /* headers seen to answer queued */
     uint64_t phase_ns[N_PHASES];
     uint64_t request_bytes, response_bytes;
 };
+
+/* What counts as the operator of every program's runs: a client's names are no
+ * labels. */
+static inline int metrics_programs(const struct models *models)
+{
+    return models->n;
+}
 
 /* models must outlive the metrics. */
 ROPED_MUST_CHECK enum roped_status metrics_new(const struct models *models,

@@ -159,6 +159,7 @@ static void write_identity(struct buffer *buffer, const char *path,
     static const struct {
         const char *path, *tag;
     } tags[] = {{"/v1/tables", "tables"},
+                {"/v1/programs", "programs"},
                 {"/v1/regions", "regions"},
                 {"/v1/devices", "server"},
                 {"/v1", "operators"},
@@ -323,6 +324,8 @@ static void write_json_length(struct buffer *buffer)
                 "\",\"schema\":{\"type\":\"integer\",\"minimum\":0}}],");
 }
 
+static const char programs_path[] = "/v1/programs";
+
 /* What a region without a body is made of. */
 static void write_region_query(struct buffer *buffer)
 {
@@ -372,6 +375,31 @@ static void write_metrics_query(struct buffer *buffer)
                         "\"type\":\"string\"}}}],");
 }
 
+/* Parameters and tensors have the names that the document gives them. */
+static void write_program_query(struct buffer *buffer,
+                                const struct operation *operation)
+{
+    bool is_run = strcmp(operation->method, "POST") == 0;
+    buffer_text(buffer, "\"parameters\":[");
+    if (operation->names) {
+        buffer_text(buffer,
+                    "{\"name\":\"If-Match\",\"in\":\"header\",\"description\":"
+                    "\"the ETag that the program must have, or *: else 412\","
+                    "\"schema\":{\"type\":\"string\",\"pattern\":"
+                    "\"^(\\\"[0-9a-f]{16}\\\"|[*])$\"}}");
+        buffer_text(buffer, is_run ? "," : "");
+    }
+    if (is_run) {
+        write_query_parameter(buffer, "", "fp8",
+                              "how FP8 outputs are called: native, or u8; "
+                              "parameters of the program, and from., into. and "
+                              "so on of its tensors have their own names");
+        buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\","
+                            "\"u8\"]}}");
+    }
+    buffer_text(buffer, "],");
+}
+
 static void write_operation(struct buffer *buffer,
                             const struct operation *operation, bool is_guarded)
 {
@@ -384,8 +412,12 @@ static void write_operation(struct buffer *buffer,
     write_security(buffer, scope);
     if (strstr(body, "InferRequest"))
         write_json_length(buffer);
-    if (strstr(body, "safetensors"))
+    if (strcmp(operation->path, "/v1/regions/*") == 0 && body[0])
         write_region_query(buffer);
+    if (strncmp(operation->path, programs_path, sizeof programs_path - 1) ==
+            0 &&
+        body[0])
+        write_program_query(buffer, operation);
     if (strstr(body, "/Table"))
         write_table_query(buffer);
     if (strcmp(operation->path, "/metrics") == 0)
@@ -407,6 +439,8 @@ static const char *name_pattern(const char *path, const char *name)
 {
     if (strncmp(name, "version", 7) == 0)
         return "^1$";
+    if (strncmp(path, programs_path, sizeof programs_path - 1) == 0)
+        return "^[a-z][a-z0-9_.-]{0,62}$";
     return strncmp(path, "/v1/", 4) == 0
                ? NAME_PATTERN
                : "^[^/\\\\u0000-\\\\u001f\\\\u007f]+$";

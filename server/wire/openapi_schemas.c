@@ -82,6 +82,12 @@ static const struct {
         ",'outputs':" ARRAY(REF("InferOutput")))},
     {"Table", FREE},
     {"Tables", OBJECT("'tables'", "'tables':" ARRAY(REF("Table")))},
+    {"Program", OBJECT("'steps'",
+        "'inputs':" ARRAY("{}") ",'parameters':" FREE ",'steps':" ARRAY(FREE) ",'outputs':" ARRAY(STRING))},
+    {"ProgramInfo", OBJECT("'name','etag','steps','inputs','outputs','parameters','regions'",
+        "'name':" STRING ",'tenant':" STRING ",'etag':" STRING ",'steps':" COUNT ",'inputs':" ARRAY(FREE)
+        ",'outputs':" ARRAY(STRING) ",'parameters':" FREE ",'regions':" ARRAY(STRING))},
+    {"Programs", OBJECT("'programs'", "'programs':" ARRAY(REF("ProgramInfo")))},
     {"Region", OBJECT("'name','kind','bytes'",
         "'name':" STRING ",'tenant':" STRING ",'kind':{'enum':['resident','system','cuda']},'bytes':" COUNT
         ",'device':" COUNT ",'tensor':" STRING ",'dtype':" STRING ",'shape':" ARRAY(COUNT))},

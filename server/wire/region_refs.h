@@ -11,6 +11,7 @@
 #define ROPED_WIRE_REGION_REFS_H
 
 #include <roped/op.h>
+#include <roped/program.h>
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,8 +29,11 @@ struct region_ref {
 
 struct region_refs {
     int n;
-    struct region_ref ref[ROPED_MAX_INPUTS + ROPED_MAX_OUTPUTS];
+    struct region_ref ref[ROPED_PROGRAM_INPUTS + ROPED_PROGRAM_OUTPUTS];
 };
+_Static_assert((int)ROPED_PROGRAM_INPUTS >= (int)ROPED_MAX_INPUTS &&
+                   (int)ROPED_PROGRAM_OUTPUTS >= (int)ROPED_MAX_OUTPUTS,
+               "a call has no more tensors than a program");
 
 /* The reference of a port, new and empty where there was none. */
 struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
@@ -43,6 +47,25 @@ ROPED_MUST_CHECK enum roped_status
 region_refs_read(struct region_refs *refs, const struct roped_op *op,
                  const char *name, const char *value, bool *is_region,
                  struct roped_error *err);
+
+/* The same for a run of a program: ports are its inputs and outputs. */
+ROPED_MUST_CHECK enum roped_status
+region_refs_read_program(struct region_refs *refs,
+                         const struct roped_program *program, const char *name,
+                         const char *value, bool *is_region,
+                         struct roped_error *err);
+
+/* ROPED_BAD_PARAMETER where something is said of a tensor, and no region. */
+ROPED_MUST_CHECK enum roped_status
+region_refs_check(const struct region_ref *ref, const char *tensor,
+                  struct roped_error *err);
+
+/* The tensor of an input: what was not said of it its region says, whose tensor
+ * this is: its type, and at its start its shape. */
+ROPED_MUST_CHECK enum roped_status
+region_refs_describe(const struct region_ref *ref, const char *tensor,
+                     const char *region, const struct roped_tensor *its,
+                     struct roped_tensor *out, struct roped_error *err);
 
 /* "4,64" as dims of tensor, name being the parameter's. "" is a scalar. */
 ROPED_MUST_CHECK enum roped_status

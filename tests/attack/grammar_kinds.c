@@ -19,6 +19,8 @@ enum body {
     BODY_REGION, /* v2, values in a region */
     BODY_RAW,    /* v2, values alone */
     BODY_TABLE,
+    BODY_STEPS, /* a program's document */
+    BODY_GIVEN, /* a run with its document in it */
     BODY_OBJECT,
     BODY_SHM,
     N_BODIES
@@ -50,6 +52,12 @@ static const struct kind kinds[] = {
     {"PUT",    "/v1/tables/table-%s",            BODY_TABLE,  201, 200, "table"},
     {"GET",    "/v1/tables/fixed-%s",            NO_BODY,     200, 200, "fixed"},
     {"DELETE", "/v1/tables/none-%s",             NO_BODY,     404, 404, "error"},
+    {"GET",    "/v1/programs",                   NO_BODY,     200, 200, "programs"},
+    {"PUT",    "/v1/programs/norm-%s",           BODY_STEPS,  201, 200, "norm"},
+    {"GET",    "/v1/programs/fixed-%s",          NO_BODY,     200, 200, "steps"},
+    {"POST",   "/v1/programs/fixed-%s",          BODY_ONES,   200, 200, "F32"},
+    {"POST",   "/v1/programs",                   BODY_GIVEN,  200, 200, "F32"},
+    {"DELETE", "/v1/programs/none-%s",           NO_BODY,     404, 404, "error"},
     {"PUT",    "/v1/regions/put-%s",             BODY_ONES,   201, 200, "put"},
     {"PUT",    "/v1/regions/zero-%s?bytes=64",   NO_BODY,     201, 200, "zero"},
     {"GET",    "/v1/regions/in-%s",              NO_BODY,     200, 200, "F32"},
@@ -140,6 +148,28 @@ static void add_tensor(enum body body, const char *name, int rank,
     free(x);
 }
 
+static const char program[] =
+    "{\"inputs\":[\"x\"],\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":\"x\"},"
+    "\"out\":{\"y\":\"y\"}}],\"outputs\":[\"y\"]}";
+
+/* The tensor x of 64 bytes, behind a header that has the program. */
+static void add_given(void)
+{
+    static const char header[] =
+        "{\"__metadata__\":{\"program\":\"{\\\"inputs\\\":[\\\"x\\\"],"
+        "\\\"steps\\\":[{\\\"op\\\":\\\"rmsnorm\\\",\\\"in\\\":{\\\"x\\\":"
+        "\\\"x\\\"},\\\"out\\\":{\\\"y\\\":\\\"y\\\"}}],\\\"outputs\\\":"
+        "[\\\"y\\\"]}\"},\"x\":{\"dtype\":\"F32\",\"shape\":[2,8],"
+        "\"data_offsets\":[0,64]}}";
+    uint64_t length = sizeof header - 1;
+    float x[16];
+    for (int i = 0; i < 16; i++)
+        x[i] = 1;
+    bytes_add(&plain[BODY_GIVEN], &length, sizeof length);
+    bytes_add(&plain[BODY_GIVEN], header, sizeof header - 1);
+    bytes_add(&plain[BODY_GIVEN], x, sizeof x);
+}
+
 static void compress_body(const struct bytes *in, struct bytes *out)
 {
     static unsigned char packed[1 << 16];
@@ -206,6 +236,8 @@ void grammar_init(void)
     bytes_text(&plain[BODY_OBJECT], "{}");
     bytes_text(&plain[BODY_SHM],
                "{\"key\":\"/attack_none\",\"offset\":0,\"byte_size\":64}");
+    bytes_text(&plain[BODY_STEPS], program);
+    add_given();
     for (int i = 1; i < N_BODIES; i++)
         compress_body(&plain[i], &gzipped[i]);
     check_routes();
@@ -217,6 +249,7 @@ void grammar_prepare(const struct server *server)
     for (size_t i = 0; i < 2; i++) {
         const struct bytes *one = &plain[BODY_ONES];
         const struct bytes *table = &plain[BODY_TABLE];
+        const struct bytes *steps = &plain[BODY_STEPS];
         snprintf(path, sizeof path, "/v1/regions/in-%s", names[i]);
         expect_code(ask(server, "PUT", path, one->start, one->n, NULL), 201,
                     "in", path);
@@ -224,6 +257,9 @@ void grammar_prepare(const struct server *server)
         expect_code(ask(server, "PUT", path, NULL, 0, NULL), 201, "out", path);
         snprintf(path, sizeof path, "/v1/tables/fixed-%s", names[i]);
         expect_code(ask(server, "PUT", path, table->start, table->n, NULL), 201,
+                    "fixed", path);
+        snprintf(path, sizeof path, "/v1/programs/fixed-%s", names[i]);
+        expect_code(ask(server, "PUT", path, steps->start, steps->n, NULL), 201,
                     "fixed", path);
     }
     if (check_failures)

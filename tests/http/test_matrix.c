@@ -16,10 +16,11 @@ static const struct key keys[] = {
     {"call", "call", NULL},
     {"regions", "regions", NULL},
     {"tables", "tables", NULL},
+    {"programs", "programs", NULL},
     {"shm", "shm", NULL},
     {"metrics", "metrics", NULL},
     {"admin", "admin", NULL},
-    {"other", "call,regions,tables,shm,metrics", NULL},
+    {"other", "call,regions,tables,programs,shm,metrics", NULL},
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -33,12 +34,13 @@ static const struct asker {
     {"call", "call", 1u << SCOPE_CALL},
     {"regions", "regions", 1u << SCOPE_REGIONS},
     {"tables", "tables", 1u << SCOPE_TABLES},
+    {"programs", "programs", 1u << SCOPE_PROGRAMS},
     {"shm", "shm", 1u << SCOPE_SHM},
     {"metrics", "metrics", 1u << SCOPE_METRICS},
     {"admin", "admin", 1u << SCOPE_ADMIN},
     {"other", "other",
      1u << SCOPE_CALL | 1u << SCOPE_REGIONS | 1u << SCOPE_TABLES |
-         1u << SCOPE_SHM | 1u << SCOPE_METRICS},
+         1u << SCOPE_PROGRAMS | 1u << SCOPE_SHM | 1u << SCOPE_METRICS},
 };
 enum { N_ASKERS = sizeof askers / sizeof *askers };
 
@@ -66,15 +68,22 @@ static const char *name_for(const char *pattern, int which)
     if (strstr(pattern, "sharedmemory"))
         return "shared";
     return strncmp(pattern, "/v1/regions/", 12) == 0 ||
-                   strncmp(pattern, "/v1/tables/", 11) == 0
+                   strncmp(pattern, "/v1/tables/", 11) == 0 ||
+                   strncmp(pattern, "/v1/programs/", 13) == 0
                ? "mine"
                : "rmsnorm";
 }
+
+static const char program[] =
+    "{\"inputs\":[\"x\"],\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":\"x\"},"
+    "\"out\":{\"y\":\"y\"}}],\"outputs\":[\"y\"]}";
 
 static const char *document_for(const struct route *route)
 {
     if (strstr(route->path, "systemsharedmemory"))
         return registration;
+    if (strstr(route->path, "/programs/"))
+        return program;
     return strstr(route->path, "/tables/") ? "{\"theta\":5000}" : "{}";
 }
 
@@ -91,7 +100,7 @@ static void set_body(const struct route *route, struct query *out)
         text = infer;
     out->body = text;
     out->bytes = text ? strlen(text) : 0;
-    if (route->body == BODY_V1) {
+    if (route->body == BODY_V1 || route->body == BODY_PROGRAM) {
         out->body = tensors;
         out->bytes = tensor_bytes;
     }
@@ -140,6 +149,7 @@ static void furnish(const struct server *server, const char *name)
 {
     change(server, name, "PUT", "/v1/regions/mine?bytes=64", NULL);
     change(server, name, "PUT", "/v1/tables/mine", "{\"theta\":5000}");
+    change(server, name, "PUT", "/v1/programs/mine", program);
     change(server, name, "POST",
            "/v2/systemsharedmemory/region/shared/register", registration);
 }
@@ -148,6 +158,7 @@ static void clear(const struct server *server, const char *name)
 {
     change(server, name, "DELETE", "/v1/regions/mine", NULL);
     change(server, name, "DELETE", "/v1/tables/mine", NULL);
+    change(server, name, "DELETE", "/v1/programs/mine", NULL);
     change(server, name, "POST", "/v2/systemsharedmemory/unregister", "");
 }
 
@@ -180,7 +191,10 @@ static int expected_code(const struct asker *asker, enum scope scope,
         return 401;
     if (!scopes_allow(asker->scopes, scope))
         return 403;
-    struct answer answer = oracle(query, !is_other);
+    /* a program is found by its maker, whoever may run it */
+    bool may_have = !strstr(query->path, "/v1/programs/") ||
+                    scopes_allow(asker->scopes, SCOPE_PROGRAMS);
+    struct answer answer = oracle(query, !is_other && may_have);
     int code = answer.code;
     answer_free(&answer);
     return code;
@@ -199,7 +213,7 @@ static void check_body(const struct query *query, const struct answer *answer)
 static bool has_names(enum scope scope)
 {
     return scope == SCOPE_REGIONS || scope == SCOPE_TABLES ||
-           scope == SCOPE_SHM;
+           scope == SCOPE_PROGRAMS || scope == SCOPE_SHM;
 }
 
 static void check_cell(const struct asker *asker, enum scope scope,

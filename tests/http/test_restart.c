@@ -63,30 +63,38 @@ static void expect_lost(const char *kind)
 {
     char part[64];
     snprintf(part, sizeof part, "%s: lost when device 0 was reset at 20", kind);
-    bool is_table = kind[0] == 't';
-    expect_code(get(&server, is_table ? "/v1/tables/plan" : "/v1/regions/kv"),
-                410, part, "GET");
-    expect_code(get(&server, is_table ? "/v1/tables" : "/v1/regions"), 200,
-                is_table ? "\"tables\":[]" : "\"regions\":[]", "the list");
+    const char *rows[3][3] = {
+        {"/v1/regions/kv", "/v1/regions", "\"regions\":[]"},
+        {"/v1/tables/plan", "/v1/tables", "\"tables\":[]"},
+        {"/v1/programs/norm", "/v1/programs", "\"programs\":[]"}};
+    const char *const *row = rows[kind[0] == 't' ? 1 : kind[0] == 'p' ? 2 : 0];
+    expect_code(get(&server, row[0]), 410, part, "GET");
+    expect_code(get(&server, row[1]), 200, row[2], "the list");
 }
 
 TEST(what_was_lost_says_so_until_it_is_made_anew)
 {
+    const char *norm = "{\"inputs\":[\"x\"],\"steps\":[{\"op\":\"rmsnorm\","
+                       "\"in\":{\"x\":\"x\"},\"out\":{\"y\":\"y\"}}],"
+                       "\"outputs\":[\"y\"]}";
     recover_start(&server, "launch 1 sticky", NULL);
     expect_code(put("/v1/regions/kv?dtype=F32&shape=2,8", NULL), 201, "",
                 "PUT");
     expect_code(put("/v1/regions/old?bytes=64", NULL), 201, "", "PUT");
     expect_code(put("/v1/tables/plan", recover_table), 201, "", "PUT");
     expect_code(put("/v1/tables/old", recover_table), 201, "", "PUT");
+    expect_code(put("/v1/programs/norm", norm), 201, "", "PUT");
     (void)recover_from_call(&server);
     expect_lost("region 'kv'");
     expect_lost("table 'plan'");
+    expect_lost("program 'norm'");
     expect_code(
         ask(&server, "POST", "/v1/rmsnorm?eps=0&from.x=kv", NULL, 0, NULL), 410,
         "region 'kv': lost when", "a call with a region");
     expect_code(put("/v1/regions/kv?dtype=F32&shape=2,8", NULL), 201, "",
                 "PUT again");
     expect_code(put("/v1/tables/plan", recover_table), 201, "", "PUT again");
+    expect_code(put("/v1/programs/norm", norm), 201, "", "PUT again");
     expect_code(get(&server, "/v1/regions/kv"), 200, "", "GET again");
     expect_code(get(&server, "/v1/tables/plan"), 200, "", "GET again");
     expect_code(drop("/v1/regions/old"), 200, "", "DELETE of what was lost");

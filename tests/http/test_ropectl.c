@@ -33,7 +33,7 @@ TEST(every_command_has_a_page)
 {
     static const char *const commands[] = {
         "ops",    "describe", "run", "verify", "bench",  "tables", "regions",
-        "status", "top",      "cat", "token",  "sample", "model"};
+        "status", "top",      "cat", "token",  "sample", "model",  "program"};
     char arguments[64], part[64];
     command_expect("", 2, "usage: ropectl [options] COMMAND");
     command_expect("help", 0, "usage: ropectl [options] COMMAND");
@@ -324,6 +324,37 @@ TEST(tables_are_put_listed_and_forgotten)
     command_expect("tables delete llama", 0, "");
     command_expect("tables get llama", 3, "table 'llama' does not exist");
     command_expect("status", 0, "rmsnorm ");
+}
+
+TEST(programs_are_put_described_run_and_forgotten)
+{
+    static const char document[] =
+        "{\"inputs\":[{\"name\":\"x\",\"dtype\":\"F32\",\"shape\":[\"n\",4]}],"
+        "\"parameters\":{\"e\":0},\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":"
+        "\"x\"},\"out\":{\"y\":\"h\"},\"params\":{\"eps\":\"$e\"}},{\"op\":"
+        "\"rmsnorm\",\"in\":{\"x\":\"h\"},\"out\":{\"y\":\"y\"}}],\"outputs\":"
+        "[\"y\"]}";
+    command_file("norms.json", document, sizeof document - 1);
+    write_constant("x8.safetensors", "x", 3, 3);
+    command_expect("program put norms norms.json", 0, "norms");
+    command_expect("program list", 0, "norms");
+    command_expect("program describe norms --output json", 0, "\"n\"");
+    command_expect("program get norms --output json", 0, "\"op\"");
+    command_expect("program run norms x8.safetensors --e 0 -o y.safetensors", 0,
+                   "y ");
+    command_expect("cat y.safetensors", 0, "F32");
+    command_expect("program run norms x8.safetensors --f 1", 3,
+                   "unknown parameter 'f'");
+    command_expect("regions put xs x8.safetensors", 0, "xs");
+    command_expect("program run norms x=@xs -o y.npy", 0, "y ");
+    command_expect("program run norms x=@none", 3, "none");
+    command_expect("program run norms", 3, "missing tensor 'x'");
+    command_expect("program put rope norms.json", 3, "an operator has this");
+    command_expect("program forget norms", 2, "usage: ropectl program [list");
+    command_expect("program delete norms", 0, "");
+    command_expect("program describe norms", 3,
+                   "program 'norms' does not exist");
+    command_expect("program get norms", 3, "program 'norms' does not exist");
 }
 
 TEST(bench_makes_the_tensors_of_every_operator)

@@ -9,9 +9,9 @@
 #include <signal.h>
 
 static const struct key keys[] = {
-    {"alice", "call,regions,tables,shm", NULL},
-    {"bob", "call,regions,tables,shm", NULL},
-    {"carol", "regions,tables", "bytes=1m,names=2"},
+    {"alice", "call,regions,tables,programs,shm", NULL},
+    {"bob", "call,regions,tables,programs,shm", NULL},
+    {"carol", "regions,tables,programs", "bytes=1m,names=2"},
     {"root", "admin", NULL},
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
@@ -130,6 +130,36 @@ TEST(a_call_uses_the_names_of_its_caller)
     stop();
 }
 
+TEST(a_program_of_another_is_unknown)
+{
+    const char *norm = "{\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":\"@x\"},"
+                       "\"out\":{\"y\":\"@y\"}}]}";
+    const char *path = "/v1/programs/norm";
+    start();
+    expect_code(ask_as(&server, "alice", "PUT", path, norm), 201, "", path);
+    expect_as("alice", "PUT", "/v1/regions/x?dtype=F32&shape=1,4", 201, "F32");
+    expect_as("alice", "PUT", "/v1/regions/y?dtype=F32&shape=1,4", 201, "F32");
+    expect_call("alice", path, 200, "");
+    expect_as("bob", "GET", path, 404, "no_program");
+    expect_as("bob", "DELETE", path, 404, "no_program");
+    expect_call("bob", path, 404, "no_program");
+    expect_without("bob", "/v1/programs", "norm");
+    expect_as("root", "GET", "/v1/programs", 200, "\"tenant\":\"alice\"");
+    expect_code(ask_as(&server, "bob", "PUT", path, norm), 201, "", path);
+    expect_call("bob", path, 404, "no region named"); /* his own regions */
+    expect_as("root", "DELETE", "/v1/programs/norm?tenant=alice", 200, "{}");
+    expect_as("alice", "GET", path, 404, "no_program");
+    expect_code(ask_as(&server, "carol", "PUT", path, norm), 201, "", path);
+    put_table("carol", "/v1/tables/t", 201);
+    expect_code(ask_as(&server, "carol", "PUT", "/v1/programs/more", norm), 503,
+                "program 'more': 'carol' has 2 regions, tables and programs",
+                "quota");
+    expect_as("carol", "DELETE", path, 200, "{}");
+    expect_code(ask_as(&server, "carol", "PUT", "/v1/programs/more", norm), 201,
+                "", "more");
+    stop();
+}
+
 TEST(registered_memory_of_another_is_unknown)
 {
     char key[SHARED_KEY_BYTES], body[128];
@@ -230,10 +260,13 @@ TEST(quotas_hold)
     expect_code(answer, 503, "the 48576 that are left of the quota of 'carol'",
                 "more than is left");
     put_table("carol", "/v1/tables/t", 201);
-    expect_as("carol", "PUT", "/v1/regions/b?bytes=1", 503,
-              "region 'b': 'carol' has 2 regions and tables, its quota");
-    expect_code(ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
-                "table 'u': 'carol' has 2 regions and tables, its quota", "u");
+    expect_as(
+        "carol", "PUT", "/v1/regions/b?bytes=1", 503,
+        "region 'b': 'carol' has 2 regions, tables and programs, its quota");
+    expect_code(
+        ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
+        "table 'u': 'carol' has 2 regions, tables and programs, its quota",
+        "u");
     put_table("carol", "/v1/tables/t", 200);
     expect_as("alice", "PUT", "/v1/regions/b?bytes=2000000", 201, "b");
     expect_as("carol", "DELETE", "/v1/regions/a", 200, "{}");

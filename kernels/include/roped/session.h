@@ -15,7 +15,13 @@
  *                           languages in which each call costs
  *     roped_session_wait    until everything enqueued is done
  *
- * THREADS: one thread at a time may use a session and its works;
+ * And the same for a whole program (program.h), which a run of it needs:
+ *
+ *     roped_run_new         a run of a program
+ *     roped_run_param, _input, _place
+ *     roped_run_prepare, _output, _launch, _free
+ *
+ * THREADS: one thread at a time may use a session, its works and its runs;
  * roped_work_free may be called from any thread.
  * MEMORY: tensors stay the caller's and must live as long as launches use them.
  * Sessions and works are freed by their own functions, works first.
@@ -33,6 +39,8 @@ extern "C" {
 
 struct roped_session;
 struct roped_work;
+struct roped_run;
+struct roped_program;
 
 /*
  * Opens device number device of a backend, "cpu" or "cuda". stream: for
@@ -157,6 +165,66 @@ ROPED_API void roped_work_trust(struct roped_work *work);
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_launch_on(struct roped_work *work, void *const *data,
                      struct roped_error *err);
+
+/* ---------------------------------------------------------------- programs */
+
+/* A run of a program that was ended, and outlives it. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_new(struct roped_session *session,
+              const struct roped_program *program, struct roped_run **out,
+              struct roped_error *err);
+
+/* As roped_work_free. */
+ROPED_API void roped_run_free(struct roped_run *run);
+
+/* A parameter of the program. All that a run is given comes before prepare, and
+ * is given once. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_param(struct roped_run *run, const char *name, const char *text,
+                struct roped_error *err);
+
+/* An input of the program, as roped_work_input; stride as in
+ * roped_work_input_stride, 0: packed. One that a step updates is updated here.
+ */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_input(struct roped_run *run, const char *name, const char *dtype,
+                int rank, const int64_t *dims, int64_t stride, void *data,
+                struct roped_error *err);
+
+/* As roped_work_move_input. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_move_input(struct roped_run *run, const char *name, void *data,
+                     struct roped_error *err);
+
+/* The memory that steps call "@name", and how many bytes it has; dtype NULL:
+ * the steps say what is in it. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_place(struct roped_run *run, const char *name, const char *dtype,
+                int rank, const int64_t *dims, void *data, uint64_t bytes,
+                struct roped_error *err);
+
+/* As roped_work_trust; before prepare. */
+ROPED_API void roped_run_trust(struct roped_run *run);
+
+/* As roped_work_prepare, for every step: waits for the stream, and is no part
+ * of a capture. Named tables are the daemon's; a run has none. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_prepare(struct roped_run *run, struct roped_error *err);
+
+/* As roped_work_output_shape, for an output of the program. */
+ROPED_API int roped_run_output_shape(const struct roped_run *run,
+                                     const char *name, const char **dtype,
+                                     int64_t *dims);
+
+/* Where an output of the program goes, after prepare. One that is an updated
+ * input is there, and needs none. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_output(struct roped_run *run, const char *name, void *data,
+                 struct roped_error *err);
+
+/* Enqueues every step, as often as wanted; also in a capture. */
+ROPED_API ROPED_MUST_CHECK enum roped_status
+roped_run_launch(struct roped_run *run, struct roped_error *err);
 
 #ifdef __cplusplus
 }

@@ -49,7 +49,10 @@ extern "C" {
     X(BAD_VALUE, "bad_value", 400, "a tensor holds a value that is not taken") \
     X(BAD_PARAMETER, "bad_parameter", 400, "a parameter's value does not fit") \
     X(BAD_CONFIG, "bad_config", 400, "a config.json that makes no table")      \
-    X(UNKNOWN_NAME, "unknown_name", 400, "no tensor or parameter is called so")
+    X(UNKNOWN_NAME, "unknown_name", 400, "no tensor or parameter named so")    \
+    X(NO_PROGRAM, "no_program", 404, "no program has this name")               \
+    X(PROGRAM_LOST, "program_lost", 410, "this program went with its device")  \
+    X(MISMATCH, "mismatch", 412, "an ETag is not the one that If-Match wants")
 
 enum roped_status {
 #define X(id, token, http, meaning) ROPED_##id,

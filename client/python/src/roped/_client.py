@@ -20,6 +20,7 @@ import numpy as np
 from roped import _safetensors, _shapes
 from roped._errors import Error
 from roped._functions import Operator, methods, text_of
+from roped._programs import Program
 from roped._servers import Servers
 from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
 from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
@@ -416,6 +417,23 @@ class Client(Operators):  # a method for each operator is added below
     def delete_table(self, name: str) -> None:
         self._tables.pop(name, None)
         self._servers.request("DELETE", f"/v1/tables/{quote(name, safe='')}", is_kept=True)
+
+    def program(self, name: str, document: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> Program:
+        """A program of the server, to be called. document: what it shall be from now on, or the path of a file with
+        that; without one it is there already, or KeyError."""
+        if document is not None:
+            steps = document if isinstance(document, Mapping) else json.loads(Path(document).read_text())
+            return Program(self, self._object("PUT", f"/v1/programs/{quote(name, safe='')}", steps, is_kept=True))
+        for row in self.programs():
+            if row.get("name") == name:
+                return Program(self, row)
+        raise KeyError(name)
+
+    def programs(self) -> list[dict[str, Any]]:
+        return self._rows("/v1/programs", "programs", is_kept=True)
+
+    def delete_program(self, name: str) -> None:
+        self._servers.request("DELETE", f"/v1/programs/{quote(name, safe='')}", is_kept=True)
 
     def describe(self, operator: str) -> dict[str, Any]:
         """What the server says of an operator."""

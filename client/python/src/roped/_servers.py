@@ -244,12 +244,12 @@ class Servers:
 
     def request(
         self, method: str, path: str, body: Iterable[Any] = (), *, is_safe: bool | None = None,
-        is_kept: bool = False, operator: str | None = None,
+        is_kept: bool = False, operator: str | None = None, header: str = "",
     ) -> Answer:  # fmt: skip
         """The answer, whose body is an array of bytes. is_safe: it may run twice (None: a GET). is_kept: it needs
-        what stays on a server. operator: that it needs."""
+        what stays on a server. operator: that it needs. header: one more line, with its end."""
         is_safe = method == "GET" if is_safe is None else is_safe
-        headers = (self.kept_header if is_kept else "") + ("X-Roped-Retry: safe\r\n" if is_safe else "")
+        headers = header + (self.kept_header if is_kept else "") + ("X-Roped-Retry: safe\r\n" if is_safe else "")
         deadline = getattr(self.call, "deadline", None) or time.monotonic() + self.timeout
         stays = is_kept or self.only is not None
         pieces = [*body]

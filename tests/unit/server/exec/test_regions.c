@@ -337,8 +337,9 @@ TEST(a_quota_is_kept_and_given_back)
     regions_give(regions, held);
     CHECK_OK(put_for(&other, "b", 1), &err);
     CHECK_INT(put_for(&other, "c", 1), ROPED_BUSY);
-    CHECK_TEXT(err.text, "region 'c': 'other' has 2 regions and tables, its "
-                         "quota; DELETE one");
+    CHECK_TEXT(err.text,
+               "region 'c': 'other' has 2 regions, tables and programs, its "
+               "quota; DELETE one");
     CHECK_OK(put_for(&other, "b", 2), &err); /* in place of another */
     CHECK_INT(create_for(&other, "d", BUDGET + 1, &held), ROPED_TOO_LARGE);
     CHECK_OK(regions_remove(regions, &other, "a", &err), &err);

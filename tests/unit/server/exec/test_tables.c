@@ -394,8 +394,9 @@ TEST(a_table_is_its_tenants_alone)
     CHECK_OK(tables_put(tables, &other, &set, NULL, &err), &err);
     set.name = "c";
     CHECK_INT(tables_put(tables, &other, &set, NULL, &err), ROPED_BUSY);
-    CHECK_TEXT(err.text, "table 'c': 'other' has 2 regions and tables, its "
-                         "quota; DELETE one");
+    CHECK_TEXT(err.text,
+               "table 'c': 'other' has 2 regions, tables and programs, its "
+               "quota; DELETE one");
     set.name = "b"; /* in place of another is no more */
     CHECK_OK(tables_put(tables, &other, &set, &replaced, &err), &err);
     CHECK(replaced);

@@ -28,7 +28,12 @@ static enum scope expected_scope(const struct route *route)
         if (strncmp(route->path, families[i].start,
                     strlen(families[i].start)) == 0)
             return families[i].scope;
-    if (route->body == BODY_V1 || route->body == BODY_V2)
+    if (strncmp(route->path, "/v1/programs", 12) == 0 &&
+        (strcmp(route->method, "PUT") == 0 ||
+         strcmp(route->method, "DELETE") == 0))
+        return SCOPE_PROGRAMS;
+    if (route->body == BODY_V1 || route->body == BODY_PROGRAM ||
+        route->body == BODY_V2)
         return SCOPE_CALL;
     return length > 6 && strcmp(route->path + length - 6, "/stats") == 0
                ? SCOPE_METRICS

@@ -1,0 +1,206 @@
+/*
+ * command_program.c - program: chains of operators on the server, and runs of
+ * them, from files to files.
+ */
+#include "ropectl.h"
+#include "tensor_file.h"
+
+#include <roped/program.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------ list, describe
+ */
+
+static int describe(const struct ropectl *ctl, const char *name)
+{
+    void *answer;
+    size_t bytes;
+    int code =
+        ask(ctl, &(struct request){"GET", "/v1/programs"}, &answer, &bytes);
+    if (code)
+        return code;
+    cJSON *document = read_document(ctl, answer, bytes), *row = NULL;
+    free(answer);
+    if (!document)
+        return EXIT_FAILURE;
+    cJSON *rows = cJSON_GetObjectItemCaseSensitive(document, "programs");
+    cJSON_ArrayForEach(row, rows)
+    {
+        const char *found =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "name"));
+        if (found && strcmp(found, name) == 0)
+            break;
+    }
+    if (row)
+        row = cJSON_DetachItemViaPointer(rows, row);
+    cJSON_Delete(document);
+    if (row)
+        return print_document(ctl, row);
+    fail_text("program '%s' does not exist; 'ropectl program put %s FILE' "
+              "makes it",
+              name, name);
+    return EXIT_REFUSED;
+}
+
+static int put_document(const struct ropectl *ctl, const char *path,
+                        const char *file)
+{
+    size_t bytes;
+    unsigned char *body = read_input(file, &bytes);
+    if (!body)
+        return EXIT_FAILURE;
+    int code = print_answer(ctl, &(struct request){"PUT", path, body, bytes});
+    free(body);
+    return code;
+}
+
+/* --------------------------------------------------------------------- run */
+
+struct program_run {
+    char *query;
+    const char *output; /* -o, or NULL */
+    int n_files, n_tensors;
+    struct tensor_file file[ROPED_PROGRAM_INPUTS];
+    struct roped_client_tensor tensor[ROPED_PROGRAM_INPUTS];
+};
+
+/* "NAME=@REGION[:OFFSET]" is --from.NAME; "[NAME=]FILE" has inputs. */
+static int add_input(struct program_run *run, const char *argument)
+{
+    char name[ROPED_NAME_BYTES], option[ROPED_NAME_BYTES + 8];
+    size_t length = strcspn(argument, "=/.");
+    bool is_named = argument[length] == '=' && length < sizeof name;
+    const char *path = is_named ? argument + length + 1 : argument;
+    snprintf(name, sizeof name, "%.*s", is_named ? (int)length : 0, argument);
+    if (is_region_path(path)) {
+        if (!is_named)
+            return usage("program", "'%s', expected NAME=%s", argument, path);
+        snprintf(option, sizeof option, "from.%s", name);
+        query_add(&run->query, option, path + 1);
+        return EXIT_SUCCESS;
+    }
+    if (run->n_files == ROPED_PROGRAM_INPUTS)
+        return usage("program", "over %d files of inputs",
+                     ROPED_PROGRAM_INPUTS);
+    struct tensor_file *file = &run->file[run->n_files++];
+    if (!tensor_file_open(file, path, is_named ? name : NULL))
+        return EXIT_FAILURE;
+    for (int i = 0; i < file->n_tensors; i++) {
+        if (run->n_tensors == ROPED_PROGRAM_INPUTS)
+            return fail_text("over %d tensors", ROPED_PROGRAM_INPUTS);
+        run->tensor[run->n_tensors++] = file->tensors[i];
+    }
+    return EXIT_SUCCESS;
+}
+
+static int read_arguments(struct program_run *run, int argc, char **argv)
+{
+    struct option option;
+    int code = EXIT_SUCCESS;
+    for (int at = 0; at < argc && !code; at++) {
+        if (strcmp(argv[at], "-o") == 0 && at + 1 < argc)
+            run->output = argv[++at];
+        else if (!read_option(argc, argv, &at, &option))
+            code = argv[at][0] == '-' && argv[at][1]
+                       ? usage("program",
+                               "'%s', expected --NAME VALUE or -o "
+                               "FILE",
+                               argv[at])
+                       : add_input(run, argv[at]);
+        else if (!option.value)
+            code = usage("program", "parameter '%s' has no value", option.name);
+        else
+            query_add(&run->query, option.name, option.value);
+    }
+    return code;
+}
+
+/* What came back: into a file, or in words. */
+static int report(const struct ropectl *ctl, const struct program_run *run,
+                  void *answer, size_t bytes)
+{
+    struct roped_client_tensor *tensors;
+    struct roped_error err;
+    int n;
+    if (roped_client_read(answer, bytes, &tensors, &n, &err))
+        return fail(&err);
+    bool is_written =
+        !run->output || (is_numpy_path(run->output)
+                             ? write_tensors(run->output, tensors, n)
+                             : write_output(run->output, "", 0, answer, bytes));
+    int code = is_written ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (is_written && (!run->output || strcmp(run->output, "-") != 0)) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON *outputs = cJSON_AddArrayToObject(document, "outputs");
+        for (int i = 0; i < n; i++)
+            add_tensor(outputs, &tensors[i]);
+        code = print_document(ctl, document);
+    }
+    free(tensors);
+    return code;
+}
+
+static int send_run(const struct ropectl *ctl, const struct program_run *run,
+                    const char *path)
+{
+    struct roped_error err;
+    void *body = NULL, *answer;
+    char *whole = NULL;
+    size_t bytes = 0, answer_bytes;
+    if (run->n_tensors > 0 &&
+        roped_client_write(run->tensor, run->n_tensors, &body, &bytes, &err))
+        return fail(&err);
+    if (asprintf(&whole, "%s%s%s", path, run->query ? "?" : "",
+                 run->query ? run->query : "") < 0)
+        whole = NULL;
+    int code = ask(
+        ctl,
+        &(struct request){"POST", must_have(whole), body ? body : "", bytes},
+        &answer, &answer_bytes);
+    free(whole);
+    free(body);
+    if (code)
+        return code;
+    code = report(ctl, run, answer, answer_bytes);
+    free(answer);
+    return code;
+}
+
+static int run_program(const struct ropectl *ctl, const char *path, int argc,
+                       char **argv)
+{
+    static struct program_run run;
+    int code = read_arguments(&run, argc, argv);
+    if (!code)
+        code = send_run(ctl, &run, path);
+    for (int i = 0; i < run.n_files; i++)
+        tensor_file_close(&run.file[i]);
+    free(run.query);
+    return code;
+}
+
+int command_program(const struct ropectl *ctl, int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "list";
+    int code;
+    if (argc <= 2 && strcmp(verb, "list") == 0)
+        return print_answer(ctl, &(struct request){"GET", "/v1/programs"});
+    char *path = path_to("/v1/programs/", argc > 2 ? argv[2] : "");
+    if (argc == 4 && strcmp(verb, "put") == 0)
+        code = put_document(ctl, path, argv[3]);
+    else if (argc >= 3 && strcmp(verb, "run") == 0)
+        code = run_program(ctl, path, argc - 3, argv + 3);
+    else if (argc == 3 && strcmp(verb, "describe") == 0)
+        code = describe(ctl, argv[2]);
+    else if (argc == 3 && strcmp(verb, "get") == 0)
+        code = print_answer(ctl, &(struct request){"GET", path});
+    else if (argc == 3 && strcmp(verb, "delete") == 0)
+        code = print_answer(ctl, &(struct request){"DELETE", path});
+    else
+        code = usage("program", "unknown verb '%s' with %d arguments", verb,
+                     argc > 2 ? argc - 2 : 0);
+    free(path);
+    return code;
+}

@@ -1,0 +1,306 @@
+/*
+ * programs.c - named programs. One mutex guards the list.
+ */
+#include "exec/programs.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PROGRAMS = 1024, MOST_BYTES = 256 << 20 };
+
+struct programs {
+    pthread_mutex_t lock;  /* guards the following */
+    struct program *named; /* in name order */
+    int n;
+    uint64_t bytes;
+    struct lost lost; /* of those that are not there */
+};
+
+enum roped_status programs_open(struct programs **out, struct roped_error *err)
+{
+    struct programs *programs = calloc(1, sizeof *programs);
+    if (!programs)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the programs");
+    pthread_mutex_init(&programs->lock, NULL);
+    lost_init(&programs->lost, "program", ROPED_PROGRAM_LOST);
+    *out = programs;
+    return ROPED_OK;
+}
+
+static void free_program(struct program *program)
+{
+    roped_program_free(program->definition);
+    free(program->document);
+    free(program);
+}
+
+void programs_close(struct programs *programs)
+{
+    if (!programs)
+        return;
+    while (programs->named) {
+        struct program *program = programs->named;
+        programs->named = program->next;
+        free_program(program);
+    }
+    lost_free(&programs->lost);
+    pthread_mutex_destroy(&programs->lock);
+    free(programs);
+}
+
+/* FNV-1a: one document has one ETag, on every daemon. */
+void program_etag(const char *document, size_t bytes,
+                  char etag[PROGRAM_ETAG_BYTES])
+{
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ (unsigned char)document[i]) * 1099511628211u;
+    snprintf(etag, PROGRAM_ETAG_BYTES, "\"%016llx\"", (unsigned long long)hash);
+}
+
+static uint64_t bytes_of(const struct program *program)
+{
+    return sizeof *program + program->document_bytes +
+           roped_program_bytes(program->definition);
+}
+
+/* Owns the definition, also where there is no memory. */
+static struct program *new_program(struct tenant *tenant,
+                                   const struct program_text *text,
+                                   struct roped_program *definition)
+{
+    struct program *program = calloc(1, sizeof *program);
+    char *document = malloc(text->document_bytes + 1);
+    if (!program || !document) {
+        free(program);
+        free(document);
+        roped_program_free(definition);
+        return NULL;
+    }
+    memcpy(document, text->document, text->document_bytes);
+    document[text->document_bytes] = '\0';
+    snprintf(program->name, sizeof program->name, "%s", text->name);
+    program_etag(text->document, text->document_bytes, program->etag);
+    program->tenant = tenant;
+    program->definition = definition;
+    program->document = document;
+    program->document_bytes = text->document_bytes;
+    program->references = 1;
+    return program;
+}
+
+/* Under lock: the link that points at the first one not before this. */
+static struct program **find_link(struct programs *programs,
+                                  const struct tenant *tenant, const char *name)
+{
+    struct program **link = &programs->named;
+    while (*link &&
+           tenant_compare((*link)->tenant, (*link)->name, tenant, name) < 0)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Under lock: the tenant's program of this name, or NULL. */
+static struct program *find(struct programs *programs,
+                            const struct tenant *tenant, const char *name)
+{
+    struct program *program = *find_link(programs, tenant, name);
+    return program && tenant_compare(program->tenant, program->name, tenant,
+                                     name) == 0
+               ? program
+               : NULL;
+}
+
+static void drop(struct program *program)
+{
+    if (--program->references == 0)
+        free_program(program);
+}
+
+static void unlist(struct programs *programs, struct program *program)
+{
+    *find_link(programs, program->tenant, program->name) = program->next;
+    programs->n--;
+    programs->bytes -= bytes_of(program);
+    drop(program);
+}
+
+/* --------------------------------------------------------------- If-Match */
+
+static enum roped_status mismatch(const char *name, const char *found,
+                                  const char *if_match, struct roped_error *err)
+{
+    return roped_fail(err, ROPED_MISMATCH,
+                      "program '%.64s': its ETag is %s, expected %.64s "
+                      "(If-Match)",
+                      name, found, if_match);
+}
+
+enum roped_status program_check_match(const struct program *program,
+                                      const char *if_match,
+                                      struct roped_error *err)
+{
+    if (!if_match || strcmp(if_match, "*") == 0 ||
+        strcmp(if_match, program->etag) == 0)
+        return ROPED_OK;
+    return mismatch(program->name, program->etag, if_match, err);
+}
+
+/* Of one that may not be there. */
+static enum roped_status check_match(const struct program *program,
+                                     const char *name, const char *if_match,
+                                     struct roped_error *err)
+{
+    if (program || !if_match)
+        return program ? program_check_match(program, if_match, err) : ROPED_OK;
+    return roped_fail(err, ROPED_MISMATCH,
+                      "program '%.64s' does not exist, expected one with ETag "
+                      "%.64s (If-Match)",
+                      name, if_match);
+}
+
+/* -------------------------------------------------------------------- list */
+
+/* Under lock: is there room, beside one that is replaced? */
+static enum roped_status claim(const struct programs *programs,
+                               const struct program *program,
+                               const struct program *old,
+                               struct roped_error *err)
+{
+    uint64_t bytes = programs->bytes - (old ? bytes_of(old) : 0);
+    if (bytes_of(program) > MOST_BYTES - bytes)
+        return roped_fail(err, ROPED_BUSY,
+                          "program '%s': programs take %llu bytes, and all of "
+                          "them at most %d; DELETE one",
+                          program->name, (unsigned long long)bytes, MOST_BYTES);
+    if (old)
+        return ROPED_OK;
+    if (programs->n < MOST_PROGRAMS)
+        return tenant_take_name(program->tenant, "program", program->name, err);
+    return roped_fail(err, ROPED_BUSY,
+                      "program '%s': %d programs exist, the most there may be; "
+                      "DELETE one",
+                      program->name, MOST_PROGRAMS);
+}
+
+enum roped_status programs_put(struct programs *programs, struct tenant *tenant,
+                               const struct program_text *text,
+                               struct roped_program *definition, bool *replaced,
+                               struct roped_error *err)
+{
+    struct program *program = new_program(tenant, text, definition);
+    if (!program)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for program '%.64s'",
+                          text->name);
+    pthread_mutex_lock(&programs->lock);
+    struct program *old = find(programs, tenant, program->name);
+    enum roped_status status =
+        check_match(old, program->name, text->if_match, err);
+    if (!status)
+        status = claim(programs, program, old, err);
+    *replaced = old != NULL;
+    if (!status) {
+        if (old)
+            unlist(programs, old);
+        struct program **link = find_link(programs, tenant, program->name);
+        program->next = *link;
+        *link = program;
+        programs->n++;
+        programs->bytes += bytes_of(program);
+        (void)lost_forget(&programs->lost, tenant, program->name);
+    }
+    pthread_mutex_unlock(&programs->lock);
+    if (status)
+        free_program(program);
+    return status;
+}
+
+enum roped_status programs_make(const struct program_text *text,
+                                struct roped_program *definition,
+                                struct program **out, struct roped_error *err)
+{
+    *out = new_program(NULL, text, definition);
+    return *out ? ROPED_OK
+                : roped_fail(err, ROPED_NO_MEMORY, "no memory for a program");
+}
+
+/* Under lock: why there is none. */
+static enum roped_status no_program(struct programs *programs,
+                                    const struct tenant *tenant,
+                                    const char *name, struct roped_error *err)
+{
+    enum roped_status status = lost_check(&programs->lost, tenant, name, err);
+    if (status)
+        return status;
+    return roped_fail(err, ROPED_NO_PROGRAM,
+                      "program '%.64s' does not exist; PUT /v1/programs/%.64s "
+                      "makes it",
+                      name, name);
+}
+
+enum roped_status programs_delete(struct programs *programs,
+                                  const struct tenant *tenant, const char *name,
+                                  const char *if_match, struct roped_error *err)
+{
+    pthread_mutex_lock(&programs->lock);
+    struct program *program = find(programs, tenant, name);
+    enum roped_status status =
+        program ? check_match(program, name, if_match, err) : ROPED_OK;
+    if (program && !status) {
+        tenant_give_name(program->tenant);
+        unlist(programs, program);
+    } else if (!program && !lost_forget(&programs->lost, tenant, name)) {
+        status = no_program(programs, tenant, name, err);
+    }
+    pthread_mutex_unlock(&programs->lock);
+    return status;
+}
+
+enum roped_status programs_take(struct programs *programs,
+                                const struct tenant *tenant, const char *name,
+                                struct program **out, struct roped_error *err)
+{
+    pthread_mutex_lock(&programs->lock);
+    struct program *program = find(programs, tenant, name);
+    if (program)
+        program->references++;
+    enum roped_status status =
+        program ? ROPED_OK : no_program(programs, tenant, name, err);
+    pthread_mutex_unlock(&programs->lock);
+    *out = program;
+    return status;
+}
+
+void programs_give(struct programs *programs, struct program *program)
+{
+    if (!program)
+        return;
+    pthread_mutex_lock(&programs->lock);
+    drop(program);
+    pthread_mutex_unlock(&programs->lock);
+}
+
+void programs_each(struct programs *programs, const struct tenant *tenant,
+                   void (*visit)(void *context, const struct program *program),
+                   void *context)
+{
+    pthread_mutex_lock(&programs->lock);
+    for (const struct program *p = programs->named; p; p = p->next)
+        if (tenant_sees(tenant, p->tenant))
+            visit(context, p);
+    pthread_mutex_unlock(&programs->lock);
+}
+
+struct lost *programs_lost(struct programs *programs)
+{
+    return &programs->lost;
+}
+
+void programs_usage(struct programs *programs, struct programs_usage *out)
+{
+    pthread_mutex_lock(&programs->lock);
+    *out = (struct programs_usage){programs->n, programs->bytes};
+    pthread_mutex_unlock(&programs->lock);
+}

@@ -1,0 +1,100 @@
+/*
+ * programs.h - programs by name: PUT by a client, kept until DELETE. A program
+ * is a definition and the document that said it; what runs of it need is each
+ * run's own (program_run.h).
+ */
+#ifndef ROPED_EXEC_PROGRAMS_H
+#define ROPED_EXEC_PROGRAMS_H
+
+#include "exec/lost.h"
+#include "exec/tenants.h"
+
+#include <roped/program.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct programs;
+
+enum { PROGRAM_ETAG_BYTES = 20 };
+
+/* What a program is; of one that is stored it never changes. */
+struct program {
+    struct tenant *tenant;
+    char name[ROPED_NAME_BYTES];
+    char etag[PROGRAM_ETAG_BYTES]; /* with its quotes */
+    struct roped_program *definition;
+    char *document;
+    size_t document_bytes;
+    int references; /* one is the list's; guarded by its lock */
+    struct program *next;
+};
+
+struct programs_usage {
+    int n;
+    uint64_t bytes; /* of definitions and documents, about */
+};
+
+ROPED_MUST_CHECK enum roped_status programs_open(struct programs **out,
+                                                 struct roped_error *err);
+void programs_close(struct programs *programs);
+
+/* The ETag of a document. */
+void program_etag(const char *document, size_t bytes,
+                  char etag[PROGRAM_ETAG_BYTES]);
+
+/*
+ * Stores a program, which owns the definition from now on, also where it is
+ * refused, and a copy of the document. One of the same name and tenant is
+ * replaced: runs that hold it finish with it. if_match: NULL, or "*" or the
+ * ETag that the one before must have. ROPED_MISMATCH: it has another, or there
+ * is none; ROPED_BUSY: there are too many, or more than the tenant's quota.
+ */
+struct program_text {
+    const char *name, *document;
+    size_t document_bytes;
+    const char *if_match;
+};
+ROPED_MUST_CHECK enum roped_status
+programs_put(struct programs *programs, struct tenant *tenant,
+             const struct program_text *text, struct roped_program *definition,
+             bool *replaced, struct roped_error *err);
+
+/* One that is in no list; the name may be "". The definition as above. */
+ROPED_MUST_CHECK enum roped_status
+programs_make(const struct program_text *text, struct roped_program *definition,
+              struct program **out, struct roped_error *err);
+
+/* Also of one that was lost; ROPED_NO_PROGRAM for an unknown name,
+ * ROPED_MISMATCH as above. */
+ROPED_MUST_CHECK enum roped_status programs_delete(struct programs *programs,
+                                                   const struct tenant *tenant,
+                                                   const char *name,
+                                                   const char *if_match,
+                                                   struct roped_error *err);
+
+/* Takes a program, or ROPED_NO_PROGRAM, or ROPED_PROGRAM_LOST;
+ * programs_give returns it. It outlives its DELETE. */
+ROPED_MUST_CHECK enum roped_status
+programs_take(struct programs *programs, const struct tenant *tenant,
+              const char *name, struct program **out, struct roped_error *err);
+void programs_give(struct programs *programs, struct program *program);
+
+/* ROPED_MISMATCH unless if_match is NULL, "*" or the program's. */
+ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,
+                                                       const char *if_match,
+                                                       struct roped_error *err);
+
+/* Calls visit for every program that the tenant sees, in name order, under the
+ * lock. */
+void programs_each(struct programs *programs, const struct tenant *tenant,
+                   void (*visit)(void *context, const struct program *program),
+                   void *context);
+
+/* Names of programs that went with a device, until they are put or deleted. */
+struct lost *programs_lost(struct programs *programs);
+
+void programs_usage(struct programs *programs, struct programs_usage *out);
+
+#endif
