@@ -28,6 +28,31 @@ static void stop(const char *what, const struct roped_error *err)
     exit(EXIT_FAILURE);
 }
 
+struct roped_tensor case_repeat(const struct roped_tensor *few, int64_t n)
+{
+    struct roped_tensor out = *few;
+    size_t few_bytes = (size_t)roped_tensor_bytes(few);
+    out.dims[0] = n;
+    size_t bytes = (size_t)roped_tensor_bytes(&out);
+    out.data = runner_alloc(bytes);
+    for (size_t at = 0; at < bytes; at += few_bytes)
+        memcpy((char *)out.data + at, few->data,
+               bytes - at < few_bytes ? bytes - at : few_bytes);
+    return out;
+}
+
+int64_t case_wrong_row(const struct roped_tensor *many,
+                       const struct roped_tensor *few)
+{
+    size_t row = (size_t)(roped_tensor_bytes(few) / few->dims[0]);
+    for (int64_t i = 0; i < many->dims[0]; i++)
+        if (memcmp((char *)many->data + (size_t)i * row,
+                   (char *)few->data + (size_t)(i % few->dims[0]) * row,
+                   row) != 0)
+            return i;
+    return -1;
+}
+
 void case_bind(struct roped_call *call, const char *name,
                const struct roped_tensor *tensor)
 {

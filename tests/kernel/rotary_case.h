@@ -48,6 +48,12 @@ struct roped_tensor case_tensor(struct random_source *source,
                                 enum roped_dtype dtype, int rank,
                                 const int64_t *dims, double scale);
 
+/* n rows in new memory, those of few again and again; and the first of many
+ * that is not as in few, or -1. */
+struct roped_tensor case_repeat(const struct roped_tensor *few, int64_t n);
+int64_t case_wrong_row(const struct roped_tensor *many,
+                       const struct roped_tensor *few);
+
 /* Binds a tensor, counting a failed check where it is refused. */
 void case_bind(struct roped_call *call, const char *name,
                const struct roped_tensor *tensor);
