@@ -19,24 +19,10 @@ const enum roped_dtype norm_type_pairs[NORM_TYPE_PAIRS][2] = {
     {ROPED_F16, ROPED_NO_DTYPE}, {ROPED_BF16, ROPED_NO_DTYPE},
 };
 
-static void set_params(struct roped_call *call, const char *params)
-{
-    char text[256], *next = text;
-    snprintf(text, sizeof text, "%s", params ? params : "");
-    while (*next) {
-        char *name = next, *value = strchr(name, '=');
-        next += strcspn(next, "&");
-        if (*next)
-            *next++ = '\0';
-        *value = '\0';
-        case_param(call, name, value + 1);
-    }
-}
-
 static void resolve(struct roped_call *call, const struct norm_case *c)
 {
     struct roped_error err;
-    set_params(call, c->params);
+    case_params(call, c->params);
     if (!roped_call_resolve(call, &err))
         return;
     fprintf(stderr, "%s %s was refused: %s\n", c->op, c->params, err.text);

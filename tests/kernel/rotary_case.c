@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct roped_tensor case_tensor(struct random_source *source,
                                 enum roped_dtype dtype, int rank,
@@ -66,6 +67,20 @@ void case_param(struct roped_call *call, const char *name, const char *text)
     struct roped_error err;
     if (roped_call_set_text(call, name, text, &err))
         stop(name, &err);
+}
+
+void case_params(struct roped_call *call, const char *params)
+{
+    char text[256], *next = text;
+    snprintf(text, sizeof text, "%s", params ? params : "");
+    while (*next) {
+        char *name = next, *value = strchr(name, '=');
+        next += strcspn(next, "&");
+        if (*next)
+            *next++ = '\0';
+        *value = '\0';
+        case_param(call, name, value + 1);
+    }
 }
 
 void case_scale(struct roped_call *call, struct random_source *source,

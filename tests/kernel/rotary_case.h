@@ -64,6 +64,9 @@ void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value);
 /* Sets a parameter from text, likewise. */
 void case_param(struct roped_call *call, const char *name, const char *text);
 
+/* Those of "a=1&b=2", if it is not NULL. */
+void case_params(struct roped_call *call, const char *params);
+
 /* Positions of this mode, or of one that goes with the angles: sections have
  * no meaning beside cos and sin. */
 enum case_positions case_positions_beside(enum case_angles angles,
