@@ -125,7 +125,7 @@ make_wheel() { # make_wheel CMAKE_DEFINES [BUILD_TAG] : of the sdist
 }
 make_cuda_wheel() { # with this machine's toolkit, for the GPUs of $chips
     local toolkit
-    toolkit=$(cuda_toolkit) || { echo "no nvcc"; return 1; }
+    toolkit=$(. deploy/environment.sh && cuda_toolkit) || { echo "no nvcc"; return 1; }
     mounts+=("$toolkit:/usr/local/cuda")
     make_wheel "ROPED_CUDA=ON;CMAKE_CUDA_ARCHITECTURES=$chips" "1cu$("$toolkit/bin/nvcc" --version |
         sed -n 's/.*release \([0-9]*\)\..*/\1/p')"

@@ -2,6 +2,7 @@
  * rows.c - the table of one instruction set's functions; built, like the
  * rows_*.c beside it, once per instruction set.
  */
+#include "cpu/activation_rows.h"
 #include "cpu/binary_rows.h"
 #include "cpu/rows_isa.h"
 
@@ -19,6 +20,7 @@ static void fence_streams(void)
     fence();
 }
 
+extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 extern const struct cpu_binary_rows ISA(cpu_binary_rows);
 extern const struct cpu_rows ISA(cpu_rows);
 const struct cpu_rows ISA(cpu_rows) = {
@@ -37,4 +39,5 @@ const struct cpu_rows ISA(cpu_rows) = {
     .normalize_groups = ISA(cpu_normalize_groups),
     .fence = fence_streams,
     .binary = &ISA(cpu_binary_rows),
+    .activation = &ISA(cpu_activation_rows),
 };

@@ -207,7 +207,8 @@ struct cpu_rows {
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);
 
-    const struct cpu_binary_rows *binary; /* binary_rows.h */
+    const struct cpu_binary_rows *binary;         /* binary_rows.h */
+    const struct cpu_activation_rows *activation; /* activation_rows.h */
 };
 
 /* The scale that cpu_fp8_scale describes. */

@@ -62,6 +62,7 @@ def calls(n, device):
         "binary_backward": lambda: ops.binary_backward(x, x, weight, function="mul"),
         "layer_norm": lambda: ops.layer_norm(x, weight, weight),
         "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
+        "act_and_mul": lambda: ops.act_and_mul(x),
     }
 
 

@@ -171,6 +171,14 @@ const struct bench_row bench_rows[] = {
     {"mul backward f16 16x1024x4096", "binary_backward", F16, "o=16,1024,4096 a=16,1024,4096 b=16,1024,4096", "a b", "function=mul"},
     {"mul backward f16 16x1024x4096, b 1x1x4096", "binary_backward", F16, "o=16,1024,4096 a=16,1024,4096 b=1,1,4096", "a b", "function=mul"},
     {"mul backward f32 1x64x4096, b 1x1x4096", "binary_backward", F32, "o=1,64,4096 a=1,64,4096 b=1,1,4096", "a b", "function=mul"},
+    {"act_and_mul bf16 1x4096", "act_and_mul", BF16, "rows=1 h=4096", "x"},
+    {"act_and_mul bf16 1x14336", "act_and_mul", BF16, "rows=1 h=14336", "x"},
+    {"act_and_mul bf16 64x14336", "act_and_mul", BF16, "rows=64 h=14336", "x"},
+    {"act_and_mul bf16 16384x14336", "act_and_mul", BF16, "rows=16384 h=14336", "x"},
+    {"act_and_mul f32 8192x14336", "act_and_mul", F32, "rows=8192 h=14336", "x"},
+    {"act_and_mul bf16 16384x14336 gelu", "act_and_mul", BF16, "rows=16384 h=14336", "x", "activation=gelu"},
+    {"act_and_mul bf16 16384x14336 gelu_tanh", "act_and_mul", BF16, "rows=16384 h=14336", "x", "activation=gelu_tanh"},
+    {"act_and_mul bf16 16384x2880 pairs", "act_and_mul", BF16, "rows=16384 h=2880", "x", "activation=swiglu_oai&interleaved=true"},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;

@@ -34,10 +34,12 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
+from transformers.activations import ACT2FN
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.glm4.modeling_glm4 import Glm4RMSNorm
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 from transformers.models.kimi_k25.configuration_kimi_k25 import Kimi_K25VisionConfig
@@ -165,6 +167,23 @@ LAYER_NORMS = [
     ("plain", {"eps": "1e-12"}, ("weight", "bias")),
 ]
 LAYER_NORM_ROWS = [(1, 3), (7, 3), (1024, 2), (4096, 2)]
+
+# Activations: roped's name, that of transformers
+ACTIVATIONS = {
+    "silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu",
+    "relu2": "relu2", "quick_gelu": "quick_gelu", "sigmoid": "sigmoid",
+}  # fmt: skip
+# name, type, parameters beside the activation, shape of each input
+ACTIVATION_LAYOUTS = [
+    ("swiglu_oai_f32", "f32", {"activation": "swiglu_oai", "interleaved": "true"}, {"x": (3, 96)}),
+    ("swiglu_oai_limit_bf16", "bf16", {
+        "activation": "swiglu_oai", "interleaved": "true", "limit": "2.5"}, {"x": (3, 96)}),
+    ("pairs_limit_f32", "f32", {"interleaved": "true", "limit": "1.25"}, {"x": (3, 96)}),
+    ("second_f32", "f32", {"activation": "gelu", "gate_second": "true"}, {"x": (3, 96)}),
+    ("second_f16", "f16", {"gate_second": "true"}, {"x": (3, 96)}),
+    ("two_tensors_f32", "f32", {"limit": "1.25"}, {"gate": (3, 48), "up": (3, 48)}),
+    ("alone_f32", "f32", {"activation": "gelu", "gated": "false"}, {"x": (3, 48)}),
+]  # fmt: skip
 
 # Heads that are normalised, and those that go to a cache: operator, name, types of q and of the
 # caches, what says where tokens go and its type, parameters (a number is a tensor of the request)
@@ -527,6 +546,30 @@ def draw_quantized_sums() -> Iterator[Case]:
             yield case
 
 
+def draw_activation(name: str, dtype: str, parameters: Metadata, shapes: dict) -> Case:
+    """Not below -3, where float32 formulas of gelu lose their digits."""
+    metadata = {"op": "act_and_mul", **parameters}
+    case = Case("act_and_mul", f"act_and_mul_{name}", metadata, {})
+    while not case.inputs or not is_firm_activation(case):
+        case.inputs = {key: randn(*shape) * 1.5 for key, shape in shapes.items()}
+        case.inputs = {key: x.clamp(min=-3).to(TYPES[dtype]) for key, x in case.inputs.items()}
+    return case
+
+
+def draw_activations() -> Iterator[Case]:
+    """rounding=type is stored in the type of x, and compared by its bits."""
+    for activation in ACTIVATIONS:
+        yield draw_activation(f"{activation}_f32", "f32", {"activation": activation}, {"x": (3, 96)})
+    for activation in ("silu", "gelu_tanh"):
+        for dtype in ("bf16", "f16"):
+            for rounding in ("once", "type"):
+                parameters = {"activation": activation, "rounding": rounding}
+                name = f"{activation}_{rounding}_{dtype}"
+                yield draw_activation(name, dtype, parameters, {"x": (3, 96)})
+    for row in ACTIVATION_LAYOUTS:
+        yield draw_activation(*row)
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     cases = [
@@ -540,7 +583,7 @@ def draw_cases() -> list[Case]:
     ]
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
-    for draw in (*groups, draw_quantized_sums, draw_layer_norms):
+    for draw in (*groups, draw_quantized_sums, draw_layer_norms, draw_activations):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -871,6 +914,45 @@ def is_firm_layer_norm(case: Case) -> bool:
     return all(has_equal_bytes(found[0], other) for other in found[1:])
 
 
+def gate_and_up(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the layout says, and clamped; up is 1 where there is none."""
+    inputs, metadata = case.inputs, case.metadata
+    if "gate" in inputs:
+        gate, up = inputs["gate"], inputs["up"]
+    elif metadata.get("gated") == "false":
+        return inputs["x"], torch.ones_like(inputs["x"])
+    elif "interleaved" in metadata:
+        gate, up = inputs["x"][..., ::2], inputs["x"][..., 1::2]
+    else:
+        halves = inputs["x"].chunk(2, dim=-1)
+        gate, up = halves[::-1] if "gate_second" in metadata else halves
+    limit = float(metadata.get("limit", "inf"))
+    return gate.clamp(max=limit), up.clamp(-limit, limit)
+
+
+def act_and_mul(case: Case, slip: float = 1.0) -> Tensors:
+    """With rounding=type the activation too is rounded, times slip, and y has the type of x."""
+    name = case.metadata.get("activation", "silu")
+    if name == "swiglu_oai":
+        own = argparse.Namespace(alpha=1.702, limit=float(case.metadata.get("limit", 7)))
+        return {"y.expected": GptOssExperts._apply_gate(own, case.inputs["x"].double()).float()}
+    gate, up = gate_and_up(case)
+    activated = ACT2FN[ACTIVATIONS[name]](gate.double()) * slip
+    if case.metadata.get("rounding") == "type":
+        return {"y.expected": (activated.to(gate.dtype).double() * up.double()).to(gate.dtype)}
+    return {"y.expected": (activated * up.double()).float()}
+
+
+def is_firm_activation(case: Case) -> bool:
+    """As is_firm_norm; a model's MLP is the activation and a product in the type of x."""
+    if case.metadata.get("rounding") != "type":
+        return True
+    gate, up = gate_and_up(case)
+    found = [act_and_mul(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    found.append(ACT2FN[ACTIVATIONS[case.metadata["activation"]]](gate) * up)
+    return all(has_equal_bytes(found[0], other) for other in found[1:])
+
+
 def binary_backward(case: Case) -> Tensors:
     a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
     FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
@@ -887,6 +969,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "binary_backward": binary_backward,
     "layer_norm": layer_norm,
     "add_layer_norm": layer_norm,
+    "act_and_mul": act_and_mul,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
     "qk_rmsnorm_rope_append": heads_append,

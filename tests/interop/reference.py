@@ -42,6 +42,11 @@ def layer_norm(x, weight=1.0, bias=0.0, eps=1e-5):
     return y * np.asarray(weight, np.float64) + np.asarray(bias, np.float64)
 
 
+def silu_and_mul(gate, up):
+    gate, up = gate.astype(np.float64), up.astype(np.float64)
+    return gate / (1 + np.exp(-gate)) * up
+
+
 def unit_in_last_place(expected, dtype):
     """Distance of two neighbours of dtype around each expected value."""
     if dtype == np.float32:

@@ -45,9 +45,8 @@ void norm_case_build(struct roped_call *call, struct random_source *source,
     int64_t dims[2] = {c->rows, c->hidden};
     roped_call_init(call, op);
     for (int i = 0; i < roped_op_inputs(op); i++) {
-        if (is_weight(op, i) &&
-            (!c->weight ||
-             (c->without && strcmp(op->in[i].name, c->without) == 0)))
+        if ((is_weight(op, i) && !c->weight) ||
+            (c->without && strcmp(op->in[i].name, c->without) == 0))
             continue;
         struct roped_tensor tensor =
             is_weight(op, i) ? case_tensor(source, c->weight, 1, dims + 1, 1)

@@ -14,7 +14,7 @@ struct norm_case {
     int64_t rows, hidden;
     double scale;        /* of the values */
     const char *params;  /* "a=1&b=2", or NULL */
-    const char *without; /* (optional) a weight that is left out */
+    const char *without; /* (optional) an input that is left out */
     struct runner_options options;
 };
 

@@ -185,23 +185,27 @@ static struct place place_of(const struct roped_port *port, int index,
     return place;
 }
 
-/* Inputs like the first one become slices of the rows of one block. */
+/* Inputs with strides become slices of the rows of the first one's block. */
 static void fuse_inputs(const struct roped_call *call,
                         const struct runner_options *options,
                         struct places *places)
 {
-    size_t row = 0;
-    struct place *first = &places->in[0];
+    size_t row = 0, element = 0;
+    const struct place *first = NULL;
     for (int i = 0; i < call->n_in; i++) {
         struct place *place = &places->in[i];
         if (!place->block || !(call->op->in[i].flags & ROPED_STRIDED))
             continue;
+        if (!first) {
+            first = place;
+            element = roped_dtype_bytes(call->in[i].dtype);
+        }
         place->block = first->block;
         place->offset = first->offset + row;
         row += place->token;
     }
-    row += (size_t)options->gap * roped_dtype_bytes(call->in[0].dtype);
-    for (int i = 0; i < call->n_in; i++)
+    row += (size_t)options->gap * element;
+    for (int i = 0; first && i < call->n_in; i++)
         if (places->in[i].block == first->block)
             places->in[i].stride = row;
 }

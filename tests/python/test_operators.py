@@ -135,6 +135,18 @@ def test_add_layer_norm(call, rng, dtype):
     assert_close(out["y"], reference.layer_norm(total, weight, bias, 1e-3))
 
 
+def test_act_and_mul(call, rng, dtype):
+    x = rng.standard_normal((3, 2, 96)).astype(dtype)
+    expected = reference.silu_and_mul(x[..., :48], x[..., 48:])
+    out = call("act_and_mul", {"x": x})["y"]
+    assert out.dtype == dtype
+    assert_close(out, expected)
+    halves = {"gate": np.ascontiguousarray(x[..., :48]), "up": np.ascontiguousarray(x[..., 48:])}
+    assert_close(call("act_and_mul", halves)["y"], expected)
+    pairs = np.stack([x[..., :48], x[..., 48:]], axis=-1).reshape(x.shape)
+    assert_close(call("act_and_mul", {"x": pairs}, interleaved=True)["y"], expected)
+
+
 def test_rmsnorm_quantize(call, rng):
     x = rng.standard_normal((3, 128)).astype(BF16)
     out = call("rmsnorm_quantize", {"x": x}, dynamic=True)

@@ -39,6 +39,7 @@ def calls():
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
         "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
+        "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
     }  # fmt: skip
 
 
@@ -92,6 +93,19 @@ def test_opcheck(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_compile(name):
     compiled_beside_eager(name, "cpu", "aot_eager")
+
+
+def test_calls_without_the_first_tensor():
+    """Gate and up are what act_and_mul takes instead of x."""
+    gate, up = random(3, 32), random(3, 32)
+    want = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(ops.act_and_mul(gate=gate, up=up), want)
+    torch.testing.assert_close(ops.act_and_mul(None, gate, up, out=torch.empty(3, 32)), want)
+    compiled = torch.compile(lambda g, u: ops.act_and_mul(gate=g, up=u), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(gate, up), want)
+    torch.library.opcheck(torch.ops.roped.act_and_mul.default, (None, gate, up))
+    with pytest.raises(TypeError, match="tensor 'x': NoneType"):
+        ops.act_and_mul()
 
 
 def test_compile_with_dynamic_shapes():

@@ -240,6 +240,11 @@ def _check_places(library: Any, places: dict[str, Any], made: dict[str, Kind], l
             raise ValueError(f"output '{name}': on {place.device}, expected memory of the inputs' device {like.device}")
 
 
+def _first(op: Operator, tensors: dict[str, Any]) -> Any:
+    """Of those that are given, in the operator's order: an operator may have several forms."""
+    return next((tensors[name] for name in op.tensors if tensors.get(name) is not None), None)
+
+
 def _outputs(op: Operator, library: Any, tensors: dict[str, Any], places: dict[str, Any], params: Any) -> Any:
     """Types and shapes of what the call makes; none where the launch will say what is wrong."""
     kinds = {name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors.items()}
@@ -248,7 +253,7 @@ def _outputs(op: Operator, library: Any, tensors: dict[str, Any], places: dict[s
     except Mismatch:
         return {}, kinds
     own = {name: kind for name, kind in made.items() if name not in op.updated}
-    _check_places(library, places, own, tensors[op.tensors[0]])
+    _check_places(library, places, own, _first(op, tensors))
     return made, kinds
 
 
@@ -332,7 +337,7 @@ def _run(
 ) -> tuple[_Prepared, list[Any]] | None:
     """What is prepared, and the outputs in order; None where _strides says so."""
     values = (*arguments, *named.values(), *places.values())
-    place = library.place(arguments[0] if arguments else named[op.tensors[0]])
+    place = library.place(arguments[0] if arguments else _first(op, named))
     if place is not _HOST and library.current_device() != place[1]:
         with library.use_device(place[1]):  # a launch makes its device the current one: torch's stays what it was
             return _run(op, library, arguments, places, named)
@@ -385,7 +390,7 @@ def _packed(library: Any, title: str, arrays: dict[str, Any], written: list[str]
 
 def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
     """The outputs in order, into places where these are given."""
-    library = library_of(as_array(tensors[op.tensors[0]], op.tensors[0]))
+    library = library_of(as_array(_first(op, tensors), op.tensors[0]))
     arrays, places = _arrays(library, "tensor", tensors), _arrays(library, "output", places)
     dims = _token_dims(op, arrays, params)
     places = _packed(library, "output", places, [*places], dims)
@@ -404,14 +409,14 @@ def _as_before(value: Any, tensor: Any) -> Any:
 def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]) -> list[Any]:
     """Any call: through torch where that watches, and with tensors of any library, packed here."""
     tensors, params = op.bound(arguments, named)
-    first = tensors[op.tensors[0]]
+    first = _first(op, tensors)
     if is_torch(first) and know_torch().wants([*tensors.values(), *places.values()]):
         return know_torch().dispatch(op, tensors, places, params)  # type: ignore[no-any-return]
     return [_as_before(value, first) for value in run(op, tensors, places, params)]
 
 
 def _call(op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
-    library = _libraries.get(type(arguments[0] if arguments else named.get(op.tensors[0])))
+    library = _libraries.get(type(arguments[0] if arguments else _first(op, named)))
     places = {} if out is None else op.places(out)
     if library is not None and not library.is_watched((*arguments, *named.values(), *places.values())):
         found = _run(op, library, arguments, places, named)

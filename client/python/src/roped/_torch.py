@@ -50,8 +50,9 @@ def _params(named: dict[str, Any]) -> dict[str, Any]:
 
 def _implementation(op: Operator) -> Callable[..., Any]:
     def implementation(*arguments: Any, **named: Any) -> Any:
-        made = zip(op.output_names, run(op, _given(op, arguments), {}, _params(named)))
-        return _all(op, {name: value for name, value in made if value is not None}, arguments[0])
+        given = _given(op, arguments)
+        made = zip(op.output_names, run(op, given, {}, _params(named)))
+        return _all(op, {name: value for name, value in made if value is not None}, next(iter(given.values())))
 
     return implementation
 
@@ -61,7 +62,7 @@ def _fake(op: Operator) -> Callable[..., Any]:
         given = _given(op, arguments)
         kinds = {name: (dtype_name(tensor.dtype), tuple(tensor.shape)) for name, tensor in given.items()}
         made = outputs(op, kinds, _params(named))
-        like = arguments[0]
+        like = next(iter(given.values()))
         empty = {name: like.new_empty(shape, dtype=torch_dtype(dtype)) for name, (dtype, shape) in made.items()}
         return _all(op, empty, like)
 

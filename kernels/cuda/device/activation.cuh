@@ -1,0 +1,149 @@
+// activation.cuh - activations of floats, to 1e-6 of the result wherever it is normal. What goes
+// into an exponent is two floats, a value and what float32 loses of it; the hardware's exp2 and
+// reciprocal do the rest.
+#pragma once
+
+#include "ops/act_and_mul.h"
+
+#include <float.h>
+
+__device__ __forceinline__ float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float reciprocal_of(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// e^z = e * scale. Where e^z leaves float32's normal range a number times it may not have: what it
+// is multiplied by comes between.
+struct exponential {
+    float e, scale;
+};
+
+constexpr float kLeastExponent = -200.0f; // where e is 0: below -153, and 2^96 * e^-153 is 0 too
+
+// Of z + rest, z from the least to 0.
+__device__ __forceinline__ exponential exponential_of(float z, float rest)
+{
+    float t = __fmul_rn(z, 0x1.715476p+0f); // and no part of the sum below
+    float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, z)) + rest;
+    bool is_small = t < -100.0f; // the sum below is exact
+    float e = exp2_of(is_small ? t + 96.0f : t);
+    return {fmaf(e, lost, e), is_small ? 0x1p-96f : 1.0f};
+}
+
+// m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or is 1. NaN where m is.
+__device__ __forceinline__ float times_sigmoid(float m, bool is_low, float z, float rest)
+{
+    exponential e = exponential_of(z, rest);
+    float low = fmaxf(m, -FLT_MAX) * e.e * e.scale;
+    return (is_low ? low : m) * reciprocal_of(fmaf(e.e, e.scale, 1.0f));
+}
+
+__device__ __forceinline__ float silu(float x)
+{
+    return times_sigmoid(x, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
+}
+
+__device__ __forceinline__ float sigmoid(float x)
+{
+    float one = isnan(x) ? x : 1.0f;
+    return times_sigmoid(one, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
+}
+
+// x * sigmoid(alpha * x)
+__device__ __forceinline__ float quick_gelu(float x, float alpha)
+{
+    float z = alpha * x, rest = fmaf(alpha, x, -z), low = -fabsf(z);
+    rest = low > kLeastExponent ? rest : 0.0f;
+    return times_sigmoid(x, z < 0.0f, fmaxf(low, kLeastExponent), z < 0.0f ? rest : -rest);
+}
+
+// x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and
+// (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
+__device__ __forceinline__ float gelu(float x)
+{
+    float a = fminf(fabsf(x), 20.0f), square = a * a;
+    exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
+    float y = fminf(a * 0x1.6a09e6p-1f, 10.0f);
+    float s = fmaf(-4.8f, reciprocal_of(y + 2.0f), 1.4f);
+    float w = fmaf(0x1.6da732p-17f, s, 0x1.00230ep-18f);
+    w = fmaf(w, s, -0x1.cb0774p-14f);
+    w = fmaf(w, s, -0x1.45fe5cp-13f);
+    w = fmaf(w, s, 0x1.875582p-11f);
+    w = fmaf(w, s, 0x1.157750p-9f);
+    w = fmaf(w, s, -0x1.9d1b64p-8f);
+    w = fmaf(w, s, -0x1.5cfdbcp-6f);
+    w = fmaf(w, s, 0x1.d3715ap-4f);
+    w = fmaf(w, s, -0x1.6cf9ecp-3f);
+    w = fmaf(w, s, -0x1.370fccp-6f);
+    w = fmaf(w, s, 0x1.25ea64p-2f);
+    float tail = fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f)) * e.e;
+    float below = fmaxf(x, -FLT_MAX) * tail * e.scale;
+    return x < 0.0f ? below : x * (1.0f - tail * e.scale);
+}
+
+// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2) in pairs of floats.
+__device__ __forceinline__ float gelu_tanh(float x)
+{
+    constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
+    constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
+    float near = fminf(fmaxf(x, -13.5f), 13.5f); // 2 u is beyond 190 there
+    float square = near * near, square_rest = fmaf(near, near, -square);
+    float sum = fmaf(d, square, c), of_square = sum - c;
+    float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
+    rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
+    float z = near * sum;
+    rest = fmaf(near, sum, -z) + near * rest;
+    return times_sigmoid(x, x < 0.0f, -fabsf(z), x < 0.0f ? rest : -rest);
+}
+
+// NaN stays.
+template <int n>
+__device__ __forceinline__ void activate(int activation, float alpha, float (&x)[n])
+{
+    switch (activation) {
+    case ACT_SILU:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = silu(x[i]);
+        break;
+    case ACT_GELU:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = gelu(x[i]);
+        break;
+    case ACT_GELU_TANH:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = gelu_tanh(x[i]);
+        break;
+    case ACT_RELU:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = x[i] < 0.0f ? 0.0f : x[i];
+        break;
+    case ACT_RELU2:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
+        break;
+    case ACT_SIGMOID:
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = sigmoid(x[i]);
+        break;
+    default: // quick_gelu, swiglu_oai
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = quick_gelu(x[i], alpha);
+        break;
+    }
+}
