@@ -109,6 +109,9 @@ dims_check_stride(const struct roped_port *port,
  * parameter that chooses a type variable; ROPED_NO_DTYPE: none. */
 enum roped_dtype param_dtype(const struct roped_param *param, int index);
 
+/* Index of a choice, or -1. */
+int param_choice(const struct roped_param *param, const char *value);
+
 /* Is this text of a condition a value of the parameter: a choice, "true", or an
  * integer? */
 bool param_takes(const struct roped_param *param, const char *value);

@@ -44,10 +44,14 @@ static bool size_of(const void *context, const char *name, int64_t *size)
         *size = call->dim[i].size;
         return true;
     }
-    i = roped_op_param(call->op, name);
-    if (i < 0 || call->op->param[i].kind != ROPED_PARAM_INT)
+    const struct roped_param *param = call->op->param;
+    const struct roped_param *end = param + call->n_params;
+    while (param < end &&
+           (param->kind != ROPED_PARAM_INT || !name_is(param->name, name)))
+        param++;
+    if (param == end)
         return false;
-    memcpy(size, call->params + call->op->param[i].offset, sizeof *size);
+    memcpy(size, call->params + param->offset, sizeof *size);
     return true;
 }
 

@@ -7,10 +7,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Are they the same? Most differ in their first letter. */
+/* Are they the same? Most differ in one of their first letters, or have no
+ * more. */
 static inline bool name_is(const char *a, const char *b)
 {
-    return *a == *b && strcmp(a, b) == 0;
+    if (*a != *b || !*a || a[1] != b[1] || !a[1])
+        return *a == *b && (!*a || a[1] == b[1]);
+    return strcmp(a, b) == 0;
 }
 
 #endif

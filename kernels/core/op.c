@@ -112,15 +112,17 @@ int roped_op_param(const struct roped_op *op, const char *name)
 
 bool op_lists(const char *list, const char *symbol)
 {
-    const char *at = list;
-    size_t length = strlen(symbol);
-    while (at && length &&
-           (strncmp(at, symbol, length) != 0 ||
-            (at[length] != ' ' && at[length] != '\0'))) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
+    while (list && *list && *symbol) {
+        size_t i = 0;
+        while (symbol[i] && list[i] == symbol[i])
+            i++;
+        if (!symbol[i] && (list[i] == ' ' || !list[i]))
+            return true;
+        while (list[i] && list[i] != ' ')
+            i++;
+        list += i + (list[i] == ' ');
     }
-    return at && length;
+    return false;
 }
 
 int roped_op_shared(const struct roped_op *op, int output)
@@ -176,8 +178,11 @@ const char *roped_param_choice(const struct roped_param *param, int index,
         at = strchr(at, '|');
         at = at ? at + 1 : NULL;
     }
-    int length = at ? (int)strcspn(at, "|") : 0;
-    snprintf(text, text_bytes, "%.*s", length, at ? at : "");
+    size_t length = at ? strcspn(at, "|") : 0;
+    length = length < text_bytes ? length : text_bytes - 1;
+    if (length)
+        memcpy(text, at, length);
+    text[length] = '\0';
     return text;
 }
 

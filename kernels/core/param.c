@@ -36,18 +36,26 @@ enum roped_dtype param_dtype(const struct roped_param *param, int index)
     return dtype ? dtype : roped_dtype_from_name(name + 3, strlen(name + 3));
 }
 
+int param_choice(const struct roped_param *param, const char *value)
+{
+    size_t length = strlen(value), n;
+    const char *at = param->choices;
+    for (int i = 0; at; i++) {
+        n = strcspn(at, "|");
+        if (n == length && memcmp(at, value, n) == 0)
+            return i;
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return -1;
+}
+
 bool param_takes(const struct roped_param *param, const char *value)
 {
-    char choice[32];
     if (param->kind == ROPED_PARAM_BOOL)
         return strcmp(value, "true") == 0 || strcmp(value, "false") == 0;
     if (param->kind == ROPED_PARAM_INT)
         return value[0] && strspn(value, "0123456789") == strlen(value);
-    for (int i = 0; i < roped_param_choices(param); i++)
-        if (strcmp(roped_param_choice(param, i, choice, sizeof choice),
-                   value) == 0)
-            return true;
-    return false;
+    return param_choice(param, value) >= 0;
 }
 
 enum roped_dtype type_of_choice(const struct roped_type *type, int index)
@@ -230,12 +238,10 @@ static enum roped_status set_choice(struct roped_call *call,
                                     const struct roped_value *value,
                                     struct roped_error *err)
 {
-    char choice[32], expected[160];
-    int n = roped_param_choices(param);
-    for (int i = 0; i < n && value->kind == ROPED_VALUE_TEXT; i++) {
-        roped_param_choice(param, i, choice, sizeof choice);
-        if (strcmp(choice, value->text) != 0)
-            continue;
+    char expected[160];
+    int i =
+        value->kind == ROPED_VALUE_TEXT ? param_choice(param, value->text) : -1;
+    if (i >= 0) {
         store_int32(call, param,
                     param->kind == ROPED_PARAM_DTYPE
                         ? (int32_t)param_dtype(param, i)

@@ -196,6 +196,17 @@ const char *roped_port_condition(const struct roped_port *port, int alternative)
     return text && *text == '[' ? text + 1 : "";
 }
 
+/* How many characters stand before the first of these, or before the end; the
+ * words of conditions are shorter than strcspn's preparations. */
+static size_t count_before(const char *text, const char *ends)
+{
+    size_t n = 0;
+    while (text[n] && text[n] != ends[0] && text[n] != ends[1] &&
+           text[n] != ends[2])
+        n++;
+    return n;
+}
+
 bool roped_condition_next(const char **text, struct roped_condition *out)
 {
     const char *at = *text;
@@ -204,13 +215,13 @@ bool roped_condition_next(const char **text, struct roped_condition *out)
     if (!read_word(&at, out->name, sizeof out->name))
         return false;
     out->values = *at == '=' ? at + 1 : NULL;
-    *text = at + strcspn(at, " ]");
+    *text = at + count_before(at, " ]");
     return true;
 }
 
 bool roped_condition_value(const char **values, char *value, size_t value_bytes)
 {
-    size_t length = strcspn(*values, ", ]");
+    size_t length = count_before(*values, ", ]");
     if (length == 0 || length >= value_bytes)
         return false;
     memcpy(value, *values, length);
@@ -226,7 +237,6 @@ static bool param_is(const struct roped_call *call, int index,
 {
     const struct roped_param *param = &call->op->param[index];
     const void *stored = call->params + param->offset;
-    char choice[32];
     int64_t integer;
     int32_t narrow;
     if (param->kind == ROPED_PARAM_INT) {
@@ -236,13 +246,10 @@ static bool param_is(const struct roped_call *call, int index,
     memcpy(&narrow, stored, sizeof narrow);
     if (param->kind == ROPED_PARAM_BOOL)
         return narrow == (strcmp(value, "true") == 0);
-    for (int i = 0; i < roped_param_choices(param); i++)
-        if (strcmp(roped_param_choice(param, i, choice, sizeof choice),
-                   value) == 0)
-            return narrow == (param->kind == ROPED_PARAM_DTYPE
-                                  ? (int32_t)param_dtype(param, i)
-                                  : (int32_t)i);
-    return false;
+    int choice = param_choice(param, value);
+    return choice >= 0 && narrow == (param->kind == ROPED_PARAM_DTYPE
+                                         ? (int32_t)param_dtype(param, choice)
+                                         : choice);
 }
 
 static bool item_holds(const struct roped_call *call,
@@ -255,10 +262,10 @@ static bool item_holds(const struct roped_call *call,
         int input = roped_op_input(call->op, item->name);
         return input >= 0 && roped_tensor_given(&call->in[input]);
     }
-    bool is_form = strcmp(item->name, "form") == 0;
+    bool is_form = name_is(item->name, "form");
     int param = is_form ? -1 : roped_op_param(call->op, item->name);
     while (roped_condition_value(&values, value, sizeof value))
-        if (is_form ? form && strcmp(form, value) == 0
+        if (is_form ? form && name_is(form, value)
                     : param >= 0 && param_is(call, param, value))
             return true;
     return false;
@@ -282,8 +289,7 @@ int shape_leader(const struct roped_call *call, const struct roped_port *port)
 {
     for (int i = 0; i < call->n_in && roped_port_is_guarded(port); i++)
         if (roped_tensor_given(&call->in[i]) &&
-            (call->op->in[i].shape == port->shape ||
-             strcmp(call->op->in[i].shape, port->shape) == 0))
+            name_is(call->op->in[i].shape, port->shape))
             return i;
     return -1;
 }

@@ -6,6 +6,36 @@
 #include <math.h>
 #include <stdio.h>
 
+/* ---------------------------------------------------------- what inputs hold
+ */
+
+/* Of every registered operator, read once: a plan has no time for it. */
+static struct roped_holds registered[ROPED_OP_COUNT][ROPED_MAX_INPUTS];
+
+__attribute__((constructor)) static void read_registered(void)
+{
+    for (int i = 0; i < ROPED_OP_COUNT; i++)
+        for (int j = 0; j < roped_op_inputs(roped_op_at(i)); j++)
+            if (roped_op_at(i)->in[j].holds &&
+                roped_port_holds(&roped_op_at(i)->in[j], &registered[i][j],
+                                 NULL))
+                registered[i][j].kind = ROPED_HOLDS_ANYTHING;
+}
+
+/* An operator that is not in the table, as those of tests, is read now, into
+ * *own. */
+static enum roped_status holds_of(const struct roped_port *port,
+                                  const struct roped_holds *known,
+                                  struct roped_holds *own,
+                                  const struct roped_holds **out,
+                                  struct roped_error *err)
+{
+    *out = known ? known : own;
+    return known ? ROPED_OK : roped_port_holds(port, own, err);
+}
+
+/* ------------------------------------------------------------------ checks */
+
 /* The largest of the first n values, taken as unsigned: one below 0 is above
  * any bound. A loop for each type: calls of thousands of tokens wait for it. */
 static uint64_t largest_index(const struct roped_tensor *tensor, int64_t n)
@@ -189,21 +219,23 @@ static enum roped_status check_input(struct roped_call *call, int input,
 /* An input of which another one says how many values count comes after it. */
 enum roped_status values_check(struct roped_call *call, struct roped_error *err)
 {
-    struct roped_holds holds, late;
-    int late_input = -1;
+    struct roped_holds own, own_late;
+    const struct roped_holds *holds, *late = NULL;
+    int op_index = roped_op_index(call->op), late_input = -1;
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < call->n_in && !status; i++) {
         const struct roped_port *port = &call->op->in[i];
         if (!port->holds || !roped_tensor_given(&call->in[i]))
             continue;
-        status = roped_port_holds(port, &holds, err);
-        if (!status && holds.up_to[0]) {
-            late = holds;
+        status = holds_of(port, op_index < 0 ? NULL : &registered[op_index][i],
+                          &own, &holds, err);
+        if (!status && holds->up_to[0]) {
+            own_late = *holds;
+            late = &own_late;
             late_input = i;
         } else if (!status) {
-            status = check_input(call, i, &holds, err);
+            status = check_input(call, i, holds, err);
         }
     }
-    return status || late_input < 0 ? status
-                                    : check_input(call, late_input, &late, err);
+    return status || !late ? status : check_input(call, late_input, late, err);
 }

@@ -369,24 +369,25 @@ static int run_rows(struct bench *bench, const struct options *options)
 static int run_sizes(struct bench *bench, const struct options *options)
 {
     static const struct {
-        struct bench_row row;
+        const char *op, *rows, *sizes, *inputs;
         int64_t bytes;
     } op[] = {
-        {{.op = "rmsnorm", .a = 4096}, 4 * 4096},
-        {{.op = "add_rmsnorm", .a = 4096}, 8 * 4096},
-        {{.op = "rope", .a = 32, .b = 8, .c = 128}, 4 * 40 * 128},
+        {"rmsnorm", "rows", "h=4096", "weight", 4 * 4096},
+        {"add_rmsnorm", "rows", "h=4096", "weight", 8 * 4096},
+        {"rope", "n", "hq=32 hk=8 d=128", "k positions", 4 * 40 * 128},
     };
     int n_missed = 0;
     for (size_t i = 0; i < sizeof op / sizeof *op; i++) {
         for (int64_t kib = 16; kib <= 1 << 20; kib *= 4) {
-            char name[64];
-            struct bench_row row = op[i].row;
-            snprintf(name, sizeof name, "%s bf16, %lld KiB", row.op,
+            char name[64], sizes[64];
+            int64_t n = (kib << 10) / op[i].bytes;
+            snprintf(name, sizeof name, "%s bf16, %lld KiB", op[i].op,
                      (long long)kib);
-            row.name = name;
-            row.dtype = ROPED_BF16;
-            row.n = (kib << 10) / op[i].bytes;
-            if (row.n > 0 && is_wanted(options, name))
+            snprintf(sizes, sizeof sizes, "%s=%lld %s", op[i].rows,
+                     (long long)n, op[i].sizes);
+            const struct bench_row row = {name,  op[i].op,     ROPED_BF16,
+                                          sizes, op[i].inputs, NULL};
+            if (n > 0 && is_wanted(options, name))
                 n_missed += !run_row(bench, &row, options);
         }
     }

@@ -6,33 +6,18 @@
 
 #include <roped/op.h>
 
-enum bench_angles { BENCH_TABLE, BENCH_COMPUTE };
-
-/* Dims in which the b of binary_backward is broadcast; added up. */
-enum { BENCH_OUTER = 1, BENCH_MIDDLE = 2, BENCH_INNER = 4, BENCH_ALL = 7 };
-
-/* Shapes of a and b, of one rank. */
-struct bench_pair {
-    int rank;
-    int64_t a[5], b[5];
-};
-
+/* Sizes are those of the descriptor's symbols, of packs as "o=16,1024,4096". */
 struct bench_row {
     const char *name;
     const char *op;
     enum roped_dtype dtype;
-    int64_t n;          /* tokens or rows */
-    int64_t a, b, c, d; /* rope: hq, hk, d, tokens per sequence (0: explicit
-                           positions); rope_quantize: hq, hk, r, p;
-                           MLA: hk 0;
-                           norms: h; binary_backward: n x a x b is the
-                           shape of a, c the dims in which b is 1 */
-    bool is_gptj;
-    enum bench_angles angles;
-    double goal;             /* share of the copy to reach; 0: none stated */
-    const char *param[2][2]; /* further parameters: name, value */
-    int64_t of; /* elements of the rows that inputs are slices of; 0: packed */
-    const struct bench_pair *pair; /* binary_backward: instead of n to c */
+    const char *sizes;  /* "n=4 hq=32 hk=8 d=128" */
+    const char *inputs; /* of the optional ones, those to give: "k v" */
+    const char *params; /* "a=1&b=2", or NULL */
+    double goal;        /* share of the copy to reach; 0: none stated */
+    int64_t of;         /* elements of the rows that inputs are slices of; 0:
+                           packed */
+    enum roped_dtype cache; /* of updated inputs; none: dtype, or FP8 */
 };
 
 extern const struct bench_row bench_rows[];

@@ -10,8 +10,14 @@
 
 enum { N_RANDOM = 60 };
 
+/* Shapes of a and b, of one rank. */
+struct pair {
+    int rank;
+    int64_t a[5], b[5];
+};
+
 /* clang-format off */
-static const struct bench_pair models[] = {
+static const struct pair models[] = {
     {2, {2048, 4096},       {2048, 4096}},
     {2, {2048, 4096},       {1, 4096}},       /* weight of a norm */
     {2, {2048, 4096},       {2048, 1}},       /* weight of a token */
@@ -48,9 +54,9 @@ static int64_t random_size(struct random_source *source, int power)
 /* 2^10 to 2^25 elements: a last dim of 8 to 16,383, what is left for the first
  * one up to 65,535, and others between. b is broadcast in about every second
  * dim; once in six, some of these are a's instead. */
-static struct bench_pair random_pair(struct random_source *source)
+static struct pair random_pair(struct random_source *source)
 {
-    struct bench_pair pair = {.rank = (int)random_int(source, 2, 5)};
+    struct pair pair = {.rank = (int)random_int(source, 2, 5)};
     int bits = (int)random_int(source, 10, 25);
     bool is_of_both = random_once_in(source, 6);
     int n_ones = 0;
@@ -73,48 +79,57 @@ static struct bench_pair random_pair(struct random_source *source)
     return pair;
 }
 
-static int print_shape(char *to, size_t room, int rank, const int64_t *dims)
+/* "8x512" by 'x', "8,512" by ','. */
+static const char *shape_text(const struct pair *pair, const int64_t *dims,
+                              char between, char text[80])
 {
     int at = 0;
-    for (int i = 0; i < rank; i++)
-        at += snprintf(to + at, room - (size_t)at, "%s%lld", i ? "x" : "",
-                       (long long)dims[i]);
-    return at;
+    for (int i = 0; i < pair->rank; i++)
+        at += snprintf(text + at, 80 - (size_t)at, "%lld%c", (long long)dims[i],
+                       i + 1 < pair->rank ? between : ' ');
+    text[at - 1] = 0; /* the last one's space */
+    return text;
 }
 
-static void name_row(struct bench_row *row, const char *function)
+/* The row of a pair, whose texts the next one overwrites. */
+static struct bench_row row_of(const struct pair *pair, enum roped_dtype dtype,
+                               const char *function)
 {
-    static char name[160];
-    const struct bench_pair *pair = row->pair;
-    int at = snprintf(name, sizeof name, "%s backward %s ", function,
-                      row->dtype == ROPED_F32    ? "f32"
-                      : row->dtype == ROPED_BF16 ? "bf16"
-                                                 : "f16");
-    at += print_shape(name + at, 60, pair->rank, pair->a);
-    at += snprintf(name + at, 8, " / ");
-    print_shape(name + at, 60, pair->rank, pair->b);
-    row->name = name;
+    static char name[240], sizes[260], params[32];
+    char a[80], b[80], out[80];
+    int64_t o[5];
+    for (int i = 0; i < pair->rank; i++)
+        o[i] = pair->a[i] == 1 ? pair->b[i] : pair->a[i];
+    snprintf(name, sizeof name, "%s backward %s %s / %s", function,
+             dtype == ROPED_F32    ? "f32"
+             : dtype == ROPED_BF16 ? "bf16"
+                                   : "f16",
+             shape_text(pair, pair->a, 'x', a),
+             shape_text(pair, pair->b, 'x', b));
+    snprintf(sizes, sizeof sizes, "o=%s a=%s b=%s",
+             shape_text(pair, o, ',', out), shape_text(pair, pair->a, ',', a),
+             shape_text(pair, pair->b, ',', b));
+    snprintf(params, sizeof params, "function=%s", function);
+    return (struct bench_row){.name = name,
+                              .op = "binary_backward",
+                              .dtype = dtype,
+                              .sizes = sizes,
+                              .inputs = "a b",
+                              .params = params};
 }
 
 bool sweep_backward(int i, uint64_t seed, struct bench_row *row)
 {
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16, ROPED_F16};
-    static struct bench_pair pair;
-    const char *function = "mul";
     if (i >= 2 * N_MODELS + N_RANDOM)
         return false;
-    *row = (struct bench_row){.op = "binary_backward", .pair = &pair};
     if (i < 2 * N_MODELS) {
-        pair = models[i / 2];
-        row->dtype = types[i % 2];
-    } else {
-        struct random_source source = {seed * 1000003 + (uint64_t)i};
-        pair = random_pair(&source);
-        row->dtype = types[random_int(&source, 0, 2)];
-        function = random_once_in(&source, 5) ? "div" : "mul";
+        *row = row_of(&models[i / 2], types[i % 2], "mul");
+        return true;
     }
-    row->param[0][0] = "function";
-    row->param[0][1] = function;
-    name_row(row, function);
+    struct random_source source = {seed * 1000003 + (uint64_t)i};
+    struct pair pair = random_pair(&source);
+    enum roped_dtype dtype = types[random_int(&source, 0, 2)];
+    *row = row_of(&pair, dtype, random_once_in(&source, 5) ? "div" : "mul");
     return true;
 }

@@ -33,6 +33,27 @@ static int64_t random_size(struct random_source *source)
                : random_int(source, 1, 9);
 }
 
+/* Is this word in a list of them, "d r"? */
+static bool lists(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    const char *at = list && length ? strstr(list, word) : NULL;
+    while (at && ((at != list && at[-1] != ' ') ||
+                  (at[length] != ' ' && at[length] != '\0')))
+        at = strstr(at + 1, word);
+    return at != NULL;
+}
+
+/* Hidden sizes and heads of models, for which there are kernels of their own,
+ * and some beside them. */
+static int64_t random_width(struct random_source *source)
+{
+    static const int64_t widths[] = {64,   128,   192,   256,  512,  576,
+                                     1024, 1536,  2048,  4096, 5120, 7168,
+                                     8192, 16384, 32768, 100,  1025, 40000};
+    return random_pick(source, widths, sizeof widths / sizeof *widths);
+}
+
 /* The shape of an input, where conditions choose it by what the call has now.
  */
 static enum roped_status pattern_of(const struct random_call *made, int input,
@@ -107,7 +128,9 @@ static int64_t size_of(const struct random_call *made,
                        const struct roped_dim_pattern *dim,
                        struct random_source *source)
 {
-    struct sizes sizes = {made, random_size(source)};
+    bool is_width = made->is_wide && lists(made->op->widths, dim->name);
+    struct sizes sizes = {made, is_width ? random_width(source)
+                                         : random_size(source)};
     struct roped_dim_size found = roped_dim_evaluate(dim, any_size, &sizes);
     return found.state == ROPED_DIM_SIZED ? found.size : sizes.random;
 }
@@ -338,7 +361,8 @@ static void fill(const struct random_call *made, int input,
 /* Memory for what has none; false where the call is too large to try. */
 static bool fill_inputs(struct random_call *made, struct random_source *source)
 {
-    if (roped_call_bytes(&made->call) > RANDOM_CALL_BYTES)
+    if (roped_call_bytes(&made->call) >
+        (made->is_wide ? RANDOM_CALL_WIDE_BYTES : RANDOM_CALL_BYTES))
         return false;
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         struct roped_tensor *tensor = &made->in[i];
@@ -424,19 +448,37 @@ static bool judge_values(struct random_call *made, struct random_source *source)
     return true;
 }
 
-void random_call_make(struct random_call *made, const struct roped_op *op,
-                      struct random_source *source)
+static void make(struct random_call *made, const struct roped_op *op,
+                 bool is_wide, struct random_source *source)
 {
     bool is_mended = !random_once_in(source, 10);
     for (;;) {
         memset(made, 0, sizeof *made);
         made->op = op;
+        made->is_wide = is_wide;
         begin(made, source);
         bool is_small = judge_values(made, source);
         while (is_small && made->status && is_mended &&
                made->n_mended++ < MOST_MENDED && random_call_mend(made, source))
             is_small = judge_values(made, source);
         if (is_small && (made->status || has_values(made)))
+            return;
+        random_call_free(made);
+    }
+}
+
+void random_call_make(struct random_call *made, const struct roped_op *op,
+                      struct random_source *source)
+{
+    make(made, op, false, source);
+}
+
+void random_call_make_sound(struct random_call *made, const struct roped_op *op,
+                            bool is_wide, struct random_source *source)
+{
+    for (;;) {
+        make(made, op, is_wide, source);
+        if (!made->status)
             return;
         random_call_free(made);
     }

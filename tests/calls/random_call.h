@@ -18,11 +18,16 @@
 
 #include <stdbool.h>
 
-enum { RANDOM_CALL_TEXT = 96, RANDOM_CALL_BYTES = 1 << 18 };
+enum {
+    RANDOM_CALL_TEXT = 96,
+    RANDOM_CALL_BYTES = 1 << 18,
+    RANDOM_CALL_WIDE_BYTES = 1 << 22
+};
 
 struct random_call {
     const struct roped_op *op;
-    int form; /* that was tried first; call.form is the one that holds */
+    bool is_wide; /* see random_call_make_sound */
+    int form;     /* that was tried first; call.form is the one that holds */
 
     /* What is sent. Data is packed host memory, allocated to the byte;
      * dtype ROPED_NO_DTYPE: not given. */
@@ -41,6 +46,11 @@ struct random_call {
 /* Makes a call; most of them are mended until they are accepted. Free it. */
 void random_call_make(struct random_call *made, const struct roped_op *op,
                       struct random_source *source);
+
+/* Makes one that is accepted, where it is wide with widths of models and up to
+ * RANDOM_CALL_WIDE_BYTES. Free it. */
+void random_call_make_sound(struct random_call *made, const struct roped_op *op,
+                            bool is_wide, struct random_source *source);
 
 /* Changes one thing: a type, a size, a value, a parameter, which inputs are
  * there. It may still be a call that the operator takes. */

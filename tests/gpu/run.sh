@@ -63,9 +63,8 @@ kernels() {
         step kernels "$op on cpu against float64" "$sweep" cpu
     done
     step kernels "random calls on cuda" "$build/tests/test_calls_in_process" cuda 20000
-    for test in slices strides many_rows; do
-        step kernels "$test on cuda beside whole, packed and small calls" "$build/tests/test_$test" cuda
-    done
+    step kernels "slices, strides, many rows on cuda beside whole, packed and small calls" \
+        "$build/tests/test_same_bits" cuda
 }
 
 http() {
@@ -97,10 +96,8 @@ sanitize() {
         done
         ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, random calls in process" \
             compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_calls_in_process" cuda
-        for test in strides many_rows; do
-            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $test" \
-                compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_$test" cuda
-        done
+        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, same bits" \
+            compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_same_bits" cuda
     done
 }
 

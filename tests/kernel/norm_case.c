@@ -19,24 +19,10 @@ const enum roped_dtype norm_type_pairs[NORM_TYPE_PAIRS][2] = {
     {ROPED_F16, ROPED_NO_DTYPE}, {ROPED_BF16, ROPED_NO_DTYPE},
 };
 
-static void set_params(struct roped_call *call, const char *params)
-{
-    char text[256], *next = text;
-    snprintf(text, sizeof text, "%s", params ? params : "");
-    while (*next) {
-        char *name = next, *value = strchr(name, '=');
-        next += strcspn(next, "&");
-        if (*next)
-            *next++ = '\0';
-        *value = '\0';
-        case_param(call, name, value + 1);
-    }
-}
-
 static void resolve(struct roped_call *call, const struct norm_case *c)
 {
     struct roped_error err;
-    set_params(call, c->params);
+    case_params(call, c->params);
     if (!roped_call_resolve(call, &err))
         return;
     fprintf(stderr, "%s %s was refused: %s\n", c->op, c->params, err.text);
@@ -70,50 +56,11 @@ void norm_case_build(struct roped_call *call, struct random_source *source,
     resolve(call, c);
 }
 
-void norm_case_rows(struct roped_call *call, const struct roped_call *all,
-                    const struct norm_case *c, int64_t first, int64_t n)
+void norm_case_again(struct roped_call *call, const struct roped_call *made,
+                     const struct norm_case *c)
 {
-    const struct roped_op *op = all->op;
-    roped_call_init(call, op);
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        struct roped_tensor tensor = all->in[i];
-        if (!roped_tensor_given(&tensor))
-            continue;
-        if (!is_weight(op, i)) {
-            size_t row = (size_t)c->hidden * roped_dtype_bytes(tensor.dtype);
-            tensor.data = (unsigned char *)tensor.data + (size_t)first * row;
-            tensor.dims[0] = n;
-        }
-        case_bind(call, op->in[i].name, &tensor);
-    }
-    resolve(call, c);
-}
-
-static struct roped_tensor repeated(const struct roped_tensor *few, int64_t n)
-{
-    struct roped_tensor out = *few;
-    size_t few_bytes = (size_t)roped_tensor_bytes(few);
-    out.dims[0] = n;
-    size_t bytes = (size_t)roped_tensor_bytes(&out);
-    out.data = runner_alloc(bytes);
-    for (size_t at = 0; at < bytes; at += few_bytes)
-        memcpy((char *)out.data + at, few->data,
-               bytes - at < few_bytes ? bytes - at : few_bytes);
-    return out;
-}
-
-void norm_case_repeat(struct roped_call *call, const struct roped_call *few,
-                      const struct norm_case *c, int64_t rows)
-{
-    const struct roped_op *op = few->op;
-    roped_call_init(call, op);
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        if (!roped_tensor_given(&few->in[i]))
-            continue;
-        struct roped_tensor tensor =
-            repeated(&few->in[i], is_weight(op, i) ? few->in[i].dims[0] : rows);
-        case_bind(call, op->in[i].name, &tensor);
-    }
+    roped_call_init(call, made->op);
+    memcpy(call->in, made->in, sizeof call->in);
     resolve(call, c);
 }
 

@@ -1,6 +1,6 @@
 /*
- * norm_case.h - one random call of any norm operator, run and judged; builds
- * and repeats calls of any operator whose inputs are rows of one width.
+ * norm_case.h - one random call of any operator whose inputs are rows of one
+ * width, such as a norm, run and judged.
  */
 #ifndef ROPED_TESTS_NORM_CASE_H
 #define ROPED_TESTS_NORM_CASE_H
@@ -29,14 +29,9 @@ extern const enum roped_dtype norm_type_pairs[NORM_TYPE_PAIRS][2];
 void norm_case_build(struct roped_call *call, struct random_source *source,
                      const struct norm_case *c);
 
-/* The same call on rows [first, first + n) of its tensors, which it shares. */
-void norm_case_rows(struct roped_call *call, const struct roped_call *all,
-                    const struct norm_case *c, int64_t first, int64_t n);
-
-/* The same call on many rows, those of few again and again, in memory of its
- * own (case_free). */
-void norm_case_repeat(struct roped_call *call, const struct roped_call *few,
-                      const struct norm_case *c, int64_t rows);
+/* The same tensors, which it shares, with the parameters of c. */
+void norm_case_again(struct roped_call *call, const struct roped_call *made,
+                     const struct norm_case *c);
 
 /* Builds, runs and judges; of quick tests a fifth. */
 void norm_case_run(struct runner *runner, struct random_source *source,

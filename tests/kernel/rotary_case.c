@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct roped_tensor case_tensor(struct random_source *source,
                                 enum roped_dtype dtype, int rank,
@@ -28,6 +29,31 @@ static void stop(const char *what, const struct roped_error *err)
     exit(EXIT_FAILURE);
 }
 
+struct roped_tensor case_repeat(const struct roped_tensor *few, int64_t n)
+{
+    struct roped_tensor out = *few;
+    size_t few_bytes = (size_t)roped_tensor_bytes(few);
+    out.dims[0] = n;
+    size_t bytes = (size_t)roped_tensor_bytes(&out);
+    out.data = runner_alloc(bytes);
+    for (size_t at = 0; at < bytes; at += few_bytes)
+        memcpy((char *)out.data + at, few->data,
+               bytes - at < few_bytes ? bytes - at : few_bytes);
+    return out;
+}
+
+int64_t case_wrong_row(const struct roped_tensor *many,
+                       const struct roped_tensor *few)
+{
+    size_t row = (size_t)(roped_tensor_bytes(few) / few->dims[0]);
+    for (int64_t i = 0; i < many->dims[0]; i++)
+        if (memcmp((char *)many->data + (size_t)i * row,
+                   (char *)few->data + (size_t)(i % few->dims[0]) * row,
+                   row) != 0)
+            return i;
+    return -1;
+}
+
 void case_bind(struct roped_call *call, const char *name,
                const struct roped_tensor *tensor)
 {
@@ -41,6 +67,20 @@ void case_param(struct roped_call *call, const char *name, const char *text)
     struct roped_error err;
     if (roped_call_set_text(call, name, text, &err))
         stop(name, &err);
+}
+
+void case_params(struct roped_call *call, const char *params)
+{
+    char text[256], *next = text;
+    snprintf(text, sizeof text, "%s", params ? params : "");
+    while (*next) {
+        char *name = next, *value = strchr(name, '=');
+        next += strcspn(next, "&");
+        if (*next)
+            *next++ = '\0';
+        *value = '\0';
+        case_param(call, name, value + 1);
+    }
 }
 
 void case_scale(struct roped_call *call, struct random_source *source,

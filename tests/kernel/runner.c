@@ -72,6 +72,11 @@ void runner_close(struct runner *runner)
     runner->api->close(runner->backend);
 }
 
+int64_t runner_many_bytes(const struct runner *runner)
+{
+    return (int64_t)(runner->api->is_host ? 4 : 320) << 20;
+}
+
 /* Between the tokens of a place, and the packed ones of data. */
 static unsigned char *token_at(const struct places *places,
                                const struct place *place, size_t i)
@@ -426,6 +431,55 @@ static void free_places(struct runner *runner, struct places *places)
     free(places->image);
 }
 
+/* A slice of host, planned there, with the addresses of the same slice of
+ * device. */
+static enum roped_status launch_slice(struct runner *runner,
+                                      const struct roped_call *host,
+                                      const struct roped_call *device,
+                                      int64_t begin, int64_t end,
+                                      struct roped_error *err)
+{
+    static struct roped_call slice, placed;
+    struct places places = {.image = NULL};
+    enum roped_status status = roped_call_slice(host, begin, end, &slice, err);
+    if (!status)
+        status = roped_call_slice(device, begin, end, &placed, err);
+    if (status)
+        return status;
+    size_t aux_bytes = roped_call_aux_bytes(&slice);
+    void *aux = slice.aux = runner_alloc(aux_bytes);
+    status = roped_call_plan(&slice, err);
+    memcpy(slice.in, placed.in, sizeof slice.in);
+    memcpy(slice.out, placed.out, sizeof slice.out);
+    slice.table.data = device->table.data;
+    if (!status && aux_bytes)
+        status = place_aux(runner, &slice, aux_bytes, &places, err);
+    if (!status)
+        status = runner->api->launch(runner->queue, &slice, err);
+    if (!status)
+        status = runner->api->wait(runner->queue, err);
+    free_places(runner, &places);
+    free(aux);
+    return status;
+}
+
+static enum roped_status launch(struct runner *runner,
+                                const struct roped_call *host,
+                                const struct roped_call *device,
+                                const struct runner_options *options,
+                                struct roped_error *err)
+{
+    int64_t rows = options->cuts ? roped_call_rows(host) : 0;
+    enum roped_status status = ROPED_OK;
+    if (rows == 0)
+        return runner->api->launch(runner->queue, device, err);
+    for (int64_t begin = 0, end; begin < rows && !status; begin = end) {
+        end = begin + random_int(options->cuts, 1, rows - begin);
+        status = launch_slice(runner, host, device, begin, end, err);
+    }
+    return status;
+}
+
 enum roped_status runner_run(struct runner *runner, struct roped_call *call,
                              const struct runner_options *options,
                              struct roped_error *err)
@@ -446,7 +500,7 @@ enum roped_status runner_run(struct runner *runner, struct roped_call *call,
     if (!status && options->use_table && call->table.wanted)
         status = make_table(runner, &device, &places, err);
     if (!status)
-        status = runner->api->launch(runner->queue, &device, err);
+        status = launch(runner, call, &device, options, err);
     if (!status)
         status = runner->api->wait(runner->queue, err);
     if (!status)
@@ -462,6 +516,8 @@ const char *runner_options_text(const struct runner_options *options,
              options->misalign_elements, options->in_place,
              options->updates_apart);
     size_t at = strlen(text);
+    if (options->cuts)
+        at += (size_t)snprintf(text + at, bytes - at, " in slices");
     if (options->has_strides)
         snprintf(text + at, bytes - at, " strides %s + %d, outputs %s",
                  options->is_fused ? "of one row" : "apart", options->gap,

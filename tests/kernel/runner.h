@@ -8,6 +8,8 @@
 #ifndef ROPED_TESTS_RUNNER_H
 #define ROPED_TESTS_RUNNER_H
 
+#include "kernel/random.h"
+
 #include <roped/backend.h>
 
 struct runner {
@@ -21,6 +23,10 @@ struct runner_options {
     bool in_place;         /* outputs share the memory of in_place inputs */
     bool use_table;        /* build the table that the plan asks for */
     bool updates_apart;    /* outputs of updated inputs are other memory */
+
+    /* (optional) A call that can be cut by rows runs in slices of lengths from
+     * here. */
+    struct random_source *cuts;
 
     /* Tensors that may have a stride get one, so many elements above the least:
      * of tensors that do not share memory each has more. */
@@ -36,6 +42,10 @@ struct runner_options {
  */
 bool runner_open(struct runner *runner, const char *backend);
 void runner_close(struct runner *runner);
+
+/* Inputs and outputs of a call of many rows: on a GPU above four times the L2
+ * of an H200, beyond which there are kernels of their own. */
+int64_t runner_many_bytes(const struct runner *runner);
 
 /* main of a test whose argument is the backend, cpu where there is none. */
 int runner_main(struct runner *runner, int argc, char **argv);

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "kernel/random.h"
 #include "kernel/reference.h"
+#include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
 #include "ops/binary_backward.h"
@@ -443,6 +444,35 @@ static void run_values(enum binary_function function, const float *g,
         memcpy(grad_b, call.out[BINARY_GRAD_B].data, (size_t)n_b * sizeof *g);
     }
     runner_free_outputs(&call);
+}
+
+/* Gradients of what is not broadcast, of so many rows that there are kernels of
+ * their own for them. */
+TEST(rows_have_the_bits_that_they_have_among_few)
+{
+    for (int i = 0; i < 6; i++) {
+        static struct binary_call few, many;
+        struct roped_error err = {.text = ""};
+        struct binary_case c = {.a = {2, {61, 1016}},
+                                .b = {2, {61, 1016}},
+                                .function = i % 2 ? BINARY_DIV : BINARY_MUL,
+                                .dtype = types[i / 2]};
+        build(&few, &c);
+        many = few;
+        int64_t n = runner_many_bytes(&runner) * c.a.dims[0] /
+                    roped_call_bytes(&few.call);
+        many.call.in[BINARY_GRAD_OUTPUT] = many.g = case_repeat(&few.g, n);
+        many.call.in[BINARY_A] = many.a = case_repeat(&few.a, n);
+        many.call.in[BINARY_B] = many.b = case_repeat(&few.b, n);
+        CHECK_OK(roped_call_resolve(&many.call, &err), &err);
+        CHECK_OK(runner_run(&runner, &few.call, &c.options, &err), &err);
+        CHECK_OK(runner_run(&runner, &many.call, &c.options, &err), &err);
+        for (int out = 0; out < 2 && !check_failures; out++)
+            CHECK_INT(case_wrong_row(&many.call.out[out], &few.call.out[out]),
+                      -1);
+        release(&few);
+        release(&many);
+    }
 }
 
 TEST(division_by_zero_is_that_of_ieee)

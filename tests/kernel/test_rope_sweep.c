@@ -217,31 +217,6 @@ TEST(padded_tokens_keep_their_bits)
     }
 }
 
-TEST(the_same_call_gives_the_same_bits)
-{
-    static struct roped_call call;
-    struct roped_error err;
-    struct append_case c = case_of((struct shape){500, 8, 2, 128, 128, 0},
-                                   ROPED_BF16, CASE_COMPUTED);
-    append_case_build(&call, &source, "rope", &c);
-    CHECK_OK(roped_call_resolve(&call, &err), &err);
-    unsigned char *first = NULL;
-    for (int i = 0; i < 3; i++) {
-        CHECK_OK(runner_run(&runner, &call, &c.options, &err), &err);
-        if (!call.out[ROPE_Q_OUT].data)
-            break;
-        size_t bytes = (size_t)roped_tensor_bytes(&call.out[ROPE_Q_OUT]);
-        if (!first) {
-            first = runner_alloc(bytes);
-            memcpy(first, call.out[ROPE_Q_OUT].data, bytes);
-        }
-        CHECK(memcmp(first, call.out[ROPE_Q_OUT].data, bytes) == 0);
-        runner_free_outputs(&call);
-    }
-    free(first);
-    case_free(&call);
-}
-
 /* ------------------------------------------------------------------- norms */
 
 /* Heads of one value, so large or small that its square is none, still
@@ -290,43 +265,6 @@ TEST(nan_stays_in_its_head)
         }
     runner_free_outputs(&call);
     case_free(&call);
-}
-
-/* The bits of a token do not depend on how many tokens came with it. */
-TEST(bits_of_a_token_do_not_depend_on_the_other_tokens)
-{
-    static const int64_t widths[] = {30, 64, 128, 256, 1024, 2048};
-    enum { N = 301, HEADS_OF_Q = 5 };
-    static struct roped_call call;
-    for (int i = 0; i < 2 * 6 * 3; i++) {
-        struct roped_error err;
-        struct runner_options options = {0};
-        int64_t dims[3] = {N, HEADS_OF_Q, widths[i / 6]};
-        struct roped_tensor q = case_tensor(&source, types[i % 3], 3, dims, 1);
-        size_t row = (size_t)roped_tensor_bytes(&q) / N;
-        unsigned char *last = runner_alloc(row);
-        for (int one = 0; one < 2; one++) {
-            struct roped_tensor part = q;
-            roped_call_init(&call, roped_op_find(ops[i / 3 % 2]));
-            if (one) {
-                part.dims[0] = 1;
-                part.data = (unsigned char *)q.data + (N - 1) * row;
-                case_int_param(&call, "offset", N - 1);
-            }
-            case_param(&call, "angles", "compute");
-            case_bind(&call, "q", &part);
-            CHECK_OK(roped_call_resolve(&call, &err), &err);
-            CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
-            unsigned char *y = call.out[ROPE_Q_OUT].data;
-            if (y && one)
-                CHECK(memcmp(y, last, row) == 0);
-            else if (y)
-                memcpy(last, y + (N - 1) * row, row);
-            runner_free_outputs(&call);
-        }
-        free(last);
-        free(q.data);
-    }
 }
 
 /* ------------------------------------------------------------------ places */

@@ -1,0 +1,268 @@
+/*
+ * test_same_bits.c - a call has the same bits however it is computed, on one
+ * backend (argument: cpu or cuda): cut by rows, with strides, in place or not,
+ * its rows among many. Calls are random ones of every operator, made from the
+ * descriptors alone; that the bits are right is for the sweeps to say.
+ */
+#include "calls/random_call.h"
+#include "check.h"
+#include "kernel/rotary_case.h"
+#include "kernel/runner.h"
+
+static struct runner runner;
+static struct random_source source = {53};
+
+static const struct runner_options layouts[] = {
+    {.gap = 0},
+    {.gap = 8},
+    {.gap = 2048},
+    {.gap = 1, .misalign_elements = 1},
+    {.gap = 13, .misalign_elements = 1},
+    {.gap = 64, .packs_outputs = true},
+    {.gap = 5, .packs_outputs = true, .misalign_elements = 1},
+    {.gap = 0, .is_fused = true},
+    {.gap = 512, .is_fused = true},
+    {.gap = 3, .is_fused = true, .misalign_elements = 1},
+    {.gap = 64, .is_fused = true, .packs_outputs = true},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static void fail(const struct random_call *made,
+                 const struct runner_options *options, const char *what)
+{
+    char call[1024], how[160];
+    CHECK_FAIL("%s %s: %s", random_call_text(made, call, sizeof call),
+               runner_options_text(options, how, sizeof how), what);
+}
+
+/* The outputs of a call, one behind another; the caller frees them. */
+static unsigned char *outputs_of(struct random_call *made,
+                                 const struct runner_options *options,
+                                 size_t *bytes)
+{
+    struct roped_call *call = &made->call;
+    struct roped_error err = {.text = ""};
+    if (runner_run(&runner, call, options, &err))
+        fail(made, options, err.text);
+    *bytes = 0;
+    for (int i = 0; i < call->n_out; i++)
+        if (call->out[i].data)
+            *bytes += (size_t)roped_tensor_bytes(&call->out[i]);
+    unsigned char *all = runner_alloc(*bytes), *to = all;
+    for (int i = 0; i < call->n_out; i++) {
+        const struct roped_tensor *out = &call->out[i];
+        size_t n = out->data ? (size_t)roped_tensor_bytes(out) : 0;
+        if (n)
+            memcpy(to, out->data, n);
+        to += n;
+    }
+    runner_free_outputs(call);
+    return all;
+}
+
+static void expect_same(struct random_call *made,
+                        const struct runner_options *options,
+                        const unsigned char *expected, size_t expected_bytes)
+{
+    size_t bytes;
+    unsigned char *found = outputs_of(made, options, &bytes);
+    if (bytes != expected_bytes || memcmp(found, expected, bytes) != 0)
+        fail(made, options, "other bits than packed and whole");
+    free(found);
+}
+
+/* Is the table that the call may use, or must, one that fits? */
+static bool has_small_table(const struct roped_call *call)
+{
+    const struct roped_table_use *use = &call->table;
+    return use->rows * use->angles.n_pairs * 8 < 64 << 20;
+}
+
+static void make(struct random_call *made, const struct roped_op *op,
+                 bool is_wide)
+{
+    random_call_make_sound(made, op, is_wide, &source);
+    while (made->call.table.required && !has_small_table(&made->call)) {
+        random_call_free(made);
+        random_call_make_sound(made, op, is_wide, &source);
+    }
+}
+
+/* Where results go and where angles come from, the same in two runs. */
+static struct runner_options random_options(const struct random_call *made)
+{
+    const struct roped_table_use *use = &made->call.table;
+    return (struct runner_options){
+        .in_place = random_once_in(&source, 2),
+        .updates_apart = random_once_in(&source, 4),
+        .use_table = use->required || (random_once_in(&source, 2) &&
+                                       has_small_table(&made->call)),
+    };
+}
+
+TEST(slices_are_the_whole)
+{
+    for (int o = 0; o < roped_op_count(); o++) {
+        const struct roped_op *op = roped_op_at(o);
+        int n = check_cases(150), n_cut = 0;
+        for (int i = 0; i < n && op->rows; i++) {
+            struct random_call made;
+            make(&made, op, i % 3 == 0);
+            struct runner_options options = random_options(&made);
+            struct runner_options cut = layouts[i % LAYOUTS];
+            size_t bytes;
+            n_cut += roped_call_rows(&made.call) > 0;
+            if (roped_call_rows(&made.call) > 0) {
+                cut.in_place = options.in_place;
+                cut.use_table = options.use_table;
+                options.misalign_elements = cut.misalign_elements;
+                unsigned char *whole = outputs_of(&made, &options, &bytes);
+                options.cuts = cut.cuts = &source;
+                cut.has_strides = true;
+                expect_same(&made, &options, whole, bytes);
+                expect_same(&made, &cut, whole, bytes);
+                free(whole);
+            }
+            random_call_free(&made);
+        }
+        if (op->rows && 20 * n_cut < n)
+            CHECK_FAIL("%s: %d of %d calls could be cut", op->name, n_cut, n);
+    }
+}
+
+/* Misaligned tensors take other kernels than aligned ones: so does the packed
+ * call. */
+static void expect_same_with_strides(struct random_call *made)
+{
+    struct runner_options packed = random_options(made);
+    for (int misalign = 0; misalign < 2; misalign++) {
+        size_t bytes;
+        packed.misalign_elements = misalign;
+        unsigned char *expected = outputs_of(made, &packed, &bytes);
+        for (int i = 0; i < LAYOUTS; i++) {
+            struct runner_options strided = packed;
+            if (layouts[i].misalign_elements != misalign)
+                continue;
+            strided.has_strides = true;
+            strided.gap = layouts[i].gap;
+            strided.is_fused = layouts[i].is_fused;
+            strided.packs_outputs = layouts[i].packs_outputs;
+            expect_same(made, &strided, expected, bytes);
+        }
+        free(expected);
+    }
+}
+
+TEST(strides_change_no_bits)
+{
+    for (int o = 0; o < roped_op_count(); o++)
+        for (int i = 0; i < check_cases(90) && roped_op_at(o)->tokens; i++) {
+            struct random_call made;
+            make(&made, roped_op_at(o), i % 3 > 0);
+            expect_same_with_strides(&made);
+            random_call_free(&made);
+        }
+}
+
+/* ------------------------------------------------------------------ many rows
+ */
+
+/* The inputs that have rows: slices differ in them. */
+static uint32_t inputs_with_rows(const struct roped_call *call)
+{
+    static struct roped_call one, all;
+    struct roped_error err = {.text = ""};
+    uint32_t set = 0;
+    CHECK_OK(roped_call_slice(call, 0, 1, &one, &err), &err);
+    CHECK_OK(roped_call_slice(call, 0, roped_call_rows(call), &all, &err),
+             &err);
+    for (int i = 0; i < call->n_in; i++)
+        if (roped_tensor_given(&call->in[i]) &&
+            one.in[i].dims[0] != all.in[i].dims[0])
+            set |= ROPED_INPUT(i);
+    return set;
+}
+
+/* A call of which rows may be repeated: there are some, and none has its
+ * position from its place. */
+static bool is_repeatable(const struct roped_call *call)
+{
+    int64_t rows = roped_call_rows(call);
+    bool has_places = call->op->angles_offset != ROPED_NO_ANGLES;
+    if (rows < 2 || roped_call_bytes(call) / rows < 64)
+        return false;
+    uint32_t set = inputs_with_rows(call);
+    for (int i = 0; i < call->n_in; i++)
+        if (set & ROPED_INPUT(i) && call->op->in[i].flags & ROPED_INDEX)
+            has_places = false;
+    return !has_places;
+}
+
+/* few is resolved: its rows again and again until they are so many bytes, and
+ * the bits of each. */
+static void expect_rows_among(struct random_call *made,
+                              const struct roped_call *few, int64_t bytes,
+                              const struct runner_options *options)
+{
+    static struct roped_call many;
+    struct roped_error err = {.text = ""};
+    int64_t rows = roped_call_rows(few);
+    uint32_t set = inputs_with_rows(few);
+    many = *few;
+    for (int i = 0; i < few->n_in; i++)
+        if (set & ROPED_INPUT(i))
+            many.in[i] = case_repeat(&few->in[i],
+                                     bytes / (roped_call_bytes(few) / rows));
+    CHECK_OK(roped_call_resolve(&many, &err), &err);
+    if (runner_run(&runner, &many, options, &err))
+        fail(made, options, err.text);
+    for (int i = 0; i < few->n_out && !check_failures; i++)
+        if (roped_tensor_given(&few->out[i]) &&
+            case_wrong_row(&many.out[i], &few->out[i]) >= 0)
+            fail(made, options, "other bits among many rows");
+    for (int i = 0; i < few->n_in; i++)
+        if (set & ROPED_INPUT(i))
+            free(many.in[i].data);
+    runner_free_outputs(&many);
+}
+
+/* So many that a GPU has kernels of their own for them, and a sixteenth of
+ * them. */
+static void expect_rows_among_many(struct random_call *made)
+{
+    static struct roped_call few;
+    struct roped_error err = {.text = ""};
+    struct runner_options options = random_options(made), own = options;
+    int64_t bytes = runner_many_bytes(&runner);
+    own.misalign_elements = random_once_in(&source, 2);
+    CHECK_OK(roped_call_slice(&made->call, 0, roped_call_rows(&made->call),
+                              &few, &err),
+             &err);
+    if (runner_run(&runner, &few, &own, &err))
+        fail(made, &own, err.text);
+    expect_rows_among(made, &few, bytes, &options);
+    expect_rows_among(made, &few, bytes / 16, &options);
+    runner_free_outputs(&few);
+}
+
+TEST(rows_have_the_bits_that_they_have_among_few)
+{
+    for (int o = 0; o < roped_op_count(); o++) {
+        const struct roped_op *op = roped_op_at(o);
+        for (int i = 0; i < check_cases(30) && op->rows && !check_failures;) {
+            struct random_call made;
+            make(&made, op, true);
+            if (is_repeatable(&made.call)) {
+                if (check_takes_case())
+                    expect_rows_among_many(&made);
+                i++;
+            }
+            random_call_free(&made);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    return runner_main(&runner, argc, argv);
+}
