@@ -85,9 +85,8 @@ static const char *shape_text(const struct pair *pair, const int64_t *dims,
 {
     int at = 0;
     for (int i = 0; i < pair->rank; i++)
-        at += snprintf(text + at, 80 - (size_t)at, "%lld%c", (long long)dims[i],
-                       i + 1 < pair->rank ? between : ' ');
-    text[at - 1] = 0; /* the last one's space */
+        at += snprintf(text + at, 80 - (size_t)at, "%.*s%lld", i > 0, &between,
+                       (long long)dims[i]);
     return text;
 }
 
