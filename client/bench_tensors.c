@@ -200,7 +200,7 @@ static bool is_required(const struct plan *plan, const char *symbol)
     struct roped_error err;
     for (int i = 0; i < roped_op_inputs(plan->op); i++) {
         const struct roped_port *port = &plan->op->in[i];
-        if (port->flags & ROPED_OPTIONAL ||
+        if (!(roped_op_needed(plan->op) & ROPED_INPUT(i)) ||
             pattern_of(plan, port, &pattern, &err))
             continue;
         for (int j = 0; j < pattern.count; j++)
@@ -275,7 +275,8 @@ static enum roped_status add_input(struct plan *plan,
 {
     struct roped_shape_pattern pattern;
     struct roped_client_tensor *to = &plan->tensor[plan->n_tensors];
-    bool is_optional = port->flags & ROPED_OPTIONAL;
+    bool is_optional =
+        !(roped_op_needed(plan->op) & ROPED_INPUT(port - plan->op->in));
     int n_sized = 0, worth = 1;
     enum roped_status status = pattern_of(plan, port, &pattern, err);
     if (status)

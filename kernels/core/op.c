@@ -51,6 +51,15 @@ int roped_op_inputs(const struct roped_op *op)
     return n;
 }
 
+uint32_t roped_op_needed(const struct roped_op *op)
+{
+    uint32_t needed = 0;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL))
+            needed |= ROPED_INPUT(i);
+    return needed ? needed : ROPED_INPUT(0);
+}
+
 int roped_op_outputs(const struct roped_op *op)
 {
     int n = 0;

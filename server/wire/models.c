@@ -52,16 +52,6 @@ bool model_has_output(const struct model *model, int port)
            (param >= 0 && model->op->param[param].init != 0);
 }
 
-/* Bits of the inputs that the operator insists on. */
-static uint32_t required_inputs(const struct roped_op *op)
-{
-    uint32_t bits = 0;
-    for (int i = 0; i < roped_op_inputs(op); i++)
-        if (!(op->in[i].flags & ROPED_OPTIONAL))
-            bits |= 1u << i;
-    return bits;
-}
-
 /* "q,k" or "required,k": each once, and none missing. */
 static bool read_inputs(const char *list, struct model *model)
 {
@@ -76,7 +66,7 @@ static bool read_inputs(const char *list, struct model *model)
         memcpy(name, list, length);
         name[length] = '\0';
         int port = roped_op_input(op, name);
-        uint32_t bits = strcmp(name, "required") == 0 ? required_inputs(op)
+        uint32_t bits = strcmp(name, "required") == 0 ? roped_op_needed(op)
                         : port >= 0                   ? 1u << port
                                                       : 0;
         if (bits == 0 || (model->inputs & bits))
@@ -86,7 +76,10 @@ static bool read_inputs(const char *list, struct model *model)
             break;
         list += length + 1;
     }
-    return (required_inputs(op) & ~model->inputs) == 0;
+    for (int i = 0; i < roped_op_inputs(op); i++)
+        if (!(op->in[i].flags & ROPED_OPTIONAL) && !model_has_input(model, i))
+            return false;
+    return true;
 }
 
 bool models_find(const struct models *models, const char *name,

@@ -70,6 +70,7 @@ def required_part(address, op):
         config, metadata = client.get_model_config(op), client.get_model_metadata(op)
     optional = {tensor["name"]: tensor["optional"] for tensor in config["input"]}
     needed = [t for t in metadata["inputs"] if not optional[t["name"]] or t["name"] in ALSO.get(op, [])]
+    needed = needed or metadata["inputs"][:1]  # none is, and others may be in place of the first
     shapes = []
     for tensor in needed:
         dims = tensor["parameters"]["shape"].split("|")[0].split()

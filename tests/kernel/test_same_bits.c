@@ -234,7 +234,9 @@ static void expect_rows_among_many(struct random_call *made)
     struct roped_error err = {.text = ""};
     struct runner_options options = random_options(made), own = options;
     int64_t bytes = runner_many_bytes(&runner);
-    own.misalign_elements = random_once_in(&source, 2);
+    /* heads of any address are summed in another order on a GPU */
+    if (made->call.op->angles_offset == ROPED_NO_ANGLES)
+        own.misalign_elements = random_once_in(&source, 2);
     CHECK_OK(roped_call_slice(&made->call, 0, roped_call_rows(&made->call),
                               &few, &err),
              &err);

@@ -1,5 +1,7 @@
 """Programs of a daemon, from Python: made, called on tensors and regions, pinned to their document."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,24 @@ def test_torch_comes_back_as_torch(client, rng):
     x = torch.from_numpy(rng.standard_normal((3, 64), dtype=np.float32)).bfloat16()
     made = client.program("norms", NORMS)(x=x, residual=x)
     assert made["y"].dtype == torch.bfloat16 and made["y"].shape == (3, 64)
+
+
+def test_asynchronous_calls(server, rng):
+    x, residual = rng.standard_normal((2, 3, 64), dtype=np.float32)
+
+    async def run():
+        async with roped.AsyncClient(server) as client:
+            program = await client.program("norms", NORMS)
+            made = await asyncio.gather(*(program(x=x, residual=residual) for _ in range(4)))
+            assert program.inputs == ["x", "residual"] and "norms" in [row["name"] for row in await client.programs()]
+            expected = await client.rmsnorm(await client.rmsnorm(made[0]["sum"], eps=1e-5))
+            await program.delete()
+            assert "norms" not in [row["name"] for row in await client.programs()]
+            return made, expected
+
+    made, expected = asyncio.run(run())
+    assert all(np.array_equal(one["y"], made[0]["y"]) for one in made)
+    np.testing.assert_allclose(made[0]["y"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_wrong_says_where(client, rng):

@@ -299,6 +299,10 @@ roped_op_check(const struct roped_op *op, struct roped_error *err);
 ROPED_API int roped_op_inputs(const struct roped_op *op);
 ROPED_API int roped_op_outputs(const struct roped_op *op);
 ROPED_API int roped_op_params(const struct roped_op *op);
+
+/* ROPED_INPUT bits of what the plainest call has: the inputs that are not
+ * optional; the first one where all are, and others may be in its place. */
+ROPED_API uint32_t roped_op_needed(const struct roped_op *op);
 ROPED_API int roped_op_forms(const struct roped_op *op); /* at least 1 */
 ROPED_API int roped_op_givens(const struct roped_op *op);
 

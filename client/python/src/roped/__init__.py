@@ -18,12 +18,12 @@ from roped._client import AsyncClient, Client, Region, Timing
 from roped._errors import Error
 from roped._operators import CODES
 from roped._operators import VERSION as __version__
-from roped._programs import Program
+from roped._programs import AsyncProgram, Program
 
 if TYPE_CHECKING:
     from roped import ops as ops
 
-__all__ = ["CODES", "AsyncClient", "Client", "Error", "Program", "Region", "Timing", "__version__"]
+__all__ = ["CODES", "AsyncClient", "AsyncProgram", "Client", "Error", "Program", "Region", "Timing", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from roped import _safetensors, _shapes
 from roped._errors import Error
 from roped._functions import Operator, methods, text_of
-from roped._programs import Program
+from roped._programs import AsyncProgram, Program
 from roped._servers import Servers
 from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
 from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
@@ -501,6 +501,17 @@ class AsyncClient(AsyncOperators):  # likewise
 
     async def delete_table(self, name: str) -> None:
         await self._run(self._client.delete_table, name)
+
+    async def program(
+        self, name: str, document: Mapping[str, Any] | str | os.PathLike[str] | None = None
+    ) -> AsyncProgram:
+        return AsyncProgram(self, await self._run(self._client.program, name, document))
+
+    async def programs(self) -> list[dict[str, Any]]:
+        return list(await self._run(self._client.programs))
+
+    async def delete_program(self, name: str) -> None:
+        await self._run(self._client.delete_program, name)
 
     async def describe(self, operator: str) -> dict[str, Any]:
         return dict(await self._run(self._client.describe, operator))

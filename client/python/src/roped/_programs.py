@@ -73,3 +73,22 @@ class Program:
     def delete(self) -> None:
         """Forgets it on the server."""
         self._client.delete_program(self.name)
+
+
+class AsyncProgram:
+    """The same of an AsyncClient: calls and delete are awaited; names and etag are the program's."""
+
+    def __init__(self, client: Any, program: Program) -> None:
+        self._client, self._program = client, program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def __repr__(self) -> str:
+        return repr(self._program)
+
+    async def __call__(self, *, out: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Any]:
+        return dict(await self._client._run(self._program, out=out, **named))
+
+    async def delete(self) -> None:
+        await self._client._run(self._program.delete)
