@@ -342,9 +342,9 @@ static void enter_step(struct roped_chain *chain, int step, void *arena,
         if (use->piece < 0) /* not made */
             continue;
         const struct roped_piece *piece = &chain->piece[use->piece];
-        unsigned char *base = piece->kind == ROPED_PIECE_ARENA
-                                  ? (unsigned char *)arena + piece->area.offset
-                                  : piece->address;
+        unsigned char *base = piece->address;
+        if (piece->kind == ROPED_PIECE_ARENA) /* none, where all are empty */
+            base = arena ? (unsigned char *)arena + piece->area.offset : NULL;
         struct roped_tensor *tensor =
             ref->is_output ? &call->out[ref->port] : &call->in[ref->port];
         tensor->data = base ? base + use->offset : NULL;
