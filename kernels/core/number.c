@@ -39,3 +39,19 @@ int roped_print(char *text, size_t bytes, const char *format, ...)
     va_end(arguments);
     return length;
 }
+
+bool roped_read_size(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+        if (*text < '0' || *text > '9' ||
+            value > ((uint64_t)INT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return true;
+}

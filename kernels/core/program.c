@@ -6,6 +6,8 @@
 
 #include "core/name.h"
 
+#include <roped/number.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -320,22 +322,6 @@ enum roped_status roped_step_table(struct roped_program *program,
 
 /* ------------------------------------------------------------- its tensors */
 
-static bool read_offset(const char *text, uint64_t *out)
-{
-    uint64_t value = 0;
-    if (!*text)
-        return false;
-    for (; *text; text++) {
-        uint64_t digit = (uint64_t)(*text - '0');
-        if (*text < '0' || *text > '9' ||
-            value > ((uint64_t)INT64_MAX - digit) / 10)
-            return false;
-        value = value * 10 + digit;
-    }
-    *out = value;
-    return true;
-}
-
 /* "name" or "name:offset", without '@': the place, new where it was not known.
  */
 static enum roped_status use_place(struct roped_program *program,
@@ -348,7 +334,7 @@ static enum roped_status use_place(struct roped_program *program,
     size_t length = colon ? (size_t)(colon - text) : strlen(text);
     *offset = 0;
     if (length == 0 || length >= sizeof place ||
-        (colon && !read_offset(colon + 1, offset)))
+        (colon && !roped_read_size(colon + 1, offset)))
         return roped_fail(err, ROPED_INVALID,
                           "tensor '%s': '@%.80s', expected @name or "
                           "@name:offset with an offset in bytes",

@@ -6,6 +6,8 @@
 #include "wire/region_refs.h"
 #include "wire/safetensors.h"
 
+#include <roped/number.h>
+
 #include <limits.h>
 #include <string.h>
 
@@ -75,7 +77,7 @@ static enum roped_status read_param(struct reading *reading, const char *name,
     if (strcmp(name, "tenant") == 0 && reading->transfer->is_guarded)
         return ROPED_OK; /* the caller's, see gate.h */
     if (strcmp(name, "device") == 0 && !reading->has_device &&
-        region_refs_read_size(value, &device)) {
+        roped_read_size(value, &device)) {
         reading->has_device = true; /* its range is checked with the claim */
         info->device = device < INT_MAX ? (int)device : INT_MAX;
         return ROPED_OK;
@@ -87,7 +89,7 @@ static enum roped_status read_param(struct reading *reading, const char *name,
         return ROPED_OK;
     }
     if (strcmp(name, "bytes") == 0 && !reading->has_bytes &&
-        region_refs_read_size(value, &info->bytes)) {
+        roped_read_size(value, &info->bytes)) {
         reading->has_bytes = true;
         return ROPED_OK;
     }

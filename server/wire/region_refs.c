@@ -3,6 +3,8 @@
  */
 #include "wire/region_refs.h"
 
+#include <roped/number.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -19,22 +21,6 @@ struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
     return ref;
 }
 
-bool region_refs_read_size(const char *text, uint64_t *out)
-{
-    uint64_t value = 0;
-    if (!*text)
-        return false;
-    for (; *text; text++) {
-        uint64_t digit = (uint64_t)(*text - '0');
-        if (*text < '0' || *text > '9' ||
-            value > ((uint64_t)INT64_MAX - digit) / 10)
-            return false;
-        value = value * 10 + digit;
-    }
-    *out = value;
-    return true;
-}
-
 /* ----------------------------------------------------------------- values */
 
 /* "name" or "name:offset"; what follows the last colon is the offset. */
@@ -48,7 +34,7 @@ static enum roped_status read_place(const char *name, const char *value,
         return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
     if (length == 0 || length >= sizeof ref->region ||
-        (colon && !region_refs_read_size(colon + 1, &ref->offset)))
+        (colon && !roped_read_size(colon + 1, &ref->offset)))
         return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s': '%.64s', expected a region, or "
                           "region:offset with an offset in bytes",
@@ -86,7 +72,7 @@ enum roped_status region_refs_read_shape(const char *name, const char *value,
         uint64_t dim = 0;
         snprintf(text, sizeof text, "%.*s", (int)length, at);
         if (length >= sizeof text || tensor->rank == ROPED_MAX_RANK ||
-            !region_refs_read_size(text, &dim))
+            !roped_read_size(text, &dim))
             return roped_fail(err, ROPED_BAD_PARAMETER,
                               "parameter '%.64s': '%.64s', expected at most %d "
                               "dims separated by commas",
@@ -119,7 +105,7 @@ static enum roped_status read_stride(const char *name, const char *value,
     if (ref->has_stride)
         return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s' is given twice", name);
-    if (!region_refs_read_size(value, &stride) || stride == 0)
+    if (!roped_read_size(value, &stride) || stride == 0)
         return roped_fail(err, ROPED_BAD_PARAMETER,
                           "parameter '%.64s': '%.64s', expected elements from "
                           "one token to the next, above 0",

@@ -72,7 +72,4 @@ ROPED_MUST_CHECK enum roped_status
 region_refs_read_shape(const char *name, const char *value,
                        struct roped_tensor *tensor, struct roped_error *err);
 
-/* Digits alone, up to 2^63 - 1. */
-bool region_refs_read_size(const char *text, uint64_t *out);
-
 #endif

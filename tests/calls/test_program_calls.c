@@ -92,16 +92,6 @@ static bool put_program(uint64_t seed)
 
 /* ----------------------------------------------------------------- tensors */
 
-static struct answer send_file(const char *method, const char *path,
-                               const struct tensor_file *file)
-{
-    size_t bytes;
-    unsigned char *body = file_write(file, &bytes);
-    struct answer answer = ask(&server, method, path, body, bytes, NULL);
-    free(body);
-    return answer;
-}
-
 static void put_regions(uint64_t seed)
 {
     char path[64];
@@ -113,7 +103,7 @@ static void put_regions(uint64_t seed)
         snprintf(path, sizeof path, "/v1/regions/%s", value->name + 1);
         file_add(&file, "t", value->tensor.dtype, value->tensor.rank,
                  value->tensor.dims, value->before);
-        struct answer answer = send_file("PUT", path, &file);
+        struct answer answer = ask_file(&server, "PUT", path, &file);
         if (answer.code != 200 && answer.code != 201)
             CHECK_FAIL("seed %" PRIu64 ": %s answered %d %.200s", seed, path,
                        answer.code, answer.body);
@@ -185,7 +175,8 @@ static void check_program(uint64_t seed)
                      made.value[i].before);
     put_regions(seed);
     if (put_program(seed)) {
-        struct answer answer = send_file("POST", "/v1/programs/random", &file);
+        struct answer answer =
+            ask_file(&server, "POST", "/v1/programs/random", &file);
         /* angles=table may want a table that is larger than any is made */
         bool is_table =
             answer.code == 413 && strstr(answer.body, "table") != NULL;

@@ -519,6 +519,16 @@ unsigned char *file_write(const struct tensor_file *file, size_t *bytes)
     return all;
 }
 
+struct answer ask_file(const struct server *server, const char *method,
+                       const char *path, const struct tensor_file *file)
+{
+    size_t bytes;
+    unsigned char *body = file_write(file, &bytes);
+    struct answer answer = ask(server, method, path, body, bytes, NULL);
+    free(body);
+    return answer;
+}
+
 struct reading {
     struct tensor_file *file;
     void (*metadata)(void *context, const char *name, const char *value);

@@ -108,6 +108,9 @@ struct tensor_file {
 
 /* The bytes of a file of these tensors; free them. */
 unsigned char *file_write(const struct tensor_file *file, size_t *bytes);
+/* Sends them. */
+struct answer ask_file(const struct server *server, const char *method,
+                       const char *path, const struct tensor_file *file);
 void file_add(struct tensor_file *file, const char *name,
               enum roped_dtype dtype, int rank, const int64_t *dims,
               void *data);

@@ -22,16 +22,6 @@ static void fill(float *to, int n, int seed)
         to[i] = (float)((i * 37 + seed * 11) % 97) / 31 - 1.5f;
 }
 
-static struct answer send_file(const char *method, const char *path,
-                               const struct tensor_file *file)
-{
-    size_t bytes;
-    unsigned char *body = file_write(file, &bytes);
-    struct answer answer = ask(&server, method, path, body, bytes, NULL);
-    free(body);
-    return answer;
-}
-
 static struct answer put_document(const char *name, const char *document)
 {
     char path[128];
@@ -51,7 +41,7 @@ static void put_region(const char *name, enum roped_dtype dtype, int rank,
     struct tensor_file file = {0};
     snprintf(path, sizeof path, "/v1/regions/%s", name);
     file_add(&file, name, dtype, rank, dims, data);
-    struct answer answer = send_file("PUT", path, &file);
+    struct answer answer = ask_file(&server, "PUT", path, &file);
     CHECK(answer.code == 200 || answer.code == 201);
     answer_free(&answer);
 }
@@ -228,24 +218,25 @@ TEST(a_run_gives_the_bits_of_calls)
     fill(x, ROWS * WIDTH, 1);
     struct tensor_file file = one_file(x);
     put_program("two", two_norms);
-    float *h = only(send_file("POST", "/v1/rmsnorm?eps=0.125", &file), BYTES,
-                    "step 1");
+    float *h = only(ask_file(&server, "POST", "/v1/rmsnorm?eps=0.125", &file),
+                    BYTES, "step 1");
     struct tensor_file second = one_file(h);
-    float *g = only(send_file("POST", "/v1/rmsnorm?eps=0.25", &second), BYTES,
-                    "step 2");
-    float *y = only(send_file("POST", "/v1/programs/two?e=0.125", &file), BYTES,
-                    "the program");
+    float *g = only(ask_file(&server, "POST", "/v1/rmsnorm?eps=0.25", &second),
+                    BYTES, "step 2");
+    float *y =
+        only(ask_file(&server, "POST", "/v1/programs/two?e=0.125", &file),
+             BYTES, "the program");
     CHECK(memcmp(g, y, BYTES) == 0);
-    expect_code(send_file("POST", "/v1/programs/two?f=1", &file), 400,
+    expect_code(ask_file(&server, "POST", "/v1/programs/two?f=1", &file), 400,
                 "unknown parameter 'f'", "parameter");
-    expect_code(send_file("POST", "/v1/programs/two?e=-1", &file), 400,
+    expect_code(ask_file(&server, "POST", "/v1/programs/two?e=-1", &file), 400,
                 "step 1 (rmsnorm): parameter 'eps': -1", "value");
     expect_code(ask(&server, "POST", "/v1/programs/two", NULL, 0, NULL), 400,
                 "missing tensor 'x'", "nothing sent");
-    expect_code(send_file("POST", "/v1/programs/two?from.z=r", &file), 400,
-                "unknown tensor 'z', the program takes x", "region");
+    expect_code(ask_file(&server, "POST", "/v1/programs/two?from.z=r", &file),
+                400, "unknown tensor 'z', the program takes x", "region");
     snprintf(file.name[0], sizeof file.name[0], "z");
-    expect_code(send_file("POST", "/v1/programs/two", &file), 400,
+    expect_code(ask_file(&server, "POST", "/v1/programs/two", &file), 400,
                 "unknown tensor 'z': the program takes x", "tensor");
     expect_metric(&server,
                   "roped_requests_total{op=\"program\",status=\"ok\","
@@ -265,8 +256,8 @@ TEST(inputs_and_outputs_are_bound_to_regions)
     struct tensor_file file = one_file(x);
     put_region("in", ROPED_F32, 2, shape, x);
     put_region("out", ROPED_F32, 2, both, zero);
-    float *y =
-        only(send_file("POST", "/v1/programs/two", &file), BYTES, "body");
+    float *y = only(ask_file(&server, "POST", "/v1/programs/two", &file), BYTES,
+                    "body");
     expect_code(ask(&server, "POST",
                     "/v1/programs/two?from.x=in&into.g=out:1024", NULL, 0,
                     NULL),
@@ -349,21 +340,21 @@ static float *decode_by_calls(float *x, int64_t *positions, int64_t *slots)
 {
     const int64_t tokens[1] = {ROWS};
     struct tensor_file first = one_file(x), second = {0};
-    expect_code(send_file("POST",
-                          "/v1/add_rmsnorm?from.residual=hidden&"
-                          "from.weight=w&into.y=qkv&"
-                          "into.residual=hidden",
-                          &first),
+    expect_code(ask_file(&server, "POST",
+                         "/v1/add_rmsnorm?from.residual=hidden&"
+                         "from.weight=w&into.y=qkv&"
+                         "into.residual=hidden",
+                         &first),
                 200, "", "step 1");
     file_add(&second, "positions", ROPED_I64, 1, tokens, positions);
     file_add(&second, "slots", ROPED_I64, 1, tokens, slots);
     return only(
-        send_file("POST",
-                  "/v1/rope_append?angles=compute&from.q=qkv&shape.q=4,1,16&"
-                  "stride.q=64&from.k=qkv:64&shape.k=4,1,16&stride.k=64&"
-                  "from.v=qkv:128&shape.v=4,1,16&stride.v=64&"
-                  "from.k_cache=keys&from.v_cache=values",
-                  &second),
+        ask_file(&server, "POST",
+                 "/v1/rope_append?angles=compute&from.q=qkv&shape.q=4,1,16&"
+                 "stride.q=64&from.k=qkv:64&shape.k=4,1,16&stride.k=64&"
+                 "from.v=qkv:128&shape.v=4,1,16&stride.v=64&"
+                 "from.k_cache=keys&from.v_cache=values",
+                 &second),
         ROWS * HEAD * sizeof(float), "step 2");
 }
 
@@ -381,10 +372,11 @@ TEST(a_decode_loop_gives_the_bits_of_calls)
                                    (i + 3) % SLOTS};
             fill(x, ROWS * WIDTH, i);
             struct tensor_file file = decode_file(x, positions, slots);
-            float *made =
-                way == 0 ? decode_by_calls(x, positions, slots)
-                         : only(send_file("POST", "/v1/programs/decode", &file),
-                                ROWS * HEAD * sizeof(float), "decode");
+            float *made = way == 0
+                              ? decode_by_calls(x, positions, slots)
+                              : only(ask_file(&server, "POST",
+                                              "/v1/programs/decode", &file),
+                                     ROWS * HEAD * sizeof(float), "decode");
             if (way == 1) {
                 CHECK(memcmp(made, q[i], ROWS * HEAD * sizeof *made) == 0);
                 free(q[i]);
@@ -407,14 +399,14 @@ TEST(what_is_refused_has_changed_nothing)
     fill(x, ROWS * WIDTH, 9);
     struct tensor_file file = decode_file(x, positions, slots);
     read_decode(before);
-    expect_code(send_file("POST", "/v1/programs/decode", &file), 400,
+    expect_code(ask_file(&server, "POST", "/v1/programs/decode", &file), 400,
                 "step 2 (rope_append): tensor 'slots': slot 8 at index 2",
                 "a slot that is none");
     expect_code(ask(&server, "DELETE", "/v1/regions/values", NULL, 0, NULL),
                 200, "", "delete");
     slots[2] = 3;
-    expect_code(send_file("POST", "/v1/programs/decode", &file), 404, "values",
-                "a region that is gone");
+    expect_code(ask_file(&server, "POST", "/v1/programs/decode", &file), 404,
+                "values", "a region that is gone");
     float cache[CACHE] = {0};
     const int64_t cells[3] = {SLOTS, 1, HEAD};
     memcpy(cache, before + ROWS * WIDTH + CACHE, sizeof cache);
@@ -442,8 +434,8 @@ TEST(an_updated_tensor_of_the_body_comes_back)
     file_add(&file, "d", ROPED_F32, 3, cells, d);
     file_add(&file, "s", ROPED_I64, 1, tokens, slots);
     put_program("update", document);
-    float *out = only(send_file("POST", "/v1/programs/update", &file), sizeof d,
-                      "update");
+    float *out = only(ask_file(&server, "POST", "/v1/programs/update", &file),
+                      sizeof d, "update");
     memcpy(d + 5 * HEAD, q, HEAD * sizeof *q);
     memcpy(d + HEAD, q + HEAD, HEAD * sizeof *q);
     CHECK(memcmp(d, out, sizeof d) == 0);
@@ -453,7 +445,7 @@ TEST(an_updated_tensor_of_the_body_comes_back)
     file.n--;
     file_add(&file, "s", ROPED_I64, 1, tokens, slots);
     struct answer answer =
-        send_file("POST", "/v1/programs/update?from.d=d", &file);
+        ask_file(&server, "POST", "/v1/programs/update?from.d=d", &file);
     struct tensor_file none = {0};
     CHECK_INT(answer.code, 200);
     CHECK(file_read(&none, answer.body, answer.bytes, NULL, NULL));
@@ -480,10 +472,12 @@ TEST(index_values_come_out_of_regions)
     put_program("twice", document);
     file_add(&file, "p", ROPED_I64, 1, tokens, positions);
     float *expected =
-        only(send_file("POST", "/v1/programs/twice", &file), sizeof q, "body");
+        only(ask_file(&server, "POST", "/v1/programs/twice", &file), sizeof q,
+             "body");
     file.n--;
-    float *found = only(send_file("POST", "/v1/programs/twice?from.p=p", &file),
-                        sizeof q, "region");
+    float *found =
+        only(ask_file(&server, "POST", "/v1/programs/twice?from.p=p", &file),
+             sizeof q, "region");
     CHECK(memcmp(expected, found, sizeof q) == 0);
     free(expected);
     free(found);
@@ -494,15 +488,15 @@ TEST(index_values_come_out_of_regions)
                              "\"in\": {\"q\": \"q\", \"positions\": \"p\"}}]}"),
                 200, "", "put");
     expect_code(
-        send_file("POST", "/v1/programs/twice?from.p=p", &file), 400,
+        ask_file(&server, "POST", "/v1/programs/twice?from.p=p", &file), 400,
         "step 1 (rmsnorm): tensor 'y': 128 bytes at offset 0 of '@p', which "
         "has 16",
         "too large for @p");
     int64_t more[2 * HEAD] = {0}, many[1] = {2 * HEAD};
     put_region("p", ROPED_I64, 1, many, more);
-    expect_code(send_file("POST",
-                          "/v1/programs/twice?from.p=p&shape.p=2&dtype.p=I64",
-                          &file),
+    expect_code(ask_file(&server, "POST",
+                         "/v1/programs/twice?from.p=p&shape.p=2&dtype.p=I64",
+                         &file),
                 400,
                 "step 2 (rope): tensor 'positions': step 1 (rmsnorm) writes to "
                 "the region that it is in",
@@ -532,13 +526,13 @@ TEST(a_document_comes_with_its_inputs)
     memcpy(body, &length, 8);
     memcpy(body + 8, header, length);
     memcpy(body + 8 + length, x, BYTES);
-    float *expected =
-        only(send_file("POST", "/v1/programs/two", &file), BYTES, "named");
+    float *expected = only(ask_file(&server, "POST", "/v1/programs/two", &file),
+                           BYTES, "named");
     float *found = only(
         ask(&server, "POST", "/v1/programs", body, 8 + length + BYTES, NULL),
         BYTES, "given");
     CHECK(memcmp(expected, found, BYTES) == 0);
-    expect_code(send_file("POST", "/v1/programs", &file), 400,
+    expect_code(ask_file(&server, "POST", "/v1/programs", &file), 400,
                 "no program: expected its document", "none");
     free(expected);
     free(found);
@@ -559,14 +553,15 @@ TEST(named_tables_give_the_angles)
     fill(q, 2 * HEAD, 3);
     file_add(&file, "q", ROPED_F32, 3, heads, q);
     put_program("tabled", document);
-    expect_code(send_file("POST", "/v1/programs/tabled", &file), 404,
+    expect_code(ask_file(&server, "POST", "/v1/programs/tabled", &file), 404,
                 "table 'mine' does not exist", "no table");
     expect_code(
         ask(&server, "PUT", "/v1/tables/mine", "{\"theta\":500}", 13, NULL),
         201, "", "table");
     float *expected =
-        only(send_file("POST", "/v1/rope?table=mine", &file), sizeof q, "call");
-    float *found = only(send_file("POST", "/v1/programs/tabled", &file),
+        only(ask_file(&server, "POST", "/v1/rope?table=mine", &file), sizeof q,
+             "call");
+    float *found = only(ask_file(&server, "POST", "/v1/programs/tabled", &file),
                         sizeof q, "program");
     CHECK(memcmp(expected, found, sizeof q) == 0);
     free(expected);
@@ -615,8 +610,9 @@ static void *run_often(void *context)
     struct runner *runner = context;
     struct tensor_file file = one_file(runner->x);
     for (int i = 0; i < RUNS; i++) {
-        float *y = only(send_file("POST", "/v1/programs/weighted", &file),
-                        sizeof runner->x, "weighted");
+        float *y =
+            only(ask_file(&server, "POST", "/v1/programs/weighted", &file),
+                 sizeof runner->x, "weighted");
         runner->n_wrong +=
             memcmp(y, runner->expected[0], sizeof runner->x) != 0 &&
             memcmp(y, runner->expected[1], sizeof runner->x) != 0;
@@ -636,8 +632,9 @@ TEST(threads_run_one_program_while_its_region_is_replaced)
         for (int i = 0; i < THREADS; i++) {
             fill(runners[i].x, ROWS * WIDTH, 30 + i);
             struct tensor_file file = one_file(runners[i].x);
-            float *y = only(send_file("POST", "/v1/programs/weighted", &file),
-                            sizeof runners[i].x, "weighted");
+            float *y =
+                only(ask_file(&server, "POST", "/v1/programs/weighted", &file),
+                     sizeof runners[i].x, "weighted");
             memcpy(runners[i].expected[which], y, sizeof runners[i].x);
             free(y);
         }

@@ -10,7 +10,9 @@
 #include <roped/status.h>
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,6 +20,10 @@ extern "C" {
 
 /* As strtod. */
 ROPED_API double roped_read_number(const char *text, char **end);
+
+/* Digits alone, all of the text: at most INT64_MAX. false: it is none of that,
+ * and *out is as it was. */
+ROPED_API bool roped_read_size(const char *text, uint64_t *out);
 
 /* As snprintf and vsnprintf. */
 ROPED_API int roped_print(char *text, size_t bytes, const char *format, ...)
