@@ -1,6 +1,7 @@
 # Makes a page into C: cmake -DPAGE=docs.html -DOUT=docs.inc -P page.cmake puts
 # common.css and common.js in the places of @common.css@ and @common.js@, leaves
-# out comments that begin a line, and writes docs_bytes, with docs_script and
+# out indentation and comments that begin a line (a line of a text that has to
+# be indented begins with \x20), and writes docs_bytes, with docs_script and
 # docs_style: the hashes by which the Content-Security-Policy of the page allows
 # this script and style and no other.
 
@@ -42,6 +43,7 @@ foreach(common common.css common.js)
   file(READ ${folder}/${common} text)
   string(REPLACE "@${common}@\n" "${text}" html "${html}")
 endforeach()
+string(REGEX REPLACE "\n +" "\n" html "${html}")
 string(REGEX REPLACE "\n<!--[^>]*-->|\n/\\*[^*]*\\*/" "" html "${html}")
 get_filename_component(name ${PAGE} NAME_WE)
 hash_of(script "${html}" script)
