@@ -23,8 +23,8 @@ double servers_now(void)
 
 /* --------------------------------------------------------------- requests */
 
-/* The character at *at, which may be percent-encoded: servers decode names of
- * parameters. *at moves behind it. */
+/* The character at *at, which may be percent-encoded: servers decode paths and
+ * names of parameters. *at moves behind it. */
 static char next_character(const char **at)
 {
     char digits[3] = {0};
@@ -37,15 +37,19 @@ static char next_character(const char **at)
     return *(*at)++;
 }
 
+static bool begins(const char *text, const char *start)
+{
+    while (*start && *text && next_character(&text) == *start)
+        start++;
+    return !*start;
+}
+
 /* Is there a parameter whose name begins like this? "table=" is a whole name.
  */
 static bool has_parameter(const char *query, const char *start)
 {
     while (*query) {
-        const char *at = query + 1, *wanted = start; /* behind '?' or '&' */
-        while (*wanted && *at && next_character(&at) == *wanted)
-            wanted++;
-        if (!*wanted)
+        if (begins(query + 1, start)) /* behind '?' or '&' */
             return true;
         query += 1 + strcspn(query + 1, "&");
     }
@@ -54,10 +58,13 @@ static bool has_parameter(const char *query, const char *start)
 
 /* A call that names no region as a place. Of an operator that is not known
  * here it is not known which inputs are updated: from. is then a place, too. */
-static bool is_safe_call(const char *op_name, const char *query)
+static bool is_safe_call(const char *path, const char *query)
 {
     char name[ROPED_NAME_BYTES];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(op_name, "?"), op_name);
+    size_t n = 0;
+    for (const char *at = path + 4; at < query && n + 1 < sizeof name;)
+        name[n++] = next_character(&at);
+    name[n] = '\0';
     const struct roped_op *op = roped_op_find(name);
     bool updates = !op;
     for (int i = 0; op && i < roped_op_inputs(op); i++)
@@ -69,19 +76,21 @@ static bool is_safe_call(const char *op_name, const char *query)
 struct servers_request servers_request_make(const char *method,
                                             const char *path)
 {
-    const char *query = strchr(path, '?');
-    bool is_call = strcmp(method, "POST") == 0 && strncmp(path, "/v1/", 4) == 0;
-    query = query ? query : "";
-    return (struct servers_request){
-        .method = method,
-        .path = path,
-        .is_safe = strcmp(method, "GET") == 0 ||
-                   (is_call && is_safe_call(path + 4, query)),
-        .is_kept =
-            strncmp(path, "/v1/regions", 11) == 0 ||
-            strncmp(path, "/v1/tables", 10) == 0 ||
-            strstr(path, "sharedmemory") || has_parameter(query, "from.") ||
-            has_parameter(query, "into.") || has_parameter(query, "table=")};
+    static const char *const stays[] = {"/v1/regions", "/v1/tables",
+                                        "/v1/programs", "/v1/devices"};
+    static const char *const places[] = {"from.", "into.", "table="};
+    const char *query = path + strcspn(path, "?");
+    struct servers_request made = {.method = method,
+                                   .path = path,
+                                   .is_kept = strstr(path, "sharedmemory")};
+    for (size_t i = 0; i < sizeof stays / sizeof *stays; i++)
+        made.is_kept |= begins(path, stays[i]);
+    made.is_safe = strcmp(method, "GET") == 0 ||
+                   (strcmp(method, "POST") == 0 && !made.is_kept &&
+                    begins(path, "/v1/") && is_safe_call(path, query));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        made.is_kept |= has_parameter(query, places[i]);
+    return made;
 }
 
 /* ---------------------------------------------------------------- choosing */

@@ -24,10 +24,12 @@ enum fate {
 struct servers_request {
     const char *method, *path;
     bool is_safe; /* it may run twice */
-    bool is_kept; /* it needs what stays on a server: a region, a table */
+    bool is_kept; /* it needs what stays on a server: a region, a table,
+                   * a program */
 };
 
-/* A GET, and a call of an operator that writes into no region, are safe. */
+/* A GET, and a call of an operator that writes into no region, are safe. path:
+ * may be percent-encoded behind "/v1/". */
 struct servers_request servers_request_make(const char *method,
                                             const char *path);
 

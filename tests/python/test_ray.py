@@ -34,7 +34,7 @@ from roped.ray.data import map_batches, to_arrow, to_numpy
 from roped.ray.serve import Daemons, application
 
 N_ROWS = int(os.environ.get("ROPED_TEST_ROWS", "10000000"))
-N_FILES, WIDTH = 20, 16
+N_FILES, WIDTH = 20, 64
 WEIGHT = np.linspace(0.5, 2, WIDTH, dtype=np.float32)
 X = np.random.default_rng(2).standard_normal((4, 64), np.float32)
 DAEMON = os.environ["ROPED_TEST_BIN"]

@@ -38,3 +38,27 @@ TEST(a_name_may_be_percent_encoded)
     CHECK(post("/v1/rmsnorm?eps=1%").is_safe); /* nothing to decode */
     CHECK(!post("/v1/rmsnorm?eps=1%2").is_kept);
 }
+
+/* Paths too. */
+TEST(what_stays_on_a_server_is_found_in_any_spelling)
+{
+    static const char *const kept[] = {"/v1/regions/a",   "/v1/region%73",
+                                       "/v1/%72egions/a", "/v1/tables/a",
+                                       "/v1/t%61bles",    "/v1/programs",
+                                       "/v1/programs/a",  "/v1/pr%6Fgrams/a"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        CHECK(servers_request_make("GET", kept[i]).is_kept);
+        CHECK(!post(kept[i]).is_safe);
+    }
+    CHECK(!post("/v1/rope%5Fappend?from.k_cache=a").is_safe);
+    CHECK(post("/v1/rmsn%6Frm?from.x=a").is_safe);
+    CHECK(!post("/v1/rmsnorm").is_kept);
+}
+
+/* Its document, which the path does not say, may have regions for outputs. */
+TEST(a_program_does_not_run_twice)
+{
+    CHECK(!post("/v1/programs/decode").is_safe);
+    CHECK(!post("/v1/programs").is_safe);
+    CHECK(!post("/v1/programs?eps=1").is_safe);
+}
