@@ -4,11 +4,12 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--cpu-time] [--no-check] [--sizes]
- *               [--sweep] [--seed N]
+ *               [--sweep [--sample N] [--seed N]]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
- * --sweep: every shape of sweep.h instead, random ones by the seed.
+ * --sweep: the shapes of sweep.h instead, or N of them, by the seed. Beside
+ * PyTorch: sweep.py.
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
@@ -16,6 +17,7 @@
 #include "bench/rows.h"
 #include "bench/sweep.h"
 #include "bench/timing.h"
+#include "kernel/random.h"
 #include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
@@ -30,6 +32,7 @@ struct options {
     FILE *json;
     int n_threads;
     uint64_t seed;
+    int sample; /* rows of a sweep to measure; 0: all */
     bool is_checked, is_cpu_time, is_sizes, is_sweep;
 };
 
@@ -303,10 +306,18 @@ static double goal_of(const struct bench *bench, const struct bench_row *row)
     return (size_t)bench->bytes > timing_cache_bytes(bench->timing) ? 0.8 : 0;
 }
 
-static bool run_row(struct bench *bench, const struct bench_row *row,
-                    const struct options *options)
+/* Of a row, as a share of the copy. */
+struct result {
+    char name[240];
+    double share;
+    bool is_missed;
+};
+
+static struct result run_row(struct bench *bench, const struct bench_row *row,
+                             const struct options *options)
 {
     struct roped_error err = {.text = ""};
+    struct result result;
     double seconds, spread, copy_seconds, copy_spread, share;
     prepare(bench, row);
     double goal = goal_of(bench, row);
@@ -340,15 +351,21 @@ static bool run_row(struct bench *bench, const struct bench_row *row,
     putchar('\n');
     fflush(stdout);
     if (options->json)
-        fprintf(options->json,
-                "{\"row\":\"%s\",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":"
-                "%.4f,\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
-                "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
-                row->name, options->backend, seconds * 1e6, copy_seconds * 1e6,
-                share, goal, spread, copy_spread, (long long)bench->bytes,
-                different);
+        fprintf(
+            options->json,
+            "{\"row\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\",\"sizes\":\"%s\","
+            "\"params\":\"%s\",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":"
+            "%.4f,\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
+            "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
+            row->name, row->op, roped_dtype_name(row->dtype), row->sizes,
+            row->params ? row->params : "", options->backend, seconds * 1e6,
+            copy_seconds * 1e6, share, goal, spread, copy_spread,
+            (long long)bench->bytes, different);
     finish(bench);
-    return goal == 0 || share >= goal;
+    snprintf(result.name, sizeof result.name, "%s", row->name);
+    result.share = share;
+    result.is_missed = goal > 0 && share < goal;
+    return result;
 }
 
 static bool is_wanted(const struct options *options, const char *name)
@@ -361,7 +378,7 @@ static int run_rows(struct bench *bench, const struct options *options)
     int n_missed = 0;
     for (int i = 0; i < bench_n_rows; i++)
         if (is_wanted(options, bench_rows[i].name))
-            n_missed += !run_row(bench, &bench_rows[i], options);
+            n_missed += run_row(bench, &bench_rows[i], options).is_missed;
     return n_missed;
 }
 
@@ -388,27 +405,91 @@ static int run_sizes(struct bench *bench, const struct options *options)
             const struct bench_row row = {name,  op[i].op,     ROPED_BF16,
                                           sizes, op[i].inputs, NULL};
             if (n > 0 && is_wanted(options, name))
-                n_missed += !run_row(bench, &row, options);
+                n_missed += run_row(bench, &row, options).is_missed;
         }
     }
     return n_missed;
 }
 
+struct sweep_run {
+    struct bench *bench;
+    const struct options *options;
+    struct result *results;
+    int n, n_missed;
+    struct random_source source;
+    int n_ahead, n_to_take; /* rows to come, and how many of them to measure */
+};
+
+static void count_row(void *context, const struct bench_row *row)
+{
+    struct sweep_run *run = context;
+    run->n_ahead += is_wanted(run->options, row->name);
+}
+
+static void run_swept(void *context, const struct bench_row *row)
+{
+    struct sweep_run *run = context;
+    if (!is_wanted(run->options, row->name) ||
+        random_int(&run->source, 1, run->n_ahead--) > run->n_to_take)
+        return;
+    run->n_to_take--;
+    run->results =
+        realloc(run->results, (size_t)(run->n + 1) * sizeof *run->results);
+    if (!run->results)
+        exit(EXIT_FAILURE);
+    run->results[run->n] = run_row(run->bench, row, run->options);
+    run->n_missed += run->results[run->n++].is_missed;
+}
+
+static int by_share(const void *a, const void *b)
+{
+    double x = ((const struct result *)a)->share;
+    double y = ((const struct result *)b)->share;
+    return x < y ? -1 : x > y;
+}
+
+/* How many rows have which share of the copy, and those with the least. */
+static void print_shares(const struct sweep_run *run)
+{
+    static const double bounds[] = {1.0, 0.97, 0.9, 0.8};
+    printf("%d rows, share of a copy:", run->n);
+    for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
+        int n = 0;
+        for (int i = 0; i < run->n; i++)
+            n += run->results[i].share >= bounds[b];
+        printf("%s %.2f or more %d", b ? "," : "", bounds[b], n);
+    }
+    puts(run->n ? "; the least:" : "");
+    for (int i = 0; i < run->n && i < 10; i++)
+        printf("  %.3f  %s\n", run->results[i].share, run->results[i].name);
+}
+
+static void sweep(uint64_t seed, sweep_visit_fn *visit, struct sweep_run *run)
+{
+    sweep_models(seed, visit, run);
+    sweep_backward(seed, visit, run);
+}
+
 static int run_sweep(struct bench *bench, const struct options *options)
 {
-    struct bench_row row;
-    int n_missed = 0;
-    for (int i = 0; sweep_backward(i, options->seed, &row); i++)
-        if (is_wanted(options, row.name))
-            n_missed += !run_row(bench, &row, options);
-    return n_missed;
+    struct sweep_run run = {
+        .bench = bench, .options = options, .source = {options->seed}};
+    sweep(options->seed, count_row, &run);
+    run.n_to_take = options->sample ? options->sample : run.n_ahead;
+    sweep(options->seed, run_swept, &run);
+    if (run.n)
+        qsort(run.results, (size_t)run.n, sizeof *run.results, by_share);
+    print_shares(&run);
+    free(run.results);
+    return run.n_missed;
 }
 
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
-                    "[--no-check] [--sizes] [--sweep] [--seed N]\n"
+                    "[--no-check] [--sizes] "
+                    "[--sweep [--sample N] [--seed N]]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
@@ -444,6 +525,8 @@ static struct options read_options(int argc, char **argv)
             options.n_threads = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--seed") == 0)
             options.seed = strtoull(value, NULL, 10);
+        else if (strcmp(argv[i - 1], "--sample") == 0)
+            options.sample = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--json") == 0)
             options.json = fopen(value, "w");
         else

@@ -7,11 +7,15 @@
 
 #include "bench/rows.h"
 
-/*
- * Row i of gradients: shapes of models first, then random ones that follow from
- * the seed. False past the last. The row's name and shapes stand in memory that
- * the next call overwrites.
+/* The row, whose name and texts stand in memory that the next one overwrites.
  */
-bool sweep_backward(int i, uint64_t seed, struct bench_row *row);
+typedef void sweep_visit_fn(void *context, const struct bench_row *row);
+
+/* Norms, activations and rotations: shapes of forty models by the number of
+ * tokens of a step, a batch and a prompt, then random ones by the seed. */
+void sweep_models(uint64_t seed, sweep_visit_fn *visit, void *context);
+
+/* Gradients: shapes of models, then random ones by the seed. */
+void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context);
 
 #endif

@@ -117,18 +117,20 @@ static struct bench_row row_of(const struct pair *pair, enum roped_dtype dtype,
                               .params = params};
 }
 
-bool sweep_backward(int i, uint64_t seed, struct bench_row *row)
+void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context)
 {
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16, ROPED_F16};
-    if (i >= 2 * N_MODELS + N_RANDOM)
-        return false;
-    if (i < 2 * N_MODELS) {
-        *row = row_of(&models[i / 2], types[i % 2], "mul");
-        return true;
+    struct bench_row row;
+    for (int i = 0; i < 2 * N_MODELS; i++) {
+        row = row_of(&models[i / 2], types[i % 2], "mul");
+        visit(context, &row);
     }
-    struct random_source source = {seed * 1000003 + (uint64_t)i};
-    struct pair pair = random_pair(&source);
-    enum roped_dtype dtype = types[random_int(&source, 0, 2)];
-    *row = row_of(&pair, dtype, random_once_in(&source, 5) ? "div" : "mul");
-    return true;
+    for (int i = 0; i < N_RANDOM; i++) {
+        struct random_source source = {seed * 1000003 + 2 * N_MODELS +
+                                       (uint64_t)i};
+        struct pair pair = random_pair(&source);
+        enum roped_dtype dtype = types[random_int(&source, 0, 2)];
+        row = row_of(&pair, dtype, random_once_in(&source, 5) ? "div" : "mul");
+        visit(context, &row);
+    }
 }
