@@ -76,13 +76,15 @@ static bool is_safe_call(const char *path, const char *query)
 struct servers_request servers_request_make(const char *method,
                                             const char *path)
 {
-    static const char *const stays[] = {"/v1/regions", "/v1/tables",
-                                        "/v1/programs", "/v1/devices"};
+    static const char *const stays[] = {"/v1/regions",
+                                        "/v1/tables",
+                                        "/v1/programs",
+                                        "/v1/devices",
+                                        "/v2/systemsharedmemory",
+                                        "/v2/cudasharedmemory"};
     static const char *const places[] = {"from.", "into.", "table="};
     const char *query = path + strcspn(path, "?");
-    struct servers_request made = {.method = method,
-                                   .path = path,
-                                   .is_kept = strstr(path, "sharedmemory")};
+    struct servers_request made = {.method = method, .path = path};
     for (size_t i = 0; i < sizeof stays / sizeof *stays; i++)
         made.is_kept |= begins(path, stays[i]);
     made.is_safe = strcmp(method, "GET") == 0 ||

@@ -28,8 +28,8 @@ struct servers_request {
                    * a program */
 };
 
-/* A GET, and a call of an operator that writes into no region, are safe. path:
- * may be percent-encoded behind "/v1/". */
+/* A GET, and a call of an operator that writes into no region, are safe. The
+ * path may be percent-encoded. */
 struct servers_request servers_request_make(const char *method,
                                             const char *path);
 

@@ -100,10 +100,7 @@ static struct bench_row row_of(const struct pair *pair, enum roped_dtype dtype,
     for (int i = 0; i < pair->rank; i++)
         o[i] = pair->a[i] == 1 ? pair->b[i] : pair->a[i];
     snprintf(name, sizeof name, "%s backward %s %s / %s", function,
-             dtype == ROPED_F32    ? "f32"
-             : dtype == ROPED_BF16 ? "bf16"
-                                   : "f16",
-             shape_text(pair, pair->a, 'x', a),
+             sweep_type_name(dtype), shape_text(pair, pair->a, 'x', a),
              shape_text(pair, pair->b, 'x', b));
     snprintf(sizes, sizeof sizes, "o=%s a=%s b=%s",
              shape_text(pair, o, ',', out), shape_text(pair, pair->a, ',', a),

@@ -81,12 +81,12 @@ struct sweep {
     void *context;
 };
 
-static const char *type_name(enum roped_dtype dtype)
+const char *sweep_type_name(enum roped_dtype dtype)
 {
     return dtype == ROPED_F32 ? "f32" : dtype == ROPED_BF16 ? "bf16" : "f16";
 }
 
-/* Appends the inputs that a call cannot do without, and those that have a value
+/* The inputs that a call cannot do without, and those that have a value
  * for each column: weights and biases. */
 static const char *inputs_of(const struct roped_op *op, char text[96])
 {
@@ -108,8 +108,9 @@ static void visit_rows(const struct sweep *sweep, const struct roped_op *op,
                        const struct variant *variant)
 {
     char name[96], sizes[64], inputs[96];
-    snprintf(name, sizeof name, "%s %s %lldx%lld%s", op->name, type_name(dtype),
-             (long long)n, (long long)width, variant ? variant->suffix : "");
+    snprintf(name, sizeof name, "%s %s %lldx%lld%s", op->name,
+             sweep_type_name(dtype), (long long)n, (long long)width,
+             variant ? variant->suffix : "");
     snprintf(sizes, sizeof sizes, "%s=%lld %s=%lld", op->rows, (long long)n,
              op->widths, (long long)width);
     const struct bench_row row = {.name = name,

@@ -50,6 +50,8 @@ TEST(what_stays_on_a_server_is_found_in_any_spelling)
         CHECK(servers_request_make("GET", kept[i]).is_kept);
         CHECK(!post(kept[i]).is_safe);
     }
+    CHECK(post("/v2/systemsharedmemory/region/a/register").is_kept);
+    CHECK(post("/v2/cudashared%6Demory/unregister").is_kept);
     CHECK(!post("/v1/rope%5Fappend?from.k_cache=a").is_safe);
     CHECK(post("/v1/rmsn%6Frm?from.x=a").is_safe);
     CHECK(!post("/v1/rmsnorm").is_kept);
