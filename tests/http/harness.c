@@ -229,9 +229,48 @@ bool server_try_start(struct server *server, const char *const *flags,
     return try_start(server, find_own(), flags, status);
 }
 
+static pthread_key_t handle_key;
+
+static void close_handle(void *handle)
+{
+    curl_easy_cleanup(handle);
+}
+
+static void make_handle_key(void)
+{
+    curl_global_init(CURL_GLOBAL_ALL);
+    pthread_key_create(&handle_key, close_handle);
+}
+
+/* This thread's handle, and with it its connection; closed when it ends. */
+static CURL *own_handle(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_handle_key);
+    CURL *handle = pthread_getspecific(handle_key);
+    if (!handle) {
+        handle = curl_easy_init();
+        pthread_setspecific(handle_key, handle);
+    }
+    curl_easy_reset(handle);
+    return handle;
+}
+
+/*
+ * A daemon that is told to stop waits for connections that are open, about a
+ * second for one that is idle: ours is closed before.
+ */
+static void drop_own_handle(void)
+{
+    CURL *handle = own_handle();
+    pthread_setspecific(handle_key, NULL);
+    close_handle(handle);
+}
+
 bool server_stop(struct server *server)
 {
     int status = -1;
+    drop_own_handle();
     kill(server->pid, SIGTERM);
     for (int i = 0; i < 6000; i++) {
         if (waitpid(server->pid, &status, WNOHANG) == server->pid)
@@ -307,33 +346,6 @@ static size_t collect(char *data, size_t size, size_t n, void *context)
     text->bytes += bytes;
     text->start[text->bytes] = '\0';
     return bytes;
-}
-
-static pthread_key_t handle_key;
-
-static void close_handle(void *handle)
-{
-    curl_easy_cleanup(handle);
-}
-
-static void make_handle_key(void)
-{
-    curl_global_init(CURL_GLOBAL_ALL);
-    pthread_key_create(&handle_key, close_handle);
-}
-
-/* This thread's handle, and with it its connection; closed when it ends. */
-static CURL *own_handle(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_handle_key);
-    CURL *handle = pthread_getspecific(handle_key);
-    if (!handle) {
-        handle = curl_easy_init();
-        pthread_setspecific(handle_key, handle);
-    }
-    curl_easy_reset(handle);
-    return handle;
 }
 
 /* Whom to believe, and whose certificate to show. */
