@@ -20,6 +20,8 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/environment.sh
 logs=build/logs
 mkdir -p "$logs"
+times=$logs/times
+: >"$times"
 summary=()
 n_failed=0
 
@@ -46,6 +48,8 @@ step() {
     status=${PIPESTATUS[0]}
     count=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)/\2 tests, \1 failed/p' "$log")
     count=$count$(awk '/Test +#.*Skipped/ {n++} END {if (n) printf ", %d skipped", n}' "$log")
+    sed -n "s|^ *[0-9]*/[0-9]* Test *#[0-9]*: \\([^ ]*\\) .* \\([0-9.]*\\) sec.*|\\2 s  \\1  (${name//|/ })|p" \
+        "$log" >>"$times"
     if [ "$status" -eq 77 ]; then
         word=skipped
         status=0
@@ -81,9 +85,17 @@ fixed_addresses() {
 
 export -f run_ctest
 
+# Where the time went: ctest's own figures, of all steps of this run.
+say_slowest() {
+    [ -s "$times" ] || return
+    printf '\n== the slowest twenty tests\n'
+    sort -rn "$times" | head -n 20
+}
+
 finish() {
     printf '\n== summary\n'
     printf '%s\n' "${summary[@]}"
+    say_slowest
     if [ "$n_failed" -eq 0 ]; then
         echo "all passed in $SECONDS s"
     else
