@@ -157,5 +157,7 @@ enum fate answer_fate(const struct incoming *in, CURLcode code, long http,
         return FATE_UNKNOWN;
     if (http == 503 && (status == ROPED_BUSY || status == ROPED_DRAINING))
         return FATE_REFUSED;
-    return http >= 502 && http <= 504 ? FATE_UNKNOWN : FATE_FINAL;
+    bool is_of_proxy = (http >= 502 && http <= 504) ||
+                       http == 507; /* Envoy: the body was too large to keep */
+    return is_of_proxy ? FATE_UNKNOWN : FATE_FINAL;
 }

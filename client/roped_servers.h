@@ -15,8 +15,9 @@ enum { SERVERS_MOST = 64 };
 
 /* What became of an attempt that failed. */
 enum fate {
-    FATE_FINAL,   /* it is not sent again */
-    FATE_UNKNOWN, /* it may have run: the connection ended, or 502, 503, 504 */
+    FATE_FINAL,     /* it is not sent again */
+    FATE_UNKNOWN,   /* it may have run: the connection ended, or a proxy says
+                       502, 503, 504 or 507 */
     FATE_UNREACHED, /* nothing was connected */
     FATE_REFUSED    /* the server is there, and did not run it */
 };

@@ -3,10 +3,11 @@ middle: calls of roped.Client or of curl, directly or through a proxy of deploy/
 
     PYTHONPATH=PACKAGE ROPED_TEST_BIN=DAEMON tests/python/lost_calls.py curl|roped WAY CALLS [KIB [THREADS]]
 
-WAY is direct, haproxy or nginx. Without KIB, sizes are 1 KiB to 4 MiB, small ones
+WAY is direct, haproxy, nginx or envoy. Without KIB, sizes are 1 KiB to 4 MiB, small ones
 more often. tests/python/run.sh makes PACKAGE."""
 
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -28,7 +29,11 @@ FLAGS = ("--drain_delay_seconds", "2")
 BEFORE = ("daemon off; master_process off; pid pid;\nevents {{}}\nhttp {{ access_log off;\n"
           "client_body_temp_path body; proxy_temp_path proxy;\nfastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi;\n"
           "scgi_temp_path scgi;\n{}}}\n")  # fmt: skip
-PROXIES = {"haproxy": ("haproxy.cfg", "{}", ["-db", "-f"]), "nginx": ("nginx.conf", BEFORE, ["-p", ".", "-e", "log", "-c"])}
+PROXIES = {
+    "haproxy": ("haproxy.cfg", "{}", ["-db", "-f"]),
+    "nginx": ("nginx.conf", BEFORE, ["-p", ".", "-e", "log", "-c"]),
+    "envoy": ("envoy.yaml", "{}", ["--disable-hot-restart", "-l", "error", "-c"]),
+}
 
 
 def program(name):
@@ -47,7 +52,7 @@ class Proxy:
         file, whole, flags = PROXIES[kind]
         text, port = (ROOT / "deploy/proxy" / file).read_text(), free_port()
         for old, new in [*zip(("8000", "8001", "8002"), (url.rpartition(":")[2] for url in urls)), ("8080", str(port))]:
-            text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
+            text = re.sub(rf"(127\.0\.0\.1:|port_value: ){old}\b", rf"\g<1>{new}", text)
         (folder / file).write_text(whole.format(text))
         self.process = subprocess.Popen(
             [program(kind), *flags, file], cwd=folder, stdout=subprocess.DEVNULL, stderr=open(folder / "proxy.log", "w")

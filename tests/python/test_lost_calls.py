@@ -9,7 +9,7 @@ from lost_calls import count, program
 N_CALLS = int(os.environ.get("ROPED_TEST_CALLS", "1500"))
 
 
-@pytest.mark.parametrize("way", ["direct", "haproxy", "nginx"])
+@pytest.mark.parametrize("way", ["direct", "haproxy", "nginx", "envoy"])
 def test_none_is_lost(tmp_path, way):
     if way != "direct" and not program(way):
         assert "ROPED_TEST_CALLS" not in os.environ, f"no {way}: deploy/install-deps.sh deploy installs it"

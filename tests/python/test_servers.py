@@ -253,7 +253,7 @@ def test_a_slow_call_is_waited_for(fakes, monkeypatch):
 
 
 # -------------------------------------------------------------- sending again
-FAULTS = ["reset", "cut", (502, None), (503, None), (504, None), (503, "deadline"), (503, "no_memory")]
+FAULTS = ["reset", "cut", (502, None), (503, None), (504, None), (507, None), (503, "deadline"), (503, "no_memory")]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
@@ -506,7 +506,7 @@ def ropectl(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("fault", ["reset", "cut", (502, None), (503, None), (504, None), (503, "busy")], ids=str)
+@pytest.mark.parametrize("fault", ["reset", "cut", (502, None), (503, None), (504, None), (507, None), (503, "busy")], ids=str)
 def test_ropectl_sends_again_where_that_is_safe(fakes, ropectl, fault):
     made = [fakes(fault, (200, None)) for _ in range(2)]
     made[1].answers = [(200, None)]

@@ -148,7 +148,7 @@ class Client(Operators):  # a method for each operator is added below
     token: bearer token. ca: file of certificates to trust, instead of the system's.
     timeout: seconds that a call may take, from connecting to the last byte, asking again included.
     retries: how often a call is sent again after a pause: to a busy server (503) when its Retry-After says; and after
-        a broken connection, 502 or 504, unless it writes into a region.
+        a broken connection, 502, 504 or 507, unless it writes into a region.
     max_answer: most bytes of one answer.
     shared_memory: large calls to a server of this host travel in shared memory where it allows that. Not of several.
     name: whom a proxy shall lead to one daemon (X-Roped-Client), and of several the one that keeps this client's

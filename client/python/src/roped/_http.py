@@ -260,7 +260,8 @@ def refusal(answer: Answer) -> Error:
     if not isinstance(sentence, str):
         sentence = f"the server answered {answer.status}"
     is_code = isinstance(code, str) and len(code) < 64 and code.isascii() and code.isidentifier()
-    resend: Resend = "safe" if answer.status in (502, 503, 504) else "never"
+    # 507: Envoy, of a body that it could not keep to send it again
+    resend: Resend = "safe" if answer.status in (502, 503, 504, 507) else "never"
     if answer.status == 503 and code in ("busy", "draining"):
         resend = "always"
     return Error(sentence, answer.status, code if is_code else None, resend)
