@@ -22,8 +22,9 @@
 extern "C" {
 #endif
 
-struct roped_backend; /* one open device */
-struct roped_queue;   /* a CUDA stream, or nothing */
+struct roped_backend;   /* one open device */
+struct roped_queue;     /* a CUDA stream, or nothing */
+struct roped_recording; /* launches to be repeated */
 
 enum { ROPED_MAX_MARKS = 8 };
 enum { ROPED_FOREIGN_HANDLE_BYTES = 64 };
@@ -170,6 +171,29 @@ struct roped_backend_api {
     enum roped_status (*launch)(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err);
+
+    /*
+     * (optional, all four or none) Launches that are repeated cost less than
+     * launches. After record those of the queue are not done, but recorded:
+     * each call as it is then, addresses and plan included. record_end ends
+     * that, in any case; with out NULL it drops them. Nothing else is asked of
+     * the queue in between. replay does them all in their order, on the queue
+     * that they were recorded on, with what is in their memory then; that may
+     * be anything that launch would take, and must be there. A kernel that was
+     * never launched before may not be recorded: record_end then fails, and all
+     * is as before record. recording_free is called when no replay is on the
+     * queue.
+     */
+    enum roped_status (*record)(struct roped_queue *queue,
+                                struct roped_error *err);
+    enum roped_status (*record_end)(struct roped_queue *queue,
+                                    struct roped_recording **out,
+                                    struct roped_error *err);
+    enum roped_status (*replay)(struct roped_queue *queue,
+                                struct roped_recording *recording,
+                                struct roped_error *err);
+    void (*recording_free)(struct roped_queue *queue,
+                           struct roped_recording *recording);
 
     /*
      * Fills device memory [rows, 2 * n_pairs] with
