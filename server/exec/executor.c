@@ -295,7 +295,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         status =
             tables_open(exec->resident, exec->n_devices, &exec->tables, err);
     if (!status)
-        status = programs_open(&exec->programs, err);
+        status = programs_open(exec->memory, &exec->programs, err);
     if (!status)
         status = open_regions(exec, err);
     if (!status)

@@ -52,6 +52,18 @@ struct program_run *program_run_init(void *memory, struct program *program)
     return run;
 }
 
+void program_run_again(struct program_run *run)
+{
+    memset(run->in, 0, sizeof run->in);
+    memset(run->out, 0, sizeof run->out);
+    memset(run->in_data, 0, sizeof run->in_data);
+    memset(run->out_data, 0, sizeof run->out_data);
+    run->values = NULL;
+    run->is_pinned = false;
+    run->device = REGION_ANY_DEVICE;
+    roped_chain_again(run->chain);
+}
+
 void program_run_fini(struct program_run *run, struct regions *regions,
                       struct tables *tables)
 {

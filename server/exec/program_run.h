@@ -45,6 +45,10 @@ struct program_run {
 size_t program_run_bytes(const struct program *program);
 struct program_run *program_run_init(void *memory, struct program *program);
 
+/* A run that has ended, for another one of its program: as a new one, but that
+ * its chain knows what it was resolved to. */
+void program_run_again(struct program_run *run);
+
 /* Gives back what it holds of regions and tables. */
 void program_run_fini(struct program_run *run, struct regions *regions,
                       struct tables *tables);

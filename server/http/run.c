@@ -42,6 +42,8 @@ void run_give(struct run *run)
     struct executor *exec = exec_of(run);
     if (run->run)
         program_run_fini(run->run, exec_regions(exec), exec_tables(exec));
+    if (run->run)
+        programs_keep_idle(exec_programs(exec), run->program, &run->memory);
     run->run = NULL;
     if (run->program)
         programs_give(exec_programs(exec), run->program);
@@ -96,6 +98,12 @@ static enum roped_status find_document(struct run *run)
 
 static enum roped_status take_memory(struct run *run)
 {
+    if (programs_take_idle(exec_programs(exec_of(run)), run->program,
+                           &run->memory)) {
+        run->run = (struct program_run *)(void *)run->memory.start;
+        program_run_again(run->run);
+        return ROPED_OK;
+    }
     enum roped_status status =
         memory_take(exec_memory(exec_of(run)), program_run_bytes(run->program),
                     &run->memory, run->call->error);

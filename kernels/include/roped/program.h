@@ -193,6 +193,13 @@ ROPED_API size_t roped_chain_bytes(const struct roped_program *program);
 ROPED_API struct roped_chain *
 roped_chain_init(void *memory, const struct roped_program *program);
 
+/*
+ * For another run: forgets what it was given, and not what it was resolved to.
+ * Where that run gives it the same (data apart) roped_chain_resolve has nothing
+ * to do.
+ */
+ROPED_API void roped_chain_again(struct roped_chain *chain);
+
 /* A parameter of the program; text outlives the chain. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_chain_param(struct roped_chain *chain, const char *name, const char *text,

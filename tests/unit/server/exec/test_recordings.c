@@ -286,11 +286,31 @@ static void give_input(struct program_run *run, const char *name,
     insist(roped_chain_input(run->chain, name, &tensor, NULL, &err));
 }
 
-static struct program_run *prepared(struct session *session,
-                                    struct values *values)
+/* In memory of a run before, mostly. */
+static struct program_run *new_run(struct memory_block *block)
 {
-    struct program_run *run =
-        program_run_init(malloc(program_run_bytes(program)), program);
+    if (programs_take_idle(exec_programs(exec), program, block)) {
+        struct program_run *run = (void *)block->start;
+        program_run_again(run);
+        return run;
+    }
+    insist(memory_take(exec_memory(exec), program_run_bytes(program), block,
+                       &err));
+    return program_run_init(block->start, program);
+}
+
+static void end_run(struct program_run *run, struct memory_block *block)
+{
+    program_run_fini(run, exec_regions(exec), exec_tables(exec));
+    programs_keep_idle(exec_programs(exec), program, block);
+    memory_give(exec_memory(exec), block);
+}
+
+static struct program_run *prepared(struct session *session,
+                                    struct values *values,
+                                    struct memory_block *block)
+{
+    struct program_run *run = new_run(block);
     give_input(run, "x",
                (struct roped_tensor){.dtype = ROPED_F32,
                                      .rank = 2,
@@ -325,11 +345,12 @@ static bool step(struct session *session, int number, int64_t position)
 {
     struct exec_job *job = malloc(sizeof *job);
     struct values values = values_of(number, position);
+    struct memory_block block;
     float expected[TOKENS * HEAD];
     atomic_bool is_done = false;
     exec_job_init(job);
     job->work = EXEC_PROGRAM;
-    job->run = prepared(session, &values);
+    job->run = prepared(session, &values, &block);
     job->done = on_done;
     job->owner = &is_done;
     if (!exec_run_inline(exec, job))
@@ -339,8 +360,7 @@ static bool step(struct session *session, int number, int64_t position)
     CHECK_OK(job->status, &job->error);
     by_calls(session, &values, expected);
     bool is_right = memcmp(expected, values.q, sizeof expected) == 0;
-    program_run_fini(job->run, exec_regions(exec), exec_tables(exec));
-    free(job->run);
+    end_run(job->run, &block);
     free(job);
     free_values(&values);
     return is_right;
