@@ -211,16 +211,12 @@ static enum roped_status take_region(struct run *run,
 /* What the document calls "@name". */
 static enum roped_status take_places(struct run *run)
 {
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_program_places(definition_of(run)) && !status;
+    enum roped_status status =
+        program_run_take_places(run->run, exec_regions(exec_of(run)),
+                                run->call->tenant, run->call->error);
+    for (int i = 0; i < (status ? 0 : roped_program_places(definition_of(run)));
          i++) {
-        struct exec_place place = {.region = NULL};
-        status = regions_take(exec_regions(exec_of(run)), run->call->tenant,
-                              roped_program_place_name(definition_of(run), i),
-                              &place.region, run->call->error);
-        if (status)
-            return status;
-        run->run->place[i] = place.region;
+        const struct exec_place place = {.region = run->run->place[i]};
         const struct roped_area area = program_run_area(&place);
         roped_chain_place(run->run->chain, i,
                           &region_info(place.region)->tensor, &area);
