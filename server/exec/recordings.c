@@ -8,7 +8,7 @@
 
 enum {
     MOST_RECORDINGS = 64,
-    MOST_STEPS = 8192, /* of all of them: a step is 10 KiB of a driver's */
+    MOST_STEPS = 4096, /* of all of them: a driver keeps some KiB of each */
     N_SEEN = 1024,     /* a power of two */
     PRICE = 8,         /* of a recording, in runs */
     MOST_CREDIT = PRICE * MOST_RECORDINGS
