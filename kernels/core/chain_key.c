@@ -53,7 +53,8 @@ static void put_tensors(struct writer *writer,
 static void put_call(struct writer *writer, const struct roped_call *call)
 {
     put_number(writer, (uint64_t)roped_op_index(call->op) << 32 |
-                           (uint64_t)call->form << 1 |
+                           (uint64_t)call->form << 2 |
+                           (uint64_t)call->host_values << 1 |
                            (call->table.data != NULL));
     put_tensors(writer, call->in, call->n_in);
     put_tensors(writer, call->out, call->n_out);

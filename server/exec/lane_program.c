@@ -141,18 +141,28 @@ static size_t stage_bytes(const struct lane *lane, const struct exec_job *job)
 
 /* -------------------------------------------------------------------- plan */
 
+/* A step's table serves those behind it that want no more of it, as the layers
+ * of one model do: *last is the last step that has one. */
 static enum roped_status plan_step(struct lane *lane, struct exec_job *job,
-                                   int step)
+                                   int step,
+                                   const struct roped_table_use **last)
 {
     struct program_run *run = job->run;
     struct roped_call *call = roped_chain_call(run->chain, step);
+    struct roped_table_use *use = &call->table;
     enum roped_status status =
         roped_chain_plan(run->chain, step, lane->scratch, &job->error);
-    if (status || !call->table.wanted)
+    if (status || !use->wanted)
         return status;
+    if (*last && (*last)->data && (*last)->rows >= use->rows &&
+        roped_angles_equal(&(*last)->angles, &use->angles)) {
+        use->data = (*last)->data;
+        return ROPED_OK;
+    }
+    *last = use;
     return roped_program_blame(run->program->definition, step,
                                resident_use(lane->device->resident, lane->queue,
-                                            &call->table, &run->rotary[step],
+                                            use, &run->rotary[step],
                                             &job->error),
                                &job->error);
 }
@@ -162,6 +172,7 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
 {
     struct program_run *run = job->run;
     size_t aux_bytes = roped_chain_aux_bytes(run->chain);
+    const struct roped_table_use *last = NULL;
     enum roped_status status =
         lane_need_scratch(lane, aux_bytes + staged, &job->error);
     if (status)
@@ -169,7 +180,7 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
     poison_taken(lane->scratch, aux_bytes);
     status = find_homes(lane, job);
     for (int i = 0; i < n_steps(run) && !status; i++)
-        status = plan_step(lane, job, i);
+        status = plan_step(lane, job, i, &last);
     return status;
 }
 

@@ -164,6 +164,33 @@ TEST(a_decode_loop_is_one_recording_on_each_lane)
     CHECK(memcmp(v_cache[0], v_cache[1], sizeof v_cache[0]) == 0);
 }
 
+/* Eight layers, whose angles are the same: the table is looked for once. */
+TEST(layers_of_one_model_share_a_table)
+{
+    static float q[TOKEN];
+    static const char layers[] =
+        "{\"inputs\": [\"h0\", \"positions\"], \"steps\": [{\"repeat\": 8, "
+        "\"steps\": [{\"op\": \"rope\", \"in\": {\"q\": \"h{i}\", "
+        "\"positions\": \"positions\"}, \"out\": {\"q\": \"h{i+1}\"}, "
+        "\"params\": {\"theta\": 777, \"angles\": \"table\"}}]}], "
+        "\"outputs\": [\"h8\"]}";
+    int64_t position = 5;
+    struct answer answer = ask(&server, "PUT", "/v1/programs/layers", layers,
+                               sizeof layers - 1, NULL);
+    CHECK_INT(answer.code, 201);
+    answer_free(&answer);
+    double hits = metric(&server, "roped_table_hits_total"),
+           builds = metric(&server, "roped_table_builds_total");
+    for (int i = 0; i < 3; i++) {
+        struct tensor_file file = {0};
+        file_add(&file, "h0", ROPED_F32, 3, heads, keys);
+        file_add(&file, "positions", ROPED_I64, 1, one, &position);
+        CHECK(send("/v1/programs/layers", &file, q));
+    }
+    CHECK_DOUBLE(metric(&server, "roped_table_builds_total"), builds + 1, 0);
+    CHECK_DOUBLE(metric(&server, "roped_table_hits_total"), hits + 2, 0);
+}
+
 int main(void)
 {
     server_start(&server, NULL);
