@@ -16,9 +16,8 @@ enum {
 
 struct recording {
     struct roped_recording *launches;
-    uint64_t hash; /* of its key without tables */
-    size_t bytes;  /* of its key */
-    unsigned char *key;
+    uint64_t *key;
+    size_t words; /* of its key */
     int n_steps;
     char etag[PROGRAM_ETAG_BYTES]; /* of its program */
     uint64_t last_use;
@@ -31,8 +30,8 @@ struct recordings {
     struct recording recording[MOST_RECORDINGS];
     int n, n_steps, credit;
     uint64_t clock;
-    unsigned char *key; /* of the run that is launched */
-    size_t key_room;
+    uint64_t *key; /* of the run that is launched */
+    size_t room;
     uint64_t seen[N_SEEN]; /* hashes of runs, each in its place */
 };
 
@@ -79,57 +78,56 @@ static void count(atomic_uint_least64_t *counter)
 
 /* --------------------------------------------------------------------- key */
 
-/* What a run launches, and where it is looked for. */
+/* What a run launches: its key is written. */
 struct wanted {
-    size_t bytes, tables_at; /* of the key: all of it, where tables begin */
-    uint64_t hash;
+    size_t words, tables_at; /* of the key: all of it, where tables begin */
     int n_steps;
     const char *etag;
 };
-
-static uint64_t hash_of(const unsigned char *key, size_t bytes)
-{
-    uint64_t hash = 0xCBF29CE484222325u, word;
-    for (; bytes >= sizeof word; key += sizeof word, bytes -= sizeof word) {
-        memcpy(&word, key, sizeof word);
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
-    }
-    for (; bytes > 0; bytes--)
-        hash = (hash ^ *key++) * 0x100000001B3u;
-    return hash;
-}
 
 /* False: no memory for it. */
 static bool write_key(struct recordings *all, const struct roped_chain *chain,
                       struct wanted *wanted)
 {
-    size_t bytes = roped_chain_key(chain, NULL);
-    if (bytes > all->key_room) {
-        unsigned char *key = realloc(all->key, bytes);
-        if (!key)
-            return false;
-        all->key = key;
-        all->key_room = bytes;
-    }
-    wanted->bytes = roped_chain_key(chain, all->key);
-    wanted->tables_at =
-        wanted->bytes - sizeof(uint64_t) * (size_t)wanted->n_steps;
-    wanted->hash = hash_of(all->key, wanted->tables_at);
+    wanted->words = roped_chain_key(chain, all->key, all->room);
+    wanted->tables_at = wanted->words - (size_t)wanted->n_steps;
+    if (wanted->words <= all->room)
+        return true;
+    uint64_t *key = realloc(all->key, wanted->words * sizeof *key);
+    if (!key)
+        return false;
+    all->key = key;
+    all->room = wanted->words;
+    (void)roped_chain_key(chain, all->key, all->room);
     return true;
 }
 
+static bool is_same(const uint64_t *a, const uint64_t *b, size_t words)
+{
+    return memcmp(a, b, words * sizeof *a) == 0;
+}
+
+/* Of another table perhaps. Others differ early. */
 static struct recording *find(struct recordings *all,
                               const struct wanted *wanted)
 {
     for (int i = 0; i < all->n; i++) {
         struct recording *recording = &all->recording[i];
-        if (recording->hash == wanted->hash &&
-            recording->bytes == wanted->bytes &&
-            memcmp(recording->key, all->key, wanted->tables_at) == 0)
+        if (recording->words == wanted->words &&
+            is_same(recording->key, all->key, wanted->tables_at))
             return recording;
     }
     return NULL;
+}
+
+static uint64_t hash_of(const uint64_t *key, size_t words)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < words; i++) {
+        hash = (hash ^ key[i]) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
 }
 
 /* Has this lane a recording of this program, with other memory or shapes? */
@@ -141,9 +139,10 @@ static bool has_relative(const struct recordings *all, const char *etag)
     return false;
 }
 
-/* Notes a run; has there been one before? */
-static bool was_seen(struct recordings *all, uint64_t hash)
+/* Notes a run that no recording is of; has there been one before? */
+static bool was_seen(struct recordings *all, const struct wanted *wanted)
 {
+    uint64_t hash = hash_of(all->key, wanted->tables_at);
     uint64_t *seen = &all->seen[hash % N_SEEN];
     bool was = *seen == hash;
     *seen = hash;
@@ -184,18 +183,17 @@ static struct recording *add(struct recordings *all,
                              const struct wanted *wanted)
 {
     make_room(all, wanted->n_steps);
-    unsigned char *key = malloc(wanted->bytes);
+    uint64_t *key = malloc(wanted->words * sizeof *key);
     struct roped_recording *launches = key ? record(all, chain) : NULL;
     if (!launches) {
         free(key);
         return NULL;
     }
     struct recording *made = &all->recording[all->n++];
-    memcpy(key, all->key, wanted->bytes);
+    memcpy(key, all->key, wanted->words * sizeof *key);
     *made = (struct recording){.launches = launches,
-                               .hash = wanted->hash,
-                               .bytes = wanted->bytes,
                                .key = key,
+                               .words = wanted->words,
                                .n_steps = wanted->n_steps};
     memcpy(made->etag, wanted->etag, PROGRAM_ETAG_BYTES);
     all->n_steps += wanted->n_steps;
@@ -210,15 +208,17 @@ static struct recording *choose(struct recordings *all,
 {
     struct recording *found = find(all, wanted);
     size_t at = wanted->tables_at;
-    bool was = was_seen(all, wanted->hash);
-    *is_first = !was && !has_relative(all, wanted->etag);
+    *is_first = false;
     all->credit += all->credit < MOST_CREDIT;
-    if (found &&
-        memcmp(found->key + at, all->key + at, wanted->bytes - at) == 0) {
+    if (found && is_same(found->key + at, all->key + at, wanted->words - at)) {
         count(&all->counts->replays);
         return found;
     }
-    if ((!found && !was) || all->credit < PRICE)
+    if (!found && !was_seen(all, wanted)) {
+        *is_first = !has_relative(all, wanted->etag);
+        return NULL;
+    }
+    if (all->credit < PRICE)
         return NULL;
     all->credit -= PRICE;
     if (found) /* its table is elsewhere now */

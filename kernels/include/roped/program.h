@@ -309,12 +309,13 @@ roped_chain_launch(const struct roped_chain *chain,
  * Launches that repeat. After roped_chain_enter: can the values of other runs
  * leave the launches of this chain as they are, so that a backend may record
  * them? And what they depend on besides what is in memory: chains with the same
- * key launch the same. Writes the key to key, unless that is NULL, and returns
- * its bytes. The last eight of each step, at its end, are the address of the
- * step's table, or 0.
+ * key launch the same. Returns the words of the key, which is written where
+ * there is room for all of it. The last word of each step, at its end, is the
+ * address of the step's table, or 0.
  */
 ROPED_API bool roped_chain_repeats(const struct roped_chain *chain);
-ROPED_API size_t roped_chain_key(const struct roped_chain *chain, void *key);
+ROPED_API size_t roped_chain_key(const struct roped_chain *chain, uint64_t *key,
+                                 size_t room);
 
 /* Writes "step 3 (rope): " before the sentence of an error that is about a
  * step, unless status is ROPED_OK; returns status. */
