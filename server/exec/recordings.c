@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    MOST_RECORDINGS = 64,
+    MOST_RECORDINGS = 256,
     MOST_STEPS = 4096, /* of all of them: a driver keeps some KiB of each */
     N_SEEN = 1024,     /* a power of two */
     PRICE = 8,         /* of a recording, in runs */
