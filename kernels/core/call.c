@@ -365,6 +365,7 @@ enum roped_status roped_call_plan(struct roped_call *call,
                                   struct roped_error *err)
 {
     memset(&call->table, 0, sizeof call->table);
+    memset(call->plan, 0, call->op->plan_bytes); /* its padding too */
     enum roped_status status =
         call->host_values ? values_check(call, err) : ROPED_OK;
     return status ? status : call->op->plan(call, err);

@@ -39,6 +39,11 @@ static size_t lay_out(struct roped_chain *chain, unsigned char *block,
     chain->aux_at = take(block, &at, n_steps, sizeof *chain->aux_at);
     chain->piece = take(block, &at, n_pieces, sizeof *chain->piece);
     chain->active = take(block, &at, n_pieces, sizeof *chain->active);
+    chain->before = take(block, &at, 1, sizeof *chain->before);
+    chain->place_before =
+        take(block, &at, program->places.n, sizeof *chain->place_before);
+    chain->set_before =
+        take(block, &at, program->tables.n, sizeof *chain->set_before);
     return at;
 }
 
@@ -55,6 +60,7 @@ struct roped_chain *roped_chain_init(void *memory,
     memset(chain, 0, sizeof *chain);
     lay_out(chain, memory, program);
     chain->program = program;
+    chain->before->is_resolved = false;
     memset(chain->name, 0, (size_t)program->names.n * sizeof *chain->name);
     memset(chain->set, 0, (size_t)program->tables.n * sizeof *chain->set);
     return chain;

@@ -31,6 +31,20 @@ struct chain_use {
     uint64_t offset;
 };
 
+/* What a chain was given when it was resolved last. */
+enum { CHAIN_PARAM_BYTES = 1024 };
+struct chain_before {
+    bool is_resolved; /* else the rest says nothing */
+    bool is_trusting;
+    char param[CHAIN_PARAM_BYTES];
+    struct chain_input input[ROPED_PROGRAM_INPUTS];
+    struct chain_into into[ROPED_PROGRAM_OUTPUTS];
+};
+struct chain_set_before {
+    const struct roped_angle_set *at;
+    struct roped_angle_set set;
+};
+
 struct roped_chain {
     const struct roped_program *program;
     bool is_trusting;
@@ -49,6 +63,9 @@ struct roped_chain {
     size_t *aux_at;                     /* of each step */
     struct roped_piece *piece;
     int *active; /* pieces of the arena that are in use, by offset */
+    struct chain_before *before;
+    struct chain_name *place_before;     /* as the program's places */
+    struct chain_set_before *set_before; /* as its tables */
 };
 
 /* What a parameter of the program is in this run; NULL: nobody has said. */
@@ -58,5 +75,10 @@ const char *chain_value(const struct roped_chain *chain, int param,
 /* Are all inputs there, and as the program declares them? */
 ROPED_MUST_CHECK enum roped_status
 chain_check_inputs(const struct roped_chain *chain, struct roped_error *err);
+
+/* Is it given what it was given when it was resolved last? Then that holds. And
+ * after it was resolved: what that is. */
+bool chain_is_as_before(struct roped_chain *chain);
+void chain_note(struct roped_chain *chain);
 
 #endif

@@ -561,7 +561,11 @@ enum roped_status roped_chain_resolve(struct roped_chain *chain,
                                       struct roped_error *err)
 {
     const struct roped_program *program = chain->program;
-    enum roped_status status = chain_check_inputs(chain, err);
+    enum roped_status status;
+    if (chain_is_as_before(chain))
+        return ROPED_OK;
+    chain->before->is_resolved = false;
+    status = chain_check_inputs(chain, err);
     chain->n_pieces = chain->n_active = 0;
     chain->arena_bytes = chain->moved_bytes = 0;
     chain->aux_bytes = 0;
@@ -579,5 +583,8 @@ enum roped_status roped_chain_resolve(struct roped_chain *chain,
         if (chain->piece[i].kind == ROPED_PIECE_ARENA &&
             chain->piece[i].bytes > 0)
             place_in_arena(chain, i);
-    return check_into(chain, err);
+    status = check_into(chain, err);
+    if (!status)
+        chain_note(chain);
+    return status;
 }

@@ -236,6 +236,9 @@ static enum roped_status check_holds(const struct roped_op *op,
 {
     struct roped_holds holds;
     enum roped_status status = roped_port_holds(port, &holds, err);
+    if (!status && port->flags & ROPED_PLANNED && !(port->flags & ROPED_INDEX))
+        return defect(op, "planned values that nobody reads in", port->name,
+                      err);
     if (status || !port->holds)
         return status;
     bool is_number = holds.kind == ROPED_HOLDS_NUMBERS;

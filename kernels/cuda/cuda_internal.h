@@ -42,6 +42,14 @@ enum roped_status roped_cuda_foreign_open(struct roped_backend *backend, const v
                                           void **out, uint64_t *bytes, struct roped_error *err);
 void roped_cuda_foreign_close(struct roped_backend *backend, void *memory);
 
+/* recording.c: the same of the backend. */
+enum roped_status roped_cuda_record(struct roped_queue *queue, struct roped_error *err);
+enum roped_status roped_cuda_record_end(struct roped_queue *queue, struct roped_recording **out,
+                                        struct roped_error *err);
+enum roped_status roped_cuda_replay(struct roped_queue *queue, struct roped_recording *recording,
+                                    struct roped_error *err);
+void roped_cuda_recording_free(struct roped_queue *queue, struct roped_recording *recording);
+
 /* One launch function per operator: roped_cuda_rope, ... */
 #define ROPED_OP(id) extern roped_launch_fn roped_cuda_##id;
 #include <roped/ops.def>

@@ -70,7 +70,6 @@ struct rope_rotary {
     int64_t tokens_per_sequence; /* implicit */
     int64_t offset;              /* implicit */
     int64_t n_sequences;         /* ragged */
-    int64_t largest_position;    /* -1 where unknown or n_tokens is 0 */
     int32_t style;
     int32_t positions;      /* enum rope_positions */
     int32_t angle_source;   /* enum rope_angle_source */
@@ -80,6 +79,7 @@ struct rope_rotary {
     float sin_sign;         /* -1 for inverse, else 1 */
     int32_t n_axes;         /* rows of positions; M-RoPE: 2 or more */
     int32_t has_padding;    /* tokens of position -1, which stay as they are */
+    int32_t is_wide;        /* positions may be above UINT32_MAX */
     const void *index[2];   /* device: positions, or indptr and offsets */
     const void *angle[2];   /* device: cache, or cos and sin */
     const uint8_t *axis_of; /* device: M-RoPE: row of positions of each pair */

@@ -353,15 +353,18 @@ static enum roped_status scan_ragged(const struct roped_tensor *indptr,
     return ROPED_OK;
 }
 
+/* What kind of positions there are; and the largest, -1: not known, or none. */
 static enum roped_status plan_positions(const struct roped_call *call,
                                         const struct rotary_shape *shape,
                                         struct rope_rotary *out,
+                                        int64_t *largest,
                                         struct roped_error *err)
 {
     const struct roped_tensor *positions = tensor_of(call, shape, POSITIONS);
     const struct roped_tensor *indptr = tensor_of(call, shape, INDPTR);
     struct bound bound = position_bound(call, shape);
-    out->largest_position = -1;
+    *largest = -1;
+    out->is_wide = bound.rows - 1 > UINT32_MAX;
     if (has(call, shape, COS)) {
         out->positions = ROPE_POSITIONS_NONE;
         return ROPED_OK;
@@ -371,7 +374,7 @@ static enum roped_status plan_positions(const struct roped_call *call,
                                                        : ROPE_POSITIONS_I64;
         if (!call->host_values)
             return ROPED_OK;
-        out->largest_position = call->held[shape->first_port].largest;
+        *largest = call->held[shape->first_port].largest;
         out->has_padding = call->held[shape->first_port].has_none;
         if (out->has_padding)
             return check_padding(positions, err);
@@ -387,8 +390,7 @@ static enum roped_status plan_positions(const struct roped_call *call,
         out->positions = dtype == ROPED_I32 ? ROPE_POSITIONS_RAGGED_I32
                                             : ROPE_POSITIONS_RAGGED_I64;
         if (call->host_values)
-            return scan_ragged(indptr, offsets, &bound, &out->largest_position,
-                               err);
+            return scan_ragged(indptr, offsets, &bound, largest, err);
     } else {
         out->positions = ROPE_POSITIONS_IMPLICIT;
         int64_t last = shape->offset + shape->tokens_per_sequence - 1;
@@ -398,13 +400,14 @@ static enum roped_status plan_positions(const struct roped_call *call,
                               "is %lld, expected less than %lld, %s%s",
                               (long long)last, (long long)bound.rows, bound.why,
                               bound.name);
-        out->largest_position = shape->n_tokens > 0 ? last : -1;
+        *largest = shape->n_tokens > 0 ? last : -1;
     }
     return ROPED_OK;
 }
 
 static enum roped_status plan_frequencies(struct roped_call *call,
                                           const struct rotary_shape *shape,
+                                          int64_t largest_position,
                                           struct rope_rotary *out,
                                           struct roped_error *err)
 {
@@ -420,13 +423,13 @@ static enum roped_status plan_frequencies(struct roped_call *call,
     }
     enum roped_status status = roped_angles_resolve(
         params, &factors, rotary_width(call, shape), shape->head_dim,
-        out->largest_position, call->aux, &call->table.angles, err);
+        largest_position, call->aux, &call->table.angles, err);
     if (status)
         return status;
     out->precision = params->angle_precision;
     out->attention_factor = call->table.angles.attention_factor;
     int32_t mode = own_angles(call)->mode;
-    call->table.rows = out->largest_position + 1;
+    call->table.rows = largest_position + 1;
     call->table.wanted = mode != ROPED_ANGLES_COMPUTE && call->table.rows > 0;
     call->table.required = mode == ROPED_ANGLES_TABLE;
     return ROPED_OK;
@@ -461,6 +464,7 @@ enum roped_status rotary_plan(struct roped_call *call,
                               const struct rotary_shape *shape,
                               struct rope_rotary *out, struct roped_error *err)
 {
+    int64_t largest_position;
     memset(out, 0, sizeof *out);
     out->n_tokens = shape->n_tokens;
     out->n_pairs = n_pairs_of(call, shape);
@@ -469,15 +473,16 @@ enum roped_status rotary_plan(struct roped_call *call,
     out->style = style_of(call, shape);
     out->sin_sign = shape->inverse ? -1 : 1;
     out->attention_factor = 1;
-    enum roped_status status = plan_positions(call, shape, out, err);
+    enum roped_status status =
+        plan_positions(call, shape, out, &largest_position, err);
     if (status)
         return status;
-    if (out->largest_position < call->largest_position)
-        out->largest_position = call->largest_position;
+    if (largest_position < call->largest_position)
+        largest_position = call->largest_position;
     plan_axes(call, shape, out);
     if (is_derived(call, shape)) {
         out->angle_source = ROPE_ANGLES_DERIVED;
-        return plan_frequencies(call, shape, out, err);
+        return plan_frequencies(call, shape, largest_position, out, err);
     }
     bool is_cache = has(call, shape, CACHE);
     out->angle_source = is_cache ? ROPE_ANGLES_CACHE : ROPE_ANGLES_PAIR;

@@ -14,7 +14,7 @@
 #define SCALE_PARAM(name, at, of) \
     {name, ROPED_PARAM_FLOAT, at, ROPED_ABOVE_MIN, 1, 0, FLT_MAX, .doc = of " values are multiplied by it before rounding to FP8"}
 #define SCALE_INPUT(name) \
-    {name, "F", "1", ROPED_OPTIONAL | ROPED_INDEX, .holds = "numbers above 0", .doc = "the parameter of this name as a tensor, [1]"}
+    {name, "F", "1", ROPED_OPTIONAL | ROPED_INDEX | ROPED_PLANNED, .holds = "numbers above 0", .doc = "the parameter of this name as a tensor, [1]"}
 /* clang-format on */
 
 /* The value: the tensor's where there is one, else param. */

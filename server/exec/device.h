@@ -12,6 +12,7 @@
 
 #include "exec/device_memory.h"
 #include "exec/heap.h"
+#include "exec/recordings.h"
 #include "exec/resident.h"
 
 #include <roped/backend.h>
@@ -49,6 +50,7 @@ struct device {
     atomic_uint_least64_t early_bytes;    /* uploaded while they arrived */
     atomic_uint_least64_t fetched_bytes;  /* copied from other devices */
     atomic_uint_least64_t errors;
+    struct recording_counts recorded;
 
     /* guarded by lock */
     struct waiting waiting;

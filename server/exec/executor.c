@@ -295,7 +295,7 @@ enum roped_status exec_open(const struct roped_backend_api *api,
         status =
             tables_open(exec->resident, exec->n_devices, &exec->tables, err);
     if (!status)
-        status = programs_open(&exec->programs, err);
+        status = programs_open(exec->memory, &exec->programs, err);
     if (!status)
         status = open_regions(exec, err);
     if (!status)
@@ -652,6 +652,9 @@ void exec_device_usage(struct executor *exec, int number,
     out->errors = atomic_load(&device->errors);
     out->early_bytes = atomic_load(&device->early_bytes);
     out->fetched_bytes = atomic_load(&device->fetched_bytes);
+    out->captures = atomic_load(&device->recorded.captures);
+    out->replays = atomic_load(&device->recorded.replays);
+    out->fallbacks = atomic_load(&device->recorded.fallbacks);
     out->busy_seconds = (double)busy_ns * 1e-9;
 }
 

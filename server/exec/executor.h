@@ -180,7 +180,8 @@ struct exec_device_usage {
     uint64_t jobs, errors;  /* that ran; of them: failed in the device */
     uint64_t early_bytes;   /* of bodies: uploaded while they arrived */
     uint64_t fetched_bytes; /* of regions: copied from other devices */
-    double busy_seconds;    /* of its lanes together */
+    uint64_t captures, replays, fallbacks; /* recordings.h */
+    double busy_seconds;                   /* of its lanes together */
 };
 
 ROPED_MUST_CHECK enum roped_status

@@ -15,6 +15,7 @@
 #include "exec/inbox.h"
 #include "exec/lane_program.h"
 #include "exec/poison.h"
+#include "exec/recordings.h"
 
 #include <string.h>
 #include <time.h>
@@ -34,7 +35,12 @@ enum roped_status lane_init(struct lane *lane, struct device *device,
     memset(lane, 0, sizeof *lane);
     pthread_cond_init(&lane->wake, NULL);
     lane->device = device;
-    return device->api->queue_open(device->backend, &lane->queue, err);
+    enum roped_status status =
+        device->api->queue_open(device->backend, &lane->queue, err);
+    if (status || !device->api->record)
+        return status;
+    return recordings_open(device->api, lane->queue, &device->recorded,
+                           &lane->recordings, err);
 }
 
 static void release_scratch(struct lane *lane)
@@ -55,6 +61,7 @@ void lane_fini(struct lane *lane)
         return;
     lane_release_arena(lane);
     release_scratch(lane);
+    recordings_close(lane->recordings);
     if (lane->queue)
         device->api->queue_close(lane->queue);
     for (int i = 0; i < SLICE_SIDES - 1; i++)

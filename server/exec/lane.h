@@ -31,6 +31,8 @@ struct lane {
     uint64_t arena_bytes;
     void *scratch; /* host memory that the device reaches: aux */
     size_t scratch_bytes;
+    struct recordings *recordings; /* for its own queue; NULL: the backend has
+                                      none */
     atomic_uint_least64_t jobs, busy_ns; /* ever */
 
     pthread_t thread;

@@ -4,14 +4,24 @@
  *
  * A piece's host is where the caller has it, NULL for memory of the device; its
  * address is where the launches find it. Where the two differ it is copied.
+ *
+ * Where the lane has recordings, what is in memory of the request is at the
+ * same address in each run of its kind, so that one recording serves all: a
+ * little of it in the lane's scratch, behind aux, which the device reaches in
+ * place; more of it in the arena.
  */
 #include "exec/lane_program.h"
 
 #include "exec/poison.h"
+#include "exec/recordings.h"
 
 #include <string.h>
 
 enum { VALUE_ALIGNMENT = 64, MAPPED_ALIGNMENT = 16, ARENA_ALIGNMENT = 256 };
+
+/* Up to so much the processor copies sooner than a copy of the device's has
+ * started. */
+enum { STAGED_BYTES = 64 << 10 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t alignment)
 {
@@ -101,35 +111,76 @@ static enum roped_status find_homes(struct lane *lane, struct exec_job *job)
                                  : lane_await(lane, status, &job->error);
 }
 
+/* Is it repeated by a recording? One launch alone gains next to nothing, and
+ * the queue of an inbox is another one. */
+static bool is_recorded(const struct lane *lane, const struct exec_job *job)
+{
+    return lane->recordings && n_steps(job->run) > 1 && !job->inbox;
+}
+
+/* Bytes of scratch behind aux for what is in memory of the host; 0: it is not
+ * staged there. */
+static size_t stage_bytes(const struct lane *lane, const struct exec_job *job)
+{
+    struct program_run *run = job->run;
+    uint64_t bytes = 0, most = lane->device->mapped_bytes;
+    if (!is_recorded(lane, job))
+        return 0;
+    for (int i = 0; i < roped_chain_pieces(run->chain); i++) {
+        const struct roped_piece *piece = roped_chain_piece(run->chain, i);
+        uint64_t offset;
+        const struct region *region = region_of(run, piece, &offset);
+        if (piece->kind != ROPED_PIECE_ARENA &&
+            (!region || piece->has_values ||
+             region_info(region)->kind == REGION_SYSTEM))
+            bytes += round_up(piece->bytes, VALUE_ALIGNMENT);
+    }
+    most = most < STAGED_BYTES ? most : STAGED_BYTES;
+    return bytes <= most ? (size_t)bytes : 0;
+}
+
 /* -------------------------------------------------------------------- plan */
 
+/* A step's table serves those behind it that want no more of it, as the layers
+ * of one model do: *last is the last step that has one. */
 static enum roped_status plan_step(struct lane *lane, struct exec_job *job,
-                                   int step)
+                                   int step,
+                                   const struct roped_table_use **last)
 {
     struct program_run *run = job->run;
     struct roped_call *call = roped_chain_call(run->chain, step);
+    struct roped_table_use *use = &call->table;
     enum roped_status status =
         roped_chain_plan(run->chain, step, lane->scratch, &job->error);
-    if (status || !call->table.wanted)
+    if (status || !use->wanted)
         return status;
+    if (*last && (*last)->data && (*last)->rows >= use->rows &&
+        roped_angles_equal(&(*last)->angles, &use->angles)) {
+        use->data = (*last)->data;
+        return ROPED_OK;
+    }
+    *last = use;
     return roped_program_blame(run->program->definition, step,
                                resident_use(lane->device->resident, lane->queue,
-                                            &call->table, &run->rotary[step],
+                                            use, &run->rotary[step],
                                             &job->error),
                                &job->error);
 }
 
-static enum roped_status plan(struct lane *lane, struct exec_job *job)
+static enum roped_status plan(struct lane *lane, struct exec_job *job,
+                              size_t staged)
 {
     struct program_run *run = job->run;
     size_t aux_bytes = roped_chain_aux_bytes(run->chain);
-    enum roped_status status = lane_need_scratch(lane, aux_bytes, &job->error);
+    const struct roped_table_use *last = NULL;
+    enum roped_status status =
+        lane_need_scratch(lane, aux_bytes + staged, &job->error);
     if (status)
         return status;
     poison_taken(lane->scratch, aux_bytes);
     status = find_homes(lane, job);
     for (int i = 0; i < n_steps(run) && !status; i++)
-        status = plan_step(lane, job, i);
+        status = plan_step(lane, job, i, &last);
     return status;
 }
 
@@ -140,6 +191,7 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job)
 struct layout {
     uint64_t copies_at, aux_at, bytes;
     bool is_mapped; /* nothing is copied */
+    bool is_staged; /* what is copied is in scratch, and bytes of the host's */
 };
 
 /* Is it in host memory, and used by launches? */
@@ -160,13 +212,17 @@ static bool is_mappable(const struct program_run *run,
 }
 
 /* On the CPU everything is in place unless it is misaligned for its type; on a
- * GPU as placement_settle says. */
-static struct layout lay_out(struct program_run *run,
-                             const struct device *device)
+ * GPU as placement_settle says, unless it is recorded. */
+static struct layout lay_out(const struct lane *lane, struct exec_job *job,
+                             size_t staged)
 {
+    struct program_run *run = job->run;
+    const struct device *device = lane->device;
     bool is_host = device->api->is_host;
     uint64_t bytes = 0, copied = 0;
-    struct layout at = {.is_mapped = !is_host && run->is_pinned};
+    struct layout at = {.is_staged = staged > 0,
+                        .is_mapped = !is_host && run->is_pinned &&
+                                     !is_recorded(lane, job)};
     for (int i = 0; i < roped_chain_pieces(run->chain); i++) {
         struct roped_piece *piece = roped_chain_piece(run->chain, i);
         if (!is_at_home(piece))
@@ -180,9 +236,10 @@ static struct layout lay_out(struct program_run *run,
         copied += round_up(piece->bytes, ARENA_ALIGNMENT);
     }
     at.is_mapped &= bytes <= device->mapped_bytes;
+    bool is_in_place = at.is_mapped || at.is_staged;
     at.copies_at = roped_chain_arena_bytes(run->chain);
-    at.aux_at = at.copies_at + (at.is_mapped ? 0 : copied);
-    at.bytes = at.aux_at + (is_host || at.is_mapped
+    at.aux_at = at.copies_at + (is_in_place ? 0 : copied);
+    at.bytes = at.aux_at + (is_host || is_in_place
                                 ? 0
                                 : (uint64_t)roped_chain_aux_bytes(run->chain));
     return at;
@@ -193,14 +250,17 @@ static void enter(struct lane *lane, struct exec_job *job,
                   const struct layout *at)
 {
     struct roped_chain *chain = job->run->chain;
-    unsigned char *next = lane->arena + at->copies_at;
+    uint64_t alignment = at->is_staged ? VALUE_ALIGNMENT : ARENA_ALIGNMENT;
+    unsigned char *next = at->is_staged ? (unsigned char *)lane->scratch +
+                                              roped_chain_aux_bytes(chain)
+                                        : lane->arena + at->copies_at;
     for (int i = 0; i < roped_chain_pieces(chain); i++) {
         struct roped_piece *piece = roped_chain_piece(chain, i);
         if (!is_at_home(piece))
             continue;
         piece->address = at->is_mapped ? piece->host : next;
         if (!at->is_mapped)
-            next += round_up(piece->bytes, ARENA_ALIGNMENT);
+            next += round_up(piece->bytes, alignment);
     }
     roped_chain_enter(chain, lane->arena,
                       at->bytes > at->aux_at ? lane->arena + at->aux_at
@@ -223,7 +283,11 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job,
     enum roped_status status = ROPED_OK;
     for (int i = 0; i < roped_chain_pieces(chain) && !status; i++) {
         const struct roped_piece *piece = roped_chain_piece(chain, i);
-        if (is_copied(piece) && piece->is_read)
+        if (!is_copied(piece) || !piece->is_read)
+            continue;
+        if (at->is_staged)
+            memcpy(piece->address, piece->host, (size_t)piece->bytes);
+        else
             status = api->upload(lane->queue, piece->address, piece->host,
                                  (size_t)piece->bytes, &job->error);
     }
@@ -236,32 +300,40 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job,
 
 /* Tokens with a stride, without what is between them: others may write there.
  */
-static enum roped_status download_piece(struct lane *lane, struct exec_job *job,
-                                        const struct roped_piece *piece)
+static struct roped_byte_rows rows_of(const struct roped_chain *chain,
+                                      const struct roped_piece *piece)
 {
-    const struct roped_backend_api *api = lane->device->api;
-    const struct roped_chain *chain = job->run->chain;
     const struct roped_tensor *tensor =
         piece->kind == ROPED_PIECE_INPUT
             ? roped_chain_input_tensor(chain, piece->index)
             : roped_chain_output_tensor(chain, piece->index, NULL);
     size_t size = roped_dtype_bytes(tensor->dtype);
     if (!tensor->stride)
+        return (struct roped_byte_rows){1, (size_t)piece->bytes, 0};
+    return (struct roped_byte_rows){(size_t)roped_tensor_tokens(tensor),
+                                    (size_t)roped_tensor_token(tensor) * size,
+                                    (size_t)tensor->stride * size};
+}
+
+static enum roped_status download_piece(struct lane *lane, struct exec_job *job,
+                                        const struct roped_piece *piece)
+{
+    const struct roped_backend_api *api = lane->device->api;
+    const struct roped_byte_rows rows = rows_of(job->run->chain, piece);
+    if (!rows.stride_bytes)
         return api->download(lane->queue, piece->host, piece->address,
                              (size_t)piece->bytes, &job->error);
-    const struct roped_byte_rows rows = {(size_t)roped_tensor_tokens(tensor),
-                                         (size_t)roped_tensor_token(tensor) *
-                                             size,
-                                         (size_t)tensor->stride * size};
     return api->download_rows(lane->queue, piece->host, piece->address, &rows,
                               &job->error);
 }
 
-static enum roped_status download(struct lane *lane, struct exec_job *job)
+static enum roped_status download(struct lane *lane, struct exec_job *job,
+                                  const struct layout *at)
 {
     struct roped_chain *chain = job->run->chain;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_chain_pieces(chain) && !status; i++) {
+    for (int i = 0; i < roped_chain_pieces(chain) && !status && !at->is_staged;
+         i++) {
         const struct roped_piece *piece = roped_chain_piece(chain, i);
         if (is_copied(piece) && piece->is_written)
             status = download_piece(lane, job, piece);
@@ -269,14 +341,41 @@ static enum roped_status download(struct lane *lane, struct exec_job *job)
     return status;
 }
 
+/* After the device has done it. */
+static void copy_staged(struct roped_chain *chain)
+{
+    for (int i = 0; i < roped_chain_pieces(chain); i++) {
+        const struct roped_piece *piece = roped_chain_piece(chain, i);
+        if (!is_copied(piece) || !piece->is_written)
+            continue;
+        const struct roped_byte_rows rows = rows_of(chain, piece);
+        for (size_t row = 0; row < rows.n; row++)
+            memcpy((unsigned char *)piece->host + row * rows.stride_bytes,
+                   (unsigned char *)piece->address + row * rows.stride_bytes,
+                   rows.row_bytes);
+    }
+}
+
 /* --------------------------------------------------------------------- run */
 
 static bool has_copies(const struct program_run *run, const struct layout *at)
 {
+    if (at->is_staged)
+        return false;
     for (int i = 0; i < roped_chain_pieces(run->chain); i++)
         if (is_copied(roped_chain_piece(run->chain, i)))
             return true;
     return at->bytes > at->aux_at;
+}
+
+static enum roped_status launch(struct lane *lane, struct exec_job *job)
+{
+    const struct program_run *run = job->run;
+    if (is_recorded(lane, job))
+        return recordings_launch(lane->recordings, run->program, run->chain,
+                                 &job->error);
+    return roped_chain_launch(run->chain, lane->device->api, lane->queue,
+                              &job->error);
 }
 
 static enum roped_status compute(struct lane *lane, struct exec_job *job,
@@ -288,15 +387,16 @@ static enum roped_status compute(struct lane *lane, struct exec_job *job,
     if (!status)
         status = lane_mark(lane, job, LANE_MARK_UPLOADED);
     if (!status)
-        status = roped_chain_launch(job->run->chain, lane->device->api,
-                                    lane->queue, &job->error);
+        status = launch(lane, job);
     if (!status)
         status = lane_mark(lane, job, LANE_MARK_COMPUTED);
     if (!status)
-        status = download(lane, job);
+        status = download(lane, job, at);
     if (!status)
         status = lane_mark(lane, job, LANE_MARK_DOWNLOADED);
     status = lane_await(lane, status, &job->error);
+    if (!status && at->is_staged)
+        copy_staged(job->run->chain);
     if (!status)
         lane_read_timing(lane, job, start_ns);
     return status;
@@ -305,12 +405,13 @@ static enum roped_status compute(struct lane *lane, struct exec_job *job,
 static enum roped_status run_steps(struct lane *lane, struct exec_job *job)
 {
     uint64_t start_ns = lane_now_ns();
-    enum roped_status status = plan(lane, job);
+    size_t staged = stage_bytes(lane, job);
+    enum roped_status status = plan(lane, job, staged);
     uint64_t planned_ns = lane_now_ns();
     job->timing.plan_ns = planned_ns - start_ns;
     if (status)
         return status;
-    struct layout at = lay_out(job->run, lane->device);
+    struct layout at = lay_out(lane, job, staged);
     status = lane_take_arena(lane, job, at.bytes);
     if (status)
         return status;

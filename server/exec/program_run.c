@@ -16,7 +16,7 @@ static size_t round_up(size_t bytes)
 
 /* Where what is behind a run begins. */
 struct layout {
-    size_t place, table, rotary, chain, bytes;
+    size_t place, known, table, rotary, chain, bytes;
 };
 
 static struct layout lay_out(const struct roped_program *definition)
@@ -24,7 +24,8 @@ static struct layout lay_out(const struct roped_program *definition)
     struct layout at;
     size_t pointer = sizeof(void *);
     at.place = round_up(sizeof(struct program_run));
-    at.table = at.place + pointer * (size_t)roped_program_places(definition);
+    at.known = at.place + pointer * (size_t)roped_program_places(definition);
+    at.table = at.known + pointer * (size_t)roped_program_places(definition);
     at.rotary = at.table + pointer * (size_t)roped_program_tables(definition);
     at.chain =
         round_up(at.rotary + pointer * (size_t)roped_program_steps(definition));
@@ -45,11 +46,54 @@ struct program_run *program_run_init(void *memory, struct program *program)
     memset(run, 0, at.chain);
     run->program = program;
     run->place = (void *)(bytes + at.place);
+    run->known = (void *)(bytes + at.known);
     run->table = (void *)(bytes + at.table);
     run->rotary = (void *)(bytes + at.rotary);
     run->chain = roped_chain_init(bytes + at.chain, program->definition);
     run->device = REGION_ANY_DEVICE;
     return run;
+}
+
+void program_run_again(struct program_run *run)
+{
+    memset(run->in, 0, sizeof run->in);
+    memset(run->out, 0, sizeof run->out);
+    memset(run->in_data, 0, sizeof run->in_data);
+    memset(run->out_data, 0, sizeof run->out_data);
+    run->values = NULL;
+    run->is_pinned = false;
+    run->device = REGION_ANY_DEVICE;
+    roped_chain_again(run->chain);
+}
+
+enum roped_status program_run_take_places(struct program_run *run,
+                                          struct regions *regions,
+                                          const struct tenant *tenant,
+                                          struct roped_error *err)
+{
+    const struct roped_program *definition = run->program->definition;
+    int n = roped_program_places(definition);
+    size_t bytes = (size_t)n * sizeof *run->place;
+    enum roped_status status = ROPED_OK;
+    if (n == 0)
+        return ROPED_OK;
+    if (run->known_by == tenant && run->known_at &&
+        regions_take_again(regions, run->known, n, run->known_at)) {
+        memcpy(run->place, run->known, bytes);
+        return ROPED_OK;
+    }
+    run->known_at = 0;
+    uint64_t generation = regions_generation(regions);
+    for (int i = 0; i < n && !status; i++)
+        status = regions_take(regions, tenant,
+                              roped_program_place_name(definition, i),
+                              &run->place[i], err);
+    if (status)
+        return status;
+    memcpy(run->known, run->place, bytes);
+    run->known_by = tenant;
+    run->known_at = generation;
+    return ROPED_OK;
 }
 
 void program_run_fini(struct program_run *run, struct regions *regions,
@@ -64,10 +108,7 @@ void program_run_fini(struct program_run *run, struct regions *regions,
         regions_give(regions, run->out[i].region);
         run->out[i].region = NULL;
     }
-    for (int i = 0; i < roped_program_places(definition); i++) {
-        regions_give(regions, run->place[i]);
-        run->place[i] = NULL;
-    }
+    regions_give_all(regions, run->place, roped_program_places(definition));
     for (int i = 0; i < roped_program_tables(definition); i++) {
         tables_give(tables, run->table[i]);
         run->table[i] = NULL;

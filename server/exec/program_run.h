@@ -35,8 +35,13 @@ struct program_run {
     uint64_t value_bytes; /* of index values in regions */
     uint64_t host_bytes;  /* that are copied, or read over the link */
 
+    /* what its places were before, not held: whose, and when */
+    const struct tenant *known_by;
+    uint64_t known_at; /* regions_generation; 0: not known */
+
     /* behind it; not owned */
     struct region **place;          /* of each place */
+    struct region **known;          /* the same, of the run before */
     struct table_entry **table;     /* of each table */
     struct resident_table **rotary; /* of each step, while it runs */
 };
@@ -44,6 +49,16 @@ struct program_run {
 /* Bytes of a run, and a new one in them, without regions. */
 size_t program_run_bytes(const struct program *program);
 struct program_run *program_run_init(void *memory, struct program *program);
+
+/* A run that has ended, for another one of its program: as a new one, but that
+ * its chain knows what it was resolved to. */
+void program_run_again(struct program_run *run);
+
+/* Takes the tenant's regions of all places. What it took where it failed
+ * program_run_fini gives back. */
+ROPED_MUST_CHECK enum roped_status
+program_run_take_places(struct program_run *run, struct regions *regions,
+                        const struct tenant *tenant, struct roped_error *err);
 
 /* Gives back what it holds of regions and tables. */
 void program_run_fini(struct program_run *run, struct regions *regions,

@@ -3,14 +3,18 @@
  */
 #include "exec/programs.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PROGRAMS = 1024, MOST_BYTES = 256 << 20 };
+enum { MOST_PROGRAMS = 1024, MOST_BYTES = 256 << 20, IDLE_SHARE = 16 };
 
 struct programs {
+    struct memory_pool *pool;
+    uint64_t most_idle_bytes;
+    atomic_uint_least64_t idle_bytes; /* of all programs' idle runs */
+
     pthread_mutex_t lock;  /* guards the following */
     struct program *named; /* in name order */
     int n;
@@ -18,19 +22,28 @@ struct programs {
     struct lost lost; /* of those that are not there */
 };
 
-enum roped_status programs_open(struct programs **out, struct roped_error *err)
+enum roped_status programs_open(struct memory_pool *pool, struct programs **out,
+                                struct roped_error *err)
 {
+    struct memory_usage usage;
     struct programs *programs = calloc(1, sizeof *programs);
     if (!programs)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the programs");
+    memory_usage(pool, &usage);
+    programs->pool = pool;
+    programs->most_idle_bytes = usage.budget_bytes / IDLE_SHARE;
     pthread_mutex_init(&programs->lock, NULL);
     lost_init(&programs->lost, "program", ROPED_PROGRAM_LOST);
     *out = programs;
     return ROPED_OK;
 }
 
-static void free_program(struct program *program)
+static void free_program(struct programs *programs, struct program *program)
 {
+    struct memory_block block;
+    while (programs_take_idle(programs, program, &block))
+        memory_give(programs->pool, &block);
+    pthread_mutex_destroy(&program->lock);
     roped_program_free(program->definition);
     free(program->document);
     free(program);
@@ -43,7 +56,7 @@ void programs_close(struct programs *programs)
     while (programs->named) {
         struct program *program = programs->named;
         programs->named = program->next;
-        free_program(program);
+        free_program(programs, program);
     }
     lost_free(&programs->lost);
     pthread_mutex_destroy(&programs->lock);
@@ -88,6 +101,7 @@ static struct program *new_program(struct tenant *tenant,
     program->document = document;
     program->document_bytes = text->document_bytes;
     program->references = 1;
+    pthread_mutex_init(&program->lock, NULL);
     return program;
 }
 
@@ -113,10 +127,10 @@ static struct program *find(struct programs *programs,
                : NULL;
 }
 
-static void drop(struct program *program)
+static void drop(struct programs *programs, struct program *program)
 {
     if (--program->references == 0)
-        free_program(program);
+        free_program(programs, program);
 }
 
 static void unlist(struct programs *programs, struct program *program)
@@ -124,7 +138,7 @@ static void unlist(struct programs *programs, struct program *program)
     *find_link(programs, program->tenant, program->name) = program->next;
     programs->n--;
     programs->bytes -= bytes_of(program);
-    drop(program);
+    drop(programs, program);
 }
 
 /* --------------------------------------------------------------- If-Match */
@@ -213,7 +227,7 @@ enum roped_status programs_put(struct programs *programs, struct tenant *tenant,
     }
     pthread_mutex_unlock(&programs->lock);
     if (status)
-        free_program(program);
+        free_program(programs, program);
     return status;
 }
 
@@ -278,8 +292,39 @@ void programs_give(struct programs *programs, struct program *program)
     if (!program)
         return;
     pthread_mutex_lock(&programs->lock);
-    drop(program);
+    drop(programs, program);
     pthread_mutex_unlock(&programs->lock);
+}
+
+bool programs_take_idle(struct programs *programs, struct program *program,
+                        struct memory_block *out)
+{
+    pthread_mutex_lock(&program->lock);
+    bool is_there = program->n_idle > 0;
+    if (is_there)
+        *out = program->idle[--program->n_idle];
+    pthread_mutex_unlock(&program->lock);
+    if (is_there)
+        atomic_fetch_sub(&programs->idle_bytes, out->bytes);
+    return is_there;
+}
+
+void programs_keep_idle(struct programs *programs, struct program *program,
+                        struct memory_block *block)
+{
+    uint64_t others = atomic_fetch_add(&programs->idle_bytes, block->bytes);
+    bool is_kept = false;
+    pthread_mutex_lock(&program->lock);
+    if (program->n_idle < PROGRAM_IDLE_RUNS &&
+        others + block->bytes <= programs->most_idle_bytes) {
+        program->idle[program->n_idle++] = *block;
+        is_kept = true;
+    }
+    pthread_mutex_unlock(&program->lock);
+    if (is_kept)
+        *block = (struct memory_block){.start = NULL};
+    else
+        atomic_fetch_sub(&programs->idle_bytes, block->bytes);
 }
 
 void programs_each(struct programs *programs, const struct tenant *tenant,

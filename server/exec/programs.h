@@ -7,19 +7,22 @@
 #define ROPED_EXEC_PROGRAMS_H
 
 #include "exec/lost.h"
+#include "exec/memory.h"
 #include "exec/tenants.h"
 
 #include <roped/program.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct programs;
 
-enum { PROGRAM_ETAG_BYTES = 20 };
+enum { PROGRAM_ETAG_BYTES = 20, PROGRAM_IDLE_RUNS = 16 };
 
-/* What a program is; of one that is stored it never changes. */
+/* What a program is; of one that is stored it never changes, but for runs that
+ * have ended. */
 struct program {
     struct tenant *tenant;
     char name[ROPED_NAME_BYTES];
@@ -29,6 +32,10 @@ struct program {
     size_t document_bytes;
     int references; /* one is the list's; guarded by its lock */
     struct program *next;
+
+    pthread_mutex_t lock; /* guards the following */
+    struct memory_block idle[PROGRAM_IDLE_RUNS];
+    int n_idle;
 };
 
 struct programs_usage {
@@ -36,7 +43,9 @@ struct programs_usage {
     uint64_t bytes; /* of definitions and documents, about */
 };
 
-ROPED_MUST_CHECK enum roped_status programs_open(struct programs **out,
+/* Memory of runs is the pool's, which outlives the programs. */
+ROPED_MUST_CHECK enum roped_status programs_open(struct memory_pool *pool,
+                                                 struct programs **out,
                                                  struct roped_error *err);
 void programs_close(struct programs *programs);
 
@@ -80,6 +89,17 @@ ROPED_MUST_CHECK enum roped_status
 programs_take(struct programs *programs, const struct tenant *tenant,
               const char *name, struct program **out, struct roped_error *err);
 void programs_give(struct programs *programs, struct program *program);
+
+/*
+ * The memory of a run that has ended is kept with its program, at most
+ * PROGRAM_IDLE_RUNS of each and a sixteenth of the pool's budget of all, for a
+ * run to come: its chain knows what it was resolved to. False: there is none;
+ * keep empties the block that it keeps.
+ */
+bool programs_take_idle(struct programs *programs, struct program *program,
+                        struct memory_block *out);
+void programs_keep_idle(struct programs *programs, struct program *program,
+                        struct memory_block *block);
 
 /* ROPED_MISMATCH unless if_match is NULL, "*" or the program's. */
 ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,

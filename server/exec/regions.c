@@ -3,7 +3,7 @@
  * counts and the budget; it is never held while the device works, so memory
  * is allocated and freed outside it.
  */
-#include "exec/regions.h"
+#include "exec/region_internal.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -11,19 +11,6 @@
 #include <string.h>
 
 enum { MAX_REGIONS = 4096 };
-
-struct region {
-    struct region_info info; /* constant, as are data and is_device */
-    unsigned char *data; /* resident in host memory: REGION_HEAD_BYTES behind
-                            the start of what was allocated */
-    size_t head_bytes;   /* right before data */
-    bool is_device;
-    bool is_written;              /* all of it */
-    struct device_memory *memory; /* of the device that has or page-locks it */
-    struct client_memory client;  /* REGION_SYSTEM */
-    int references;               /* one is the list's while it is listed */
-    struct region *next;
-};
 
 /* What the regions know of a device. */
 struct holder {
@@ -37,6 +24,7 @@ struct regions {
 
     pthread_mutex_t lock;  /* guards the following, and references */
     struct region *listed; /* in name order */
+    uint64_t generation;   /* rises when a name gets or loses a region */
     int n[REGION_KINDS];
     uint64_t bytes[REGION_KINDS];
     struct lost lost; /* of those that are not listed */
@@ -66,6 +54,7 @@ enum roped_status regions_open(struct device_memory *const *memory,
     for (int i = 0; i < n_devices; i++)
         regions->device[i].memory = memory[i];
     regions->budget_bytes = budget_bytes;
+    regions->generation = 1;
     pthread_mutex_init(&regions->lock, NULL);
     lost_init(&regions->lost, "region", ROPED_REGION_LOST);
     *out = regions;
@@ -137,6 +126,16 @@ static void destroy(struct regions *regions, struct region *region)
     if (region->info.kind == REGION_RESIDENT)
         tenant_give_bytes(region->info.tenant, region->info.bytes);
     free(region);
+}
+
+/* Those that hang on the first. */
+static void destroy_all(struct regions *regions, struct region *first)
+{
+    while (first) {
+        struct region *next = first->next;
+        destroy(regions, first);
+        first = next;
+    }
 }
 
 void regions_close(struct regions *regions)
@@ -402,6 +401,7 @@ static struct region *unlist(struct regions *regions, struct region *region)
 {
     *find_link(regions, region->info.tenant, region->info.name) = region->next;
     region->next = NULL;
+    regions->generation++;
     regions->n[region->info.kind]--;
     return drop(region);
 }
@@ -446,11 +446,6 @@ static enum roped_status check_publish(const struct regions *regions,
                       name, MAX_REGIONS);
 }
 
-void region_set_written(struct region *region)
-{
-    region->is_written = true;
-}
-
 enum roped_status regions_publish(struct regions *regions,
                                   struct region *region, bool *replaced,
                                   struct roped_error *err)
@@ -470,6 +465,7 @@ enum roped_status regions_publish(struct regions *regions,
         region->next = *link;
         region->references++;
         *link = region;
+        regions->generation++;
         regions->n[region->info.kind]++;
         (void)lost_forget(&regions->lost, tenant, name);
     }
@@ -542,11 +538,7 @@ void regions_unregister(struct regions *regions, const struct tenant *tenant,
         region = next;
     }
     pthread_mutex_unlock(&regions->lock);
-    while (freed) {
-        struct region *next = freed->next;
-        destroy(regions, freed);
-        freed = next;
-    }
+    destroy_all(regions, freed);
 }
 
 /* -------------------------------------------------------------- references */
@@ -574,6 +566,42 @@ struct region *regions_share(struct regions *regions, struct region *region)
     return region;
 }
 
+uint64_t regions_generation(struct regions *regions)
+{
+    pthread_mutex_lock(&regions->lock);
+    uint64_t generation = regions->generation;
+    pthread_mutex_unlock(&regions->lock);
+    return generation;
+}
+
+/* Those are listed still: the list's references keep them. */
+bool regions_take_again(struct regions *regions, struct region *const *known,
+                        int n, uint64_t generation)
+{
+    pthread_mutex_lock(&regions->lock);
+    bool is_current = regions->generation == generation;
+    for (int i = 0; i < n && is_current; i++)
+        known[i]->references++;
+    pthread_mutex_unlock(&regions->lock);
+    return is_current;
+}
+
+void regions_give_all(struct regions *regions, struct region **region, int n)
+{
+    struct region *freed = NULL;
+    pthread_mutex_lock(&regions->lock);
+    for (int i = 0; i < n; i++) {
+        struct region *gone = region[i] ? drop(region[i]) : NULL;
+        region[i] = NULL;
+        if (!gone)
+            continue;
+        gone->next = freed;
+        freed = gone;
+    }
+    pthread_mutex_unlock(&regions->lock);
+    destroy_all(regions, freed);
+}
+
 void regions_give(struct regions *regions, struct region *region)
 {
     if (!region)
@@ -586,78 +614,6 @@ void regions_give(struct regions *regions, struct region *region)
 }
 
 /* ----------------------------------------------------------------- reading */
-
-const struct region_info *region_info(const struct region *region)
-{
-    return &region->info;
-}
-
-void region_set_head(struct region *region, const void *head, size_t bytes)
-{
-    assert(bytes <= REGION_HEAD_BYTES);
-    if (region->is_device)
-        return;
-    memcpy(region->data - bytes, head, bytes);
-    region->head_bytes = bytes;
-}
-
-const unsigned char *region_whole(const struct region *region, size_t *bytes)
-{
-    if (region->is_device)
-        return NULL;
-    *bytes = region->head_bytes + (size_t)region->info.bytes;
-    return region->data - region->head_bytes;
-}
-
-unsigned char *region_data(const struct region *region)
-{
-    return region->data;
-}
-
-bool region_is_device(const struct region *region)
-{
-    return region->is_device;
-}
-
-bool region_is_elsewhere(const struct region *region, int device)
-{
-    return region->is_device && region->info.device != device;
-}
-
-const struct roped_backend *region_backend(const struct region *region)
-{
-    return region->memory->backend;
-}
-
-bool region_is_pinned(const struct region *region)
-{
-    return region->client.is_pinned;
-}
-
-enum roped_status region_check(const struct region *region,
-                               struct roped_error *err)
-{
-    if (region->info.kind != REGION_SYSTEM)
-        return ROPED_OK;
-    return client_memory_check(&region->client, region->info.name, err);
-}
-
-enum roped_status region_check_range(const struct region *region,
-                                     const char *name, uint64_t offset,
-                                     uint64_t bytes, struct roped_error *err)
-{
-    const struct region_info *info = &region->info;
-    if (offset <= info->bytes && bytes <= info->bytes - offset)
-        return ROPED_OK;
-    return roped_fail(err, ROPED_INVALID,
-                      "Invalid offset%s for shared memory region: '%s': tensor "
-                      "'%s' takes %llu bytes at offset %llu, expected both "
-                      "within %llu bytes",
-                      offset > info->bytes ? "" : " + byte size", info->name,
-                      name, (unsigned long long)bytes,
-                      (unsigned long long)offset,
-                      (unsigned long long)info->bytes);
-}
 
 void regions_each(struct regions *regions, const struct tenant *tenant,
                   void (*visit)(void *context, const struct region_info *info),

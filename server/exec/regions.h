@@ -153,6 +153,18 @@ regions_take(struct regions *regions, const struct tenant *tenant,
 struct region *regions_share(struct regions *regions, struct region *region);
 void regions_give(struct regions *regions, struct region *region);
 
+/*
+ * The same for several that are taken together again and again, without a look
+ * at their names: regions_take_again takes those that regions_take gave when,
+ * or after, the generation was this; false: a name has another region since, or
+ * none. regions_give_all ignores NULLs, and leaves them.
+ */
+uint64_t regions_generation(struct regions *regions);
+ROPED_MUST_CHECK bool regions_take_again(struct regions *regions,
+                                         struct region *const *known, int n,
+                                         uint64_t generation);
+void regions_give_all(struct regions *regions, struct region **region, int n);
+
 const struct region_info *region_info(const struct region *region);
 
 /* Start of its memory; true where that is the device's and not the host's;

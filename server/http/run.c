@@ -42,6 +42,8 @@ void run_give(struct run *run)
     struct executor *exec = exec_of(run);
     if (run->run)
         program_run_fini(run->run, exec_regions(exec), exec_tables(exec));
+    if (run->run)
+        programs_keep_idle(exec_programs(exec), run->program, &run->memory);
     run->run = NULL;
     if (run->program)
         programs_give(exec_programs(exec), run->program);
@@ -96,6 +98,12 @@ static enum roped_status find_document(struct run *run)
 
 static enum roped_status take_memory(struct run *run)
 {
+    if (programs_take_idle(exec_programs(exec_of(run)), run->program,
+                           &run->memory)) {
+        run->run = (struct program_run *)(void *)run->memory.start;
+        program_run_again(run->run);
+        return ROPED_OK;
+    }
     enum roped_status status =
         memory_take(exec_memory(exec_of(run)), program_run_bytes(run->program),
                     &run->memory, run->call->error);
@@ -203,16 +211,12 @@ static enum roped_status take_region(struct run *run,
 /* What the document calls "@name". */
 static enum roped_status take_places(struct run *run)
 {
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_program_places(definition_of(run)) && !status;
+    enum roped_status status =
+        program_run_take_places(run->run, exec_regions(exec_of(run)),
+                                run->call->tenant, run->call->error);
+    for (int i = 0; i < (status ? 0 : roped_program_places(definition_of(run)));
          i++) {
-        struct exec_place place = {.region = NULL};
-        status = regions_take(exec_regions(exec_of(run)), run->call->tenant,
-                              roped_program_place_name(definition_of(run), i),
-                              &place.region, run->call->error);
-        if (status)
-            return status;
-        run->run->place[i] = place.region;
+        const struct exec_place place = {.region = run->run->place[i]};
         const struct roped_area area = program_run_area(&place);
         roped_chain_place(run->run->chain, i,
                           &region_info(place.region)->tensor, &area);

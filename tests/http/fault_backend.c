@@ -42,6 +42,9 @@ static const struct roped_backend_api *const inner = &FAULT_INNER;
     X(fetch)                                                                   \
     X(clear)                                                                   \
     X(launch)                                                                  \
+    X(record)                                                                  \
+    X(record_end)                                                              \
+    X(replay)                                                                  \
     X(build_table)                                                             \
     X(wait)                                                                    \
     X(mark)
@@ -250,6 +253,38 @@ static enum roped_status fault_launch(struct roped_queue *queue,
     return status ? status : inner->launch(of(queue)->inner, call, err);
 }
 
+static enum roped_status fault_record(struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    enum roped_status status = enter(KIND_record, of(queue)->backend, err);
+    return status ? status : inner->record(of(queue)->inner, err);
+}
+
+/* Ends it in any case. */
+static enum roped_status fault_record_end(struct roped_queue *queue,
+                                          struct roped_recording **out,
+                                          struct roped_error *err)
+{
+    enum roped_status status = enter(KIND_record_end, of(queue)->backend, err);
+    enum roped_status ended = inner->record_end(
+        of(queue)->inner, status ? NULL : out, status ? NULL : err);
+    return status ? status : ended;
+}
+
+static enum roped_status fault_replay(struct roped_queue *queue,
+                                      struct roped_recording *recording,
+                                      struct roped_error *err)
+{
+    enum roped_status status = enter(KIND_replay, of(queue)->backend, err);
+    return status ? status : inner->replay(of(queue)->inner, recording, err);
+}
+
+static void fault_recording_free(struct roped_queue *queue,
+                                 struct roped_recording *recording)
+{
+    inner->recording_free(of(queue)->inner, recording);
+}
+
 static enum roped_status fault_build_table(struct roped_queue *queue,
                                            const struct roped_angles *angles,
                                            int64_t first_row, int64_t rows,
@@ -423,6 +458,10 @@ const struct roped_backend_api fault_api = {
     .fetch = fault_fetch,
     .clear = fault_clear,
     .launch = fault_launch,
+    .record = fault_record,
+    .record_end = fault_record_end,
+    .replay = fault_replay,
+    .recording_free = fault_recording_free,
     .build_table = fault_build_table,
     .wait = fault_wait,
     .mark = fault_mark,

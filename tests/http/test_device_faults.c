@@ -29,7 +29,8 @@ static const double patience_seconds = 5;
 static const char *const kinds[] = {
     "device_count", "open",       "host_alloc",  "host_lock", "device_alloc",
     "foreign_open", "queue_open", "upload",      "download",  "clear",
-    "launch",       "wait",       "build_table", "mark",      "fetch"};
+    "launch",       "wait",       "build_table", "mark",      "fetch",
+    "record",       "record_end", "replay"};
 static const char *const ways[] = {"passing", "sticky"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -56,7 +57,17 @@ static void keep_most(_Atomic double *most, double value)
 
 /* --------------------------------------------------------------- workload */
 
-enum body { NOTHING, SMALL, LARGE, ROPE, TABLE, SYSTEM, FOREIGN, N_BODIES };
+enum body {
+    NOTHING,
+    SMALL,
+    LARGE,
+    ROPE,
+    TABLE,
+    SYSTEM,
+    FOREIGN,
+    PROGRAM,
+    N_BODIES
+};
 static struct {
     void *start;
     size_t bytes;
@@ -76,6 +87,14 @@ static const struct step {
     {"PUT", "/v1/regions/there?dtype=F32&shape=2,8&device=1", NOTHING},
     {"POST", "/v1/rmsnorm?eps=0&from.x=x&into.y=there", NOTHING},
     {"POST", "/v1/rope?table=plan", ROPE},
+    {"PUT", "/v1/programs/two", PROGRAM},
+    {"POST", "/v1/programs/two", SMALL}, /* and so often that it repeats */
+    {"POST", "/v1/programs/two", SMALL},
+    {"POST", "/v1/programs/two", SMALL},
+    {"POST", "/v1/programs/two", SMALL},
+    {"POST", "/v1/programs/two", SMALL},
+    {"POST", "/v1/programs/two", SMALL},
+    {"DELETE", "/v1/programs/two", NOTHING},
     {"POST", "/v2/systemsharedmemory/region/s/register", SYSTEM},
     {"POST", "/v2/systemsharedmemory/region/s/unregister", NOTHING},
     {"POST", "/v2/cudasharedmemory/region/f/register", FOREIGN},
@@ -115,6 +134,11 @@ static void make_bodies(void)
     bodies[LARGE].start = ones(256, 1024, &bodies[LARGE].bytes);
     bodies[ROPE].start = rope_body(&bodies[ROPE].bytes);
     set_text(TABLE, recover_table);
+    set_text(PROGRAM, "{\"inputs\":[\"x\"],\"steps\":["
+                      "{\"op\":\"rmsnorm\",\"in\":{\"x\":\"x\"},"
+                      "\"out\":{\"y\":\"h\"}},"
+                      "{\"op\":\"rmsnorm\",\"in\":{\"x\":\"h\"},"
+                      "\"out\":{\"y\":\"y\"}}],\"outputs\":[\"y\"]}");
     snprintf(text, sizeof text,
              "{\"key\":\"%s\",\"offset\":0,\"byte_size\":4096}", shm_key);
     set_text(SYSTEM, text);

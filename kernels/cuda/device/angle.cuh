@@ -232,8 +232,7 @@ static inline enum angle_kind angle_kind_of(const struct angle_args *args, int p
 {
     const struct rope_rotary *rotary = &args->rotary;
     bool is_even = rotary->n_pairs % pairs_per_thread == 0;
-    if (rotary->n_axes > 1 || rotary->has_padding || !is_even ||
-        rotary->largest_position > UINT32_MAX)
+    if (rotary->n_axes > 1 || rotary->has_padding || !is_even || rotary->is_wide)
         return kAnglesAny;
     if (args->table)
         return (uintptr_t)args->table % 16 == 0 ? kAnglesTable : kAnglesAny;

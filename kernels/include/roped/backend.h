@@ -5,8 +5,8 @@
  *
  * THREADS: open, close and the allocators may be called from any thread. A
  * queue belongs to one thread at a time; different queues run concurrently.
- * upload, download, fetch, clear, launch and build_table are ordered on their
- * queue and may return before the device has finished; wait ends that.
+ * upload, download, fetch, clear, launch, replay and build_table are ordered on
+ * their queue and may return before the device has finished; wait ends that.
  */
 #ifndef ROPED_BACKEND_H
 #define ROPED_BACKEND_H
@@ -22,8 +22,9 @@
 extern "C" {
 #endif
 
-struct roped_backend; /* one open device */
-struct roped_queue;   /* a CUDA stream, or nothing */
+struct roped_backend;   /* one open device */
+struct roped_queue;     /* a CUDA stream, or nothing */
+struct roped_recording; /* launches to be repeated */
 
 enum { ROPED_MAX_MARKS = 8 };
 enum { ROPED_FOREIGN_HANDLE_BYTES = 64 };
@@ -193,6 +194,29 @@ struct roped_backend_api {
     enum roped_status (*mark)(struct roped_queue *queue, int mark,
                               struct roped_error *err);
     double (*seconds_between)(struct roped_queue *queue, int first, int last);
+
+    /*
+     * (optional, all four or none) Launches that are repeated cost less than
+     * launches. After record those of the queue are not done, but recorded:
+     * each call as it is then, addresses and plan included. record_end ends
+     * that, in any case; with out NULL it drops them. Nothing else is asked of
+     * the queue in between. replay does them all in their order, on the queue
+     * that they were recorded on, with what is in their memory then; that may
+     * be anything that launch would take, and must be there. A kernel that was
+     * never launched before may not be recorded: record_end then fails, and all
+     * is as before record. recording_free is called when no replay is on the
+     * queue.
+     */
+    enum roped_status (*record)(struct roped_queue *queue,
+                                struct roped_error *err);
+    enum roped_status (*record_end)(struct roped_queue *queue,
+                                    struct roped_recording **out,
+                                    struct roped_error *err);
+    enum roped_status (*replay)(struct roped_queue *queue,
+                                struct roped_recording *recording,
+                                struct roped_error *err);
+    void (*recording_free)(struct roped_queue *queue,
+                           struct roped_recording *recording);
 };
 
 typedef enum roped_status roped_launch_fn(const struct roped_call *call,

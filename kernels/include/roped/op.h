@@ -63,7 +63,10 @@ enum {
     ROPED_OPTIONAL = 1, /* input may be absent */
     ROPED_INDEX = 2,    /* values are read on the host by plan */
     ROPED_UPDATED = 4,  /* input that is written in place, see above */
-    ROPED_STRIDED = 8   /* input or output that may have a stride (tensor.h) */
+    ROPED_STRIDED = 8,  /* input or output that may have a stride (tensor.h) */
+    ROPED_PLANNED = 16  /* index input whose values stand in the plan, which of
+                           others has at most whether one is -1: so a plan is
+                           the same bytes from one position to the next */
 };
 
 /*

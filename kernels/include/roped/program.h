@@ -193,6 +193,13 @@ ROPED_API size_t roped_chain_bytes(const struct roped_program *program);
 ROPED_API struct roped_chain *
 roped_chain_init(void *memory, const struct roped_program *program);
 
+/*
+ * For another run: forgets what it was given, and not what it was resolved to.
+ * Where that run gives it the same (data apart) roped_chain_resolve has nothing
+ * to do.
+ */
+ROPED_API void roped_chain_again(struct roped_chain *chain);
+
 /* A parameter of the program; text outlives the chain. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_chain_param(struct roped_chain *chain, const char *name, const char *text,
@@ -297,6 +304,18 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_chain_launch(const struct roped_chain *chain,
                    const struct roped_backend_api *api,
                    struct roped_queue *queue, struct roped_error *err);
+
+/*
+ * Launches that repeat. After roped_chain_enter: can the values of other runs
+ * leave the launches of this chain as they are, so that a backend may record
+ * them? And what they depend on besides what is in memory: chains with the same
+ * key launch the same. Returns the words of the key, which is written where
+ * there is room for all of it. The last word of each step, at its end, is the
+ * address of the step's table, or 0.
+ */
+ROPED_API bool roped_chain_repeats(const struct roped_chain *chain);
+ROPED_API size_t roped_chain_key(const struct roped_chain *chain, uint64_t *key,
+                                 size_t room);
 
 /* Writes "step 3 (rope): " before the sentence of an error that is about a
  * step, unless status is ROPED_OK; returns status. */

@@ -497,6 +497,81 @@ TEST(intermediates_share_the_arena)
     roped_program_free(program);
 }
 
+/* ------------------------------------------------------------------ once more
+ */
+
+/* What a run is given beside its program. */
+struct given {
+    const char *eps;
+    int64_t rows, stride;
+    const void *x_area;
+    const void *place_area;
+    int64_t place_rows;
+};
+
+static enum roped_status give(struct roped_chain *chain,
+                              const struct given *given)
+{
+    const struct roped_area x_area = {given->x_area, 0, 1 << 20};
+    const struct roped_area place_area = {given->place_area, 0, 1 << 20};
+    const struct roped_tensor x = {.dtype = ROPED_F32,
+                                   .rank = 2,
+                                   .dims = {given->rows, WIDTH},
+                                   .stride = given->stride};
+    const struct roped_tensor place = {
+        .dtype = ROPED_F32, .rank = 2, .dims = {given->place_rows, WIDTH}};
+    enum roped_status status =
+        given->eps ? roped_chain_param(chain, "e", given->eps, &err) : ROPED_OK;
+    if (!status)
+        status = roped_chain_input(chain, "x", &x, &x_area, &err);
+    roped_chain_place(chain, 0, &place, &place_area);
+    return status ? status : roped_chain_resolve(chain, &err);
+}
+
+TEST(a_chain_is_resolved_anew_where_it_is_given_something_else)
+{
+    static char mark, here, there;
+    struct roped_program *program =
+        defined("in x\nparam e=0.5\nadd_rmsnorm eps=$e | x=x residual=@r | "
+                "y=h residual=@r\nrmsnorm | x=h | y=g\nout g");
+    struct roped_chain *chain =
+        roped_chain_init(malloc(roped_chain_bytes(program)), program);
+    static const struct given same = {"0.25", 4, 0, &here, &here + 1, 4};
+    struct given others[8];
+    for (int i = 0; i < 8; i++)
+        others[i] = same;
+    others[0].eps = "0.75";
+    others[1].eps = NULL;
+    others[2].rows = others[2].place_rows = 8;
+    others[3].stride = 2 * WIDTH;
+    others[4].x_area = &there;
+    others[5].place_area = &there;
+    others[6].eps = "none";
+    others[7].place_rows = 8;
+    CHECK_OK(give(chain, &same), &err);
+    for (int i = 0; i < 8; i++) {
+        void **sign = &roped_chain_call(chain, 1)->out[0].data;
+        for (int round = 0; round < 2; round++) {
+            *sign = &mark; /* which resolve takes away */
+            roped_chain_again(chain);
+            CHECK_OK(give(chain, &same), &err);
+            CHECK(*sign == &mark);
+        }
+        roped_chain_again(chain);
+        bool is_refused = give(chain, &others[i]) != ROPED_OK;
+        CHECK(is_refused == (i >= 6));
+        CHECK(*sign != &mark || is_refused);
+        CHECK(is_refused ||
+              roped_chain_call(chain, 1)->out[0].dims[0] == others[i].rows);
+        roped_chain_again(chain);
+        CHECK_OK(give(chain, &same), &err);
+        CHECK(roped_chain_call(chain, 1)->out[0].data == NULL);
+        CHECK_INT(roped_chain_call(chain, 1)->out[0].dims[0], 4);
+    }
+    free(chain);
+    roped_program_free(program);
+}
+
 int main(void)
 {
     if (roped_session_open("cpu", 0, NULL, &session, &err)) {

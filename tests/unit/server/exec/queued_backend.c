@@ -18,9 +18,26 @@ enum { RING = 256, GARBAGE = 0xA5 };
 atomic_int queued_fail_upload, queued_n_live;
 atomic_int queued_n_uploads, queued_n_downloads;
 atomic_bool queued_fails_late, queued_is_held, queued_is_integrated;
+atomic_bool queued_cannot_record;
 atomic_llong queued_device_bytes, queued_uploaded_bytes, queued_fetched_bytes;
 
-enum what { UPLOAD, DOWNLOAD, FETCH, CLEAR, LAUNCH, MARK, FAIL };
+enum what {
+    UPLOAD,
+    DOWNLOAD,
+    DOWNLOAD_ROWS,
+    FETCH,
+    CLEAR,
+    LAUNCH,
+    REPLAY,
+    MARK,
+    FAIL
+};
+
+/* Calls as they were when they were recorded. */
+struct recording {
+    int n;
+    struct roped_call *call;
+};
 
 struct command {
     enum what what;
@@ -28,6 +45,8 @@ struct command {
     const void *from;
     size_t bytes;
     struct roped_call call;
+    const struct recording *recording;
+    struct roped_byte_rows rows;
     int mark;
 };
 
@@ -36,6 +55,7 @@ struct queue {
     struct roped_queue *cpu; /* its thread's */
     pthread_t thread;
     double seconds[ROPED_MAX_MARKS];
+    struct recording *records; /* launches go there; NULL: they are done */
 
     pthread_mutex_t lock; /* guards the following */
     pthread_cond_t changed;
@@ -51,6 +71,7 @@ void queued_reset(void)
     atomic_store(&queued_fail_upload, 0);
     atomic_store(&queued_fails_late, false);
     atomic_store(&queued_is_held, false);
+    atomic_store(&queued_cannot_record, false);
     atomic_store(&queued_device_bytes, 0);
     atomic_store(&queued_n_uploads, 0);
     atomic_store(&queued_n_downloads, 0);
@@ -164,6 +185,22 @@ static void copy(const struct command *command)
         memcpy(command->to, command->from, command->bytes);
 }
 
+static enum roped_status repeat(struct queue *queue,
+                                const struct recording *recording,
+                                struct roped_error *err)
+{
+    enum roped_status status = ROPED_OK;
+    for (int i = 0; i < recording->n && !status; i++) {
+        const struct roped_call *call = &recording->call[i];
+        status = expect_reach(queue, call->in, call->n_in, err);
+        if (!status)
+            status = expect_reach(queue, call->out, call->n_out, err);
+        if (!status)
+            status = roped_backend_cpu.launch(queue->cpu, call, err);
+    }
+    return status;
+}
+
 static enum roped_status execute(struct queue *queue,
                                  const struct command *command,
                                  struct roped_error *err)
@@ -177,6 +214,12 @@ static enum roped_status execute(struct queue *queue,
     case DOWNLOAD:
         copy(command);
         return ROPED_OK;
+    case DOWNLOAD_ROWS:
+        for (size_t i = 0; i < command->rows.n; i++)
+            memcpy((char *)command->to + i * command->rows.stride_bytes,
+                   (const char *)command->from + i * command->rows.stride_bytes,
+                   command->rows.row_bytes);
+        return ROPED_OK;
     case FETCH:
         await_release();
         memcpy(command->to, command->from, command->bytes);
@@ -188,6 +231,8 @@ static enum roped_status execute(struct queue *queue,
         return ROPED_OK;
     case LAUNCH:
         return roped_backend_cpu.launch(queue->cpu, &command->call, err);
+    case REPLAY:
+        return repeat(queue, command->recording, err);
     case MARK:
         queue->seconds[command->mark] = now_seconds();
         return ROPED_OK;
@@ -275,6 +320,22 @@ static enum roped_status download(struct roped_queue *queue, void *host,
     return ROPED_OK;
 }
 
+static enum roped_status download_rows(struct roped_queue *queue, void *host,
+                                       const void *device,
+                                       const struct roped_byte_rows *rows,
+                                       struct roped_error *err)
+{
+    enum roped_status status = expect_owner(device, rows->n * rows->row_bytes,
+                                            of(queue)->backend, err);
+    if (status)
+        return status;
+    atomic_fetch_add(&queued_n_downloads, 1);
+    ask(of(queue),
+        &(struct command){
+            .what = DOWNLOAD_ROWS, .to = host, .from = device, .rows = *rows});
+    return ROPED_OK;
+}
+
 static enum roped_status fetch(struct roped_queue *queue, void *device,
                                const struct roped_backend *other,
                                const void *from, size_t bytes,
@@ -304,17 +365,79 @@ static enum roped_status clear(struct roped_queue *queue, void *device,
     return ROPED_OK;
 }
 
+/* As a GPU does, which has no code of a kernel before its first launch. */
+static atomic_bool has_launched[ROPED_OP_COUNT];
+
 static enum roped_status launch(struct roped_queue *queue,
                                 const struct roped_call *call,
                                 struct roped_error *err)
 {
+    struct recording *records = of(queue)->records;
     enum roped_status status =
         expect_reach(of(queue), call->in, call->n_in, err);
     if (!status)
         status = expect_reach(of(queue), call->out, call->n_out, err);
     if (status)
         return status;
+    if (records) {
+        if (!atomic_load(&has_launched[roped_op_index(call->op)]))
+            return roped_fail(err, ROPED_DEVICE, "a kernel is not loaded");
+        struct roped_call *all = realloc(
+            records->call, (size_t)(records->n + 1) * sizeof *records->call);
+        if (!all)
+            abort();
+        records->call = all;
+        records->call[records->n++] = *call;
+        return ROPED_OK;
+    }
+    atomic_store(&has_launched[roped_op_index(call->op)], true);
     ask(of(queue), &(struct command){.what = LAUNCH, .call = *call});
+    return ROPED_OK;
+}
+
+static void recording_free(struct roped_queue *queue,
+                           struct roped_recording *freed)
+{
+    struct recording *recording = (struct recording *)freed;
+    (void)queue;
+    free(recording->call);
+    free(recording);
+    atomic_fetch_sub(&queued_n_live, 1);
+}
+
+static enum roped_status record(struct roped_queue *queue,
+                                struct roped_error *err)
+{
+    if (atomic_load(&queued_cannot_record))
+        return roped_fail(err, ROPED_UNSUPPORTED, "nothing is recorded");
+    if (!(of(queue)->records = calloc(1, sizeof(struct recording))))
+        abort();
+    atomic_fetch_add(&queued_n_live, 1);
+    return ROPED_OK;
+}
+
+static enum roped_status record_end(struct roped_queue *queue,
+                                    struct roped_recording **out,
+                                    struct roped_error *err)
+{
+    struct roped_recording *made = (struct roped_recording *)of(queue)->records;
+    (void)err;
+    of(queue)->records = NULL;
+    if (out)
+        *out = made;
+    else
+        recording_free(queue, made);
+    return ROPED_OK;
+}
+
+static enum roped_status replay(struct roped_queue *queue,
+                                struct roped_recording *recording,
+                                struct roped_error *err)
+{
+    (void)err;
+    ask(of(queue),
+        &(struct command){.what = REPLAY,
+                          .recording = (const struct recording *)recording});
     return ROPED_OK;
 }
 
@@ -481,9 +604,14 @@ const struct roped_backend_api queued_api = {
     .queue_close = queue_close,
     .upload = upload,
     .download = download,
+    .download_rows = download_rows,
     .fetch = fetch,
     .clear = clear,
     .launch = launch,
+    .record = record,
+    .record_end = record_end,
+    .replay = replay,
+    .recording_free = recording_free,
     .build_table = build_table,
     .wait = wait_queue,
     .mark = mark,

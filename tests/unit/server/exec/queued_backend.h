@@ -9,6 +9,9 @@
  * An upload that is told to fail fails at once, or, with queued_fails_late, in
  * the next wait, and is not done; so does all that follows it on its queue
  * until then.
+ *
+ * A recording has its calls by value, as a graph has: what is repeated is what
+ * was recorded, at the addresses that it had then.
  */
 #ifndef ROPED_TESTS_QUEUED_BACKEND_H
 #define ROPED_TESTS_QUEUED_BACKEND_H
@@ -23,8 +26,10 @@ extern atomic_int queued_fail_upload; /* the n-th from now; 0: none */
 extern atomic_bool queued_fails_late;
 extern atomic_bool queued_is_held;       /* no upload starts while it is set */
 extern atomic_bool queued_is_integrated; /* what the device says of itself */
+extern atomic_bool queued_cannot_record;
 extern atomic_llong queued_device_bytes; /* largest allocation; 0: any */
-extern atomic_int queued_n_live; /* device allocations and queues, open */
+extern atomic_int
+    queued_n_live; /* device allocations, queues, recordings, open */
 extern atomic_int queued_n_uploads, queued_n_downloads; /* asked for */
 extern atomic_llong queued_uploaded_bytes;              /* copied */
 extern atomic_llong queued_fetched_bytes;               /* between devices */

@@ -168,6 +168,37 @@ TEST(a_replaced_region_lives_as_long_as_it_is_held)
     close_regions();
 }
 
+/* Without a look at their names, and not once one of them means another. */
+TEST(regions_are_taken_again_until_a_name_changes)
+{
+    struct region *known[2], *held[2];
+    open_regions();
+    put("a", 1000);
+    put("b", 1000);
+    for (int change = 0; change < 3; change++) {
+        uint64_t generation = regions_generation(regions);
+        CHECK_OK(regions_take(regions, &tenant, "a", &known[0], &err), &err);
+        CHECK_OK(regions_take(regions, &tenant, "b", &known[1], &err), &err);
+        memcpy(held, known, sizeof held);
+        regions_give_all(regions, held, 2);
+        CHECK(!held[0] && !held[1]);
+        CHECK(regions_take_again(regions, known, 2, generation));
+        memcpy(held, known, sizeof held);
+        if (change == 0)
+            put("c", 1000);
+        else if (change == 1)
+            put("a", 1000);
+        else
+            CHECK_OK(regions_remove(regions, &tenant, "b", &err), &err);
+        CHECK(!regions_take_again(regions, known, 2, generation));
+        memset(region_data(held[0]), 1, 1000); /* a sanitizer would tell */
+        memset(region_data(held[1]), 1, 1000);
+        regions_give_all(regions, held, 2);
+    }
+    CHECK_INT(held_bytes(), 2000);
+    close_regions();
+}
+
 TEST(the_budget_is_kept_and_given_back)
 {
     struct region *region;
