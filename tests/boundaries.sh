@@ -135,6 +135,6 @@ order client client/CMakeFiles/ropectl.dir \
     command_top command_verify \
     main+
 order client/python/src/roped none \
-    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients _programs \
+    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients _programs _recorder \
     _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]
