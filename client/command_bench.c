@@ -16,11 +16,10 @@ enum { MAX_CONNECTIONS = 256, MAX_SAMPLES = 1 << 20 };
 
 struct bench {
     const struct ropectl *ctl;
+    struct bench_load load;
     const struct roped_op *op;
     struct roped_call call; /* its parameters */
     enum roped_dtype dtype;
-    double seconds;
-    int n_connections;
     char *query;
     struct bench_sizes sizes;
     void *body;
@@ -73,8 +72,8 @@ static void *work(void *context)
         if (i > 0 && progress_now_seconds() >= bench->end_seconds)
             break;
         worker->status = roped_client_call_bytes(
-            worker->client, bench->op->name, bench->query, bench->body,
-            bench->bytes, &result, &worker->error);
+            worker->client, bench->load.op, bench->load.query, bench->load.body,
+            bench->load.bytes, &result, &worker->error);
         if (worker->status)
             break;
         if (i >= 0)
@@ -104,10 +103,10 @@ struct summary {
 static int print_summary(const struct bench *bench, const struct summary *s)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "operator", bench->op->name);
+    cJSON_AddStringToObject(document, bench->load.kind, bench->load.name);
     cJSON_AddNumberToObject(document, "calls", s->n);
-    cJSON_AddNumberToObject(document, "connections", bench->n_connections);
-    cJSON_AddNumberToObject(document, "bytes_in", (double)bench->bytes);
+    cJSON_AddNumberToObject(document, "connections", bench->load.n_connections);
+    cJSON_AddNumberToObject(document, "bytes_in", (double)bench->load.bytes);
     cJSON_AddNumberToObject(document, "bytes_out", (double)s->answer_bytes);
     cJSON *latency = cJSON_AddObjectToObject(document, "latency_ms");
     cJSON_AddNumberToObject(latency, "p50", s->p50 * 1e3);
@@ -124,15 +123,15 @@ static int report(struct bench *bench, const struct worker *workers)
     struct summary s = {.n = atomic_load(&bench->n_calls),
                         .answer_bytes = workers[0].answer_bytes};
     size_t n = (size_t)(s.n < MAX_SAMPLES ? s.n : MAX_SAMPLES);
-    for (int i = 0; i < bench->n_connections; i++)
+    for (int i = 0; i < bench->load.n_connections; i++)
         sum_timing(&s.sum, &workers[i].sum);
     qsort(bench->sample, n, sizeof *bench->sample, compare);
     s.p50 = bench->sample[n / 2];
     s.p90 = bench->sample[n * 9 / 10];
     s.p99 = bench->sample[n * 99 / 100];
-    s.calls_per_second = s.n / (s.sum.wall / bench->n_connections);
+    s.calls_per_second = s.n / (s.sum.wall / bench->load.n_connections);
     s.bytes_per_second =
-        s.calls_per_second * (double)(bench->bytes + s.answer_bytes);
+        s.calls_per_second * (double)(bench->load.bytes + s.answer_bytes);
     return print_summary(bench, &s);
 }
 
@@ -143,7 +142,8 @@ static void wait_for_end(struct bench *bench)
     while ((left = bench->end_seconds - progress_now_seconds()) > 0 &&
            !atomic_load(&bench->has_failed)) {
         nanosleep(&(struct timespec){0, 50000000}, NULL);
-        progress_show("measuring", bench->seconds - left, bench->seconds);
+        progress_show("measuring", bench->load.seconds - left,
+                      bench->load.seconds);
     }
     progress_end();
 }
@@ -153,17 +153,17 @@ static int run_workers(struct bench *bench)
 {
     int n = 0, code = EXIT_SUCCESS;
     struct worker *workers =
-        must_have(calloc((size_t)bench->n_connections, sizeof *workers));
+        must_have(calloc((size_t)bench->load.n_connections, sizeof *workers));
     bench->sample = must_have(malloc(MAX_SAMPLES * sizeof *bench->sample));
-    bench->end_seconds = progress_now_seconds() + bench->seconds;
-    while (n < bench->n_connections && !code) {
+    bench->end_seconds = progress_now_seconds() + bench->load.seconds;
+    while (n < bench->load.n_connections && !code) {
         workers[n].bench = bench;
         if (!pthread_create(&workers[n].thread, NULL, work, &workers[n])) {
             n++;
             continue;
         }
         code = fail_text("cannot start connection %d of %d: no thread", n + 1,
-                         bench->n_connections);
+                         bench->load.n_connections);
         atomic_store(&bench->has_failed, true);
     }
     wait_for_end(bench);
@@ -182,6 +182,28 @@ static int run_workers(struct bench *bench)
     return code;
 }
 
+int bench_run(const struct ropectl *ctl, const struct bench_load *load)
+{
+    static struct bench bench;
+    bench.ctl = ctl;
+    bench.load = *load;
+    return run_workers(&bench);
+}
+
+bool bench_set_seconds(void *target, const char *text)
+{
+    return read_number(text, 1e6, &((struct bench_load *)target)->seconds);
+}
+
+bool bench_set_connections(void *target, const char *text)
+{
+    struct bench_load *load = target;
+    char *end;
+    long n = strtol(text, &end, 10);
+    load->n_connections = (int)n;
+    return end != text && *end == '\0' && n >= 1 && n <= MAX_CONNECTIONS;
+}
+
 static bool set_dtype(void *target, const char *text)
 {
     return bench_dtype_read(text, &((struct bench *)target)->dtype);
@@ -189,16 +211,12 @@ static bool set_dtype(void *target, const char *text)
 
 static bool set_seconds(void *target, const char *text)
 {
-    return read_number(text, 1e6, &((struct bench *)target)->seconds);
+    return bench_set_seconds(&((struct bench *)target)->load, text);
 }
 
 static bool set_connections(void *target, const char *text)
 {
-    struct bench *bench = target;
-    char *end;
-    long n = strtol(text, &end, 10);
-    bench->n_connections = (int)n;
-    return end != text && *end == '\0' && n >= 1 && n <= MAX_CONNECTIONS;
+    return bench_set_connections(&((struct bench *)target)->load, text);
 }
 
 static const struct option_row options[] = {
@@ -241,14 +259,19 @@ int command_bench(const struct ropectl *ctl, int argc, char **argv)
     struct roped_error err;
     bench.ctl = ctl;
     bench.dtype = ROPED_BF16;
-    bench.seconds = 3;
-    bench.n_connections = 1;
+    bench.load = (struct bench_load){
+        .kind = "operator", .seconds = 3, .n_connections = 1};
     int code = read_arguments(&bench, argc, argv);
     if (!code && bench_tensors_make(&bench.call, bench.dtype, &bench.sizes,
                                     &bench.body, &bench.bytes, &err))
         code = usage("bench", "%s", err.text);
-    if (!code)
+    if (!code) {
+        bench.load.op = bench.load.name = bench.op->name;
+        bench.load.query = bench.query;
+        bench.load.body = bench.body;
+        bench.load.bytes = bench.bytes;
         code = run_workers(&bench);
+    }
     free(bench.body);
     free(bench.query);
     return code;

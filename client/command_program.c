@@ -59,6 +59,8 @@ static int put_document(const struct ropectl *ctl, const char *path,
 /* --------------------------------------------------------------------- run */
 
 struct program_run {
+    bool is_bench;
+    struct bench_load load; /* is_bench: what its options say */
     char *query;
     const char *output; /* -o, or NULL */
     int n_files, n_tensors;
@@ -95,12 +97,31 @@ static int add_input(struct program_run *run, const char *argument)
     return EXIT_SUCCESS;
 }
 
+static const struct option_row bench_options[] = {
+    {"seconds", bench_set_seconds, "a time above 0"},
+    {"connections", bench_set_connections, "1 to 256"},
+    {NULL}};
+
+/* A parameter of the program; of a bench, one of the options above. */
+static int add_option(struct program_run *run, const struct option *option)
+{
+    int code = run->is_bench
+                   ? take_option("program", bench_options, option, &run->load)
+                   : -1;
+    if (code >= 0)
+        return code;
+    if (!option->value)
+        return usage("program", "parameter '%s' has no value", option->name);
+    query_add(&run->query, option->name, option->value);
+    return EXIT_SUCCESS;
+}
+
 static int read_arguments(struct program_run *run, int argc, char **argv)
 {
     struct option option;
     int code = EXIT_SUCCESS;
     for (int at = 0; at < argc && !code; at++) {
-        if (strcmp(argv[at], "-o") == 0 && at + 1 < argc)
+        if (!run->is_bench && strcmp(argv[at], "-o") == 0 && at + 1 < argc)
             run->output = argv[++at];
         else if (!read_option(argc, argv, &at, &option))
             code = argv[at][0] == '-' && argv[at][1]
@@ -109,10 +130,8 @@ static int read_arguments(struct program_run *run, int argc, char **argv)
                                "FILE",
                                argv[at])
                        : add_input(run, argv[at]);
-        else if (!option.value)
-            code = usage("program", "parameter '%s' has no value", option.name);
         else
-            query_add(&run->query, option.name, option.value);
+            code = add_option(run, &option);
     }
     return code;
 }
@@ -152,6 +171,16 @@ static int send_run(const struct ropectl *ctl, const struct program_run *run,
     if (run->n_tensors > 0 &&
         roped_client_write(run->tensor, run->n_tensors, &body, &bytes, &err))
         return fail(&err);
+    if (run->is_bench) {
+        struct bench_load load = run->load;
+        load.op = path + strlen("/v1/");
+        load.query = run->query;
+        load.body = body ? body : "";
+        load.bytes = bytes;
+        int code = bench_run(ctl, &load);
+        free(body);
+        return code;
+    }
     if (asprintf(&whole, "%s%s%s", path, run->query ? "?" : "",
                  run->query ? run->query : "") < 0)
         whole = NULL;
@@ -168,10 +197,14 @@ static int send_run(const struct ropectl *ctl, const struct program_run *run,
     return code;
 }
 
-static int run_program(const struct ropectl *ctl, const char *path, int argc,
-                       char **argv)
+/* name: what is to be measured; NULL: it runs once. */
+static int run_program(const struct ropectl *ctl, const char *path,
+                       const char *name, int argc, char **argv)
 {
     static struct program_run run;
+    run.is_bench = name != NULL;
+    run.load = (struct bench_load){
+        .kind = "program", .name = name, .seconds = 3, .n_connections = 1};
     int code = read_arguments(&run, argc, argv);
     if (!code)
         code = send_run(ctl, &run, path);
@@ -191,7 +224,9 @@ int command_program(const struct ropectl *ctl, int argc, char **argv)
     if (argc == 4 && strcmp(verb, "put") == 0)
         code = put_document(ctl, path, argv[3]);
     else if (argc >= 3 && strcmp(verb, "run") == 0)
-        code = run_program(ctl, path, argc - 3, argv + 3);
+        code = run_program(ctl, path, NULL, argc - 3, argv + 3);
+    else if (argc >= 3 && strcmp(verb, "bench") == 0)
+        code = run_program(ctl, path, argv[2], argc - 3, argv + 3);
     else if (argc == 3 && strcmp(verb, "describe") == 0)
         code = describe(ctl, argv[2]);
     else if (argc == 3 && strcmp(verb, "get") == 0)

@@ -146,7 +146,8 @@ static const struct command commands[] = {
      "  delete NAME         forgets it\n"},
     {"program", command_program,
      "[list | put NAME FILE | run NAME [FILE ...] [-o FILE] [--NAME VALUE ...] "
-     "| describe NAME | get NAME | delete NAME]",
+     "| bench NAME [FILE ...] [--NAME VALUE ...] | describe NAME | get NAME | "
+     "delete NAME]",
      "chains of operators that run in one request",
      "A program is a JSON document on the server that says which operators "
      "run\n"
@@ -162,6 +163,13 @@ static const struct command commands[] = {
      "      --into.OUTPUT REGION[:OFFSET]\n"
      "                      this output stays there\n"
      "      --NAME VALUE    a parameter of the program\n"
+     "  bench NAME FILE ... runs it again and again, with inputs as of 'run',\n"
+     "                      and prints latency, rate and the phases inside "
+     "the\n"
+     "                      server\n"
+     "      --seconds 3     for how many seconds\n"
+     "      --connections 1 connections, with one run at a time each: 1 to "
+     "256\n"
      "  describe NAME       its inputs, outputs, parameters and regions\n"
      "  get NAME            its document\n"
      "  delete NAME         forgets it\n"},

@@ -193,6 +193,23 @@ bool is_terminal(FILE *out);
 /* A new object at the end of an array of objects. */
 cJSON *add_row(cJSON *array);
 
+/* One request again and again, on several connections. */
+struct bench_load {
+    const char *kind, *name; /* what the report calls it: "program", "norms" */
+    const char *op;          /* as roped_client_call has it */
+    const char *query;       /* or NULL */
+    const void *body;
+    size_t bytes;
+    double seconds;
+    int n_connections;
+};
+
+/* Prints latency, rate and phases; the exit code. And two options of it, whose
+ * target it is: --seconds and --connections. */
+int bench_run(const struct ropectl *ctl, const struct bench_load *load);
+bool bench_set_seconds(void *target, const char *text);
+bool bench_set_connections(void *target, const char *text);
+
 /* A member with an object of milliseconds: each phase of one of n_calls, and
  * wall. */
 void add_timing(cJSON *object, const char *name,

@@ -9,6 +9,7 @@
 #include "healthcheck.h"
 #include "http/daemon.h"
 #include "http/greeting.h"
+#include "http/program_folder.h"
 #include "io.h"
 #include "log.h"
 #include "metrics.h"
@@ -536,6 +537,10 @@ int main(int argc, char **argv)
         puts("roped " ROPED_VERSION);
         return end_output();
     case CONFIG_CHECK:
+        if (program_folder_check(config.programs, &err)) {
+            fprintf(stderr, "roped: %s\n", err.text);
+            return 2;
+        }
         config_write(&config, stdout);
         return end_output();
     case CONFIG_SAMPLE:

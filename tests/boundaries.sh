@@ -121,7 +121,7 @@ order() {
 order server/http server/CMakeFiles/roped_http.dir/http \
     clock accept head origin gate peers listeners tls shared \
     reply body call_demo protocol call call_regions protocol_v1 protocol_v2 run transfer \
-    handlers route+ greeting request request_log headers \
+    program_folder handlers route+ greeting request request_log headers \
     handle_call handle_devices handle_health handle_meta handle_page handle_programs handle_regions \
     handle_settings handle_shared_memory handle_tables \
     transport acceptor daemon
@@ -135,6 +135,6 @@ order client client/CMakeFiles/ropectl.dir \
     command_top command_verify \
     main+
 order client/python/src/roped none \
-    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients _programs \
+    _errors _functions _tensors _shapes _safetensors _http _servers _shared _gradients _programs _recorder \
     _client _library _torch _fast _in_process ops testing __init__
 [ "$n_failed" -eq 0 ]

@@ -69,19 +69,24 @@ static const char *op_name(const struct roped_program *program, int step)
     return program->steps.at[step].op->name;
 }
 
+/* output: the tensor of a step that would make it, or NULL: an input of the
+ * program would be it. */
 static enum roped_status made_twice(const struct roped_program *program,
                                     const struct program_name *name,
-                                    struct roped_error *err)
+                                    const char *output, struct roped_error *err)
 {
+    char where[ROPED_NAME_BYTES + sizeof "output '': "] = "";
+    if (output)
+        snprintf(where, sizeof where, "output '%s': ", output);
     if (name->kind == NAME_INPUT)
         return roped_fail(err, ROPED_INVALID,
-                          "'%s' is an input of the program already",
+                          "%s'%s' is an input of the program already", where,
                           name->text);
     return roped_fail(
         err, ROPED_INVALID,
-        "'%s' is made by step %d (%s) already, expected a name of "
+        "%s'%s' is made by step %d (%s) already, expected a name of "
         "its own",
-        name->text, name->index + 1, op_name(program, name->index));
+        where, name->text, name->index + 1, op_name(program, name->index));
 }
 
 static enum roped_status too_many(const char *what, int most,
@@ -123,7 +128,7 @@ enum roped_status roped_program_input(struct roped_program *program,
         return status;
     int known = program_find(program, name, false);
     if (known >= 0)
-        return made_twice(program, &program->names.at[known], err);
+        return made_twice(program, &program->names.at[known], NULL, err);
     if (program->n_inputs == ROPED_PROGRAM_INPUTS)
         return too_many("inputs", ROPED_PROGRAM_INPUTS, err);
     int at = program_add_name(program, name, NAME_INPUT);
@@ -231,7 +236,10 @@ enum roped_status roped_program_step(struct roped_program *program,
                           "step %d: no operator '%.64s'", program->steps.n + 1,
                           op);
     if (program->steps.n == ROPED_PROGRAM_STEPS)
-        return too_many("steps", ROPED_PROGRAM_STEPS, err);
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "step %d (%s): more than %d steps, the most that a "
+                          "program may have",
+                          program->steps.n + 1, op, ROPED_PROGRAM_STEPS);
     struct program_step *step = PROGRAM_GROW(program->steps);
     if (!step)
         return no_memory(err);
@@ -523,7 +531,8 @@ static enum roped_status make_value(struct roped_program *program,
     const struct program_name *known =
         *name < 0 ? NULL : &program->names.at[*name];
     if (known && known->kind != NAME_UNKNOWN)
-        return made_twice(program, known, err);
+        return made_twice(program, known,
+                          last_step(program)->op->out[port].name, err);
     if (known) {
         const struct roped_op *op = program->steps.at[known->user].op;
         return roped_fail(err, ROPED_INVALID,

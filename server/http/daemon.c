@@ -5,6 +5,7 @@
 
 #include "address.h"
 #include "http/acceptor.h"
+#include "http/program_folder.h"
 #include "http/shared.h"
 #include "http/tls.h"
 #include "http/transport.h"
@@ -152,6 +153,9 @@ static enum roped_status start_parts(struct daemon *daemon,
     enum roped_status status =
         gate_open(&service->gate, service->config->bearer_token_file,
                   exec_tenants(service->exec), err);
+    if (!status)
+        status =
+            program_folder_load(service->config->programs, service->exec, err);
     if (!status)
         status = tls_open(service->config, &daemon->tls, err);
     if (!status)

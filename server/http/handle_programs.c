@@ -3,6 +3,7 @@
  */
 #include "http/handlers.h"
 #include "http/request.h"
+#include "wire/program_check.h"
 #include "wire/program_json.h"
 
 #include <string.h>
@@ -82,42 +83,6 @@ struct reply handle_program_get(struct request *request)
 
 /* -------------------------------------------------------------------- make */
 
-/* Does a run need nothing but the inputs that the document declares? */
-static bool is_declared(const struct roped_program *definition)
-{
-    for (int i = 0; i < roped_program_inputs(definition); i++) {
-        const struct roped_declared *declared =
-            roped_program_declared(definition, i);
-        if (!declared->dtype || !declared->has_shape)
-            return false;
-        for (int j = 0; j < declared->rank; j++)
-            if (declared->symbol[j][0])
-                return false;
-    }
-    for (int i = 0; i < roped_program_params(definition); i++)
-        if (!roped_program_param_default(definition, i))
-            return false;
-    return roped_program_places(definition) == 0 &&
-           roped_program_tables(definition) == 0;
-}
-
-static enum roped_status resolve(struct roped_chain *chain,
-                                 const struct roped_program *definition,
-                                 struct roped_error *err)
-{
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_program_inputs(definition) && !status; i++) {
-        const struct roped_declared *declared =
-            roped_program_declared(definition, i);
-        struct roped_tensor tensor = {.dtype = declared->dtype,
-                                      .rank = declared->rank};
-        memcpy(tensor.dims, declared->dims, sizeof tensor.dims);
-        status = roped_chain_input(
-            chain, roped_program_input_name(definition, i), &tensor, NULL, err);
-    }
-    return status ? status : roped_chain_resolve(chain, err);
-}
-
 /* Whatever can be wrong with shapes and types is, where the document says all
  * of them. */
 static enum roped_status check_declared(struct request *request,
@@ -126,14 +91,13 @@ static enum roped_status check_declared(struct request *request,
 {
     struct memory_pool *pool = exec_memory(request->service->exec);
     struct memory_block block;
-    if (!is_declared(definition))
+    if (!program_check_can(definition))
         return ROPED_OK;
     enum roped_status status =
         memory_take(pool, roped_chain_bytes(definition), &block, err);
     if (status)
         return status;
-    status =
-        resolve(roped_chain_init(block.start, definition), definition, err);
+    status = program_check(definition, block.start, err);
     memory_give(pool, &block);
     return status;
 }

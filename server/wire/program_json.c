@@ -163,8 +163,9 @@ static enum roped_status read_shape(const struct reading *reading,
 /* The wire says these about any call, or about where a tensor is. */
 static bool is_option(const char *name)
 {
-    static const char *const options[] = {"fp8",    "table",  "tenant",
-                                          "timing", "device", "trace"};
+    static const char *const options[] = {
+        "fp8",   "table", "tenant",  "timing",   "device",
+        "trace", "warm",  "timeout", "priority", "binary_data_output"};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (strcmp(name, options[i]) == 0)
             return true;

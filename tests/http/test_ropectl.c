@@ -348,6 +348,16 @@ TEST(programs_are_put_described_run_and_forgotten)
     command_expect("regions put xs x8.safetensors", 0, "xs");
     command_expect("program run norms x=@xs -o y.npy", 0, "y ");
     command_expect("program run norms x=@none", 3, "none");
+    command_expect("program bench norms x8.safetensors --e 0 --seconds 0.2 "
+                   "--connections 2 --output json",
+                   0, "\"program\":\"norms\"");
+    command_expect("program bench norms x=@xs --seconds 0.1 --output json", 0,
+                   "\"connections\":1");
+    command_expect("program bench norms --seconds 0.1", 3,
+                   "missing tensor 'x'");
+    command_expect("program bench norms x=@xs --connections 0", 2, "1 to 256");
+    command_expect("program bench nothing x=@xs --seconds 0.1", 3,
+                   "program 'nothing' does not exist");
     command_expect("program run norms", 3, "missing tensor 'x'");
     command_expect("program put rope norms.json", 3, "an operator has this");
     command_expect("program forget norms", 2, "usage: ropectl program [list");

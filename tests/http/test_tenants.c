@@ -7,6 +7,7 @@
 #include "shared_memory.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 static const struct key keys[] = {
     {"alice", "call,regions,tables,programs,shm", NULL},
@@ -346,4 +347,40 @@ TEST(metrics_sum_tenants_and_count_names)
     CHECK_DOUBLE(metric_of("roped_token_refusals_total{name=\"bob\"}"), 1, 0);
     CHECK_DOUBLE(metric_of("roped_token_requests_total{name=\"carol\"}"), 0, 0);
     stop();
+}
+
+/* ---------------------------------------------------- programs of a folder */
+
+static const char *folder(void)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/roped_tenants_%d", (int)getpid());
+    return path;
+}
+
+/* Each name has its own, as if it had PUT it: what one deletes others keep. */
+TEST(a_program_of_the_folder_is_everybodys)
+{
+    char path[128];
+    const char *flags[] = {"--bearer_token_file", keys_file(), "--programs",
+                           folder(), NULL};
+    CHECK(mkdir(folder(), 0700) == 0);
+    snprintf(path, sizeof path, "%s/norm.json", folder());
+    FILE *file = fopen(path, "w");
+    fputs("{\"inputs\": [\"x\"], \"steps\": [{\"op\": \"rmsnorm\", "
+          "\"in\": {\"x\": \"x\"}, \"out\": {\"y\": \"h\"}}], "
+          "\"outputs\": [\"h\"]}",
+          file);
+    CHECK(fclose(file) == 0);
+    keys_write(keys, N_KEYS);
+    server_start(&server, flags);
+    for (int i = 0; i < N_KEYS; i++)
+        expect_as(keys[i].name, "GET", "/v1/programs/norm", 200, "rmsnorm");
+    expect_as("alice", "DELETE", "/v1/programs/norm", 200, "{}");
+    expect_as("alice", "GET", "/v1/programs/norm", 404, "does not exist");
+    expect_as("bob", "GET", "/v1/programs/norm", 200, "rmsnorm");
+    expect_without("root", "/v1/programs", "\"tenant\":\"\"");
+    stop();
+    unlink(path);
+    rmdir(folder());
 }

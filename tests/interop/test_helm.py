@@ -197,7 +197,7 @@ def test_settings_are_those_of_the_daemon():
     keys = set(re.findall(r"^  --(\w+)", subprocess.check_output([DAEMON, "--help"], text=True), re.MULTILINE))
     named = set(chart().schema["properties"]["settings"]["propertyNames"]["enum"])
     set_by_chart = {name.removeprefix("ROPED_").lower() for name in {*environment("mutual-tls"), *environment("tls")}}
-    assert named | set_by_chart | {"socket_mode", "socket_group", "port_file", "device", "devices"} == keys
+    assert named | set_by_chart | {"socket_mode", "socket_group", "port_file", "device", "devices", "programs"} == keys
     assert named & set_by_chart == {"log_format"}
     with pytest.raises(helm.HelmValuesError, match="queue_dept"):
         render({"settings": {"queue_dept": 1}})

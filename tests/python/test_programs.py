@@ -91,3 +91,97 @@ def test_what_is_wrong_says_where(client, rng):
     with pytest.raises(roped.Error) as caught:  # another document has its place
         program(x=x, residual=x)
     assert caught.value.code == "mismatch" and caught.value.status == 412
+
+
+def test_a_recording_is_a_document(client, rng):
+    with client.record() as p:
+        x, residual = p.input("x"), p.input("residual")
+        h, total = p.add_rmsnorm(x, residual, eps=p.parameter("eps", 1e-5))
+        y = p.rmsnorm(h)
+        p.output(y=y, sum=total)
+    assert p.document == {
+        "inputs": ["x", "residual"],
+        "parameters": {"eps": 1e-5},
+        "steps": [
+            {
+                "op": "add_rmsnorm",
+                "in": {"x": "x", "residual": "residual"},
+                "out": {"y": "add_rmsnorm1.y", "residual": "sum"},
+                "params": {"eps": "$eps"},
+            },
+            {"op": "rmsnorm", "in": {"x": "add_rmsnorm1.y"}, "out": {"y": "y"}},
+        ],
+        "outputs": ["y", "sum"],
+    }
+    x, residual = rng.standard_normal((2, 3, 64), dtype=np.float32)
+    made = client.program("recorded", p.document)(x=x, residual=residual, eps=0.5)
+    expected = client.program("norms", NORMS)(x=x, residual=residual, eps=0.5)
+    np.testing.assert_array_equal(made["y"], expected["y"])
+    np.testing.assert_array_equal(made["sum"], expected["sum"])
+
+
+def test_a_recording_with_regions_updates_them(client, rng):
+    q, k, v = rng.standard_normal((3, 2, 1, 16), dtype=np.float32)
+    with client.zeros((8, 1, 16), name="keys") as keys, client.zeros((8, 1, 16), name="values") as values:
+        with client.record() as p:
+            result = p.rope_append(
+                p.input("q", "F32", ["n", 1, 16]), p.input("k"), p.input("v"), keys, p.region("values"),
+                slots=p.input("slots"), positions=p.input("positions"), theta=500000.0,
+            )  # fmt: skip
+            assert result.k_cache.name == "@keys"
+            p.output(rotated=result.q)
+        program = client.program("append", p.document)
+        assert program.regions == ["keys", "values"]
+        slots, positions = np.array([3, 5]), np.array([7, 8])
+        made = program(q=q, k=k, v=v, slots=slots, positions=positions)
+        np.testing.assert_array_equal(made["rotated"], client.rope(q, positions=positions, theta=500000.0)[0])
+        np.testing.assert_array_equal(values.get()[slots], v)
+        assert keys.get()[slots].any() and not keys.get()[0].any()
+
+
+def test_a_step_leaves_its_output_in_a_region(client, rng):
+    x = rng.standard_normal((3, 64), dtype=np.float32)
+    with client.zeros((3, 64)) as there:
+        with client.record() as p:
+            h = p.rmsnorm(p.input("x"), out=there)
+            p.output(y=p.rmsnorm(h))
+        made = client.program("left", p.document)(x=x)
+        np.testing.assert_array_equal(there.get(), client.rmsnorm(x))
+        np.testing.assert_array_equal(made["y"], client.rmsnorm(client.rmsnorm(x)))
+
+
+def test_what_cannot_be_recorded_says_why(client):
+    p, other = client.record(), client.record()
+    x = p.input("x")
+    with pytest.raises(ValueError, match="'x' is there already"):
+        p.input("x")
+    with pytest.raises(TypeError, match=r"rmsnorm\(\): tensor 'x' is ndarray, expected a value of the recording"):
+        p.rmsnorm(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="is 'x' of another recording"):
+        other.rmsnorm(x)
+    with pytest.raises(TypeError, match="unexpected argument 'epz'; did you mean 'eps'"):
+        p.rmsnorm(x, epz=1)
+    with pytest.raises(ValueError, match="output 'y' is 'x', expected what a step makes"):
+        p.output(y=x)
+    with pytest.raises(ValueError, match=r"output 'y' is 'x', expected a region"):
+        p.rmsnorm(x, out=x)
+    h = p.rmsnorm(x)
+    p.output(y=h)
+    with pytest.raises(ValueError, match="output 'z' is output 'y' already"):
+        p.output(z=h)
+    with pytest.raises(ValueError, match="parameter 'e' is there already"):
+        p.parameter("e"), p.parameter("e")
+
+
+def test_the_asynchronous_client_records(server, rng):
+    x = rng.standard_normal((3, 64), dtype=np.float32)
+
+    async def run():
+        async with roped.AsyncClient(server) as client:
+            with await client.record() as p:
+                p.output(y=p.rmsnorm(p.input("x")))
+            program = await client.program("alone", p.document)
+            return await program(x=x), await client.rmsnorm(x)
+
+    made, expected = asyncio.run(run())
+    np.testing.assert_array_equal(made["y"], expected)

@@ -66,6 +66,9 @@ void section_stage(struct bench *bench);
 /* Calls on several devices (--devices), beside a daemon with one of them. */
 void section_scale(struct bench *bench);
 
+/* Programs beside the separate calls that they stand for. */
+void section_programs(struct bench *bench);
+
 /* All kinds of calls beside another build of the daemon (--before). */
 void section_versions(struct bench *bench);
 

@@ -5,7 +5,7 @@
  *     bench_http [--binary roped] [--backend cpu|cuda] [--quick]
  *                [--before OTHER_ROPED] [--devices 0,1] [--strict]
  *                [--section echo|calls|regions|small|cost|crowd|stage|scale
- *                           |versions|tls|unix|proxy|cores]
+ *                           |versions|tls|unix|proxy|cores|programs]
  *                [--max-bytes N] [--runs N] [--seconds S] [--json FILE]
  *
  * --strict: a goal that is missed is a failure.
@@ -30,7 +30,7 @@ static const struct {
                 {"stage", section_stage},       {"scale", section_scale},
                 {"versions", section_versions}, {"tls", section_tls},
                 {"unix", section_unix},         {"proxy", section_proxy},
-                {"cores", section_cores}};
+                {"cores", section_cores},       {"programs", section_programs}};
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 const struct body_load bench_loads[N_BODY_LOADS] = {
@@ -57,7 +57,7 @@ static void usage(void)
         "[--quick]\n"
         "                  [--before OTHER_ROPED] [--devices 0,1] [--strict]\n"
         "                  [--section echo|calls|regions|small|cost|crowd|"
-        "stage|scale|versions|tls|unix|proxy|cores]\n"
+        "stage|scale|versions|tls|unix|proxy|cores|programs]\n"
         "                  [--max-bytes N] [--runs N] [--seconds S] "
         "[--json FILE]\n"
         "       bench_http raw-server\n");

@@ -111,14 +111,21 @@ struct http_request call_rope(size_t n_tokens)
     return post_tensors("/v1/rope", tensors, 3);
 }
 
+struct http_request call_indexes(const char *path, size_t n_tokens,
+                                 bool has_slots)
+{
+    struct roped_tensor indexes = {
+        .dtype = ROPED_I32, .rank = 1, .dims = {(int64_t)n_tokens}};
+    struct safetensors_output tensors[] = {{"positions", &indexes, 0},
+                                           {"slots", &indexes, 0}};
+    return post_tensors(path, tensors, has_slots ? 2 : 1);
+}
+
 struct http_request call_rope_in(size_t n_tokens, const char *query)
 {
     char path[512];
-    struct roped_tensor positions = {
-        .dtype = ROPED_I32, .rank = 1, .dims = {(int64_t)n_tokens}};
-    struct safetensors_output tensors[] = {{"positions", &positions, 0}};
     snprintf(path, sizeof path, "/v1/rope?%s", query);
-    return post_tensors(path, tensors, 1);
+    return call_indexes(path, n_tokens, false);
 }
 
 struct http_request call_rope_at(const char *query)

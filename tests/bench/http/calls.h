@@ -32,7 +32,12 @@ struct http_request call_rope(size_t n_tokens);
  * positions alone are in the body. */
 struct http_request call_rope_in(size_t n_tokens, const char *query);
 
-/* The same without positions: a token's is its index. The body is empty. */
+/* A file of positions, and slots, of so many tokens to a path with its query:
+ * both count up. */
+struct http_request call_indexes(const char *path, size_t n_tokens,
+                                 bool has_slots);
+
+/* call_rope_in without positions: a token's is its index. The body is empty. */
 struct http_request call_rope_at(const char *query);
 
 #endif

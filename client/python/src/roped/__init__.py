@@ -19,11 +19,12 @@ from roped._errors import Error
 from roped._operators import CODES
 from roped._operators import VERSION as __version__
 from roped._programs import AsyncProgram, Program
+from roped._recorder import Recorder, Value
 
 if TYPE_CHECKING:
     from roped import ops as ops
 
-__all__ = ["CODES", "AsyncClient", "AsyncProgram", "Client", "Error", "Program", "Region", "Timing", "__version__"]
+__all__ = ["CODES", "AsyncClient", "AsyncProgram", "Client", "Error", "Program", "Recorder", "Region", "Timing", "Value", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

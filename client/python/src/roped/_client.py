@@ -21,6 +21,7 @@ from roped import _safetensors, _shapes
 from roped._errors import Error
 from roped._functions import Operator, methods, text_of
 from roped._programs import AsyncProgram, Program
+from roped._recorder import Recorder
 from roped._servers import Servers
 from roped._shared import LEAST_BYTES, SEGMENT_NAME, Segments
 from roped._tensors import as_array, dtype_name, from_bytes, host_bytes, is_torch
@@ -429,6 +430,10 @@ class Client(Operators):  # a method for each operator is added below
                 return Program(self, row)
         raise KeyError(name)
 
+    def record(self) -> Recorder:
+        """Operators that are called on it become a document for program(): with client.record() as p: ..."""
+        return Recorder()
+
     def programs(self) -> list[dict[str, Any]]:
         return self._rows("/v1/programs", "programs", is_kept=True)
 
@@ -506,6 +511,9 @@ class AsyncClient(AsyncOperators):  # likewise
         self, name: str, document: Mapping[str, Any] | str | os.PathLike[str] | None = None
     ) -> AsyncProgram:
         return AsyncProgram(self, await self._run(self._client.program, name, document))
+
+    async def record(self) -> Recorder:
+        return self._client.record()
 
     async def programs(self) -> list[dict[str, Any]]:
         return list(await self._run(self._client.programs))

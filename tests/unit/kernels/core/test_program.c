@@ -92,9 +92,11 @@ static void refused(const char *text, enum roped_status status,
 TEST(names_are_made_once_and_before_they_are_used)
 {
     refused("in x\nrmsnorm | x=x | y=x", ROPED_INVALID,
-            "step 1 (rmsnorm): 'x' is an input of the program already");
+            "step 1 (rmsnorm): output 'y': 'x' is an input of the program "
+            "already");
     refused("in x\nrmsnorm | x=x | y=h\nrmsnorm | x=x | y=h", ROPED_INVALID,
-            "step 2 (rmsnorm): 'h' is made by step 1 (rmsnorm) already, "
+            "step 2 (rmsnorm): output 'y': 'h' is made by step 1 (rmsnorm) "
+            "already, "
             "expected a name of its own");
     refused("in x\nrmsnorm | x=h | y=g\nrmsnorm | x=x | y=h", ROPED_INVALID,
             "step 2 (rmsnorm): output 'y': 'h' is made here, but step 1 "
@@ -204,7 +206,8 @@ TEST(limits_hold)
     }
     CHECK_INT(roped_program_step(program, "rmsnorm", &err), ROPED_TOO_LARGE);
     CHECK_TEXT(err.text,
-               "more than 1024 steps, the most that a program may have");
+               "step 1025 (rmsnorm): more than 1024 steps, the most that a "
+               "program may have");
     roped_program_free(program);
 }
 

@@ -1,0 +1,305 @@
+/*
+ * test_program_refusals.c - what is wrong with a program is said before
+ * anything runs, in a sentence that names the step, its operator and the tensor
+ * as far as there are any: of documents by PUT, and in the same words by a run
+ * of a document that comes along; of tensors by the run.
+ */
+#include "check.h"
+#include "http/harness.h"
+#include "http/service.h"
+
+enum { ROWS = 4, WIDTH = 8 };
+static const int64_t shape[2] = {ROWS, WIDTH};
+static struct server server;
+
+/* ----------------------------------------------------------------- helpers */
+
+/* Appends text with ' in the place of ", as the cases are written. */
+static void append(char *out, size_t size, const char *text)
+{
+    size_t at = strlen(out);
+    for (; *text && at < size - 1; text++)
+        out[at++] = *text == '\'' ? '"' : *text;
+    out[at] = '\0';
+}
+
+/* A file of no tensors whose __metadata__ has the document. */
+static unsigned char *given(const char *document, size_t *bytes)
+{
+    size_t size = 2 * strlen(document) + 64;
+    char *text = calloc(1, size + sizeof(uint64_t));
+    char *at = text + sizeof(uint64_t);
+    at = stpcpy(at, "{\"__metadata__\":{\"program\":\"");
+    for (; *document; document++) {
+        if (*document == '"')
+            *at++ = '\\';
+        *at++ = *document;
+    }
+    at = stpcpy(at, "\"}}");
+    uint64_t header = (uint64_t)(at - text) - sizeof header;
+    memcpy(text, &header, sizeof header);
+    *bytes = (size_t)(at - text);
+    return (unsigned char *)text;
+}
+
+static void put_held(void)
+{
+    float ones[ROWS * WIDTH];
+    struct tensor_file file = {0};
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        ones[i] = 1;
+    file_add(&file, "held", ROPED_F32, 2, shape, ones);
+    struct answer answer = ask_file(&server, "PUT", "/v1/regions/held", &file);
+    CHECK(answer.code == 200 || answer.code == 201);
+    answer_free(&answer);
+}
+
+/* Steps before the one that is refused write to the region: have they run? */
+static void expect_untouched(const char *what)
+{
+    struct answer answer = get(&server, "/v1/regions/held");
+    if (!are_ones(&answer, ROWS * WIDTH))
+        CHECK_FAIL("%s: the region has changed", what);
+    answer_free(&answer);
+}
+
+/* --------------------------------------------------------------- documents */
+
+#define NORM(from, to)                                                         \
+    "{'op': 'rmsnorm', 'in': {'x': '" from "'}, 'out': {'y': '" to "'}}"
+#define X(steps) "{'inputs': ['x'], 'steps': [" steps "]}"
+#define WRITES   NORM("x", "@held")
+
+static const struct {
+    const char *what, *document;
+    int code;
+    const char *sentence;
+} documents[] = {
+    {"unknown operator", X(WRITES ", {'op': 'rmsnrm'}"), 404,
+     "step 2: no operator 'rmsnrm'"},
+    {"unknown tensor",
+     X(WRITES ", {'op': 'rmsnorm', 'in': {'x': 'x', 'z': 'x'}}"), 400,
+     "step 2 (rmsnorm): unknown tensor 'z'"},
+    {"unknown output",
+     X(WRITES ", {'op': 'rmsnorm', 'in': {'x': 'x'}, 'out': {'z': 'h'}}"), 400,
+     "step 2 (rmsnorm): unknown output 'z'"},
+    {"unknown parameter",
+     X(WRITES ", {'op': 'rmsnorm', 'in': {'x': 'x'}, 'params': {'epz': 1}}"),
+     400, "step 2 (rmsnorm): unknown parameter 'epz'"},
+    {"missing tensor", X(WRITES ", {'op': 'add_rmsnorm', 'in': {'x': 'x'}}"),
+     400, "step 2 (add_rmsnorm): missing tensor 'residual'"},
+    {"unknown name", X(WRITES ", " NORM("g", "h")), 400,
+     "step 2 (rmsnorm): tensor 'x': unknown name 'g'"},
+    {"a name made twice", X(NORM("x", "h") ", " NORM("x", "h")), 400,
+     "step 2 (rmsnorm): output 'y': 'h' is made by step 1 (rmsnorm) already"},
+    {"an input made again", X(WRITES ", " NORM("x", "x")), 400,
+     "step 2 (rmsnorm): output 'y': 'x' is an input of the program already"},
+    {"used before it is made", X(NORM("h", "g") ", " NORM("x", "h")), 400,
+     "step 2 (rmsnorm): output 'y': 'h' is made here, but step 1 (rmsnorm) "
+     "uses it as 'x' before"},
+    {"a cycle of names", X(WRITES ", " NORM("h", "g") ", " NORM("g", "h")), 400,
+     "step 3 (rmsnorm): output 'y': 'h' is made here, but step 2 (rmsnorm) "
+     "uses it as 'x' before"},
+    {"a step that is its own input", X(WRITES ", " NORM("h", "h")), 400,
+     "step 2 (rmsnorm): output 'y': 'h' is made here, but step 2 (rmsnorm) "
+     "uses it as 'x' before"},
+    {"an output that nobody made",
+     "{'inputs': ['x'], 'steps': [" WRITES "], 'outputs': ['h']}", 400,
+     "output 'h': no step makes it"},
+    {"index values from a step",
+     X(NORM("x", "p") ", {'op': 'rope', 'in': {'q': 'x', 'positions': 'p'}, "
+                      "'out': {'q': 'o'}}"),
+     400,
+     "step 2 (rope): tensor 'positions': 'p' is made by step 1 (rmsnorm), "
+     "expected an input of the program or a region"},
+    {"a cycle that a region makes: index values that a step before writes",
+     X(WRITES ", {'op': 'rope', 'in': {'q': 'x', 'positions': '@held'}, "
+              "'out': {'q': 'o'}}"),
+     400,
+     "step 2 (rope): tensor 'positions': step 1 (rmsnorm) writes to '@held', "
+     "expected memory that no step before writes to"},
+    {"shapes that are declared, in step 200",
+     "{'inputs': [{'name': 'h0', 'dtype': 'F32', 'shape': [4, 8]}, {'name': "
+     "'r', 'dtype': 'F32', 'shape': [5, 8]}], 'steps': [{'repeat': 199, "
+     "'steps': [" NORM("h{i}", "h{i+1}") "]}, {'op': 'add_rmsnorm', 'in': "
+                                         "{'x': 'h199', 'residual': 'r'}}]}",
+     400,
+     "step 200 (add_rmsnorm): tensor 'residual': leading dims [5], expected "
+     "[4]"},
+    {"one step over the limit",
+     X("{'repeat': 1024, 'steps': [" NORM("x", "h{i}") "]}, {'op': 'rope', "
+                                                       "'in': {'q': 'x'}}"),
+     413, "step 1025 (rope): more than 1024 steps"},
+    {"more rounds than steps",
+     X("{'repeat': 1025, 'steps': [" NORM("x", "h{i}") "]}"), 400,
+     "step 1: 'repeat': 1025, expected 1 to 1024 rounds"},
+    {"a member twice", "{'inputs': ['x'], 'steps': [], 'steps': []}", 400,
+     "duplicate name 'steps'"},
+    {"an operator twice", X("{'op': 'rmsnorm', 'op': 'rope'}"), 400,
+     "duplicate name 'op'"},
+    {"a tensor twice", X("{'op': 'rmsnorm', 'in': {'x': 'x', 'x': 'x'}}"), 400,
+     "duplicate name 'x'"},
+    {"a parameter twice",
+     X("{'op': 'rmsnorm', 'in': {'x': 'x'}, 'params': {'eps': 1, 'eps': 2}}"),
+     400, "duplicate name 'eps'"},
+    {"an input twice", "{'inputs': ['x', 'x'], 'steps': [" WRITES "]}", 400,
+     "'x' is an input of the program already"},
+    {"an output twice",
+     "{'inputs': ['x'], 'steps': [" NORM("x", "h") "], 'outputs': ['h', "
+                                                   "'h']}",
+     400, "output 'h' is given twice"},
+    {"fp8, an option of calls",
+     "{'inputs': ['x'], 'parameters': {'fp8': 1}, 'steps': [" WRITES "]}", 400,
+     "parameter 'fp8': the name of an option of calls"},
+    {"table", "{'parameters': {'table': 1}, 'steps': []}", 400,
+     "parameter 'table': the name of an option of calls"},
+    {"timing", "{'parameters': {'timing': 1}, 'steps': []}", 400,
+     "parameter 'timing': the name of an option of calls"},
+    {"warm", "{'parameters': {'warm': 1}, 'steps': []}", 400,
+     "parameter 'warm': the name of an option of calls"},
+    {"timeout, an option of v2", "{'parameters': {'timeout': 1}, 'steps': []}",
+     400, "parameter 'timeout': the name of an option of calls"},
+    {"from.x", "{'parameters': {'from.x': 1}, 'steps': []}", 400,
+     "parameter 'from.x': the name of an option of calls, or with a '.'"},
+};
+
+TEST(documents_are_refused)
+{
+    enum { N = sizeof documents / sizeof *documents };
+    put_held();
+    for (int i = 0; i < N; i++) {
+        const char *what = documents[i].what;
+        char text[1024] = "", sentence[256] = "";
+        size_t bytes;
+        append(text, sizeof text, documents[i].document);
+        snprintf(sentence, sizeof sentence, "%s", documents[i].sentence);
+        unsigned char *body = given(text, &bytes);
+        expect_code(
+            ask(&server, "PUT", "/v1/programs/bad", text, strlen(text), NULL),
+            documents[i].code, sentence, what);
+        if (!strstr(what, "declared")) /* a run has tensors of its own */
+            expect_code(ask(&server, "POST", "/v1/programs", body, bytes, NULL),
+                        documents[i].code, sentence, what);
+        expect_untouched(what);
+        free(body);
+    }
+    expect_code(get(&server, "/v1/programs"), 200, "{\"programs\":[]}",
+                "none of them was kept");
+}
+
+static struct answer put(const char *name, const char *document,
+                         const char *if_match)
+{
+    char path[64], text[1024] = "";
+    const char *headers[] = {if_match, NULL};
+    snprintf(path, sizeof path, "/v1/programs/%s", name);
+    append(text, sizeof text, document);
+    return ask(&server, "PUT", path, text, strlen(text),
+               if_match ? headers : NULL);
+}
+
+TEST(names_sizes_and_etags_are_refused)
+{
+    enum { BYTES = (1 << 20) + 1 };
+    char *large = malloc(BYTES);
+    memset(large, ' ', BYTES);
+    expect_code(
+        ask(&server, "PUT", "/v1/programs/large", large, BYTES, NULL), 413,
+        "exceeds the maximum allowed 1048576 (1 MiB for a document)", "large");
+    free(large);
+    expect_code(put("rope", X(NORM("x", "h")), NULL), 400,
+                "program 'rope': an operator has this name", "an operator's");
+    expect_code(put("pinned", X(NORM("x", "h")), "If-Match: \"0\""), 412,
+                "program 'pinned' does not exist", "If-Match of none");
+    expect_code(put("pinned", X(NORM("x", "h")), NULL), 201, "", "pinned");
+    expect_code(put("pinned", X(NORM("x", "g")), "If-Match: \"0\""), 412,
+                "program 'pinned': its ETag is", "If-Match");
+    expect_code(get(&server, "/v1/programs/pinned"), 200, "\"h\"",
+                "it is as it was");
+    expect_code(ask(&server, "DELETE", "/v1/programs/pinned", NULL, 0, NULL),
+                200, "", "delete");
+}
+
+/* -------------------------------------------------------------------- runs */
+
+#define REPEAT(n, steps) "{'repeat': " #n ", 'steps': [" steps "]}"
+#define LAST                                                                   \
+    "{'op': 'add_rmsnorm', 'in': {'x': 'h198', 'residual': 'r'}, 'out': "      \
+    "{'y': 'y'}}"
+#define LONG                                                                   \
+    "{'inputs': ['h0', 'r'], 'steps': [" NORM("h0", "@held") ", " REPEAT(      \
+        198, NORM("h{i}", "h{i+1}")) ", " LAST "], 'outputs': ['y']}"
+
+static const struct {
+    const char *what, *document, *query;
+    const char *name; /* of the second tensor */
+    enum roped_dtype dtype;
+    int64_t rows;
+    const char *sentence;
+} runs[] = {
+    {"shapes that do not fit, in step 200", LONG, "", "r", ROPED_F32, ROWS + 1,
+     "step 200 (add_rmsnorm): tensor 'residual': leading dims [5], expected "
+     "[4]"},
+    {"a type that does not, in step 200", LONG, "", "r", ROPED_I64, ROWS,
+     "step 200 (add_rmsnorm): tensor 'residual': I64, expected F32, BF16 or "
+     "F16"},
+    {"a tensor that is not the program's", LONG, "", "q", ROPED_F32, ROWS,
+     "unknown tensor 'q': the program takes h0, r"},
+    {"a parameter that is not", LONG, "?eps=1", "r", ROPED_F32, ROWS,
+     "unknown parameter 'eps': the program has none of that name"},
+    {"a parameter's value, in step 2",
+     "{'inputs': ['h0', 'r'], 'parameters': {'e': null}, 'steps': [" NORM(
+         "h0", "@held") ", {'op': 'rmsnorm', 'in': {'x': 'r'}, 'params': "
+                        "{'eps': '$e'}}]}",
+     "?e=-1", "r", ROPED_F32, ROWS,
+     "step 2 (rmsnorm): parameter 'eps': -1, expected 0"},
+    {"a parameter that is not given, in step 2",
+     "{'inputs': ['h0', 'r'], 'parameters': {'e': null}, 'steps': [" NORM(
+         "h0", "@held") ", {'op': 'rmsnorm', 'in': {'x': 'r'}, 'params': "
+                        "{'eps': '$e'}}]}",
+     "", "r", ROPED_F32, ROWS,
+     "step 2 (rmsnorm): parameter 'e' of the program is not given"},
+    {"a place behind the end of its region",
+     "{'inputs': ['h0', 'r'], 'steps': [" NORM("h0", "@held") ", " NORM(
+         "r", "@held:64") "]}",
+     "", "r", ROPED_F32, ROWS,
+     "step 2 (rmsnorm): tensor 'y': 128 bytes at offset 64 of '@held', which "
+     "has 128"},
+    {"a step that writes over what it reads: a region's cycle",
+     "{'inputs': ['h0', 'r'], 'steps': [" NORM(
+         "h0", "@held") ", {'op': "
+                        "'rmsnorm', 'in': {'x': {'name': '@held', 'shape': [2, "
+                        "8]}}, 'out': "
+                        "{'y': '@held:32'}}, " NORM("r", "h") "]}",
+     "", "r", ROPED_F32, ROWS,
+     "step 2 (rmsnorm): output 'y': bytes 32 to 96 of its region overlap input "
+     "'x' at 0 to 64"},
+};
+
+TEST(tensors_are_refused_before_any_step_runs)
+{
+    enum { N = sizeof runs / sizeof *runs };
+    int64_t x[(ROWS + 1) * WIDTH] = {0};
+    put_held();
+    for (int i = 0; i < N; i++) {
+        char path[64];
+        const int64_t dims[2] = {runs[i].rows, WIDTH};
+        struct tensor_file file = {0};
+        snprintf(path, sizeof path, "/v1/programs/tried%s", runs[i].query);
+        expect_code(put("tried", runs[i].document, NULL), i ? 200 : 201, "",
+                    runs[i].what);
+        file_add(&file, "h0", ROPED_F32, 2, shape, x);
+        file_add(&file, runs[i].name, runs[i].dtype, 2, dims, x);
+        expect_code(ask_file(&server, "POST", path, &file), 400,
+                    runs[i].sentence, runs[i].what);
+        expect_untouched(runs[i].what);
+    }
+}
+
+int main(void)
+{
+    server_start(&server, (const char *[]){NULL});
+    check_run();
+    CHECK(server_stop(&server));
+    return check_done();
+}
