@@ -22,10 +22,14 @@ typedef void *nvml_device;
 struct nvml_utilization {
     unsigned gpu, memory; /* percent */
 };
-struct nvml_memory {
-    unsigned long long total, free, used;
+struct nvml_memory { /* nvmlMemory_v2_t: used is without the driver's own */
+    unsigned version;
+    unsigned long long total, reserved, free, used;
 };
-enum { NVML_TEMPERATURE_GPU = 0 };
+enum {
+    NVML_TEMPERATURE_GPU = 0,
+    NVML_MEMORY_VERSION = sizeof(struct nvml_memory) | 2 << 24
+};
 
 struct nvml {
     void *library;
@@ -50,7 +54,7 @@ static bool nvml_open(struct nvml *nvml)
                    {"nvmlDeviceGetTemperature", &nvml->temperature},
                    {"nvmlDeviceGetPowerUsage", &nvml->power},
                    {"nvmlDeviceGetUtilizationRates", &nvml->utilization},
-                   {"nvmlDeviceGetMemoryInfo", &nvml->memory}};
+                   {"nvmlDeviceGetMemoryInfo_v2", &nvml->memory}};
     bool is_whole = true;
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; nvml->library && i < sizeof symbols / sizeof *symbols;
@@ -84,7 +88,7 @@ static struct gpu_reading nvml_read(const struct nvml *nvml, const char *uuid)
 {
     struct gpu_reading out = nothing();
     struct nvml_utilization utilization;
-    struct nvml_memory memory;
+    struct nvml_memory memory = {.version = NVML_MEMORY_VERSION};
     unsigned celsius, milliwatts;
     nvml_device device;
     if (!nvml->library || nvml->find(uuid, &device) != 0)

@@ -3,6 +3,8 @@
  */
 #include "calls/random_program.h"
 
+#include <roped/library.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,56 @@ static void must(enum roped_status status)
     abort();
 }
 
+/* ------------------------------------------------------------------ memory */
+
+/* Of a GPU, whose calls reach no other memory of the host; or NULL. */
+static const struct roped_backend_api *gpu;
+static struct roped_backend *backend;
+
+struct roped_session *random_program_open(const char *name)
+{
+    const struct roped_backend_options options = {0};
+    const struct roped_backend_api *api = roped_kernels_backend(name);
+    struct roped_session *session;
+    if (!api || api->device_count(&err) == 0)
+        return NULL;
+    must(roped_session_open(name, 0, NULL, &session, &err));
+    gpu = api->is_host ? NULL : api;
+    if (gpu)
+        must(gpu->open(&options, &backend, &err));
+    return session;
+}
+
+void random_program_close(struct roped_session *session)
+{
+    roped_session_close(session);
+    if (gpu)
+        gpu->close(backend);
+}
+
+/* What a separate call reads and writes; as large as it is, for the
+ * sanitizers. */
+static void *take(size_t bytes)
+{
+    void *memory;
+    bytes += bytes == 0;
+    if (!gpu)
+        return malloc(bytes);
+    must(gpu->host_alloc(backend, bytes, &memory, &err));
+    return memory;
+}
+
+static void give(void *memory)
+{
+    if (!gpu)
+        free(memory);
+    else if (memory)
+        gpu->host_free(backend, memory);
+}
+
 static void *copy(const void *from, size_t bytes)
 {
-    void *to = malloc(bytes ? bytes : 1);
+    void *to = take(bytes);
     if (bytes && from)
         memcpy(to, from, bytes);
     return to;
@@ -109,9 +158,9 @@ static int choose_output(struct random_program *made,
     bool is_place = random_once_in(source, 4);
     int at = new_value(made, is_place ? VALUE_PLACE : VALUE_MADE, tensor);
     struct random_value *value = &made->value[at];
-    value->after = malloc(value->bytes ? value->bytes : 1);
+    value->after = take(value->bytes);
     if (is_place) {
-        value->before = malloc(value->bytes ? value->bytes : 1);
+        value->before = take(value->bytes);
         memset(value->before, 0xA5, value->bytes);
     }
     return at;
@@ -167,8 +216,7 @@ static void run_step(struct random_program *made, struct random_step *step,
         if (!roped_tensor_given(tensor) || random_call_updates(op, i))
             continue;
         int at = choose_output(made, tensor, source);
-        unnamed[i] =
-            at < 0 ? malloc((size_t)roped_tensor_bytes(tensor) + 1) : NULL;
+        unnamed[i] = at < 0 ? take((size_t)roped_tensor_bytes(tensor)) : NULL;
         must(roped_work_output(work, op->out[i].name,
                                at < 0 ? unnamed[i] : made->value[at].after,
                                &err));
@@ -181,7 +229,7 @@ static void run_step(struct random_program *made, struct random_step *step,
     must(roped_session_wait(session, &err));
     roped_work_free(work);
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++)
-        free(unnamed[i]);
+        give(unnamed[i]);
     int n_in = step->n_in;
     for (int i = 0; i < n_in; i++) {
         int output = op->in[step->in[i].port].flags & ROPED_UPDATED
@@ -196,10 +244,14 @@ static void run_step(struct random_program *made, struct random_step *step,
 static void call_again(struct random_call *call, const struct random_call *old)
 {
     *call = *old;
-    for (int i = 0; i < ROPED_MAX_INPUTS; i++)
-        if (roped_tensor_given(&call->in[i]))
-            call->in[i].data =
-                copy(old->in[i].data, (size_t)roped_tensor_bytes(&old->in[i]));
+    for (int i = 0; i < ROPED_MAX_INPUTS; i++) {
+        size_t bytes = (size_t)roped_tensor_bytes(&old->in[i]);
+        if (!roped_tensor_given(&call->in[i]))
+            continue;
+        call->in[i].data = malloc(bytes ? bytes : 1);
+        if (bytes)
+            memcpy(call->in[i].data, old->in[i].data, bytes);
+    }
 }
 
 /* A daemon takes angles from a table or computes them, as it has one. */
@@ -271,8 +323,8 @@ void random_program_make(struct random_program *made,
 void random_program_free(struct random_program *made)
 {
     for (int i = 0; i < made->n_values; i++) {
-        free(made->value[i].before);
-        free(made->value[i].after);
+        give(made->value[i].before);
+        give(made->value[i].after);
     }
     for (int i = 0; i < made->n_steps; i++)
         random_call_free(&made->step[i].call);

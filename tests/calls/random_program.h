@@ -44,6 +44,11 @@ struct random_program {
     struct random_step step[RANDOM_STEPS];
 };
 
+/* A session of the CPU or of a GPU for the separate calls; NULL: there is no
+ * such device. One at a time, which all programs below are of. */
+struct roped_session *random_program_open(const char *backend);
+void random_program_close(struct roped_session *session);
+
 /* Makes one of so many inputs and outputs at most, and runs its steps by
  * separate calls; their angles are computed, unless the call says more. Free
  * it. */

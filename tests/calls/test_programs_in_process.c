@@ -149,13 +149,10 @@ int main(int argc, char **argv)
 {
     int64_t n = argc > 1 ? strtoll(argv[1], NULL, 10) : 300;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    if (roped_session_open("cpu", 0, NULL, &session, &err)) {
-        fprintf(stderr, "%s\n", err.text);
-        return EXIT_FAILURE;
-    }
+    session = random_program_open("cpu");
     for (int64_t i = 0; i < n && check_failures < 10; i++)
         check_program(seed + (uint64_t)i);
-    roped_session_close(session);
+    random_program_close(session);
     printf("%" PRId64 " programs, %" PRId64 " steps, %" PRId64
            " inputs that a step before made\n",
            n, n_steps, n_joined);

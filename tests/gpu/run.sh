@@ -68,12 +68,14 @@ kernels() {
 }
 
 http() {
-    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage calls programs decode_loop program_calls; do
+    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage calls programs decode_loop; do
         test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             step http "$(basename "$test") on cuda" "$test"
     done
+    ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped \
+        step http "random programs on cuda beside separate calls there" "$build/tests/test_program_calls" 300 1 cuda
     [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || return 0
     for test in golden append chain regions tenants devices; do
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOT_FOUND = 6, NOT_SUPPORTED = 3 };
+enum { NOT_SUPPORTED = 3, NOT_FOUND = 6, VERSION_MISMATCH = 25 };
 
 atomic_int fake_nvml_starts;
 atomic_int fake_nvml_watts = 350;
@@ -18,7 +18,8 @@ struct utilization {
     unsigned gpu, memory;
 };
 struct memory {
-    unsigned long long total, free, used;
+    unsigned version;
+    unsigned long long total, reserved, free, used;
 };
 
 int nvmlInit_v2(void);
@@ -27,7 +28,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius);
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out);
-int nvmlDeviceGetMemoryInfo(void *device, struct memory *out);
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *out);
 
 int nvmlInit_v2(void)
 {
@@ -74,9 +75,12 @@ int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out)
     return 0;
 }
 
-int nvmlDeviceGetMemoryInfo(void *device, struct memory *out)
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *out)
 {
     (void)device;
-    *out = (struct memory){80ull << 30, 60ull << 30, 20ull << 30};
+    if (out->version != (sizeof *out | 2 << 24))
+        return VERSION_MISMATCH;
+    *out = (struct memory){out->version, 80ull << 30, 1ull << 30, 59ull << 30,
+                           20ull << 30};
     return 0;
 }
