@@ -533,13 +533,13 @@ static enum roped_status give(struct roped_chain *chain,
 
 TEST(a_chain_is_resolved_anew_where_it_is_given_something_else)
 {
-    static char mark, here, there;
+    static char mark, x_home, place_home, elsewhere;
     struct roped_program *program =
         defined("in x\nparam e=0.5\nadd_rmsnorm eps=$e | x=x residual=@r | "
                 "y=h residual=@r\nrmsnorm | x=h | y=g\nout g");
     struct roped_chain *chain =
         roped_chain_init(malloc(roped_chain_bytes(program)), program);
-    static const struct given same = {"0.25", 4, 0, &here, &here + 1, 4};
+    static const struct given same = {"0.25", 4, 0, &x_home, &place_home, 4};
     struct given others[8];
     for (int i = 0; i < 8; i++)
         others[i] = same;
@@ -547,8 +547,8 @@ TEST(a_chain_is_resolved_anew_where_it_is_given_something_else)
     others[1].eps = NULL;
     others[2].rows = others[2].place_rows = 8;
     others[3].stride = 2 * WIDTH;
-    others[4].x_area = &there;
-    others[5].place_area = &there;
+    others[4].x_area = &elsewhere;
+    others[5].place_area = &elsewhere;
     others[6].eps = "none";
     others[7].place_rows = 8;
     CHECK_OK(give(chain, &same), &err);
