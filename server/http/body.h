@@ -27,6 +27,8 @@ enum body_kind {
     BODY_V2       /* a call: JSON and binary tensors */
 };
 
+enum { JSON_BODY_BYTES = 1 << 20 }; /* of a body that is JSON, at most */
+
 struct body {
     /* set before body_begin */
     enum body_kind kind;

@@ -3,6 +3,7 @@
  */
 #include "http/program_folder.h"
 
+#include "http/body.h"
 #include "io.h"
 #include "wire/program_check.h"
 #include "wire/program_json.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 512, DOCUMENT_BYTES = 1 << 20 /* as a PUT's */ };
+enum { PATH_BYTES = 512 };
 static const char suffix[] = ".json";
 
 /* A document that is read; puts NULL: it is only checked. */
@@ -44,10 +45,10 @@ static enum roped_status define(const struct program_text *text,
                                 struct roped_error *err)
 {
     enum roped_status status = program_json_check_name(text->name, err);
-    if (!status && text->document_bytes > DOCUMENT_BYTES)
+    if (!status && text->document_bytes > JSON_BODY_BYTES)
         status =
             roped_fail(err, ROPED_TOO_LARGE, "%zu bytes, expected at most %d",
-                       text->document_bytes, DOCUMENT_BYTES);
+                       text->document_bytes, JSON_BODY_BYTES);
     if (!status)
         status =
             program_json_read(text->document, text->document_bytes, out, err);

@@ -15,10 +15,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum {
-    JSON_BODY_BYTES = 1 << 20,
-    DROP_BYTES = 1 << 30 /* more than this is not read only to be dropped */
-};
+/* More than this is not read only to be dropped. */
+enum { DROP_BYTES = 1 << 30 };
 
 /* What the pieces of a request see of each other. */
 static void lend(struct request *request)
