@@ -1,11 +1,12 @@
 /*
- * call.c - a request that is a call of an operator, in either protocol.
+ * call.c - a request that is a call or a run, in either protocol.
  */
 #include "http/call.h"
 
 #include "exec/placement.h"
 #include "http/call_demo.h"
 #include "http/clock.h"
+#include "http/run.h"
 #include "wire/demo.h"
 
 #include <roped/nearest.h>
@@ -18,6 +19,7 @@ enum roped_status call_begin(struct call *call)
     if (!call->op)
         return call->error->status;
     roped_call_init(&call->job->call, call->op);
+    call->signature = signature_of_call(&call->job->call);
     return ROPED_OK;
 }
 
@@ -64,21 +66,22 @@ enum roped_status call_use_table(struct call *call, const char *name)
 
 bool call_sends(const struct call *call, int output)
 {
-    return roped_tensor_given(&call->job->call.out[output]) &&
-           !(call->kept >> output & 1);
+    struct roped_tensor tensor;
+    return !(call->kept >> output & 1) &&
+           signature_output(&call->signature, output, &tensor);
 }
 
 /* Bit i: output i stays in a region. */
-static uint32_t kept_outputs(const struct exec_job *job)
+static uint64_t kept_outputs(const struct exec_job *job)
 {
-    uint32_t kept = 0;
+    uint64_t kept = 0;
     for (int i = 0; i < job->call.n_out; i++)
         if (job->out[i].region)
-            kept |= 1u << i;
+            kept |= UINT64_C(1) << i;
     return kept;
 }
 
-enum roped_status call_decode(struct call *call)
+static enum roped_status decode(struct call *call)
 {
     struct exec_job *job = call->job;
     enum roped_status status = call->protocol->decode(call);
@@ -88,13 +91,19 @@ enum roped_status call_decode(struct call *call)
         status = placement_check(job, exec_regions(call->service->exec),
                                  call->error);
     call->kept = kept_outputs(job);
+    return status;
+}
+
+enum roped_status call_decode(struct call *call)
+{
+    enum roped_status status = call->run ? run_decode(call->run) : decode(call);
     return status ? status : call->protocol->check(call);
 }
 
 void call_open_inbox(struct call *call)
 {
     const struct body *body = call->body;
-    if (body->block.is_pinned && !demo_is(call->op))
+    if (call->op && body->block.is_pinned && !demo_is(call->op))
         exec_inbox_open(call->service->exec, call->job, body->block.start,
                         body->at + body->header_bytes, body->at + body->length);
 }
@@ -105,11 +114,9 @@ void call_open_inbox(struct call *call)
  * is computed without being sent. */
 static enum roped_status place_answer(struct call *call)
 {
-    uint64_t offset[ROPED_MAX_OUTPUTS] = {0}, sent = 0, all = 0;
-    struct roped_call *made = &call->job->call;
+    uint64_t offset[SIGNATURE_OUTPUTS], sent = 0, all = 0;
     struct buffer header;
-    buffer_init_fixed(&header, call->answer->scratch,
-                      sizeof call->answer->scratch);
+    reply_begin_text(call->answer, &header);
     enum roped_status status =
         call->protocol->write_header(call, &header, offset, &sent, &all);
     if (status)
@@ -126,24 +133,22 @@ static enum roped_status place_answer(struct call *call)
     call->answer_json_bytes = header.bytes;
     if (header.bytes)
         memcpy(call->out.start + pad, header.text, header.bytes);
-    for (int i = 0; i < made->n_out; i++)
+    for (int i = 0; i < signature_count(&call->signature, true); i++)
         if (call_sends(call, i))
-            made->out[i].data =
-                call->out.start + pad + header.bytes + offset[i];
+            signature_place(&call->signature, i,
+                            call->out.start + pad + header.bytes + offset[i]);
     return ROPED_OK;
 }
 
 /* Index values in regions are read out when the job runs, into this. */
 static enum roped_status take_values(struct call *call)
 {
-    uint64_t bytes = call->job->placement.value_bytes;
+    uint64_t bytes = call->run ? run_value_bytes(call->run)
+                               : call->job->placement.value_bytes;
     if (bytes == 0)
         return ROPED_OK;
-    enum roped_status status =
-        memory_take(exec_memory(call->service->exec), (size_t)bytes,
-                    &call->values, call->error);
-    call->job->values = call->values.start;
-    return status;
+    return memory_take(exec_memory(call->service->exec), (size_t)bytes,
+                       &call->values, call->error);
 }
 
 static enum roped_status decode_late(struct call *call)
@@ -169,6 +174,26 @@ static bool is_pinned(const struct memory_block *block)
     return !block->start || block->is_pinned;
 }
 
+/* Everything is where it has to be. */
+static void fill_job(struct call *call)
+{
+    struct exec_job *job = call->job;
+    bool is_all_pinned = is_pinned(&call->body->block) &&
+                         is_pinned(&call->out) && is_pinned(&call->json) &&
+                         is_pinned(&call->values);
+    if (call->run) {
+        run_fill_job(call->run, is_all_pinned);
+        return;
+    }
+    job->values = call->values.start;
+    job->is_pinned = is_all_pinned;
+    if (demo_is(call->op)) {
+        job->work = EXEC_TASK;
+        job->task = call_run_demo;
+        job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
+    }
+}
+
 static reply_then_fn answer;
 
 struct reply call_start(struct call *call)
@@ -179,13 +204,7 @@ struct reply call_start(struct call *call)
         job->error = *call->error;
         return answer(call);
     }
-    if (demo_is(call->op)) {
-        job->work = EXEC_TASK;
-        job->task = call_run_demo;
-        job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
-    }
-    job->is_pinned = is_pinned(&call->body->block) && is_pinned(&call->out) &&
-                     is_pinned(&call->json) && is_pinned(&call->values);
+    fill_job(call);
     return reply_after(job, answer, call);
 }
 
@@ -203,7 +222,8 @@ static void count(const struct call *call, enum roped_status status,
                   uint64_t response_bytes)
 {
     struct metrics_call counted = {
-        .op = models_index(call->service->models, call->op),
+        .op = call->run ? metrics_programs(call->service->models)
+                        : models_index(call->service->models, call->op),
         .status = status,
         .transport = call->protocol->transport,
         .total_ns = clock_now_ns() - call->body->started_ns,
@@ -211,6 +231,8 @@ static void count(const struct call *call, enum roped_status status,
         .response_bytes = response_bytes};
     call_phases(call, counted.phase_ns);
     metrics_count_call(call->service->metrics, &counted);
+    if (call->run)
+        run_count(call->run, &counted);
 }
 
 void call_count_refusal(const struct call *call)

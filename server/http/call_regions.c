@@ -3,18 +3,33 @@
  */
 #include "http/call_regions.h"
 
+#include "http/run.h"
+
 static const char *tensor_name(const struct call *call,
                                const struct region_ref *ref)
 {
-    return ref->is_output ? call->op->out[ref->port].name
-                          : call->op->in[ref->port].name;
+    return signature_tensor(&call->signature, ref->is_output, ref->port);
 }
 
 static struct exec_place *place_of(struct call *call,
                                    const struct region_ref *ref)
 {
-    return ref->is_output ? &call->job->out[ref->port]
-                          : &call->job->in[ref->port];
+    struct program_run *run = call->run ? call->run->run : NULL;
+    if (ref->is_output)
+        return run ? &run->out[ref->port] : &call->job->out[ref->port];
+    return run ? &run->in[ref->port] : &call->job->in[ref->port];
+}
+
+/* A run is told at once: its steps may meet in one region. */
+static void tell_chain(struct call *call, const struct region_ref *ref,
+                       const struct exec_place *place)
+{
+    const struct roped_area area = program_run_area(place);
+    struct roped_chain *chain = call->run->run->chain;
+    if (ref->is_output)
+        roped_chain_into(chain, ref->port, &area, ref->tensor.stride);
+    else
+        roped_chain_area(chain, ref->port, &area);
 }
 
 static enum roped_status take(struct call *call, const struct region_ref *ref)
@@ -34,6 +49,8 @@ static enum roped_status take(struct call *call, const struct region_ref *ref)
         return status;
     place->offset = ref->offset;
     place->stride = ref->is_output ? ref->tensor.stride : 0;
+    if (call->run)
+        tell_chain(call, ref, place);
     /* v2 says how many bytes it gives, and outputs may not need them all */
     return region_check_range(place->region, name, ref->offset, ref->bytes,
                               call->error);
@@ -62,8 +79,8 @@ enum roped_status call_bind_regions(struct call *call,
         status = region_refs_describe(ref, tensor_name(call, ref), info->name,
                                       &info->tensor, &tensor, call->error);
         if (!status)
-            status = roped_call_bind(&call->job->call, tensor_name(call, ref),
-                                     &tensor, call->error);
+            status = signature_bind(&call->signature, tensor_name(call, ref),
+                                    &tensor, call->error);
     }
     return status;
 }
