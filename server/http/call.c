@@ -6,18 +6,86 @@
 #include "exec/placement.h"
 #include "http/call_demo.h"
 #include "http/clock.h"
-#include "http/run.h"
 #include "wire/demo.h"
 
 #include <roped/nearest.h>
 
 #include <string.h>
 
+/* ------------------------------------------------------------- an operator's
+ */
+
+/* Bit i: output i stays in a region. */
+static uint64_t kept_outputs(const struct exec_job *job)
+{
+    uint64_t kept = 0;
+    for (int i = 0; i < job->call.n_out; i++)
+        if (job->out[i].region)
+            kept |= UINT64_C(1) << i;
+    return kept;
+}
+
+static enum roped_status decode(struct call *call)
+{
+    struct exec_job *job = call->job;
+    enum roped_status status = call->protocol->decode(call);
+    if (!status)
+        status = roped_call_resolve(&job->call, call->error);
+    if (!status) /* may they be where they are? */
+        status = placement_check(job, exec_regions(call->service->exec),
+                                 call->error);
+    call->kept = kept_outputs(job);
+    return status;
+}
+
+static struct exec_place *place(struct call *call, bool is_output, int index)
+{
+    return is_output ? &call->job->out[index] : &call->job->in[index];
+}
+
+static void took(struct call *call, const struct region_ref *ref)
+{
+    (void)call;
+    (void)ref;
+}
+
+static uint64_t value_bytes(const struct call *call)
+{
+    return call->job->placement.value_bytes;
+}
+
+static void fill_job(struct call *call, bool is_pinned)
+{
+    struct exec_job *job = call->job;
+    job->values = call->values.start;
+    job->is_pinned = is_pinned;
+    if (!demo_is(call->op))
+        return;
+    job->work = EXEC_TASK;
+    job->task = call_run_demo;
+    job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
+}
+
+static void count_nothing_more(const struct call *call,
+                               const struct metrics_call *counted)
+{
+    (void)call;
+    (void)counted;
+}
+
+static const struct call_kind kind_call = {.decode = decode,
+                                           .place = place,
+                                           .took = took,
+                                           .value_bytes = value_bytes,
+                                           .fill_job = fill_job,
+                                           .count = count_nothing_more};
+
 enum roped_status call_begin(struct call *call)
 {
     call->op = call->protocol->find_op(call);
     if (!call->op)
         return call->error->status;
+    call->kind = &kind_call;
     roped_call_init(&call->job->call, call->op);
     call->signature = signature_of_call(&call->job->call);
     return ROPED_OK;
@@ -71,32 +139,9 @@ bool call_sends(const struct call *call, int output)
            signature_output(&call->signature, output, &tensor);
 }
 
-/* Bit i: output i stays in a region. */
-static uint64_t kept_outputs(const struct exec_job *job)
-{
-    uint64_t kept = 0;
-    for (int i = 0; i < job->call.n_out; i++)
-        if (job->out[i].region)
-            kept |= UINT64_C(1) << i;
-    return kept;
-}
-
-static enum roped_status decode(struct call *call)
-{
-    struct exec_job *job = call->job;
-    enum roped_status status = call->protocol->decode(call);
-    if (!status)
-        status = roped_call_resolve(&job->call, call->error);
-    if (!status) /* may they be where they are? */
-        status = placement_check(job, exec_regions(call->service->exec),
-                                 call->error);
-    call->kept = kept_outputs(job);
-    return status;
-}
-
 enum roped_status call_decode(struct call *call)
 {
-    enum roped_status status = call->run ? run_decode(call->run) : decode(call);
+    enum roped_status status = call->kind->decode(call);
     return status ? status : call->protocol->check(call);
 }
 
@@ -143,8 +188,7 @@ static enum roped_status place_answer(struct call *call)
 /* Index values in regions are read out when the job runs, into this. */
 static enum roped_status take_values(struct call *call)
 {
-    uint64_t bytes = call->run ? run_value_bytes(call->run)
-                               : call->job->placement.value_bytes;
+    uint64_t bytes = call->kind->value_bytes(call);
     if (bytes == 0)
         return ROPED_OK;
     return memory_take(exec_memory(call->service->exec), (size_t)bytes,
@@ -174,26 +218,6 @@ static bool is_pinned(const struct memory_block *block)
     return !block->start || block->is_pinned;
 }
 
-/* Everything is where it has to be. */
-static void fill_job(struct call *call)
-{
-    struct exec_job *job = call->job;
-    bool is_all_pinned = is_pinned(&call->body->block) &&
-                         is_pinned(&call->out) && is_pinned(&call->json) &&
-                         is_pinned(&call->values);
-    if (call->run) {
-        run_fill_job(call->run, is_all_pinned);
-        return;
-    }
-    job->values = call->values.start;
-    job->is_pinned = is_all_pinned;
-    if (demo_is(call->op)) {
-        job->work = EXEC_TASK;
-        job->task = call_run_demo;
-        job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
-    }
-}
-
 static reply_then_fn answer;
 
 struct reply call_start(struct call *call)
@@ -204,7 +228,9 @@ struct reply call_start(struct call *call)
         job->error = *call->error;
         return answer(call);
     }
-    fill_job(call);
+    call->kind->fill_job(
+        call, is_pinned(&call->body->block) && is_pinned(&call->out) &&
+                  is_pinned(&call->json) && is_pinned(&call->values));
     return reply_after(job, answer, call);
 }
 
@@ -231,8 +257,7 @@ static void count(const struct call *call, enum roped_status status,
         .response_bytes = response_bytes};
     call_phases(call, counted.phase_ns);
     metrics_count_call(call->service->metrics, &counted);
-    if (call->run)
-        run_count(call->run, &counted);
+    call->kind->count(call, &counted);
 }
 
 void call_count_refusal(const struct call *call)

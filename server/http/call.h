@@ -15,7 +15,27 @@
 
 enum { CALL_ALIGNMENT = 64 }; /* of outputs in the answer's block */
 
+struct call;
 struct run;
+
+/* What differs between a call of an operator and a run of a program: a row of
+ * each. */
+struct call_kind {
+    /* The header is there: parses, binds, resolves; says what is kept. */
+    enum roped_status (*decode)(struct call *call);
+
+    /* Where the job finds a tensor; and it is in that region from now on. */
+    struct exec_place *(*place)(struct call *call, bool is_output, int index);
+    void (*took)(struct call *call, const struct region_ref *ref);
+
+    /* Host memory that index values in regions take; and the job, once the call
+     * has that and a place for its answer. */
+    uint64_t (*value_bytes)(const struct call *call);
+    void (*fill_job)(struct call *call, bool is_pinned);
+
+    /* Beside the metrics. */
+    void (*count)(const struct call *call, const struct metrics_call *counted);
+};
 
 struct call {
     /* the request's, set before call_begin */
@@ -29,8 +49,9 @@ struct call {
     struct exec_job *job;
     const struct protocol *protocol;
 
-    const struct roped_op *op;  /* NULL: none, or not known */
-    struct run *run;            /* NULL: it is no run of a program */
+    const struct roped_op *op; /* NULL: none, or not known */
+    struct run *run;           /* NULL: it is no run of a program */
+    const struct call_kind *kind;
     struct signature signature; /* of op, or of the program once its run has
                                    memory; what is bound to the job */
     bool has_fp8, fp8_as_u8;

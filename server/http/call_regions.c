@@ -3,8 +3,6 @@
  */
 #include "http/call_regions.h"
 
-#include "http/run.h"
-
 static const char *tensor_name(const struct call *call,
                                const struct region_ref *ref)
 {
@@ -14,22 +12,7 @@ static const char *tensor_name(const struct call *call,
 static struct exec_place *place_of(struct call *call,
                                    const struct region_ref *ref)
 {
-    struct program_run *run = call->run ? call->run->run : NULL;
-    if (ref->is_output)
-        return run ? &run->out[ref->port] : &call->job->out[ref->port];
-    return run ? &run->in[ref->port] : &call->job->in[ref->port];
-}
-
-/* A run is told at once: its steps may meet in one region. */
-static void tell_chain(struct call *call, const struct region_ref *ref,
-                       const struct exec_place *place)
-{
-    const struct roped_area area = program_run_area(place);
-    struct roped_chain *chain = call->run->run->chain;
-    if (ref->is_output)
-        roped_chain_into(chain, ref->port, &area, ref->tensor.stride);
-    else
-        roped_chain_area(chain, ref->port, &area);
+    return call->kind->place(call, ref->is_output, ref->port);
 }
 
 static enum roped_status take(struct call *call, const struct region_ref *ref)
@@ -49,8 +32,7 @@ static enum roped_status take(struct call *call, const struct region_ref *ref)
         return status;
     place->offset = ref->offset;
     place->stride = ref->is_output ? ref->tensor.stride : 0;
-    if (call->run)
-        tell_chain(call, ref, place);
+    call->kind->took(call, ref);
     /* v2 says how many bytes it gives, and outputs may not need them all */
     return region_check_range(place->region, name, ref->offset, ref->bytes,
                               call->error);

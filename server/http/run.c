@@ -19,37 +19,6 @@ static const struct roped_program *definition_of(const struct run *run)
     return run->program->definition;
 }
 
-enum roped_status run_begin(struct run *run)
-{
-    struct call *call = run->call;
-    const char *if_match = head_value(call->head, HEADER_IF_MATCH);
-    call->run = run;
-    if (!call->name[0])
-        return ROPED_OK;
-    enum roped_status status =
-        programs_take(exec_programs(exec_of(run)), call->tenant, call->name,
-                      &run->program, call->error);
-    if (!status)
-        status = program_check_match(run->program, if_match, call->error);
-    if (!status)
-        memcpy(run->etag, run->program->etag, sizeof run->etag);
-    return status;
-}
-
-enum roped_status run_begin_model(struct run *run)
-{
-    struct call *call = run->call;
-    const struct roped_error unknown = *call->error;
-    if (!models_has_version(call->version))
-        return unknown.status;
-    enum roped_status status = run_begin(run);
-    if (status != ROPED_NO_PROGRAM)
-        return status;
-    call->run = NULL;
-    *call->error = unknown;
-    return unknown.status;
-}
-
 void run_give_regions(struct run *run)
 {
     struct executor *exec = exec_of(run);
@@ -179,9 +148,9 @@ static enum roped_status take_tables(struct run *run)
     return status;
 }
 
-enum roped_status run_decode(struct run *run)
+static enum roped_status decode(struct call *call)
 {
-    struct call *call = run->call;
+    struct run *run = call->run;
     enum roped_status status = run->program ? ROPED_OK : find_document(run);
     if (!status)
         status = take_memory(run);
@@ -204,25 +173,84 @@ enum roped_status run_decode(struct run *run)
     return status;
 }
 
+static struct exec_place *place(struct call *call, bool is_output, int index)
+{
+    struct program_run *run = call->run->run;
+    return is_output ? &run->out[index] : &run->in[index];
+}
+
+/* Steps may meet in one region. */
+static void took(struct call *call, const struct region_ref *ref)
+{
+    const struct roped_area area =
+        program_run_area(place(call, ref->is_output, ref->port));
+    struct roped_chain *chain = call->run->run->chain;
+    if (ref->is_output)
+        roped_chain_into(chain, ref->port, &area, ref->tensor.stride);
+    else
+        roped_chain_area(chain, ref->port, &area);
+}
+
 /* --------------------------------------------------------------------- job */
 
-uint64_t run_value_bytes(const struct run *run)
+static uint64_t value_bytes(const struct call *call)
 {
-    return run->run->value_bytes;
+    return call->run->run->value_bytes;
 }
 
-void run_fill_job(struct run *run, bool is_pinned)
+static void fill_job(struct call *call, bool is_pinned)
 {
-    struct exec_job *job = run->call->job;
-    run->run->values = run->call->values.start;
-    run->run->is_pinned = is_pinned;
-    job->work = EXEC_PROGRAM;
-    job->run = run->run;
+    struct program_run *run = call->run->run;
+    run->values = call->values.start;
+    run->is_pinned = is_pinned;
+    call->job->work = EXEC_PROGRAM;
+    call->job->run = run;
 }
 
-void run_count(const struct run *run, const struct metrics_call *counted)
+static void count(const struct call *call, const struct metrics_call *counted)
 {
-    if (run->program)
-        program_count(run->program, counted->status, counted->total_ns,
-                      &run->call->job->timing);
+    if (call->run->program)
+        program_count(call->run->program, counted->status, counted->total_ns,
+                      &call->job->timing);
+}
+
+static const struct call_kind kind_run = {.decode = decode,
+                                          .place = place,
+                                          .took = took,
+                                          .value_bytes = value_bytes,
+                                          .fill_job = fill_job,
+                                          .count = count};
+
+/* ------------------------------------------------------------------- begin */
+
+enum roped_status run_begin(struct run *run)
+{
+    struct call *call = run->call;
+    const char *if_match = head_value(call->head, HEADER_IF_MATCH);
+    call->run = run;
+    call->kind = &kind_run;
+    if (!call->name[0])
+        return ROPED_OK;
+    enum roped_status status =
+        programs_take(exec_programs(exec_of(run)), call->tenant, call->name,
+                      &run->program, call->error);
+    if (!status)
+        status = program_check_match(run->program, if_match, call->error);
+    if (!status)
+        memcpy(run->etag, run->program->etag, sizeof run->etag);
+    return status;
+}
+
+enum roped_status run_begin_model(struct run *run)
+{
+    struct call *call = run->call;
+    const struct roped_error unknown = *call->error;
+    if (!models_has_version(call->version))
+        return unknown.status;
+    enum roped_status status = run_begin(run);
+    if (status != ROPED_NO_PROGRAM)
+        return status;
+    call->run = NULL;
+    *call->error = unknown;
+    return unknown.status;
 }

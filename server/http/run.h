@@ -25,20 +25,9 @@ ROPED_MUST_CHECK enum roped_status run_begin(struct run *run);
  * that is its failure where there is no program either. */
 ROPED_MUST_CHECK enum roped_status run_begin_model(struct run *run);
 
-/* As soon as the header is there: parses, binds, resolves every step. */
-ROPED_MUST_CHECK enum roped_status run_decode(struct run *run);
-
-/* Host memory that its index values in regions take; and the job, once it has
- * that and the answer has its place. */
-uint64_t run_value_bytes(const struct run *run);
-void run_fill_job(struct run *run, bool is_pinned);
-
 /* Gives back its regions and tables, when the job has ended; and when there is
  * a reply, before its blocks, everything. */
 void run_give_regions(struct run *run);
 void run_give(struct run *run);
-
-/* For the statistics of its program. */
-void run_count(const struct run *run, const struct metrics_call *counted);
 
 #endif

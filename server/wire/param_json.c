@@ -7,6 +7,8 @@
 
 #include "wire/json.h"
 
+#include <roped/number.h>
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
@@ -158,7 +160,7 @@ static const char *spell(const struct roped_value *value,
     int n = value->kind == ROPED_VALUE_INT
                 ? snprintf(text, room, "%lld", (long long)value->integer)
             : value->kind == ROPED_VALUE_FLOAT
-                ? snprintf(text, room, "%.17g", value->number)
+                ? roped_print(text, room, "%.17g", value->number)
             : value->kind == ROPED_VALUE_BOOL
                 ? snprintf(text, room, "%s", value->integer ? "true" : "false")
                 : snprintf(text, room, "%s", value->text);
