@@ -74,7 +74,7 @@ static void leave_table(void *context, const struct table_info *info)
                leaving->why);
 }
 
-static void leave_program(void *context, const struct program *program)
+static void leave_program(void *context, struct program *program)
 {
     struct leaving *leaving = context;
     leave_name(leaving, program_kind, program->tenant, program->name,

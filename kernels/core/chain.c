@@ -135,6 +135,12 @@ enum roped_status roped_chain_input(struct roped_chain *chain, const char *name,
     return ROPED_OK;
 }
 
+void roped_chain_area(struct roped_chain *chain, int input,
+                      const struct roped_area *area)
+{
+    chain->input[input].area = *area;
+}
+
 void roped_chain_place(struct roped_chain *chain, int place,
                        const struct roped_tensor *tensor,
                        const struct roped_area *area)

@@ -160,6 +160,25 @@ roped_program_declared(const struct roped_program *program, int input)
     return &program->declared[input];
 }
 
+const struct roped_port *
+roped_program_input_port(const struct roped_program *program, int input,
+                         const struct roped_op **op)
+{
+    const struct program_name *name = &program->names.at[program->input[input]];
+    *op = program->steps.at[name->user].op;
+    return &(*op)->in[name->user_port];
+}
+
+const struct roped_port *
+roped_program_output_port(const struct roped_program *program, int output,
+                          const struct roped_op **op)
+{
+    const struct program_name *name =
+        &program->names.at[program->output[output]];
+    *op = program->steps.at[name->index].op;
+    return &(*op)->out[name->port];
+}
+
 size_t roped_program_bytes(const struct roped_program *program)
 {
     size_t bytes =

@@ -51,6 +51,7 @@
 #include "exec/regions.h"
 #include "exec/tables.h"
 #include "exec/tenants.h"
+#include "exec/timing.h"
 
 #include <roped/backend.h>
 #include <roped/op.h>
@@ -91,11 +92,6 @@ struct exec_options {
 
 /* Nanoseconds of each phase of one job, as queue_ns; 0 where it did not
  * happen. */
-struct exec_timing {
-#define PHASE(id, name, statistic, meaning) uint64_t name##_ns;
-#include "phase.def"
-};
-
 enum exec_work {
     EXEC_CALL,
     EXEC_PROGRAM, /* a chain of calls */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_PROGRAMS = 1024, MOST_BYTES = 256 << 20, IDLE_SHARE = 16 };
 
@@ -327,12 +328,41 @@ void programs_keep_idle(struct programs *programs, struct program *program,
         atomic_fetch_sub(&programs->idle_bytes, block->bytes);
 }
 
+void program_count(struct program *program, enum roped_status status,
+                   uint64_t total_ns, const struct exec_timing *timing)
+{
+    struct program_statistics *s = &program->statistics;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* milliseconds are told */
+    pthread_mutex_lock(&program->lock);
+    if (status) {
+        s->n_failed++;
+        s->failed_ns += total_ns;
+    } else {
+        s->n_succeeded++;
+        s->succeeded_ns += total_ns;
+        s->last_ms =
+            (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+#define PHASE(id, name, statistic, meaning)                                    \
+    s->timing.name##_ns += timing->name##_ns;
+#include "phase.def"
+    }
+    pthread_mutex_unlock(&program->lock);
+}
+
+void program_statistics(struct program *program, struct program_statistics *out)
+{
+    pthread_mutex_lock(&program->lock);
+    *out = program->statistics;
+    pthread_mutex_unlock(&program->lock);
+}
+
 void programs_each(struct programs *programs, const struct tenant *tenant,
-                   void (*visit)(void *context, const struct program *program),
+                   void (*visit)(void *context, struct program *program),
                    void *context)
 {
     pthread_mutex_lock(&programs->lock);
-    for (const struct program *p = programs->named; p; p = p->next)
+    for (struct program *p = programs->named; p; p = p->next)
         if (tenant_sees(tenant, p->tenant))
             visit(context, p);
     pthread_mutex_unlock(&programs->lock);

@@ -9,6 +9,7 @@
 #include "exec/lost.h"
 #include "exec/memory.h"
 #include "exec/tenants.h"
+#include "exec/timing.h"
 
 #include <roped/program.h>
 
@@ -20,6 +21,13 @@
 struct programs;
 
 enum { PROGRAM_ETAG_BYTES = 20, PROGRAM_IDLE_RUNS = 16 };
+
+/* Totals of a program's runs, since it was put. */
+struct program_statistics {
+    uint64_t last_ms; /* Unix time of the last that went well, 0: none yet */
+    uint64_t n_succeeded, succeeded_ns, n_failed, failed_ns;
+    struct exec_timing timing; /* of those that went well */
+};
 
 /* What a program is; of one that is stored it never changes, but for runs that
  * have ended. */
@@ -36,6 +44,7 @@ struct program {
     pthread_mutex_t lock; /* guards the following */
     struct memory_block idle[PROGRAM_IDLE_RUNS];
     int n_idle;
+    struct program_statistics statistics;
 };
 
 struct programs_usage {
@@ -101,6 +110,12 @@ bool programs_take_idle(struct programs *programs, struct program *program,
 void programs_keep_idle(struct programs *programs, struct program *program,
                         struct memory_block *block);
 
+/* Counts a run that took so long in all; and what was counted. */
+void program_count(struct program *program, enum roped_status status,
+                   uint64_t total_ns, const struct exec_timing *timing);
+void program_statistics(struct program *program,
+                        struct program_statistics *out);
+
 /* ROPED_MISMATCH unless if_match is NULL, "*" or the program's. */
 ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,
                                                        const char *if_match,
@@ -109,7 +124,7 @@ ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,
 /* Calls visit for every program that the tenant sees, in name order, under the
  * lock. */
 void programs_each(struct programs *programs, const struct tenant *tenant,
-                   void (*visit)(void *context, const struct program *program),
+                   void (*visit)(void *context, struct program *program),
                    void *context);
 
 /* Names of programs that went with a device, until they are put or deleted. */

@@ -1,5 +1,5 @@
 /*
- * call.c - a request that is a call of an operator, in either protocol.
+ * call.c - a request that is a call or a run, in either protocol.
  */
 #include "http/call.h"
 
@@ -12,12 +12,82 @@
 
 #include <string.h>
 
+/* ------------------------------------------------------------- an operator's
+ */
+
+/* Bit i: output i stays in a region. */
+static uint64_t kept_outputs(const struct exec_job *job)
+{
+    uint64_t kept = 0;
+    for (int i = 0; i < job->call.n_out; i++)
+        if (job->out[i].region)
+            kept |= UINT64_C(1) << i;
+    return kept;
+}
+
+static enum roped_status decode(struct call *call)
+{
+    struct exec_job *job = call->job;
+    enum roped_status status = call->protocol->decode(call);
+    if (!status)
+        status = roped_call_resolve(&job->call, call->error);
+    if (!status) /* may they be where they are? */
+        status = placement_check(job, exec_regions(call->service->exec),
+                                 call->error);
+    call->kept = kept_outputs(job);
+    return status;
+}
+
+static struct exec_place *place(struct call *call, bool is_output, int index)
+{
+    return is_output ? &call->job->out[index] : &call->job->in[index];
+}
+
+static void took(struct call *call, const struct region_ref *ref)
+{
+    (void)call;
+    (void)ref;
+}
+
+static uint64_t value_bytes(const struct call *call)
+{
+    return call->job->placement.value_bytes;
+}
+
+static void fill_job(struct call *call, bool is_pinned)
+{
+    struct exec_job *job = call->job;
+    job->values = call->values.start;
+    job->is_pinned = is_pinned;
+    if (!demo_is(call->op))
+        return;
+    job->work = EXEC_TASK;
+    job->task = call_run_demo;
+    job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
+}
+
+static void count_nothing_more(const struct call *call,
+                               const struct metrics_call *counted)
+{
+    (void)call;
+    (void)counted;
+}
+
+static const struct call_kind kind_call = {.decode = decode,
+                                           .place = place,
+                                           .took = took,
+                                           .value_bytes = value_bytes,
+                                           .fill_job = fill_job,
+                                           .count = count_nothing_more};
+
 enum roped_status call_begin(struct call *call)
 {
     call->op = call->protocol->find_op(call);
     if (!call->op)
         return call->error->status;
+    call->kind = &kind_call;
     roped_call_init(&call->job->call, call->op);
+    call->signature = signature_of_call(&call->job->call);
     return ROPED_OK;
 }
 
@@ -64,37 +134,21 @@ enum roped_status call_use_table(struct call *call, const char *name)
 
 bool call_sends(const struct call *call, int output)
 {
-    return roped_tensor_given(&call->job->call.out[output]) &&
-           !(call->kept >> output & 1);
-}
-
-/* Bit i: output i stays in a region. */
-static uint32_t kept_outputs(const struct exec_job *job)
-{
-    uint32_t kept = 0;
-    for (int i = 0; i < job->call.n_out; i++)
-        if (job->out[i].region)
-            kept |= 1u << i;
-    return kept;
+    struct roped_tensor tensor;
+    return !(call->kept >> output & 1) &&
+           signature_output(&call->signature, output, &tensor);
 }
 
 enum roped_status call_decode(struct call *call)
 {
-    struct exec_job *job = call->job;
-    enum roped_status status = call->protocol->decode(call);
-    if (!status)
-        status = roped_call_resolve(&job->call, call->error);
-    if (!status) /* may they be where they are? */
-        status = placement_check(job, exec_regions(call->service->exec),
-                                 call->error);
-    call->kept = kept_outputs(job);
+    enum roped_status status = call->kind->decode(call);
     return status ? status : call->protocol->check(call);
 }
 
 void call_open_inbox(struct call *call)
 {
     const struct body *body = call->body;
-    if (body->block.is_pinned && !demo_is(call->op))
+    if (call->op && body->block.is_pinned && !demo_is(call->op))
         exec_inbox_open(call->service->exec, call->job, body->block.start,
                         body->at + body->header_bytes, body->at + body->length);
 }
@@ -105,11 +159,9 @@ void call_open_inbox(struct call *call)
  * is computed without being sent. */
 static enum roped_status place_answer(struct call *call)
 {
-    uint64_t offset[ROPED_MAX_OUTPUTS] = {0}, sent = 0, all = 0;
-    struct roped_call *made = &call->job->call;
+    uint64_t offset[SIGNATURE_OUTPUTS], sent = 0, all = 0;
     struct buffer header;
-    buffer_init_fixed(&header, call->answer->scratch,
-                      sizeof call->answer->scratch);
+    reply_begin_text(call->answer, &header);
     enum roped_status status =
         call->protocol->write_header(call, &header, offset, &sent, &all);
     if (status)
@@ -126,24 +178,21 @@ static enum roped_status place_answer(struct call *call)
     call->answer_json_bytes = header.bytes;
     if (header.bytes)
         memcpy(call->out.start + pad, header.text, header.bytes);
-    for (int i = 0; i < made->n_out; i++)
+    for (int i = 0; i < signature_count(&call->signature, true); i++)
         if (call_sends(call, i))
-            made->out[i].data =
-                call->out.start + pad + header.bytes + offset[i];
+            signature_place(&call->signature, i,
+                            call->out.start + pad + header.bytes + offset[i]);
     return ROPED_OK;
 }
 
 /* Index values in regions are read out when the job runs, into this. */
 static enum roped_status take_values(struct call *call)
 {
-    uint64_t bytes = call->job->placement.value_bytes;
+    uint64_t bytes = call->kind->value_bytes(call);
     if (bytes == 0)
         return ROPED_OK;
-    enum roped_status status =
-        memory_take(exec_memory(call->service->exec), (size_t)bytes,
-                    &call->values, call->error);
-    call->job->values = call->values.start;
-    return status;
+    return memory_take(exec_memory(call->service->exec), (size_t)bytes,
+                       &call->values, call->error);
 }
 
 static enum roped_status decode_late(struct call *call)
@@ -179,13 +228,9 @@ struct reply call_start(struct call *call)
         job->error = *call->error;
         return answer(call);
     }
-    if (demo_is(call->op)) {
-        job->work = EXEC_TASK;
-        job->task = call_run_demo;
-        job->task_bytes = (uint64_t)roped_call_bytes(&job->call);
-    }
-    job->is_pinned = is_pinned(&call->body->block) && is_pinned(&call->out) &&
-                     is_pinned(&call->json) && is_pinned(&call->values);
+    call->kind->fill_job(
+        call, is_pinned(&call->body->block) && is_pinned(&call->out) &&
+                  is_pinned(&call->json) && is_pinned(&call->values));
     return reply_after(job, answer, call);
 }
 
@@ -203,7 +248,8 @@ static void count(const struct call *call, enum roped_status status,
                   uint64_t response_bytes)
 {
     struct metrics_call counted = {
-        .op = models_index(call->service->models, call->op),
+        .op = call->run ? metrics_programs(call->service->models)
+                        : models_index(call->service->models, call->op),
         .status = status,
         .transport = call->protocol->transport,
         .total_ns = clock_now_ns() - call->body->started_ns,
@@ -211,6 +257,7 @@ static void count(const struct call *call, enum roped_status status,
         .response_bytes = response_bytes};
     call_phases(call, counted.phase_ns);
     metrics_count_call(call->service->metrics, &counted);
+    call->kind->count(call, &counted);
 }
 
 void call_count_refusal(const struct call *call)

@@ -1,6 +1,7 @@
 /*
- * call.h - the part of a request that is a call of an operator: from its
- * header to a job, from the finished job to its reply.
+ * call.h - the part of a request that is a call of an operator or a run of a
+ * program: from its header to a job, from the finished job to its reply. What a
+ * run has besides is in run.h.
  */
 #ifndef ROPED_HTTP_CALL_H
 #define ROPED_HTTP_CALL_H
@@ -14,6 +15,28 @@
 
 enum { CALL_ALIGNMENT = 64 }; /* of outputs in the answer's block */
 
+struct call;
+struct run;
+
+/* What differs between a call of an operator and a run of a program: a row of
+ * each. */
+struct call_kind {
+    /* The header is there: parses, binds, resolves; says what is kept. */
+    enum roped_status (*decode)(struct call *call);
+
+    /* Where the job finds a tensor; and it is in that region from now on. */
+    struct exec_place *(*place)(struct call *call, bool is_output, int index);
+    void (*took)(struct call *call, const struct region_ref *ref);
+
+    /* Host memory that index values in regions take; and the job, once the call
+     * has that and a place for its answer. */
+    uint64_t (*value_bytes)(const struct call *call);
+    void (*fill_job)(struct call *call, bool is_pinned);
+
+    /* Beside the metrics. */
+    void (*count)(const struct call *call, const struct metrics_call *counted);
+};
+
 struct call {
     /* the request's, set before call_begin */
     struct service *service;
@@ -24,11 +47,15 @@ struct call {
     struct answer *answer;
     struct roped_error *error; /* the answer's: why it is refused */
     struct exec_job *job;
-    const struct protocol *protocol; /* NULL: the request is no call */
+    const struct protocol *protocol;
 
     const struct roped_op *op; /* NULL: none, or not known */
+    struct run *run;           /* NULL: it is no run of a program */
+    const struct call_kind *kind;
+    struct signature signature; /* of op, or of the program once its run has
+                                   memory; what is bound to the job */
     bool has_fp8, fp8_as_u8;
-    uint32_t kept;       /* bit i: output i stays in a region */
+    uint64_t kept;       /* bit i: output i stays in a region */
     uint64_t timeout_us; /* longest wait for a lane; 0: the server's */
     struct memory_block json, values, out; /* its own; out: the answer's */
     size_t answer_at;                      /* in out */
@@ -59,7 +86,7 @@ void call_open_inbox(struct call *call);
  * is none. */
 struct reply call_start(struct call *call);
 
-/* Counts a call of a known operator that was refused before it ran. */
+/* Counts a call or run that was refused before it was a job. */
 void call_count_refusal(const struct call *call);
 
 /* Is output i part of the answer's body? */

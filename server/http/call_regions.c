@@ -6,15 +6,13 @@
 static const char *tensor_name(const struct call *call,
                                const struct region_ref *ref)
 {
-    return ref->is_output ? call->op->out[ref->port].name
-                          : call->op->in[ref->port].name;
+    return signature_tensor(&call->signature, ref->is_output, ref->port);
 }
 
 static struct exec_place *place_of(struct call *call,
                                    const struct region_ref *ref)
 {
-    return ref->is_output ? &call->job->out[ref->port]
-                          : &call->job->in[ref->port];
+    return call->kind->place(call, ref->is_output, ref->port);
 }
 
 static enum roped_status take(struct call *call, const struct region_ref *ref)
@@ -34,6 +32,7 @@ static enum roped_status take(struct call *call, const struct region_ref *ref)
         return status;
     place->offset = ref->offset;
     place->stride = ref->is_output ? ref->tensor.stride : 0;
+    call->kind->took(call, ref);
     /* v2 says how many bytes it gives, and outputs may not need them all */
     return region_check_range(place->region, name, ref->offset, ref->bytes,
                               call->error);
@@ -62,8 +61,8 @@ enum roped_status call_bind_regions(struct call *call,
         status = region_refs_describe(ref, tensor_name(call, ref), info->name,
                                       &info->tensor, &tensor, call->error);
         if (!status)
-            status = roped_call_bind(&call->job->call, tensor_name(call, ref),
-                                     &tensor, call->error);
+            status = signature_bind(&call->signature, tensor_name(call, ref),
+                                    &tensor, call->error);
     }
     return status;
 }

@@ -7,8 +7,8 @@
 #include "http/call.h"
 #include "wire/region_refs.h"
 
-/* Takes every region that refs name for the request's job; they are given
- * back when the job ends, or with the request. */
+/* Takes every region that refs name for the request's job, a call or a run;
+ * they are given back when the job ends, or with the request. */
 ROPED_MUST_CHECK enum roped_status
 call_take_regions(struct call *call, const struct region_refs *refs);
 

@@ -1,5 +1,5 @@
 /*
- * handle_call.c - calls of operators, in either protocol.
+ * handle_call.c - calls of operators and runs of programs, in either protocol.
  */
 #include "http/handlers.h"
 #include "http/request.h"

@@ -38,7 +38,7 @@ static void write_info(struct buffer *buffer, const struct program *program,
     buffer_text(buffer, "}");
 }
 
-static void list_program(void *context, const struct program *program)
+static void list_program(void *context, struct program *program)
 {
     struct listing *listing = context;
     buffer_text(listing->buffer, listing->n++ ? "," : "");
@@ -91,7 +91,7 @@ static enum roped_status check_declared(struct request *request,
 {
     struct memory_pool *pool = exec_memory(request->service->exec);
     struct memory_block block;
-    if (!program_check_can(definition))
+    if (!program_check_is_sized(definition))
         return ROPED_OK;
     enum roped_status status =
         memory_take(pool, roped_chain_bytes(definition), &block, err);
@@ -118,6 +118,21 @@ static enum roped_status read_query(const struct request *request,
     return ROPED_OK;
 }
 
+/* A program is a v2 model: its name must be that of no other. */
+static enum roped_status check_name(const struct request *request,
+                                    struct roped_error *err)
+{
+    struct model model;
+    const char *name = request->match.capture;
+    enum roped_status status = program_json_check_name(name, err);
+    if (status || !models_find(request->service->models, name, &model))
+        return status;
+    return roped_fail(err, ROPED_INVALID,
+                      "program '%s': a model of the server (demo_models) has "
+                      "this name",
+                      name);
+}
+
 static enum roped_status put(struct request *request, bool *replaced,
                              struct roped_error *err)
 {
@@ -128,7 +143,7 @@ static enum roped_status put(struct request *request, bool *replaced,
         .document_bytes = (size_t)request->body.received,
         .if_match = head_value(&request->head, HEADER_IF_MATCH)};
     struct roped_program *definition = NULL;
-    enum roped_status status = program_json_check_name(name, err);
+    enum roped_status status = check_name(request, err);
     if (!status)
         status = read_query(request, err);
     if (!status)
@@ -173,11 +188,4 @@ struct reply handle_program_delete(struct request *request)
     reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "{}");
     return reply_json(&buffer);
-}
-
-/* --------------------------------------------------------------------- run */
-
-struct reply handle_run(struct request *request)
-{
-    return run_start(&request->run);
 }

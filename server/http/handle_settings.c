@@ -78,9 +78,11 @@ struct reply handle_load(struct request *request)
     struct roped_error err;
     struct model model;
     const char *name = request->match.capture;
-    if (!models_find(request->service->models, name, &model)) {
+    if (find_model(request, &model)) {
         roped_fail(&err, ROPED_INVALID,
-                   "failed to load '%s', no such model is built in", name);
+                   "failed to load '%s', no such model is built in, and no "
+                   "program has this name",
+                   name);
         return reply_status(&request->answer, &err);
     }
     if (kserve_check_load(name, body_text(&request->body),
@@ -94,6 +96,6 @@ struct reply handle_unload(struct request *request)
     struct roped_error err;
     roped_fail(&err, ROPED_INVALID,
                "explicit model load / unload is not allowed: models are built "
-               "in");
+               "in, and DELETE /v1/programs/{name} forgets a program");
     return reply_status(&request->answer, &err);
 }

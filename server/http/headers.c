@@ -131,7 +131,7 @@ void reply_headers(const struct request *request, const struct reply *reply,
         emit(context, "Allow", request->match.allow);
     if (request->run.etag[0])
         emit(context, "ETag", request->run.etag);
-    if (request->call.op || request->run.is_run)
+    if (request->call.op || request->call.run)
         emit_timing(&request->call, emit, context);
     if (head_value(&request->head, HEADER_ORIGIN))
         emit_origin(&request->service->origins, &request->head, emit, context);

@@ -52,7 +52,7 @@ static enum roped_status define(const struct program_text *text,
     if (!status)
         status =
             program_json_read(text->document, text->document_bytes, out, err);
-    if (status || !program_check_can(*out))
+    if (status || !program_check_is_sized(*out))
         return status;
     void *memory = malloc(roped_chain_bytes(*out));
     status = memory ? program_check(*out, memory, err)

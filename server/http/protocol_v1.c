@@ -37,15 +37,15 @@ static enum roped_status read_parameter(struct call *call,
     if (parameter->has_nul)
         return roped_fail(call->error, ROPED_BAD_PARAMETER,
                           "parameter '%.32s': NUL in its name or value", name);
-    enum roped_status status = region_refs_read(regions, call->op, name, value,
-                                                &is_region, call->error);
+    enum roped_status status = region_refs_read(regions, &call->signature, name,
+                                                value, &is_region, call->error);
     if (status || is_region)
         return status;
-    if (strcmp(name, "table") == 0)
+    if (call->op && strcmp(name, "table") == 0)
         return call_use_table(call, value);
     if (strcmp(name, "fp8") == 0)
         return set_fp8(call, value);
-    return roped_call_set_text(&call->job->call, name, value, call->error);
+    return signature_set_text(&call->signature, name, value, call->error);
 }
 
 static enum roped_status decode(struct call *call)
@@ -57,7 +57,7 @@ static enum roped_status decode(struct call *call)
     for (int i = 0; i < call->head->n_parameters && !status; i++)
         status = read_parameter(call, &call->head->parameter[i], &regions);
     if (!status && body->length > 0) /* else all is in regions */
-        status = v1_read_request(&call->job->call, body_bytes(call->body, 0),
+        status = v1_read_request(&call->signature, body_bytes(call->body, 0),
                                  body->header_bytes, body->length,
                                  body_bytes(call->body, body->header_bytes),
                                  call->error);
@@ -78,7 +78,7 @@ static enum roped_status write_header(struct call *call, struct buffer *header,
 {
     const struct v1_wanted wanted = {call->kept, call->fp8_as_u8};
     enum roped_status status = v1_write_response_header(
-        header, &call->job->call, wanted, offset, sent, call->error);
+        header, &call->signature, wanted, offset, sent, call->error);
     *all = *sent;
     return status;
 }

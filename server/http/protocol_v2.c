@@ -15,14 +15,15 @@ enum {
 static const struct roped_op *find_op(struct call *call)
 {
     const char *name = call->name, *version = call->version;
-    bool has_version = version[0] && strcmp(version, "1") != 0;
     struct model model;
     memset(&call->v2, 0, offsetof(struct kserve_request, regions));
-    if (!has_version && models_find(call->service->models, name, &model))
-        return model.op;
+    if (models_has_version(version) &&
+        models_find(call->service->models, name, &model))
+        return model.signature.op;
     roped_fail(call->error, ROPED_NO_OPERATOR,
                "Request for unknown model: '%s'%s%s is not found", name,
-               has_version ? " version " : "", has_version ? version : "");
+               models_has_version(version) ? "" : " version ",
+               models_has_version(version) ? "" : version);
     return NULL;
 }
 
@@ -41,6 +42,15 @@ static enum roped_status hint_at_raw(struct call *call)
                       was.text);
 }
 
+static enum roped_status use_table(struct call *call, const char *name)
+{
+    if (call->op)
+        return call_use_table(call, name);
+    return roped_fail(call->error, ROPED_BAD_PARAMETER,
+                      "parameter 'table': a program's steps name their tables, "
+                      "expected none");
+}
+
 static enum roped_status decode(struct call *call)
 {
     const struct body *body = call->body;
@@ -49,7 +59,7 @@ static enum roped_status decode(struct call *call)
         .json_bytes = body->header_bytes,
         .binary = body_bytes(call->body, body->header_bytes),
         .binary_bytes = body->length - body->header_bytes};
-    struct roped_call *made = &call->job->call;
+    const struct signature *made = &call->signature;
     struct kserve_request *v2 = &call->v2;
     if (body->is_raw)
         return kserve_read_raw(made, sent.binary, sent.binary_bytes, v2,
@@ -64,24 +74,30 @@ static enum roped_status decode(struct call *call)
         return hint_at_raw(call);
     call->timeout_us = v2->timeout_us;
     if (v2->table[0])
-        status = call_use_table(call, v2->table);
+        status = use_table(call, v2->table);
     return status ? status : call_take_regions(call, &v2->regions);
+}
+
+static int64_t elements_of(const struct call *call, int output)
+{
+    struct roped_tensor tensor;
+    (void)signature_output(&call->signature, output, &tensor);
+    return roped_tensor_elements(&tensor);
 }
 
 /* Values as JSON are text, many times the size of what they say. */
 static enum roped_status check_json_outputs(struct call *call)
 {
-    const struct roped_call *made = &call->job->call;
     for (int i = 0; i < call->v2.n_outputs; i++) {
         int port = call->v2.output[i].port;
-        int64_t n = roped_tensor_elements(&made->out[port]);
+        int64_t n = elements_of(call, port);
         if (!call->v2.output[i].is_binary && call_sends(call, port) &&
             n > JSON_OUTPUT_ELEMENTS)
             return roped_fail(call->error, ROPED_TOO_LARGE,
                               "output '%s': %lld elements, expected at most "
                               "%d as JSON: ask for it with binary_data",
-                              made->op->out[port].name, (long long)n,
-                              JSON_OUTPUT_ELEMENTS);
+                              signature_tensor(&call->signature, true, port),
+                              (long long)n, JSON_OUTPUT_ELEMENTS);
     }
     return ROPED_OK;
 }
@@ -90,7 +106,7 @@ static enum roped_status check(struct call *call)
 {
     call->v2.kept = call->kept;
     enum roped_status status =
-        kserve_check_outputs(&call->job->call, &call->v2, call->error);
+        kserve_check_outputs(&call->signature, &call->v2, call->error);
     return status ? status : check_json_outputs(call);
 }
 
@@ -105,7 +121,7 @@ static enum roped_status read_values(struct call *call)
     if (status)
         return status;
     const char *json = body_text(call->body);
-    return kserve_read_json_tensors(&call->job->call, json, body->header_bytes,
+    return kserve_read_json_tensors(&call->signature, json, body->header_bytes,
                                     &call->v2, call->json.start, call->error);
 }
 
@@ -119,14 +135,16 @@ static uint64_t align(uint64_t at)
 static uint64_t place_others(struct call *call, uint64_t *offset, uint64_t at,
                              bool is_binary)
 {
-    bool is_placed[ROPED_MAX_OUTPUTS] = {false};
+    bool is_placed[SIGNATURE_OUTPUTS] = {false};
     for (int i = 0; i < call->v2.n_outputs && is_binary; i++)
         is_placed[call->v2.output[i].port] = true;
-    for (int i = 0; i < call->job->call.n_out; i++) {
+    for (int i = 0; i < signature_count(&call->signature, true); i++) {
+        struct roped_tensor tensor;
         if (is_placed[i] || !call_sends(call, i))
             continue;
+        (void)signature_output(&call->signature, i, &tensor);
         offset[i] = align(at);
-        at = offset[i] + (uint64_t)roped_tensor_bytes(&call->job->call.out[i]);
+        at = offset[i] + (uint64_t)roped_tensor_bytes(&tensor);
     }
     return at;
 }
@@ -137,7 +155,7 @@ static enum roped_status write_header(struct call *call, struct buffer *header,
 {
     bool is_binary = kserve_is_binary_answer(&call->v2);
     enum roped_status status =
-        is_binary ? kserve_write_response(header, &call->job->call, &call->v2,
+        is_binary ? kserve_write_response(header, &call->signature, &call->v2,
                                           offset, sent, call->error)
                   : ROPED_OK; /* written when the values exist */
     if (!status)
@@ -161,19 +179,20 @@ static struct reply reply_mixed(size_t json_bytes, const struct buffer *buffer)
 /* JSON values, with any binary outputs behind. */
 static struct reply write_json(struct call *call)
 {
-    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
-    const struct roped_call *made = &call->job->call;
+    uint64_t offset[SIGNATURE_OUTPUTS], binary_bytes;
     struct buffer buffer;
     reply_begin_text(call->answer, &buffer);
-    if (kserve_write_response(&buffer, made, &call->v2, offset, &binary_bytes,
-                              call->error))
+    if (kserve_write_response(&buffer, &call->signature, &call->v2, offset,
+                              &binary_bytes, call->error))
         return reply_status(call->answer, call->error);
     size_t json_bytes = buffer.bytes;
     for (int i = 0; i < call->v2.n_outputs; i++) {
-        const struct roped_tensor *out = &made->out[call->v2.output[i].port];
-        if (call->v2.output[i].is_binary &&
-            call_sends(call, call->v2.output[i].port))
-            buffer_append(&buffer, out->data, (size_t)roped_tensor_bytes(out));
+        int port = call->v2.output[i].port;
+        struct roped_tensor out;
+        if (!call->v2.output[i].is_binary || !call_sends(call, port))
+            continue;
+        (void)signature_output(&call->signature, port, &out);
+        buffer_append(&buffer, out.data, (size_t)roped_tensor_bytes(&out));
     }
     if (buffer.has_failed)
         call->error->status = ROPED_NO_MEMORY;
@@ -205,8 +224,7 @@ static int64_t n_text_values(const struct call *call)
     for (int i = 0; i < call->v2.n_outputs; i++)
         if (!call->v2.output[i].is_binary &&
             call_sends(call, call->v2.output[i].port))
-            n += roped_tensor_elements(
-                &call->job->call.out[call->v2.output[i].port]);
+            n += elements_of(call, call->v2.output[i].port);
     return n;
 }
 

@@ -60,10 +60,9 @@ void request_init(struct request *request, struct service *service)
 static void release_blocks(struct request *request, const void *keep)
 {
     struct memory_block *blocks[] = {
-        &request->body.block,   &request->call.json,    &request->call.values,
-        &request->call.out,     &request->transfer.out, &request->answer.text,
-        &request->run.memory,   &request->run.values,   &request->run.out,
-        &request->answer.packed};
+        &request->body.block, &request->call.json,    &request->call.values,
+        &request->call.out,   &request->transfer.out, &request->answer.text,
+        &request->run.memory, &request->answer.packed};
     const unsigned char *kept = keep;
     struct executor *exec = request->service->exec;
     exec_inbox_abandon(exec, &request->job, &request->body.block);
@@ -187,12 +186,13 @@ static enum roped_status admit_tensors(struct request *request)
                                      "max_body_bytes"};
     enum body_kind kind = request->body.kind;
     enum roped_status status = ROPED_OK;
-    if (kind == BODY_V1 || kind == BODY_V2) {
-        request->call.protocol = kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
+    request->call.protocol = kind == BODY_V2 ? &protocol_v2 : &protocol_v1;
+    if (kind == BODY_V1 || kind == BODY_V2)
         status = call_begin(&request->call);
-    } else if (kind == BODY_PROGRAM) {
+    else if (kind == BODY_PROGRAM)
         status = run_begin(&request->run);
-    }
+    if (kind == BODY_V2 && status == ROPED_NO_OPERATOR)
+        status = run_begin_model(&request->run);
     if (!status)
         status = check_room(request->service, &request->answer.error);
     return status ? status
@@ -280,9 +280,8 @@ static enum roped_status decode(struct request *request)
 {
     struct body *body = &request->body;
     body->is_decoded = true;
-    enum roped_status status = request->call.op ? call_decode(&request->call)
-                               : request->run.is_run
-                                   ? run_decode(&request->run)
+    enum roped_status status = request->call.op || request->call.run
+                                   ? call_decode(&request->call)
                                    : transfer_decode(&request->transfer);
     return status ? body_explain(body, status, &request->answer.error) : status;
 }
@@ -295,7 +294,7 @@ static enum roped_status receive(struct request *request, const char *data,
         body_receive(body, data, bytes, &request->answer.error);
     if (!status && body_can_decode(body)) {
         status = decode(request);
-        if (!status && request->call.op)
+        if (!status)
             call_open_inbox(&request->call);
     }
     if (!status)
@@ -323,10 +322,8 @@ bool request_receive(struct request *request, const char *data, size_t bytes)
 
 static struct reply refusal(struct request *request)
 {
-    if (request->call.op)
+    if (request->call.op || request->call.run)
         call_count_refusal(&request->call);
-    if (request->run.is_run)
-        run_count_refusal(&request->run);
     return reply_status(&request->answer, &request->answer.error);
 }
 
@@ -429,7 +426,7 @@ void request_job_ended(struct request *request, struct exec_job *job)
     if (job == &request->job && request->call.op)
         call_give_regions(&request->call);
     if (job == &request->job)
-        run_give(&request->run);
+        run_give_regions(&request->run);
 }
 
 /* The server's longest wait for a lane, or the v2 client's own if shorter. */

@@ -82,7 +82,7 @@ static void log_slow(const struct request *request, uint64_t total_ns, int fd)
     log_line(LOG_WARN, "slow",
              "op=%s total_ms=%.3f%.*s bytes=%llu client=\"%s\" id=\"%s\" "
              "name=\"%s\"",
-             request->run.is_run ? "program" : request->call.op->name,
+             request->call.run ? "program" : request->call.op->name,
              (double)total_ns * 1e-6, (int)buffer.bytes, phases,
              (unsigned long long)request->body.received, client_of(fd, from),
              log_quote(request->id, id, sizeof id), request->caller.name);
@@ -109,7 +109,7 @@ void request_log(const struct request *request, int code, bool is_whole, int fd)
     uint64_t total_ns = clock_now_ns() - request->body.started_ns;
     struct trace trace;
     if (config->slow_request_ms > 0 &&
-        (request->call.op || request->run.is_run) && code > 0 &&
+        (request->call.op || request->call.run) && code > 0 &&
         total_ns > (uint64_t)config->slow_request_ms * 1000000u)
         log_slow(request, total_ns, fd);
     if (!config->log_requests)

@@ -1,10 +1,10 @@
 /*
- * kserve.c - v2 inference requests and answers.
+ * kserve.c - v2 inference requests.
  *
  * Of the protocol's request parameters, 'timeout' is for the caller,
  * 'priority' is accepted and ignored, as are those of a list that clients of
  * other servers send; sequences and classification are refused by name; every
- * other parameter is the operator's.
+ * other parameter is the model's.
  */
 #include "wire/kserve.h"
 
@@ -27,14 +27,14 @@ enum {
 
 /* A request that is being read. */
 struct reading {
-    struct roped_call *call;
+    const struct signature *signature;
     const struct kserve_body *body;
     struct kserve_request *out;
 };
 
-static const char *model_of(const struct roped_call *call)
+static const char *input_name(const struct reading *reading, int port)
 {
-    return call->op->name;
+    return signature_tensor(reading->signature, false, port);
 }
 
 /* Bytes that a JSON tensor takes of the memory for all of them. */
@@ -125,7 +125,8 @@ static enum roped_status read_param(struct reading *reading, const char *name,
                           "parameter '%.64s' is not supported: names with "
                           "'triton_' are reserved",
                           name);
-    return param_json_read(reading->call, name, json, err);
+    return param_json_read(reading->signature, name, json, &reading->out->texts,
+                           err);
 }
 
 static enum roped_status read_params(struct reading *reading,
@@ -153,7 +154,7 @@ static enum roped_status place_json(struct reading *reading,
                                     const struct roped_tensor *tensor,
                                     struct roped_error *err)
 {
-    const char *name = reading->call->op->in[port].name;
+    const char *name = input_name(reading, port);
     if (tensor->dtype == ROPED_F16 || tensor->dtype == ROPED_BF16)
         return roped_fail(err, ROPED_INVALID,
                           "receiving %s data via JSON is not supported for "
@@ -174,8 +175,8 @@ static enum roped_status place_binary(struct reading *reading,
                                       struct roped_tensor *tensor,
                                       struct roped_error *err)
 {
-    const char *name = reading->call->op->in[port].name;
-    const char *model = model_of(reading->call);
+    const char *name = input_name(reading, port);
+    const char *model = reading->signature->name;
     struct kserve_request *out = reading->out;
     uint64_t bytes, left = reading->body->binary_bytes - out->binary_bytes;
     uint64_t expected = (uint64_t)roped_tensor_bytes(tensor);
@@ -210,7 +211,7 @@ static enum roped_status place_input(struct reading *reading, int port,
     enum { SIZE = KSERVE_REGION_PARAMS, N_PARAMS };
     static const char *const names[] = {KSERVE_REGION_NAMES,
                                         "binary_data_size"};
-    const struct roped_op *op = reading->call->op;
+    const struct signature *signature = reading->signature;
     struct json_reader param[N_PARAMS];
     struct region_refs *refs = &reading->out->regions;
     enum roped_status status =
@@ -219,7 +220,7 @@ static enum roped_status place_input(struct reading *reading, int port,
         return status;
     bool has_size = is_present(&param[SIZE]), has_data = is_present(data);
     bool has_region = is_present(&param[KSERVE_REGION]);
-    status = kserve_read_region(op, false, port, param, refs, err);
+    status = kserve_read_region(signature, false, port, param, refs, err);
     if (status)
         return status;
     if (has_size + has_data + has_region != 1)
@@ -228,12 +229,12 @@ static enum roped_status place_input(struct reading *reading, int port,
                           "'data', 'binary_data_size' in 'parameters', "
                           "'shared_memory_region' in 'parameters'. But input "
                           "'%s' has %s",
-                          op->in[port].name,
+                          input_name(reading, port),
                           has_size || has_data ? "several" : "none");
     if (has_region) {
         const struct region_ref *ref = region_refs_of(refs, false, port);
         tensor->stride = ref->tensor.stride;
-        return kserve_check_region_input(op, tensor, ref, err);
+        return kserve_check_region_input(signature, tensor, ref, err);
     }
     return has_data ? place_json(reading, data, port, tensor, err)
                     : place_binary(reading, &param[SIZE], port, tensor, err);
@@ -250,19 +251,16 @@ static bool read_name(struct json_reader *member, char name[NAME_BYTES])
 }
 
 /* As Triton begins it, and then what there is. */
-static enum roped_status unexpected_input(const struct roped_call *call,
+static enum roped_status unexpected_input(const struct signature *signature,
                                           const char *name,
                                           struct roped_error *err)
 {
-    char list[ROPED_ERROR_BYTES - 160] = "";
-    size_t at = 0;
-    for (int i = 0; i < roped_op_inputs(call->op) && at + 70 < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
-                               i ? ", " : "", call->op->in[i].name);
+    char list[ROPED_ERROR_BYTES - 160];
     return roped_fail(err, ROPED_UNKNOWN_NAME,
                       "unexpected inference input '%.64s' for model '%s', "
                       "expected %s",
-                      name, model_of(call), list);
+                      name, signature->name,
+                      signature_list(signature, false, list, sizeof list));
 }
 
 static enum roped_status read_input(struct reading *reading,
@@ -273,25 +271,25 @@ static enum roped_status read_input(struct reading *reading,
     static const char *const names[] = {"name", "datatype", "shape",
                                         "parameters", "data"};
     struct json_reader member[N_MEMBERS];
-    struct roped_call *call = reading->call;
+    const struct signature *signature = reading->signature;
     struct roped_tensor tensor = {.data = NULL};
     char name[NAME_BYTES];
     json_find(json, names, N_MEMBERS, member);
     if (!read_name(&member[NAME], name))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'inputs': an input has no 'name'");
-    int port = roped_op_input(call->op, name);
+    int port = signature_find(signature, false, name);
     if (port < 0)
-        return unexpected_input(call, name, err);
-    if (roped_tensor_given(&call->in[port]))
+        return unexpected_input(signature, name, err);
+    if (signature_has_input(signature, port))
         return roped_fail(err, ROPED_INVALID,
                           "input '%s' already exists in request", name);
-    enum roped_status status = kserve_read_tensor(call, port, &member[DATATYPE],
-                                                  &member[SHAPE], &tensor, err);
+    enum roped_status status = kserve_read_tensor(
+        signature, port, &member[DATATYPE], &member[SHAPE], &tensor, err);
     if (!status)
         status = place_input(reading, port, &member[PARAMS], &member[DATA],
                              &tensor, err);
-    return status ? status : roped_call_bind(call, name, &tensor, err);
+    return status ? status : signature_bind(signature, name, &tensor, err);
 }
 
 static enum roped_status read_inputs(struct reading *reading,
@@ -310,48 +308,46 @@ static enum roped_status read_inputs(struct reading *reading,
 
 /* "'q','k'": the inputs that are given, or else those that are missing; returns
  * their number. */
-static int list_inputs(const struct roped_call *call, bool are_given,
+static int list_inputs(const struct signature *signature, bool are_given,
                        char text[LIST_BYTES])
 {
-    const struct roped_op *op = call->op;
     size_t at = 0;
     int n = 0;
     text[0] = '\0';
-    for (int i = 0; i < roped_op_inputs(op); i++) {
-        bool is_optional = op->in[i].flags & ROPED_OPTIONAL;
-        if (roped_tensor_given(&call->in[i]) != are_given ||
-            (!are_given && is_optional))
+    for (int i = 0; i < signature_count(signature, false); i++) {
+        if (signature_has_input(signature, i) != are_given ||
+            (!are_given && signature_is_optional(signature, i)))
             continue;
         n++;
         if (at < LIST_BYTES)
             at += (size_t)snprintf(text + at, LIST_BYTES - at, "%s'%s'",
-                                   at ? "," : "", op->in[i].name);
+                                   at ? "," : "",
+                                   signature_tensor(signature, false, i));
     }
     return n;
 }
 
 /* The phrase that v2 clients know, with every name that is missing. */
-static enum roped_status check_required(const struct roped_call *call,
+static enum roped_status check_required(const struct signature *signature,
                                         struct roped_error *err)
 {
-    const struct roped_op *op = call->op;
     char got[LIST_BYTES], missing[LIST_BYTES], count[64];
-    int n = roped_op_inputs(op), n_required = 0;
-    if (list_inputs(call, false, missing) == 0)
+    int n = signature_count(signature, false), n_required = 0;
+    if (list_inputs(signature, false, missing) == 0)
         return ROPED_OK;
     for (int i = 0; i < n; i++)
-        n_required += !(op->in[i].flags & ROPED_OPTIONAL);
+        n_required += !signature_is_optional(signature, i);
     if (n_required == n)
         snprintf(count, sizeof count, "%d inputs", n);
     else
         snprintf(count, sizeof count, "number of inputs between %d and %d",
                  n_required, n);
-    int n_got = list_inputs(call, true, got);
+    int n_got = list_inputs(signature, true, got);
     return roped_fail(err, ROPED_INVALID,
                       "expected %s but got %d inputs for model '%s'. Got "
                       "input(s) [%s], but missing required input(s) [%s]. "
                       "Please provide all required input(s).",
-                      count, n_got, op->name, got, missing);
+                      count, n_got, signature->name, got, missing);
 }
 
 /* ---------------------------------------------------------------- outputs */
@@ -364,17 +360,16 @@ static enum roped_status read_output_params(struct reading *reading,
     enum { BINARY = KSERVE_REGION_PARAMS, CLASSIFICATION, N_PARAMS };
     static const char *const names[] = {KSERVE_REGION_NAMES, "binary_data",
                                         "classification"};
-    const struct roped_op *op = reading->call->op;
     struct json_reader param[N_PARAMS];
     enum roped_status status =
         kserve_find_params(params, names, N_PARAMS, param, err);
     if (!status)
-        status = kserve_read_region(op, true, port, param,
+        status = kserve_read_region(reading->signature, true, port, param,
                                     &reading->out->regions, err);
     if (!status && is_present(&param[CLASSIFICATION]))
         status = roped_fail(err, ROPED_INVALID,
                             "output '%s': classification is not supported",
-                            op->out[port].name);
+                            signature_tensor(reading->signature, true, port));
     return status ? status
                   : read_flag(&param[BINARY], "binary_data", is_binary, err);
 }
@@ -385,18 +380,18 @@ static enum roped_status read_output(struct reading *reading,
 {
     static const char *const names[] = {"name", "parameters"};
     struct json_reader member[2];
-    const struct roped_call *call = reading->call;
+    const struct signature *signature = reading->signature;
     struct kserve_request *out = reading->out;
     char name[NAME_BYTES];
     json_find(json, names, 2, member);
     if (!read_name(&member[0], name))
         return roped_fail(err, ROPED_INVALID,
                           "Unable to parse 'outputs': an output has no 'name'");
-    int port = roped_op_output(call->op, name);
+    int port = signature_find(signature, true, name);
     if (port < 0)
         return roped_fail(err, ROPED_UNKNOWN_NAME,
                           "unexpected inference output '%.64s' for model '%s'",
-                          name, model_of(call));
+                          name, signature->name);
     for (int i = 0; i < out->n_outputs; i++)
         if (out->output[i].port == port)
             return roped_fail(err, ROPED_INVALID,
@@ -491,32 +486,33 @@ static enum roped_status read_request(struct reading *reading,
     if (!status && json->nan != JSON_NOWHERE)
         status = json_refuse_nan(json, err);
     if (!status)
-        status = check_required(reading->call, err);
+        status = check_required(reading->signature, err);
     uint64_t left = reading->body->binary_bytes - reading->out->binary_bytes;
     if (!status && left > 0)
         status = roped_fail(err, ROPED_INVALID,
                             "unexpected additional input data for model '%s': "
                             "%llu bytes are left over",
-                            model_of(reading->call), (unsigned long long)left);
+                            reading->signature->name, (unsigned long long)left);
     return status;
 }
 
-enum roped_status kserve_read_request(struct roped_call *call,
+enum roped_status kserve_read_request(const struct signature *signature,
                                       const struct kserve_body *body,
                                       struct kserve_request *out,
                                       struct roped_error *err)
 {
-    struct reading reading = {call, body, out};
+    struct reading reading = {signature, body, out};
     struct json_string names[MAX_NAMES];
     struct json_reader reader;
     memset(out, 0, offsetof(struct kserve_request, regions));
     out->regions.n = 0;
+    out->texts.bytes = 0;
     json_reader_init(&reader, body->json, body->json_bytes, JSON_V2_DEPTH,
                      names, MAX_NAMES);
     return read_request(&reading, &reader, err);
 }
 
-enum roped_status kserve_read_json_tensors(struct roped_call *call,
+enum roped_status kserve_read_json_tensors(const struct signature *signature,
                                            const char *json, size_t json_bytes,
                                            const struct kserve_request *request,
                                            void *memory,
@@ -525,172 +521,18 @@ enum roped_status kserve_read_json_tensors(struct roped_call *call,
     unsigned char *to = memory;
     struct json_reader data;
     enum roped_status status = ROPED_OK;
-    for (int i = 0; i < call->n_in && !status; i++) {
+    for (int i = 0; i < signature_count(signature, false) && !status; i++) {
         size_t at = request->data_at[i];
         if (at == 0)
             continue;
+        struct roped_tensor tensor = *signature_input(signature, i);
         json_reader_init(&data, json + at, json_bytes - at, JSON_V2_DEPTH, NULL,
                          0);
-        call->in[i].data = to;
-        to += place_bytes(&call->in[i]);
-        status =
-            kserve_read_values(&call->in[i], call->op->in[i].name, &data, err);
+        tensor.data = to;
+        to += place_bytes(&tensor);
+        signature_set_data(signature, i, tensor.data);
+        status = kserve_read_values(
+            &tensor, signature_tensor(signature, false, i), &data, err);
     }
-    return status;
-}
-
-/* ---------------------------------------------------------------- answers */
-
-static bool is_kept(const struct kserve_request *request, int port)
-{
-    return request->kept >> port & 1;
-}
-
-enum roped_status kserve_check_outputs(const struct roped_call *call,
-                                       struct kserve_request *request,
-                                       struct roped_error *err)
-{
-    bool is_default = request->n_outputs == 0;
-    for (int i = 0; i < call->n_out && is_default; i++) {
-        if (!roped_tensor_given(&call->out[i]))
-            continue;
-        request->output[request->n_outputs].port = i;
-        request->output[request->n_outputs++].is_binary =
-            request->binary_output;
-    }
-    enum roped_status strided =
-        kserve_check_strided_inputs(call, &request->regions, err);
-    if (strided)
-        return strided;
-    for (int i = 0; i < request->n_outputs; i++) {
-        int port = request->output[i].port;
-        const char *name = call->op->out[port].name;
-        const char *needed = call->op->out[port].requires_;
-        enum roped_dtype dtype = call->out[port].dtype;
-        if (!roped_tensor_given(&call->out[port]))
-            return roped_fail(
-                err, ROPED_INVALID,
-                "unexpected inference output '%s' for model '%s': it needs "
-                "%s '%s'",
-                name, model_of(call),
-                roped_op_input(call->op, needed) < 0 ? "parameter" : "input",
-                needed);
-        if (is_kept(request, port)) {
-            enum roped_status status =
-                is_default ? ROPED_OK
-                           : kserve_check_region_output(call, port,
-                                                        &request->regions, err);
-            if (status)
-                return status;
-            continue;
-        }
-        if (!request->output[i].is_binary &&
-            (dtype == ROPED_F16 || dtype == ROPED_BF16))
-            return roped_fail(err, ROPED_INVALID,
-                              "sending %s data via JSON is not supported for "
-                              "output '%s'. Please set 'binary_data': true or "
-                              "'binary_data_output': true",
-                              roped_dtype_v2_name(dtype), name);
-    }
-    return ROPED_OK;
-}
-
-bool kserve_is_binary_answer(const struct kserve_request *request)
-{
-    for (int i = 0; i < request->n_outputs; i++)
-        if (!request->output[i].is_binary &&
-            !is_kept(request, request->output[i].port))
-            return false;
-    return true;
-}
-
-static bool is_fp8(enum roped_dtype dtype)
-{
-    return ROPED_SET(dtype) & ROPED_FP8S;
-}
-
-/* An output that is in a region has neither data nor parameters. */
-static enum roped_status write_output(struct buffer *buffer,
-                                      const struct roped_call *call,
-                                      const struct kserve_request *request,
-                                      int port, bool is_binary,
-                                      struct roped_error *err)
-{
-    enum roped_status status = ROPED_OK;
-    const struct roped_tensor *tensor = &call->out[port];
-    buffer_text(buffer, "{\"name\":");
-    buffer_json_string(buffer, call->op->out[port].name);
-    buffer_text(buffer, ",\"datatype\":\"");
-    buffer_text(buffer, roped_dtype_v2_name(tensor->dtype));
-    buffer_text(buffer, "\",\"shape\":");
-    buffer_dims(buffer, tensor->dims, tensor->rank);
-    if (is_binary) {
-        buffer_text(buffer, ",\"parameters\":{\"binary_data_size\":");
-        buffer_unsigned(buffer, (uint64_t)roped_tensor_bytes(tensor));
-        if (is_fp8(tensor->dtype))
-            buffer_printf(buffer, ",\"content_datatype\":\"%s\"",
-                          roped_dtype_name(tensor->dtype));
-        buffer_text(buffer, "}");
-    } else if (!is_kept(request, port)) {
-        buffer_text(buffer, ",\"data\":");
-        status =
-            kserve_write_values(buffer, tensor, call->op->out[port].name, err);
-    }
-    buffer_text(buffer, "}");
-    return status;
-}
-
-/* "parameters" of the answer: what the UINT8 of an output really is. */
-static void write_hints(struct buffer *buffer, const struct roped_call *call,
-                        const struct kserve_request *request)
-{
-    bool has_any = false;
-    for (int i = 0; i < request->n_outputs; i++) {
-        int port = request->output[i].port;
-        if (!is_fp8(call->out[port].dtype))
-            continue;
-        buffer_text(buffer, has_any ? "," : ",\"parameters\":{");
-        buffer_printf(buffer, "\"content_datatype.%s\":\"%s\"",
-                      call->op->out[port].name,
-                      roped_dtype_name(call->out[port].dtype));
-        has_any = true;
-    }
-    if (has_any)
-        buffer_text(buffer, "}");
-}
-
-enum roped_status kserve_write_response(struct buffer *buffer,
-                                        const struct roped_call *call,
-                                        const struct kserve_request *request,
-                                        uint64_t offset[ROPED_MAX_OUTPUTS],
-                                        uint64_t *binary_bytes,
-                                        struct roped_error *err)
-{
-    uint64_t at = 0;
-    enum roped_status status = ROPED_OK;
-    buffer_text(buffer, "{");
-    if (request->id[0]) {
-        buffer_text(buffer, "\"id\":");
-        buffer_json_string(buffer, request->id);
-        buffer_text(buffer, ",");
-    }
-    buffer_text(buffer, "\"model_name\":\"");
-    buffer_text(buffer, model_of(call));
-    buffer_text(buffer, "\",\"model_version\":\"1\"");
-    write_hints(buffer, call, request);
-    buffer_text(buffer, ",\"outputs\":[");
-    for (int i = 0; i < request->n_outputs && !status; i++) {
-        int port = request->output[i].port;
-        bool is_binary =
-            request->output[i].is_binary && !is_kept(request, port);
-        offset[port] = at;
-        buffer_text(buffer, i ? "," : "");
-        status = write_output(buffer, call, request, port, is_binary, err);
-        at += is_binary ? (uint64_t)roped_tensor_bytes(&call->out[port]) : 0;
-    }
-    buffer_text(buffer, "]}");
-    *binary_bytes = at;
-    if (!status && buffer->has_failed)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for the answer");
     return status;
 }

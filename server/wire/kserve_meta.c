@@ -1,12 +1,13 @@
 /*
- * kserve_meta.c - documents about models, from the operator table.
+ * kserve_meta.c - documents about models, from their signatures.
  *
  * A v2 tensor has one datatype and one shape, an operator's port may have
  * several. The metadata states the widest type, or the default where a
  * parameter chooses it, and the first form's shape; all of them are under
  * "parameters", which clients ignore: "datatypes": "FP32,FP16,BF16", "shape":
  * "n hq d|n hqd|bs s d", and for FP8, which is UINT8 in v2,
- * "content_datatype" and "content_datatypes".
+ * "content_datatype" and "content_datatypes". A program's tensor is what it
+ * declares, and beyond that what the port of the step says.
  */
 #include "wire/kserve_meta.h"
 
@@ -29,45 +30,14 @@ void kserve_write_server(struct buffer *buffer, const char *server_name,
     buffer_text(buffer, "]}");
 }
 
-static enum roped_dtype widest(uint32_t set)
+/* [-1, -1, 128] */
+static void write_dims(struct buffer *buffer,
+                       const struct signature_tensor *tensor, int first)
 {
-    enum roped_dtype best = ROPED_NO_DTYPE;
-    for (int i = 1; i < ROPED_DTYPE_COUNT; i++)
-        if ((set & ROPED_SET(i)) &&
-            roped_dtype_bytes((enum roped_dtype)i) > roped_dtype_bytes(best))
-            best = (enum roped_dtype)i;
-    return best;
-}
-
-enum roped_dtype kserve_stated_type(const struct roped_op *op,
-                                    const struct roped_port *port)
-{
-    struct roped_call defaults;
-    for (int i = 0; i < roped_op_params(op); i++) {
-        const struct roped_param *param = &op->param[i];
-        int32_t dtype;
-        if (param->kind != ROPED_PARAM_DTYPE ||
-            strcmp(param->type, port->type) != 0)
-            continue;
-        roped_call_init(&defaults, op);
-        memcpy(&dtype, defaults.params + param->offset, sizeof dtype);
-        return (enum roped_dtype)dtype;
-    }
-    return widest(roped_op_types(op, port));
-}
-
-/* [-1, -1, 128]: a pack is one variable dim of the first form */
-static void write_dims(struct buffer *buffer, const struct roped_port *port,
-                       int first)
-{
-    struct roped_shape_pattern pattern;
-    if (roped_port_pattern(port, 0, &pattern, NULL))
-        pattern.count = 0;
     buffer_text(buffer, "[");
-    for (int i = first; i < pattern.count; i++)
+    for (int i = first; i < tensor->rank; i++)
         buffer_printf(buffer, "%s%lld", i > first ? "," : "",
-                      pattern.dim[i].name[0] ? -1LL
-                                             : (long long)pattern.dim[i].size);
+                      (long long)tensor->dims[i]);
     buffer_text(buffer, "]");
 }
 
@@ -89,48 +59,52 @@ static void write_names(struct buffer *buffer, uint32_t set,
     buffer_append(buffer, "\"", 1);
 }
 
-static void write_tensor(struct buffer *buffer, const struct roped_op *op,
-                         const struct roped_port *port, bool is_input)
+static void write_tensor(struct buffer *buffer, const struct model *model,
+                         const struct signature_tensor *tensor)
 {
-    (void)is_input;
-    uint32_t set = roped_op_types(op, port);
-    enum roped_dtype stated = kserve_stated_type(op, port);
-    buffer_printf(buffer,
-                  "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", port->name,
-                  roped_dtype_v2_name(stated));
-    write_dims(buffer, port, 0);
+    (void)model;
+    buffer_text(buffer, "{\"name\":");
+    buffer_json_string(buffer, tensor->name);
+    buffer_printf(buffer, ",\"datatype\":\"%s\",\"shape\":",
+                  roped_dtype_v2_name(tensor->dtype));
+    write_dims(buffer, tensor, 0);
     buffer_text(buffer, ",\"parameters\":{\"datatypes\":");
-    write_names(buffer, set, roped_dtype_v2_name);
+    write_names(buffer, tensor->types, roped_dtype_v2_name);
     buffer_text(buffer, ",\"shape\":");
-    buffer_json_string(buffer, port->shape);
-    if (ROPED_SET(stated) & ROPED_FP8S) {
+    buffer_json_string(buffer, tensor->shape);
+    if (ROPED_SET(tensor->dtype) & ROPED_FP8S) {
         buffer_printf(buffer,
                       ",\"content_datatype\":\"%s\",\"content_datatypes\":",
-                      roped_dtype_name(stated));
-        write_names(buffer, set, roped_dtype_name);
+                      roped_dtype_name(tensor->dtype));
+        write_names(buffer, tensor->types, roped_dtype_name);
     }
-    if (port->flags & ROPED_STRIDED)
+    if (tensor->is_strided)
         buffer_text(buffer, ",\"strided\":\"true\"");
     buffer_text(buffer, "}}");
 }
 
-/* Writes one tensor of an operator. */
-typedef void tensor_fn(struct buffer *buffer, const struct roped_op *op,
-                       const struct roped_port *port, bool is_input);
+/* Writes one tensor of a model. */
+typedef void tensor_fn(struct buffer *buffer, const struct model *model,
+                       const struct signature_tensor *tensor);
+
+static int max_batch(const struct model *model)
+{
+    return model->signature.op ? demo_max_batch(model->signature.op) : 0;
+}
 
 /* The model's tensors, separated by commas. */
 static void write_tensors(struct buffer *buffer, const struct model *model,
                           bool is_input, tensor_fn *write)
 {
-    const struct roped_op *op = model->op;
-    int n = is_input ? roped_op_inputs(op) : roped_op_outputs(op);
+    struct signature_tensor tensor;
     bool has_any = false;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < signature_count(&model->signature, !is_input); i++) {
         if (!(is_input ? model_has_input(model, i)
                        : model_has_output(model, i)))
             continue;
         buffer_text(buffer, has_any ? "," : "");
-        write(buffer, op, is_input ? &op->in[i] : &op->out[i], is_input);
+        signature_describe(&model->signature, !is_input, i, &tensor);
+        write(buffer, model, &tensor);
         has_any = true;
     }
 }
@@ -149,21 +123,21 @@ void kserve_write_model(struct buffer *buffer, const struct model *model,
 }
 
 static void write_config_tensor(struct buffer *buffer,
-                                const struct roped_op *op,
-                                const struct roped_port *port, bool is_input)
+                                const struct model *model,
+                                const struct signature_tensor *tensor)
 {
-    enum roped_dtype dtype = kserve_stated_type(op, port);
-    buffer_printf(buffer,
-                  "{\"name\":\"%s\",\"data_type\":\"%s\",\"dims\":", port->name,
-                  roped_dtype_config_name(dtype));
+    buffer_text(buffer, "{\"name\":");
+    buffer_json_string(buffer, tensor->name);
+    buffer_printf(buffer, ",\"data_type\":\"%s\",\"dims\":",
+                  roped_dtype_config_name(tensor->dtype));
     /* a batch is not among the dims of a config */
-    write_dims(buffer, port, demo_max_batch(op) > 0);
-    if (ROPED_SET(dtype) & ROPED_FP8S)
+    write_dims(buffer, tensor, max_batch(model) > 0);
+    if (ROPED_SET(tensor->dtype) & ROPED_FP8S)
         buffer_printf(buffer, ",\"parameters\":{\"content_datatype\":\"%s\"}",
-                      roped_dtype_name(dtype));
-    if (is_input)
+                      roped_dtype_name(tensor->dtype));
+    if (!tensor->is_output)
         buffer_printf(buffer, ",\"optional\":%s",
-                      port->flags & ROPED_OPTIONAL ? "true" : "false");
+                      tensor->is_optional ? "true" : "false");
     buffer_text(buffer, "}");
 }
 
@@ -173,22 +147,19 @@ void kserve_write_config(struct buffer *buffer, const struct model *model,
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"platform\":\"roped_%s\",\"backend\":"
                   "\"roped\",\"max_batch_size\":%d,\"input\":[",
-                  model->name, backend, demo_max_batch(model->op));
+                  model->name, backend, max_batch(model));
     write_tensors(buffer, model, true, write_config_tensor);
     buffer_text(buffer, "],\"output\":[");
     write_tensors(buffer, model, false, write_config_tensor);
     buffer_text(buffer, "]}");
 }
 
-void kserve_write_index(struct buffer *buffer, const struct models *models)
+void kserve_write_index_entry(struct buffer *buffer, const char *name)
 {
-    buffer_text(buffer, "[");
-    for (int i = 0; i < models->n; i++)
-        buffer_printf(buffer,
-                      "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":"
-                      "\"READY\",\"reason\":\"\"}",
-                      i ? "," : "", models->op[i]->name);
-    buffer_text(buffer, "]");
+    buffer_text(buffer, "{\"name\":");
+    buffer_json_string(buffer, name);
+    buffer_text(buffer,
+                ",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}");
 }
 
 static void write_duration(struct buffer *buffer, const char *name,
@@ -212,8 +183,8 @@ static void write_compute(struct buffer *buffer,
                    s->compute_output_ns);
 }
 
-static void write_model_statistics(struct buffer *buffer, const char *name,
-                                   const struct kserve_statistics *s)
+void kserve_write_statistics(struct buffer *buffer, const char *name,
+                             const struct kserve_statistics *s)
 {
     buffer_printf(buffer,
                   "{\"name\":\"%s\",\"version\":\"1\",\"last_inference\":%llu,"
@@ -237,17 +208,6 @@ static void write_model_statistics(struct buffer *buffer, const char *name,
                         "\"batch_size\":1,");
     write_compute(buffer, s);
     buffer_text(buffer, "}],\"memory_usage\":[]}");
-}
-
-void kserve_write_statistics(struct buffer *buffer, const char *const *names,
-                             const struct kserve_statistics *statistics, int n)
-{
-    buffer_text(buffer, "{\"model_stats\":[");
-    for (int i = 0; i < n; i++) {
-        buffer_text(buffer, i ? "," : "");
-        write_model_statistics(buffer, names[i], &statistics[i]);
-    }
-    buffer_text(buffer, "]}");
 }
 
 /* ------------------------------------------------- the operator, described */

@@ -1,6 +1,6 @@
 /*
  * kserve_meta.h - what v2 clients read about server and models; everything
- * about a model derives from its operator's descriptor.
+ * about a model derives from its signature.
  */
 #ifndef ROPED_WIRE_KSERVE_META_H
 #define ROPED_WIRE_KSERVE_META_H
@@ -24,13 +24,8 @@ void kserve_write_model(struct buffer *buffer, const struct model *model,
 void kserve_write_config(struct buffer *buffer, const struct model *model,
                          const char *backend);
 
-/* The one type that metadata and config state of a tensor: its widest, or the
- * default of the parameter that chooses it. */
-enum roped_dtype kserve_stated_type(const struct roped_op *op,
-                                    const struct roped_port *port);
-
-/* POST /v2/repository/index */
-void kserve_write_index(struct buffer *buffer, const struct models *models);
+/* One of the array that answers POST /v2/repository/index. */
+void kserve_write_index_entry(struct buffer *buffer, const char *name);
 
 /* Nanosecond totals since start of one model, for the statistics. */
 struct kserve_statistics {
@@ -41,9 +36,9 @@ struct kserve_statistics {
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
 };
 
-/* GET /v2/models/{m}/stats and /v2/models/stats: one object per name given. */
-void kserve_write_statistics(struct buffer *buffer, const char *const *names,
-                             const struct kserve_statistics *statistics, int n);
+/* One of the array "model_stats": GET /v2/models/{m}/stats, /v2/models/stats */
+void kserve_write_statistics(struct buffer *buffer, const char *name,
+                             const struct kserve_statistics *s);
 
 /* One operator for people and tools: GET /v1/{op}; everything the descriptor
  * says. And the list of names and summaries: GET /v1. */

@@ -80,13 +80,12 @@ static enum roped_status read_stride(const struct owner *owner,
 }
 
 enum roped_status
-kserve_read_region(const struct roped_op *op, bool is_output, int port,
+kserve_read_region(const struct signature *signature, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
                    struct region_refs *refs, struct roped_error *err)
 {
     const struct owner owner = {is_output ? "output" : "input",
-                                is_output ? op->out[port].name
-                                          : op->in[port].name};
+                                signature_tensor(signature, is_output, port)};
     bool has_stride = json_kind(&param[KSERVE_STRIDE]) != JSON_NOTHING;
     if (json_kind(&param[KSERVE_REGION]) == JSON_NOTHING) {
         if (!has_stride)
@@ -111,7 +110,7 @@ kserve_read_region(const struct roped_op *op, bool is_output, int port,
     return status;
 }
 
-enum roped_status kserve_check_region_input(const struct roped_op *op,
+enum roped_status kserve_check_region_input(const struct signature *signature,
                                             const struct roped_tensor *tensor,
                                             const struct region_ref *ref,
                                             struct roped_error *err)
@@ -122,12 +121,12 @@ enum roped_status kserve_check_region_input(const struct roped_op *op,
     return roped_fail(err, ROPED_BAD_SHAPE,
                       "input byte size mismatch for input '%s' for model "
                       "'%s'. Expected %llu, got %llu",
-                      op->in[ref->port].name, op->name,
-                      (unsigned long long)expected,
+                      signature_tensor(signature, false, ref->port),
+                      signature->name, (unsigned long long)expected,
                       (unsigned long long)ref->bytes);
 }
 
-enum roped_status kserve_check_strided_inputs(const struct roped_call *call,
+enum roped_status kserve_check_strided_inputs(const struct signature *signature,
                                               const struct region_refs *refs,
                                               struct roped_error *err)
 {
@@ -135,26 +134,29 @@ enum roped_status kserve_check_strided_inputs(const struct roped_call *call,
         const struct region_ref *ref = &refs->ref[i];
         if (ref->is_output || !ref->has_stride)
             continue;
-        uint64_t expected = (uint64_t)roped_tensor_span(&call->in[ref->port]);
+        uint64_t expected =
+            (uint64_t)roped_tensor_span(signature_input(signature, ref->port));
         if (ref->bytes < expected)
             return roped_fail(err, ROPED_INVALID,
                               "shared memory size specified with the request "
                               "for input '%s' (%llu bytes) should be at least "
                               "%llu bytes, from its first token to its last",
-                              call->op->in[ref->port].name,
+                              signature_tensor(signature, false, ref->port),
                               (unsigned long long)ref->bytes,
                               (unsigned long long)expected);
     }
     return ROPED_OK;
 }
 
-enum roped_status kserve_check_region_output(const struct roped_call *call,
+enum roped_status kserve_check_region_output(const struct signature *signature,
                                              int port, struct region_refs *refs,
                                              struct roped_error *err)
 {
     const struct region_ref *ref = region_refs_of(refs, true, port);
-    uint64_t expected = (uint64_t)roped_tensor_span(&call->out[port]);
-    const char *name = call->op->out[port].name;
+    const char *name = signature_tensor(signature, true, port);
+    struct roped_tensor tensor;
+    (void)signature_output(signature, port, &tensor);
+    uint64_t expected = (uint64_t)roped_tensor_span(&tensor);
     if (!ref->region[0])
         return roped_fail(err, ROPED_INVALID,
                           "output '%s': its input is updated in a region, "

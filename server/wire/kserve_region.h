@@ -26,27 +26,27 @@ enum {
  * it is in a region; the offset is 0 where it is absent.
  */
 ROPED_MUST_CHECK enum roped_status
-kserve_read_region(const struct roped_op *op, bool is_output, int port,
+kserve_read_region(const struct signature *signature, bool is_output, int port,
                    struct json_reader param[KSERVE_REGION_PARAMS],
                    struct region_refs *refs, struct roped_error *err);
 
 /* An input takes exactly the bytes of its shape of a region; with a stride what
  * kserve_check_strided_inputs says of the resolved call. */
 ROPED_MUST_CHECK enum roped_status kserve_check_region_input(
-    const struct roped_op *op, const struct roped_tensor *tensor,
+    const struct signature *signature, const struct roped_tensor *tensor,
     const struct region_ref *ref, struct roped_error *err);
 
 /* Inputs with a stride take at least the bytes from their first element to
  * their last. */
 ROPED_MUST_CHECK enum roped_status
-kserve_check_strided_inputs(const struct roped_call *call,
+kserve_check_strided_inputs(const struct signature *signature,
                             const struct region_refs *refs,
                             struct roped_error *err);
 
 /* Output port of a resolved call stays in a region, which may give it more
  * bytes than it takes, and not fewer. */
 ROPED_MUST_CHECK enum roped_status
-kserve_check_region_output(const struct roped_call *call, int port,
+kserve_check_region_output(const struct signature *signature, int port,
                            struct region_refs *refs, struct roped_error *err);
 
 /* What a client registers: POST /v2/systemsharedmemory/region/{r}/register. */

@@ -88,14 +88,15 @@ static const char *v2_names(uint32_t set, char *text, size_t text_bytes)
     return text;
 }
 
-static enum roped_status read_datatype(const struct roped_call *call, int port,
+static enum roped_status read_datatype(const struct signature *signature,
+                                       int port,
                                        const struct json_reader *datatype,
                                        struct roped_tensor *tensor,
                                        struct roped_error *err)
 {
     char found[33], expected[96];
-    const char *name = call->op->in[port].name;
-    uint32_t types = roped_op_types(call->op, &call->op->in[port]);
+    const char *name = signature_tensor(signature, false, port);
+    uint32_t types = signature_types(signature, port);
     struct json_reader reader = *datatype;
     struct json_string string;
     if (!json_read_string(&reader, &string))
@@ -112,19 +113,21 @@ static enum roped_status read_datatype(const struct roped_call *call, int port,
         return roped_fail(err, ROPED_BAD_TYPE,
                           "inference input '%s' data-type is '%s', but model "
                           "'%s' expects '%s'",
-                          name, found, call->op->name,
+                          name, found, signature->name,
                           v2_names(types, expected, sizeof expected));
     return ROPED_OK;
 }
 
-enum roped_status kserve_read_tensor(const struct roped_call *call, int port,
+enum roped_status kserve_read_tensor(const struct signature *signature,
+                                     int port,
                                      const struct json_reader *datatype,
                                      struct json_reader *shape,
                                      struct roped_tensor *tensor,
                                      struct roped_error *err)
 {
-    const char *name = call->op->in[port].name;
-    enum roped_status status = read_datatype(call, port, datatype, tensor, err);
+    const char *name = signature_tensor(signature, false, port);
+    enum roped_status status =
+        read_datatype(signature, port, datatype, tensor, err);
     if (!status)
         status = read_shape(shape, name, tensor, err);
     return status ? status : check_size(tensor, name, err);

@@ -5,8 +5,7 @@
 #define ROPED_WIRE_KSERVE_TENSOR_H
 
 #include "wire/json_reader.h"
-
-#include <roped/op.h>
+#include "wire/signature.h"
 
 /*
  * Reads datatype and shape of an input into an empty tensor, in the
@@ -14,7 +13,7 @@
  * more, a size that 63 bits hold.
  */
 ROPED_MUST_CHECK enum roped_status
-kserve_read_tensor(const struct roped_call *call, int port,
+kserve_read_tensor(const struct signature *signature, int port,
                    const struct json_reader *datatype,
                    struct json_reader *shape, struct roped_tensor *tensor,
                    struct roped_error *err);

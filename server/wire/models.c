@@ -18,6 +18,11 @@ void models_init(struct models *models, bool has_demos)
         models->op[models->n++] = demo_at(i);
 }
 
+bool models_has_version(const char *version)
+{
+    return version[0] == '\0' || strcmp(version, "1") == 0;
+}
+
 int models_index(const struct models *models, const struct roped_op *op)
 {
     int i = 0;
@@ -29,7 +34,7 @@ int models_index(const struct models *models, const struct roped_op *op)
 /* The operator as a whole. */
 static void model_init(struct model *model, const struct roped_op *op)
 {
-    model->op = op;
+    model->signature = signature_of_op(op);
     model->is_whole = true;
     model->inputs = (uint32_t)((1ull << roped_op_inputs(op)) - 1);
     size_t length = strlen(op->name);
@@ -37,26 +42,36 @@ static void model_init(struct model *model, const struct roped_op *op)
     memcpy(model->name, op->name, length + 1);
 }
 
+void model_of_program(struct model *model, const char *name,
+                      const struct roped_program *program)
+{
+    memset(model, 0, sizeof *model);
+    model->is_whole = true;
+    snprintf(model->name, sizeof model->name, "%s", name);
+    model->signature = (struct signature){.name = name, .program = program};
+}
+
 bool model_has_input(const struct model *model, int port)
 {
-    return port >= 0 && (model->inputs >> port & 1);
+    return port >= 0 && (!model->signature.op || model->inputs >> port & 1);
 }
 
 bool model_has_output(const struct model *model, int port)
 {
-    const char *needed = model->op->out[port].requires_;
+    const struct roped_op *op = model->signature.op;
+    const char *needed = op ? op->out[port].requires_ : NULL;
     if (!needed || model->is_whole)
         return true;
-    int param = roped_op_param(model->op, needed);
-    return model_has_input(model, roped_op_input(model->op, needed)) ||
-           (param >= 0 && model->op->param[param].init != 0);
+    int param = roped_op_param(op, needed);
+    return model_has_input(model, roped_op_input(op, needed)) ||
+           (param >= 0 && op->param[param].init != 0);
 }
 
 /* "q,k" or "required,k": each once, and none missing. */
 static bool read_inputs(const char *list, struct model *model)
 {
     char name[ROPED_NAME_BYTES];
-    const struct roped_op *op = model->op;
+    const struct roped_op *op = model->signature.op;
     model->is_whole = false;
     model->inputs = 0;
     for (;;) {

@@ -1,7 +1,7 @@
 /*
- * models.h - what is served as v2 models: every operator and, where wanted,
- * the demos. A model's index is its place here; an operator's is the same as
- * in the operator table.
+ * models.h - what is served as v2 models: every operator, where wanted the
+ * demos, and the programs, which are not in this list. A model's index is its
+ * place here; an operator's is the same as in the operator table.
  *
  * "rope:q,k" is rope with these inputs alone, and so is "rope:required,k".
  * Benchmarks send every input and ask for every output that the metadata has,
@@ -11,6 +11,7 @@
 #define ROPED_WIRE_MODELS_H
 
 #include "wire/demo.h"
+#include "wire/signature.h"
 
 enum { MODELS_MAX = ROPED_OP_COUNT + DEMO_COUNT };
 
@@ -20,17 +21,24 @@ struct models {
 };
 
 struct model {
-    const struct roped_op *op;
-    bool is_whole;   /* the operator as it is, not a part of it */
+    struct signature signature;
+    bool is_whole;   /* the operator or program as it is, not a part of it */
     uint32_t inputs; /* bit i: it has the operator's input i */
     char name[ROPED_NAME_BYTES];
 };
 
+/* What a program is as a model. */
+void model_of_program(struct model *model, const char *name,
+                      const struct roped_program *program);
+
 void models_init(struct models *models, bool has_demos);
 
-/* The model of this name; false: there is none. */
+/* The operator or part of one of this name; false: there is none. */
 bool models_find(const struct models *models, const char *name,
                  struct model *out);
+
+/* "1", the only version of each, or "" for none. */
+bool models_has_version(const char *version);
 
 /* The place of op, which is one of them. */
 int models_index(const struct models *models, const struct roped_op *op);

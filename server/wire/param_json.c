@@ -7,6 +7,8 @@
 
 #include "wire/json.h"
 
+#include <roped/number.h>
+
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
@@ -117,30 +119,28 @@ static enum roped_status check_text(const char *name, size_t bytes,
                       name, bytes, TEXT_BYTES - 1);
 }
 
-enum roped_status param_json_read(struct roped_call *call, const char *name,
-                                  struct json_reader *reader,
-                                  struct roped_error *err)
+/* What reader is at; text and list are for the value's. */
+static enum roped_status read_value(const char *name,
+                                    struct json_reader *reader,
+                                    char text[TEXT_BYTES], struct list *list,
+                                    struct roped_value *value,
+                                    struct roped_error *err)
 {
-    struct roped_value value = {.kind = ROPED_VALUE_TEXT};
-    struct list list = {.text = ""};
-    char text[TEXT_BYTES];
     enum json_kind kind = json_kind(reader);
     struct json_string string;
     double number;
-    if (json_read_string(reader, &string)) {
-        size_t bytes = json_copy(&string, text, sizeof text);
-        enum roped_status status = check_text(name, bytes, err);
-        if (status)
-            return status;
-        value.text = text;
-    } else if (kind == JSON_TRUE || kind == JSON_FALSE) {
+    value->kind = ROPED_VALUE_TEXT;
+    value->text = text;
+    if (json_read_string(reader, &string))
+        return check_text(name, json_copy(&string, text, TEXT_BYTES), err);
+    if (kind == JSON_TRUE || kind == JSON_FALSE) {
         json_skip(reader);
-        value.kind = ROPED_VALUE_BOOL;
-        value.integer = kind == JSON_TRUE;
+        value->kind = ROPED_VALUE_BOOL;
+        value->integer = kind == JSON_TRUE;
     } else if (json_read_number(reader, &number)) {
-        value = of_number(number);
-    } else if (kind == JSON_ARRAY && read_list(reader, &list)) {
-        value.text = list.text;
+        *value = of_number(number);
+    } else if (kind == JSON_ARRAY && read_list(reader, list)) {
+        value->text = list->text;
     } else {
         return refuse(name,
                       kind == JSON_ARRAY    ? "an array of other things"
@@ -148,5 +148,47 @@ enum roped_status param_json_read(struct roped_call *call, const char *name,
                                             : "null",
                       err);
     }
-    return roped_call_set_param(call, name, &value, err);
+    return ROPED_OK;
+}
+
+/* As a query string spells it; NULL: there is no room left. */
+static const char *spell(const struct roped_value *value,
+                         struct param_texts *texts)
+{
+    char *text = texts->text + texts->bytes;
+    size_t room = sizeof texts->text - texts->bytes;
+    int n = value->kind == ROPED_VALUE_INT
+                ? snprintf(text, room, "%lld", (long long)value->integer)
+            : value->kind == ROPED_VALUE_FLOAT
+                ? roped_print(text, room, "%.17g", value->number)
+            : value->kind == ROPED_VALUE_BOOL
+                ? snprintf(text, room, "%s", value->integer ? "true" : "false")
+                : snprintf(text, room, "%s", value->text);
+    if (n < 0 || (size_t)n >= room)
+        return NULL;
+    texts->bytes += (size_t)n + 1;
+    return text;
+}
+
+enum roped_status param_json_read(const struct signature *signature,
+                                  const char *name, struct json_reader *reader,
+                                  struct param_texts *texts,
+                                  struct roped_error *err)
+{
+    struct roped_value value = {.kind = ROPED_VALUE_TEXT};
+    struct list list = {.text = ""};
+    char text[TEXT_BYTES];
+    enum roped_status status =
+        read_value(name, reader, text, &list, &value, err);
+    if (status)
+        return status;
+    if (signature->call)
+        return roped_call_set_param(signature->call, name, &value, err);
+    const char *spelt = spell(&value, texts);
+    if (spelt)
+        return signature_set_text(signature, name, spelt, err);
+    return roped_fail(err, ROPED_BAD_PARAMETER,
+                      "parameter '%.64s': the texts of all parameters take "
+                      "over %d bytes, expected at most so many",
+                      name, PARAM_TEXTS_BYTES);
 }

@@ -6,23 +6,31 @@
 #define ROPED_WIRE_PARAM_JSON_H
 
 #include "wire/json_reader.h"
-
-#include <roped/op.h>
+#include "wire/signature.h"
 
 struct cJSON;
 
 /*
- * Sets parameter name of call from a string, number, boolean or short array of
+ * Sets a parameter of call from a string, number, boolean or short array of
  * integers (what the query string spells "16,24,24"). Kind and range are the
- * descriptor's to check. From a node of a tree, or from what reader is at.
+ * descriptor's to check.
  */
 ROPED_MUST_CHECK enum roped_status param_json_set(struct roped_call *call,
                                                   const char *name,
                                                   const struct cJSON *node,
                                                   struct roped_error *err);
-ROPED_MUST_CHECK enum roped_status param_json_read(struct roped_call *call,
-                                                   const char *name,
-                                                   struct json_reader *reader,
-                                                   struct roped_error *err);
+
+/* The parameters of a program are texts, which outlive its run: here. */
+enum { PARAM_TEXTS_BYTES = 2048 };
+struct param_texts {
+    size_t bytes;
+    char text[PARAM_TEXTS_BYTES];
+};
+
+/* The same from what reader is at, for a call or a run of a program. */
+ROPED_MUST_CHECK enum roped_status
+param_json_read(const struct signature *signature, const char *name,
+                struct json_reader *reader, struct param_texts *texts,
+                struct roped_error *err);
 
 #endif

@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* Sizes that most operators take in the place of any name: heads, rows. */
+enum { ONE_SIZE = 64, ANOTHER_SIZE = 128 };
+
 bool program_check_can(const struct roped_program *definition)
 {
     for (int i = 0; i < roped_program_inputs(definition); i++) {
@@ -12,9 +15,6 @@ bool program_check_can(const struct roped_program *definition)
             roped_program_declared(definition, i);
         if (!declared->dtype || !declared->has_shape)
             return false;
-        for (int j = 0; j < declared->rank; j++)
-            if (declared->symbol[j][0])
-                return false;
     }
     for (int i = 0; i < roped_program_params(definition); i++)
         if (!roped_program_param_default(definition, i))
@@ -23,19 +23,70 @@ bool program_check_can(const struct roped_program *definition)
            roped_program_tables(definition) == 0;
 }
 
-enum roped_status program_check(const struct roped_program *definition,
-                                void *memory, struct roped_error *err)
+bool program_check_is_sized(const struct roped_program *definition)
+{
+    for (int i = 0; i < roped_program_inputs(definition); i++) {
+        const struct roped_declared *declared =
+            roped_program_declared(definition, i);
+        for (int j = 0; j < declared->rank; j++)
+            if (declared->symbol[j][0])
+                return false;
+    }
+    return program_check_can(definition);
+}
+
+/* Every dim that has a name has this size. */
+static struct roped_chain *resolve(const struct roped_program *definition,
+                                   void *memory, int64_t size,
+                                   enum roped_status *status,
+                                   struct roped_error *err)
 {
     struct roped_chain *chain = roped_chain_init(memory, definition);
-    enum roped_status status = ROPED_OK;
-    for (int i = 0; i < roped_program_inputs(definition) && !status; i++) {
+    *status = ROPED_OK;
+    for (int i = 0; i < roped_program_inputs(definition) && !*status; i++) {
         const struct roped_declared *declared =
             roped_program_declared(definition, i);
         struct roped_tensor tensor = {.dtype = declared->dtype,
                                       .rank = declared->rank};
-        memcpy(tensor.dims, declared->dims, sizeof tensor.dims);
-        status = roped_chain_input(
+        for (int j = 0; j < declared->rank; j++)
+            tensor.dims[j] = declared->symbol[j][0] ? size : declared->dims[j];
+        *status = roped_chain_input(
             chain, roped_program_input_name(definition, i), &tensor, NULL, err);
     }
-    return status ? status : roped_chain_resolve(chain, err);
+    if (!*status)
+        *status = roped_chain_resolve(chain, err);
+    return chain;
+}
+
+enum roped_status program_check(const struct roped_program *definition,
+                                void *memory, struct roped_error *err)
+{
+    enum roped_status status;
+    (void)resolve(definition, memory, 0, &status, err);
+    return status;
+}
+
+bool program_check_outputs(const struct roped_program *definition, void *memory,
+                           struct roped_tensor outputs[ROPED_PROGRAM_OUTPUTS])
+{
+    int n = roped_program_outputs(definition);
+    struct roped_error err;
+    enum roped_status status;
+    if (!program_check_can(definition))
+        return false;
+    const struct roped_chain *chain =
+        resolve(definition, memory, ONE_SIZE, &status, &err);
+    for (int i = 0; i < (status ? 0 : n); i++)
+        outputs[i] = *roped_chain_output_tensor(chain, i, NULL);
+    if (status || program_check_is_sized(definition))
+        return !status;
+    chain = resolve(definition, memory, ANOTHER_SIZE, &status, &err);
+    for (int i = 0; i < (status ? 0 : n); i++) {
+        const struct roped_tensor *other =
+            roped_chain_output_tensor(chain, i, NULL);
+        for (int j = 0; j < other->rank; j++)
+            if (outputs[i].dims[j] != other->dims[j])
+                outputs[i].dims[j] = -1;
+    }
+    return !status;
 }

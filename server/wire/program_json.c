@@ -34,6 +34,11 @@ enum roped_status program_json_check_name(const char *name,
     if (roped_op_find(name))
         return roped_fail(err, ROPED_INVALID,
                           "program '%s': an operator has this name", name);
+    if (strcmp(name, "stats") == 0) /* a program is a v2 model */
+        return roped_fail(err, ROPED_INVALID,
+                          "program '%s': GET /v2/models/stats is the "
+                          "statistics of all models",
+                          name);
     return ROPED_OK;
 }
 

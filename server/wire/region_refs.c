@@ -121,59 +121,23 @@ typedef enum roped_status read_fn(const char *name, const char *value,
                                   struct region_ref *ref,
                                   struct roped_error *err);
 
-/* What has the tensors: an operator, or a program. */
-struct owner {
-    const struct roped_op *op;
-    const struct roped_program *program; /* NULL: op */
-};
-
-static int count_of(const struct owner *owner, bool is_output)
-{
-    if (owner->program)
-        return is_output ? roped_program_outputs(owner->program)
-                         : roped_program_inputs(owner->program);
-    return is_output ? roped_op_outputs(owner->op) : roped_op_inputs(owner->op);
-}
-
-static const char *name_of(const struct owner *owner, bool is_output, int port)
-{
-    if (owner->program)
-        return is_output ? roped_program_output_name(owner->program, port)
-                         : roped_program_input_name(owner->program, port);
-    return is_output ? owner->op->out[port].name : owner->op->in[port].name;
-}
-
-static int find(const struct owner *owner, bool is_output, const char *tensor)
-{
-    if (owner->program)
-        return is_output ? roped_program_find_output(owner->program, tensor)
-                         : roped_program_find_input(owner->program, tensor);
-    return is_output ? roped_op_output(owner->op, tensor)
-                     : roped_op_input(owner->op, tensor);
-}
-
-static enum roped_status unknown_tensor(const struct owner *owner,
+static enum roped_status unknown_tensor(const struct signature *signature,
                                         const char *name, const char *tensor,
                                         bool is_output, struct roped_error *err)
 {
-    char names[256] = "";
-    size_t at = 0;
-    int n = count_of(owner, is_output);
-    for (int i = 0; i < n && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
-                               i ? ", " : "", name_of(owner, is_output, i));
-    return roped_fail(err, ROPED_UNKNOWN_NAME,
-                      "parameter '%.64s': unknown tensor '%.64s', %s %s %s",
-                      name, tensor,
-                      owner->program ? "the program" : owner->op->name,
-                      is_output ? "returns" : "takes", n ? names : "none");
+    char names[256];
+    return roped_fail(
+        err, ROPED_UNKNOWN_NAME,
+        "parameter '%.64s': unknown tensor '%.64s', %s %s %s", name, tensor,
+        signature->op ? signature->op->name : "the program",
+        is_output ? "returns" : "takes",
+        signature_list(signature, is_output, names, sizeof names));
 }
 
-static enum roped_status read_parameter(struct region_refs *refs,
-                                        const struct owner *owner,
-                                        const char *name, const char *value,
-                                        bool *is_region,
-                                        struct roped_error *err)
+enum roped_status region_refs_read(struct region_refs *refs,
+                                   const struct signature *signature,
+                                   const char *name, const char *value,
+                                   bool *is_region, struct roped_error *err)
 {
     static const struct {
         const char *prefix;
@@ -190,33 +154,14 @@ static enum roped_status read_parameter(struct region_refs *refs,
             continue;
         bool is_output = kinds[i].is_output;
         const char *tensor = name + length;
-        int port = find(owner, is_output, tensor);
+        int port = signature_find(signature, is_output, tensor);
         *is_region = true;
         if (port < 0)
-            return unknown_tensor(owner, name, tensor, is_output, err);
+            return unknown_tensor(signature, name, tensor, is_output, err);
         return kinds[i].read(name, value, region_refs_of(refs, is_output, port),
                              err);
     }
     return ROPED_OK;
-}
-
-enum roped_status region_refs_read(struct region_refs *refs,
-                                   const struct roped_op *op, const char *name,
-                                   const char *value, bool *is_region,
-                                   struct roped_error *err)
-{
-    const struct owner owner = {op, NULL};
-    return read_parameter(refs, &owner, name, value, is_region, err);
-}
-
-enum roped_status region_refs_read_program(struct region_refs *refs,
-                                           const struct roped_program *program,
-                                           const char *name, const char *value,
-                                           bool *is_region,
-                                           struct roped_error *err)
-{
-    const struct owner owner = {NULL, program};
-    return read_parameter(refs, &owner, name, value, is_region, err);
 }
 
 /* --------------------------------------------------------------- together */

@@ -10,8 +10,7 @@
 #ifndef ROPED_WIRE_REGION_REFS_H
 #define ROPED_WIRE_REGION_REFS_H
 
-#include <roped/op.h>
-#include <roped/program.h>
+#include "wire/signature.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,11 +28,8 @@ struct region_ref {
 
 struct region_refs {
     int n;
-    struct region_ref ref[ROPED_PROGRAM_INPUTS + ROPED_PROGRAM_OUTPUTS];
+    struct region_ref ref[SIGNATURE_INPUTS + SIGNATURE_OUTPUTS];
 };
-_Static_assert((int)ROPED_PROGRAM_INPUTS >= (int)ROPED_MAX_INPUTS &&
-                   (int)ROPED_PROGRAM_OUTPUTS >= (int)ROPED_MAX_OUTPUTS,
-               "a call has no more tensors than a program");
 
 /* The reference of a port, new and empty where there was none. */
 struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
@@ -44,16 +40,9 @@ struct region_ref *region_refs_of(struct region_refs *refs, bool is_output,
  * done, where its name is none of those above.
  */
 ROPED_MUST_CHECK enum roped_status
-region_refs_read(struct region_refs *refs, const struct roped_op *op,
+region_refs_read(struct region_refs *refs, const struct signature *signature,
                  const char *name, const char *value, bool *is_region,
                  struct roped_error *err);
-
-/* The same for a run of a program: ports are its inputs and outputs. */
-ROPED_MUST_CHECK enum roped_status
-region_refs_read_program(struct region_refs *refs,
-                         const struct roped_program *program, const char *name,
-                         const char *value, bool *is_region,
-                         struct roped_error *err);
 
 /* ROPED_BAD_PARAMETER where something is said of a tensor, and no region. */
 ROPED_MUST_CHECK enum roped_status

@@ -6,7 +6,7 @@
 #include "wire/safetensors.h"
 
 struct binding {
-    struct roped_call *call;
+    const struct signature *signature;
     unsigned char *data;
 };
 
@@ -17,14 +17,15 @@ static enum roped_status bind_entry(void *context,
     struct binding *binding = context;
     struct roped_tensor tensor = entry->tensor;
     tensor.data = binding->data ? binding->data + entry->begin : NULL;
-    return roped_call_bind(binding->call, entry->name, &tensor, err);
+    return signature_bind(binding->signature, entry->name, &tensor, err);
 }
 
-enum roped_status v1_read_request(struct roped_call *call, const void *header,
-                                  size_t header_bytes, uint64_t total_bytes,
-                                  void *data, struct roped_error *err)
+enum roped_status v1_read_request(const struct signature *signature,
+                                  const void *header, size_t header_bytes,
+                                  uint64_t total_bytes, void *data,
+                                  struct roped_error *err)
 {
-    struct binding binding = {call, data};
+    struct binding binding = {signature, data};
     return safetensors_read(header, header_bytes, total_bytes, bind_entry, NULL,
                             &binding, err);
 }
@@ -33,37 +34,43 @@ enum roped_status v1_read_request(struct roped_call *call, const void *header,
  * Widest elements first, as the reference writer does: each output then begins
  * at a multiple of its element size, which backends ask for.
  */
-static int list_outputs(const struct roped_call *call, uint32_t kept,
-                        struct safetensors_output outputs[ROPED_MAX_OUTPUTS],
-                        int port[ROPED_MAX_OUTPUTS])
+static int list_outputs(const struct signature *signature, uint64_t kept,
+                        struct roped_tensor tensors[SIGNATURE_OUTPUTS],
+                        struct safetensors_output outputs[SIGNATURE_OUTPUTS],
+                        int index[SIGNATURE_OUTPUTS])
 {
-    int n = 0;
+    int n = 0, n_all = signature_count(signature, true);
+    for (int i = 0; i < n_all; i++)
+        if (!signature_output(signature, i, &tensors[i]))
+            kept |= UINT64_C(1) << i;
     for (size_t width = sizeof(int64_t); width > 0; width /= 2)
-        for (int i = 0; i < call->n_out; i++) {
-            if (!roped_tensor_given(&call->out[i]) || kept >> i & 1 ||
-                roped_dtype_bytes(call->out[i].dtype) != width)
+        for (int i = 0; i < n_all; i++) {
+            if (kept >> i & 1 || roped_dtype_bytes(tensors[i].dtype) != width)
                 continue;
-            port[n] = i;
-            outputs[n++] = (struct safetensors_output){call->op->out[i].name,
-                                                       &call->out[i], 0};
+            index[n] = i;
+            outputs[n++] = (struct safetensors_output){
+                signature_tensor(signature, true, i), &tensors[i], 0};
         }
     return n;
 }
 
 enum roped_status v1_write_response_header(struct buffer *buffer,
-                                           const struct roped_call *call,
+                                           const struct signature *signature,
                                            struct v1_wanted wanted,
-                                           uint64_t offset[ROPED_MAX_OUTPUTS],
+                                           uint64_t offset[SIGNATURE_OUTPUTS],
                                            uint64_t *data_bytes,
                                            struct roped_error *err)
 {
-    struct safetensors_output outputs[ROPED_MAX_OUTPUTS];
-    int port[ROPED_MAX_OUTPUTS];
-    int n = list_outputs(call, wanted.kept, outputs, port);
-    const char *const metadata[][2] = {{"op", call->op->name}};
+    struct roped_tensor tensors[SIGNATURE_OUTPUTS];
+    struct safetensors_output outputs[SIGNATURE_OUTPUTS];
+    int index[SIGNATURE_OUTPUTS];
+    int n = list_outputs(signature, wanted.kept, tensors, outputs, index);
+    const char *const metadata[][2] = {
+        {signature->op ? "op" : "program", signature->name}};
     enum roped_status status = safetensors_write_header(
-        buffer, outputs, n, metadata, 1, wanted.fp8_as_u8, data_bytes, err);
+        buffer, outputs, n, metadata, signature->name[0] ? 1 : 0,
+        wanted.fp8_as_u8, data_bytes, err);
     for (int i = 0; i < n && !status; i++)
-        offset[port[i]] = outputs[i].offset;
+        offset[index[i]] = outputs[i].offset;
     return status;
 }

@@ -6,6 +6,7 @@
  * strict JSON.
  */
 #include "fuzz.h"
+#include "of_call.h"
 
 #include "wire/json_reader.h"
 #include "wire/kserve.h"
@@ -27,7 +28,7 @@ static void check_json(const char *json, size_t bytes)
 static void answer(struct roped_call *call, struct kserve_request *request)
 {
     static unsigned char zeros[MAX_OUTPUT_BYTES];
-    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes;
+    uint64_t offset[SIGNATURE_OUTPUTS], binary_bytes;
     struct roped_error err;
     struct buffer buffer;
     for (int i = 0; i < ROPED_MAX_OUTPUTS; i++) {
@@ -38,7 +39,7 @@ static void answer(struct roped_call *call, struct kserve_request *request)
         call->out[i].data = zeros;
     }
     buffer_init(&buffer);
-    FUZZ_PROMISE(!kserve_write_response(&buffer, call, request, offset,
+    FUZZ_PROMISE(!kserve_write_response(&buffer, OF_CALL(call), request, offset,
                                         &binary_bytes, &err));
     check_json(buffer.text, buffer.bytes);
     FUZZ_PROMISE(!kserve_is_binary_answer(request) || binary_bytes > 0 ||
@@ -55,8 +56,8 @@ static void store(struct roped_call *call, const char *json, size_t json_bytes,
                  (uint64_t)(json_bytes + ROPED_MAX_INPUTS) * 16);
     unsigned char *memory = malloc((size_t)request->json_tensor_bytes + 1);
     FUZZ_PROMISE(memory != NULL);
-    FUZZ_PROMISE(!kserve_read_json_tensors(call, json, json_bytes, request,
-                                           memory, &err));
+    FUZZ_PROMISE(!kserve_read_json_tensors(OF_CALL(call), json, json_bytes,
+                                           request, memory, &err));
     free(memory);
 }
 
@@ -67,7 +68,7 @@ static void read_raw(const struct roped_op *op, uint64_t bytes)
     struct roped_error err;
     struct roped_call call;
     roped_call_init(&call, op);
-    if (kserve_read_raw(&call, NULL, bytes, &request, &err))
+    if (kserve_read_raw(OF_CALL(&call), NULL, bytes, &request, &err))
         return;
     for (int i = 0; i < roped_op_inputs(op); i++)
         FUZZ_PROMISE(!roped_tensor_given(&call.in[i]) ||
@@ -91,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     roped_call_init(&call, op);
     const struct kserve_body body = {json, json_bytes, NULL, binary_bytes};
     enum roped_status status =
-        kserve_read_request(&call, &body, &request, &err);
+        kserve_read_request(OF_CALL(&call), &body, &request, &err);
     FUZZ_PROMISE(!status || is_refusal(status) || status == ROPED_NO_REGION);
     if (status)
         return 0;
@@ -100,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     store(&call, json, json_bytes, &request);
     status = roped_call_resolve(&call, &err);
     FUZZ_PROMISE(!status || is_refusal(status));
-    if (!status && !kserve_check_outputs(&call, &request, &err))
+    if (!status && !kserve_check_outputs(OF_CALL(&call), &request, &err))
         answer(&call, &request);
     return 0;
 }

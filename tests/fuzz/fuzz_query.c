@@ -28,9 +28,10 @@ static bool is_taken(enum roped_status status, const struct roped_error *err)
 
 static bool take(struct query *query, const char *name, const char *value)
 {
+    const struct signature signature = signature_of_op(query->op);
     struct roped_error err = {.text = ""};
     bool is_region = true;
-    if (!is_taken(region_refs_read(&query->refs, query->op, name, value,
+    if (!is_taken(region_refs_read(&query->refs, &signature, name, value,
                                    &is_region, &err),
                   &err)) {
         FUZZ_PROMISE(is_region);

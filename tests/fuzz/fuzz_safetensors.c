@@ -4,6 +4,7 @@
  * read again.
  */
 #include "fuzz.h"
+#include "of_call.h"
 
 #include "wire/safetensors.h"
 #include "wire/v1.h"
@@ -63,7 +64,8 @@ static void call_with(const char *op, const uint8_t *input, size_t header_bytes,
     struct roped_error err;
     struct roped_call call;
     roped_call_init(&call, roped_op_find(op));
-    if (v1_read_request(&call, input, header_bytes, total_bytes, NULL, &err) ||
+    if (v1_read_request(OF_CALL(&call), input, header_bytes, total_bytes, NULL,
+                        &err) ||
         roped_call_resolve(&call, &err))
         FUZZ_PROMISE(err.status != ROPED_INTERNAL);
 }

@@ -43,7 +43,7 @@ NO_SCHEMA = [
     r"^parameter '[\w.]+'|^unknown parameter '",  # format: float; rules of an operator, of a table
     r"(control character in a name|NUL in a string) at \d+$",
     r"^log settings contradict each other|errors are always logged$|^setting '.*' cannot be changed: tracing",
-    r"no such model is built in$|models are built in$",
+    r"no program has this name$|forgets a program$",
     r"^no program: |^(a )?program '?|^step \d+|^'(inputs|steps|outputs|parameters)'|^an? (input|output|program)|^(in|out)put '",
     r"^Unable to open shared memory region|device_id is \d+, expected 0$",
 ]

@@ -164,6 +164,15 @@ roped_program_place_name(const struct roped_program *program, int place);
 ROPED_API const struct roped_declared *
 roped_program_declared(const struct roped_program *program, int input);
 
+/* The port of a step that reads an input, the last of several, or that makes an
+ * output; and the step's operator. */
+ROPED_API const struct roped_port *
+roped_program_input_port(const struct roped_program *program, int input,
+                         const struct roped_op **op);
+ROPED_API const struct roped_port *
+roped_program_output_port(const struct roped_program *program, int output,
+                          const struct roped_op **op);
+
 /* Memory that it takes, about. */
 ROPED_API size_t roped_program_bytes(const struct roped_program *program);
 
@@ -211,6 +220,10 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_chain_input(struct roped_chain *chain, const char *name,
                   const struct roped_tensor *tensor,
                   const struct roped_area *area, struct roped_error *err);
+
+/* The area of an input, before or after it is told what the tensor is. */
+ROPED_API void roped_chain_area(struct roped_chain *chain, int input,
+                                const struct roped_area *area);
 
 /* A place: the tensor at its start, or ROPED_NO_DTYPE for plain bytes; its area
  * has offset 0. */

@@ -5,6 +5,7 @@
 #include "wire/kserve.h"
 
 #include "check.h"
+#include "of_call.h"
 #include "refusal.h"
 #include "wire/json.h"
 
@@ -37,7 +38,8 @@ static enum roped_status read_into(struct roped_call *call, const char *op,
     err->text[0] = '\0';
     roped_call_init(call, roped_op_find(op));
     const struct kserve_body body = {exact, bytes, binary, binary_bytes};
-    enum roped_status status = kserve_read_request(call, &body, request, err);
+    enum roped_status status =
+        kserve_read_request(OF_CALL(call), &body, request, err);
     free(exact);
     return status;
 }
@@ -95,7 +97,7 @@ TEST(reads_binary_tensors_at_any_offset)
     CHECK_INT(request.n_outputs, 1);
     CHECK(request.output[0].is_binary);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
-    CHECK_OK(kserve_check_outputs(&call, &request, &err), &err);
+    CHECK_OK(kserve_check_outputs(OF_CALL(&call), &request, &err), &err);
     CHECK(kserve_is_binary_answer(&request));
 }
 
@@ -409,8 +411,8 @@ TEST(members_may_come_in_any_order)
     CHECK_INT(request.n_outputs, 1);
     CHECK(request.output[0].is_binary);
     CHECK_INT(request.json_tensor_bytes, 16);
-    CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
-                                      values, &err),
+    CHECK_OK(kserve_read_json_tensors(OF_CALL(&call), json, strlen(json),
+                                      &request, values, &err),
              &err);
     CHECK_DOUBLE(values[1], 2, 0);
 }
@@ -489,8 +491,8 @@ TEST(json_tensors_are_converted)
     CHECK_OK(read_into(&call, "rope", json, NULL, 0, &request, &err), &err);
     CHECK_INT(request.json_tensor_bytes, 16 + 32 + 16);
     unsigned char *memory = malloc((size_t)request.json_tensor_bytes);
-    CHECK_OK(kserve_read_json_tensors(&call, json, strlen(json), &request,
-                                      memory, &err),
+    CHECK_OK(kserve_read_json_tensors(OF_CALL(&call), json, strlen(json),
+                                      &request, memory, &err),
              &err);
     CHECK(call.in[0].data == memory);
     for (int i = 0; i < 4; i++)
@@ -513,20 +515,20 @@ static void prepare(struct roped_call *call, const char *op, const char *json,
     CHECK_OK(read_into(call, op, json, NULL, binary_bytes, request, &err),
              &err);
     CHECK_OK(roped_call_resolve(call, &err), &err);
-    CHECK_OK(kserve_check_outputs(call, request, &err), &err);
+    CHECK_OK(kserve_check_outputs(OF_CALL(call), request, &err), &err);
 }
 
-static void check_response(const struct roped_call *call,
+static void check_response(struct roped_call *call,
                            const struct kserve_request *request,
                            uint64_t binary_bytes, const char *expected)
 {
-    uint64_t offset[ROPED_MAX_OUTPUTS], found = 0;
+    uint64_t offset[SIGNATURE_OUTPUTS], found = 0;
     struct roped_error err;
     struct buffer buffer;
     buffer_init(&buffer);
-    CHECK_OK(
-        kserve_write_response(&buffer, call, request, offset, &found, &err),
-        &err);
+    CHECK_OK(kserve_write_response(&buffer, OF_CALL(call), request, offset,
+                                   &found, &err),
+             &err);
     CHECK_TEXT(buffer.text, expected);
     CHECK_INT(found, binary_bytes);
     buffer_fini(&buffer);
@@ -557,13 +559,13 @@ TEST(outputs_come_in_the_order_asked_for)
             "\"outputs\":[{\"name\":\"k\",\"parameters\":{\"binary_data\":true}"
             "},{\"name\":\"q\",\"parameters\":{\"binary_data\":true}}]}",
             48, &request);
-    uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
+    uint64_t offset[SIGNATURE_OUTPUTS], bytes;
     struct roped_error err;
     struct buffer buffer;
     buffer_init(&buffer);
-    CHECK_OK(
-        kserve_write_response(&buffer, &call, &request, offset, &bytes, &err),
-        &err);
+    CHECK_OK(kserve_write_response(&buffer, OF_CALL(&call), &request, offset,
+                                   &bytes, &err),
+             &err);
     CHECK_INT(offset[roped_op_output(call.op, "k")], 0);
     CHECK_INT(offset[roped_op_output(call.op, "q")], 32);
     CHECK(strstr(buffer.text, "\"k\"") < strstr(buffer.text, "\"q\""));
@@ -587,7 +589,7 @@ TEST(json_answers_hold_the_values)
 TEST(json_answers_cannot_hold_nan)
 {
     float values[] = {1, 2, 3, (float)NAN};
-    uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
+    uint64_t offset[SIGNATURE_OUTPUTS], bytes;
     struct kserve_request request;
     struct roped_call call;
     struct roped_error err = {0};
@@ -595,9 +597,9 @@ TEST(json_answers_cannot_hold_nan)
     prepare(&call, "rope", "{\"inputs\":[" Q_JSON "]}", 0, &request);
     call.out[0].data = values;
     buffer_init(&buffer);
-    CHECK_INT(
-        kserve_write_response(&buffer, &call, &request, offset, &bytes, &err),
-        ROPED_INVALID);
+    CHECK_INT(kserve_write_response(&buffer, OF_CALL(&call), &request, offset,
+                                    &bytes, &err),
+              ROPED_INVALID);
     CHECK_TEXT(err.text, "output 'q': element 3 is NaN, which JSON cannot say: "
                          "ask for it with binary_data");
     buffer_fini(&buffer);
@@ -641,7 +643,8 @@ static void refuse_outputs(const char *json, uint64_t binary_bytes,
     CHECK_OK(read_into(&call, "rope", json, NULL, binary_bytes, &request, &err),
              &err);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
-    CHECK_INT(kserve_check_outputs(&call, &request, &err), ROPED_INVALID);
+    CHECK_INT(kserve_check_outputs(OF_CALL(&call), &request, &err),
+              ROPED_INVALID);
     CHECK_CONTAINS(err.text, why);
 }
 
@@ -662,7 +665,7 @@ TEST(outputs_that_cannot_be_are_refused)
 TEST(an_answer_that_does_not_fit_is_an_error)
 {
     char memory[64];
-    uint64_t offset[ROPED_MAX_OUTPUTS], bytes;
+    uint64_t offset[SIGNATURE_OUTPUTS], bytes;
     struct kserve_request request;
     struct roped_call call;
     struct roped_error err;
@@ -672,7 +675,7 @@ TEST(an_answer_that_does_not_fit_is_an_error)
             "],\"parameters\":{\"binary_data_output\":true}}",
             16, &request);
     buffer_init_fixed(&buffer, memory, sizeof memory);
-    CHECK_INT(
-        kserve_write_response(&buffer, &call, &request, offset, &bytes, &err),
-        ROPED_NO_MEMORY);
+    CHECK_INT(kserve_write_response(&buffer, OF_CALL(&call), &request, offset,
+                                    &bytes, &err),
+              ROPED_NO_MEMORY);
 }

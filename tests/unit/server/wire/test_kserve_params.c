@@ -5,6 +5,7 @@
 #include "wire/kserve.h"
 
 #include "check.h"
+#include "of_call.h"
 
 #include <stdio.h>
 
@@ -26,7 +27,7 @@ static enum roped_status read_with(const char *request, const char *input,
     err.text[0] = '\0';
     roped_call_init(&call, roped_op_find("rope"));
     const struct kserve_body body = {json, (size_t)bytes, NULL, 16};
-    return kserve_read_request(&call, &body, &out, &err);
+    return kserve_read_request(OF_CALL(&call), &body, &out, &err);
 }
 
 /* MLServer's clients send them to every server. */

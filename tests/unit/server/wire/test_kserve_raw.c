@@ -4,6 +4,7 @@
 #include "wire/kserve.h"
 
 #include "check.h"
+#include "of_call.h"
 #include "refusal.h"
 
 static enum roped_status read_raw(struct roped_call *call, const char *op,
@@ -13,7 +14,7 @@ static enum roped_status read_raw(struct roped_call *call, const char *op,
 {
     err->text[0] = '\0';
     roped_call_init(call, roped_op_find(op));
-    return kserve_read_raw(call, data, bytes, request, err);
+    return kserve_read_raw(OF_CALL(call), data, bytes, request, err);
 }
 
 TEST(a_raw_body_is_the_one_input)
@@ -30,7 +31,7 @@ TEST(a_raw_body_is_the_one_input)
     CHECK_INT(call.in[0].dims[0], 6);
     CHECK(call.in[0].data == values);
     CHECK_INT(request.binary_bytes, sizeof values);
-    CHECK_OK(kserve_check_outputs(&call, &request, &err), &err);
+    CHECK_OK(kserve_check_outputs(OF_CALL(&call), &request, &err), &err);
     CHECK(kserve_is_binary_answer(&request));
 }
 

@@ -5,6 +5,7 @@
 #include "wire/kserve_region.h"
 
 #include "check.h"
+#include "of_call.h"
 #include "refusal.h"
 #include "wire/kserve.h"
 
@@ -20,7 +21,7 @@ static enum roped_status read_into(struct roped_call *call, const char *json,
     err->text[0] = '\0';
     roped_call_init(call, roped_op_find("rope"));
     const struct kserve_body body = {json, strlen(json), binary, binary_bytes};
-    return kserve_read_request(call, &body, request, err);
+    return kserve_read_request(OF_CALL(call), &body, request, err);
 }
 
 static void refuse_as(const char *json, uint64_t binary_bytes,
@@ -90,10 +91,13 @@ TEST(tensors_in_regions_may_have_strides)
     CHECK_INT(call.in[0].stride, 20);
     CHECK_INT(request.regions.ref[1].tensor.stride, 30);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
-    CHECK_OK(kserve_check_strided_inputs(&call, &request.regions, &err), &err);
+    CHECK_OK(
+        kserve_check_strided_inputs(OF_CALL(&call), &request.regions, &err),
+        &err);
     request.regions.ref[0].bytes = 47;
-    CHECK_INT(kserve_check_strided_inputs(&call, &request.regions, &err),
-              ROPED_INVALID);
+    CHECK_INT(
+        kserve_check_strided_inputs(OF_CALL(&call), &request.regions, &err),
+        ROPED_INVALID);
     CHECK_CONTAINS(err.text,
                    "input 'q' (47 bytes) should be at least 48 bytes");
     refuse(REQUEST_IN_REGION("\"r\",\"shared_memory_byte_size\":48,"
@@ -157,7 +161,7 @@ static enum roped_status check_room_of(uint64_t bytes,
     CHECK_OK(read_into(call, json, binary, 16, request, err), err);
     CHECK_OK(roped_call_resolve(call, err), err);
     request->kept = 1;
-    return kserve_check_outputs(call, request, err);
+    return kserve_check_outputs(OF_CALL(call), request, err);
 }
 
 TEST(outputs_in_regions_need_room_and_are_not_sent)
@@ -166,7 +170,7 @@ TEST(outputs_in_regions_need_room_and_are_not_sent)
     struct roped_call call;
     struct roped_error err;
     struct buffer buffer;
-    uint64_t offset[ROPED_MAX_OUTPUTS], binary_bytes = 9;
+    uint64_t offset[SIGNATURE_OUTPUTS], binary_bytes = 9;
     CHECK_INT(check_room_of(15, &request, &call, &err), ROPED_INVALID);
     CHECK_TEXT(err.text,
                "shared memory size specified with the request for output 'q' "
@@ -175,7 +179,7 @@ TEST(outputs_in_regions_need_room_and_are_not_sent)
     CHECK_OK(check_room_of(1000, &request, &call, &err), &err);
     CHECK(kserve_is_binary_answer(&request));
     buffer_init(&buffer);
-    CHECK_OK(kserve_write_response(&buffer, &call, &request, offset,
+    CHECK_OK(kserve_write_response(&buffer, OF_CALL(&call), &request, offset,
                                    &binary_bytes, &err),
              &err);
     CHECK_INT(binary_bytes, 0);
@@ -248,14 +252,15 @@ TEST(an_updated_output_is_not_sent)
              &err);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     request.kept = 1;
-    CHECK_INT(kserve_check_outputs(&call, &request, &err), ROPED_INVALID);
+    CHECK_INT(kserve_check_outputs(OF_CALL(&call), &request, &err),
+              ROPED_INVALID);
     CHECK_CONTAINS(err.text, "output 'q': its input is updated in a region");
     CHECK_OK(read_into(&call, "{\"inputs\":[" Q_BINARY "]}", binary, 16,
                        &request, &err),
              &err);
     CHECK_OK(roped_call_resolve(&call, &err), &err);
     request.kept = 1;
-    CHECK_OK(kserve_check_outputs(&call, &request, &err), &err);
+    CHECK_OK(kserve_check_outputs(OF_CALL(&call), &request, &err), &err);
     CHECK(kserve_is_binary_answer(&request));
 }
 

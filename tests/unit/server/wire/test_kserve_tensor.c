@@ -4,6 +4,7 @@
 #include "wire/kserve_tensor.h"
 
 #include "check.h"
+#include "of_call.h"
 #include "refusal.h"
 
 /* Reads {"datatype":...,"shape":...} as rope's input q. */
@@ -19,8 +20,8 @@ static enum roped_status read_q(const char *json, struct roped_tensor *tensor,
     json_reader_init(&reader, json, strlen(json), JSON_V2_DEPTH, NULL, 0);
     CHECK_OK(json_check(&reader, err), err);
     json_find(&reader, names, 2, member);
-    return kserve_read_tensor(&call, roped_op_input(call.op, "q"), &member[0],
-                              &member[1], tensor, err);
+    return kserve_read_tensor(OF_CALL(&call), roped_op_input(call.op, "q"),
+                              &member[0], &member[1], tensor, err);
 }
 
 TEST(datatype_and_shape)

@@ -10,7 +10,7 @@ static const struct roped_op *op_of(const struct models *models,
                                     const char *name)
 {
     struct model model;
-    return models_find(models, name, &model) ? model.op : NULL;
+    return models_find(models, name, &model) ? model.signature.op : NULL;
 }
 
 TEST(demos_are_there_where_wanted)
@@ -44,7 +44,7 @@ TEST(a_model_has_all_tensors_or_those_it_names)
     CHECK(model_has_output(&model, roped_op_output(rope, "k")));
     CHECK(models_find(&models, "rope:positions,q", &model));
     CHECK_TEXT(model.name, "rope:positions,q");
-    CHECK(model.op == rope);
+    CHECK(model.signature.op == rope);
     CHECK(model_has_input(&model, roped_op_input(rope, "q")));
     CHECK(model_has_input(&model, roped_op_input(rope, "positions")));
     CHECK(!model_has_input(&model, roped_op_input(rope, "k")));

@@ -14,8 +14,9 @@ static enum roped_status read_one(const char *name, const char *value,
                                   bool *is_region)
 {
     err.text[0] = '\0';
-    return region_refs_read(&refs, roped_op_find("rmsnorm"), name, value,
-                            is_region, &err);
+    const struct signature signature =
+        signature_of_op(roped_op_find("rmsnorm"));
+    return region_refs_read(&refs, &signature, name, value, is_region, &err);
 }
 
 static void take(const char *name, const char *value)

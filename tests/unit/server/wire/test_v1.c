@@ -5,6 +5,7 @@
 #include "wire/v1.h"
 
 #include "check.h"
+#include "of_call.h"
 #include "wire/safetensors.h"
 
 /* A request's header for these tensors; returns the data bytes. */
@@ -33,7 +34,7 @@ TEST(binds_every_tensor_to_its_bytes)
     uint64_t data_bytes = make_request(&file, tensors, 2);
     CHECK_INT(data_bytes, sizeof data);
     roped_call_init(&call, roped_op_find("rope"));
-    CHECK_OK(v1_read_request(&call, file.text, file.bytes,
+    CHECK_OK(v1_read_request(OF_CALL(&call), file.text, file.bytes,
                              file.bytes + data_bytes, data, &err),
              &err);
     int q_port = roped_op_input(call.op, "q");
@@ -54,7 +55,7 @@ TEST(data_may_come_later)
     struct buffer file;
     uint64_t data_bytes = make_request(&file, tensors, 1);
     roped_call_init(&call, roped_op_find("rope"));
-    CHECK_OK(v1_read_request(&call, file.text, file.bytes,
+    CHECK_OK(v1_read_request(OF_CALL(&call), file.text, file.bytes,
                              file.bytes + data_bytes, NULL, &err),
              &err);
     CHECK(call.in[0].data == NULL);
@@ -76,7 +77,7 @@ TEST(refuses_what_the_operator_does_not_take)
         struct buffer file;
         uint64_t data_bytes = make_request(&file, &cases[i], 1);
         roped_call_init(&call, roped_op_find("rope"));
-        CHECK_INT(v1_read_request(&call, file.text, file.bytes,
+        CHECK_INT(v1_read_request(OF_CALL(&call), file.text, file.bytes,
                                   file.bytes + data_bytes, NULL, &err),
                   codes[i]);
         CHECK_CONTAINS(err.text, whys[i]);
@@ -110,16 +111,16 @@ static enum roped_status see_entry(void *context,
     return ROPED_OK;
 }
 
-static void check_sent(const struct roped_call *call, uint32_t kept,
-                       bool fp8_as_u8, const char *expected)
+static void check_sent(struct roped_call *call, uint64_t kept, bool fp8_as_u8,
+                       const char *expected)
 {
-    uint64_t offset[ROPED_MAX_OUTPUTS] = {9, 9, 9, 9}, data_bytes = 0;
+    uint64_t offset[SIGNATURE_OUTPUTS] = {9, 9, 9, 9}, data_bytes = 0;
     struct roped_error err;
     struct buffer header, seen;
     buffer_init(&header);
     buffer_init(&seen);
     const struct v1_wanted wanted = {kept, fp8_as_u8};
-    CHECK_OK(v1_write_response_header(&header, call, wanted, offset,
+    CHECK_OK(v1_write_response_header(&header, OF_CALL(call), wanted, offset,
                                       &data_bytes, &err),
              &err);
     CHECK_INT(header.bytes % SAFETENSORS_DATA_ALIGNMENT, 0);
@@ -140,7 +141,7 @@ static void check_sent(const struct roped_call *call, uint32_t kept,
     buffer_fini(&header);
 }
 
-static void check_answer(const struct roped_call *call, bool fp8_as_u8,
+static void check_answer(struct roped_call *call, bool fp8_as_u8,
                          const char *expected)
 {
     check_sent(call, 0, fp8_as_u8, expected);

@@ -1,0 +1,14 @@
+/*
+ * timing.h - how long each phase of a job takes.
+ */
+#ifndef ROPED_EXEC_TIMING_H
+#define ROPED_EXEC_TIMING_H
+
+#include <stdint.h>
+
+struct exec_timing {
+#define PHASE(id, name, statistic, meaning) uint64_t name##_ns;
+#include "phase.def"
+};
+
+#endif
