@@ -4,7 +4,9 @@
  */
 #include "ropectl.h"
 #include "tensor_file.h"
+#include "wire/safetensors.h"
 
+#include <roped/number.h>
 #include <roped/program.h>
 
 #include <stdlib.h>
@@ -136,6 +138,45 @@ static int read_arguments(struct program_run *run, int argc, char **argv)
     return code;
 }
 
+/* safetensors_entry_fn, and safetensors_metadata_fn: the times that --timing
+ * steps asks for. */
+static enum roped_status skip_tensor(void *context,
+                                     const struct safetensors_entry *entry,
+                                     struct roped_error *err)
+{
+    (void)context;
+    (void)entry;
+    (void)err;
+    return ROPED_OK;
+}
+
+static enum roped_status add_times(void *context, const char *name,
+                                   const char *value, struct roped_error *err)
+{
+    cJSON *times = NULL;
+    (void)err;
+    if (strcmp(name, "step_us") == 0)
+        times = cJSON_AddArrayToObject(context, name);
+    while (times && *value) {
+        char *end;
+        cJSON_AddItemToArray(
+            times, cJSON_CreateNumber(roped_read_number(value, &end)));
+        value = *end == ',' ? end + 1 : "";
+    }
+    return ROPED_OK;
+}
+
+static enum roped_status read_times(const void *answer, size_t bytes,
+                                    cJSON *document, struct roped_error *err)
+{
+    size_t header_bytes;
+    enum roped_status status =
+        safetensors_header_bytes(answer, bytes, &header_bytes, err);
+    return status ? status
+                  : safetensors_read(answer, header_bytes, bytes, skip_tensor,
+                                     add_times, document, err);
+}
+
 /* What came back: into a file, or in words. */
 static int report(const struct ropectl *ctl, const struct program_run *run,
                   void *answer, size_t bytes)
@@ -155,7 +196,12 @@ static int report(const struct ropectl *ctl, const struct program_run *run,
         cJSON *outputs = cJSON_AddArrayToObject(document, "outputs");
         for (int i = 0; i < n; i++)
             add_tensor(outputs, &tensors[i]);
-        code = print_document(ctl, document);
+        if (read_times(answer, bytes, document, &err))
+            code = fail(&err);
+        if (!code)
+            code = print_document(ctl, document);
+        else
+            cJSON_Delete(document);
     }
     free(tensors);
     return code;

@@ -163,6 +163,8 @@ static const struct command commands[] = {
      "      --into.OUTPUT REGION[:OFFSET]\n"
      "                      this output stays there\n"
      "      --NAME VALUE    a parameter of the program\n"
+     "      --timing steps  the time of each step, in microseconds; the steps\n"
+     "                      run one by one\n"
      "  bench NAME FILE ... runs it again and again, with inputs as of 'run',\n"
      "                      and prints latency, rate and the phases inside "
      "the\n"

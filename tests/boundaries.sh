@@ -120,7 +120,7 @@ order() {
 
 order server/http server/CMakeFiles/roped_http.dir/http \
     clock accept head origin gate peers listeners tls shared \
-    reply body call_demo protocol call call_regions protocol_v1 protocol_v2 run transfer \
+    reply body call_demo protocol call step_times call_regions protocol_v1 protocol_v2 run transfer \
     program_folder handlers route+ greeting request request_log headers \
     handle_call handle_devices handle_health handle_meta handle_page handle_programs handle_regions \
     handle_settings handle_shared_memory handle_tables \

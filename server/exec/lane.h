@@ -86,7 +86,9 @@ enum {
     LANE_MARK_START,
     LANE_MARK_UPLOADED,
     LANE_MARK_COMPUTED,
-    LANE_MARK_DOWNLOADED
+    LANE_MARK_DOWNLOADED,
+    LANE_MARK_BEFORE_STEP, /* of a program, where its steps are timed */
+    LANE_MARK_AFTER_STEP
 };
 ROPED_MUST_CHECK enum roped_status lane_mark(struct lane *lane,
                                              struct exec_job *job, int at);

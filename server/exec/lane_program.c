@@ -8,7 +8,8 @@
  * Where the lane has recordings, what is in memory of the request is at the
  * same address in each run of its kind, so that one recording serves all: a
  * little of it in the lane's scratch, behind aux, which the device reaches in
- * place; more of it in the arena.
+ * place; more of it in the arena. Runs whose steps are timed are launched in
+ * order, one step after the other.
  */
 #include "exec/lane_program.h"
 
@@ -112,10 +113,11 @@ static enum roped_status find_homes(struct lane *lane, struct exec_job *job)
 }
 
 /* Is it repeated by a recording? One launch alone gains next to nothing, and
- * the queue of an inbox is another one. */
+ * the queue of an inbox is another one. Marks between steps are in none. */
 static bool is_recorded(const struct lane *lane, const struct exec_job *job)
 {
-    return lane->recordings && n_steps(job->run) > 1 && !job->inbox;
+    return lane->recordings && n_steps(job->run) > 1 && !job->inbox &&
+           !job->run->step_ns;
 }
 
 /* Bytes of scratch behind aux for what is in memory of the host; 0: it is not
@@ -368,9 +370,45 @@ static bool has_copies(const struct program_run *run, const struct layout *at)
     return at->bytes > at->aux_at;
 }
 
+/* A step between two marks, or by the clock of the host. It has the device for
+ * itself, so that its time is its own. */
+static enum roped_status launch_timed(struct lane *lane, struct exec_job *job,
+                                      int step)
+{
+    const struct roped_backend_api *api = lane->device->api;
+    const struct program_run *run = job->run;
+    struct roped_error *err = &job->error;
+    uint64_t start_ns = lane_now_ns();
+    enum roped_status status =
+        api->mark ? api->mark(lane->queue, LANE_MARK_BEFORE_STEP, err)
+                  : ROPED_OK;
+    if (!status)
+        status = roped_program_blame(
+            run->program->definition, step,
+            api->launch(lane->queue, roped_chain_call(run->chain, step), err),
+            err);
+    if (!status && api->mark)
+        status = api->mark(lane->queue, LANE_MARK_AFTER_STEP, err);
+    status = lane_await(lane, status, err);
+    run->step_ns[step] =
+        status      ? 0
+        : api->mark ? (uint64_t)(api->seconds_between(lane->queue,
+                                                      LANE_MARK_BEFORE_STEP,
+                                                      LANE_MARK_AFTER_STEP) *
+                                 1e9)
+                    : lane_now_ns() - start_ns;
+    return status;
+}
+
 static enum roped_status launch(struct lane *lane, struct exec_job *job)
 {
     const struct program_run *run = job->run;
+    enum roped_status status = ROPED_OK;
+    if (run->step_ns) {
+        for (int i = 0; i < n_steps(run) && !status; i++)
+            status = launch_timed(lane, job, i);
+        return status;
+    }
     if (is_recorded(lane, job))
         return recordings_launch(lane->recordings, run->program, run->chain,
                                  &job->error);

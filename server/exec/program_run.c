@@ -61,6 +61,7 @@ void program_run_again(struct program_run *run)
     memset(run->in_data, 0, sizeof run->in_data);
     memset(run->out_data, 0, sizeof run->out_data);
     run->values = NULL;
+    run->step_ns = NULL;
     run->is_pinned = false;
     run->device = REGION_ANY_DEVICE;
     roped_chain_again(run->chain);

@@ -30,6 +30,7 @@ struct program_run {
     void *in_data[ROPED_PROGRAM_INPUTS]; /* without a region: in host memory */
     void *out_data[ROPED_PROGRAM_OUTPUTS];
     void *values;         /* program_run_value_bytes of host memory */
+    uint64_t *step_ns;    /* where to say how long each step took; or NULL */
     bool is_pinned;       /* in_data, out_data, values: in pinned blocks */
     int device;           /* that has the regions, or REGION_ANY_DEVICE */
     uint64_t value_bytes; /* of index values in regions */

@@ -37,6 +37,12 @@ struct call_kind {
     void (*count)(const struct call *call, const struct metrics_call *counted);
 };
 
+/* What timing=steps asks for; ns NULL: nothing. */
+struct step_times {
+    uint64_t *ns;
+    int n;
+};
+
 struct call {
     /* the request's, set before call_begin */
     struct service *service;
@@ -55,10 +61,13 @@ struct call {
     struct signature signature; /* of op, or of the program once its run has
                                    memory; what is bound to the job */
     bool has_fp8, fp8_as_u8;
+    bool has_timing;     /* timing=steps; of a run */
     uint64_t kept;       /* bit i: output i stays in a region */
     uint64_t timeout_us; /* longest wait for a lane; 0: the server's */
     struct memory_block json, values, out; /* its own; out: the answer's */
-    size_t answer_at;                      /* in out */
+    struct memory_block times;             /* where these are: */
+    struct step_times steps;
+    size_t answer_at; /* in out */
     size_t answer_bytes, answer_json_bytes;
     struct kserve_request v2; /* call_init leaves it as it is */
 };

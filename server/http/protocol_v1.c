@@ -2,6 +2,7 @@
  * protocol_v1.c - /v1: one safetensors file each way, parameters in the query.
  */
 #include "http/call_regions.h"
+#include "http/step_times.h"
 #include "wire/v1.h"
 
 #include <string.h>
@@ -27,6 +28,18 @@ static enum roped_status set_fp8(struct call *call, const char *value)
                       "parameter 'fp8': '%.32s', expected native or u8", value);
 }
 
+static enum roped_status set_timing(struct call *call, const char *value)
+{
+    if (call->has_timing)
+        return roped_fail(call->error, ROPED_BAD_PARAMETER,
+                          "parameter 'timing' is given twice");
+    call->has_timing = true;
+    if (strcmp(value, "steps") == 0)
+        return ROPED_OK;
+    return roped_fail(call->error, ROPED_BAD_PARAMETER,
+                      "parameter 'timing': '%.32s', expected steps", value);
+}
+
 static enum roped_status read_parameter(struct call *call,
                                         const struct head_parameter *parameter,
                                         struct region_refs *regions)
@@ -45,6 +58,8 @@ static enum roped_status read_parameter(struct call *call,
         return call_use_table(call, value);
     if (strcmp(name, "fp8") == 0)
         return set_fp8(call, value);
+    if (call->run && strcmp(name, "timing") == 0)
+        return set_timing(call, value);
     return signature_set_text(&call->signature, name, value, call->error);
 }
 
@@ -76,7 +91,8 @@ static enum roped_status write_header(struct call *call, struct buffer *header,
                                       uint64_t *offset, uint64_t *sent,
                                       uint64_t *all)
 {
-    const struct v1_wanted wanted = {call->kept, call->fp8_as_u8};
+    const struct v1_wanted wanted = {call->kept, call->fp8_as_u8,
+                                     step_times_text(call)};
     enum roped_status status = v1_write_response_header(
         header, &call->signature, wanted, offset, sent, call->error);
     *all = *sent;
@@ -85,6 +101,7 @@ static enum roped_status write_header(struct call *call, struct buffer *header,
 
 static struct reply answer(struct call *call)
 {
+    step_times_fill(call);
     return call_block(call, "application/x-safetensors");
 }
 

@@ -60,9 +60,9 @@ void request_init(struct request *request, struct service *service)
 static void release_blocks(struct request *request, const void *keep)
 {
     struct memory_block *blocks[] = {
-        &request->body.block, &request->call.json,    &request->call.values,
-        &request->call.out,   &request->transfer.out, &request->answer.text,
-        &request->run.memory, &request->answer.packed};
+        &request->body.block,  &request->call.json,  &request->call.values,
+        &request->call.out,    &request->call.times, &request->transfer.out,
+        &request->answer.text, &request->run.memory, &request->answer.packed};
     const unsigned char *kept = keep;
     struct executor *exec = request->service->exec;
     exec_inbox_abandon(exec, &request->job, &request->body.block);

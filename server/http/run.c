@@ -3,7 +3,7 @@
  */
 #include "http/run.h"
 
-#include "http/clock.h"
+#include "http/step_times.h"
 #include "wire/program_json.h"
 #include "wire/safetensors.h"
 
@@ -158,6 +158,9 @@ static enum roped_status decode(struct call *call)
         return status;
     lend_signature(run);
     status = call->protocol->decode(call);
+    if (!status && call->has_timing)
+        status = step_times_take(call, roped_program_steps(definition_of(run)));
+    run->run->step_ns = call->steps.ns;
     if (!status)
         status = take_places(run);
     if (!status)

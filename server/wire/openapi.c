@@ -396,6 +396,11 @@ static void write_program_query(struct buffer *buffer,
                               "so on of its tensors have their own names");
         buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"native\","
                             "\"u8\"]}}");
+        write_query_parameter(buffer, ",", "timing",
+                              "steps: they run one by one, and the file's "
+                              "metadata say in step_us how many microseconds "
+                              "each took");
+        buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"steps\"]}}");
     }
     buffer_text(buffer, "],");
 }

@@ -66,10 +66,12 @@ enum roped_status v1_write_response_header(struct buffer *buffer,
     int index[SIGNATURE_OUTPUTS];
     int n = list_outputs(signature, wanted.kept, tensors, outputs, index);
     const char *const metadata[][2] = {
-        {signature->op ? "op" : "program", signature->name}};
+        {signature->op ? "op" : "program", signature->name},
+        {"step_us", wanted.step_us}};
+    int first = signature->name[0] ? 0 : 1, end = wanted.step_us ? 2 : 1;
     enum roped_status status = safetensors_write_header(
-        buffer, outputs, n, metadata, signature->name[0] ? 1 : 0,
-        wanted.fp8_as_u8, data_bytes, err);
+        buffer, outputs, n, metadata + first, end - first, wanted.fp8_as_u8,
+        data_bytes, err);
     for (int i = 0; i < n && !status; i++)
         offset[index[i]] = outputs[i].offset;
     return status;

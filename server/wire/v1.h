@@ -22,6 +22,7 @@ v1_read_request(const struct signature *signature, const void *header,
 struct v1_wanted {
     uint64_t kept; /* bit i: output i stays in a region and is not sent */
     bool fp8_as_u8;
+    const char *step_us; /* metadata of that name; NULL: none */
 };
 
 /*

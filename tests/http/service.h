@@ -69,6 +69,20 @@ static inline bool call_ones(const struct server *server, int64_t rows,
     return is_right;
 }
 
+/* PUTs a tensor as a region. */
+static inline void store_region(const struct server *server, const char *name,
+                                enum roped_dtype dtype, int rank,
+                                const int64_t *dims, void *data)
+{
+    char path[128];
+    struct tensor_file file = {0};
+    snprintf(path, sizeof path, "/v1/regions/%s", name);
+    file_add(&file, name, dtype, rank, dims, data);
+    struct answer answer = ask_file(server, "PUT", path, &file);
+    CHECK(answer.code == 200 || answer.code == 201);
+    answer_free(&answer);
+}
+
 /* The value behind name on the metrics page, or -1. */
 static inline double metric(const struct server *server, const char *name)
 {

@@ -35,24 +35,12 @@ static void fill(float *to, int n, uint32_t seed)
     }
 }
 
-static void put_region(const char *name, int rank, const int64_t *dims,
-                       void *data)
-{
-    char path[64];
-    struct tensor_file file = {0};
-    snprintf(path, sizeof path, "/v1/regions/%s", name);
-    file_add(&file, name, ROPED_F32, rank, dims, data);
-    struct answer answer = ask_file(&server, "PUT", path, &file);
-    CHECK(answer.code == 200 || answer.code == 201);
-    answer_free(&answer);
-}
-
 static void put_regions(void)
 {
     const int64_t cells[3] = {SLOTS, HEADS, HEAD}, width[1] = {HEAD};
-    put_region("weight", 1, width, weight);
-    put_region("keys", 3, cells, zeros);
-    put_region("values", 3, cells, zeros);
+    store_region(&server, "weight", ROPED_F32, 1, width, weight);
+    store_region(&server, "keys", ROPED_F32, 3, cells, zeros);
+    store_region(&server, "values", ROPED_F32, 3, cells, zeros);
 }
 
 /* The tensor of the answer, of one token. */

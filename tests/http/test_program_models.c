@@ -253,16 +253,8 @@ TEST(tensors_are_in_regions)
     for (int i = 0; i < ROWS * WIDTH; i++)
         threes[i] = 3;
     put_program("norms", two_norms);
-    const char *names[] = {"in", "out"};
-    for (int i = 0; i < 2; i++) {
-        char path[64];
-        snprintf(path, sizeof path, "/v1/regions/%s", names[i]);
-        file.n = 0;
-        file_add(&file, names[i], ROPED_F32, 2, dims, threes);
-        struct answer answer = ask_file(&server, "PUT", path, &file);
-        CHECK_INT(answer.code, 201);
-        answer_free(&answer);
-    }
+    store_region(&server, "in", ROPED_F32, 2, dims, threes);
+    store_region(&server, "out", ROPED_F32, 2, dims, threes);
 #define PLACE(name, bytes)                                                     \
     "\"parameters\":{\"shared_memory_region\":\"" name                         \
     "\",\"shared_memory_byte_size\":" bytes "}"

@@ -34,18 +34,6 @@ static void put_program(const char *name, const char *document)
     expect_code(put_document(name, document), 201, name, name);
 }
 
-static void put_region(const char *name, enum roped_dtype dtype, int rank,
-                       const int64_t *dims, void *data)
-{
-    char path[128];
-    struct tensor_file file = {0};
-    snprintf(path, sizeof path, "/v1/regions/%s", name);
-    file_add(&file, name, dtype, rank, dims, data);
-    struct answer answer = ask_file(&server, "PUT", path, &file);
-    CHECK(answer.code == 200 || answer.code == 201);
-    answer_free(&answer);
-}
-
 /* The only tensor of an answer, copied; the caller frees it. */
 static void *only(struct answer answer, size_t bytes, const char *what)
 {
@@ -247,6 +235,55 @@ TEST(a_run_gives_the_bits_of_calls)
     free(y);
 }
 
+/* note_metadata: the text of one entry. */
+static void note_times(void *context, const char *name, const char *value)
+{
+    if (strcmp(name, "step_us") == 0)
+        snprintf(context, 64, "%s", value);
+}
+
+/* Made, repeated or missed, on the first device. */
+static double recordings(void)
+{
+    return metric(&server, "roped_program_captures_total{device=\"0\"}") +
+           metric(&server, "roped_program_replays_total{device=\"0\"}") +
+           metric(&server, "roped_program_fallbacks_total{device=\"0\"}");
+}
+
+TEST(steps_are_timed_one_by_one)
+{
+    float x[ROWS * WIDTH];
+    fill(x, ROWS * WIDTH, 1);
+    struct tensor_file file = one_file(x), made = {0};
+    put_program("timed", two_norms);
+    for (int i = 0; i < 4; i++) { /* between runs that may be repeated */
+        char times[64] = "";
+        char *end = NULL;
+        float *plain =
+            only(ask_file(&server, "POST", "/v1/programs/timed", &file),
+                 sizeof x, "plain");
+        double before = recordings();
+        struct answer answer =
+            ask_file(&server, "POST", "/v1/programs/timed?timing=steps", &file);
+        CHECK(file_read(&made, answer.body, answer.bytes, note_times, times));
+        CHECK(memcmp(plain, made.tensor[0].data, sizeof x) == 0);
+        CHECK_DOUBLE(recordings(), before, 0);
+        CHECK(strtod(times, &end) > 0 && *end == ',');
+        CHECK(strtod(end + 1, &end) > 0 && *end == '\0');
+        file_free(&made);
+        answer_free(&answer);
+        free(plain);
+    }
+    expect_code(
+        ask_file(&server, "POST", "/v1/programs/timed?timing=all", &file), 400,
+        "parameter 'timing': 'all', expected steps", "value");
+    expect_code(ask_file(&server, "POST",
+                         "/v1/programs/timed?timing=steps&timing=steps", &file),
+                400, "parameter 'timing' is given twice", "twice");
+    expect_code(ask_file(&server, "POST", "/v1/rmsnorm?timing=steps", &file),
+                400, "unknown parameter 'timing'", "a call");
+}
+
 TEST(inputs_and_outputs_are_bound_to_regions)
 {
     enum { BYTES = ROWS * WIDTH * sizeof(float) };
@@ -254,8 +291,8 @@ TEST(inputs_and_outputs_are_bound_to_regions)
     const int64_t both[2] = {2 * ROWS, WIDTH};
     fill(x, ROWS * WIDTH, 2);
     struct tensor_file file = one_file(x);
-    put_region("in", ROPED_F32, 2, shape, x);
-    put_region("out", ROPED_F32, 2, both, zero);
+    store_region(&server, "in", ROPED_F32, 2, shape, x);
+    store_region(&server, "out", ROPED_F32, 2, both, zero);
     float *y = only(ask_file(&server, "POST", "/v1/programs/two", &file), BYTES,
                     "body");
     expect_code(ask(&server, "POST",
@@ -305,11 +342,11 @@ static void put_decode_regions(void)
     const int64_t width[1] = {WIDTH}, cells[3] = {SLOTS, 1, HEAD};
     fill(hidden, ROWS * WIDTH, 5);
     fill(w, WIDTH, 6);
-    put_region("hidden", ROPED_F32, 2, shape, hidden);
-    put_region("w", ROPED_F32, 1, width, w);
-    put_region("qkv", ROPED_F32, 2, shape, qkv);
-    put_region("keys", ROPED_F32, 3, cells, cache);
-    put_region("values", ROPED_F32, 3, cells, cache);
+    store_region(&server, "hidden", ROPED_F32, 2, shape, hidden);
+    store_region(&server, "w", ROPED_F32, 1, width, w);
+    store_region(&server, "qkv", ROPED_F32, 2, shape, qkv);
+    store_region(&server, "keys", ROPED_F32, 3, cells, cache);
+    store_region(&server, "values", ROPED_F32, 3, cells, cache);
 }
 
 static struct tensor_file decode_file(float *x, int64_t *positions,
@@ -410,7 +447,7 @@ TEST(what_is_refused_has_changed_nothing)
     float cache[CACHE] = {0};
     const int64_t cells[3] = {SLOTS, 1, HEAD};
     memcpy(cache, before + ROWS * WIDTH + CACHE, sizeof cache);
-    put_region("values", ROPED_F32, 3, cells, cache);
+    store_region(&server, "values", ROPED_F32, 3, cells, cache);
     read_decode(after);
     CHECK(memcmp(before, after, sizeof before) == 0);
 }
@@ -440,7 +477,7 @@ TEST(an_updated_tensor_of_the_body_comes_back)
     memcpy(d + HEAD, q + HEAD, HEAD * sizeof *q);
     CHECK(memcmp(d, out, sizeof d) == 0);
     free(out);
-    put_region("d", ROPED_F32, 3, cells, d); /* there it stays */
+    store_region(&server, "d", ROPED_F32, 3, cells, d); /* there it stays */
     file.n--;
     file.n--;
     file_add(&file, "s", ROPED_I64, 1, tokens, slots);
@@ -468,7 +505,7 @@ TEST(index_values_come_out_of_regions)
     struct tensor_file file = {0};
     fill(q, 2 * HEAD, 3);
     file_add(&file, "q", ROPED_F32, 3, heads, q);
-    put_region("p", ROPED_I64, 1, tokens, positions);
+    store_region(&server, "p", ROPED_I64, 1, tokens, positions);
     put_program("twice", document);
     file_add(&file, "p", ROPED_I64, 1, tokens, positions);
     float *expected =
@@ -493,7 +530,7 @@ TEST(index_values_come_out_of_regions)
         "has 16",
         "too large for @p");
     int64_t more[2 * HEAD] = {0}, many[1] = {2 * HEAD};
-    put_region("p", ROPED_I64, 1, many, more);
+    store_region(&server, "p", ROPED_I64, 1, many, more);
     expect_code(ask_file(&server, "POST",
                          "/v1/programs/twice?from.p=p&shape.p=2&dtype.p=I64",
                          &file),
@@ -594,7 +631,7 @@ static void put_weight(int which)
     const int64_t width[1] = {WIDTH};
     fill(w[0], WIDTH, 20);
     fill(w[1], WIDTH, 21);
-    put_region("w", ROPED_F32, 1, width, w[which]);
+    store_region(&server, "w", ROPED_F32, 1, width, w[which]);
 }
 
 static void *replace_weight(void *context)

@@ -348,6 +348,8 @@ TEST(programs_are_put_described_run_and_forgotten)
     command_expect("regions put xs x8.safetensors", 0, "xs");
     command_expect("program run norms x=@xs -o y.npy", 0, "y ");
     command_expect("program run norms x=@none", 3, "none");
+    command_expect("program run norms x=@xs --timing steps --output json", 0,
+                   "\"step_us\":[");
     command_expect("program bench norms x8.safetensors --e 0 --seconds 0.2 "
                    "--connections 2 --output json",
                    0, "\"program\":\"norms\"");

@@ -41,6 +41,16 @@ def test_a_program_gives_the_bits_of_calls(client, rng):
         client.program("norms")
 
 
+def test_steps_are_timed(client, rng):
+    x, residual = rng.standard_normal((2, 3, 64), dtype=np.float32)
+    program = client.program("norms", NORMS)
+    expected = program(x=x, residual=residual)
+    assert program.step_seconds == []
+    made = program(x=x, residual=residual, timing="steps")
+    np.testing.assert_array_equal(made["y"], expected["y"])
+    assert len(program.step_seconds) == 2 and all(0 < seconds < 1 for seconds in program.step_seconds)
+
+
 def test_regions_are_inputs_and_outputs(client, rng):
     x, residual = rng.standard_normal((2, 3, 64), dtype=np.float32)
     program = client.program("norms", NORMS)

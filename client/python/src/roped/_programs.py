@@ -16,6 +16,7 @@ class Program:
 
     name: on the server. inputs, outputs, parameters, regions: what its document says; parameters with their defaults.
     etag: of its document. Calls are refused (error.code "mismatch") once another document has its place.
+    step_seconds: how long each step of the last call with timing="steps" took.
     """
 
     def __init__(self, client: Any, description: Mapping[str, Any]) -> None:
@@ -30,6 +31,7 @@ class Program:
             raise Error(f"the answer describes no program: {type(error).__name__}: {error}") from error
         if any(character < " " or character > "~" for character in self.etag):
             raise Error("the program has an ETag that is not printable")
+        self.step_seconds: list[float] = []
         self._client = client
 
     def __repr__(self) -> str:
@@ -38,7 +40,8 @@ class Program:
     def __call__(self, *, out: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Any]:
         """Runs it, and returns its outputs by name: tensors of the kind that was given, and regions.
 
-        named: inputs (tensors or regions) and parameters. out: regions for outputs, which are not sent then."""
+        named: inputs (tensors or regions) and parameters. out: regions for outputs, which are not sent then.
+        timing="steps" runs its steps one by one, and says in step_seconds how long each took."""
         query: list[tuple[str, str]] = []
         sent: dict[str, tuple[str, tuple[int, ...], Any]] = {}
         like = None
@@ -68,11 +71,24 @@ class Program:
             header=f"If-Match: {self.etag}\r\n",
         )  # fmt: skip
         self._client._timing = (answer.headers.get("server-timing", ""), time.perf_counter() - start)
-        return _safetensors.read(answer.body) if len(answer.body) else {}
+        if not len(answer.body):
+            return {}
+        made = _safetensors.read(answer.body)
+        times = _safetensors.metadata(answer.body).get("step_us")
+        if times is not None:
+            self.step_seconds = [_seconds(text) for text in str(times).split(",")]
+        return made
 
     def delete(self) -> None:
         """Forgets it on the server."""
         self._client.delete_program(self.name)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text) * 1e-6
+    except ValueError as error:
+        raise Error(f"the answer has no time of a step: {text[:32]!r}") from error
 
 
 class AsyncProgram:

@@ -60,6 +60,13 @@ def _read(file: Any) -> dict[str, tuple[Kind, Any]]:
     return found
 
 
+def metadata(file: Any) -> dict[str, Any]:
+    """What a file that was read says of itself."""
+    header = json.loads(file[8 : 8 + int.from_bytes(file[:8].tobytes(), "little")].tobytes())
+    found = header.get("__metadata__")
+    return found if isinstance(found, dict) else {}
+
+
 def read(file: Any) -> dict[str, tuple[Kind, Any]]:
     """Type and shape, and the bytes of every tensor: views into the file. Error where it is no such file."""
     try:
