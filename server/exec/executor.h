@@ -90,8 +90,6 @@ struct exec_options {
     uint64_t stage_chunk_bytes; /* in such pieces */
 };
 
-/* Nanoseconds of each phase of one job, as queue_ns; 0 where it did not
- * happen. */
 enum exec_work {
     EXEC_CALL,
     EXEC_PROGRAM, /* a chain of calls */
