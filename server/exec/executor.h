@@ -64,6 +64,7 @@
 
 struct executor;
 struct inbox;       /* inbox.h */
+struct lane;        /* lane.h */
 struct program_run; /* program_run.h */
 
 /* Bytes of device memory are those of each device. */
@@ -138,6 +139,7 @@ struct exec_job {
     enum roped_status status;
     struct roped_error error;
     struct exec_timing timing;
+    struct lane *lane; /* of EXEC_TASK: that it runs on */
 
     /* executor's own */
     uint64_t accepted_ns;
