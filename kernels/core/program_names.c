@@ -154,6 +154,18 @@ const char *roped_program_place_name(const struct roped_program *program,
     return program->names.at[program->places.at[place]].text;
 }
 
+int roped_program_place_step(const struct roped_program *program, int place)
+{
+    int step = 0;
+    for (; step < program->steps.n; step++) {
+        const struct program_step *of = &program->steps.at[step];
+        for (int i = of->first_ref; i < of->first_ref + of->n_refs; i++)
+            if (program->refs.at[i].name == program->places.at[place])
+                return step;
+    }
+    return step - 1;
+}
+
 const struct roped_declared *
 roped_program_declared(const struct roped_program *program, int input)
 {

@@ -104,7 +104,7 @@ static bool is_idle(const struct lane *lane)
     return atomic_load(&lane->state) == LANE_IDLE;
 }
 
-static bool claim(struct lane *lane)
+bool dispatch_claim_lane(struct lane *lane)
 {
     int idle = LANE_IDLE;
     return is_idle(lane) &&
@@ -121,7 +121,7 @@ static struct lane *claim_lane(struct device *device)
         favourite = atomic_fetch_add(&n_threads, 1);
     for (int i = 0; i < device->n_lanes; i++) {
         int lane = (favourite + i) % device->n_lanes;
-        if (!claim(&device->lane[lane]))
+        if (!dispatch_claim_lane(&device->lane[lane]))
             continue;
         favourite = lane;
         return &device->lane[lane];
@@ -287,7 +287,7 @@ void dispatch_release(struct lane *lane)
         return;
     }
     atomic_store(&lane->state, LANE_IDLE);
-    if (is_awaited(exec) && claim(lane))
+    if (is_awaited(exec) && dispatch_claim_lane(lane))
         release_locked(lane);
 }
 
@@ -299,7 +299,7 @@ void dispatch_reclaim(struct device *device)
     inbox_free_idle(device);
     for (int i = 0; i < device->n_lanes; i++) {
         struct lane *lane = &device->lane[i];
-        if (!claim(lane))
+        if (!dispatch_claim_lane(lane))
             continue;
         lane_release_arena(lane);
         dispatch_release(lane);

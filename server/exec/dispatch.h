@@ -31,7 +31,7 @@ struct executor {
     /* changed under lock */
     atomic_int n_waiting, n_waiting_short;
     int n_waiting_again; /* of n_waiting: not the first job of their request */
-    atomic_bool is_draining;
+    atomic_bool is_draining, is_warming;
     _Atomic(const char *) refusal; /* of new jobs; NULL: they are taken */
 
     _Alignas(CACHE_LINE) pthread_mutex_t lock; /* guards the following */
@@ -48,6 +48,9 @@ struct executor {
 /* The one place that says where a job runs: see executor.h. Makes a lane there
  * busy; NULL: nowhere yet. Under lock if the job is long. */
 struct lane *dispatch_claim(struct executor *exec, const struct exec_job *job);
+
+/* Makes this lane busy, if it is idle. */
+bool dispatch_claim_lane(struct lane *lane);
 
 /* What a device moves now, bodies on their way to it included. */
 uint64_t dispatch_bytes(const struct device *device);

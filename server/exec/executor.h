@@ -64,6 +64,7 @@
 
 struct executor;
 struct inbox;       /* inbox.h */
+struct lane;        /* lane.h */
 struct program_run; /* program_run.h */
 
 /* Bytes of device memory are those of each device. */
@@ -90,8 +91,6 @@ struct exec_options {
     uint64_t stage_chunk_bytes; /* in such pieces */
 };
 
-/* Nanoseconds of each phase of one job, as queue_ns; 0 where it did not
- * happen. */
 enum exec_work {
     EXEC_CALL,
     EXEC_PROGRAM, /* a chain of calls */
@@ -140,6 +139,7 @@ struct exec_job {
     enum roped_status status;
     struct roped_error error;
     struct exec_timing timing;
+    struct lane *lane; /* of EXEC_TASK: that it runs on */
 
     /* executor's own */
     uint64_t accepted_ns;

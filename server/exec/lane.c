@@ -464,8 +464,10 @@ static enum roped_status transfer(struct lane *lane, struct exec_job *job)
 static enum roped_status run_work(struct lane *lane, struct exec_job *job)
 {
     struct resident_table *table = NULL;
-    if (job->work == EXEC_TASK)
+    if (job->work == EXEC_TASK) {
+        job->lane = lane;
         return job->task(job);
+    }
     if (job->work == EXEC_PROGRAM)
         return lane_program(lane, job);
     if (job->work != EXEC_CALL)

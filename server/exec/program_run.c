@@ -75,7 +75,6 @@ enum roped_status program_run_take_places(struct program_run *run,
     const struct roped_program *definition = run->program->definition;
     int n = roped_program_places(definition);
     size_t bytes = (size_t)n * sizeof *run->place;
-    enum roped_status status = ROPED_OK;
     if (n == 0)
         return ROPED_OK;
     if (run->known_by == tenant && run->known_at &&
@@ -85,12 +84,15 @@ enum roped_status program_run_take_places(struct program_run *run,
     }
     run->known_at = 0;
     uint64_t generation = regions_generation(regions);
-    for (int i = 0; i < n && !status; i++)
-        status = regions_take(regions, tenant,
-                              roped_program_place_name(definition, i),
-                              &run->place[i], err);
-    if (status)
-        return status;
+    for (int i = 0; i < n; i++) {
+        enum roped_status status = regions_take(
+            regions, tenant, roped_program_place_name(definition, i),
+            &run->place[i], err);
+        if (status)
+            return roped_program_blame(definition,
+                                       roped_program_place_step(definition, i),
+                                       status, err);
+    }
     memcpy(run->known, run->place, bytes);
     run->known_by = tenant;
     run->known_at = generation;

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+/* Nanoseconds of each phase of one job, as queue_ns; 0 where it did not
+ * happen. */
 struct exec_timing {
 #define PHASE(id, name, statistic, meaning) uint64_t name##_ns;
 #include "phase.def"

@@ -11,6 +11,7 @@ void answer_init(struct answer *answer, struct memory_pool *pool)
 {
     memset(answer, 0, offsetof(struct answer, pending));
     answer->pool = pool;
+    answer->errand.lane = NULL; /* the rest is cleared where there is one */
     answer->error.status = ROPED_OK;
     answer->error.text[0] = '\0';
 }

@@ -15,6 +15,7 @@ struct run {
     struct program_run *run; /* in memory */
     struct memory_block memory;
     char etag[PROGRAM_ETAG_BYTES]; /* for the answer, or "" */
+    int put_code;                  /* the answer's of a PUT */
 };
 
 /* The request is a run: finds the program of the path, if it has one, and holds

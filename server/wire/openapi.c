@@ -387,7 +387,15 @@ static void write_program_query(struct buffer *buffer,
                     "\"the ETag that the program must have, or *: else 412\","
                     "\"schema\":{\"type\":\"string\",\"pattern\":"
                     "\"^(\\\"[0-9a-f]{16}\\\"|[*])$\"}}");
-        buffer_text(buffer, is_run ? "," : "");
+        buffer_text(buffer, ",");
+    }
+    if (!is_run) {
+        write_query_parameter(buffer, "", "warm",
+                              "1: where runs are recorded, every lane has "
+                              "recorded it before the answer; every input "
+                              "says its dtype and shape, and none has index "
+                              "values");
+        buffer_text(buffer, "{\"type\":\"string\",\"enum\":[\"0\",\"1\"]}}");
     }
     if (is_run) {
         write_query_parameter(buffer, "", "fp8",

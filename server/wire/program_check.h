@@ -23,6 +23,13 @@ ROPED_MUST_CHECK enum roped_status
 program_check(const struct roped_program *definition, void *memory,
               struct roped_error *err);
 
+/* The same into a chain of the caller's; and the first input of that whose
+ * values are index values, -1: there is none. */
+ROPED_MUST_CHECK enum roped_status
+program_check_chain(const struct roped_program *definition,
+                    struct roped_chain *chain, struct roped_error *err);
+int program_check_index(struct roped_chain *chain);
+
 /* The types and shapes of a program's outputs, with -1 for a dim that depends
  * on sizes that have names; memory as above. False: they are not known. */
 bool program_check_outputs(const struct roped_program *definition, void *memory,

@@ -71,6 +71,10 @@ static enum roped_status check_members(const struct reading *reading,
             return roped_fail(reading->err, ROPED_INVALID,
                               "%s: unknown member '%.64s', expected %s", what,
                               member->string, expected);
+        if (json_member(object, member->string) != member)
+            return roped_fail(reading->err, ROPED_INVALID,
+                              "%s: member '%.64s' is given twice", what,
+                              member->string);
     }
     return ROPED_OK;
 }
@@ -486,24 +490,49 @@ static enum roped_status read_document(struct reading *reading,
     return status ? status : roped_program_end(reading->program, reading->err);
 }
 
-enum roped_status program_json_read(const char *text, size_t bytes,
-                                    struct roped_program **out,
-                                    struct roped_error *err)
+static enum roped_status read_tree(const cJSON *tree,
+                                   struct roped_program **out,
+                                   struct roped_error *err)
 {
     struct reading reading = {.round = NO_ROUND, .err = err};
-    const cJSON *tree = NULL;
-    enum roped_status status = json_parse(text, bytes, &tree, err);
-    if (!status)
-        status = roped_program_new(&reading.program, err);
+    enum roped_status status = roped_program_new(&reading.program, err);
     if (!status)
         status = read_document(&reading, tree);
-    json_free(tree);
     if (status) {
         roped_program_free(reading.program);
         return status;
     }
     *out = reading.program;
     return ROPED_OK;
+}
+
+/* JSON knows no steps: where a name stands twice, the document is read as far
+ * as there, for the sentence that names its step. */
+static enum roped_status find_twice(const char *text, size_t bytes,
+                                    struct roped_error *err)
+{
+    struct roped_program *program = NULL;
+    struct roped_error said;
+    cJSON *tree = strstr(err->text, "duplicate name")
+                      ? cJSON_ParseWithLength(text, bytes)
+                      : NULL;
+    if (tree && read_tree(tree, &program, &said))
+        *err = said;
+    roped_program_free(program);
+    cJSON_Delete(tree);
+    return err->status;
+}
+
+enum roped_status program_json_read(const char *text, size_t bytes,
+                                    struct roped_program **out,
+                                    struct roped_error *err)
+{
+    const cJSON *tree = NULL;
+    if (json_parse(text, bytes, &tree, err))
+        return find_twice(text, bytes, err);
+    enum roped_status status = read_tree(tree, out, err);
+    json_free(tree);
+    return status;
 }
 
 /* ------------------------------------------------------------------- write */

@@ -134,14 +134,16 @@ static const struct {
      X("{'repeat': 1025, 'steps': [" NORM("x", "h{i}") "]}"), 400,
      "step 1: 'repeat': 1025, expected 1 to 1024 rounds"},
     {"a member twice", "{'inputs': ['x'], 'steps': [], 'steps': []}", 400,
-     "duplicate name 'steps'"},
+     "a program: member 'steps' is given twice"},
     {"an operator twice", X("{'op': 'rmsnorm', 'op': 'rope'}"), 400,
-     "duplicate name 'op'"},
+     "step 1: member 'op' is given twice"},
     {"a tensor twice", X("{'op': 'rmsnorm', 'in': {'x': 'x', 'x': 'x'}}"), 400,
-     "duplicate name 'x'"},
+     "step 1 (rmsnorm): tensor 'x' is given twice"},
     {"a parameter twice",
      X("{'op': 'rmsnorm', 'in': {'x': 'x'}, 'params': {'eps': 1, 'eps': 2}}"),
-     400, "duplicate name 'eps'"},
+     400, "step 1 (rmsnorm): parameter 'eps' is given twice"},
+    {"twice what no program has", "{'inputs': [], 'steps': []}{'a':1,'a':2}",
+     400, "failed to parse the request JSON buffer"},
     {"an input twice", "{'inputs': ['x', 'x'], 'steps': [" WRITES "]}", 400,
      "'x' is an input of the program already"},
     {"an output twice",
@@ -294,6 +296,20 @@ TEST(tensors_are_refused_before_any_step_runs)
                     runs[i].sentence, runs[i].what);
         expect_untouched(runs[i].what);
     }
+}
+
+TEST(a_region_that_is_not_there_is_named_with_its_step)
+{
+    struct tensor_file file = {0};
+    int64_t x[ROWS * WIDTH] = {0};
+    file_add(&file, "x", ROPED_F32, 2, shape, x);
+    expect_code(put("lacks",
+                    "{'inputs': ['x'], 'steps': [" NORM("x", "h") ", " NORM(
+                        "h", "@lacking") ", " NORM("h", "@lacking") "]}",
+                    NULL),
+                201, "", "put");
+    expect_code(ask_file(&server, "POST", "/v1/programs/lacks", &file), 404,
+                "step 2 (rmsnorm): no region named 'lacking'", "run");
 }
 
 int main(void)

@@ -161,6 +161,9 @@ ROPED_API const char *
 roped_program_param_default(const struct roped_program *program, int param);
 ROPED_API const char *
 roped_program_place_name(const struct roped_program *program, int place);
+/* The first step that uses a place, from 0. */
+ROPED_API int roped_program_place_step(const struct roped_program *program,
+                                       int place);
 ROPED_API const struct roped_declared *
 roped_program_declared(const struct roped_program *program, int input);
 

@@ -225,6 +225,42 @@ static void measure_rate(struct bench *bench, const struct server *roped, int c)
     duel_free(side, N);
 }
 
+/* -------------------------------------------------------------- recordings */
+
+/* The sum over devices of one of their counters. */
+static double count_of(const char *page, const char *name)
+{
+    double sum = 0;
+    size_t length = strlen(name);
+    for (const char *at = strstr(page, name); at; at = strstr(at + 1, name)) {
+        const char *value = strchr(at, ' ');
+        bool is_sample = (at == page || at[-1] == '\n') && at[length] == '{';
+        sum += is_sample && value ? strtod(value, NULL) : 0;
+    }
+    return sum;
+}
+
+/* How many of all runs above a lane launched step by step though it had
+ * recorded their program. A backend without graphs has counted nothing. */
+static void report_fallbacks(struct bench *bench, const struct server *roped)
+{
+    static char page[1 << 20];
+    struct row row = {.unit = "% of runs", .is_ceiling = true, .must = 1};
+    bench_must(roped, "GET", "/metrics", NULL, page, sizeof page - 1);
+    double captures = count_of(page, "roped_program_captures_total");
+    double replays = count_of(page, "roped_program_replays_total");
+    double fallbacks = count_of(page, "roped_program_fallbacks_total");
+    double all = captures + replays + fallbacks;
+    if (all == 0)
+        return;
+    row.value = 100 * fallbacks / all;
+    snprintf(row.name, sizeof row.name, "fallbacks");
+    snprintf(row.note, sizeof row.note,
+             "%.0f, beside %.0f captures and %.0f replays", fallbacks, captures,
+             replays);
+    report_row(&bench->report, &row);
+}
+
 void section_programs(struct bench *bench)
 {
     static const int connections[] = {1, 4, 16, 64};
@@ -235,5 +271,6 @@ void section_programs(struct bench *bench)
     measure_latency(bench, &roped);
     for (size_t i = 0; i < sizeof connections / sizeof *connections; i++)
         measure_rate(bench, &roped, connections[i]);
+    report_fallbacks(bench, &roped);
     server_stop(&roped);
 }
