@@ -26,8 +26,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
-MOST = 40e-6  # of a model's elements, besides a row whose sum of squares is a unit off, which shows in some fifty
-A_ROW = 60
+MOST = 40e-6  # of a model's elements, besides a few
+A_FEW = 20
 TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
 N_RIGHT = 100 if IS_ALL else 20
 # What the defaults of some classes lack, without which their models cannot be made
@@ -113,7 +113,7 @@ def inputs_of(place, operator, params):
 
 
 def differing(found, place, tensors, params):
-    """How many elements differ in their bits."""
+    """How many elements differ in their bits, but for the row with the most: if its sum is a unit off, hundreds may."""
     wanted = place.output
     if isinstance(found, str) or found.dtype != wanted.dtype or found.numel() != wanted.numel():
         return wanted.numel()
@@ -122,7 +122,8 @@ def differing(found, place, tensors, params):
     if params.get("activation", "").startswith("gelu"):
         gate = tensors.get("gate", tensors.get("x"))[..., : wanted.shape[-1]]
         off &= gate > TAIL
-    return int(off.sum())
+    by_row = layers.rows(off).sum(dim=-1)
+    return int(by_row.sum() - by_row.max())
 
 
 class Model:
@@ -145,11 +146,11 @@ class Model:
         off = min((differing(ask(address, operator, way, params), place, way, params) for way in ways), default=place.output.numel())
         self.n += place.output.numel()
         self.n_off += off
-        if off > max(A_ROW, place.output.numel() / 1000):
+        if off > max(A_FEW, place.output.numel() / 1000):
             self.where.append(f"{place.role} {place.name}: {off} of {place.output.numel()} elements of {operator} {params}")
 
     def is_wrong(self):
-        return bool(self.where) or self.n_off > A_ROW + MOST * self.n
+        return bool(self.where) or self.n_off > A_FEW + MOST * self.n
 
 
 def classes():
