@@ -1,7 +1,8 @@
 /*
  * command_model.c - model: what of roped a model's layers need, by its
  * config.json. Angles and pairs are read as the server reads them for a table,
- * norms are those of model_norms.def. What is not known is said to be so.
+ * norms, residual sums and MLPs are those of model_layers.def. What is not
+ * known is said to be so.
  */
 #include "ropectl.h"
 
@@ -11,23 +12,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { HF, BIAS, ONCE };
-enum heads { NEVER, ALWAYS, BY_USE_QK_NORM };
+enum kind { HF, BIAS, ONCE, LAYER, LAYER_TYPE, N_KINDS };
+enum heads { NEVER, ALWAYS, BY_USE_QK_NORM, APART, OTHER_HEADS, NO_ROTATION };
+enum sum { SUM, SCALED_SUM, OTHER_SUM };
+enum mlp { GATED, GATE_SECOND, SINGLE, OTHER_MLP };
 
-static const struct norm {
+static const struct layers {
     const char *type;
     enum kind kind;
+    const char *eps;
     enum heads heads;
-} norms[] = {
-#define NORM(type, kind, heads) {#type, kind, heads},
-#include "model_norms.def"
+    enum sum sum;
+    enum mlp mlp;
+    const char *activation;
+    const char *inner_eps;  /* of norms of another width; NULL: the same */
+    const char *heads_flag; /* a member: not true means NEVER */
+} known[] = {
+#define LAYERS(...) {__VA_ARGS__},
+#include "model_layers.def"
 };
 
 struct model {
     cJSON *tree;
     const cJSON *config; /* of the text model */
     const char *path, *type;
-    const struct norm *norm; /* NULL: not known */
+    const struct layers *layers; /* NULL: not known */
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     int n_sets;
 };
@@ -62,8 +71,8 @@ static const char *type_of(const cJSON *config)
     return type ? type : "";
 }
 
-/* Finds the text model, and what is known of it. False: it names no model. */
-static bool find_model(struct model *model)
+/* Finds the text model, and what is known of it. */
+static void find_model(struct model *model)
 {
     const cJSON *text =
         cJSON_GetObjectItemCaseSensitive(model->tree, "text_config");
@@ -71,14 +80,13 @@ static bool find_model(struct model *model)
     model->type = type_of(model->config);
     if (!model->type[0])
         model->type = type_of(model->tree);
-    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        if (strcmp(norms[i].type, model->type) == 0)
-            model->norm = &norms[i];
-    return model->type[0] != '\0';
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].type, model->type) == 0)
+            model->layers = &known[i];
 }
 
 /* Exit code, after saying what is wrong: what a table cannot be made of is no
- * model that is known. */
+ * model that is known, unless it is known to rotate nothing. */
 static int read_model(struct model *model)
 {
     struct roped_error err;
@@ -86,13 +94,17 @@ static int read_model(struct model *model)
     char *text = (char *)read_input(model->path, &bytes);
     if (!text)
         return EXIT_FAILURE;
-    enum roped_status status = angles_json_read(
-        base, NULL, text, bytes, model->sets, &model->n_sets, &err);
-    model->tree = status ? NULL : cJSON_ParseWithLength(text, bytes);
+    enum roped_status status = ROPED_OK;
+    model->tree = cJSON_ParseWithLength(text, bytes);
+    if (model->tree)
+        find_model(model);
+    if (!model->layers || model->layers->heads != NO_ROTATION)
+        status = angles_json_read(base, NULL, text, bytes, model->sets,
+                                  &model->n_sets, &err);
     free(text);
     if (status)
         return fail_text("'%s': %s", model->path, err.text);
-    if (!find_model(model))
+    if (!model->type || !model->type[0])
         return fail_text("'%s': no 'model_type', expected a model's "
                          "config.json",
                          model->path);
@@ -128,46 +140,83 @@ static void add_layer(cJSON *array, const char *what, const char *op,
     cJSON_AddStringToObject(row, "parameters", parameters);
 }
 
-/* Parameters of a norm; has_sum: of a sum, too. To be freed. */
-static char *norm_parameters(const struct model *model, bool has_sum)
+/* Where a layer is not known, or is not one call. */
+static void add_other(cJSON *array, const char *what, const char *why)
 {
-    static const char *const kinds[] = {
-        [HF] = " --rounding hf", [BIAS] = " --weight_bias 1", [ONCE] = ""};
-    const cJSON *eps = member(model, "rms_norm_eps");
-    char *value = cJSON_IsNumber(eps) ? cJSON_PrintUnformatted(eps) : NULL;
-    char *text;
-    if (asprintf(&text, "--eps %s%s%s", value ? value : "EPS",
-                 kinds[model->norm->kind],
-                 has_sum ? " --sum_rounding type" : "") < 0)
-        text = NULL;
-    cJSON_free(value);
+    add_layer(array, what, why, "client/MODELS.md");
+}
+
+/* A row of layers says a member of the file, or a number behind "=". To be
+ * freed. */
+static char *eps_text(const struct model *model, const char *eps)
+{
+    const cJSON *node = member(model, eps);
+    char *number = cJSON_IsNumber(node) ? cJSON_PrintUnformatted(node) : NULL;
+    char *text = strdup(eps[0] == '=' ? eps + 1 : number ? number : "EPS");
+    cJSON_free(number);
     return must_have(text);
 }
 
-static bool normalises_heads(const struct model *model)
+/* Parameters of a norm; more: those of a sum, too. To be freed. */
+static char *norm_parameters(const struct model *model, const char *eps,
+                             const char *more)
 {
-    if (!model->norm || model->norm->heads != BY_USE_QK_NORM)
-        return model->norm && model->norm->heads == ALWAYS;
-    return cJSON_IsTrue(member(model, "use_qk_norm"));
+    static const char *const kinds[N_KINDS] = {[HF] = " --rounding hf",
+                                               [BIAS] = " --weight_bias 1",
+                                               [ONCE] = "",
+                                               [LAYER] = "",
+                                               [LAYER_TYPE] =
+                                                   " --rounding type"};
+    char *value = eps_text(model, eps), *text;
+    if (asprintf(&text, "--eps %s%s%s", value, kinds[model->layers->kind],
+                 more) < 0)
+        text = NULL;
+    free(value);
+    return must_have(text);
+}
+
+static enum heads heads_of(const struct model *model)
+{
+    const struct layers *layers = model->layers;
+    if (!layers || (layers->heads_flag &&
+                    !cJSON_IsTrue(member(model, layers->heads_flag))))
+        return NEVER;
+    return layers->heads;
 }
 
 /* Parameters of the heads behind those of a table: of their norm, or none. To
  * be freed. */
 static char *heads_parameters(const struct model *model)
 {
-    char *norm = normalises_heads(model) ? norm_parameters(model, false) : NULL;
-    char *text;
+    char *norm = NULL, *text;
+    if (heads_of(model) == ALWAYS)
+        norm = norm_parameters(model, model->layers->eps, "");
     if (asprintf(&text, "%s%s", norm ? " " : "", norm ? norm : "") < 0)
         text = NULL;
     free(norm);
     return must_have(text);
 }
 
+static const char *norm_operator(const struct model *model)
+{
+    return model->layers->kind >= LAYER ? "layer_norm" : "rmsnorm";
+}
+
 /* Rows of heads, for each table. */
 static void add_heads(cJSON *array, const struct model *model)
 {
-    bool is_normal = normalises_heads(model);
+    bool is_normal = heads_of(model) == ALWAYS;
+    if (heads_of(model) == OTHER_HEADS) {
+        add_other(array, "q and k", "not known: they are normalised");
+        return;
+    }
     char *more = heads_parameters(model), *text;
+    if (heads_of(model) == APART) {
+        text = norm_parameters(model, model->layers->eps, "");
+        add_layer(array, "q and k, before they are rotated",
+                  norm_operator(model), text);
+        free(text);
+    }
     for (int i = 0; i < model->n_sets; i++) {
         const char *kind = kind_of(model, i);
         if (asprintf(&text, "--table %s%s%s", model->type, kind, more) < 0)
@@ -181,20 +230,86 @@ static void add_heads(cJSON *array, const struct model *model)
     free(more);
 }
 
+static void add_norms(cJSON *array, const struct model *model)
+{
+    const struct layers *layers = model->layers;
+    const char *op = norm_operator(model);
+    char *one = norm_parameters(model, layers->eps, ""),
+         *sum = norm_parameters(model, layers->eps, " --sum_rounding type");
+    add_layer(array, "norms", op, one);
+    if (layers->inner_eps) {
+        char *inner = norm_parameters(model, layers->inner_eps, "");
+        add_layer(array, "norms inside attention", op, inner);
+        free(inner);
+    }
+    if (layers->sum == SUM)
+        add_layer(array, "residual, and a norm of the sum",
+                  layers->kind >= LAYER ? "add_layer_norm" : "add_rmsnorm",
+                  sum);
+    else
+        add_other(array, "residual, and a norm of the sum",
+                  layers->sum == SCALED_SUM
+                      ? "no operator: x is multiplied before it is added"
+                      : "not known");
+    free(one);
+    free(sum);
+}
+
+/* What transformers calls them, and roped. Its gelu_new rounds each of its
+ * steps to the type of x. */
+static const char *const activations[][2] = {
+    {"silu", "silu"},       {"swish", "silu"},
+    {"gelu", "gelu"},       {"gelu_pytorch_tanh", "gelu_tanh"},
+    {"relu", "relu"},       {"relu2", "relu2"},
+    {"sigmoid", "sigmoid"},
+};
+
+/* NULL: none of roped's. */
+static const char *activation_of(const struct model *model)
+{
+    const char *name = model->layers->activation;
+    if (name[0] == '=')
+        return name + 1;
+    name = cJSON_GetStringValue(member(model, name));
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (name && strcmp(activations[i][0], name) == 0)
+            return activations[i][1];
+    return NULL;
+}
+
+static void add_mlp(cJSON *array, const struct model *model)
+{
+    static const char *const what[] = {[GATED] = "middle of a gated MLP",
+                                       [GATE_SECOND] = "middle of a gated MLP",
+                                       [SINGLE] = "middle of an MLP",
+                                       [OTHER_MLP] = "middle of an MLP"};
+    static const char *const more[] = {[GATED] = "--rounding type",
+                                       [GATE_SECOND] =
+                                           "--rounding type --gate_second true",
+                                       [SINGLE] = "--gated false"};
+    enum mlp mlp = model->layers->mlp;
+    const char *activation = mlp == OTHER_MLP ? NULL : activation_of(model);
+    char *text;
+    if (!activation) {
+        add_other(array, what[mlp], "not known");
+        return;
+    }
+    if (asprintf(&text, "--activation %s %s", activation, more[mlp]) < 0)
+        text = NULL;
+    add_layer(array, what[mlp], "act_and_mul", must_have(text));
+    free(text);
+}
+
 static void add_layers(cJSON *document, const struct model *model)
 {
     cJSON *array = cJSON_AddArrayToObject(document, "layers");
-    if (model->norm) {
-        char *one = norm_parameters(model, false),
-             *sum = norm_parameters(model, true);
-        add_layer(array, "norms", "rmsnorm", one);
-        add_layer(array, "residual, and a norm of the sum", "add_rmsnorm", sum);
-        free(one);
-        free(sum);
-    } else {
-        add_layer(array, "norms", "not known", "client/README.md, Rounding");
-    }
+    if (model->layers)
+        add_norms(array, model);
+    else
+        add_other(array, "norms", "not known");
     add_heads(array, model);
+    if (model->layers)
+        add_mlp(array, model);
 }
 
 /* ------------------------------------------------------------- to be copied */
@@ -215,18 +330,20 @@ static void add_line(cJSON *array, const char *format, ...)
 /* Heads as the file has them; those of MLA have one key for all. */
 static void add_calls(cJSON *document, const struct model *model)
 {
+    if (model->n_sets == 0)
+        return;
     const struct roped_angle_set *set = &model->sets[0].set;
     bool is_mla = count_of(model, "kv_lora_rank") > 0;
     int hq = count_of(model, "num_attention_heads"),
         hk = is_mla ? 1 : count_of(model, "num_key_value_heads"),
         rows = set->params.mrope_section.count;
-    const char *op = normalises_heads(model) ? "qk_rmsnorm_rope" : "rope";
+    const char *op = heads_of(model) == ALWAYS ? "qk_rmsnorm_rope" : "rope";
     char axes[32] = "";
     cJSON *array = cJSON_AddArrayToObject(document, "to_try_it");
     if (rows > 0)
         snprintf(axes, sizeof axes, " axes=%d", rows);
     add_line(array, "ropectl tables put %s %s", model->type, model->path);
-    if (!hq || set->head_dim <= 0)
+    if (!hq || set->head_dim <= 0 || heads_of(model) == OTHER_HEADS)
         return;
     add_line(array,
              "ropectl sample %s n=16 hq=%d hk=%d d=%lld%s -o qk.safetensors",

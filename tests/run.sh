@@ -123,7 +123,7 @@ if [ -n "$is_release" ]; then
         step "random calls in process" build/asan/tests/test_calls_in_process cpu 100000 &&
         step "random calls over HTTP" build/asan/tests/test_calls 100000
     ROPED_INTEROP_TORCH=1 ROPED_INTEROP_MODELS=all step "every model of transformers" \
-        tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py
+        tests/interop/run.sh "$build_dir" -s test_configs.py test_pairs.py test_layers.py
     ROPED_TEST_CALLS=200000 step "200,000 calls, one daemon killed and one drained" \
         tests/python/run.sh "$build_dir" test_lost_calls.py
     ROPED_TEST_RAY=1 step "Ray, with nodes that die" tests/python/run.sh "$build_dir" -s -p no:warnings test_ray.py

@@ -1,0 +1,364 @@
+"""What a model's own layers compute besides attention: its norms, the sums that they read, and the middle of its MLPs.
+
+A model is made on PyTorch's meta device, where tensors have shapes and no memory, and runs there once. A Graph keeps
+each operation that PyTorch does. Values then computes any of its tensors on the CPU, by the same operations in the same
+types: what a matrix product or an attention gives is drawn at random, all that is between two of them is the model's."""
+
+import contextlib
+import copy
+import dataclasses
+import inspect
+import re
+import sys
+import zlib
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+aten = torch.ops.aten
+N_TOKENS = 31
+N_LAYERS = 4  # some layers differ from the first
+N_ALIKE = 2  # of one place in the layers, so many are compared
+MASKS = re.compile(r"^create_\w*mask")  # who may look at whom changes nothing here
+NORM = re.compile(r"Norm(Gated)?$")
+HEADS = re.compile(r"(^|\.|_)(q|k|query|key)_?(layer_?)?norm|qk_?norm")
+ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|delta|router|gate$", re.IGNORECASE)
+VIEWS = re.compile(r"^(_unsafe_)?(view|reshape|squeeze|unsqueeze|clone|detach|alias|transpose|permute|expand|t|_reshape_alias)$")
+# A tensor of these is drawn: the products of matrices, and what picks elements
+DRAWN = re.compile(
+    r"^(mm|bmm|addmm|baddbmm|convolution|embedding|_scaled_dot|_?softmax|index|gather|scatter|topk|sort|nonzero|one_hot"
+    r"|cumsum|_grouped_mm|multinomial|bernoulli|_fused_moe|triu|tril|argmax|_fft|linalg)"
+)
+PRODUCT = re.compile(r"^(mm|bmm|addmm|baddbmm|_grouped_mm)$")
+ACTIVATION = re.compile(r"^(silu|gelu|relu|sigmoid|tanh|erf|softplus|hardtanh|elu|leaky_relu|hardswish|mish|selu)_?$")
+SUMS = re.compile(r"^(mean|rsqrt|native_layer_norm|_fused_rms|var|linalg_vector_norm|sum)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """Output j of node i."""
+
+    i: int
+    j: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A tensor that no node made: a parameter."""
+
+    tensor: torch.Tensor
+
+
+@dataclasses.dataclass
+class Node:
+    name: str
+    function: object
+    args: tuple
+    named: dict
+    outs: list
+    module: str
+
+
+class Graph(TorchDispatchMode):
+    """Each operation of a run on the meta device."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes, self.made, self.path = [], {}, []
+
+    def reference(self, value):
+        if not torch.is_tensor(value):
+            return value
+        return self.made.get(id(value)) or Given(value)
+
+    def __torch_dispatch__(self, function, types, args=(), named=None):
+        named = named or {}
+        if function is aten._local_scalar_dense.default:  # a number that a model looks at
+            return False if args[0].dtype == torch.bool else 1.0 if args[0].is_floating_point() else 0
+        if function is aten.equal.default:
+            return True
+        references = tree_map(self.reference, (args, named))
+        if function is aten.nonzero.default:
+            out = torch.empty(args[0].numel(), args[0].dim(), dtype=torch.long, device="meta")
+        else:
+            out = function(*args, **named)
+        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        name = function.__name__.split(".")[0]
+        self.nodes.append(Node(name, function, *references, outs, self.path[-1] if self.path else ""))
+        for j, one in enumerate(outs):
+            if torch.is_tensor(one):
+                self.made[id(one)] = Made(len(self.nodes) - 1, j)
+        return out
+
+    def shape(self, reference):
+        return (reference.tensor if isinstance(reference, Given) else self.nodes[reference.i].outs[reference.j]).shape
+
+    def behind_views(self, reference):
+        while isinstance(reference, Made) and VIEWS.match(self.nodes[reference.i].name):
+            reference = self.nodes[reference.i].args[0]
+        return reference
+
+
+class Values:
+    """Values of a graph's tensors."""
+
+    def __init__(self, graph):
+        self.graph, self.known, self.given = graph, {}, {}
+
+    def draw(self, like, key):
+        generator = torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
+        if not like.dtype.is_floating_point:
+            return torch.zeros(like.shape, dtype=like.dtype)
+        return (torch.randn(like.shape, generator=generator) * 1.5).to(like.dtype)
+
+    def parameter(self, tensor):
+        if tensor.device.type != "meta":
+            return tensor
+        if id(tensor) not in self.given:
+            generator = torch.Generator().manual_seed(len(self.given))
+            drawn = torch.randn(tensor.shape, generator=generator) * 0.3 + (tensor.numel() < 1e5)
+            self.given[id(tensor)] = drawn.to(tensor.dtype)
+        return self.given[id(tensor)]
+
+    def __getitem__(self, reference):
+        if isinstance(reference, Given):
+            return self.parameter(reference.tensor)
+        wanted, todo = set(), [reference.i]
+        while todo:
+            i = todo.pop()
+            if i in wanted or i in self.known:
+                continue
+            wanted.add(i)
+            node = self.graph.nodes[i]
+            if not DRAWN.match(node.name):
+                todo += [one.i for one in tree_flatten((node.args, node.named))[0] if isinstance(one, Made)]
+        for i in sorted(wanted):
+            self.known[i] = self.compute(i)
+        return self.known[reference.i][reference.j]
+
+    def compute(self, i):
+        node = self.graph.nodes[i]
+        if DRAWN.match(node.name):
+            return [self.draw(out, (i, j)) if torch.is_tensor(out) else out for j, out in enumerate(node.outs)]
+
+        def value(one):
+            if isinstance(one, Given):
+                return self.parameter(one.tensor)
+            if isinstance(one, Made):
+                return self.known[one.i][one.j]
+            return torch.device("cpu") if isinstance(one, torch.device) else one
+
+        args, named = tree_map(value, (node.args, node.named))
+        if node.name.endswith("_"):  # changes its operand, which others may read
+            args = (args[0].clone(), *args[1:])
+        out = node.function(*args, **named)
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+# ------------------------------------------------------------------- the run
+
+
+def smaller(config):
+    config = copy.deepcopy(config)
+    for one in {id(part): part for part in (config, config.get_text_config())}.values():
+        with contextlib.suppress(Exception):
+            one.vocab_size = one.vocab_size or 128
+        with contextlib.suppress(Exception):
+            one.num_hidden_layers = min(one.num_hidden_layers, N_LAYERS)
+        with contextlib.suppress(Exception):  # no loop over who goes to which expert
+            one._experts_implementation = "batched_mm"
+        with contextlib.suppress(Exception):
+            one._attn_implementation = "eager"
+    return config
+
+
+@dataclasses.dataclass
+class Run:
+    graph: Graph
+    norms: list  # (name, module, reference of what goes in, of what comes out)
+    error: str
+
+
+def watch(model, graph, norms):
+    """Who does an operation, and what goes through a norm."""
+
+    def enter(name):
+        return lambda *_: graph.path.append(name)
+
+    def leave(name, is_norm):
+        def hook(module, args, named, out):
+            graph.path.pop()
+            inside = [value for value in [*args, *named.values()] if torch.is_tensor(value)]
+            if is_norm and inside and torch.is_tensor(out):
+                norms.append((name, module, [graph.reference(value) for value in inside], graph.reference(out)))
+
+        return hook
+
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(enter(name))
+        module.register_forward_hook(leave(name, bool(NORM.search(type(module).__name__))), with_kwargs=True)
+
+
+def run_once(kind, config, mask):
+    graph, norms, error = Graph(), [], ""
+    module, before = sys.modules[kind.__module__], torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        for name, one in vars(module).copy().items():
+            if inspect.isfunction(one) and MASKS.search(name):
+                stack.enter_context(mock.patch.object(module, name, lambda *_, **__: mask))
+        stack.enter_context(torch.device("meta"))
+        stack.enter_context(torch.no_grad())
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            model = kind(smaller(config)).eval()
+        finally:
+            torch.set_default_dtype(before)
+        watch(model, graph, norms)
+        names = inspect.signature(model.forward).parameters
+        named = {"use_cache": False} if "use_cache" in names else {}
+        with graph:
+            try:
+                model(input_ids=torch.zeros(1, N_TOKENS, dtype=torch.long), **named)
+            except Exception as why:  # whatever a model of somebody else's wants besides
+                error = f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
+    return Run(graph, norms, error)
+
+
+def run(kind, config):
+    """What a model of this class and configuration does with some tokens, as far as it runs: some want a mask, and some
+    none."""
+    found = run_once(kind, config, torch.zeros(1, 1, N_TOKENS, N_TOKENS, dtype=torch.bfloat16, device="meta"))
+    if not found.error:
+        return found
+    other = run_once(kind, config, None)
+    return max(found, other, key=lambda one: (not one.error, len(one.norms)))
+
+
+# ------------------------------------------------------------ what was computed
+
+
+@dataclasses.dataclass
+class Place:
+    """Something that one call should give: tensors by the names of an operator's ports, and what the model makes."""
+
+    role: str  # norm, norm of heads, sum, MLP
+    name: str
+    inputs: dict
+    output: torch.Tensor
+    is_scaled: bool = False  # of a sum: an operand was multiplied by a number
+    is_rotated: bool = False  # of heads: before they were normalised
+    eps: float = None
+
+
+def is_number(graph, reference):
+    return not isinstance(reference, (Made, Given)) or graph.shape(reference).numel() == 1
+
+
+def is_scaled(graph, reference):
+    """Multiplied by a number, and not what a token's embedding is."""
+    reference = graph.behind_views(reference)
+    if not isinstance(reference, Made):
+        return False
+    node = graph.nodes[reference.i]
+    if not re.match(r"(mul|div)_?$", node.name) or not any(is_number(graph, one) for one in node.args[:2]):
+        return False
+    inside = graph.behind_views(next((one for one in node.args if isinstance(one, Made)), None))
+    return not (isinstance(inside, Made) and graph.nodes[inside.i].name == "embedding")
+
+
+def sum_of(graph, reference):
+    """The two tensors that it is the sum of, or None."""
+    reference = graph.behind_views(reference)
+    node = graph.nodes[reference.i] if isinstance(reference, Made) else None
+    if not node or not re.match("add_?$", node.name) or len(node.args) != 2 or node.named.get("alpha", 1) != 1:
+        return None
+    if any(not isinstance(one, (Made, Given)) for one in node.args):
+        return None
+    a, b = node.args
+    return (b, a) if graph.shape(a) == graph.shape(b) else None
+
+
+def eps_of(module):
+    for name in ("variance_epsilon", "eps", "epsilon", "norm_eps"):
+        if isinstance(getattr(module, name, None), float):
+            return getattr(module, name)
+    return None
+
+
+def segment(graph, reference, most=60):
+    """Between products of matrices: the nodes that lead to a tensor, and what they begin with."""
+    nodes, begin, todo = set(), {}, [reference]
+    while todo and len(nodes) <= most:
+        one = todo.pop()
+        if isinstance(one, Given) or DRAWN.match(graph.nodes[one.i].name):
+            begin[id(one.tensor) if isinstance(one, Given) else one] = one
+        elif one.i not in nodes:
+            nodes.add(one.i)
+            node = graph.nodes[one.i]
+            todo += [part for part in tree_flatten((node.args, node.named))[0] if isinstance(part, (Made, Given))]
+    return nodes, list(begin.values())
+
+
+def rotates(graph, reference):
+    return any(graph.nodes[i].name in ("cos", "polar") for i in segment(graph, reference)[0])
+
+
+def norms_of(found, values):
+    graph, count = found.graph, {}
+    for name, module, inside, out in found.norms:
+        place = re.sub(r"\d+", "N", name)
+        count[place] = count.get(place, 0) + 1
+        if count[place] > N_ALIKE:
+            continue
+        gains = {key: values.parameter(getattr(module, key)) for key in ("weight", "bias")
+                 if getattr(module, key, None) is not None}  # fmt: skip
+        role = "norm" if len(inside) == 1 else "gated norm"
+        role = "norm of heads" if HEADS.search(place) else role
+        is_rotated = role == "norm of heads" and rotates(graph, inside[0])
+        yield Place(role, place, {"x": values[inside[0]], **gains}, values[out], False, is_rotated, eps_of(module))
+        operands = sum_of(graph, inside[0])
+        if operands and role == "norm":
+            x, residual = operands
+            scaled = is_scaled(graph, x) or is_scaled(graph, residual)
+            inputs = {"x": values[x], "residual": values[residual], **gains}
+            yield Place("sum", place, inputs, values[out], scaled, eps=eps_of(module))
+
+
+def rows(tensor):
+    """[rows, width], of experts too, whose last dim is 1."""
+    tensor = tensor.squeeze(-1) if tensor.dim() > 1 and tensor.shape[-1] == 1 else tensor
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def mlps_of(found, values):
+    graph, seen = found.graph, set()
+    for node in graph.nodes:
+        if not PRODUCT.match(node.name):
+            continue
+        for one in node.args:
+            if not isinstance(one, Made) or one in seen:
+                continue
+            seen.add(one)
+            nodes, begin = segment(graph, one)
+            steps = [graph.nodes[i] for i in sorted(nodes)]
+            acts = [step for step in steps if ACTIVATION.match(step.name)]
+            if not acts or any(SUMS.match(step.name) for step in steps) or ATTENTION.search(acts[0].module):
+                continue
+            kind = tuple(sorted(step.name for step in steps)) + (re.sub(r"\d+", "N", acts[0].module),)
+            if kind in seen:
+                continue
+            seen.add(kind)
+            out = rows(values[one])
+            parts = [rows(values[part]) for part in begin if len(graph.shape(part)) > 1]
+            large = [part for part in parts if part.numel() >= out.numel() and part.dtype == out.dtype]
+            yield Place("MLP", kind[-1], {str(i): part for i, part in enumerate(large)}, out)
+
+
+def places(found):
+    """Norms, sums and MLPs of a run."""
+    values = Values(found.graph)
+    with torch.no_grad():
+        yield from norms_of(found, values)
+        yield from mlps_of(found, values)

@@ -1,0 +1,223 @@
+"""What `ropectl model` says of a model's layers gives the bits of the model's own classes: of its norms, of x + residual
+and the norm of it, and of the middle of its MLPs, in bfloat16. Eps are other numbers than the defaults, so that one that
+is read from another member of config.json shows. What the order of a float32 sum shows is 40 elements in a million.
+
+Each model_type for which transformers names a class that generates text is walked (layers.py). A model without a row is
+said to be unknown; what a row says and is not so fails. With ROPED_INTEROP_MODELS=all every model is tried."""
+
+import collections
+import json
+import os
+import re
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+import requests
+
+torch = pytest.importorskip("torch", reason="no torch (ROPED_INTEROP_TORCH=1 installs it)")
+transformers = pytest.importorskip("transformers", reason="no transformers (ROPED_INTEROP_TORCH=1 installs it)")
+safetensors = pytest.importorskip("safetensors.torch")
+
+import layers  # noqa: E402 - torch may be missing
+from test_configs import IS_ALL, SAMPLE  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ["ROPED_INTEROP_BUILD"])
+MOST = 40e-6  # of a model's elements, besides a few
+A_FEW = 20
+TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
+N_RIGHT = 100 if IS_ALL else 20
+# What the defaults of some classes lack, without which their models cannot be made
+FILLED = {
+    "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 8},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128, "moe_topk": 2, "num_experts": 8},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
+
+
+ROWS = (ROOT / "client/model_layers.def").read_text()
+# model_type -> the member that says whether heads are normalised, and the one that names the activation
+FLAGS = dict(re.findall(r'^LAYERS\("([\w-]+)".*heads_flag = "(\w+)"', ROWS, re.MULTILINE))
+ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
+
+
+def configuration(model_type, **others):
+    """The defaults, and every eps another number."""
+    config = transformers.CONFIG_MAPPING[model_type](**FILLED.get(model_type, {}))
+    text = config.get_text_config()
+    for name, value in others.items():
+        setattr(text, name, value)
+    names = [name for name, value in sorted(text.to_dict().items()) if "eps" in name and isinstance(value, float)]
+    for i, name in enumerate(names):
+        setattr(text, name, round(1.1e-5 + i * 1e-6, 9))
+    return config
+
+
+def described(folder, config):
+    """{what a layer is for: (operator, parameters)}, or the sentence that refuses the file."""
+    path = folder / "config.json"
+    path.write_text(config.to_json_string(use_diff=False))
+    result = subprocess.run([BUILD / "bin/ropectl", "model", path, "--output", "json"], capture_output=True, text=True, timeout=60)
+    if result.returncode:
+        return result.stderr.strip()
+    rows = {}
+    for row in json.loads(result.stdout)["layers"]:
+        words = row["parameters"].split()
+        is_call = words[0].startswith("--")
+        rows[row["for"]] = (row["operator"], dict(zip((word[2:] for word in words[::2]), words[1::2])) if is_call else None)
+    return rows
+
+
+def row_of(place, rows, width):
+    """What rows say of a place: an operator and its parameters, or None and why not."""
+    if place.role == "norm of heads":
+        for what, (operator, params) in rows.items():
+            if params and not place.is_rotated and (operator.startswith("qk_rmsnorm") or "before they" in what):
+                return operator.replace("qk_rmsnorm_rope_append", "rmsnorm").replace("qk_rmsnorm_rope", "rmsnorm"), {
+                    name: params[name] for name in params if name != "table"
+                }
+        is_said = any("q and k" in what and row[1] is None for what, row in rows.items())
+        return None, "a norm of heads" if is_said else "WRONG"
+    is_inner = place.role == "norm" and place.output.shape[-1] != width
+    if is_inner and "norms inside attention" in rows:
+        return rows["norms inside attention"]
+    start = {"norm": "norms", "sum": "residual", "MLP": "middle of a", "gated norm": "gated"}[place.role]
+    found = [row for what, row in rows.items() if what.startswith(start)]
+    if not found or found[0][1] is None:
+        return None, found[0][0] if found else f"a {place.role}"
+    return found[0]
+
+
+def ask(address, operator, tensors, params):
+    data = safetensors.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    reply = requests.post(f"http://{address}/v1/{operator}", data=data, params=params)
+    return safetensors.load(reply.content)["y"] if reply.status_code == 200 else reply.json()["error"]
+
+
+def inputs_of(place, operator, params):
+    """Ports of the operator, in each way in which the model's tensors may be them."""
+    if operator != "act_and_mul":
+        wanted = ("x", "residual", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "weight")
+        yield {name: place.inputs[name] for name in wanted if name in place.inputs}
+        return
+    parts, width = list(place.inputs.values()), place.output.shape[-1] * (1 if params.get("gated") == "false" else 2)
+    yield from ({"x": part} for part in parts if part.shape == (len(place.output), width))
+    same = [part for part in parts if part.shape == place.output.shape]
+    if params.get("gated") != "false" and "gate_second" not in params:
+        yield from ({"gate": gate, "up": up} for gate in same for up in same if gate is not up)
+
+
+def differing(found, place, tensors, params):
+    """How many elements differ in their bits, but for the row with the most: if its sum is a unit off, hundreds may."""
+    wanted = place.output
+    if isinstance(found, str) or found.dtype != wanted.dtype or found.numel() != wanted.numel():
+        return wanted.numel()
+    bits = torch.int16 if wanted.element_size() == 2 else torch.int32
+    off = found.reshape(wanted.shape).view(bits) != wanted.view(bits)
+    if params.get("activation", "").startswith("gelu"):
+        gate = tensors.get("gate", tensors.get("x"))[..., : wanted.shape[-1]]
+        off &= gate > TAIL
+    by_row = layers.rows(off).sum(dim=-1)
+    return int(by_row.sum() - by_row.max())
+
+
+class Model:
+    """What was found of one: elements that were compared and that differ, and what no row gives."""
+
+    def __init__(self, config):
+        self.width = getattr(config.get_text_config(), "hidden_size", None)
+        self.n, self.n_off, self.missing, self.where = 0, 0, set(), []
+
+    def compare(self, address, place, rows):
+        operator, params = row_of(place, rows, self.width)
+        if place.role == "sum" and place.is_scaled and operator:
+            self.where.append(f"{place.name}: x is multiplied first")
+        if operator is None and params == "WRONG":
+            self.where.append(f"{place.name}: q and k are normalised")
+        if operator is None:
+            self.missing.add(params)
+            return
+        ways = list(inputs_of(place, operator, params))
+        off = min((differing(ask(address, operator, way, params), place, way, params) for way in ways), default=place.output.numel())
+        self.n += place.output.numel()
+        self.n_off += off
+        if off > max(A_FEW, place.output.numel() / 1000):
+            self.where.append(f"{place.role} {place.name}: {off} of {place.output.numel()} elements of {operator} {params}")
+
+    def is_wrong(self):
+        return bool(self.where) or self.n_off > A_FEW + MOST * self.n
+
+
+def classes():
+    """model_type -> the class that generates text; of the text model inside another, its own."""
+    text = {name: kind for name, kind in MODEL_MAPPING_NAMES.items() if re.search("_text(_model)?$", name)}
+    return {**text, **MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+
+
+def forms():
+    """(model_type, class, what its file says besides), of those that are tried."""
+    for model_type, names in classes().items():
+        if IS_ALL or model_type in SAMPLE:
+            kind = names if isinstance(names, str) else names[0]
+            yield model_type, kind, {}
+            if model_type in FLAGS:
+                yield model_type, kind, {FLAGS[model_type]: True}
+            if model_type in ACTIVATIONS:
+                yield model_type, kind, {ACTIVATIONS[model_type]: "relu"}
+
+
+def walk(address, folder):
+    for model_type, kind, others in forms():
+        try:
+            config = configuration(model_type, **others)
+            rows = described(folder, config)
+            if isinstance(rows, str) or rows.get("norms", ("not known",))[0] == "not known":
+                yield model_type, "unknown", rows if isinstance(rows, str) else ""
+                continue
+            found = layers.run(getattr(transformers, kind), config)
+        except Exception as error:  # a class without defaults, or that wants other packages
+            yield model_type, "not run", f"{type(error).__name__}: {error}"
+            continue
+        name = " ".join([model_type, *others])
+        model = Model(config)
+        for place in layers.places(found):
+            model.compare(address, place, rows)
+        if model.is_wrong():
+            yield name, "wrong", "; ".join(model.where[:3]) or f"{model.n_off} of {model.n} elements"
+        elif found.error or not model.n:
+            yield name, "not run", found.error
+        else:
+            yield name, "partly" if model.missing else "right", ", ".join(sorted(model.missing))
+
+
+def test_layers(address, tmp_path):
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    count, wrong = collections.Counter(), []
+    for name, outcome, why in walk(address, tmp_path):
+        count[outcome] += " " not in name  # another form of a model is counted once
+        print(outcome, name, why.split("\n")[0][:200], sep="\t")
+        if outcome == "wrong":
+            wrong.append(f"{name}: {why}")
+    print(f"transformers {transformers.__version__}:", dict(count))
+    assert not wrong, "\n".join(wrong)
+    assert count["right"] >= N_RIGHT
+
+
+def test_another_row_shows(address, tmp_path):
+    """A walk that finds nothing is no test: with Gemma's row Llama is wrong, and with another eps."""
+    config = configuration("llama")
+    rows = described(tmp_path, config)
+    found = layers.run(transformers.LlamaForCausalLM, config)
+    operator, params = rows["norms"]
+    changes = ({"weight_bias": 1, "rounding": "once"}, {"eps": 1e-3})
+    for change in changes:
+        model = Model(config)
+        for place in layers.places(found):
+            model.compare(address, place, {**rows, "norms": (operator, {**params, **change})})
+        assert model.is_wrong() and re.search("norm .*layernorm", model.where[0])
