@@ -17,8 +17,8 @@
 #include "bench/rows.h"
 #include "bench/sweep.h"
 #include "bench/timing.h"
+#include "kernel/case.h"
 #include "kernel/random.h"
-#include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
 #include <stdio.h>

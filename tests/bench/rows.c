@@ -4,8 +4,8 @@
  */
 #include "bench/rows.h"
 
+#include "kernel/case.h"
 #include "kernel/random.h"
-#include "kernel/rotary_case.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -51,6 +51,10 @@ static int64_t random_width(struct random_source *source)
     static const int64_t widths[] = {64,   128,   192,   256,  512,  576,
                                      1024, 1536,  2048,  4096, 5120, 7168,
                                      8192, 16384, 32768, 100,  1025, 40000};
+    static const int64_t beyond[] = {2056,  5125,   8200,  16392,
+                                     65544, 131072, 262147};
+    if (random_once_in(source, 8))
+        return random_pick(source, beyond, sizeof beyond / sizeof *beyond);
     return random_pick(source, widths, sizeof widths / sizeof *widths);
 }
 
@@ -316,9 +320,19 @@ static void fill_starts(const struct roped_tensor *tensor, int64_t all,
     }
 }
 
-/* What an index tensor holds, to begin with: starts, as they must be; one below
- * what the call says, or places of their own; small numbers where the operator
- * says no more. */
+/* Ends of ranges of indexes: of those that are few, of tables of angles, of
+ * what float32 tells apart. */
+static int64_t random_largest(int64_t below, struct random_source *source)
+{
+    static const int64_t most[] = {63, 63, 63, 8191, 131071, 1048575, 1 << 24};
+    int64_t largest = random_pick(source, most, sizeof most / sizeof *most);
+    return largest < below ? largest : below - 1;
+}
+
+/* What an index tensor holds, to begin with: starts, as they must be; some
+ * below what the call says, or places of their own; small numbers where the
+ * operator says no more. Where that may be, some tokens have none, in every
+ * row. */
 static void fill_indexes(const struct random_call *made, int input,
                          struct random_source *source)
 {
@@ -330,14 +344,19 @@ static void fill_indexes(const struct random_call *made, int input,
         holds.kind = ROPED_HOLDS_ANYTHING;
     int64_t below = roped_call_below(&made->call, &holds, &which);
     bool is_any = random_once_in(source, 2) && below > 0;
+    int64_t largest = is_any ? random_largest(below, source) : 0;
+    int none_in = holds.may_be_none && random_once_in(source, 4) ? 3 : 0;
+    int64_t tokens = tensor->rank ? tensor->dims[tensor->rank - 1] : 1;
     if (holds.kind == ROPED_HOLDS_STARTS) {
         fill_starts(tensor, below, source);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        random_call_set(
-            tensor, i,
-            is_any ? random_int(source, 0, (below < 64 ? below : 64) - 1) : i);
+        random_call_set(tensor, i, is_any ? random_int(source, 0, largest) : i);
+    for (int64_t token = 0; token < tokens && none_in; token++)
+        if (random_once_in(source, none_in))
+            for (int64_t i = token; i < n; i += tokens)
+                random_call_set(tensor, i, -1);
 }
 
 static void fill(const struct random_call *made, int input,
@@ -361,8 +380,7 @@ static void fill(const struct random_call *made, int input,
 /* Memory for what has none; false where the call is too large to try. */
 static bool fill_inputs(struct random_call *made, struct random_source *source)
 {
-    if (roped_call_bytes(&made->call) >
-        (made->is_wide ? RANDOM_CALL_WIDE_BYTES : RANDOM_CALL_BYTES))
+    if (roped_call_bytes(&made->call) > made->most_bytes)
         return false;
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         struct roped_tensor *tensor = &made->in[i];
@@ -456,6 +474,7 @@ static void make(struct random_call *made, const struct roped_op *op,
         memset(made, 0, sizeof *made);
         made->op = op;
         made->is_wide = is_wide;
+        made->most_bytes = is_wide ? RANDOM_CALL_WIDE_BYTES : RANDOM_CALL_BYTES;
         begin(made, source);
         bool is_small = judge_values(made, source);
         while (is_small && made->status && is_mended &&
@@ -482,6 +501,22 @@ void random_call_make_sound(struct random_call *made, const struct roped_op *op,
             return;
         random_call_free(made);
     }
+}
+
+void random_call_make_shaped(struct random_call *made,
+                             const struct roped_op *op,
+                             random_shapes_fn *shapes,
+                             struct random_source *source)
+{
+    memset(made, 0, sizeof *made);
+    made->op = op;
+    made->most_bytes = RANDOM_CALL_SHAPED_BYTES;
+    shapes(made, source);
+    if (judge_values(made, source) && !made->status)
+        return;
+    fprintf(stderr, "%s: a call of chosen shapes: %s\n", op->name,
+            made->err.text);
+    abort();
 }
 
 /* -------------------------------------------------------------- variations */

@@ -21,13 +21,15 @@
 enum {
     RANDOM_CALL_TEXT = 96,
     RANDOM_CALL_BYTES = 1 << 18,
-    RANDOM_CALL_WIDE_BYTES = 1 << 22
+    RANDOM_CALL_WIDE_BYTES = 1 << 22,
+    RANDOM_CALL_SHAPED_BYTES = 1 << 26
 };
 
 struct random_call {
     const struct roped_op *op;
-    bool is_wide; /* see random_call_make_sound */
-    int form;     /* that was tried first; call.form is the one that holds */
+    int64_t most_bytes; /* of its tensors */
+    bool is_wide;       /* see random_call_make_sound */
+    int form; /* that was tried first; call.form is the one that holds */
 
     /* What is sent. Data is packed host memory, allocated to the byte;
      * dtype ROPED_NO_DTYPE: not given. */
@@ -51,6 +53,16 @@ void random_call_make(struct random_call *made, const struct roped_op *op,
  * RANDOM_CALL_WIDE_BYTES. Free it. */
 void random_call_make_sound(struct random_call *made, const struct roped_op *op,
                             bool is_wide, struct random_source *source);
+
+/* Makes one whose types, sizes and parameters are those that shapes says, of up
+ * to RANDOM_CALL_SHAPED_BYTES. They are ones that the operator takes. Free it.
+ */
+typedef void random_shapes_fn(struct random_call *made,
+                              struct random_source *source);
+void random_call_make_shaped(struct random_call *made,
+                             const struct roped_op *op,
+                             random_shapes_fn *shapes,
+                             struct random_source *source);
 
 /* Changes one thing: a type, a size, a value, a parameter, which inputs are
  * there. It may still be a call that the operator takes. */

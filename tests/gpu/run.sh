@@ -47,21 +47,19 @@ step() {
     [ "$status" -eq 0 ] || tail -n 12 "$log"
 }
 
-# build/tests/test_rope_sweep: rope
-op_of() {
-    basename "$1" | sed 's/^test_//; s/_sweep$//'
-}
+ops() { sed -n 's/^ROPED_OP(\(.*\))$/\1/p' kernels/include/roped/ops.def; }
 
 kernels() {
     if command -v cuobjdump >/dev/null; then
         step kernels "no access to memory before the wait" \
             tests/gpu/wait_order.py "$build/lib/libroped_kernels.so"
     fi
-    for sweep in "$build"/tests/test_*_sweep; do
-        op=$(op_of "$sweep")
-        step kernels "$op on cuda against float64" "$sweep" cuda
-        step kernels "$op on cpu against float64" "$sweep" cpu
+    for op in $(ops); do
+        step kernels "$op on cuda against float64" "$build/tests/test_sweep" cuda "$op"
+        step kernels "$op on cpu against float64" "$build/tests/test_sweep" cpu "$op"
     done
+    step kernels "operators on cuda beside those that they are made of" "$build/tests/test_made_of" cuda
+    step kernels "exact results on cuda" "$build/tests/test_exact" cuda
     step kernels "random calls on cuda" "$build/tests/test_calls_in_process" cuda 20000
     step kernels "slices, strides, many rows on cuda beside whole, packed and small calls" \
         "$build/tests/test_same_bits" cuda
@@ -92,10 +90,12 @@ recover() {
 # The sweeps again under the tools, fewer cases: each access is instrumented.
 sanitize() {
     for tool in memcheck racecheck; do
-        for sweep in "$build"/tests/test_*_sweep; do
-            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $(op_of "$sweep")" \
-                compute-sanitizer --tool "$tool" --error-exitcode 9 "$sweep" cuda
+        for op in $(ops); do
+            ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, $op" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_sweep" cuda "$op"
         done
+        ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, operators beside others" \
+            compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_made_of" cuda
         ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, random calls in process" \
             compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/test_calls_in_process" cuda
         ROPED_TEST_QUICK=1 step "sanitize" "compute-sanitizer $tool, same bits" \

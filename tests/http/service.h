@@ -95,6 +95,24 @@ static inline double metric(const struct server *server, const char *name)
     return value;
 }
 
+/* Of all lines of one page that begin with start. Two pages may differ: a lane
+ * is counted as idle by one and as busy by the other, or by neither. */
+static inline double metric_sum(const struct server *server, const char *start)
+{
+    struct answer answer = get(server, "/metrics");
+    double sum = 0;
+    for (const char *line = answer.body; line;) {
+        const char *end = strchr(line, '\n');
+        const char *value =
+            end ? memrchr(line, ' ', (size_t)(end - line)) : NULL;
+        if (value && strncmp(line, start, strlen(start)) == 0)
+            sum += strtod(value, NULL);
+        line = end ? end + 1 : NULL;
+    }
+    answer_free(&answer);
+    return sum;
+}
+
 /* Waits until it is so: the server lets go of an answer's memory a moment after
  * the client has read its last byte. */
 static inline void expect_metric(const struct server *server, const char *name,

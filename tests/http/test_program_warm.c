@@ -28,18 +28,6 @@ static struct answer put(const char *query, const char *document)
     return ask(&server, "PUT", path, document, strlen(document), NULL);
 }
 
-/* Of all devices; -1 of each where nothing is recorded. */
-static double of_all(const char *what, const char *more)
-{
-    double sum = 0;
-    for (int i = 0; i < server_n_devices(); i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%s{device=\"%d\"%s}", what, i, more);
-        sum += metric(&server, name);
-    }
-    return sum;
-}
-
 static struct answer run(void)
 {
     const int64_t shape[2] = {ROWS, WIDTH};
@@ -53,23 +41,26 @@ static struct answer run(void)
 
 TEST(every_lane_has_recorded_it_before_the_first_run)
 {
-    double lanes = of_all("roped_lanes", ",state=\"idle\"") +
-                   of_all("roped_lanes", ",state=\"busy\"");
+    double lanes = metric_sum(&server, "roped_lanes{");
     expect_code(put("?warm=1", sized), 201, "\"name\":\"warm\"", "put");
-    bool is_recorded = of_all("roped_program_captures_total", "") > 0;
+    bool is_recorded = metric_sum(&server, "roped_program_captures_total{") > 0;
     if (is_recorded)
-        CHECK_DOUBLE(of_all("roped_program_captures_total", ""), lanes, 0);
-    double captures = of_all("roped_program_captures_total", "");
-    double replays = of_all("roped_program_replays_total", "");
+        CHECK_DOUBLE(metric_sum(&server, "roped_program_captures_total{"),
+                     lanes, 0);
+    double captures = metric_sum(&server, "roped_program_captures_total{");
+    double replays = metric_sum(&server, "roped_program_replays_total{");
     for (int i = 0; i < 8; i++) {
         struct answer answer = run();
         CHECK(are_ones(&answer, ROWS * WIDTH));
         answer_free(&answer);
     }
     if (is_recorded) {
-        CHECK_DOUBLE(of_all("roped_program_captures_total", ""), captures, 0);
-        CHECK_DOUBLE(of_all("roped_program_replays_total", ""), replays + 8, 0);
-        CHECK_DOUBLE(of_all("roped_program_fallbacks_total", ""), 0, 0);
+        CHECK_DOUBLE(metric_sum(&server, "roped_program_captures_total{"),
+                     captures, 0);
+        CHECK_DOUBLE(metric_sum(&server, "roped_program_replays_total{"),
+                     replays + 8, 0);
+        CHECK_DOUBLE(metric_sum(&server, "roped_program_fallbacks_total{"), 0,
+                     0);
     }
     expect_code(put("?warm=1", sized), 200, "\"name\":\"warm\"", "again");
     expect_code(put("?warm=0", sized), 200, "\"name\":\"warm\"", "not");
@@ -82,15 +73,14 @@ TEST(a_long_document_is_warmed_where_it_is_read)
     char *document = malloc(BYTES + sizeof sized);
     memset(document, ' ', BYTES);
     memcpy(document + BYTES, sized, sizeof sized);
-    double lanes = of_all("roped_lanes", ",state=\"idle\"") +
-                   of_all("roped_lanes", ",state=\"busy\"");
-    double before = of_all("roped_program_replays_total", "");
+    double lanes = metric_sum(&server, "roped_lanes{");
+    double before = metric_sum(&server, "roped_program_replays_total{");
     struct answer answer = put("?warm=1", document);
     CHECK_INT(answer.code, 200);
     answer_free(&answer);
-    if (of_all("roped_program_captures_total", "") >
+    if (metric_sum(&server, "roped_program_captures_total{") >
         0) /* its launches are those recorded above */
-        CHECK_DOUBLE(of_all("roped_program_replays_total", ""),
+        CHECK_DOUBLE(metric_sum(&server, "roped_program_replays_total{"),
                      before + 2 * lanes, 0);
     answer = run();
     CHECK(are_ones(&answer, ROWS * WIDTH));

@@ -13,9 +13,11 @@ static double sigmoid(double z)
     return z < 0 ? exp(z) / (1 + exp(z)) : 1 / (1 + exp(-z));
 }
 
-/* Inf beyond what float32 holds, which all arithmetic is in. */
+/* Inf beyond what float32 holds, which all arithmetic is in, and 0 below it. */
 static double in_range(double x)
 {
+    if (fabs(x) < 0x1p-150)
+        return copysign(0, x);
     return fabs(x) >= 0x1.ffffffp127 ? copysign(INFINITY, x) : x;
 }
 
@@ -76,8 +78,8 @@ static double product(double activated, double up, bool rounds,
 {
     if (!rounds)
         return activated * up;
-    double low = reference_round(activated * (1 - 1e-6), y->dtype) * up;
-    double high = reference_round(activated * (1 + 1e-6), y->dtype) * up;
+    double low = reference_round_float(activated * (1 - 1e-6), y->dtype) * up;
+    double high = reference_round_float(activated * (1 + 1e-6), y->dtype) * up;
     double found = reference_value(y, i);
     return fabs(found - low) <= fabs(found - high) ? low : high;
 }

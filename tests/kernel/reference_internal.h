@@ -16,6 +16,13 @@ double reference_unit(double x, enum roped_dtype dtype);
 /* x rounded to nearest even; FP8 saturated, other types without a largest. */
 double reference_round(double x, enum roped_dtype dtype);
 
+/* x rounded to F16 or BF16: Inf beyond it. F32 stays as it is. */
+double reference_round_float(double x, enum roped_dtype dtype);
+
+/* What the product of three loses where that of two is below float32's normal
+ * range, and one of these brings it back. */
+double reference_lost(double a, double b);
+
 /*
  * Judges a value that may be off by allowed; NaN and Inf must be met. what and
  * i name the element.

@@ -31,12 +31,9 @@ static struct norm_view view_of(const struct roped_tensor *x,
                               .n_rows = roped_tensor_elements(x) / hidden};
 }
 
-/* Into the type of x; what is beyond it is infinite there. */
 static double round_like_x(const struct norm_view *view, double value)
 {
-    double rounded = reference_round(value, view->x->dtype);
-    double largest = view->x->dtype == ROPED_F16 ? 65504 : 0x1.FEp127;
-    return fabs(rounded) > largest ? copysign(INFINITY, value) : rounded;
+    return reference_round_float(value, view->x->dtype);
 }
 
 /* What is normalised: x, or x + residual in float32, rounded or not. */
@@ -55,12 +52,12 @@ static double value_at(const struct norm_view *view, int64_t i)
 static double gain_at(const struct norm_view *view, int64_t column)
 {
     return roped_tensor_given(view->weight)
-               ? view->params->weight_bias +
+               ? (double)(float)view->params->weight_bias +
                      reference_value(view->weight, column)
                : 1;
 }
 
-/* 1 / sqrt(mean square + eps) of a row. */
+/* 1 / sqrt(mean square + eps) of a row; Inf where float32 has no other. */
 static double row_scale(const struct norm_view *view, int64_t row)
 {
     double sum = 0;
@@ -68,7 +65,8 @@ static double row_scale(const struct norm_view *view, int64_t row)
         double z = value_at(view, row * view->hidden + j);
         sum += z * z;
     }
-    return 1 / sqrt(sum / (double)view->hidden + view->params->eps);
+    double scale = 1 / sqrt(sum / (double)view->hidden + view->params->eps);
+    return scale > (double)FLT_MAX ? INFINITY : scale;
 }
 
 /* rounding=hf and type: z * s is rounded to the type of x before the weight
@@ -86,6 +84,24 @@ static bool rounds_result(const struct norm_view *view)
            view->x->dtype != ROPED_F32;
 }
 
+/* A tie of hf's first rounding, or of the second, may fall either way: the
+ * result is one of those or between them. */
+static void judge_rounded(struct reference_judge *judge,
+                          const struct norm_view *view,
+                          const struct roped_tensor *y, int64_t i, double v,
+                          double gain, double lost)
+{
+    const enum roped_dtype dtype = view->x->dtype;
+    double found = reference_value(y, i);
+    double a = reference_round(v * (1 - 1e-6), dtype) * gain;
+    double b = reference_round(v * (1 + 1e-6), dtype) * gain;
+    double low = fmin(a, b), high = fmax(a, b);
+    low = reference_round_float(low - lost - 1e-6 * fabs(low), y->dtype);
+    high = reference_round_float(high + lost + 1e-6 * fabs(high), y->dtype);
+    bool is_between = found >= low && found <= high;
+    judge_value(judge, found, is_between ? found : a, 0, "y", i);
+}
+
 static void judge_row(struct reference_judge *judge,
                       const struct norm_view *view,
                       const struct roped_tensor *y, int64_t row)
@@ -100,14 +116,12 @@ static void judge_row(struct reference_judge *judge,
     for (int64_t j = 0; j < view->hidden; j++) {
         double gain = gain_at(view, j);
         double v = value_at(view, first + j) * s;
-        /* a tie of hf's first rounding may fall either way, which moves the
-         * product by one unit of the type more */
-        double slack = 0;
-        if (rounds_product(view)) {
-            slack = reference_unit(v, view->x->dtype) * fabs(gain);
-            v = reference_round(v, view->x->dtype);
-        }
-        judge_float(judge, y, first + j, v * gain, largest + slack * 1e6, "y");
+        double lost = reference_lost(s, gain);
+        if (rounds_product(view))
+            judge_rounded(judge, view, y, first + j, v, gain, lost);
+        else
+            judge_float(judge, y, first + j, v * gain, largest + lost * 1e6,
+                        "y");
     }
 }
 
@@ -153,6 +167,7 @@ void reference_add_rmsnorm(const struct roped_call *call,
 
 struct moments {
     double mean, s; /* s: 1 / sqrt(variance + eps) */
+    bool is_flat;   /* all values are the mean */
 };
 
 static struct moments moments_of(const struct norm_view *view, int64_t row)
@@ -165,12 +180,28 @@ static struct moments moments_of(const struct norm_view *view, int64_t row)
         double off = value_at(view, first + j) - sum / n;
         squares += off * off;
     }
-    return (struct moments){sum / n, 1 / sqrt(squares / n + view->params->eps)};
+    return (struct moments){sum / n, 1 / sqrt(squares / n + view->params->eps),
+                            squares == 0};
 }
 
 static double bias_at(const struct roped_tensor *bias, int64_t column)
 {
     return roped_tensor_given(bias) ? reference_value(bias, column) : 0;
+}
+
+/* To the bit: nothing is left of a row of one value, but the bias. */
+static void judge_flat_row(struct reference_judge *judge,
+                           const struct norm_view *view,
+                           const struct roped_tensor *bias,
+                           const struct roped_tensor *y, int64_t row)
+{
+    for (int64_t j = 0; j < view->hidden; j++) {
+        double gain = gain_at(view, j);
+        double exact = reference_round_float(bias_at(bias, j), y->dtype);
+        int64_t i = row * view->hidden + j;
+        judge_value(judge, reference_value(y, i), isfinite(gain) ? exact : NAN,
+                    0, "y", i);
+    }
 }
 
 /* With rounding=type the norm is rounded to the type of x, and so is its
@@ -183,6 +214,10 @@ static void judge_layer_row(struct reference_judge *judge,
     struct moments of = moments_of(view, row);
     int64_t first = row * view->hidden;
     double largest = 0;
+    if (of.is_flat && view->params->eps > 0) {
+        judge_flat_row(judge, view, bias, y, row);
+        return;
+    }
     for (int64_t j = 0; j < view->hidden; j++) {
         double v = (value_at(view, first + j) - of.mean) * of.s;
         double product = v * gain_at(view, j);
@@ -191,14 +226,14 @@ static void judge_layer_row(struct reference_judge *judge,
         largest = fmax(largest, fabs(bias_at(bias, j)));
     }
     for (int64_t j = 0; j < view->hidden; j++) {
-        double gain = gain_at(view, j), slack = 0;
+        double gain = gain_at(view, j), slack = reference_lost(of.s, gain);
         double v = (value_at(view, first + j) - of.mean) * of.s;
         double product = v * gain;
         if (rounds_product(view)) {
-            slack = reference_unit(v, view->x->dtype) * fabs(gain);
+            slack += reference_unit(v, view->x->dtype) * fabs(gain);
             product = reference_round(v, view->x->dtype) * gain;
             slack += reference_unit(product, view->x->dtype);
-            product = reference_round(product, view->x->dtype);
+            product = round_like_x(view, product);
         }
         judge_float(judge, y, first + j, product + bias_at(bias, j),
                     largest + slack * 1e6, "y");

@@ -4,6 +4,7 @@
  */
 #include "kernel/reference_rotary.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,13 +28,17 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
         sum += x * x;
     }
     double s = 1 / sqrt(sum / (double)d + rows->params->eps);
+    if (s > (double)FLT_MAX)
+        s = INFINITY;
     for (int64_t i = 0; i < d; i++) {
-        double gain =
-            roped_tensor_given(rows->weight)
-                ? rows->params->weight_bias + reference_value(rows->weight, i)
-                : 1;
+        double gain = roped_tensor_given(rows->weight)
+                          ? (double)(float)rows->params->weight_bias +
+                                reference_value(rows->weight, i)
+                          : 1;
         double x = reference_value(rows->heads->in, at + i) * s;
-        slack[i] = is_hf ? reference_unit(x, dtype) * fabs(gain) : 0;
+        slack[i] = reference_lost(s, gain);
+        if (is_hf)
+            slack[i] += reference_unit(x, dtype) * fabs(gain);
         y[i] = (is_hf ? reference_round(x, dtype) : x) * gain;
         if (isfinite(y[i]))
             largest = fmax(largest, fabs(y[i]));

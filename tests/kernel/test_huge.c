@@ -7,8 +7,8 @@
  * huge as well.
  */
 #include "check.h"
+#include "kernel/case.h"
 #include "kernel/reference_internal.h"
-#include "kernel/rotary_case.h"
 #include "kernel/runner.h"
 
 #include "ops/binary_backward.h"

@@ -6,7 +6,7 @@
  */
 #include "calls/random_call.h"
 #include "check.h"
-#include "kernel/rotary_case.h"
+#include "kernel/case.h"
 #include "kernel/runner.h"
 
 static struct runner runner;
@@ -162,6 +162,55 @@ TEST(strides_change_no_bits)
             expect_same_with_strides(&made);
             random_call_free(&made);
         }
+}
+
+/* Again and again: whoever shares out a row must not read what another has
+ * replaced. */
+TEST(a_call_in_its_own_place_has_the_same_bits)
+{
+    for (int o = 0; o < roped_op_count(); o++)
+        for (int i = 0; i < check_cases(40); i++) {
+            struct random_call made;
+            size_t bytes;
+            make(&made, roped_op_at(o), i % 4 > 0);
+            struct runner_options options = random_options(&made);
+            options.in_place = false;
+            unsigned char *apart = outputs_of(&made, &options, &bytes);
+            options.in_place = true;
+            for (int again = 0; again < 4; again++)
+                expect_same(&made, &options, apart, bytes);
+            free(apart);
+            random_call_free(&made);
+        }
+}
+
+/* Of a backend on the host, which may have any number. An operator whose
+ * tensors have no strides has one kernel for all addresses. */
+TEST(bits_do_not_depend_on_threads)
+{
+    const struct runner own = runner;
+    for (int n_threads = 1; n_threads <= 5 && own.api->is_host;
+         n_threads += 4) {
+        struct roped_backend_options options = {.n_threads = n_threads};
+        struct runner other = {.api = own.api};
+        struct roped_error err = {.text = ""};
+        CHECK_OK(own.api->open(&options, &other.backend, &err), &err);
+        CHECK_OK(own.api->queue_open(other.backend, &other.queue, &err), &err);
+        for (int i = 0; i < check_cases(40) * roped_op_count(); i++) {
+            struct random_call made;
+            size_t bytes;
+            make(&made, roped_op_at(i % roped_op_count()), true);
+            struct runner_options run = random_options(&made);
+            unsigned char *expected = outputs_of(&made, &run, &bytes);
+            run.misalign_elements = made.op->tokens ? 0 : n_threads;
+            runner = other;
+            expect_same(&made, &run, expected, bytes);
+            runner = own;
+            free(expected);
+            random_call_free(&made);
+        }
+        runner_close(&other);
+    }
 }
 
 /* ------------------------------------------------------------------ many rows

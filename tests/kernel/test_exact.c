@@ -1,0 +1,198 @@
+/*
+ * test_exact.c - results that no tolerance may blur, on one backend (argument:
+ * cpu or cuda): codes of values half-way between two of them, scales at the
+ * ends of their range, division by zero.
+ */
+#include "check.h"
+#include "kernel/case.h"
+#include "kernel/reference.h"
+#include "kernel/runner.h"
+
+#include "ops/binary_backward.h"
+#include "ops/rmsnorm_quantize.h"
+
+#include <roped/numeric.h>
+
+#include <math.h>
+
+static struct runner runner;
+static const struct runner_options plain;
+
+/* ------------------------------------------------------------ codes of norms
+ */
+
+enum { H = 64 };
+
+/* The codes of a row of 1 and -1, or 1 alone, whose norm is the weight with
+ * that sign: they are its quotients with the scale. */
+static void codes_of(const float *weight, bool has_signs, const char *params,
+                     uint8_t *codes)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    float x[H];
+    struct roped_tensor of_x = {ROPED_F32, 2, {1, H}, x};
+    struct roped_tensor of_weight = {
+        ROPED_F32, 1, {H}, (void *)(uintptr_t)weight};
+    for (int i = 0; i < H; i++)
+        x[i] = has_signs && i % 2 == 0 ? -1 : 1;
+    roped_call_init(&call, roped_op_find("rmsnorm_quantize"));
+    case_bind(&call, "x", &of_x);
+    case_bind(&call, "weight", &of_weight);
+    case_params(&call, params);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+    if (call.out[RMSNORM_QUANTIZE_Y].data)
+        memcpy(codes, call.out[RMSNORM_QUANTIZE_Y].data, H);
+    runner_free_outputs(&call);
+}
+
+/* Subnormal codes, -0, ties to even. */
+TEST(small_codes_ties_and_signs_are_kept)
+{
+    static const float weight[H] = {-0.0f,    0,        0x1p-9f,    -0x1p-9f,
+                                    0x3p-10f, 0x1p-10f, 0x1.1p-10f, 17,
+                                    19,       1e30f};
+    static const uint8_t expected[] = {0x80, 0x00, 0x81, 0x81, 0x82,
+                                       0x00, 0x81, 0x58, 0xDA, 0x7E};
+    uint8_t codes[H] = {0};
+    codes_of(weight, true, "eps=0", codes);
+    for (int i = 0; i < 10; i++)
+        CHECK_INT(codes[i], expected[i]);
+}
+
+/*
+ * Values whose quotient is half-way between two codes, exactly: a product with
+ * the divisor's reciprocal misses some of them.
+ */
+TEST(values_are_divided_and_not_multiplied)
+{
+    for (int divisor = 3; divisor < 200; divisor += 2) {
+        float weight[H];
+        uint8_t codes[H] = {0};
+        char params[64];
+        for (int i = 0; i < H; i++) /* 17, 19 .. 31 times powers of two */
+            weight[i] =
+                ldexpf((float)(17 + 2 * (i % 8)), i / 8 - 4) * (float)divisor;
+        snprintf(params, sizeof params, "eps=0&dequant_scale=%d", divisor);
+        codes_of(weight, false, params, codes);
+        for (int i = 0; i < H; i++)
+            CHECK_INT(codes[i],
+                      roped_float_to_e4m3(weight[i] / (float)divisor));
+    }
+}
+
+/* The ends of the range of float32: no quotient may turn into NaN. */
+TEST(extreme_scales_saturate_or_vanish)
+{
+    static const char *const params[] = {
+        "eps=0&dequant_scale=1.4012985e-45", "eps=0&dequant_scale=1e-38",
+        "eps=0&dequant_scale=3.4e38", "eps=0&dequant_scale=1e35"};
+    static const float weight[H] = {0, -1, 3e38f, -1e-42f};
+    static const uint8_t expected[4][4] = {{0x00, 0xFE, 0x7E, 0xFE},
+                                           {0x00, 0xFE, 0x7E, 0x80},
+                                           {0x00, 0x80, 0x36, 0x80},
+                                           {0x00, 0x80, 0x7E, 0x80}};
+    for (int p = 0; p < 4; p++) {
+        uint8_t codes[H] = {0};
+        codes_of(weight, false, params[p], codes);
+        for (int i = 0; i < 4; i++)
+            CHECK_INT(codes[i], expected[p][i]);
+    }
+}
+
+/* ----------------------------------------------------------------- division */
+
+enum { N = 4 };
+
+static void divide(const float *g, const float *a, const float *b,
+                   float *grad_a, float *grad_b)
+{
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct roped_tensor of_g = {ROPED_F32, 1, {N}, (void *)(uintptr_t)g};
+    struct roped_tensor of_a = {ROPED_F32, 1, {N}, (void *)(uintptr_t)a};
+    struct roped_tensor of_b = {ROPED_F32, 1, {N}, (void *)(uintptr_t)b};
+    roped_call_init(&call, roped_op_find("binary_backward"));
+    case_param(&call, "function", "div");
+    case_bind(&call, "grad_output", &of_g);
+    case_bind(&call, "a", &of_a);
+    case_bind(&call, "b", &of_b);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+    if (call.out[BINARY_GRAD_A].data && call.out[BINARY_GRAD_B].data) {
+        memcpy(grad_a, call.out[BINARY_GRAD_A].data, N * sizeof *g);
+        memcpy(grad_b, call.out[BINARY_GRAD_B].data, N * sizeof *g);
+    }
+    runner_free_outputs(&call);
+}
+
+TEST(division_by_zero_is_that_of_ieee)
+{
+    static const float g[] = {1, -1, 0, 2}, a[] = {3, 3, 3, 0};
+    static const float b[] = {0, -0.0f, 0, 0};
+    float grad_a[N] = {0}, grad_b[N] = {0};
+    divide(g, a, b, grad_a, grad_b);
+    CHECK(grad_a[0] == INFINITY && grad_a[1] == INFINITY);
+    CHECK(isnan(grad_a[2]) && grad_a[3] == INFINITY);
+    CHECK(grad_b[0] == -INFINITY && grad_b[1] == INFINITY);
+    CHECK(isnan(grad_b[2]) && isnan(grad_b[3]));
+}
+
+/* b * b is infinite or zero here, a / b / b is neither. */
+TEST(division_keeps_its_range)
+{
+    static const float g[] = {1, 2, 1, 0x1p-40f},
+                       a[] = {0x1p100f, -0x1p90f, 0x1p-100f, 0x1p-120f};
+    static const float b[] = {0x1p80f, 0x1p70f, -0x1p-80f, 0x1p-90f};
+    float grad_a[N] = {0}, grad_b[N] = {0};
+    divide(g, a, b, grad_a, grad_b);
+    for (int i = 0; i < N; i++) {
+        double exact =
+            -(double)g[i] * ((double)a[i] / (double)b[i] / (double)b[i]);
+        CHECK_DOUBLE((double)grad_b[i] / exact, 1, 1e-6);
+        CHECK_DOUBLE((double)grad_a[i] * (double)b[i] / (double)g[i], 1, 1e-6);
+    }
+}
+
+/* -------------------------------------------------------------------- rows */
+
+/* Gradients of what is not broadcast, of so many rows that there are kernels of
+ * their own for them: the bits that they have among few. */
+TEST(rows_of_gradients_have_the_bits_that_they_have_among_few)
+{
+    static const int64_t dims[] = {61, 1016};
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+    struct random_source source = {41};
+    for (int i = 0; i < 6; i++) {
+        static struct roped_call few, many;
+        struct roped_error err = {.text = ""};
+        roped_call_init(&few, roped_op_find("binary_backward"));
+        case_param(&few, "function", i % 2 ? "div" : "mul");
+        for (int in = 0; in < 3; in++) {
+            struct roped_tensor tensor =
+                case_tensor(&source, types[i / 2], 2, dims, 1);
+            case_bind(&few, few.op->in[in].name, &tensor);
+        }
+        CHECK_OK(roped_call_resolve(&few, &err), &err);
+        many = few;
+        int64_t n =
+            runner_many_bytes(&runner) * dims[0] / roped_call_bytes(&few);
+        for (int in = 0; in < 3; in++)
+            many.in[in] = case_repeat(&few.in[in], n);
+        CHECK_OK(roped_call_resolve(&many, &err), &err);
+        CHECK_OK(runner_run(&runner, &few, &plain, &err), &err);
+        CHECK_OK(runner_run(&runner, &many, &plain, &err), &err);
+        for (int out = 0; out < 2 && !check_failures; out++)
+            CHECK_INT(case_wrong_row(&many.out[out], &few.out[out]), -1);
+        runner_free_outputs(&few);
+        runner_free_outputs(&many);
+        case_free(&few);
+        case_free(&many);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    return runner_main(&runner, argc, argv);
+}

@@ -1,0 +1,324 @@
+/*
+ * test_made_of.c - an operator that does what others do gives their bits, on
+ * one backend (argument: cpu or cuda): add_<op> those of <op>, <op>_quantize
+ * codes of what <op> gives. Calls are random ones, made from the descriptors.
+ * That the bits are right is for test_sweep.c to say.
+ */
+#include "calls/random_call.h"
+#include "check.h"
+#include "kernel/case.h"
+#include "kernel/reference.h"
+#include "kernel/runner.h"
+#include "kernel/values.h"
+
+#include "ops/rmsnorm_quantize.h"
+
+#include <roped/numeric.h>
+
+#include <float.h>
+#include <math.h>
+
+static struct runner runner;
+static struct random_source source = {71};
+static const struct runner_options plain;
+
+static void fail(const struct random_call *made, const char *what)
+{
+    char text[1024];
+    CHECK_FAIL("%s: %s", random_call_text(made, text, sizeof text), what);
+}
+
+static void set_param(struct random_call *made, const char *name,
+                      const char *value)
+{
+    int param = roped_op_param(made->op, name);
+    if (param < 0)
+        return;
+    made->has_param[param] = value != NULL;
+    snprintf(made->param[param], RANDOM_CALL_TEXT, "%s", value ? value : "");
+}
+
+static void make(struct random_call *made, const struct roped_op *op, int i)
+{
+    random_call_make_sound(made, op, i % 3 > 0, &source);
+    if (random_once_in(&source, 2))
+        return;
+    enum values kind = (enum values)random_int(&source, 0, VALUES_KINDS - 1);
+    for (int in = 0; in < made->call.n_in; in++)
+        if (ROPED_SET(made->in[in].dtype) & ROPED_FLOATS)
+            values_fill(&source, &made->in[in], kind);
+}
+
+static bool run(struct random_call *made, struct roped_call *call,
+                const struct runner_options *options)
+{
+    struct roped_error err = {.text = ""};
+    if (!runner_run(&runner, call, options, &err))
+        return true;
+    fail(made, err.text);
+    return false;
+}
+
+/* The call of another operator with what it has of made's inputs and
+ * parameters, but with this x. */
+static void init_part(struct roped_call *part, const struct roped_op *op,
+                      const struct random_call *made,
+                      const struct roped_tensor *x)
+{
+    struct roped_error err = {.text = ""};
+    roped_call_init(part, op);
+    for (int i = 0; i < roped_op_params(made->op); i++)
+        if (made->has_param[i] &&
+            roped_op_param(op, made->op->param[i].name) >= 0)
+            case_param(part, made->op->param[i].name, made->param[i]);
+    for (int i = 0; i < roped_op_inputs(made->op); i++) {
+        const char *name = made->op->in[i].name;
+        bool is_x = strcmp(name, "x") == 0;
+        if (roped_tensor_given(&made->in[i]) && roped_op_input(op, name) >= 0)
+            case_bind(part, name, is_x && x ? x : &made->in[i]);
+    }
+    if (roped_call_resolve(part, &err))
+        fail(made, err.text);
+}
+
+static const struct roped_tensor *output(const struct roped_call *call,
+                                         const char *name)
+{
+    int i = roped_op_output(call->op, name);
+    return i < 0 || !call->out[i].data ? NULL : &call->out[i];
+}
+
+/* Bit for bit, but for what a NaN holds. */
+static void expect_same(const struct random_call *made,
+                        const struct roped_call *found,
+                        const struct roped_call *expected, const char *name)
+{
+    const struct roped_tensor *a = output(found, name);
+    const struct roped_tensor *b = output(expected, name);
+    int64_t n_wrong = 0, n = a && b ? roped_tensor_elements(a) : 0;
+    size_t bytes = a ? roped_dtype_bytes(a->dtype) : 0;
+    if (!n || !memcmp(a->data, b->data, (size_t)n * bytes))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        n_wrong +=
+            memcmp((char *)a->data + (size_t)i * bytes,
+                   (char *)b->data + (size_t)i * bytes, bytes) != 0 &&
+            !(isnan(reference_value(a, i)) && isnan(reference_value(b, i)));
+    if (n_wrong)
+        fail(made, name);
+}
+
+/* ---------------------------------------------------------------------- sums
+ */
+
+/* The operator whose x this one's sum is, or NULL. */
+static const struct roped_op *summed(const struct roped_op *op)
+{
+    return strncmp(op->name, "add_", 4) ? NULL : roped_op_find(op->name + 4);
+}
+
+/* By either kernel and of any number of rows; so sum_rounding=type needs no
+ * other proof. The residual is the one of sum_rounding=once. */
+static void expect_norm_of_residual(struct random_call *made)
+{
+    static struct roped_call part, once;
+    struct runner_options options = {.misalign_elements =
+                                         random_once_in(&source, 4),
+                                     .in_place = random_once_in(&source, 2)};
+    case_strides(&source, &options);
+    set_param(made, "sum_rounding", "type");
+    random_call_judge(made);
+    if (!run(made, &made->call, &options))
+        return;
+    struct roped_tensor x = *output(&made->call, "residual");
+    x.stride = 0;
+    init_part(&part, summed(made->op), made, &x);
+    run(made, &part, &plain);
+    expect_same(made, &made->call, &part, "y");
+    expect_same(made, &made->call, &part, "scales");
+    set_param(made, "sum_rounding", NULL);
+    init_part(&once, made->op, made, NULL);
+    run(made, &once, &plain);
+    expect_same(made, &made->call, &once, "residual");
+    runner_free_outputs(&part);
+    runner_free_outputs(&once);
+    runner_free_outputs(&made->call);
+}
+
+TEST(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual)
+{
+    for (int o = 0; o < roped_op_count(); o++)
+        for (int i = 0; i < check_cases(300) && summed(roped_op_at(o)); i++) {
+            static struct random_call made;
+            if (!check_takes_case())
+                continue;
+            make(&made, roped_op_at(o), i);
+            expect_norm_of_residual(&made);
+            random_call_free(&made);
+        }
+}
+
+/* x + residual in float32. */
+static struct roped_tensor sum_of(const struct random_call *made)
+{
+    const struct roped_op *op = made->op;
+    const struct roped_tensor *x = &made->in[roped_op_input(op, "x")];
+    const struct roped_tensor *to = &made->in[roped_op_input(op, "residual")];
+    struct roped_tensor sum =
+        case_tensor(&source, ROPED_F32, x->rank, x->dims, 0);
+    for (int64_t i = 0; i < roped_tensor_elements(x); i++)
+        ((float *)sum.data)[i] =
+            (float)(reference_value(x, i) + reference_value(to, i));
+    return sum;
+}
+
+/* How many results are not those of the exact sum, rounded. Of float32's own
+ * errors one in thousands is, and of codes one in a million; of a norm of the
+ * rounded sum every fifth. */
+static void expect_few_off(const struct random_call *made,
+                           const struct roped_tensor *found,
+                           const struct roped_tensor *expected)
+{
+    int64_t n = roped_tensor_elements(found), n_off = 0;
+    bool is_code = roped_dtype_bytes(found->dtype) == 1;
+    struct roped_tensor one = {.dtype = found->dtype};
+    uint32_t bits;
+    one.data = &bits;
+    for (int64_t i = 0; i < n; i++) {
+        double x = reference_value(expected, i);
+        if (!is_code)
+            values_set(&one, 0, x);
+        double nearest = is_code ? x : reference_value(&one, 0);
+        n_off += reference_value(found, i) != nearest;
+    }
+    if (n_off > 2 + n / (is_code ? 30000 : 100))
+        fail(made, "not the norm of the sum before it is rounded");
+}
+
+TEST(a_sum_is_normalised_before_it_is_rounded)
+{
+    for (int o = 0; o < roped_op_count(); o++)
+        for (int i = 0; i < check_cases(200) && summed(roped_op_at(o)); i++) {
+            static struct random_call made;
+            static struct roped_call part;
+            if (!check_takes_case())
+                continue;
+            random_call_make_sound(&made, roped_op_at(o), true, &source);
+            set_param(&made, "sum_rounding", NULL);
+            set_param(&made, "rounding", NULL);
+            set_param(&made, "weight_bias", NULL);
+            random_call_judge(&made);
+            struct roped_tensor x = sum_of(&made);
+            init_part(&part, summed(made.op), &made, &x);
+            if (run(&made, &made.call, &plain) && run(&made, &part, &plain) &&
+                made.in[0].dtype != ROPED_F32)
+                expect_few_off(&made, output(&made.call, "y"),
+                               output(&part, "y"));
+            runner_free_outputs(&part);
+            runner_free_outputs(&made.call);
+            free(x.data);
+            random_call_free(&made);
+        }
+}
+
+/* --------------------------------------------------------------------- codes
+ */
+
+/* The operator whose results this one divides and rounds to codes, or NULL. */
+static const struct roped_op *quantized(const struct roped_op *op)
+{
+    char name[ROPED_NAME_BYTES];
+    const char *end = strstr(op->name, "_quantize");
+    if (!end || strcmp(end, "_quantize") != 0 || summed(op))
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)(end - op->name), op->name);
+    const struct roped_op *of = roped_op_find(name);
+    return of && roped_op_input(op, of->in[0].name) >= 0 ? of : NULL;
+}
+
+static uint8_t code_of(float x, enum roped_dtype dtype)
+{
+    if (isnan(x))
+        return 0x7F;
+    return dtype == ROPED_F8_E5M2 ? roped_float_to_e5m2(x)
+                                  : roped_float_to_e4m3(x);
+}
+
+/* The scale of a group, found where it must be; *is_right: it is the one that
+ * follows from the largest value. */
+static float scale_of(const struct roped_call *call,
+                      const struct roped_tensor *y, int64_t row, int64_t group,
+                      int64_t size, bool *is_right)
+{
+    const struct rmsnorm_quantize_params *params = (const void *)call->params;
+    const struct roped_tensor *scales = output(call, "scales");
+    int64_t hidden = y->dims[y->rank - 1];
+    const float m = params->output_dtype == ROPED_F8_E5M2 ? 57344 : 448;
+    float bound = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub;
+    float largest = 0;
+    if (!params->dynamic)
+        return (float)params->dequant_scale;
+    for (int64_t j = 0; j < size; j++)
+        largest = fmaxf(largest, fabsf((float)reference_value(
+                                     y, row * hidden + group * size + j)));
+    bool has_columns = params->scale_layout == SCALES_COLUMNS ||
+                       params->scale_layout == SCALES_COLUMNS_4;
+    float found =
+        ((float *)scales->data)[has_columns ? group * scales->dims[1] + row
+                                            : row * (hidden / size) + group];
+    if (found != fmaxf(fminf(largest, bound) / m, 1 / (512 * m)))
+        *is_right = false;
+    return found;
+}
+
+static void expect_codes(const struct random_call *made,
+                         const struct roped_tensor *y)
+{
+    const struct roped_call *call = &made->call;
+    const struct rmsnorm_quantize_params *params = (const void *)call->params;
+    const struct roped_tensor *codes = output(call, "y");
+    int64_t hidden = y->dims[y->rank - 1], n = roped_tensor_elements(y);
+    int64_t size = params->group_size ? params->group_size : hidden;
+    bool is_right = true;
+    for (int64_t i = 0; i < n && is_right; i += size) {
+        float scale =
+            scale_of(call, y, i / hidden, i % hidden / size, size, &is_right);
+        for (int64_t j = i; j < i + size && is_right; j++)
+            is_right =
+                ((uint8_t *)codes->data)[j] ==
+                code_of((float)reference_value(y, j) / scale, codes->dtype);
+    }
+    if (!is_right)
+        fail(made, "not the codes of the quotients");
+}
+
+/* To the bit: what a separate quantization gives. With rounding=type values
+ * are rounded on their way as hf's are; else their type must be float32. */
+TEST(codes_are_those_of_the_quotient)
+{
+    for (int o = 0; o < roped_op_count(); o++)
+        for (int i = 0; i < check_cases(600) && quantized(roped_op_at(o));
+             i++) {
+            static struct random_call made;
+            static struct roped_call part;
+            if (!check_takes_case())
+                continue;
+            make(&made, roped_op_at(o), i);
+            set_param(&made, "rounding", "type");
+            random_call_judge(&made);
+            if (run(&made, &made.call, &plain)) {
+                set_param(&made, "rounding", "hf");
+                init_part(&part, quantized(made.op), &made, NULL);
+                if (run(&made, &part, &plain))
+                    expect_codes(&made, output(&part, "y"));
+                runner_free_outputs(&part);
+            }
+            runner_free_outputs(&made.call);
+            random_call_free(&made);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    return runner_main(&runner, argc, argv);
+}
