@@ -4,6 +4,7 @@
  */
 #include "cpu/activation_rows.h"
 #include "cpu/binary_rows.h"
+#include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
 
 #define TEXT_(a) #a
@@ -22,6 +23,7 @@ static void fence_streams(void)
 
 extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 extern const struct cpu_binary_rows ISA(cpu_binary_rows);
+extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 extern const struct cpu_rows ISA(cpu_rows);
 const struct cpu_rows ISA(cpu_rows) = {
     .name = TEXT(CPU_ISA),
@@ -40,4 +42,5 @@ const struct cpu_rows ISA(cpu_rows) = {
     .fence = fence_streams,
     .binary = &ISA(cpu_binary_rows),
     .activation = &ISA(cpu_activation_rows),
+    .quantize = &ISA(cpu_quantize_rows),
 };

@@ -7,27 +7,13 @@ extern "C" {
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/binary.cuh"
+#include "cuda/device/quotient.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
 
 #include <math.h>
 
 constexpr int kActThreads = 128;
-constexpr int64_t kMostPackets = INT_MAX; // of a launch
-
-// n / divisor by a multiplication, for n below 2^31 (Granlund and Montgomery 1994, figure 4.1).
-struct quotient {
-    uint32_t magic, shift;
-};
-
-static struct quotient quotient_by(int64_t divisor)
-{
-    uint32_t shift = 0;
-    while ((int64_t)1 << shift < divisor)
-        shift++;
-    uint64_t over = ((uint64_t)1 << shift) - (uint64_t)divisor;
-    return {(uint32_t)((over << 32) / (uint64_t)divisor + 1), shift};
-}
 
 struct act_args {
     const void *gate;
@@ -35,7 +21,7 @@ struct act_args {
     void *y;
     uint32_t n_packets; // of all rows
     uint32_t packets;   // of a row
-    struct quotient to_row;
+    divisor_of_index to_row;
     int64_t gate_stride, up_stride, y_stride; // elements to the next row
     float limit, alpha, beta;                 // a beta of -0 leaves every number as it is
     int32_t activation;
@@ -80,7 +66,7 @@ static __global__ void __launch_bounds__(kActThreads)
 {
     let_next_start();
     uint32_t i = blockIdx.x * kActThreads + threadIdx.x;
-    uint32_t row = (__umulhi(i, args.to_row.magic) + i) >> args.to_row.shift;
+    uint32_t row = quotient(i, args.to_row);
     int64_t column = (int64_t)(i - row * args.packets) * kVec;
     const T *gates = static_cast<const T *>(args.gate) + row * args.gate_stride;
     const T *ups = static_cast<const T *>(args.up) + row * args.up_stride;
@@ -171,7 +157,7 @@ static enum roped_status launch(struct act_args args, const struct act_and_mul_p
     kernel_fn<act_args> *kernel =
         plan->interleaved ? act_kernel<T, kVec, true, kKeeps> : act_kernel<T, kVec, false, kKeeps>;
     args.packets = (uint32_t)packets;
-    args.to_row = quotient_by(packets);
+    args.to_row = index_divisor(packets);
     const int64_t most = kMostPackets / packets;
     const T *gate = static_cast<const T *>(args.gate), *up = static_cast<const T *>(args.up);
     T *y = static_cast<T *>(args.y);

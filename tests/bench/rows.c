@@ -179,6 +179,15 @@ const struct bench_row bench_rows[] = {
     {"act_and_mul bf16 16384x14336 gelu", "act_and_mul", BF16, "rows=16384 h=14336", "x", "activation=gelu"},
     {"act_and_mul bf16 16384x14336 gelu_tanh", "act_and_mul", BF16, "rows=16384 h=14336", "x", "activation=gelu_tanh"},
     {"act_and_mul bf16 16384x2880 pairs", "act_and_mul", BF16, "rows=16384 h=2880", "x", "activation=swiglu_oai&interleaved=true"},
+    {"quantize bf16 e4m3 row 1x4096", "quantize", BF16, "rows=1 h=4096"},
+    {"quantize bf16 e4m3 row 64x4096", "quantize", BF16, "rows=64 h=4096"},
+    {"quantize bf16 e4m3 row 65536x4096", "quantize", BF16, "rows=65536 h=4096"},
+    {"quantize bf16 e4m3 group 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "granularity=group"},
+    {"quantize bf16 e4m3 block 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "granularity=block"},
+    {"quantize bf16 e4m3 given 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "dynamic=false&dequant_scale=0.05"},
+    {"quantize bf16 e4m3 tensor 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "granularity=tensor", .goal = 0.6},
+    {"quantize bf16 int8 row 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "output_dtype=int8"},
+    {"quantize f32 e4m3 row 32768x4096", "quantize", F32, "rows=32768 h=4096"},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;

@@ -570,6 +570,29 @@ def draw_activations() -> Iterator[Case]:
         yield draw_activation(*row)
 
 
+# granularity and parameters of quantize
+QUANTIZED_ROWS = [
+    ("tensor", {}),
+    ("row", {}),
+    ("row", {"scale_rounding": "power_of_two"}),
+    ("group", {"group_size": "32", "scale_layout": "columns_4"}),
+    ("block", {"scale_rounding": "power_of_two"}),
+]
+
+
+def draw_quantized_rows() -> Iterator[Case]:
+    """A row of zeros, and blocks that are ragged at both edges."""
+    for output_dtype in ("e4m3", "e5m2", "int8"):
+        for granularity, parameters in QUANTIZED_ROWS:
+            rounded = "_power_of_two" if "scale_rounding" in parameters else ""
+            for dtype in ("f32", "bf16"):
+                x = randn(130, 160) if granularity == "block" else randn(5, 160)
+                x[3] = 0
+                metadata = {"op": "quantize", "output_dtype": output_dtype, "granularity": granularity}
+                name = f"quantize_{output_dtype}_{granularity}{rounded}_{dtype}"
+                yield Case("quantize", name, {**metadata, **parameters}, {"x": x.to(TYPES[dtype])})
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     cases = [
@@ -583,7 +606,7 @@ def draw_cases() -> list[Case]:
     ]
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
-    for draw in (*groups, draw_quantized_sums, draw_layer_norms, draw_activations):
+    for draw in (*groups, draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -959,6 +982,35 @@ def binary_backward(case: Case) -> Tensors:
     return {"grad_a.expected": a.grad.float(), "grad_b.expected": b.grad.float()}
 
 
+def tile_of(case: Case) -> tuple[int, int]:
+    """Rows and columns that share a scale."""
+    rows, columns = case.inputs["x"].shape
+    group = int(case.metadata.get("group_size", columns))
+    return {"tensor": (rows, columns), "row": (1, columns), "group": (1, group), "block": (128, 128)}[
+        case.metadata["granularity"]
+    ]
+
+
+def quantize(case: Case) -> Tensors:
+    """Scales and quotients in float32, as PyTorch divides them."""
+    metadata, x = case.metadata, case.inputs["x"].float()
+    fp8 = FP8.get(metadata["output_dtype"])
+    largest = torch.finfo(fp8).max if fp8 else 127.0
+    n_rows, n_columns = tile_of(case)
+    rows, columns = x.shape
+    padded = torch.nn.functional.pad(x, (0, -columns % n_columns, 0, -rows % n_rows))
+    tiles = padded.unflatten(1, (-1, n_columns)).unflatten(0, (-1, n_rows))
+    scales = tiles.abs().amax(dim=(1, 3)) / largest
+    scales = scales.clamp(min=1 / (512 * largest)) if fp8 else torch.where(scales == 0, 1.0, scales)
+    if metadata.get("scale_rounding") == "power_of_two":
+        mantissa, exponent = torch.frexp(scales)
+        scales = torch.ldexp(torch.ones_like(scales), exponent - (mantissa == 0.5).int())
+    divided = (tiles / scales[:, None, :, None]).flatten(2).flatten(0, 1)[:rows, :columns]
+    codes = into_fp8(divided, fp8) if fp8 else divided.round().clamp(-127, 127).to(torch.int8)
+    scales = lay_out(scales, metadata.get("scale_layout", "rows"))
+    return {"y.expected": codes, "scales.expected": scales}
+
+
 OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope": rope,
     "rope_quantize": rope_quantize,
@@ -970,6 +1022,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "layer_norm": layer_norm,
     "add_layer_norm": layer_norm,
     "act_and_mul": act_and_mul,
+    "quantize": quantize,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
     "qk_rmsnorm_rope_append": heads_append,

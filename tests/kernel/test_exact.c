@@ -9,6 +9,7 @@
 #include "kernel/runner.h"
 
 #include "ops/binary_backward.h"
+#include "ops/quantize.h"
 #include "ops/rmsnorm_quantize.h"
 
 #include <roped/numeric.h>
@@ -189,6 +190,40 @@ TEST(rows_of_gradients_have_the_bits_that_they_have_among_few)
         runner_free_outputs(&many);
         case_free(&few);
         case_free(&many);
+    }
+}
+
+/* ---------------------------------------------------------------- quantize */
+
+/* The table of kernels/README.md, "Codes and scales". */
+TEST(codes_of_nan_inf_and_zeros)
+{
+    static struct roped_call call;
+    static const char *const types[] = {"e4m3", "e5m2", "int8"};
+    static const uint8_t codes[3][12] = {
+        {0x7F, 0x76, 0xFE, 0, 0, 0x80, 0, 0, 0x7E, 0, 0xFE, 0x7F},
+        {0x7F, 0x77, 0xFB, 0, 0, 0x80, 0, 0, 0x7B, 0, 0xFB, 0x7F},
+        {0, 64, (uint8_t)-127, 0, 0, 0, 0, 0, 127, 0, (uint8_t)-127, 0}};
+    static const float of_zeros[] = {1 / (512 * 448.0f), 1 / (512 * 57344.0f),
+                                     1};
+    float x[] = {NAN, 1, -2, 0, 0, -0.0f, 0, 0, INFINITY, 1, -INFINITY, NAN};
+    struct roped_tensor of_x = {ROPED_F32, 2, {3, 4}, x};
+    for (int type = 0; type < 3; type++) {
+        struct roped_error err = {.text = ""};
+        char params[64];
+        snprintf(params, sizeof params, "output_dtype=%s", types[type]);
+        roped_call_init(&call, roped_op_find("quantize"));
+        case_bind(&call, "x", &of_x);
+        case_params(&call, params);
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+        const uint8_t *y = call.out[QUANTIZE_Y].data;
+        const float *scales = call.out[QUANTIZE_SCALES].data;
+        for (int i = 0; y && i < 12; i++)
+            CHECK_INT(y[i], codes[type][i]);
+        CHECK(scales && scales[1] == of_zeros[type]);
+        CHECK(scales && isfinite(scales[0]) && isfinite(scales[2]));
+        runner_free_outputs(&call);
     }
 }
 
