@@ -114,10 +114,11 @@ static size_t end_of(const struct place *place)
 }
 
 /* An image of guards, for the block of this place. */
-static void begin_image(struct places *places, const struct place *last)
+static void begin_image(struct places *places, const struct place *last,
+                        size_t guard_bytes)
 {
     struct block *block = last->block;
-    block->bytes = end_of(last) + GUARD_BYTES;
+    block->bytes = end_of(last) + guard_bytes;
     if (block->bytes > places->image_bytes) {
         free(places->image);
         places->image = runner_alloc(block->bytes);
@@ -244,6 +245,7 @@ static int64_t stride_of(const struct place *place,
 /* Uploads the block that begins with input first. */
 static enum roped_status place_input_block(struct runner *runner,
                                            const struct roped_call *call,
+                                           const struct runner_options *options,
                                            struct places *places, int first,
                                            struct roped_error *err)
 {
@@ -252,7 +254,7 @@ static enum roped_status place_input_block(struct runner *runner,
     for (int i = first; i < call->n_in; i++)
         if (places->in[i].block == block)
             last = &places->in[i];
-    begin_image(places, last);
+    begin_image(places, last, options->is_tight ? 0 : GUARD_BYTES);
     for (int i = first; i < call->n_in; i++)
         if (places->in[i].block == block)
             scatter(places, &places->in[i], call->in[i].data);
@@ -276,7 +278,7 @@ place_inputs(struct runner *runner, const struct roped_call *call,
         if (!place->block)
             continue;
         if (place->block == &places->in_block[i])
-            status = place_input_block(runner, call, places, i, err);
+            status = place_input_block(runner, call, options, places, i, err);
         device->in[i].data = data_of(place);
         device->in[i].stride =
             stride_of(place, &call->op->in[i], &call->in[i], options);
@@ -303,7 +305,7 @@ place_outputs(struct runner *runner, const struct roped_call *call,
         } else {
             *place =
                 place_of(port, i, &call->out[i], &own, &places->out_block[i]);
-            begin_image(places, place);
+            begin_image(places, place, GUARD_BYTES);
             scatter(places, place, NULL);
             status = upload_image(runner, places, place->block, err);
         }
@@ -411,7 +413,7 @@ static enum roped_status place_aux(struct runner *runner,
 {
     places->aux =
         (struct place){&places->aux_block, GUARD_BYTES, bytes, bytes, 1};
-    begin_image(places, &places->aux);
+    begin_image(places, &places->aux, GUARD_BYTES);
     scatter(places, &places->aux, device->aux);
     enum roped_status status =
         upload_image(runner, places, &places->aux_block, err);
@@ -516,6 +518,8 @@ const char *runner_options_text(const struct runner_options *options,
              options->misalign_elements, options->in_place,
              options->updates_apart);
     size_t at = strlen(text);
+    if (options->is_tight)
+        at += (size_t)snprintf(text + at, bytes - at, " inputs end memory");
     if (options->cuts)
         at += (size_t)snprintf(text + at, bytes - at, " in slices");
     if (options->has_strides)

@@ -23,6 +23,8 @@ struct runner_options {
     bool in_place;         /* outputs share the memory of in_place inputs */
     bool use_table;        /* build the table that the plan asks for */
     bool updates_apart;    /* outputs of updated inputs are other memory */
+    bool is_tight; /* memory ends with an input: memcheck finds what is read
+                      behind it */
 
     /* (optional) A call that can be cut by rows runs in slices of lengths from
      * here. */

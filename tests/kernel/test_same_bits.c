@@ -95,6 +95,7 @@ static struct runner_options random_options(const struct random_call *made)
     return (struct runner_options){
         .in_place = random_once_in(&source, 2),
         .updates_apart = random_once_in(&source, 4),
+        .is_tight = random_once_in(&source, 2),
         .use_table = use->required || (random_once_in(&source, 2) &&
                                        has_small_table(&made->call)),
     };
@@ -115,6 +116,7 @@ TEST(slices_are_the_whole)
             if (roped_call_rows(&made.call) > 0) {
                 cut.in_place = options.in_place;
                 cut.use_table = options.use_table;
+                cut.is_tight = options.is_tight;
                 options.misalign_elements = cut.misalign_elements;
                 unsigned char *whole = outputs_of(&made, &options, &bytes);
                 options.cuts = cut.cuts = &source;

@@ -1,0 +1,139 @@
+// shifted.cuh - vectors of 16 bytes at any address of an element. One is read as the two aligned
+// packets of 16 bytes that cover it, and shifted into place: the second packet is the first of the
+// next lane's vector, and comes from a cache. It is written as an aligned packet, too, of which the
+// lane before has the other part; what no neighbour has is written by elements.
+//
+// Nothing is read before the aligned 16 bytes that a tensor's first element lies in, nor behind its
+// last element: a vector that the end of its row or of its tensor cuts is read by elements.
+#pragma once
+
+#include "cuda/device/vector.cuh"
+
+// Where the last whole packet of 16 bytes ends of a tensor of so many bytes.
+__host__ __device__ static inline const char *whole_end(const void *from, int64_t bytes)
+{
+    uintptr_t end = (uintptr_t)from + (uintptr_t)bytes;
+    return reinterpret_cast<const char *>(end & ~(uintptr_t)15);
+}
+
+// Zeros where it is not wanted.
+__device__ __forceinline__ uint4 load_16_if(bool is_wanted, const void *from)
+{
+    uint4 raw = make_uint4(0, 0, 0, 0);
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t"
+                 "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)
+                 : "l"(__cvta_generic_to_global(from)), "r"((int)is_wanted));
+    return raw;
+}
+
+// So many bytes at from, two at a time; zeros behind them. Out of line: few vectors are loaded so.
+static __device__ __noinline__ uint4 load_pieces(const char *from, int bytes)
+{
+    uint32_t word[4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        uint16_t half = 0;
+        if (2 * i < bytes)
+            asm volatile("ld.global.u16 %0, [%1];"
+                         : "=h"(half)
+                         : "l"(__cvta_generic_to_global(from + 2 * i)));
+        word[i / 2] |= (uint32_t)half << (i % 2 * 16);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+// A vector of elements of kUnit (2 or 4) bytes, of which so many bytes are wanted: 16, or those
+// before the end of a row; none where that is 0 or below. end: whole_end of its tensor.
+template <int kUnit>
+struct shifted_vector {
+    const char *from;
+    int bytes;
+    bool is_plain; // it is whole, and in whole packets
+    uint4 first, second;
+
+    __device__ __forceinline__ void start(const void *at, int n_bytes, const char *end)
+    {
+        from = static_cast<const char *>(at);
+        bytes = n_bytes;
+        is_plain = bytes >= 16 && from + 16 <= end;
+        int off = (int)((uintptr_t)from & 15);
+        first = load_16_if(is_plain, from - off);
+        second = load_16_if(is_plain && off > 0, from - off + 16);
+    }
+    // Once its packets are there; zeros behind what is wanted.
+    __device__ __forceinline__ uint4 finish() const
+    {
+        const uint4 &a = first, &b = second;
+        int off = (int)((uintptr_t)from & 15);
+        bool by_8 = off & 8, by_4 = off & 4;
+        uint32_t far[6] = {by_8 ? a.z : a.x, by_8 ? a.w : a.y, by_8 ? b.x : a.z,
+                           by_8 ? b.y : a.w, by_8 ? b.z : b.x, by_8 ? b.w : b.y};
+        uint32_t near[5], word[4];
+#pragma unroll
+        for (int i = 0; i < 5; i++)
+            near[i] = by_4 ? far[i + 1] : far[i];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            word[i] = kUnit == 4 ? near[i] : __funnelshift_r(near[i], near[i + 1], off * 8 & 16);
+        uint4 vector = make_uint4(word[0], word[1], word[2], word[3]);
+        if (!is_plain)
+            vector = load_pieces(from, bytes);
+        return vector;
+    }
+};
+
+// A vector that is turned by off bytes: byte j is at (j + off) % 16.
+template <int kUnit>
+__device__ __forceinline__ void turn_words(const uint32_t (&word)[4], int off,
+                                           uint32_t (&turned)[4])
+{
+    uint32_t by_8[4], by_4[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        by_8[i] = off & 8 ? word[(i + 2) % 4] : word[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        by_4[i] = off & 4 ? by_8[(i + 3) % 4] : by_8[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        turned[i] =
+            kUnit == 4 ? by_4[i] : __funnelshift_l(by_4[(i + 3) % 4], by_4[i], 8 * (off & 3));
+}
+
+// Stores the first n_units of a vector's units; none where that is 0 or below. All lanes of a warp
+// take part. has_left: the lane before has the vector before, whole; has_right: the lane behind has
+// the vector behind, if there is one.
+template <typename Unit>
+__device__ __forceinline__ void store_shifted(char *to, int64_t n_units, bool has_left,
+                                              bool has_right, const uint32_t (&word)[4])
+{
+    constexpr int kUnits = 16 / (int)sizeof(Unit);
+    int off = (int)((uintptr_t)to & 15);
+    int head = (16 - off) / (int)sizeof(Unit); // units before the next packet
+    uint32_t packet[4];
+    turn_words<(int)sizeof(Unit)>(word, off, packet);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t left = __shfl_up_sync(0xFFFFFFFFu, packet[i], 1);
+        int n_left = off - 4 * i; // bytes of the word that are the left lane's
+        uint32_t mask = n_left <= 0 ? 0 : n_left >= 4 ? 0xFFFFFFFFu : (1u << (8 * n_left)) - 1;
+        packet[i] = (packet[i] & ~mask) | (left & mask);
+    }
+    bool is_whole = n_units >= head && (has_left || off == 0);
+    bool is_next_whole = has_right && n_units - kUnits >= head;
+    if (is_whole)
+        *reinterpret_cast<uint4 *>(to - off) =
+            make_uint4(packet[0], packet[1], packet[2], packet[3]);
+    unsigned mine = n_units >= kUnits ? (1u << kUnits) - 1 : n_units > 0 ? (1u << n_units) - 1 : 0;
+    unsigned heads = (1u << head) - 1;
+    mine &= (is_whole ? 0 : heads) | (is_next_whole ? 0 : ~heads);
+    if (mine == 0)
+        return;
+#pragma unroll
+    for (int i = 0; i < kUnits; i++) {
+        int at = i * (int)sizeof(Unit);
+        if (mine >> i & 1)
+            reinterpret_cast<Unit *>(to)[i] = (Unit)(word[at / 4] >> (at % 4 * 8));
+    }
+}
