@@ -66,7 +66,7 @@ kernels() {
 }
 
 http() {
-    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage calls programs decode_loop; do
+    for test in golden negative norms append chain http regions shared_memory cuda_memory load devices stage calls programs program_models program_warm decode_loop; do
         test=$build/tests/test_$test
         [ -x "$test" ] || continue
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
