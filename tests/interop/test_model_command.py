@@ -18,7 +18,7 @@ FAMILIES = (
     "seed_oss smollm3"
 ).split()
 SIZES = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "hidden_act": "silu"}  # fmt: skip
+         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "layer_norm_eps": 1e-5, "hidden_act": "silu"}  # fmt: skip
 LAYERS = {"gemma3_text", "gemma3n_text", "gemma4_text"}  # with a table for each kind of layer
 
 
