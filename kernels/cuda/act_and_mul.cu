@@ -232,10 +232,12 @@ static enum roped_status launch(struct act_args args, const struct act_and_mul_p
 }
 
 // Has every element a thread at once, or nearly? Then it waits for one load, and shifting would
-// only be more to do.
+// only be more to do: 2,048 threads are on a multiprocessor, of which those of 16 bits gain sooner.
+template <typename T>
 static bool is_small(const struct act_and_mul_plan *plan, const struct roped_queue *queue)
 {
-    return plan->n_rows * plan->width <= 1024 * (int64_t)queue->n_multiprocessors;
+    const int64_t most = sizeof(T) == 4 ? 2048 : 1536;
+    return plan->n_rows * plan->width <= most * queue->n_multiprocessors;
 }
 
 template <typename T>
@@ -245,7 +247,7 @@ static enum roped_status launch_of_type(struct act_args *args, const struct rope
     const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
     find_operands<T>(call, args);
     if (!has_packets<T>(args, plan->width, plan->n_rows))
-        return plan->interleaved || is_small(plan, queue)
+        return plan->interleaved || is_small<T>(plan, queue)
                    ? launch<T, kActSingle>(*args, plan, queue, err)
                    : launch<T, kActShifted>(*args, plan, queue, err);
     return passes_l2(roped_call_bytes(call), queue)
