@@ -14,6 +14,14 @@ struct norm_rows {
     const struct rmsnorm_params *params;
 };
 
+static double gain_of(const struct norm_rows *rows, int64_t i)
+{
+    if (!roped_tensor_given(rows->weight))
+        return 1;
+    return (double)(float)rows->params->weight_bias +
+           reference_value(rows->weight, i);
+}
+
 /* The head at element at, normalised and weighted; returns the largest finite
  * magnitude. slack: what rounding hf may move an element by. */
 static double normalize_head(const struct norm_rows *rows, int64_t at,
@@ -31,10 +39,7 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
     if (s > (double)FLT_MAX)
         s = INFINITY;
     for (int64_t i = 0; i < d; i++) {
-        double gain = roped_tensor_given(rows->weight)
-                          ? (double)(float)rows->params->weight_bias +
-                                reference_value(rows->weight, i)
-                          : 1;
+        double gain = gain_of(rows, i);
         double x = reference_value(rows->heads->in, at + i) * s;
         slack[i] = reference_lost(s, gain);
         if (is_hf)
@@ -44,6 +49,15 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
             largest = fmax(largest, fabs(y[i]));
     }
     return largest;
+}
+
+/* Gains may be multiplied by a pair's angles before the head is: a product
+ * beyond float32 is Inf there, and what comes of it no number. */
+static bool is_beyond(const struct norm_rows *rows, int64_t a, int64_t b,
+                      double angle)
+{
+    return fmax(fabs(gain_of(rows, a)), fabs(gain_of(rows, b))) * angle >
+           (double)FLT_MAX;
 }
 
 static void judge_head(struct reference_judge *judge,
@@ -68,8 +82,10 @@ static void judge_head(struct reference_judge *judge,
         double c, s;
         pair_places(heads->style, heads->first, view->n_pairs, pair, &a, &b);
         angle_of(view, token, pair, &c, &s);
-        double scale =
-            (largest + 1e6 * (slack[a] + slack[b])) * fmax(fabs(c), fabs(s));
+        double angle = fmax(fabs(c), fabs(s));
+        double scale = (largest + 1e6 * (slack[a] + slack[b])) * angle;
+        if (is_beyond(rows, a, b, angle))
+            scale = fmax(scale, (double)FLT_MAX);
         judge_one(judge, heads, at + a, y[a] * c - y[b] * s, scale);
         judge_one(judge, heads, at + b, y[b] * c + y[a] * s, scale);
     }

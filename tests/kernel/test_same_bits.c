@@ -7,6 +7,7 @@
 #include "calls/random_call.h"
 #include "check.h"
 #include "kernel/case.h"
+#include "kernel/reference.h"
 #include "kernel/runner.h"
 
 static struct runner runner;
@@ -60,14 +61,49 @@ static unsigned char *outputs_of(struct random_call *made,
     return all;
 }
 
+/* Says which element of which output is the first that differs. */
+static void fail_at(const struct random_call *made,
+                    const struct runner_options *options,
+                    const unsigned char *found, const unsigned char *expected)
+{
+    const struct roped_call *call = &made->call;
+    size_t at = 0;
+    int i = 0;
+    while (found[at] == expected[at])
+        at++;
+    for (; i < call->n_out - 1; i++) {
+        const struct roped_tensor *out = &call->out[i];
+        size_t n =
+            roped_tensor_given(out) ? (size_t)roped_tensor_bytes(out) : 0;
+        if (at < n)
+            break;
+        at -= n;
+        found += n;
+        expected += n;
+    }
+    char what[160];
+    const struct roped_tensor *out = &call->out[i];
+    int64_t element = (int64_t)(at / roped_dtype_bytes(out->dtype));
+    struct roped_tensor is = *out, was = *out;
+    is.data = (void *)(uintptr_t)found;
+    was.data = (void *)(uintptr_t)expected;
+    snprintf(what, sizeof what,
+             "%s element %lld is %.9g, and %.9g packed and whole",
+             call->op->out[i].name, (long long)element,
+             reference_value(&is, element), reference_value(&was, element));
+    fail(made, options, what);
+}
+
 static void expect_same(struct random_call *made,
                         const struct runner_options *options,
                         const unsigned char *expected, size_t expected_bytes)
 {
     size_t bytes;
     unsigned char *found = outputs_of(made, options, &bytes);
-    if (bytes != expected_bytes || memcmp(found, expected, bytes) != 0)
-        fail(made, options, "other bits than packed and whole");
+    if (bytes != expected_bytes)
+        fail(made, options, "another size than packed and whole");
+    else if (memcmp(found, expected, bytes) != 0)
+        fail_at(made, options, found, expected);
     free(found);
 }
 

@@ -166,6 +166,23 @@ def test_add_rmsnorm_quantize(call, rng):
     assert_rounded_to(out["y"], norm / out["scales"].astype(np.float64)[:, None])
 
 
+def test_quantize(call, rng):
+    x = rng.standard_normal((3, 128)).astype(BF16)
+    out = call("quantize", {"x": x})
+    scales = np.abs(x.astype(np.float64)).max(axis=-1) / 448
+    np.testing.assert_allclose(out["scales"], scales, rtol=1e-6)
+    assert_rounded_to(out["y"], x.astype(np.float64) / out["scales"].astype(np.float64)[:, None])
+
+
+def test_quantize_to_int8_by_groups(call, rng):
+    x = rng.standard_normal((3, 128), np.float32)
+    out = call("quantize", {"x": x}, output_dtype="int8", granularity="group", group_size=32)
+    groups = x.astype(np.float64).reshape(3, 4, 32)
+    np.testing.assert_allclose(out["scales"], np.abs(groups).max(axis=-1) / 127, rtol=1e-6)
+    codes = groups / out["scales"].astype(np.float64)[..., None]
+    assert out["y"].dtype == np.int8 and np.abs(out["y"].reshape(3, 4, 32) - codes).max() <= 0.5 + 1e-5
+
+
 def reduce(terms, shape):
     """Sums a gradient to the shape of its operand, and its terms' magnitudes."""
     for _ in range(terms.ndim - len(shape)):
