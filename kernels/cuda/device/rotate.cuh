@@ -111,6 +111,8 @@ __device__ __forceinline__ void load_unit(const char *head, const unit_place &pl
     }
 }
 
+// Which of two products is fused is said, or each kernel would have the compiler's choice, and a
+// call with other strides, which is another kernel's, other bits. Cosines are loaded first.
 template <int n>
 __device__ __forceinline__ void rotate_pairs(float (&a)[n], float (&b)[n],
                                              const angle_values<n> &angle)
@@ -118,8 +120,8 @@ __device__ __forceinline__ void rotate_pairs(float (&a)[n], float (&b)[n],
 #pragma unroll
     for (int i = 0; i < n; i++) {
         float x = a[i], y = b[i];
-        a[i] = x * angle.cosine[i] - y * angle.sine[i];
-        b[i] = y * angle.cosine[i] + x * angle.sine[i];
+        a[i] = fmaf(-y, angle.sine[i], __fmul_rn(x, angle.cosine[i]));
+        b[i] = fmaf(x, angle.sine[i], __fmul_rn(y, angle.cosine[i]));
     }
 }
 
