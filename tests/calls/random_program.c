@@ -269,6 +269,13 @@ static void fix_angles(struct random_call *call)
     random_call_judge(call);
 }
 
+/* A program's steps share positions, so each may want the longest table: with
+ * positions that are far, minutes of nothing but cosines. */
+static bool is_near(const struct random_call *call)
+{
+    return call->call.table.rows <= 8192;
+}
+
 static void make_call(struct random_program *made, struct random_call *call,
                       struct random_source *source)
 {
@@ -283,7 +290,7 @@ static void make_call(struct random_program *made, struct random_call *call,
             source);
         if (!call->status)
             fix_angles(call);
-        if (!call->status)
+        if (!call->status && is_near(call))
             return;
         random_call_free(call);
     }
