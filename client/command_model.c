@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { HF, BIAS, ONCE, LAYER, LAYER_TYPE, N_KINDS };
+enum kind { HF, BIAS, ONCE, LAYER, N_KINDS };
 enum heads { NEVER, ALWAYS, BY_USE_QK_NORM, APART, OTHER_HEADS, NO_ROTATION };
 enum sum { SUM, SCALED_SUM, OTHER_SUM };
-enum mlp { GATED, GATE_SECOND, SINGLE, OTHER_MLP };
+enum mlp { GATED, SINGLE, OTHER_MLP };
 
 static const struct layers {
     const char *type;
@@ -164,9 +164,7 @@ static char *norm_parameters(const struct model *model, const char *eps,
     static const char *const kinds[N_KINDS] = {[HF] = " --rounding hf",
                                                [BIAS] = " --weight_bias 1",
                                                [ONCE] = "",
-                                               [LAYER] = "",
-                                               [LAYER_TYPE] =
-                                                   " --rounding type"};
+                                               [LAYER] = ""};
     char *value = eps_text(model, eps), *text;
     if (asprintf(&text, "--eps %s%s%s", value, kinds[model->layers->kind],
                  more) < 0)
@@ -199,7 +197,7 @@ static char *heads_parameters(const struct model *model)
 
 static const char *norm_operator(const struct model *model)
 {
-    return model->layers->kind >= LAYER ? "layer_norm" : "rmsnorm";
+    return model->layers->kind == LAYER ? "layer_norm" : "rmsnorm";
 }
 
 /* Rows of heads, for each table. */
@@ -244,7 +242,7 @@ static void add_norms(cJSON *array, const struct model *model)
     }
     if (layers->sum == SUM)
         add_layer(array, "residual, and a norm of the sum",
-                  layers->kind >= LAYER ? "add_layer_norm" : "add_rmsnorm",
+                  layers->kind == LAYER ? "add_layer_norm" : "add_rmsnorm",
                   sum);
     else
         add_other(array, "residual, and a norm of the sum",
@@ -280,13 +278,10 @@ static const char *activation_of(const struct model *model)
 static void add_mlp(cJSON *array, const struct model *model)
 {
     static const char *const what[] = {[GATED] = "middle of a gated MLP",
-                                       [GATE_SECOND] = "middle of a gated MLP",
                                        [SINGLE] = "middle of an MLP",
                                        [OTHER_MLP] = "middle of an MLP"};
-    static const char *const more[] = {[GATED] = "--rounding type",
-                                       [GATE_SECOND] =
-                                           "--rounding type --gate_second true",
-                                       [SINGLE] = "--gated false"};
+    static const char *const more[] = {
+        [GATED] = "--rounding type", [SINGLE] = "--gated false"};
     enum mlp mlp = model->layers->mlp;
     const char *activation = mlp == OTHER_MLP ? NULL : activation_of(model);
     char *text;
