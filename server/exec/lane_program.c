@@ -8,8 +8,10 @@
  * Where the lane has recordings, what is in memory of the request is at the
  * same address in each run of its kind, so that one recording serves all: a
  * little of it in the lane's scratch, behind aux, which the device reaches in
- * place; more of it in the arena. Runs whose steps are timed are launched in
- * order, one step after the other.
+ * place; more of it in the arena. Of the scratch, what is only read is sent to
+ * the arena by one copy where there are many steps, such as the positions that
+ * every layer reads. Runs whose steps are timed are launched in order, one step
+ * after the other.
  */
 #include "exec/lane_program.h"
 
@@ -23,6 +25,10 @@ enum { VALUE_ALIGNMENT = 64, MAPPED_ALIGNMENT = 16, ARENA_ALIGNMENT = 256 };
 /* Up to so much the processor copies sooner than a copy of the device's has
  * started. */
 enum { STAGED_BYTES = 64 << 10 };
+
+/* Fewer steps read over the bus what they read in scratch sooner than a copy of
+ * it is on the device. */
+enum { SENT_STEPS = 8 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t alignment)
 {
@@ -189,12 +195,23 @@ static enum roped_status plan(struct lane *lane, struct exec_job *job,
 /* --------------------------------------------------------------- placement */
 
 /* What a run needs of the lane's arena: intermediates first, then copies of
- * what is in host memory, then aux. */
+ * what is in host memory, then those bytes of scratch that are sent to it. */
 struct layout {
     uint64_t copies_at, aux_at, bytes;
-    bool is_mapped; /* nothing is copied */
+    uint64_t read_bytes; /* staged and only read: right behind aux */
+    bool is_mapped;      /* nothing is copied */
     bool is_staged; /* what is copied is in scratch, and bytes of the host's */
 };
+
+static uint64_t sent_bytes(const struct layout *at)
+{
+    return at->bytes - at->aux_at;
+}
+
+static bool is_only_read(const struct roped_piece *piece)
+{
+    return piece->is_read && !piece->is_written && piece->writer < 0;
+}
 
 /* Is it in host memory, and used by launches? */
 static bool is_at_home(const struct roped_piece *piece)
@@ -236,15 +253,33 @@ static struct layout lay_out(const struct lane *lane, struct exec_job *job,
         at.is_mapped &= is_mappable(run, piece);
         bytes += piece->bytes;
         copied += round_up(piece->bytes, ARENA_ALIGNMENT);
+        if (at.is_staged && is_only_read(piece))
+            at.read_bytes += round_up(piece->bytes, VALUE_ALIGNMENT);
     }
     at.is_mapped &= bytes <= device->mapped_bytes;
     bool is_in_place = at.is_mapped || at.is_staged;
+    bool is_sent =
+        at.is_staged ? n_steps(run) >= SENT_STEPS : !is_host && !at.is_mapped;
     at.copies_at = roped_chain_arena_bytes(run->chain);
     at.aux_at = at.copies_at + (is_in_place ? 0 : copied);
-    at.bytes = at.aux_at + (is_host || is_in_place
-                                ? 0
-                                : (uint64_t)roped_chain_aux_bytes(run->chain));
+    at.bytes =
+        at.aux_at +
+        (is_sent ? roped_chain_aux_bytes(run->chain) + at.read_bytes : 0);
     return at;
+}
+
+/* Where launches find aux, and what is only read behind it. */
+static unsigned char *aux_of(const struct lane *lane, const struct layout *at)
+{
+    return sent_bytes(at) ? lane->arena + at->aux_at : lane->scratch;
+}
+
+static void *take(unsigned char **next, const struct roped_piece *piece,
+                  uint64_t alignment)
+{
+    void *taken = *next;
+    *next += round_up(piece->bytes, alignment);
+    return taken;
 }
 
 /* Gives every piece its address. */
@@ -252,21 +287,24 @@ static void enter(struct lane *lane, struct exec_job *job,
                   const struct layout *at)
 {
     struct roped_chain *chain = job->run->chain;
-    uint64_t alignment = at->is_staged ? VALUE_ALIGNMENT : ARENA_ALIGNMENT;
-    unsigned char *next = at->is_staged ? (unsigned char *)lane->scratch +
-                                              roped_chain_aux_bytes(chain)
-                                        : lane->arena + at->copies_at;
+    size_t aux_bytes = roped_chain_aux_bytes(chain);
+    unsigned char *read = aux_of(lane, at) + aux_bytes,
+                  *staged = (unsigned char *)lane->scratch + aux_bytes +
+                            at->read_bytes,
+                  *copied = lane->arena + at->copies_at;
     for (int i = 0; i < roped_chain_pieces(chain); i++) {
         struct roped_piece *piece = roped_chain_piece(chain, i);
         if (!is_at_home(piece))
             continue;
-        piece->address = at->is_mapped ? piece->host : next;
-        if (!at->is_mapped)
-            next += round_up(piece->bytes, alignment);
+        if (at->is_mapped)
+            piece->address = piece->host;
+        else if (!at->is_staged)
+            piece->address = take(&copied, piece, ARENA_ALIGNMENT);
+        else
+            piece->address = take(is_only_read(piece) ? &read : &staged, piece,
+                                  VALUE_ALIGNMENT);
     }
-    roped_chain_enter(chain, lane->arena,
-                      at->bytes > at->aux_at ? lane->arena + at->aux_at
-                                             : lane->scratch);
+    roped_chain_enter(chain, lane->arena, aux_of(lane, at));
 }
 
 /* ------------------------------------------------------------------ copies */
@@ -275,6 +313,17 @@ static bool is_copied(const struct roped_piece *piece)
 {
     return piece->kind != ROPED_PIECE_ARENA && piece->bytes > 0 &&
            piece->host && piece->address != piece->host;
+}
+
+/* What is sent is as far behind scratch as it will be behind aux. */
+static unsigned char *staging_of(const struct lane *lane,
+                                 const struct layout *at,
+                                 const struct roped_piece *piece)
+{
+    unsigned char *address = piece->address;
+    return sent_bytes(at) && is_only_read(piece)
+               ? (unsigned char *)lane->scratch + (address - aux_of(lane, at))
+               : address;
 }
 
 static enum roped_status upload(struct lane *lane, struct exec_job *job,
@@ -288,15 +337,15 @@ static enum roped_status upload(struct lane *lane, struct exec_job *job,
         if (!is_copied(piece) || !piece->is_read)
             continue;
         if (at->is_staged)
-            memcpy(piece->address, piece->host, (size_t)piece->bytes);
+            memcpy(staging_of(lane, at, piece), piece->host,
+                   (size_t)piece->bytes);
         else
             status = api->upload(lane->queue, piece->address, piece->host,
                                  (size_t)piece->bytes, &job->error);
     }
-    if (!status && at->bytes > at->aux_at)
-        status =
-            api->upload(lane->queue, lane->arena + at->aux_at, lane->scratch,
-                        (size_t)(at->bytes - at->aux_at), &job->error);
+    if (!status && sent_bytes(at))
+        status = api->upload(lane->queue, aux_of(lane, at), lane->scratch,
+                             (size_t)sent_bytes(at), &job->error);
     return status;
 }
 
@@ -360,6 +409,7 @@ static void copy_staged(struct roped_chain *chain)
 
 /* --------------------------------------------------------------------- run */
 
+/* That would be timed: marks cost more than what little is staged. */
 static bool has_copies(const struct program_run *run, const struct layout *at)
 {
     if (at->is_staged)
@@ -367,7 +417,7 @@ static bool has_copies(const struct program_run *run, const struct layout *at)
     for (int i = 0; i < roped_chain_pieces(run->chain); i++)
         if (is_copied(roped_chain_piece(run->chain, i)))
             return true;
-    return at->bytes > at->aux_at;
+    return sent_bytes(at) > 0;
 }
 
 /* A step between two marks, or by the clock of the host. It has the device for

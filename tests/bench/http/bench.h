@@ -81,6 +81,9 @@ const char *bench_size_text(uint64_t bytes, char text[32]);
 
 /* One request to set something up; the run ends where it is refused. Its answer
  * is put into the room (NULL: none). */
+void bench_must_ask(const struct server *server,
+                    const struct http_request *request, char *into,
+                    size_t room);
 void bench_must(const struct server *server, const char *method,
                 const char *path, const char *body, char *into, size_t room);
 

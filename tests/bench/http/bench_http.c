@@ -124,21 +124,27 @@ void bench_report(struct bench *bench, struct row *row,
     report_row(&bench->report, row);
 }
 
+void bench_must_ask(const struct server *server,
+                    const struct http_request *request, char *into, size_t room)
+{
+    struct http_answer answer = {0};
+    int fd = client_open(server->port);
+    if (fd < 0 ||
+        !client_exchange(fd, request, (unsigned char *)into, room, &answer) ||
+        answer.code / 100 != 2) {
+        fprintf(stderr, "bench_http: %.*s was answered with %d\n",
+                (int)strcspn(request->head, "\r"), request->head, answer.code);
+        exit(EXIT_FAILURE);
+    }
+    close(fd);
+}
+
 void bench_must(const struct server *server, const char *method,
                 const char *path, const char *body, char *into, size_t room)
 {
     struct http_request request =
         request_make(method, path, "", body, body ? strlen(body) : 0);
-    struct http_answer answer = {0};
-    int fd = client_open(server->port);
-    if (fd < 0 ||
-        !client_exchange(fd, &request, (unsigned char *)into, room, &answer) ||
-        answer.code / 100 != 2) {
-        fprintf(stderr, "bench_http: %s %s was answered with %d\n", method,
-                path, answer.code);
-        exit(EXIT_FAILURE);
-    }
-    close(fd);
+    bench_must_ask(server, &request, into, room);
 }
 
 /* Beside this program, where builds put it. */

@@ -58,8 +58,9 @@ struct http_request call_echo(size_t bytes)
 }
 
 /* A safetensors file of n tensors, those of type I32 counting up. */
-static struct http_request
-post_tensors(const char *path, struct safetensors_output *tensors, int n)
+static struct http_request send_tensors(const char *method, const char *path,
+                                        struct safetensors_output *tensors,
+                                        int n)
 {
     struct roped_error err;
     struct buffer header;
@@ -83,7 +84,22 @@ post_tensors(const char *path, struct safetensors_output *tensors, int n)
     }
     size_t bytes = header.bytes + data_bytes;
     buffer_fini(&header);
-    return request_make("POST", path, "", body, bytes);
+    return request_make(method, path, "", body, bytes);
+}
+
+static struct http_request
+post_tensors(const char *path, struct safetensors_output *tensors, int n)
+{
+    return send_tensors("POST", path, tensors, n);
+}
+
+struct http_request call_put_region(const char *name,
+                                    const struct roped_tensor *tensor)
+{
+    char path[256];
+    struct safetensors_output tensors[] = {{name, tensor, 0}};
+    snprintf(path, sizeof path, "/v1/regions/%s", name);
+    return send_tensors("PUT", path, tensors, 1);
 }
 
 struct http_request call_rmsnorm(size_t bytes)

@@ -6,6 +6,8 @@
 
 #include "load/client.h"
 
+#include <roped/tensor.h>
+
 enum {
     CALL_ROPE_TOKEN_BYTES = (32 + 8) * 128 * 2 /* bf16 q and k of a token */
 };
@@ -21,6 +23,10 @@ struct http_request call_plain(size_t bytes);
 #define CALL_ECHO_PATH   "/v2/models/identity_fp32/infer"
 #define CALL_ECHO_HEADER "Inference-Header-Content-Length: 0"
 struct http_request call_echo(size_t bytes);
+
+/* PUT of a region that holds such a tensor, of values between 1 and 2. */
+struct http_request call_put_region(const char *name,
+                                    const struct roped_tensor *tensor);
 
 /* /v1/rmsnorm of bf16 rows, about bytes of them: 4,096 wide, or one row. */
 struct http_request call_rmsnorm(size_t bytes);

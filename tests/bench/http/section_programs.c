@@ -33,18 +33,34 @@ static void put_program(const struct server *roped, const char *name)
     bench_must(roped, "PUT", path, document, NULL, 0);
 }
 
-/* n regions of zeros; n 0: one, without a number. */
-static void put_regions(const struct server *roped, const char *name, int n,
-                        const char *dtype, const char *shape)
+/* Of a name, and how many of them: 0: one, without a number. */
+static const struct regions {
+    const char *name;
+    int n;
+    struct roped_tensor tensor;
+} all_regions[] = {
+    {"row", ROWS + 1, {.dtype = ROPED_BF16, .rank = 2, .dims = {1, 4096}}},
+    {"x", 0, {.dtype = ROPED_BF16, .rank = 2, .dims = {1, 4096}}},
+    {"hidden", 0, {.dtype = ROPED_BF16, .rank = 2, .dims = {1, 4096}}},
+    {"norm", 0, {.dtype = ROPED_BF16, .rank = 1, .dims = {4096}}},
+    {"qkv", 0, {.dtype = ROPED_BF16, .rank = 2, .dims = {1, 6144}}},
+    {"q", 0, {.dtype = ROPED_BF16, .rank = 3, .dims = {1, 32, 128}}},
+    {"codes", 0, {.dtype = ROPED_F8_E4M3, .rank = 2, .dims = {1, 4096}}},
+    {"scales", 0, {.dtype = ROPED_F32, .rank = 2, .dims = {1, 1}}},
+    {"keys", LAYERS, {.dtype = ROPED_BF16, .rank = 3, .dims = {128, 8, 128}}},
+    {"values", LAYERS, {.dtype = ROPED_BF16, .rank = 3, .dims = {128, 8, 128}}},
+    {"cached", ROTATED, {.dtype = ROPED_BF16, .rank = 3, .dims = {64, 8, 128}}},
+};
+
+/* Not of zeros: the squares of such rows are summed twice. */
+static void put_regions(const struct server *roped, const struct regions *all)
 {
-    char path[256];
-    for (int i = 0; i == 0 || i < n; i++) {
-        char number[16] = "";
-        if (n > 0)
-            snprintf(number, sizeof number, "%d", i);
-        snprintf(path, sizeof path, "/v1/regions/%s%s?dtype=%s&shape=%s", name,
-                 number, dtype, shape);
-        bench_must(roped, "PUT", path, "", NULL, 0);
+    char name[64];
+    for (int i = 0; i == 0 || i < all->n; i++) {
+        snprintf(name, sizeof name, all->n > 0 ? "%s%d" : "%s", all->name, i);
+        struct http_request request = call_put_region(name, &all->tensor);
+        bench_must_ask(roped, &request, NULL, 0);
+        request_free(&request);
     }
 }
 
@@ -54,17 +70,8 @@ static void prepare(const struct server *roped)
                                         "rotate"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         put_program(roped, names[i]);
-    put_regions(roped, "row", ROWS + 1, "BF16", "1,4096");
-    put_regions(roped, "x", 0, "BF16", "1,4096");
-    put_regions(roped, "hidden", 0, "BF16", "1,4096");
-    put_regions(roped, "norm", 0, "BF16", "4096");
-    put_regions(roped, "qkv", 0, "BF16", "1,6144");
-    put_regions(roped, "q", 0, "BF16", "1,32,128");
-    put_regions(roped, "codes", 0, "F8_E4M3", "1,4096");
-    put_regions(roped, "scales", 0, "F32", "1,1");
-    put_regions(roped, "keys", LAYERS, "BF16", "128,8,128");
-    put_regions(roped, "values", LAYERS, "BF16", "128,8,128");
-    put_regions(roped, "cached", ROTATED, "BF16", "64,8,128");
+    for (size_t i = 0; i < sizeof all_regions / sizeof *all_regions; i++)
+        put_regions(roped, &all_regions[i]);
 }
 
 /* ---------------------------------------------------------------- requests */
