@@ -63,6 +63,7 @@ def calls(n, device):
         "layer_norm": lambda: ops.layer_norm(x, weight, weight),
         "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
         "act_and_mul": lambda: ops.act_and_mul(x),
+        "act_and_mul_backward": lambda: ops.act_and_mul_backward(x[:, :2048], x),
         "quantize": lambda: ops.quantize(x),
     }
 

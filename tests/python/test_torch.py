@@ -40,6 +40,7 @@ def calls():
         "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
         "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
+        "act_and_mul_backward": ({"grad_y": random(3, 32), "x": random(3, 64)}, {"activation": "gelu"}),
         "quantize": ({"x": random(3, 64)}, {"output_dtype": "int8", "granularity": "group", "group_size": 32}),
     }  # fmt: skip
 
