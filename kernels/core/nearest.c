@@ -42,6 +42,7 @@ static const struct {
     {"swiglu", "act_and_mul"},
     {"geglu", "act_and_mul"},
     {"silu_mul", "act_and_mul"},
+    {"rms_norm_backward", "rmsnorm_backward"},
     {"silu_and_mul_backward", "act_and_mul_backward"},
     {"swiglu_backward", "act_and_mul_backward"},
     {"geglu_backward", "act_and_mul_backward"},

@@ -589,6 +589,22 @@ def draw_activation_gradients() -> Iterator[Case]:
         yield case
 
 
+def draw_norm_gradients() -> Iterator[Case]:
+    """Of rmsnorm with and without a weight, of Gemma's, and of add_rmsnorm."""
+    for form in ("plain", "weight", "gemma", "residual"):
+        for dtype in ("f32", "bf16", "f16"):
+            inputs = {"grad_y": randn(5, 96), "x": randn(5, 96)}
+            if form != "plain":
+                inputs["weight"] = randn(96)
+            if form == "residual":
+                inputs["grad_residual"] = randn(5, 96)
+            metadata = {"op": "rmsnorm_backward", "eps": str(EPS)}
+            if form == "gemma":
+                metadata["weight_bias"] = "1.0"
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            yield Case("rmsnorm_backward", f"rmsnorm_backward_{form}_{dtype}", metadata, inputs)
+
+
 # granularity and parameters of quantize
 QUANTIZED_ROWS = [
     ("tensor", {}),
@@ -626,7 +642,7 @@ def draw_cases() -> list[Case]:
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
     groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
-    for draw in (*groups, draw_activation_gradients):
+    for draw in (*groups, draw_activation_gradients, draw_norm_gradients):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -1032,6 +1048,17 @@ def is_firm_activation_gradient(case: Case) -> bool:
     return all(has_equal_bytes(found[0], other) for other in (*found[1:], x.grad))
 
 
+def rmsnorm_backward(case: Case) -> Tensors:
+    inputs = {key: x.double() for key, x in case.inputs.items()}
+    leaves = {key: inputs[key].requires_grad_() for key in ("x", "weight") if key in inputs}
+    gain = leaves["weight"] + float(case.metadata.get("weight_bias", 0)) if "weight" in leaves else None
+    x, eps = leaves["x"], float(case.metadata["eps"])
+    torch.nn.functional.rms_norm(x, x.shape[-1:], gain, eps).backward(inputs["grad_y"])
+    made = {f"grad_{key}.expected": leaf.grad for key, leaf in leaves.items()}
+    made["grad_x.expected"] = made["grad_x.expected"] + inputs.get("grad_residual", 0)
+    return {key: gradient.float() for key, gradient in made.items()}
+
+
 def binary_backward(case: Case) -> Tensors:
     a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
     FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
@@ -1074,6 +1101,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "add_rmsnorm": rmsnorm,
     "rmsnorm_quantize": quantize_norm,
     "add_rmsnorm_quantize": quantize_norm,
+    "rmsnorm_backward": rmsnorm_backward,
     "binary_backward": binary_backward,
     "layer_norm": layer_norm,
     "add_layer_norm": layer_norm,
@@ -1086,7 +1114,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope_quantize_append": rope_quantize_append,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}
-HAVE_NO_ROWS = ("weight", "bias", "cos_sin_cache", "indptr", "offsets")
+HAVE_NO_ROWS = ("weight", "grad_weight.expected", "bias", "cos_sin_cache", "indptr", "offsets")
 
 
 def make(case: Case) -> Tensors:

@@ -36,6 +36,7 @@ def calls():
         "add_rmsnorm": ({"x": random(3, 32), "residual": random(3, 32)}, {}),
         "rmsnorm_quantize": ({"x": random(3, 32)}, {"dynamic": True}),
         "add_rmsnorm_quantize": ({"x": random(3, 32), "residual": random(3, 32)}, {"dequant_scale": 0.5}),
+        "rmsnorm_backward": ({"grad_y": random(3, 32), "x": random(3, 32), "weight": random(32)}, {}),
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
         "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
