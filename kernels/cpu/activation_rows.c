@@ -8,6 +8,8 @@
 #include "cpu/activation_rows.h"
 #include "cpu/rows_isa.h"
 
+#include <math.h>
+
 /* ------------------------------------------------------- products, quotients
  */
 
@@ -116,30 +118,45 @@ INLINE float quick_gelu(float x, float alpha)
     return times_sigmoid(x, z < 0, at_least(LEAST, low), z < 0 ? rest : -rest);
 }
 
-/* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2) in pairs
- * of floats. */
-INLINE float gelu_tanh(float x)
+/* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value
+ * and what it loses. */
+struct pair {
+    float value, rest;
+};
+
+INLINE struct pair gelu_tanh_exponent(float x)
 {
     const float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
     const float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
-    const float most = 12.5f; /* 2 u is 159 there */
-    const float near = at_least(-most, x > most ? most : x);
-    const float square = near * near, square_rest = lost_of(near, near, square);
+    const float square = x * x, square_rest = lost_of(x, x, square);
     const float sum = mul_add(d, square, c), of_square = sum - c;
     float rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
     rest += mul_add(d, square_rest, mul_add(d_rest, square, c_rest));
-    const float z = near * sum;
-    rest = mul_add(near, rest, lost_of(near, sum, z));
-    return times_sigmoid(x < 0 ? near : x, x < 0, x < 0 ? z : -z,
-                         x < 0 ? rest : -rest);
+    const float z = x * sum;
+    return (struct pair){z, mul_add(x, rest, lost_of(x, sum, z))};
+}
+
+INLINE float gelu_tanh(float x)
+{
+    const float most = 12.5f; /* 2 u is 159 there */
+    const float near = at_least(-most, x > most ? most : x);
+    const struct pair z = gelu_tanh_exponent(near);
+    return times_sigmoid(x < 0 ? near : x, x < 0, x < 0 ? z.value : -z.value,
+                         x < 0 ? z.rest : -z.rest);
 }
 
 /*
- * x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2).
+ * Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2).
  * (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for
  * y up to 10.
  */
-INLINE float gelu(float x)
+struct normal_tail {
+    float a;              /* |x|, up to where nothing is left */
+    float p;              /* p * e.up * e.down is Phi(-a), */
+    struct exponential e; /* and e is e^(-a^2 / 2) */
+};
+
+INLINE struct normal_tail normal_tail_of(float x)
 {
     const float magnitude = x < 0 ? -x : x;
     const float a = magnitude < 18 ? magnitude : 18, square = a * a;
@@ -159,10 +176,16 @@ INLINE float gelu(float x)
     w = mul_add(w, s, -0x1.6cf9ecp-3f);
     w = mul_add(w, s, -0x1.370fccp-6f);
     w = mul_add(w, s, 0x1.25ea64p-2f);
-    const float tail =
-        mul_add(0.5f, w, 0.5f) * reciprocal(mul_add(2, y, 1)) * e.p;
-    const float below = -a * tail * e.up * e.down;
-    return x < 0 ? below : x * (1 - tail * e.up * e.down);
+    const float p = mul_add(0.5f, w, 0.5f) * reciprocal(mul_add(2, y, 1)) * e.p;
+    return (struct normal_tail){a, p, e};
+}
+
+/* x * Phi(x) */
+INLINE float gelu(float x)
+{
+    const struct normal_tail tail = normal_tail_of(x);
+    const float below = -tail.a * tail.p * tail.e.up * tail.e.down;
+    return x < 0 ? below : x * (1 - tail.p * tail.e.up * tail.e.down);
 }
 
 INLINE float act(enum activation activation, float alpha, float x)
@@ -183,6 +206,82 @@ INLINE float act(enum activation activation, float alpha, float x)
     return y;
 }
 
+/* ------------------------------------------------------------------ slopes */
+
+/* sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a
+ * function of x and w is x times its slope; w is finite. */
+INLINE float slope_of_sigmoid(float z, float rest, float w)
+{
+    const bool is_low = z < 0;
+    const float low = at_least(LEAST, is_low ? z : -z);
+    const struct exponential e = exponential_of(low, is_low ? rest : -rest);
+    const float p = low > LEAST ? e.p : 0;
+    const float r = reciprocal(mul_add(e.p * e.up, e.down, 1.0f));
+    const float t = mul_add(w, is_low ? r : p * e.up * e.down * r, 1.0f);
+    return is_low ? t * p * e.up * e.down * r : t * r;
+}
+
+INLINE float within(float most, float x)
+{
+    return at_least(-most, x > most ? most : x);
+}
+
+INLINE float slope_of_silu(float x)
+{
+    return slope_of_sigmoid(x, NO_REST, within(-LEAST, x));
+}
+
+INLINE float slope_of_quick_gelu(float x, float alpha)
+{
+    const float z = alpha * x, low = z < 0 ? z : -z;
+    const float rest = low > LEAST ? lost_of(alpha, x, z) : 0;
+    return slope_of_sigmoid(z, rest, within(-LEAST, z));
+}
+
+INLINE float slope_of_gelu_tanh(float x)
+{
+    const float near = within(12.5f, x); /* as gelu_tanh, whose z this is */
+    const struct pair z = gelu_tanh_exponent(near);
+    const float w =
+        near * mul_add(3 * 0x1.2444f2p-4f, near * near, 0x1.988454p+0f);
+    return slope_of_sigmoid(z.value, z.rest, w);
+}
+
+/* Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi) */
+INLINE float slope_of_gelu(float x)
+{
+    const struct normal_tail tail = normal_tail_of(x);
+    const float p = mul_add(-0x1.988454p-2f * tail.a, tail.e.p, tail.p);
+    const float below = p * tail.e.up * tail.e.down;
+    return x < 0 ? below : 1 - below;
+}
+
+INLINE float slope_of_one_side(float x, float above)
+{
+    return x > 0 ? above : 0;
+}
+
+/* NaN stays. */
+INLINE float slope_of(enum activation activation, float alpha, float x)
+{
+    float slope = slope_of_one_side(x, 1);
+    if (activation == ACT_SILU)
+        slope = slope_of_silu(x);
+    else if (activation == ACT_GELU)
+        slope = slope_of_gelu(x);
+    else if (activation == ACT_GELU_TANH)
+        slope = slope_of_gelu_tanh(x);
+    else if (activation == ACT_RELU2)
+        slope = slope_of_one_side(x, 2 * x);
+    else if (activation == ACT_QUICK_GELU)
+        slope = slope_of_quick_gelu(x, alpha);
+    else if (activation == ACT_SIGMOID)
+        slope = sigmoid(x) * sigmoid(-x);
+    return x != x ? x : slope;
+}
+
+/* ------------------------------------------------------------------ blocks */
+
 INLINE void activate_all(enum activation activation,
                          const struct act_and_mul_plan *plan,
                          float *restrict gate, int64_t n)
@@ -194,33 +293,65 @@ INLINE void activate_all(enum activation activation,
     }
 }
 
+/* The limit, at which a clamped value has no slope any more, as in PyTorch;
+ * where there is none, NaN: nothing is at it, or beyond. */
+INLINE float end_of(const struct act_and_mul_plan *plan)
+{
+    return plan->limit < INFINITY ? plan->limit : NAN;
+}
+
+INLINE void differentiate_all(enum activation activation,
+                              const struct act_and_mul_plan *plan,
+                              float *restrict gate, float *restrict slope,
+                              int64_t n)
+{
+    const float limit = plan->limit, alpha = plan->alpha;
+    const float end = end_of(plan);
+    for (int64_t i = 0; i < (n & -CPU_LANES); i++) {
+        const float x = gate[i] > limit ? limit : gate[i];
+        const float s = slope_of(activation, alpha, x);
+        slope[i] = gate[i] >= end ? 0 : s;
+        gate[i] = act(activation, alpha, x);
+    }
+}
+
+/* A loop for each activation. */
+#define FOR_ACTIVATION(kind, loop, ...)                                        \
+    switch ((enum activation)(kind)) {                                         \
+    case ACT_SILU:                                                             \
+        loop(ACT_SILU, __VA_ARGS__);                                           \
+        break;                                                                 \
+    case ACT_GELU:                                                             \
+        loop(ACT_GELU, __VA_ARGS__);                                           \
+        break;                                                                 \
+    case ACT_GELU_TANH:                                                        \
+        loop(ACT_GELU_TANH, __VA_ARGS__);                                      \
+        break;                                                                 \
+    case ACT_RELU:                                                             \
+        loop(ACT_RELU, __VA_ARGS__);                                           \
+        break;                                                                 \
+    case ACT_RELU2:                                                            \
+        loop(ACT_RELU2, __VA_ARGS__);                                          \
+        break;                                                                 \
+    case ACT_SIGMOID:                                                          \
+        loop(ACT_SIGMOID, __VA_ARGS__);                                        \
+        break;                                                                 \
+    case ACT_QUICK_GELU:                                                       \
+    case ACT_SWIGLU_OAI:                                                       \
+        loop(ACT_QUICK_GELU, __VA_ARGS__);                                     \
+        break;                                                                 \
+    }
+
 static void activate(const struct act_and_mul_plan *plan, float *gate,
                      int64_t n)
 {
-    switch ((enum activation)plan->activation) {
-    case ACT_SILU:
-        activate_all(ACT_SILU, plan, gate, n);
-        break;
-    case ACT_GELU:
-        activate_all(ACT_GELU, plan, gate, n);
-        break;
-    case ACT_GELU_TANH:
-        activate_all(ACT_GELU_TANH, plan, gate, n);
-        break;
-    case ACT_RELU:
-        activate_all(ACT_RELU, plan, gate, n);
-        break;
-    case ACT_RELU2:
-        activate_all(ACT_RELU2, plan, gate, n);
-        break;
-    case ACT_SIGMOID:
-        activate_all(ACT_SIGMOID, plan, gate, n);
-        break;
-    case ACT_QUICK_GELU:
-    case ACT_SWIGLU_OAI:
-        activate_all(ACT_QUICK_GELU, plan, gate, n);
-        break;
-    }
+    FOR_ACTIVATION(plan->activation, activate_all, plan, gate, n)
+}
+
+static void differentiate(const struct act_and_mul_plan *plan, float *gate,
+                          float *slope, int64_t n)
+{
+    FOR_ACTIVATION(plan->activation, differentiate_all, plan, gate, slope, n)
 }
 
 /* A beta of 0 is not added: it would make a -0 a +0. */
@@ -235,6 +366,33 @@ static void multiply(const struct act_and_mul_plan *plan, float *restrict gate,
     }
 }
 
+static void descend(float *restrict slope, const float *restrict to_act,
+                    int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        slope[i] = slope[i] == 0 ? 0 : slope[i] * to_act[i];
+}
+
+static void multiply_within(const struct act_and_mul_plan *plan,
+                            float *restrict act, const float *restrict g,
+                            const float *restrict up, int64_t n)
+{
+    const float end = end_of(plan);
+    for (int64_t i = 0; i < n; i++) {
+        const bool is_beyond = up[i] >= end || up[i] <= -end;
+        act[i] = is_beyond ? 0 : act[i] * g[i];
+    }
+}
+
+static void weave(float *restrict to, const float *restrict even,
+                  const float *restrict odd, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[2 * i] = even[i];
+        to[2 * i + 1] = odd[i];
+    }
+}
+
 static void pick(float *restrict to, const float *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -245,5 +403,9 @@ extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 const struct cpu_activation_rows ISA(cpu_activation_rows) = {
     .activate = activate,
     .multiply = multiply,
+    .differentiate = differentiate,
+    .descend = descend,
+    .multiply_within = multiply_within,
     .pick = pick,
+    .weave = weave,
 };

@@ -1,6 +1,6 @@
 /*
- * activation_rows.h - the inner loop of act_and_mul: a block of float32 gates
- * through an activation, and times up.
+ * activation_rows.h - the inner loops of act_and_mul and its gradients: a block
+ * of float32 gates through an activation or its slope, and times up.
  */
 #ifndef ROPED_CPU_ACTIVATION_ROWS_H
 #define ROPED_CPU_ACTIVATION_ROWS_H
@@ -18,8 +18,19 @@ struct cpu_activation_rows {
     /* gate[i] *= up[i], clamped and with beta. */
     void (*multiply)(const struct act_and_mul_plan *plan, float *gate,
                      const float *up, int64_t n);
+    /* slope[i] = that of the activation at gate[i], 0 at the limit and beyond,
+     * and gate[i] = act(gate[i]); n as for activate. */
+    void (*differentiate)(const struct act_and_mul_plan *plan, float *gate,
+                          float *slope, int64_t n);
+    /* slope[i] *= to_act[i], but 0 stays 0. */
+    void (*descend)(float *slope, const float *to_act, int64_t n);
+    /* act[i] *= g[i], or 0 where up[i] is at the limit or beyond. */
+    void (*multiply_within)(const struct act_and_mul_plan *plan, float *act,
+                            const float *g, const float *up, int64_t n);
     /* Every second element of from, n of them, from the first on. */
     void (*pick)(float *to, const float *from, int64_t n);
+    /* n elements of either, in turns. */
+    void (*weave)(float *to, const float *even, const float *odd, int64_t n);
 };
 
 #endif

@@ -207,9 +207,10 @@ struct cpu_rows {
     /* Makes what this thread has streamed visible to others. */
     void (*fence)(void);
 
-    const struct cpu_binary_rows *binary;         /* binary_rows.h */
-    const struct cpu_activation_rows *activation; /* activation_rows.h */
-    const struct cpu_quantize_rows *quantize;     /* quantize_rows.h */
+    const struct cpu_binary_rows *binary;               /* binary_rows.h */
+    const struct cpu_activation_rows *activation;       /* activation_rows.h */
+    const struct cpu_quantize_rows *quantize;           /* quantize_rows.h */
+    const struct cpu_norm_gradient_rows *norm_gradient; /* its own header */
 };
 
 /* The scale that cpu_fp8_scale describes. */

@@ -59,10 +59,12 @@ def calls(n, device):
         "add_rmsnorm": lambda: ops.add_rmsnorm(x, x, weight, eps=1e-5),
         "rmsnorm_quantize": lambda: ops.rmsnorm_quantize(x, weight, dynamic=True),
         "add_rmsnorm_quantize": lambda: ops.add_rmsnorm_quantize(x, x, weight, dynamic=True),
+        "rmsnorm_backward": lambda: ops.rmsnorm_backward(x, x, weight, eps=1e-5),
         "binary_backward": lambda: ops.binary_backward(x, x, weight, function="mul"),
         "layer_norm": lambda: ops.layer_norm(x, weight, weight),
         "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
         "act_and_mul": lambda: ops.act_and_mul(x),
+        "act_and_mul_backward": lambda: ops.act_and_mul_backward(x[:, :2048], x),
         "quantize": lambda: ops.quantize(x),
     }
 

@@ -76,6 +76,17 @@ def act_and_mul(sizes, params, new):
     return lambda: [new(n, 2 * h)], run
 
 
+def act_and_mul_backward(sizes, params, new):
+    n, h = sizes["rows"][0], sizes["h"][0]
+
+    def run(grad_y, x):
+        g, (gate, up) = grad_y.float(), x.float().chunk(2, -1)
+        s = torch.sigmoid(gate)
+        return [torch.cat((g * up * s * (1 + gate * (1 - s)), g * gate * s), -1).to(x.dtype)]
+
+    return lambda: [new(n, h), new(n, 2 * h)], run
+
+
 def rotation(norms):
     def make(sizes, params, new):
         n, hq, hk, d = (sizes[name][0] for name in ("n", "hq", "hk", "d"))
@@ -115,8 +126,8 @@ OPERATORS = {
     "rmsnorm": norm(False, rms, 1, False), "add_rmsnorm": norm(True, rms, 1, False),
     "layer_norm": norm(False, layer, 2, False), "add_layer_norm": norm(True, layer, 2, False),
     "rmsnorm_quantize": norm(False, rms, 1, True), "add_rmsnorm_quantize": norm(True, rms, 1, True),
-    "act_and_mul": act_and_mul, "rope": rotation(False), "qk_rmsnorm_rope": rotation(True),
-    "binary_backward": binary_backward,
+    "act_and_mul": act_and_mul, "act_and_mul_backward": act_and_mul_backward,
+    "rope": rotation(False), "qk_rmsnorm_rope": rotation(True), "binary_backward": binary_backward,
 }  # fmt: skip
 
 

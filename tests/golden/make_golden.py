@@ -570,6 +570,41 @@ def draw_activations() -> Iterator[Case]:
         yield draw_activation(*row)
 
 
+def draw_activation_gradients() -> Iterator[Case]:
+    """rounding=type is stored in the type of x, and compared by its bits."""
+    rows = [(f"{name}_f32", "f32", {"activation": name}, {"x": (3, 96)}) for name in ACTIVATIONS]
+    for dtype in ("bf16", "f16"):
+        for rounding in ("once", "type"):
+            parameters = {"activation": "silu", "rounding": rounding}
+            rows.append((f"silu_{rounding}_{dtype}", dtype, parameters, {"x": (3, 96)}))
+    for name, dtype, parameters, shapes in [*rows, *ACTIVATION_LAYOUTS]:
+        metadata = {"op": "act_and_mul_backward", **parameters}
+        case = Case("act_and_mul_backward", f"act_and_mul_backward_{name}", metadata, {})
+        while not case.inputs or not is_firm_activation_gradient(case):
+            inputs = {key: randn(*shape) * 1.5 for key, shape in shapes.items()}
+            y_shape = list(next(iter(shapes.values())))
+            y_shape[-1] //= 2 if "x" in shapes and parameters.get("gated") != "false" else 1
+            inputs["grad_y"] = randn(*y_shape)
+            case.inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+        yield case
+
+
+def draw_norm_gradients() -> Iterator[Case]:
+    """Of rmsnorm with and without a weight, of Gemma's, and of add_rmsnorm."""
+    for form in ("plain", "weight", "gemma", "residual"):
+        for dtype in ("f32", "bf16", "f16"):
+            inputs = {"grad_y": randn(5, 96), "x": randn(5, 96)}
+            if form != "plain":
+                inputs["weight"] = randn(96)
+            if form == "residual":
+                inputs["grad_residual"] = randn(5, 96)
+            metadata = {"op": "rmsnorm_backward", "eps": str(EPS)}
+            if form == "gemma":
+                metadata["weight_bias"] = "1.0"
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            yield Case("rmsnorm_backward", f"rmsnorm_backward_{form}_{dtype}", metadata, inputs)
+
+
 # granularity and parameters of quantize
 QUANTIZED_ROWS = [
     ("tensor", {}),
@@ -606,7 +641,8 @@ def draw_cases() -> list[Case]:
     ]
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
-    for draw in (*groups, draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows):
+    groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
+    for draw in (*groups, draw_activation_gradients, draw_norm_gradients):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -976,6 +1012,53 @@ def is_firm_activation(case: Case) -> bool:
     return all(has_equal_bytes(found[0], other) for other in found[1:])
 
 
+def act_and_mul_backward(case: Case, slip: float = 1.0) -> Tensors:
+    """With rounding=type in the type of x, as autograd of a model's MLP there; slip is that of its
+    product with the slope."""
+    name, grad_y = case.metadata.get("activation", "silu"), case.inputs["grad_y"]
+    own = {key: x for key, x in case.inputs.items() if key != "grad_y"}
+    if case.metadata.get("rounding") == "type":
+        gate, up = (x.detach() for x in gate_and_up(case))
+        exact = gate.double().requires_grad_()
+        activated = ACT2FN[ACTIVATIONS[name]](exact)
+        to_act = (grad_y * up).double() * slip
+        (of_gate,) = torch.autograd.grad(activated, exact, to_act)
+        of_up = grad_y * (activated * slip).to(gate.dtype)
+        return {"grad_x.expected": torch.cat((of_gate.to(gate.dtype), of_up.detach()), -1)}
+    leaves = {key: x.double().requires_grad_() for key, x in own.items()}
+    of_leaves = dataclasses.replace(case, inputs=leaves)
+    if name == "swiglu_oai":
+        constants = argparse.Namespace(alpha=1.702, limit=float(case.metadata.get("limit", 7)))
+        y = GptOssExperts._apply_gate(constants, leaves["x"])
+    else:
+        gate, up = gate_and_up(of_leaves)
+        y = ACT2FN[ACTIVATIONS[name]](gate) * up
+    y.backward(grad_y.double())
+    return {f"grad_{key}.expected": x.grad.float() for key, x in leaves.items()}
+
+
+def is_firm_activation_gradient(case: Case) -> bool:
+    """As is_firm_activation, beside autograd in the type of x."""
+    if case.metadata.get("rounding") != "type":
+        return True
+    found = [act_and_mul_backward(case, slip)["grad_x.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    x = case.inputs["x"].clone().requires_grad_()
+    gate, up = x.chunk(2, dim=-1)
+    (ACT2FN[ACTIVATIONS[case.metadata["activation"]]](gate) * up).backward(case.inputs["grad_y"])
+    return all(has_equal_bytes(found[0], other) for other in (*found[1:], x.grad))
+
+
+def rmsnorm_backward(case: Case) -> Tensors:
+    inputs = {key: x.double() for key, x in case.inputs.items()}
+    leaves = {key: inputs[key].requires_grad_() for key in ("x", "weight") if key in inputs}
+    gain = leaves["weight"] + float(case.metadata.get("weight_bias", 0)) if "weight" in leaves else None
+    x, eps = leaves["x"], float(case.metadata["eps"])
+    torch.nn.functional.rms_norm(x, x.shape[-1:], gain, eps).backward(inputs["grad_y"])
+    made = {f"grad_{key}.expected": leaf.grad for key, leaf in leaves.items()}
+    made["grad_x.expected"] = made["grad_x.expected"] + inputs.get("grad_residual", 0)
+    return {key: gradient.float() for key, gradient in made.items()}
+
+
 def binary_backward(case: Case) -> Tensors:
     a, b = (case.inputs[name].double().requires_grad_() for name in ("a", "b"))
     FUNCTIONS[case.metadata["function"]](a, b).backward(case.inputs["grad_output"].double())
@@ -1018,10 +1101,12 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "add_rmsnorm": rmsnorm,
     "rmsnorm_quantize": quantize_norm,
     "add_rmsnorm_quantize": quantize_norm,
+    "rmsnorm_backward": rmsnorm_backward,
     "binary_backward": binary_backward,
     "layer_norm": layer_norm,
     "add_layer_norm": layer_norm,
     "act_and_mul": act_and_mul,
+    "act_and_mul_backward": act_and_mul_backward,
     "quantize": quantize,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
@@ -1029,7 +1114,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope_quantize_append": rope_quantize_append,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}
-HAVE_NO_ROWS = ("weight", "bias", "cos_sin_cache", "indptr", "offsets")
+HAVE_NO_ROWS = ("weight", "grad_weight.expected", "bias", "cos_sin_cache", "indptr", "offsets")
 
 
 def make(case: Case) -> Tensors:

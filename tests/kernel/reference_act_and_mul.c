@@ -1,9 +1,9 @@
 /*
- * reference_act_and_mul.c - act_and_mul in float64.
+ * reference_act_and_mul.c - act_and_mul and its gradients in float64.
  */
 #include "kernel/reference_internal.h"
 
-#include "ops/act_and_mul.h"
+#include "ops/act_and_mul_backward.h"
 
 #include <float.h>
 #include <math.h>
@@ -47,28 +47,54 @@ static double act(int activation, double alpha, double x)
     }
 }
 
-/* The elements of y's element i in x, or in gate and up. */
-static void operands(const struct roped_call *call, int64_t i, double *gate,
-                     double *up)
+/* Where an element's gate and up are, or their gradients: in x, or in tensors
+ * of their own. */
+struct places {
+    const struct roped_tensor *gate, *up; /* up: NULL, there is none */
+    int64_t gate_at, up_at;
+};
+
+static struct places places_of(const struct act_and_mul_params *params,
+                               const struct roped_tensor *x,
+                               const struct roped_tensor *gate,
+                               const struct roped_tensor *up, int64_t h,
+                               int64_t i)
 {
-    const struct act_and_mul_params *params = (const void *)call->params;
-    const struct roped_tensor *x = &call->in[ACT_AND_MUL_X];
-    const struct roped_tensor *y = &call->out[ACT_AND_MUL_Y];
-    const int64_t h = y->dims[y->rank - 1], row = i / h, column = i % h;
-    *up = 1;
-    if (!roped_tensor_given(x)) {
-        *gate = reference_value(&call->in[ACT_AND_MUL_GATE], i);
-        *up = reference_value(&call->in[ACT_AND_MUL_UP], i);
-    } else if (!params->gated) {
-        *gate = reference_value(x, i);
-    } else {
-        int64_t at = params->interleaved ? 2 * column : column;
-        int64_t other = params->interleaved ? at + 1 : at + h;
-        double first = reference_value(x, row * 2 * h + at);
-        double second = reference_value(x, row * 2 * h + other);
-        *gate = params->gate_second ? second : first;
-        *up = params->gate_second ? first : second;
-    }
+    int64_t row = i / h, column = i % h;
+    if (!roped_tensor_given(x))
+        return (struct places){gate, up, i, i};
+    if (!params->gated)
+        return (struct places){x, NULL, i, 0};
+    int64_t at = params->interleaved ? 2 * column : column;
+    int64_t other = params->interleaved ? at + 1 : at + h;
+    int64_t first = row * 2 * h + at, second = row * 2 * h + other;
+    return params->gate_second ? (struct places){x, x, second, first}
+                               : (struct places){x, x, first, second};
+}
+
+/* Those values, clamped, and with beta. */
+struct operands {
+    double gate, up;
+    bool gate_is_beyond, up_is_beyond; /* the limit, or at it */
+};
+
+static struct operands operands_at(const struct act_and_mul_params *params,
+                                   const struct places *at)
+{
+    const bool is_oai = params->activation == ACT_SWIGLU_OAI;
+    double limit = isnan(params->limit) ? is_oai ? 7 : INFINITY
+                                        : (double)(float)params->limit;
+    double gate = reference_value(at->gate, at->gate_at);
+    struct operands of = {.gate = gate > limit ? limit : gate,
+                          .up = 1,
+                          .gate_is_beyond = limit < INFINITY && gate >= limit};
+    if (!at->up)
+        return of;
+    double up = reference_value(at->up, at->up_at);
+    of.up_is_beyond = limit < INFINITY && fabs(up) >= limit;
+    of.up = up > limit ? limit : up < -limit ? -limit : up;
+    of.up += is_oai ? (double)(float)params->beta : 0;
+    return of;
 }
 
 /* A rounded activation is that of the exact value or, near a midpoint, its
@@ -84,30 +110,139 @@ static double product(double activated, double up, bool rounds,
     return fabs(found - low) <= fabs(found - high) ? low : high;
 }
 
+static bool rounds_between(const struct act_and_mul_params *params,
+                           const struct roped_tensor *y)
+{
+    return params->rounding == ACT_ROUND_TYPE && params->gated &&
+           y->dtype != ROPED_F32;
+}
+
+/* What float32 worked at; below its normal range a factor has fewer digits. */
+static double scale_of(double exact, double by)
+{
+    double scale = fmax(fabs(exact), fabs(by) * (double)FLT_MIN);
+    return isfinite(scale) ? scale : 0;
+}
+
 void reference_act_and_mul(const struct roped_call *call,
                            struct reference_judge *judge)
 {
     const struct act_and_mul_params *params = (const void *)call->params;
     const struct roped_tensor *y = &call->out[ACT_AND_MUL_Y];
-    const bool is_oai = params->activation == ACT_SWIGLU_OAI;
-    const bool rounds = params->rounding == ACT_ROUND_TYPE && params->gated &&
-                        y->dtype != ROPED_F32;
-    double limit = isnan(params->limit) ? is_oai ? 7 : INFINITY
-                                        : (double)(float)params->limit;
+    int64_t h = y->dims[y->rank - 1];
     for (int64_t i = 0; i < roped_tensor_elements(y); i++) {
-        double gate, up;
-        operands(call, i, &gate, &up);
-        gate = gate > limit ? limit : gate;
-        if (params->gated) {
-            up = up > limit ? limit : up < -limit ? -limit : up;
-            up += is_oai ? (double)(float)params->beta : 0;
-        }
+        struct places at = places_of(params, &call->in[ACT_AND_MUL_X],
+                                     &call->in[ACT_AND_MUL_GATE],
+                                     &call->in[ACT_AND_MUL_UP], h, i);
+        struct operands of = operands_at(params, &at);
         double activated = in_range(
-            act(params->activation, (double)(float)params->alpha, gate));
-        double exact = in_range(product(activated, up, rounds, y, i));
-        /* an activation below float32's normal range has fewer digits */
-        double least = fabs(up) * (double)FLT_MIN;
-        double scale = fabs(exact) > least ? fabs(exact) : least;
-        judge_float(judge, y, i, exact, isfinite(scale) ? scale : 0, "y");
+            act(params->activation, (double)(float)params->alpha, of.gate));
+        double exact = in_range(
+            product(activated, of.up, rounds_between(params, y), y, i));
+        judge_float(judge, y, i, exact, scale_of(exact, of.up), "y");
+    }
+}
+
+/* --------------------------------------------------------------- gradients */
+
+/* A slope, and the magnitudes of the terms that it is the sum of. */
+struct slope {
+    double value, scale;
+};
+
+/* x * sigmoid(z), w: x times the slope of z */
+static struct slope slope_of_sigmoid(double z, double w)
+{
+    double s = sigmoid(z), term = w * s * sigmoid(-z);
+    if (fabs(z) > 700)
+        return (struct slope){z > 0, z > 0};
+    return (struct slope){s + term, s + fabs(term)};
+}
+
+static struct slope slope_of(int activation, double alpha, double x)
+{
+    const double pi = acos(-1), root = sqrt(2 / pi);
+    double one_sided = x > 0 ? activation == ACT_RELU2 ? 2 * x : 1 : 0;
+    double tail = erfc(-x / sqrt(2)) / 2;
+    double term = fabs(x) < 50 ? x * exp(-x * x / 2) / sqrt(2 * pi) : 0;
+    double near = fmax(fmin(x, 1000), -1000);
+    if (isnan(x))
+        return (struct slope){x, x};
+    switch (activation) {
+    case ACT_SILU:
+        return slope_of_sigmoid(x, x);
+    case ACT_GELU:
+        return (struct slope){tail + term, tail + fabs(term)};
+    case ACT_GELU_TANH:
+        return slope_of_sigmoid(
+            2 * root * (near + 0.044715 * near * near * near),
+            2 * root * (near + 3 * 0.044715 * near * near * near));
+    case ACT_RELU:
+    case ACT_RELU2:
+        return (struct slope){one_sided, one_sided};
+    case ACT_SIGMOID:
+        return (struct slope){sigmoid(x) * sigmoid(-x), 0};
+    default:
+        alpha = activation == ACT_QUICK_GELU ? (double)1.702f : alpha;
+        return slope_of_sigmoid(alpha * x, alpha * x);
+    }
+}
+
+/* grad_y * up may leave float32 although its product with the slope does not;
+ * where the slope is 0, so is the gradient. */
+static void judge_gate(struct reference_judge *judge,
+                       const struct roped_call *call, double g,
+                       const struct operands *of, const struct places *to)
+{
+    const struct act_and_mul_params *params = (const void *)call->params;
+    struct slope slope =
+        slope_of(params->activation, (double)(float)params->alpha, of->gate);
+    double to_act = g * of->up, exact = 0, scale = 0;
+    if (!of->gate_is_beyond && in_range(slope.value) != 0) {
+        exact = in_range(product(to_act, slope.value,
+                                 rounds_between(params, to->gate), to->gate,
+                                 to->gate_at));
+        scale = fmax(scale_of(exact, to_act), fabs(to_act) * slope.scale);
+        scale += 1e6 * 0x1p-149 * fabs(slope.value);
+        if (2 * fabs(to_act) > (double)FLT_MAX)
+            scale = fmax(scale, fabs(to_act));
+    }
+    judge_float(judge, to->gate, to->gate_at, exact,
+                isfinite(scale) ? scale : 0, "grad_gate");
+}
+
+static void judge_up(struct reference_judge *judge,
+                     const struct roped_call *call, double g,
+                     const struct operands *of, const struct places *to)
+{
+    const struct act_and_mul_params *params = (const void *)call->params;
+    double activated = in_range(
+        act(params->activation, (double)(float)params->alpha, of->gate));
+    double exact =
+        of->up_is_beyond
+            ? 0
+            : in_range(product(activated, g, rounds_between(params, to->up),
+                               to->up, to->up_at));
+    judge_float(judge, to->up, to->up_at, exact, scale_of(exact, g), "grad_up");
+}
+
+void reference_act_and_mul_backward(const struct roped_call *call,
+                                    struct reference_judge *judge)
+{
+    const struct act_and_mul_params *params = (const void *)call->params;
+    const struct roped_tensor *grad_y = &call->in[ACT_BACKWARD_GRAD_Y];
+    int64_t h = grad_y->dims[grad_y->rank - 1];
+    for (int64_t i = 0; i < roped_tensor_elements(grad_y); i++) {
+        struct places at = places_of(params, &call->in[ACT_BACKWARD_X],
+                                     &call->in[ACT_BACKWARD_GATE],
+                                     &call->in[ACT_BACKWARD_UP], h, i);
+        struct places to = places_of(params, &call->out[ACT_BACKWARD_GRAD_X],
+                                     &call->out[ACT_BACKWARD_GRAD_GATE],
+                                     &call->out[ACT_BACKWARD_GRAD_UP], h, i);
+        struct operands of = operands_at(params, &at);
+        double g = reference_value(grad_y, i);
+        judge_gate(judge, call, g, &of, &to);
+        if (to.up)
+            judge_up(judge, call, g, &of, &to);
     }
 }

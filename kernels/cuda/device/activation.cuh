@@ -66,9 +66,15 @@ __device__ __forceinline__ float quick_gelu(float x, float alpha)
     return times_sigmoid(x, z < 0.0f, fmaxf(low, kLeastExponent), z < 0.0f ? rest : -rest);
 }
 
-// x * Phi(x): Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and
-// (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
-__device__ __forceinline__ float gelu(float x)
+// Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and (1 + 2 y) * erfcx(y) - 1 is a
+// polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
+struct normal_tail {
+    float a;       // |x|, up to where nothing is left
+    float p;       // p * e.scale is Phi(-a),
+    exponential e; // and e is e^(-a^2 / 2)
+};
+
+__device__ __forceinline__ normal_tail normal_tail_of(float x)
 {
     float a = fminf(fabsf(x), 20.0f), square = a * a;
     exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
@@ -85,24 +91,45 @@ __device__ __forceinline__ float gelu(float x)
     w = fmaf(w, s, -0x1.6cf9ecp-3f);
     w = fmaf(w, s, -0x1.370fccp-6f);
     w = fmaf(w, s, 0x1.25ea64p-2f);
-    float tail = fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f)) * e.e;
-    float below = fmaxf(x, -FLT_MAX) * tail * e.scale;
-    return x < 0.0f ? below : x * (1.0f - tail * e.scale);
+    return {a, fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f)) * e.e, e};
 }
 
-// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2) in pairs of floats.
-__device__ __forceinline__ float gelu_tanh(float x)
+// x * Phi(x)
+__device__ __forceinline__ float gelu(float x)
+{
+    normal_tail tail = normal_tail_of(x);
+    float below = fmaxf(x, -FLT_MAX) * tail.p * tail.e.scale;
+    return x < 0.0f ? below : x * (1.0f - tail.p * tail.e.scale);
+}
+
+// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value and what it loses.
+struct value_and_rest {
+    float value, rest;
+};
+
+__device__ __forceinline__ value_and_rest gelu_tanh_exponent(float x)
 {
     constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
     constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
-    float near = fminf(fmaxf(x, -13.5f), 13.5f); // 2 u is beyond 190 there
-    float square = near * near, square_rest = fmaf(near, near, -square);
+    float square = x * x, square_rest = fmaf(x, x, -square);
     float sum = fmaf(d, square, c), of_square = sum - c;
     float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
     rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
-    float z = near * sum;
-    rest = fmaf(near, sum, -z) + near * rest;
-    return times_sigmoid(x, x < 0.0f, -fabsf(z), x < 0.0f ? rest : -rest);
+    float z = x * sum;
+    return {z, fmaf(x, sum, -z) + x * rest};
+}
+
+__device__ __forceinline__ float within(float most, float x)
+{
+    return fminf(fmaxf(x, -most), most);
+}
+
+constexpr float kGeluTanhEnd = 13.5f; // 2 u is beyond 190 there
+
+__device__ __forceinline__ float gelu_tanh(float x)
+{
+    value_and_rest z = gelu_tanh_exponent(within(kGeluTanhEnd, x));
+    return times_sigmoid(x, x < 0.0f, -fabsf(z.value), x < 0.0f ? z.rest : -z.rest);
 }
 
 // NaN stays.
@@ -145,5 +172,106 @@ __device__ __forceinline__ void activate(int activation, float alpha, float (&x)
         for (int i = 0; i < n; i++)
             x[i] = quick_gelu(x[i], alpha);
         break;
+    }
+}
+
+// ------------------------------------------------------------------------------------ slopes
+
+// sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a function of x and w
+// is x times its slope; w is finite.
+__device__ __forceinline__ float slope_of_sigmoid(float z, float rest, float w)
+{
+    bool is_low = z < 0.0f;
+    exponential e = exponential_of(fmaxf(-fabsf(z), kLeastExponent), is_low ? rest : -rest);
+    float r = reciprocal_of(fmaf(e.e, e.scale, 1.0f));
+    float t = fmaf(w, is_low ? r : e.e * e.scale * r, 1.0f);
+    return is_low ? t * e.e * e.scale * r : t * r;
+}
+
+__device__ __forceinline__ float slope_of_silu(float x)
+{
+    return slope_of_sigmoid(x, 0.0f, within(-kLeastExponent, x));
+}
+
+__device__ __forceinline__ float slope_of_quick_gelu(float x, float alpha)
+{
+    float z = alpha * x, rest = fmaf(alpha, x, -z);
+    rest = -fabsf(z) > kLeastExponent ? rest : 0.0f;
+    return slope_of_sigmoid(z, rest, within(-kLeastExponent, z));
+}
+
+__device__ __forceinline__ float slope_of_gelu_tanh(float x)
+{
+    float near = within(kGeluTanhEnd, x);
+    value_and_rest z = gelu_tanh_exponent(near);
+    float w = near * fmaf(3 * 0x1.2444f2p-4f, near * near, 0x1.988454p+0f);
+    return slope_of_sigmoid(z.value, z.rest, w);
+}
+
+// Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi)
+__device__ __forceinline__ float slope_of_gelu(float x)
+{
+    normal_tail tail = normal_tail_of(x);
+    float below = fmaf(-0x1.988454p-2f * tail.a, tail.e.e, tail.p) * tail.e.scale;
+    return x < 0.0f ? below : 1.0f - below;
+}
+
+// x through the activation, and its slope before that; NaN stays.
+template <int kActivation>
+__device__ __forceinline__ void differentiate_one(float alpha, float &x, float &slope)
+{
+    float before = x;
+    if constexpr (kActivation == ACT_SILU) {
+        slope = slope_of_silu(x);
+        x = silu(x);
+    } else if constexpr (kActivation == ACT_GELU) {
+        slope = slope_of_gelu(x);
+        x = gelu(x);
+    } else if constexpr (kActivation == ACT_GELU_TANH) {
+        slope = slope_of_gelu_tanh(x);
+        x = gelu_tanh(x);
+    } else if constexpr (kActivation == ACT_RELU) {
+        slope = x > 0.0f ? 1.0f : 0.0f;
+        x = x < 0.0f ? 0.0f : x;
+    } else if constexpr (kActivation == ACT_RELU2) {
+        slope = x > 0.0f ? 2.0f * x : 0.0f;
+        x = x < 0.0f ? 0.0f : x * x;
+    } else if constexpr (kActivation == ACT_SIGMOID) {
+        slope = sigmoid(x) * sigmoid(-x);
+        x = sigmoid(x);
+    } else {
+        slope = slope_of_quick_gelu(x, alpha);
+        x = quick_gelu(x, alpha);
+    }
+    slope = isnan(before) ? before : slope;
+}
+
+template <int kActivation, int n>
+__device__ __forceinline__ void differentiate_all(float alpha, float (&x)[n], float (&slope)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        differentiate_one<kActivation>(alpha, x[i], slope[i]);
+}
+
+template <int n>
+__device__ __forceinline__ void differentiate(int activation, float alpha, float (&x)[n],
+                                              float (&slope)[n])
+{
+    switch (activation) {
+    case ACT_SILU:
+        return differentiate_all<ACT_SILU>(alpha, x, slope);
+    case ACT_GELU:
+        return differentiate_all<ACT_GELU>(alpha, x, slope);
+    case ACT_GELU_TANH:
+        return differentiate_all<ACT_GELU_TANH>(alpha, x, slope);
+    case ACT_RELU:
+        return differentiate_all<ACT_RELU>(alpha, x, slope);
+    case ACT_RELU2:
+        return differentiate_all<ACT_RELU2>(alpha, x, slope);
+    case ACT_SIGMOID:
+        return differentiate_all<ACT_SIGMOID>(alpha, x, slope);
+    default:
+        return differentiate_all<ACT_QUICK_GELU>(alpha, x, slope);
     }
 }

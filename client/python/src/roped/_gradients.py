@@ -120,8 +120,47 @@ def _binary_backward(ctx: Any, of_grad_a: torch.Tensor, of_grad_b: torch.Tensor)
     return tuple(None if t is None else t.sum_to_size(s.shape).to(s.dtype) for t, s in zip(made, saved))
 
 
+def _setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    ctx.params = keyword_only_inputs
+    ctx.save_for_backward(*inputs)
+
+
+def _act_and_mul_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
+    x, gate, up = ctx.saved_tensors
+    made = torch.ops.roped.act_and_mul_backward(grad_y, x, gate, up, **ctx.params)
+    return tuple(None if t is None else g for t, g in zip((x, gate, up), made))
+
+
+def _of_norm(ctx: Any, grad_y: Any, x: Any, weight: Any, grad_residual: Any = None) -> tuple[Any, Any]:
+    """The gradients of x and of the weight."""
+    params = {name: value for name, value in ctx.params.items() if name != "sum_rounding"}
+    grad_x, grad_weight = torch.ops.roped.rmsnorm_backward(grad_y, x, weight, grad_residual, **params)
+    return grad_x, None if weight is None else grad_weight
+
+
+def _rmsnorm_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
+    return _of_norm(ctx, grad_y, *ctx.saved_tensors)
+
+
+def _add_rmsnorm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    ctx.params = keyword_only_inputs
+    ctx.save_for_backward(output[1], inputs[2])
+
+
+def _add_rmsnorm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
+    """Of the sum as it was returned; both addends have its gradient."""
+    grad_x, grad_weight = _of_norm(ctx, grad_y, *ctx.saved_tensors, grad_residual)
+    return grad_x, grad_x, grad_weight
+
+
 # setup_context and backward
-FORMULAS = {"rope": (_rope_setup, _rope_backward), "binary_backward": (_binary_setup, _binary_backward)}
+FORMULAS = {
+    "rope": (_rope_setup, _rope_backward),
+    "binary_backward": (_binary_setup, _binary_backward),
+    "act_and_mul": (_setup, _act_and_mul_backward),
+    "rmsnorm": (_setup, _rmsnorm_backward),
+    "add_rmsnorm": (_add_rmsnorm_setup, _add_rmsnorm_backward),
+}
 
 
 def register(op: Operator, library: Any) -> None:

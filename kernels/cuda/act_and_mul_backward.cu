@@ -1,0 +1,136 @@
+// act_and_mul_backward.cu - gradients of act_and_mul on CUDA: a packet of each tensor per thread,
+// as in act_and_mul.cu; every tensor is read or written once.
+extern "C" {
+#include "ops/act_and_mul_backward.h"
+}
+
+#include "cuda/act_packets.cuh"
+
+#include <math.h>
+
+struct act_gradient_args {
+    struct act_operands of, grad;
+    void *grad_y;
+    int64_t grad_y_stride; // elements to the next row
+    const char *grad_y_end;
+    struct act_rows rows;
+    float limit, alpha, beta; // a beta of -0 leaves every number as it is
+    float end;                // the limit, NaN where there is none
+    int32_t activation;
+    int32_t rounds; // bool
+};
+
+// gate becomes its gradient, and up too.
+template <typename T, int kVec>
+__device__ __forceinline__ void descend(const act_gradient_args &args, bool has_up,
+                                        const float (&g)[kVec], float (&gate)[kVec],
+                                        float (&up)[kVec])
+{
+    bool gate_is_beyond[kVec];
+    float slope[kVec];
+#pragma unroll
+    for (int j = 0; j < kVec; j++) {
+        gate_is_beyond[j] = gate[j] >= args.end;
+        gate[j] = gate_is_beyond[j] ? args.limit : gate[j];
+    }
+    differentiate(args.activation, args.alpha, gate, slope);
+#pragma unroll
+    for (int j = 0; j < kVec; j++) {
+        bool is_beyond = fabsf(up[j]) >= args.end;
+        float clamped = is_beyond ? copysignf(args.limit, up[j]) : up[j];
+        float to_act = has_up ? g[j] * (clamped + args.beta) : g[j], act = gate[j];
+        if (args.rounds) {
+            to_act = element<T>::to_float(element<T>::from_float(to_act));
+            act = element<T>::to_float(element<T>::from_float(act));
+        }
+        gate[j] = gate_is_beyond[j] || slope[j] == 0.0f ? 0.0f : to_act * slope[j];
+        up[j] = is_beyond ? 0.0f : g[j] * act;
+    }
+}
+
+template <typename T, bool kIsPairs, act_access kAccess>
+static __global__ void __launch_bounds__(kActThreads)
+    act_gradient_kernel(const __grid_constant__ struct act_gradient_args args)
+{
+    constexpr int kVec = kActVec<T, kAccess>;
+    let_next_start();
+    const act_place<kVec> place(args.rows);
+    const act_addresses<T, kIsPairs, kVec> at(args.of, place), to(args.grad, place);
+    const T *from = static_cast<T *>(args.grad_y) + place.row * args.grad_y_stride + place.column;
+    if (kAccess != kActShifted && place.left == 0)
+        return;
+    finish_before_wait(at.gate, at.up, to.gate, to.up, from);
+    wait_for_previous();
+    float g[kVec], gate[kVec], up[kVec] = {};
+    if constexpr (kAccess == kActShifted) {
+        shifted_vector<(int)sizeof(T)> of_g;
+        of_g.start(from, place.n() * (int)sizeof(T), args.grad_y_end);
+        load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
+        unpack<T>(of_g.finish(), g);
+    } else {
+        auto of_g = packet<T, kVec>::template load<kAccess == kActKept>(from);
+        load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
+        packet<T, kVec>::widen(of_g, g);
+    }
+    bool has_up = kIsPairs || args.of.up;
+    descend<T>(args, has_up, g, gate, up);
+    if constexpr (kIsPairs) {
+        float even[kVec], odd[kVec];
+        memcpy(even, gate, sizeof even);
+        memcpy(odd, up, sizeof odd);
+        weave(even, odd, gate, up);
+    }
+    store_packet<T, kAccess, kVec>(to.gate, place, gate);
+    if (has_up)
+        store_packet<T, kAccess, kVec>(to.up, place, up);
+}
+
+template <typename T>
+static enum roped_status launch(struct act_gradient_args args, const struct roped_call *call,
+                                struct roped_queue *queue, struct roped_error *err)
+{
+    const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
+    args.of = act_operands_of<T>(plan, &call->in[ACT_BACKWARD_X], &call->in[ACT_BACKWARD_GATE],
+                                 &call->in[ACT_BACKWARD_UP]);
+    args.grad =
+        act_operands_of<T>(plan, &call->out[ACT_BACKWARD_GRAD_X],
+                           &call->out[ACT_BACKWARD_GRAD_GATE], &call->out[ACT_BACKWARD_GRAD_UP]);
+    args.grad_y_end = act_end<T>(args.grad_y, args.grad_y_stride, plan);
+    bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.grad) &&
+               has_packets<T>(plan, args.grad_y, args.grad_y_stride);
+    return with_access(access_of<T>(call, has, queue), [&](auto access) {
+        kernel_fn<act_gradient_args> *kernel = act_gradient_kernel<T, false, access>;
+        if constexpr (access != kActShifted)
+            kernel = plan->interleaved ? act_gradient_kernel<T, true, access> : kernel;
+        auto moved = [&](int64_t row) {
+            struct act_gradient_args further = args;
+            further.of = act_moved<T>(args.of, row);
+            further.grad = act_moved<T>(args.grad, row);
+            further.grad_y = static_cast<T *>(args.grad_y) + row * args.grad_y_stride;
+            return further;
+        };
+        return launch_rows<kActVec<T, access>>(queue, kernel, plan, "grad_y", moved, err);
+    });
+}
+
+extern "C" enum roped_status roped_cuda_act_and_mul_backward(const struct roped_call *call,
+                                                             struct roped_queue *queue,
+                                                             struct roped_error *err)
+{
+    const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
+    const struct roped_tensor *grad_y = &call->in[ACT_BACKWARD_GRAD_Y];
+    if (plan->n_rows == 0)
+        return ROPED_OK;
+    struct act_gradient_args args = {};
+    args.grad_y = grad_y->data;
+    args.grad_y_stride = act_stride(grad_y, plan->width);
+    args.limit = plan->limit;
+    args.end = plan->limit < INFINITY ? plan->limit : NAN;
+    args.alpha = plan->alpha;
+    args.beta = plan->beta == 0 ? -0.0f : plan->beta;
+    args.activation = plan->activation;
+    args.rounds = plan->rounds;
+    return with_float_type(grad_y->dtype, [&](auto tag) {
+        return launch<typename decltype(tag)::type>(args, call, queue, err);
+    });
+}

@@ -1,0 +1,276 @@
+// act_packets.cuh - what the kernels of act_and_mul and of its gradients share: where gate and up
+// are, and packets of 16 bytes of them.
+#pragma once
+
+extern "C" {
+#include "ops/act_and_mul.h"
+}
+
+#include "cuda/device/activation.cuh"
+#include "cuda/device/binary.cuh"
+#include "cuda/device/quotient.cuh"
+#include "cuda/device/shifted.cuh"
+#include "cuda/device/stream.cuh"
+#include "cuda/dispatch.cuh"
+
+#include <type_traits>
+
+constexpr int kActThreads = 128;
+
+// The gate and the up of rows, or their gradients; elements from a row to the next.
+struct act_operands {
+    void *gate, *up; // up: NULL, there is none
+    int64_t gate_stride, up_stride;
+    const char *gate_end, *up_end; // shifted.cuh
+};
+
+// A packet of a row for each thread.
+struct act_rows {
+    uint32_t n_packets; // of all rows
+    uint32_t packets;   // of a row, the last one not always whole
+    divisor_of_index to_row;
+    int64_t width;
+};
+
+// How a packet is moved.
+enum act_access {
+    kActAligned,
+    kActKept,    // the same, and its lines stay in L2 (device/vector.cuh)
+    kActShifted, // at any address (device/shifted.cuh); not of pairs
+    kActSingle   // a packet is one element
+};
+
+template <typename T, act_access kAccess>
+constexpr int kActVec = kAccess == kActSingle ? 1 : kVecOf<T>;
+
+// The even elements of two packets, and the odd ones.
+template <int kVec>
+__device__ __forceinline__ void part(const float (&first)[kVec], const float (&second)[kVec],
+                                     float (&even)[kVec], float (&odd)[kVec])
+{
+#pragma unroll
+    for (int i = 0; i < kVec; i++) {
+        even[i] = 2 * i < kVec ? first[2 * i % kVec] : second[2 * i % kVec];
+        odd[i] = 2 * i + 1 < kVec ? first[(2 * i + 1) % kVec] : second[(2 * i + 1) % kVec];
+    }
+}
+
+// And back.
+template <int kVec>
+__device__ __forceinline__ void weave(const float (&even)[kVec], const float (&odd)[kVec],
+                                      float (&first)[kVec], float (&second)[kVec])
+{
+#pragma unroll
+    for (int i = 0; i < kVec; i++) {
+        constexpr int n = kVec;
+        first[i] = i % 2 ? odd[i / 2] : even[i / 2];
+        second[i] = (n + i) % 2 ? odd[(n + i) / 2] : even[(n + i) / 2];
+    }
+}
+
+// Where a thread's packet is: left elements of its row from there on, 0 where it has none.
+template <int kVec>
+struct act_place {
+    uint32_t row;
+    int64_t column, left;
+
+    __device__ __forceinline__ explicit act_place(const act_rows &rows)
+    {
+        uint32_t i = blockIdx.x * kActThreads + threadIdx.x;
+        row = quotient(i, rows.to_row);
+        column = (int64_t)(i - row * rows.packets) * kVec;
+        left = i < rows.n_packets ? rows.width - column : 0;
+    }
+    __device__ __forceinline__ int n() const
+    {
+        return left < kVec ? (int)left : kVec;
+    }
+};
+
+// A packet's gate and up. Of pairs it is two packets of gate, the second one in the place of up.
+template <typename T, bool kIsPairs, int kVec>
+struct act_addresses {
+    T *gate, *up;
+
+    __device__ __forceinline__ act_addresses(const act_operands &of, const act_place<kVec> &place)
+    {
+        gate = static_cast<T *>(of.gate) + place.row * of.gate_stride;
+        up = static_cast<T *>(of.up) + place.row * of.up_stride;
+        gate += kIsPairs ? 2 * place.column : place.column;
+        up = kIsPairs ? gate + kVec : up + place.column;
+    }
+};
+
+// n elements of a packet each, at addresses of gate and up.
+template <typename T, bool kIsPairs, act_access kAccess, int kVec>
+__device__ __forceinline__ void load_operands(const act_operands &of,
+                                              const act_addresses<T, kIsPairs, kVec> &at, int n,
+                                              float (&gate)[kVec], float (&up)[kVec])
+{
+    bool has_up = kIsPairs || of.up;
+    if constexpr (kAccess == kActShifted) {
+        shifted_vector<(int)sizeof(T)> of_gate, of_up;
+        of_gate.start(at.gate, n * (int)sizeof(T), of.gate_end);
+        of_up.start(at.up, has_up ? n * (int)sizeof(T) : 0, of.up_end);
+        unpack<T>(of_gate.finish(), gate);
+        unpack<T>(of_up.finish(), up);
+    } else {
+        using pack_of = packet<T, kVec>;
+        auto of_gate = pack_of::template load<kAccess == kActKept>(at.gate);
+        if (has_up) {
+            auto of_up = pack_of::template load<kAccess == kActKept>(at.up);
+            pack_of::widen(of_up, up);
+        }
+        pack_of::widen(of_gate, gate);
+    }
+    if constexpr (kIsPairs) {
+        float first[kVec], second[kVec];
+        memcpy(first, gate, sizeof first);
+        memcpy(second, up, sizeof second);
+        part(first, second, gate, up);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void store_any(T *to, int64_t left, int64_t column,
+                                          const float (&y)[kVecOf<T>])
+{
+    using unit = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+    uint4 words = pack<T>(y);
+    int lane = threadIdx.x % 32;
+    store_shifted<unit>(reinterpret_cast<char *>(to), left, lane > 0 && column > 0, lane < 31,
+                        {words.x, words.y, words.z, words.w});
+}
+
+template <typename T, act_access kAccess, int kVec>
+__device__ __forceinline__ void store_packet(T *to, const act_place<kVec> &place,
+                                             const float (&y)[kVec])
+{
+    if constexpr (kAccess == kActShifted)
+        store_any(to, place.left, place.column, y);
+    else
+        packet<T, kVec>::store(to, y);
+}
+
+// ------------------------------------------------------------------------------------ launch
+
+static inline int64_t act_stride(const struct roped_tensor *tensor, int64_t width)
+{
+    return tensor->stride ? tensor->stride : width;
+}
+
+// Where the last whole packet of an operand ends.
+template <typename T>
+static const char *act_end(const void *from, int64_t stride, const struct act_and_mul_plan *plan)
+{
+    int64_t last = (plan->n_rows - 1) * stride + plan->width;
+    return from ? whole_end(from, last * (int64_t)sizeof(T)) : NULL;
+}
+
+// Of x, or of gate and up where that is not given; of pairs up is none.
+template <typename T>
+static struct act_operands
+act_operands_of(const struct act_and_mul_plan *plan, const struct roped_tensor *x,
+                const struct roped_tensor *gate, const struct roped_tensor *up)
+{
+    struct act_operands of = {};
+    int64_t h = plan->width;
+    if (!roped_tensor_given(x)) {
+        of = {gate->data, up->data, act_stride(gate, h), act_stride(up, h), NULL, NULL};
+    } else {
+        T *data = static_cast<T *>(x->data);
+        of.gate = data;
+        of.gate_stride = of.up_stride = act_stride(x, plan->gated ? 2 * h : h);
+        if (plan->gated && !plan->interleaved) {
+            of.gate = plan->gate_second ? data + h : data;
+            of.up = plan->gate_second ? data : data + h;
+        }
+    }
+    of.gate_end = act_end<T>(of.gate, of.gate_stride, plan);
+    of.up_end = act_end<T>(of.up, of.up_stride, plan);
+    return of;
+}
+
+// The operands some rows further.
+template <typename T>
+static struct act_operands act_moved(struct act_operands of, int64_t rows)
+{
+    of.gate = static_cast<T *>(of.gate) + rows * of.gate_stride;
+    of.up = of.up ? static_cast<T *>(of.up) + rows * of.up_stride : NULL;
+    return of;
+}
+
+// Does 16 bytes divide every address that begins a packet?
+template <typename T>
+static bool has_packets(const struct act_and_mul_plan *plan, const void *from, int64_t stride)
+{
+    return is_aligned(from, 16) && (plan->n_rows == 1 || stride % kVecOf<T> == 0);
+}
+template <typename T>
+static bool has_packets(const struct act_and_mul_plan *plan, const struct act_operands &of)
+{
+    return plan->width % kVecOf<T> == 0 && has_packets<T>(plan, of.gate, of.gate_stride) &&
+           has_packets<T>(plan, of.up, of.up ? of.up_stride : 0);
+}
+
+// Has every element a thread at once, or nearly? Then it waits for one load, and shifting would
+// only be more to do: 2,048 threads are on a multiprocessor, of which those of 16 bits gain sooner.
+template <typename T>
+static bool is_small(const struct act_and_mul_plan *plan, const struct roped_queue *queue)
+{
+    const int64_t most = sizeof(T) == 4 ? 2048 : 1536;
+    return plan->n_rows * plan->width <= most * queue->n_multiprocessors;
+}
+
+// How packets of a call are moved.
+template <typename T>
+static act_access access_of(const struct roped_call *call, bool has_packets,
+                            const struct roped_queue *queue)
+{
+    const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
+    if (!has_packets)
+        return plan->interleaved || is_small<T>(plan, queue) ? kActSingle : kActShifted;
+    return passes_l2(roped_call_bytes(call), queue) ? kActKept : kActAligned;
+}
+
+// function(std::integral_constant) for a way to move packets.
+template <typename F>
+static auto with_access(act_access access, const F &function)
+{
+    switch (access) {
+    case kActAligned:
+        return function(std::integral_constant<act_access, kActAligned>{});
+    case kActKept:
+        return function(std::integral_constant<act_access, kActKept>{});
+    case kActShifted:
+        return function(std::integral_constant<act_access, kActShifted>{});
+    default:
+        return function(std::integral_constant<act_access, kActSingle>{});
+    }
+}
+
+// Starts a kernel of at most so many rows at a time that their packets can be counted in a
+// register. Args have the rows, and moved(rows) is those arguments some rows further.
+template <int kVec, typename Args, typename Moved>
+static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> *kernel,
+                                     const struct act_and_mul_plan *plan, const char *name,
+                                     const Moved &moved, struct roped_error *err)
+{
+    int64_t packets = (plan->width + kVec - 1) / kVec;
+    if (packets > kMostPackets)
+        return roped_fail(
+            err, ROPED_TOO_LARGE,
+            "tensor '%s': rows of %lld elements, expected at most %lld on this device", name,
+            (long long)plan->width, (long long)(kMostPackets * kVec));
+    const int64_t most = kMostPackets / packets;
+    enum roped_status status = ROPED_OK;
+    for (int64_t row = 0; row < plan->n_rows && !status; row += most) {
+        int64_t rows = plan->n_rows - row < most ? plan->n_rows - row : most;
+        Args args = moved(row);
+        args.rows = {(uint32_t)(rows * packets), (uint32_t)packets, index_divisor(packets),
+                     plan->width};
+        status = start(queue, kernel, dim3(kActThreads),
+                       (rows * packets + kActThreads - 1) / kActThreads, dim3(1), args, err);
+    }
+    return status;
+}
