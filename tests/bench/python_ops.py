@@ -64,6 +64,7 @@ def calls(n, device):
         "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
         "act_and_mul": lambda: ops.act_and_mul(x),
         "quantize": lambda: ops.quantize(x),
+        "compare": lambda: ops.compare(x, x),
     }
 
 

@@ -41,6 +41,7 @@ def calls():
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
         "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
         "quantize": ({"x": random(3, 64)}, {"output_dtype": "int8", "granularity": "group", "group_size": 32}),
+        "compare": ({"a": random(3, 32), "b": random(3, 32)}, {"rtol": 0.5}),
     }  # fmt: skip
 
 
