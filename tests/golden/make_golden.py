@@ -594,16 +594,16 @@ def draw_quantized_rows() -> Iterator[Case]:
 
 
 def draw_compares() -> Iterator[Case]:
-    """What rounding changed; and NaN, Inf and zeros in one or both."""
+    """Of one type; and NaN, Inf and zeros in one or both."""
     for dtype in ("f32", "f16", "bf16"):
         b = randn(5, 100)
         a = b + 0.01 * randn(5, 100)
         metadata = {"op": "compare", "atol": "0.001", "rtol": "0.02"}
-        yield Case("compare", f"compare_{dtype}_f32", metadata, {"a": a.to(TYPES[dtype]), "b": b})
+        yield Case("compare", f"compare_{dtype}", metadata, {"a": a.to(TYPES[dtype]), "b": b.to(TYPES[dtype])})
     nan, inf = float("nan"), float("inf")
-    a = torch.tensor([[1.0, nan, inf, inf, 0.0, -0.0, nan, 3.0]])
+    a = torch.tensor([[1.0, nan, inf, -inf, 0.0, -0.0, nan, 3.0]])
     b = torch.tensor([[1.0, nan, inf, -inf, 1.0, 0.0, 2.0, 3.5]])
-    yield Case("compare", "compare_non_finite_f32", {"op": "compare"}, {"a": a, "b": b})
+    yield Case("compare", "compare_non_finite_f32", metadata, {"a": a, "b": b})
 
 
 def draw_cases() -> list[Case]:
@@ -1033,8 +1033,8 @@ def number_of(x: torch.Tensor) -> torch.Tensor:
 
 def compare(case: Case) -> Tensors:
     """In float32, but for the cosine."""
-    dtype = case.inputs["a"].dtype  # the coarser one
-    atol, rtol = float(case.metadata.get("atol", 1e-8)), float(case.metadata.get("rtol", 1e-5))
+    dtype = case.inputs["a"].dtype
+    atol, rtol = (float(case.metadata[name]) for name in ("atol", "rtol"))
     a, b = (case.inputs[name].float().flatten() for name in "ab")
     alone = a.isnan() != b.isnan()
     same = (a == b) | (a.isnan() & b.isnan())
