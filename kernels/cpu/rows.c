@@ -4,6 +4,7 @@
  */
 #include "cpu/activation_rows.h"
 #include "cpu/binary_rows.h"
+#include "cpu/compare_rows.h"
 #include "cpu/norm_gradient_rows.h"
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
@@ -25,6 +26,7 @@ static void fence_streams(void)
 extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 extern const struct cpu_binary_rows ISA(cpu_binary_rows);
 extern const struct cpu_norm_gradient_rows ISA(cpu_norm_gradient_rows);
+extern const struct cpu_compare_rows ISA(cpu_compare_rows);
 extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 extern const struct cpu_rows ISA(cpu_rows);
 const struct cpu_rows ISA(cpu_rows) = {
@@ -46,4 +48,5 @@ const struct cpu_rows ISA(cpu_rows) = {
     .activation = &ISA(cpu_activation_rows),
     .quantize = &ISA(cpu_quantize_rows),
     .norm_gradient = &ISA(cpu_norm_gradient_rows),
+    .compare = &ISA(cpu_compare_rows),
 };

@@ -211,6 +211,7 @@ struct cpu_rows {
     const struct cpu_activation_rows *activation;       /* activation_rows.h */
     const struct cpu_quantize_rows *quantize;           /* quantize_rows.h */
     const struct cpu_norm_gradient_rows *norm_gradient; /* its own header */
+    const struct cpu_compare_rows *compare;             /* compare_rows.h */
 };
 
 /* The scale that cpu_fp8_scale describes. */

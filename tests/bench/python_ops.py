@@ -66,6 +66,7 @@ def calls(n, device):
         "act_and_mul": lambda: ops.act_and_mul(x),
         "act_and_mul_backward": lambda: ops.act_and_mul_backward(x[:, :2048], x),
         "quantize": lambda: ops.quantize(x),
+        "compare": lambda: ops.compare(x, x),
     }
 
 

@@ -205,6 +205,9 @@ const struct bench_row bench_rows[] = {
     {"quantize bf16 e4m3 tensor 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "granularity=tensor", .goal = 0.6},
     {"quantize bf16 int8 row 65536x4096", "quantize", BF16, "rows=65536 h=4096", NULL, "output_dtype=int8"},
     {"quantize f32 e4m3 row 32768x4096", "quantize", F32, "rows=32768 h=4096"},
+    {"compare bf16 1x4096", "compare", BF16, "rows=1 h=4096"},
+    {"compare bf16 65536x4096", "compare", BF16, "rows=65536 h=4096"},
+    {"compare f32 32768x4096", "compare", F32, "rows=32768 h=4096"},
 };
 /* clang-format on */
 const int bench_n_rows = sizeof bench_rows / sizeof *bench_rows;

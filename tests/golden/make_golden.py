@@ -628,6 +628,19 @@ def draw_quantized_rows() -> Iterator[Case]:
                 yield Case("quantize", name, {**metadata, **parameters}, {"x": x.to(TYPES[dtype])})
 
 
+def draw_compares() -> Iterator[Case]:
+    """Of one type; and NaN, Inf and zeros in one or both."""
+    for dtype in ("f32", "f16", "bf16"):
+        b = randn(5, 100)
+        a = b + 0.01 * randn(5, 100)
+        metadata = {"op": "compare", "atol": "0.001", "rtol": "0.02"}
+        yield Case("compare", f"compare_{dtype}", metadata, {"a": a.to(TYPES[dtype]), "b": b.to(TYPES[dtype])})
+    nan, inf = float("nan"), float("inf")
+    a = torch.tensor([[1.0, nan, inf, -inf, 0.0, -0.0, nan, 3.0]])
+    b = torch.tensor([[1.0, nan, inf, -inf, 1.0, 0.0, 2.0, 3.5]])
+    yield Case("compare", "compare_non_finite_f32", metadata, {"a": a, "b": b})
+
+
 def draw_cases() -> list[Case]:
     generator.manual_seed(SEED)
     cases = [
@@ -642,7 +655,7 @@ def draw_cases() -> list[Case]:
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
     groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
-    for draw in (*groups, draw_activation_gradients, draw_norm_gradients):
+    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -1094,6 +1107,36 @@ def quantize(case: Case) -> Tensors:
     return {"y.expected": codes, "scales.expected": scales}
 
 
+def number_of(x: torch.Tensor) -> torch.Tensor:
+    """Places of numbers among those of their type; 0 and -0 are one."""
+    bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int16).long()
+    least = torch.iinfo(torch.int32 if x.dtype == torch.float32 else torch.int16).min
+    return torch.where(bits < 0, least - bits, bits)
+
+
+def compare(case: Case) -> Tensors:
+    """In float32, but for the cosine."""
+    dtype = case.inputs["a"].dtype
+    atol, rtol = (float(case.metadata[name]) for name in ("atol", "rtol"))
+    a, b = (case.inputs[name].float().flatten() for name in "ab")
+    alone = a.isnan() != b.isnan()
+    same = (a == b) | (a.isnan() & b.isnan())
+    skipped = same | alone
+    distance = torch.where(skipped, 0.0, (a - b).abs())
+    share = torch.where(skipped, 0.0, torch.where(distance.isinf(), distance, distance / b.abs()))
+    beyond = ~torch.isclose(a, b, atol=atol, rtol=rtol, equal_nan=True) & ~alone
+    steps = (number_of(a.to(dtype)) - number_of(b.to(dtype))).abs().masked_fill(skipped, 0)
+    finite = a.isfinite() & b.isfinite()
+    cosine = torch.nn.functional.cosine_similarity(a[finite].double(), b[finite].double(), dim=0)
+    index = alone.int().argmax() if alone.any() else distance.argmax()
+    numbers = [x.max().float() for x in (distance, share, steps)]
+    return {
+        "index.expected": index.reshape(1),
+        "counts.expected": torch.stack([beyond.sum(), alone.sum()]),
+        "stats.expected": torch.stack([*numbers, cosine.float()]),
+    }
+
+
 OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope": rope,
     "rope_quantize": rope_quantize,
@@ -1108,6 +1151,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "act_and_mul": act_and_mul,
     "act_and_mul_backward": act_and_mul_backward,
     "quantize": quantize,
+    "compare": compare,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,
     "qk_rmsnorm_rope_append": heads_append,

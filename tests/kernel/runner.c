@@ -186,29 +186,37 @@ static struct place place_of(const struct roped_port *port, int index,
     return place;
 }
 
-/* Inputs with strides become slices of the rows of the first one's block. */
+/* x or what is above it, a multiple of step. */
+static size_t multiple_of(size_t step, size_t x)
+{
+    return (x + step - 1) / step * step;
+}
+
+/* Inputs with strides become slices of the rows of the first one's block. Where
+ * types differ, a place and the row are multiples of the widest element. */
 static void fuse_inputs(const struct roped_call *call,
                         const struct runner_options *options,
                         struct places *places)
 {
-    size_t row = 0, element = 0;
+    size_t end = 0, widest = 1;
     const struct place *first = NULL;
     for (int i = 0; i < call->n_in; i++) {
         struct place *place = &places->in[i];
         if (!place->block || !(call->op->in[i].flags & ROPED_STRIDED))
             continue;
-        if (!first) {
-            first = place;
-            element = roped_dtype_bytes(call->in[i].dtype);
-        }
+        size_t element = roped_dtype_bytes(call->in[i].dtype);
+        widest = element > widest ? element : widest;
+        first = first ? first : place;
         place->block = first->block;
-        place->offset = first->offset + row;
-        row += place->token;
+        place->offset = place == first
+                            ? first->offset
+                            : multiple_of(element, first->offset + end);
+        end = place->offset + place->token - first->offset;
     }
-    row += (size_t)options->gap * element;
+    end = multiple_of(widest, end) + (size_t)options->gap * widest;
     for (int i = 0; first && i < call->n_in; i++)
         if (places->in[i].block == first->block)
-            places->in[i].stride = row;
+            places->in[i].stride = end;
 }
 
 /* The input whose memory an output is, or -1. */

@@ -43,6 +43,7 @@ def calls():
         "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
         "act_and_mul_backward": ({"grad_y": random(3, 32), "x": random(3, 64)}, {"activation": "gelu"}),
         "quantize": ({"x": random(3, 64)}, {"output_dtype": "int8", "granularity": "group", "group_size": 32}),
+        "compare": ({"a": random(3, 32), "b": random(3, 32)}, {"rtol": 0.5}),
     }  # fmt: skip
 
 
