@@ -146,7 +146,8 @@ def results(op):
         return ""
     lines = [f"class {result_name(op)}(NamedTuple, Generic[R]):"]
     for port in op["outputs"]:
-        lines.append(f"    {port['name']}: R" + " | Any" * ("requires" in port))
+        hides = "  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride]"
+        lines.append(f"    {port['name']}: R" + " | Any" * ("requires" in port) + hides * hasattr(tuple, port["name"]))
     return "\n".join(lines) + "\n\n"
 
 

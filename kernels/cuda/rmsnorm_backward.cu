@@ -362,17 +362,17 @@ static bool has_vectors(const struct rms_gradient_args *args)
 }
 
 // Threads of a row and how many blocks of these there are at most: as many as a multiprocessor
-// holds at once.
+// holds at once, and not more than have room for their partial sums.
 struct gradient_shape {
     int threads;
     int64_t most_blocks;
 };
 
-static inline gradient_shape shape_of(int64_t vectors)
+static inline gradient_shape shape_of(int64_t vectors, int64_t room)
 {
     int threads = vectors <= 128 ? 32 : vectors <= 256 ? 128 : vectors <= 512 ? 256 : 512;
     if (vectors > 1024)
-        return {1024, kGradientMultiprocessors};
+        return {1024, room < kGradientMultiprocessors ? room : kGradientMultiprocessors};
     return {threads, kGradientMultiprocessors * (threads == 32 ? 8 : 512 / threads)};
 }
 
@@ -451,14 +451,21 @@ extern "C" enum roped_status roped_cuda_rmsnorm_backward(const struct roped_call
     const int dtype = call->in[RMSNORM_BACKWARD_X].dtype;
     struct rms_gradient_args args = args_of(call);
     const int64_t per_vector = 16 / (int64_t)roped_dtype_bytes((enum roped_dtype)dtype);
-    const gradient_shape shape = shape_of((args.hidden + per_vector - 1) / per_vector);
-    const int64_t n_blocks = args.n_rows < shape.most_blocks ? args.n_rows : shape.most_blocks;
     const bool sums = roped_tensor_given(&call->in[RMSNORM_BACKWARD_WEIGHT]);
+    const int64_t sum_bytes = sums ? args.hidden * (int64_t)sizeof(float) : 0;
+    const gradient_shape shape =
+        shape_of((args.hidden + per_vector - 1) / per_vector,
+                 sum_bytes ? ROPED_CUDA_SCRATCH_BYTES / sum_bytes : kGradientMultiprocessors);
+    if (shape.most_blocks == 0)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "tensor 'x': %lld columns, expected at most %lld on a CUDA device",
+                          (long long)args.hidden,
+                          (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float)));
+    const int64_t n_blocks = args.n_rows < shape.most_blocks ? args.n_rows : shape.most_blocks;
     enum roped_status status = ROPED_OK;
     uint32_t *counters;
     if (sums && n_blocks > 0)
-        status = roped_cuda_scratch(queue, n_blocks * args.hidden * (int64_t)sizeof(float), 1,
-                                    &args.partial, &counters, err);
+        status = roped_cuda_scratch(queue, n_blocks * sum_bytes, 1, &args.partial, &counters, err);
     if (!status && n_blocks > 0)
         status = with_float_type(dtype, [&](auto tag) {
             return launch<typename decltype(tag)::type>(args, n_blocks, shape.threads, queue, err);

@@ -313,13 +313,14 @@ static inline void set_rotate_args(struct rotate_args *rotate, const struct rope
 
 // ------------------------------------------------------------------------------------ outputs
 
-// Is this output apart from the input whose place it might take, and strided otherwise?
+// Is this output apart from the input whose place it might take, and strided otherwise? One token,
+// as in a decode loop, has nothing that a stride could lead to.
 static inline bool has_other_stride(const struct roped_call *call, int output)
 {
     int shared = roped_op_shared(call->op, output);
     const struct roped_tensor *to = &call->out[output];
     return shared >= 0 && roped_tensor_given(to) && to->data != call->in[shared].data &&
-           to->stride != call->in[shared].stride;
+           to->stride != call->in[shared].stride && roped_tensor_tokens(to) > 1;
 }
 
 static inline enum roped_status copy_tokens(const struct roped_tensor *to,

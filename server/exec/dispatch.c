@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 /* ----------------------------------------------------------- jobs that wait */
 
@@ -333,16 +332,6 @@ void dispatch_run(struct lane *lane, struct exec_job *job)
 }
 
 /*
- * A lane that waits for a long copy naps between looks at it: Linux makes such
- * a nap 50 us longer unless asked not to. On an H200 a call of 64 MiB in shared
- * memory took 2.93 ms, and takes 2.71.
- */
-static void nap_exactly(void)
-{
-    (void)prctl(PR_SET_TIMERSLACK, 1UL); /* else it is only slower */
-}
-
-/*
  * Woken lanes do not push the waking thread off its CPU: a busy connection's
  * thread hands over all that has arrived before lanes run, instead of a switch
  * of threads for each call (bench_http --section small, "by a lane"). A CPU
@@ -360,7 +349,6 @@ void *dispatch_thread(void *context)
     struct lane *lane = context;
     struct executor *exec = lane->device->exec;
     yield_to_wakers();
-    nap_exactly();
     pthread_mutex_lock(&exec->lock);
     for (;;) {
         while (!exec->is_closing && !lane->job)

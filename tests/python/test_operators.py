@@ -147,6 +147,38 @@ def test_act_and_mul(call, rng, dtype):
     assert_close(call("act_and_mul", {"x": pairs}, interleaved=True)["y"], expected)
 
 
+def test_act_and_mul_backward(call, rng, dtype):
+    grad_y, gate, up = (rng.standard_normal((3, 48)).astype(dtype) for _ in range(3))
+    g, x, u = (tensor.astype(np.float64) for tensor in (grad_y, gate, up))
+    sigmoid = 1 / (1 + np.exp(-x))
+    out = call("act_and_mul_backward", {"grad_y": grad_y, "gate": gate, "up": up})
+    assert_close(out["grad_gate"], g * u * sigmoid * (1 + x * (1 - sigmoid)))
+    assert_close(out["grad_up"], g * x * sigmoid)
+
+
+def test_rmsnorm_backward(call, rng, dtype):
+    grad_y, x = (rng.standard_normal((5, 96)).astype(dtype) for _ in range(2))
+    weight = rng.standard_normal(96).astype(dtype)
+    g, rows, w = (tensor.astype(np.float64) for tensor in (grad_y, x, weight))
+    scale = 1 / np.sqrt((rows * rows).mean(-1, keepdims=True) + 1e-5)
+    normed = rows * scale
+    out = call("rmsnorm_backward", {"grad_y": grad_y, "x": x, "weight": weight}, eps=1e-5)
+    assert_close(out["grad_x"], scale * (g * w - normed * (g * w * normed).mean(-1, keepdims=True)))
+    assert_close(out["grad_weight"], (g * normed).sum(0))
+
+
+def test_compare(call, rng):
+    b = rng.standard_normal((3, 8), np.float32)
+    a = b.copy()
+    a[1, 2] += 0.5
+    a[2, 7] = np.nan
+    out = call("compare", {"a": a, "b": b})
+    assert out["index"].tolist() == [23]
+    assert out["counts"].tolist() == [1, 1]  # NaN in one alone is counted apart
+    assert abs(out["stats"][0] - 0.5) < 1e-6
+    assert call("compare", {"a": b, "b": b})["index"].tolist() == [-1]
+
+
 def test_rmsnorm_quantize(call, rng):
     x = rng.standard_normal((3, 128)).astype(BF16)
     out = call("rmsnorm_quantize", {"x": x}, dynamic=True)

@@ -149,12 +149,13 @@ def _add_rmsnorm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: d
 
 def _add_rmsnorm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
     """Of the sum as it was returned; both addends have its gradient."""
-    grad_x, grad_weight = _of_norm(ctx, grad_y, *ctx.saved_tensors, grad_residual)
+    x, weight = ctx.saved_tensors
+    grad_x, grad_weight = _of_norm(ctx, grad_y, x, weight, grad_residual)
     return grad_x, grad_x, grad_weight
 
 
 # setup_context and backward
-FORMULAS = {
+FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "rope": (_rope_setup, _rope_backward),
     "binary_backward": (_binary_setup, _binary_backward),
     "act_and_mul": (_setup, _act_and_mul_backward),
