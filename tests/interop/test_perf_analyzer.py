@@ -53,13 +53,19 @@ def measure(address, model, *arguments):
 
 
 # operators that want one of two inputs, or an input in place of a parameter
-ALSO = {"binary_backward": ["a", "b"]}
+ALSO = {"binary_backward": ["a", "b"], "act_and_mul_backward": ["x"]}
 
 # operators whose index values must fit each other: no generator makes those
 INDEXED = {"rope_append", "qk_rmsnorm_rope_append", "rope_quantize_append"}
 
 # one token: all values are 0, and two tokens must not have one cache slot
 SIZES = {"n": "1"}
+
+
+def size_of(dim):
+    """Of 2h, twice as many as of h."""
+    times, symbol = re.fullmatch(r"(\d*)(.*)", dim).groups()
+    return times if not symbol else str(int(times or 1) * int(SIZES.get(symbol, "16")))
 
 
 def required_part(address, op):
@@ -73,8 +79,8 @@ def required_part(address, op):
     needed = needed or metadata["inputs"][:1]  # none is, and others may be in place of the first
     shapes = []
     for tensor in needed:
-        dims = tensor["parameters"]["shape"].split("|")[0].split()
-        sizes = ",".join(dim if dim.isdigit() else SIZES.get(dim, "16") for dim in dims)
+        dims = re.sub(r"\[.*?\]", "", tensor["parameters"]["shape"].split("|")[0]).split()  # no conditions
+        sizes = ",".join(size_of(dim) for dim in dims)
         shapes += ["--shape", f"{tensor['name']}:{sizes}"]
     return ",".join([f"{op}:required", *ALSO.get(op, [])]), shapes
 
