@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +266,7 @@ void load_run(const struct load *load, struct load_result *result)
 
 /* The samples have their place behind the rest of the result. */
 enum { SHARED_BYTES = STATS_MOST_SAMPLES * sizeof(double) };
+enum { MOST_PROCESSES = 16, CORES_PER_PROCESS = 2 };
 
 struct load_child load_start(const struct load *load)
 {
@@ -304,6 +306,54 @@ void load_free(struct load_child *child)
 {
     load_wait(child);
     munmap(child->result, sizeof *child->result + SHARED_BYTES);
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void add_result(struct load_result *all, const struct load_result *part)
+{
+    for (size_t i = 0; i < part->latency.n; i++)
+        stats_add(&all->latency, part->latency.value[i]);
+    all->n_sent += part->n_sent;
+    all->n_ok += part->n_ok;
+    all->n_refused += part->n_refused;
+    all->n_wrong += part->n_wrong;
+    all->n_lost += part->n_lost;
+    all->n_unconnected += part->n_unconnected;
+    all->n_timed += part->n_timed;
+    if (!all->why[0])
+        memcpy(all->why, part->why, sizeof all->why);
+}
+
+void load_run_spread(const struct load *load, struct load_result *result)
+{
+    struct load_child child[MOST_PROCESSES];
+    struct load part = *load;
+    double rate = 0;
+    int n = usable_cores() / CORES_PER_PROCESS;
+    n = n > MOST_PROCESSES ? MOST_PROCESSES : n;
+    n = n > load->n_clients ? load->n_clients : n;
+    if (n <= 1) {
+        load_run(load, result);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        part.n_clients =
+            load->n_clients * (i + 1) / n - load->n_clients * i / n;
+        child[i] = load_start(&part);
+    }
+    for (int i = 0; i < n; i++) {
+        load_wait(&child[i]);
+        add_result(result, child[i].result);
+        if (child[i].result->n_timed > 0)
+            rate += (double)child[i].result->n_timed / child[i].result->seconds;
+        load_free(&child[i]);
+    }
+    result->seconds = rate > 0 ? (double)result->n_timed / rate : 0;
 }
 
 void load_print(const char *name, struct load_result *result, double seconds)

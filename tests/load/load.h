@@ -61,6 +61,14 @@ struct load_child load_start(const struct load *load);
 void load_wait(struct load_child *child);
 void load_free(struct load_child *child);
 
+/*
+ * Runs the load with its clients shared out to processes, one for every two
+ * cores: one thread asks some 130,000 times a second, which a daemon of 16
+ * cores answers with a few of them. The figures are those of all together; why
+ * is the first one's that has a reason. Free result->latency.
+ */
+void load_run_spread(const struct load *load, struct load_result *result);
+
 /* One line of figures on standard output. */
 void load_print(const char *name, struct load_result *result, double seconds);
 

@@ -137,7 +137,7 @@ static void run_load(struct contender *contender, double seconds, int c)
                         .seconds = seconds,
                         .patience_seconds = 20,
                         .ends_refused = true};
-    load_run(&load, &result);
+    load_run_spread(&load, &result);
     contender->n_failed +=
         (uint64_t)(result.n_sent - result.n_ok + result.n_unconnected);
     contender->cpu_seconds += server_cpu_seconds(contender->server) - cpu;

@@ -7,13 +7,12 @@
 #include "bench/http/bench.h"
 #include "load/load.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FOUR, SIXTEEN, DEFAULT, DEVICE, N_SIDES };
 enum { LIVE, NORM, ROPE, ROPE_256, ROPE_1024, NORM_MIB, N_KINDS };
-enum { MOST_CHILDREN = 16, CORES_PER_CHILD = 2 };
 
 static const struct {
     const char *name;
@@ -41,24 +40,14 @@ static const struct {
 
 struct cores {
     struct server server[N_SIDES];
-    int n_sides, n_children;
+    int n_sides;
     struct samples rates[N_KINDS][N_SIDES];
     char why[N_KINDS][N_SIDES][ROW_TEXT]; /* exchanges failed; or "" */
 };
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static void start(const struct bench *bench, struct cores *cores)
 {
     const char *const devices[] = {"--devices", bench->devices, NULL};
-    const int children = usable_cores() / CORES_PER_CHILD;
-    cores->n_children = children < 1               ? 1
-                        : children > MOST_CHILDREN ? MOST_CHILDREN
-                                                   : children;
     cores->n_sides = strcmp(bench->backend, "cpu") == 0 ? DEVICE : N_SIDES;
     for (int side = 0; side < DEVICE; side++)
         server_roped(&cores->server[side], bench->binary, "cpu",
@@ -68,37 +57,28 @@ static void start(const struct bench *bench, struct cores *cores)
                      bench->devices ? devices : NULL, ANY_CPU);
 }
 
-/* One turn: c clients, shared out to children at once, and their rates
- * together. */
+/* One turn. */
 static void run(const struct bench *bench, struct cores *cores, int kind,
                 int side)
 {
     struct http_request request = kinds[kind].make(kinds[kind].size);
-    const int c = kinds[kind].c, n = cores->n_children;
     struct load load = {.port = cores->server[side].port,
+                        .n_clients = kinds[kind].c,
                         .request = &request,
                         .n_requests = 1,
                         .warm_up_seconds = bench->plan.seconds / 5,
                         .seconds = bench->plan.seconds,
                         .patience_seconds = 20};
-    struct load_child child[MOST_CHILDREN];
-    double rate = 0;
-    for (int i = 0; i < n; i++) {
-        load.n_clients = c * (i + 1) / n - c * i / n;
-        child[i] = load_start(&load);
-    }
-    for (int i = 0; i < n; i++) {
-        load_wait(&child[i]);
-        const struct load_result *result = child[i].result;
-        rate += (double)result->n_timed / result->seconds;
-        if (result->n_ok == 0 || result->n_ok != result->n_sent)
-            snprintf(cores->why[kind][side], ROW_TEXT,
-                     "%lld of %lld answered, %lld refused: %.60s",
-                     (long long)result->n_ok, (long long)result->n_sent,
-                     (long long)result->n_refused, result->why);
-        load_free(&child[i]);
-    }
-    stats_add(&cores->rates[kind][side], rate);
+    struct load_result result = {.n_sent = 0};
+    load_run_spread(&load, &result);
+    if (result.n_ok == 0 || result.n_ok != result.n_sent)
+        snprintf(cores->why[kind][side], ROW_TEXT,
+                 "%lld of %lld answered, %lld refused: %.60s",
+                 (long long)result.n_ok, (long long)result.n_sent,
+                 (long long)result.n_refused, result.why);
+    stats_add(&cores->rates[kind][side],
+              result.n_timed > 0 ? (double)result.n_timed / result.seconds : 0);
+    stats_free(&result.latency);
     request_free(&request);
 }
 
@@ -173,8 +153,7 @@ void section_cores(struct bench *bench)
     static struct cores cores;
     start(bench, &cores);
     report_title(&bench->report, "Rates by HTTP threads");
-    printf("%d cores, %d processes of clients\n", usable_cores(),
-           cores.n_children);
+    printf("%ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
     for (int turn = 0; turn < bench->plan.n_runs; turn++)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int side = 0; side < cores.n_sides; side++)
