@@ -8,7 +8,7 @@
 
 enum { SUM_LANES = 8, INF = 0x7F800000, NO_MAGNITUDE = 0x7FFFFFFF };
 
-INLINE int32_t bits_of(float x)
+INLINE int32_t bits_of_one(float x)
 {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -30,7 +30,7 @@ INLINE bool is_nan(float x)
 /* The bits of |a - b|: NO_MAGNITUDE of NaN in one alone. */
 INLINE int32_t distance(float a, float b)
 {
-    int32_t bits = bits_of(a - b) & NO_MAGNITUDE;
+    int32_t bits = bits_of_one(a - b) & NO_MAGNITUDE;
     bits = bits > INF ? NO_MAGNITUDE : bits;
     bits = a == b ? 0 : bits;
     return is_nan(a) & is_nan(b) ? 0 : bits;
@@ -55,8 +55,8 @@ static NOINLINE void add_products(const float *a, const float *b, int64_t n,
         memcpy(x, a + i, (size_t)here * sizeof *x);
         memcpy(y, b + i, (size_t)here * sizeof *y);
         for (int j = 0; j < SUM_LANES; j++) {
-            const bool is_finite = ((bits_of(x[j]) & NO_MAGNITUDE) < INF) &
-                                   ((bits_of(y[j]) & NO_MAGNITUDE) < INF);
+            const bool is_finite = ((bits_of_one(x[j]) & NO_MAGNITUDE) < INF) &
+                                   ((bits_of_one(y[j]) & NO_MAGNITUDE) < INF);
             const double u = is_finite ? x[j] : 0, v = is_finite ? y[j] : 0;
             dot[j] += u * v;
             aa[j] += u * u;
@@ -79,9 +79,9 @@ static void differences(const float *a, const float *b, int64_t n, int64_t at,
     for (int64_t i = 0; i < n; i++) {
         const int32_t bits = distance(a[i], b[i]);
         const float d = float_of(bits),
-                    y = float_of(bits_of(b[i]) & NO_MAGNITUDE);
+                    y = float_of(bits_of_one(b[i]) & NO_MAGNITUDE);
         const int32_t is_number = bits <= INF;
-        int32_t share = bits_of(d / y);
+        int32_t share = bits_of_one(d / y);
         share = bits == INF ? INF : share;
         share = (bits == 0) | !is_number ? 0 : share;
         nan_alone += !is_number;
@@ -92,11 +92,11 @@ static void differences(const float *a, const float *b, int64_t n, int64_t at,
     add_products(a, b, n, part);
     if (nan_alone > 0 && part->nan_at < 0)
         part->nan_at = at + find(a, b, NO_MAGNITUDE);
-    if (largest > bits_of(part->largest)) {
+    if (largest > bits_of_one(part->largest)) {
         part->at = at + find(a, b, largest);
         part->largest = float_of(largest);
     }
-    if (relative > bits_of(part->relative))
+    if (relative > bits_of_one(part->relative))
         part->relative = float_of(relative);
     part->beyond += beyond;
     part->nan_alone += nan_alone;
