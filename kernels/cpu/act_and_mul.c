@@ -17,19 +17,14 @@ static void act_block(const struct act_loop *loop, int64_t row, int64_t i,
 {
     const struct act_and_mul_plan *plan = loop->plan;
     const enum roped_dtype dtype = loop->y->dtype;
-    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = dtype},
-                                store = {.from = ROPED_F32,
-                                         .to = dtype,
-                                         .is_streamed = loop->is_streamed};
+    const struct cpu_conversion store = {
+        .from = ROPED_F32, .to = dtype, .is_streamed = loop->is_streamed};
     const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
     float gate[CPU_BLOCK], up[CPU_BLOCK];
-    uint16_t rounded[CPU_BLOCK];
     act_load(loop->rows, &loop->of.gate, row, i, n, gate);
     loop->rows->activation->activate(plan, gate, whole);
-    if (plan->rounds) {
-        loop->rows->convert(&narrow, rounded, gate, n);
-        loop->rows->widen(dtype, gate, rounded, n);
-    }
+    if (plan->rounds)
+        cpu_round(loop->rows, dtype, gate, n);
     if (plan->gated) {
         act_load(loop->rows, &loop->of.up, row, i, n, up);
         loop->rows->activation->multiply(plan, gate, up, whole);

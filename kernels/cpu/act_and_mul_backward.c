@@ -15,16 +15,6 @@ struct gradient_loop {
     bool is_streamed;
 };
 
-/* n floats to the type of the tensors and back. */
-static void round_block(const struct gradient_loop *loop, float *x, int64_t n)
-{
-    const enum roped_dtype dtype = loop->grad_y.tensor->dtype;
-    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = dtype};
-    uint16_t rounded[CPU_BLOCK];
-    loop->rows->convert(&narrow, rounded, x, n);
-    loop->rows->widen(dtype, x, rounded, n);
-}
-
 static void store_block(const struct gradient_loop *loop, int64_t row,
                         int64_t i, int64_t n, const float *gate,
                         const float *up)
@@ -49,6 +39,7 @@ static void gradient_block(const struct gradient_loop *loop, int64_t row,
 {
     const struct act_and_mul_plan *plan = loop->plan;
     const struct cpu_activation_rows *rows = loop->rows->activation;
+    const enum roped_dtype dtype = loop->grad_y.tensor->dtype;
     const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
     float g[CPU_BLOCK], act[CPU_BLOCK], up[CPU_BLOCK];
     float slope[CPU_BLOCK], to_act[CPU_BLOCK];
@@ -61,8 +52,8 @@ static void gradient_block(const struct gradient_loop *loop, int64_t row,
         rows->multiply(plan, to_act, up, whole);
     }
     if (plan->rounds) {
-        round_block(loop, act, n);
-        round_block(loop, to_act, n);
+        cpu_round(loop->rows, dtype, act, n);
+        cpu_round(loop->rows, dtype, to_act, n);
     }
     rows->descend(slope, to_act, whole);
     if (plan->gated)

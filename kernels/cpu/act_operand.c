@@ -46,6 +46,5 @@ void act_load(const struct cpu_rows *rows, const struct act_operand *from,
         rows->widen(dtype, pairs, at, 2 * n - 1);
         rows->activation->pick(to, pairs, n);
     }
-    for (; n % CPU_LANES > 0; n++)
-        to[n] = 0;
+    cpu_pad(to, n);
 }

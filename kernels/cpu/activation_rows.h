@@ -8,9 +8,6 @@
 #include "cpu/rows.h"
 #include "ops/act_and_mul.h"
 
-/* CPU_LANES divides the elements of a block, so that one loop does all. */
-enum { CPU_LANES = 32 };
-
 struct cpu_activation_rows {
     /* gate[i] = act(gate[i]), clamped first; n is a multiple of CPU_LANES. */
     void (*activate)(const struct act_and_mul_plan *plan, float *gate,

@@ -3,7 +3,6 @@
  * instruction set, as rows.c is. The compiler makes vectors of these loops.
  */
 #include "cpu/norm_gradient_rows.h"
-#include "cpu/activation_rows.h"
 #include "cpu/rows_isa.h"
 
 /* Lane by lane in float32, at most CPU_BLOCK / CPU_LANES terms each. */

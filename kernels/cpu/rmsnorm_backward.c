@@ -7,7 +7,6 @@
  * the number of threads.
  */
 #include "ops/rmsnorm_backward.h"
-#include "cpu/activation_rows.h"
 #include "cpu/cpu_internal.h"
 #include "cpu/norm_gradient_rows.h"
 
@@ -47,18 +46,7 @@ static void load(const struct gradient_loop *loop,
                  int64_t n, float *to)
 {
     loop->rows->widen(tensor->dtype, to, element_at(loop, tensor, row, i), n);
-    for (; n % CPU_LANES > 0; n++)
-        to[n] = 0;
-}
-
-/* To the type of x, where a model rounds. */
-static void round_block(const struct gradient_loop *loop, float *x, int64_t n)
-{
-    const struct cpu_conversion narrow = {.from = ROPED_F32,
-                                          .to = loop->x->dtype};
-    uint16_t rounded[CPU_BLOCK];
-    loop->rows->convert(&narrow, rounded, x, n);
-    loop->rows->widen(loop->x->dtype, x, rounded, n);
+    cpu_pad(to, n);
 }
 
 static void load_blocks(const struct gradient_loop *loop, int64_t row,
@@ -80,7 +68,7 @@ static void load_blocks(const struct gradient_loop *loop, int64_t row,
         plan->weight_bias, to->n);
     loop->rows->norm_gradient->multiply(to->gw, gain, to->n);
     if (loop->rounds)
-        round_block(loop, to->gw, to->n);
+        cpu_round(loop->rows, loop->x->dtype, to->gw, to->n);
 }
 
 static void write_blocks(const struct gradient_loop *loop, int64_t row,
@@ -101,7 +89,7 @@ static void write_blocks(const struct gradient_loop *loop, int64_t row,
     if (!sum)
         return;
     if (loop->rounds)
-        round_block(loop, of->normal, of->n);
+        cpu_round(loop->rows, loop->x->dtype, of->normal, of->n);
     rows->add_products(sum + i, of->g, of->normal, of->n);
 }
 

@@ -36,7 +36,8 @@ enum {
     CPU_BLOCK = 2048,
     CPU_PAIRS = CPU_BLOCK / 2,
     CPU_ROWS = 64,
-    CPU_WEIGHTS = 32
+    CPU_WEIGHTS = 32,
+    CPU_LANES = 32 /* divides a block's elements where one loop does all */
 };
 
 /* How a row goes from one type to another. */
