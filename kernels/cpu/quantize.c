@@ -34,7 +34,8 @@ static void load(const struct quantize_loop *loop, const struct part *part,
                  int64_t row, float *to)
 {
     const struct roped_tensor *x = loop->x;
-    const int64_t at = row * cpu_stride(x, loop->plan->width) + part->first;
+    const int64_t at =
+        row * cpu_stride(x, loop->plan->tiles.width) + part->first;
     loop->rows->widen(x->dtype, to,
                       cpu_at(x->data, at, roped_dtype_bytes(x->dtype)),
                       part->n);
@@ -46,8 +47,8 @@ static void store(const struct quantize_loop *loop, const struct part *part,
     const struct roped_tensor *y = loop->y;
     const struct cpu_conversion how = {ROPED_F32, y->dtype, 1,
                                        loop->is_streamed};
-    void *to = cpu_at(y->data,
-                      row * cpu_stride(y, loop->plan->width) + part->first, 1);
+    void *to = cpu_at(
+        y->data, row * cpu_stride(y, loop->plan->tiles.width) + part->first, 1);
     if (y->dtype == ROPED_I8)
         loop->rows->quantize->to_i8(to, x, part->n, loop->plan->least_code);
     else
@@ -99,7 +100,7 @@ static float scale_of(const struct quantize_plan *plan, int32_t largest)
 static bool next_part(const struct quantize_loop *loop, struct part *part)
 {
     part->first += part->n;
-    part->n = cpu_smaller(loop->plan->width - part->first, CPU_BLOCK);
+    part->n = cpu_smaller(loop->plan->tiles.width - part->first, CPU_BLOCK);
     return part->n > 0;
 }
 
@@ -108,15 +109,15 @@ static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
                            struct part part)
 {
     const struct quantize_plan *plan = loop->plan;
-    float *scale = loop->scales + strip * plan->scale_row;
-    part.tile = plan->tile_width;
+    float *scale = loop->scales + strip * plan->tiles.scale_row;
+    part.tile = plan->tiles.tile_width;
     while (next_part(loop, &part)) {
         int32_t most[MOST_TILES] = {0};
         float divisor[MOST_TILES];
         find_largest(loop, &part, most);
         for (int64_t i = 0; i * part.tile < part.n; i++) {
             divisor[i] = *scale = scale_of(plan, most[i]);
-            scale += plan->scale_tile;
+            scale += plan->tiles.scale_tile;
         }
         write_codes(loop, &part, divisor);
     }
@@ -134,18 +135,18 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
     const struct quantize_plan *plan = loop->plan;
-    const int64_t rows = loop->has_divisor ? 1 : plan->tile_rows;
+    const int64_t rows = loop->has_divisor ? 1 : plan->tiles.tile_rows;
     for (int64_t strip = begin; strip < end; strip++) {
         const int64_t row = strip * rows;
-        struct part part = {row, cpu_smaller(plan->n_rows - row, rows), 0, 0,
-                            CPU_BLOCK};
+        struct part part = {row, cpu_smaller(plan->tiles.n_rows - row, rows), 0,
+                            0, CPU_BLOCK};
         float divisor = loop->divisor;
-        if (!loop->has_divisor && plan->n_tiles > 1) {
+        if (!loop->has_divisor && plan->tiles.n_tiles > 1) {
             quantize_tiles(loop, strip, part);
             continue;
         }
         if (!loop->has_divisor)
-            divisor = loop->scales[strip * plan->scale_row] =
+            divisor = loop->scales[strip * plan->tiles.scale_row] =
                 scale_of(plan, largest_of(loop, part));
         while (next_part(loop, &part))
             write_codes(loop, &part, &divisor);
@@ -166,10 +167,10 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
 static void clear_padding(const struct quantize_loop *loop)
 {
     const struct quantize_plan *plan = loop->plan;
-    float *end = loop->scales + plan->n_rows;
-    for (int64_t i = 0; i < plan->n_tiles && plan->n_padding; i++)
-        memset(end + i * plan->scale_tile, 0,
-               (size_t)plan->n_padding * sizeof *end);
+    float *end = loop->scales + plan->tiles.n_rows;
+    for (int64_t i = 0; i < plan->tiles.n_tiles && plan->tiles.n_padding; i++)
+        memset(end + i * plan->tiles.scale_tile, 0,
+               (size_t)plan->tiles.n_padding * sizeof *end);
 }
 
 enum roped_status roped_cpu_quantize(const struct roped_call *call,
@@ -188,15 +189,16 @@ enum roped_status roped_cpu_quantize(const struct roped_call *call,
                                  .is_streamed = cpu_is_large(queue, bytes)};
     (void)err;
     if (plan->is_tensor) {
-        cpu_for(queue, bytes, plan->n_rows, find_in_rows, &loop);
+        cpu_for(queue, bytes, plan->tiles.n_rows, find_in_rows, &loop);
         loop.divisor = *loop.scales = scale_of(plan, loop.largest);
         loop.has_divisor = true;
     }
     if (plan->dynamic)
         clear_padding(&loop);
     cpu_for(queue, bytes,
-            loop.has_divisor ? plan->n_rows
-                             : cpu_ceil_div(plan->n_rows, plan->tile_rows),
+            loop.has_divisor
+                ? plan->tiles.n_rows
+                : cpu_ceil_div(plan->tiles.n_rows, plan->tiles.tile_rows),
             quantize_strips, &loop);
     return ROPED_OK;
 }

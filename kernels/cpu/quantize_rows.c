@@ -1,7 +1,8 @@
 /*
- * quantize_rows.c - largest values, quotients and int8 of a block; built once
- * per instruction set, as rows.c is. The compiler makes vectors of these loops:
- * of largest because magnitudes have the order of their bits.
+ * quantize_rows.c - largest values, quotients and int8 of a block, and values
+ * of codes; built once per instruction set, as rows.c is. The compiler makes
+ * vectors of these loops: of largest because magnitudes have the order of their
+ * bits.
  */
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
@@ -36,9 +37,60 @@ static void to_i8(int8_t *restrict to, const float *restrict x, int64_t n,
     }
 }
 
+/* The value of a float of few bits: so many of the mantissa, a bias, and the
+ * first magnitude that is Inf or NaN. */
+static inline float value_of(int32_t magnitude, int32_t sign, int mantissa,
+                             int bias, int32_t first_special)
+{
+    const float step =
+        roped_bits_float((uint32_t)(128 - bias - mantissa) << 23);
+    const float small = (float)magnitude * step;
+    const int32_t digits = magnitude << (23 - mantissa);
+    int32_t bits;
+    memcpy(&bits, &small, sizeof bits);
+    if (magnitude >= 1 << mantissa)
+        bits = digits + ((127 - bias) << 23);
+    if (magnitude >= first_special)
+        bits = digits | 0x7F800000;
+    return roped_bits_float((uint32_t)bits | (uint32_t)sign << 24);
+}
+
+static void expand(enum code_format format, float *restrict to,
+                   const void *from, int64_t n)
+{
+    const uint8_t *restrict code = from;
+    const int8_t *restrict number = from;
+    switch (format) {
+    case CODES_E4M3:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = value_of(code[i] & 0x7F, code[i] & 0x80, 3, 7, 0x7F);
+        break;
+    case CODES_E5M2:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = value_of(code[i] & 0x7F, code[i] & 0x80, 2, 15, 0x7C);
+        break;
+    case CODES_INT8:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (float)number[i];
+        break;
+    }
+}
+
+static void multiply(float *x, int64_t n, int64_t tile, const float *scale)
+{
+    for (; n > 0; x += tile, n -= tile, scale++) {
+        const int64_t n_here = n < tile ? n : tile;
+        const float factor = *scale;
+        for (int64_t i = 0; i < n_here; i++)
+            x[i] *= factor;
+    }
+}
+
 extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
     .divide = divide,
     .to_i8 = to_i8,
+    .expand = expand,
+    .multiply = multiply,
 };

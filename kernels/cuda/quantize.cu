@@ -17,7 +17,7 @@ extern "C" {
 
 constexpr int kThreads = 256;
 constexpr int kMostThreads = 512; // for a row
-constexpr int kSide = QUANTIZE_BLOCK_SIDE;
+constexpr int kSide = CODES_BLOCK_SIDE;
 
 struct quantize_args {
     const void *x;
@@ -32,7 +32,7 @@ struct quantize_args {
     int32_t tile_shift;  // a tile has 2^tile_shift packets of a row
     float dequant_scale; // where nothing is found
     float scale_ub, largest, least_scale, least_code;
-    int32_t output_dtype, power_of_two;
+    int32_t format, power_of_two;
     int32_t finds;     // bool: tiles have dynamic scales
     int32_t is_tensor; // bool: scales[0] is everybody's
 };
@@ -80,8 +80,8 @@ __device__ __forceinline__ void store_codes(const quantize_args &args, uint8_t *
 #pragma unroll
     for (float &value : x)
         value = divide(value, divisor);
-    if (args.output_dtype != QUANTIZE_INT8) {
-        store_fp8(to, x, args.output_dtype == QUANTIZE_E5M2);
+    if (args.format != CODES_INT8) {
+        store_fp8(to, x, args.format == CODES_E5M2);
         return;
     }
     fp8_codes<n> codes = {};
@@ -361,15 +361,15 @@ static enum roped_status launch(quantize_args args, struct roped_queue *queue,
 }
 
 // What is behind the last row's scale of each column.
-static enum roped_status clear_padding(const struct quantize_plan *plan, float *scales,
+static enum roped_status clear_padding(const struct code_tiles *tiles, float *scales,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    if (plan->n_padding > 0)
+    if (tiles->n_padding > 0)
         CHECK_RETURN(queue->backend,
-                     cudaMemset2DAsync(scales + plan->n_rows,
-                                       (size_t)plan->scale_tile * sizeof *scales, 0,
-                                       (size_t)plan->n_padding * sizeof *scales,
-                                       (size_t)plan->n_tiles, queue->stream),
+                     cudaMemset2DAsync(scales + tiles->n_rows,
+                                       (size_t)tiles->scale_tile * sizeof *scales, 0,
+                                       (size_t)tiles->n_padding * sizeof *scales,
+                                       (size_t)tiles->n_tiles, queue->stream),
                      err);
     return ROPED_OK;
 }
@@ -384,30 +384,30 @@ extern "C" enum roped_status roped_cuda_quantize(const struct roped_call *call,
 {
     const struct quantize_plan *plan = (const struct quantize_plan *)call->plan;
     const struct roped_tensor *x = &call->in[QUANTIZE_X], *y = &call->out[QUANTIZE_Y];
-    const bool finds = plan->dynamic && !plan->is_tensor;
+    const struct code_tiles *tiles = &plan->tiles;
     quantize_args args = {};
     args.x = x->data;
     args.y = static_cast<uint8_t *>(y->data);
     args.scales = static_cast<float *>(call->out[QUANTIZE_SCALES].data);
-    args.n_rows = plan->n_rows;
-    args.width = plan->width;
-    args.x_stride = stride_of(x, plan->width);
-    args.y_stride = stride_of(y, plan->width);
-    args.scale_row = plan->scale_row;
-    args.scale_tile = plan->scale_tile;
-    args.n_tiles = finds ? plan->n_tiles : 1;
-    args.tile_rows = finds ? plan->tile_rows : 1;
-    args.tile_width = finds ? plan->tile_width : plan->width;
+    args.n_rows = tiles->n_rows;
+    args.width = tiles->width;
+    args.x_stride = stride_of(x, tiles->width);
+    args.y_stride = stride_of(y, tiles->width);
+    args.scale_row = tiles->scale_row;
+    args.scale_tile = tiles->scale_tile;
+    args.n_tiles = tiles->n_tiles;
+    args.tile_rows = tiles->tile_rows;
+    args.tile_width = tiles->tile_width;
     args.dequant_scale = plan->dequant_scale;
     args.scale_ub = plan->scale_ub;
     args.largest = plan->largest;
     args.least_scale = plan->least_scale;
     args.least_code = plan->least_code;
-    args.output_dtype = plan->output_dtype;
+    args.format = plan->format;
     args.power_of_two = plan->power_of_two;
-    args.finds = finds;
+    args.finds = plan->dynamic && !plan->is_tensor;
     args.is_tensor = plan->is_tensor;
-    enum roped_status status = clear_padding(plan, args.scales, queue, err);
+    enum roped_status status = clear_padding(tiles, args.scales, queue, err);
     if (status)
         return status;
     return with_float_type(

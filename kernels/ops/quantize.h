@@ -14,39 +14,27 @@
 #ifndef ROPED_OPS_QUANTIZE_H
 #define ROPED_OPS_QUANTIZE_H
 
-#include "ops/rmsnorm_quantize.h"
+#include "ops/codes.h"
 
 enum { QUANTIZE_X };
 enum { QUANTIZE_Y, QUANTIZE_SCALES };
-enum { QUANTIZE_E4M3, QUANTIZE_E5M2, QUANTIZE_INT8 };
-enum { QUANTIZE_TENSOR, QUANTIZE_ROW, QUANTIZE_GROUP, QUANTIZE_BLOCK };
-enum { QUANTIZE_BLOCK_SIDE = 128 };
 
 struct quantize_params {
-    double dequant_scale;
-    double scale_ub; /* unset: NaN */
-    int64_t group_size;
-    int32_t output_dtype; /* QUANTIZE_E4M3 ... */
+    struct code_params codes;
+    double scale_ub;      /* unset: NaN */
     int32_t dynamic;      /* bool */
-    int32_t granularity;  /* QUANTIZE_TENSOR ... */
-    int32_t scale_layout; /* enum scale_layout */
     int32_t power_of_two; /* bool: scale_rounding */
-    int32_t reserved;
 };
 
 struct quantize_plan {
-    int64_t n_rows, width;
-    int64_t tile_rows, tile_width; /* that share a dynamic scale */
-    int64_t n_tiles;               /* beside each other */
-    int64_t scale_row;             /* elements to the scale of the tile below */
-    int64_t scale_tile;            /* to that of the tile beside it */
-    int64_t n_padding;             /* zeros behind the last of each column */
-    float dequant_scale;           /* static */
-    float scale_ub;                /* the largest float where none was given */
-    float largest;                 /* M, 127 */
-    float least_scale;             /* 0: a scale of 0 becomes 1 */
-    float least_code;              /* int8 */
-    int32_t output_dtype, dynamic, is_tensor, power_of_two;
+    struct code_tiles tiles;
+    float dequant_scale; /* static */
+    float scale_ub;      /* the largest float where none was given */
+    float largest;       /* M, 127 */
+    float least_scale;   /* 0: a scale of 0 becomes 1 */
+    float least_code;    /* int8 */
+    int32_t format;      /* enum code_format */
+    int32_t dynamic, is_tensor, power_of_two;
 };
 
 #endif

@@ -27,11 +27,11 @@ static struct tiles tiles_of(const struct roped_call *call)
                       0};
     t.width = t.columns = t.x->dims[t.x->rank - 1];
     t.n_rows = t.rows = roped_tensor_elements(t.x) / t.width;
-    if (t.params->dynamic && t.params->granularity != QUANTIZE_TENSOR)
+    if (t.params->dynamic && t.params->codes.granularity != CODES_TENSOR)
         t.rows = 1;
-    if (t.params->granularity == QUANTIZE_GROUP)
-        t.columns = t.params->group_size;
-    if (t.params->granularity == QUANTIZE_BLOCK)
+    if (t.params->codes.granularity == CODES_GROUP)
+        t.columns = t.params->codes.group_size;
+    if (t.params->codes.granularity == CODES_BLOCK)
         t.rows = t.columns = 128;
     return t;
 }
@@ -44,12 +44,11 @@ static double smaller(double a, double b)
 static double expected_scale(const struct quantize_params *params, double a)
 {
     const double largest[] = {448, 57344, 127};
-    const double m = largest[params->output_dtype];
+    const double m = largest[params->codes.format];
     double bound = isnan(params->scale_ub) ? (double)FLT_MAX
                                            : (double)(float)params->scale_ub;
-    double least = params->output_dtype == QUANTIZE_INT8
-                       ? 0
-                       : (double)(float)(1 / (512 * m));
+    double least =
+        params->codes.format == CODES_INT8 ? 0 : (double)(float)(1 / (512 * m));
     double scale = (double)(float)(smaller(a, bound) / m);
     scale = scale > least ? scale : least;
     if (scale == 0)
@@ -63,7 +62,7 @@ static double expected_scale(const struct quantize_params *params, double a)
 /* Where the scale of a tile is in its tensor. */
 static int64_t scale_at(const struct tiles *t, int64_t strip, int64_t group)
 {
-    const int32_t layout = t->params->scale_layout;
+    const int32_t layout = t->params->codes.scale_layout;
     const int64_t last = t->scales->dims[t->scales->rank - 1];
     if (t->scales->rank == 1)
         return strip;
@@ -91,7 +90,7 @@ static void judge_int8(struct reference_judge *judge, const struct tiles *t,
 static void judge_tile(struct reference_judge *judge, const struct tiles *t,
                        const int64_t rows[2], const int64_t columns[2])
 {
-    double largest = 0, scale = (double)(float)t->params->dequant_scale;
+    double largest = 0, scale = (double)(float)t->params->codes.dequant_scale;
     for (int64_t r = rows[0]; r < rows[1]; r++)
         for (int64_t c = columns[0]; c < columns[1]; c++)
             largest =
@@ -118,7 +117,7 @@ void reference_quantize(const struct roped_call *call,
                         struct reference_judge *judge)
 {
     const struct tiles t = tiles_of(call);
-    const bool is_padded = t.params->scale_layout == SCALES_COLUMNS_4;
+    const bool is_padded = t.params->codes.scale_layout == SCALES_COLUMNS_4;
     int64_t r = 0;
     do { /* a tensor without rows has a scale too */
         const int64_t rows[] = {r,
