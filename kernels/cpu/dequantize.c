@@ -3,46 +3,47 @@
  * time through float32.
  */
 #include "ops/dequantize.h"
-#include "cpu/cpu_internal.h"
-#include "cpu/quantize_rows.h"
-
-enum { MOST_TILES = CPU_BLOCK / 16 }; /* of a block */
+#include "cpu/codes.h"
 
 struct dequantize_loop {
     const struct cpu_rows *rows;
     const struct dequantize_plan *plan;
     const struct roped_tensor *x, *y;
-    const float *scales; /* NULL: dequant_scale */
+    const void *scales; /* NULL: dequant_scale */
     bool is_streamed;
 };
 
-/* The scales of the elements from first on, which begins a block. */
-static void find_scales(const struct dequantize_loop *loop, int64_t row,
-                        int64_t first, int64_t n, float *scale)
+/* What the tile of a row's columns from first on is multiplied by. */
+static float scale_of(const struct dequantize_loop *loop, int64_t row,
+                      int64_t first)
 {
-    const struct code_tiles *tiles = &loop->plan->tiles;
-    const int64_t tile = first / tiles->tile_width;
-    const int64_t at = row / tiles->tile_rows * tiles->scale_row;
-    for (int64_t i = 0; i == 0 || i * tiles->tile_width < n; i++)
-        scale[i] = loop->scales
-                       ? loop->scales[at + (tile + i) * tiles->scale_tile]
-                       : loop->plan->dequant_scale;
+    const struct dequantize_plan *plan = loop->plan;
+    const struct code_tiles *tiles = &plan->tiles;
+    if (!loop->scales)
+        return plan->dequant_scale;
+    float scale = code_scale_value((enum code_scale)plan->scale, loop->scales,
+                                   code_scale_at(tiles, row / tiles->tile_rows,
+                                                 first / tiles->tile_width));
+    return plan->scale == CODE_SCALE_E4M3 ? scale / plan->global_scale : scale;
 }
 
 static void expand_block(const struct dequantize_loop *loop, int64_t row,
                          int64_t first, int64_t n)
 {
-    const struct code_tiles *tiles = &loop->plan->tiles;
+    const int64_t width = loop->plan->tiles.width,
+                  tile = loop->plan->tiles.tile_width;
+    const enum code_element element = (enum code_element)loop->plan->element;
     const struct roped_tensor *x = loop->x, *y = loop->y;
     const struct cpu_conversion how = {
         .from = ROPED_F32, .to = y->dtype, .is_streamed = loop->is_streamed};
-    const int64_t from = row * cpu_stride(x, tiles->width) + first;
-    const int64_t to = row * cpu_stride(y, tiles->width) + first;
-    float block[CPU_BLOCK], scale[MOST_TILES];
-    loop->rows->quantize->expand((enum code_format)loop->plan->format, block,
-                                 cpu_at(x->data, from, 1), n);
-    find_scales(loop, row, first, n, scale);
-    loop->rows->quantize->multiply(block, n, tiles->tile_width, scale);
+    const int64_t from = row * cpu_stride(x, code_bytes(element, width)) +
+                         code_bytes(element, first);
+    const int64_t to = row * cpu_stride(y, width) + first;
+    float block[CPU_BLOCK], scale[CPU_MOST_TILES];
+    loop->rows->quantize->expand(element, block, cpu_at(x->data, from, 1), n);
+    for (int64_t i = 0; i == 0 || i * tile < n; i++)
+        scale[i] = scale_of(loop, row, first + i * tile);
+    loop->rows->quantize->multiply(block, n, tile, scale);
     loop->rows->convert(&how, cpu_at(y->data, to, roped_dtype_bytes(y->dtype)),
                         block, n);
 }

@@ -16,25 +16,29 @@ constexpr int kPacket = 8; // codes, of which 16 bytes of 16-bit values become
 
 struct dequantize_args {
     const uint8_t *x;
-    const float *scales; // NULL: dequant_scale
+    code_scales scales; // data NULL: dequant_scale
     void *y;
     int64_t x_stride, y_stride;
-    int64_t scale_row, scale_tile;
     int64_t first_row;  // of a launch
     uint32_t packets;   // of a row
     uint32_t n_packets; // of all rows of a launch
     divisor_of_index to_row;
     int32_t row_shift, column_shift; // tiles have 2^row_shift rows, 2^column_shift columns
-    float dequant_scale;
-    int32_t format;
+    float dequant_scale, global_scale;
+    int32_t element, scale;
+    int32_t x_shift; // a byte has 2^x_shift codes
 };
 
+// n codes: 8 or 4 bytes, or one byte, which is two codes of e2m1.
 template <int n>
-__device__ __forceinline__ void load_codes(const uint8_t *from, uint32_t (&word)[(n + 3) / 4])
+__device__ __forceinline__ void load_codes(int element_kind, const uint8_t *from,
+                                           uint32_t (&word)[(n + 3) / 4])
 {
-    static_assert(n == kPacket || n == 1, "one access");
-    if constexpr (n == 1) {
+    static_assert(n == kPacket || n <= 2, "one access");
+    if constexpr (n <= 2) {
         word[0] = *from;
+    } else if (element_kind == CODE_E2M1) {
+        word[0] = __float_as_uint(load_float(reinterpret_cast<const float *>(from)));
     } else {
         uint2 raw = load_8(from);
         word[0] = raw.x;
@@ -45,7 +49,7 @@ __device__ __forceinline__ void load_codes(const uint8_t *from, uint32_t (&word)
 template <typename T, int n>
 __device__ __forceinline__ void store_values(T *to, const float (&x)[n])
 {
-    constexpr int kVec = n < kVecOf<T> ? n : kVecOf<T>;
+    constexpr int kVec = n < kPacket ? 1 : kVecOf<T>;
 #pragma unroll
     for (int at = 0; at < n; at += kVec) {
         float part[kVec];
@@ -65,18 +69,20 @@ static __global__ void __launch_bounds__(kThreads)
     uint32_t row_here = quotient(i, args.to_row);
     int64_t row = args.first_row + row_here;
     int64_t column = (int64_t)(i - row_here * args.packets) * n;
-    const uint8_t *from = args.x + row * args.x_stride + column;
-    const float *scale_at = args.scales + (row >> args.row_shift) * args.scale_row +
-                            (column >> args.column_shift) * args.scale_tile;
+    const uint8_t *from = args.x + row * args.x_stride + (column >> args.x_shift);
+    int64_t at = scale_at(args.scales, row >> args.row_shift, column >> args.column_shift);
     T *to = static_cast<T *>(args.y) + row * args.y_stride + column;
     wait_for_previous();
     if (i >= args.n_packets)
         return;
     uint32_t word[(n + 3) / 4];
-    load_codes<n>(from, word);
-    const float scale = args.scales ? load_float(scale_at) : args.dequant_scale;
-    float x[n];
-    expand(args.format, word, x);
+    load_codes<n>(args.element, from, word);
+    float x[n], scale = args.dequant_scale;
+    if (args.scales.data)
+        scale = scale_value(args.scale, args.scales, at);
+    if (args.scale == CODE_SCALE_E4M3)
+        scale /= args.global_scale;
+    expand(args.element, word, x);
 #pragma unroll
     for (float &value : x)
         value *= scale;
@@ -133,19 +139,21 @@ extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call
     const struct code_tiles *tiles = &plan->tiles;
     dequantize_args args = {};
     args.x = static_cast<const uint8_t *>(x->data);
-    args.scales = static_cast<const float *>(call->in[DEQUANTIZE_SCALES].data);
+    args.scales = code_scales_of(*tiles, call->in[DEQUANTIZE_SCALES].data);
+    args.x_shift = plan->element == CODE_E2M1;
     args.y = y->data;
-    args.x_stride = x->stride ? x->stride : tiles->width;
+    args.x_stride = x->stride ? x->stride : tiles->width >> args.x_shift;
     args.y_stride = y->stride ? y->stride : tiles->width;
-    args.scale_row = tiles->scale_row;
-    args.scale_tile = tiles->scale_tile;
     args.row_shift = shift_of(tiles->tile_rows);
     args.column_shift = shift_of(tiles->tile_width);
     args.dequant_scale = plan->dequant_scale;
-    args.format = plan->format;
+    args.global_scale = plan->global_scale;
+    args.element = plan->element;
+    args.scale = plan->scale;
     return with_float_type(y->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return has_packets<T>(args, tiles) ? launch<T, kPacket>(args, tiles, queue, err)
+               : args.x_shift              ? launch<T, 2>(args, tiles, queue, err)
                                            : launch<T, 1>(args, tiles, queue, err);
     });
 }

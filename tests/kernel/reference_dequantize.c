@@ -1,7 +1,7 @@
 /*
  * reference_dequantize.c - dequantize in float64.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_codes.h"
 
 #include "ops/dequantize.h"
 
@@ -10,34 +10,37 @@
 static double code_value(const struct roped_tensor *x, int32_t format,
                          int64_t i)
 {
-    static const enum roped_dtype types[] = {ROPED_F8_E4M3, ROPED_F8_E5M2};
     struct roped_tensor as = *x;
     if (x->dtype == ROPED_I8 || (x->dtype == ROPED_U8 && format == CODES_INT8))
         return ((const int8_t *)x->data)[i];
+    if (format == CODES_MXFP4 || format == CODES_NVFP4)
+        return reference_e2m1(((const uint8_t *)x->data)[i / 2] >> i % 2 * 4 &
+                              15);
     if (x->dtype == ROPED_U8)
-        as.dtype = types[format];
+        as.dtype = format == CODES_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
     return reference_value(&as, i);
 }
 
-/* Where the scale of an element is. */
-static int64_t scale_at(const struct code_params *params,
-                        const struct roped_tensor *scales, int64_t row,
-                        int64_t column)
+/* The scale of an element. */
+static double scale_of(const struct roped_call *call, int64_t row,
+                       int64_t column, int64_t width)
 {
-    const bool is_by_columns = params->scale_layout == SCALES_COLUMNS ||
-                               params->scale_layout == SCALES_COLUMNS_4;
-    const int64_t last = scales->dims[scales->rank - 1];
-    switch (params->granularity) {
-    case CODES_TENSOR:
-        return 0;
-    case CODES_ROW:
-        return row;
-    case CODES_GROUP:
-        column /= params->group_size;
-        return is_by_columns ? column * last + row : row * last + column;
-    default:
-        return row / 128 * last + column / 128;
+    const struct dequantize_params *params = (const void *)call->params;
+    struct roped_tensor scales = call->in[DEQUANTIZE_SCALES];
+    if (!roped_tensor_given(&scales))
+        return (double)(float)params->codes.dequant_scale;
+    int64_t at =
+        reference_scale_at(&params->codes, &scales, row, column, width);
+    if (params->codes.format < CODES_MXFP8)
+        return reference_value(&scales, at);
+    if (params->codes.format < CODES_NVFP4) {
+        int code = ((const uint8_t *)scales.data)[at];
+        return code == 0xFF ? (double)NAN : ldexp(1, code - 127);
     }
+    scales.dtype = ROPED_F8_E4M3;
+    return (double)(float)(reference_value(&scales, at) /
+                           reference_global_scale(call, DEQUANTIZE_GLOBAL_SCALE,
+                                                  &params->codes));
 }
 
 void reference_dequantize(const struct roped_call *call,
@@ -45,15 +48,11 @@ void reference_dequantize(const struct roped_call *call,
 {
     const struct dequantize_params *params = (const void *)call->params;
     const struct roped_tensor *x = &call->in[DEQUANTIZE_X];
-    const struct roped_tensor *scales = &call->in[DEQUANTIZE_SCALES];
-    const int64_t width = x->dims[x->rank - 1], n = roped_tensor_elements(x);
+    const struct roped_tensor *y = &call->out[DEQUANTIZE_Y];
+    const int64_t width = y->dims[y->rank - 1], n = roped_tensor_elements(y);
     for (int64_t i = 0; i < n; i++) {
-        double scale = (double)(float)params->codes.dequant_scale;
-        if (roped_tensor_given(scales))
-            scale = reference_value(
-                scales, scale_at(&params->codes, scales, i / width, i % width));
-        double exact = code_value(x, params->codes.format, i) * scale;
-        judge_float(judge, &call->out[DEQUANTIZE_Y], i, exact, fabs(exact),
-                    "y");
+        double exact = code_value(x, params->codes.format, i) *
+                       scale_of(call, i / width, i % width, width);
+        judge_float(judge, y, i, exact, fabs(exact), "y");
     }
 }
