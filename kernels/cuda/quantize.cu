@@ -8,7 +8,7 @@ extern "C" {
 #include "ops/quantize.h"
 }
 
-#include "cuda/device/fp8.cuh"
+#include "cuda/device/codes.cuh"
 #include "cuda/device/quotient.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/stream.cuh"
@@ -17,84 +17,32 @@ extern "C" {
 
 constexpr int kThreads = 256;
 constexpr int kMostThreads = 512; // for a row
-constexpr int kSide = QUANTIZE_BLOCK_SIDE;
+constexpr int kSide = CODES_BLOCK_SIDE;
 
 struct quantize_args {
     const void *x;
     uint8_t *y;
-    float *scales;
+    code_scales scales;
     int64_t n_rows, width, x_stride, y_stride;
-    int64_t scale_row, scale_tile, n_tiles;
-    int64_t tile_rows, tile_width;
+    int64_t n_tiles, tile_rows, tile_width;
+    int64_t first_row;  // of a launch of packets
     uint32_t packets;   // of a row
     uint32_t n_packets; // of all rows of a launch
     divisor_of_index to_row;
     int32_t tile_shift;  // a tile has 2^tile_shift packets of a row
+    int32_t y_shift;     // a byte has 2^y_shift codes
     float dequant_scale; // where nothing is found
-    float scale_ub, largest, least_scale, least_code;
-    int32_t output_dtype, power_of_two;
+    code_rule rule;
     int32_t finds;     // bool: tiles have dynamic scales
     int32_t is_tensor; // bool: scales[0] is everybody's
 };
 
-// Of a tensor, whose part's scales compete: without what is not monotonic, see finished.
-__device__ __forceinline__ float raw_scale_of(const quantize_args &args, float largest)
-{
-    return fmaxf(fminf(largest, args.scale_ub) / args.largest, args.least_scale);
-}
-
-__device__ __forceinline__ float finished(const quantize_args &args, float scale)
-{
-    if (scale == 0.0f)
-        scale = 1.0f;
-    if (args.power_of_two)
-        scale = __uint_as_float((__float_as_uint(scale) + 0x7FFFFFu) & 0x7F800000u);
-    return scale;
-}
-
-// largest, or |x| where that is larger; never NaN.
-__device__ __forceinline__ float larger(float largest, float x)
-{
-    return fmaxf(largest, fabsf(x));
-}
-
-template <int n>
-__device__ __forceinline__ float largest_of(const float (&x)[n])
-{
-    float largest = 0.0f;
-#pragma unroll
-    for (float value : x)
-        largest = larger(largest, value);
-    return largest;
-}
-
-__device__ __forceinline__ uint32_t int8_of(float x, float least)
-{
-    return x != x ? 0 : (uint32_t)__float2int_rn(fminf(fmaxf(x, least), 127.0f)) & 0xFFu;
-}
-
-template <int n>
-__device__ __forceinline__ void store_codes(const quantize_args &args, uint8_t *to, float (&x)[n],
-                                            const shared_divisor &divisor)
-{
-#pragma unroll
-    for (float &value : x)
-        value = divide(value, divisor);
-    if (args.output_dtype != QUANTIZE_INT8) {
-        store_fp8(to, x, args.output_dtype == QUANTIZE_E5M2);
-        return;
-    }
-    fp8_codes<n> codes = {};
-#pragma unroll
-    for (int i = 0; i < n; i++)
-        codes.word[i / 4] |= int8_of(x[i], args.least_code) << 8 * (i % 4);
-    store_fp8(to, codes);
-}
-
 // A scale that is there before the kernel starts.
-__device__ __forceinline__ float known_scale(const quantize_args &args)
+__device__ __forceinline__ code_divisor known_scale(const quantize_args &args)
 {
-    return args.is_tensor ? finished(args, load_float(args.scales)) : args.dequant_scale;
+    float scale = args.is_tensor ? finished(args.rule, scale_value(CODE_SCALE_F32, args.scales, 0))
+                                 : args.dequant_scale;
+    return {1.0f, divisor_of(scale)};
 }
 
 // ------------------------------------------------------------------------------------ kernels
@@ -109,26 +57,29 @@ static __global__ void __launch_bounds__(kThreads)
     uint32_t i = blockIdx.x * kThreads + threadIdx.x;
     uint32_t row = quotient(i, args.to_row), packet = i - row * args.packets;
     bool is_inside = i < args.n_packets;
-    int64_t column = (int64_t)packet * kVec;
-    const T *from = static_cast<const T *>(args.x) + row * args.x_stride + column;
+    int64_t column = (int64_t)packet * kVec, place = args.first_row + row;
+    const T *from = static_cast<const T *>(args.x) + place * args.x_stride + column;
     wait_for_previous();
     uint4 raw = is_inside ? load_16(from) : make_uint4(0, 0, 0, 0);
-    float x[kVec], scale;
+    float x[kVec];
+    code_divisor divisor;
     unpack<T>(raw, x);
     if (args.finds) {
-        float largest = largest_of(x);
+        float largest = largest_of(args.rule, x);
         int lanes = 1 << args.tile_shift;
         for (int distance = lanes / 2; distance > 0; distance /= 2)
             largest = fmaxf(largest, exchange(largest, distance));
-        scale = finished(args, raw_scale_of(args, largest));
+        code_scale_made scale = make_scale(args.rule, largest);
         if (is_inside && threadIdx.x % lanes == 0)
-            args.scales[row * args.scale_row + (packet >> args.tile_shift) * args.scale_tile] =
-                scale;
+            store_scale(args.rule, args.scales,
+                        scale_at(args.scales, place, packet >> args.tile_shift), scale);
+        divisor = divisor_of(scale);
     } else {
-        scale = known_scale(args);
+        divisor = known_scale(args);
     }
     if (is_inside)
-        store_codes(args, args.y + row * args.y_stride + column, x, divisor_of(scale));
+        store_codes(args.rule, args.y + place * args.y_stride + (column >> args.y_shift), x,
+                    divisor);
 }
 
 // The element at which packet v of a thread begins, or one outside.
@@ -169,19 +120,20 @@ static __global__ void __launch_bounds__(kMostThreads)
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         unpack<T>(raw[v], x);
-        largest = fmaxf(largest, largest_of(x));
+        largest = fmaxf(largest, largest_of(args.rule, x));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
-    float scale = finished(args, raw_scale_of(args, largest));
+    code_scale_made scale = make_scale(args.rule, largest);
     if (threadIdx.x == 0)
-        args.scales[kIsBlock ? blockIdx.x : blockIdx.x * args.scale_row] = scale;
-    shared_divisor divisor = divisor_of(scale);
+        store_scale(args.rule, args.scales, kIsBlock ? blockIdx.x : blockIdx.x * args.scales.row,
+                    scale);
+    code_divisor divisor = divisor_of(scale);
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         if (!place_of<T, kIsBlock>(args, v, &row, &column))
             continue;
         unpack<T, true>(raw[v], x);
-        store_codes(args, args.y + row * args.y_stride + column, x, divisor);
+        store_codes(args.rule, args.y + row * args.y_stride + column, x, divisor);
     }
 }
 
@@ -198,26 +150,37 @@ static __global__ void __launch_bounds__(kThreads)
     int64_t rows = min(args.tile_rows, args.n_rows - first_row);
     int64_t columns = min(args.tile_width, args.width - first);
     const T *from = static_cast<const T *>(args.x) + first_row * args.x_stride + first;
-    uint8_t *to = args.y + first_row * args.y_stride + first;
-    float scale;
+    uint8_t *to = args.y + first_row * args.y_stride + (first >> args.y_shift);
+    code_divisor divisor;
     if (args.finds) {
         float largest = 0.0f;
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = threadIdx.x; c < columns; c += blockDim.x)
-                largest = larger(largest, element<T>::to_float(from[r * args.x_stride + c]));
+            for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
+                float x[1] = {element<T>::to_float(from[r * args.x_stride + c])};
+                largest = fmaxf(largest, largest_of(args.rule, x));
+            }
         largest = largest_in_group(largest, shared, blockDim.x);
-        scale = finished(args, raw_scale_of(args, largest));
+        code_scale_made scale = make_scale(args.rule, largest);
         if (threadIdx.x == 0)
-            args.scales[strip * args.scale_row + tile * args.scale_tile] = scale;
+            store_scale(args.rule, args.scales, scale_at(args.scales, strip, tile), scale);
+        divisor = divisor_of(scale);
     } else {
-        scale = known_scale(args);
+        divisor = known_scale(args);
     }
-    shared_divisor divisor = divisor_of(scale);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-            float x[1] = {element<T>::to_float(from[r * args.x_stride + c])};
-            store_codes(args, to + r * args.y_stride + c, x, divisor);
+    for (int64_t r = 0; r < rows; r++) {
+        const T *row = from + r * args.x_stride;
+        for (int64_t byte = threadIdx.x; byte < columns >> args.y_shift; byte += blockDim.x) {
+            uint8_t *code = to + r * args.y_stride + byte;
+            if (args.y_shift) {
+                float x[2] = {element<T>::to_float(row[2 * byte]),
+                              element<T>::to_float(row[2 * byte + 1])};
+                store_codes(args.rule, code, x, divisor);
+            } else {
+                float x[1] = {element<T>::to_float(row[byte])};
+                store_codes(args.rule, code, x, divisor);
+            }
         }
+    }
 }
 
 // The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or
@@ -234,18 +197,19 @@ static __global__ void __launch_bounds__(kThreads)
          i += gridDim.x * kThreads) {
         uint32_t row = quotient(i, args.to_row);
         int64_t column = (int64_t)(i - row * args.packets) * kVec;
-        const T *from = static_cast<const T *>(args.x) + row * args.x_stride + column;
+        const T *from =
+            static_cast<const T *>(args.x) + (args.first_row + row) * args.x_stride + column;
         float x[kVec];
         if constexpr (kVec == 1)
             x[0] = element<T>::to_float(*from);
         else
             unpack<T>(load_16(from), x);
-        largest = fmaxf(largest, largest_of(x));
+        largest = fmaxf(largest, largest_of(args.rule, x));
     }
     largest = largest_in_group(largest, shared, kThreads);
     if (threadIdx.x == 0)
-        atomicMax(reinterpret_cast<unsigned *>(args.scales),
-                  __float_as_uint(raw_scale_of(args, largest)));
+        atomicMax(static_cast<unsigned *>(args.scales.data),
+                  __float_as_uint(raw_scale_of(args.rule, largest)));
 }
 
 // scales[0] as the call returns it.
@@ -253,7 +217,8 @@ static __global__ void finish_kernel(const __grid_constant__ quantize_args args)
 {
     let_next_start();
     wait_for_previous();
-    args.scales[0] = finished(args, args.scales[0]);
+    float *scale = static_cast<float *>(args.scales.data);
+    *scale = finished(args.rule, *scale);
 }
 
 // ------------------------------------------------------------------------------------ launches
@@ -262,8 +227,10 @@ template <typename T>
 static bool has_packets(const quantize_args &args)
 {
     constexpr int kVec = kVecOf<T>;
-    bool has = args.width % kVec == 0 && is_aligned(args.x, 16) && is_aligned(args.y, kVec);
-    return has && (args.n_rows == 1 || (args.x_stride % kVec == 0 && args.y_stride % kVec == 0));
+    bool has = args.width % kVec == 0 && is_aligned(args.x, 16) &&
+               is_aligned(args.y, kVec >> args.y_shift);
+    return has && (args.n_rows == 1 ||
+                   (args.x_stride % kVec == 0 && args.y_stride % (kVec >> args.y_shift) == 0));
 }
 
 static int64_t blocks_of(int64_t n, int64_t threads)
@@ -291,15 +258,12 @@ static enum roped_status launch_packets(quantize_args args, kernel_fn<quantize_a
     enum roped_status status = ROPED_OK;
     int64_t row = 0;
     do { // a tensor without rows has a scale too
+        args.first_row = row;
         args.n_rows = n_rows - row < most ? n_rows - row : most;
         args.n_packets = (uint32_t)(args.n_rows * packets);
         int64_t blocks = blocks_of(args.n_packets, kThreads);
         blocks = blocks < 1 ? 1 : blocks < most_blocks ? blocks : most_blocks;
         status = start(queue, kernel, dim3(kThreads), blocks, dim3(1), args, err);
-        args.x = static_cast<const T *>(args.x) + most * args.x_stride;
-        args.y += most * args.y_stride;
-        if (args.finds)
-            args.scales += most * args.scale_row;
         row += most;
     } while (row < n_rows && !status);
     return status;
@@ -310,8 +274,8 @@ static enum roped_status find_tensor_scale(const quantize_args &args, bool is_pa
                                            struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int64_t kMostBlocks = 2048;
-    CHECK_RETURN(queue->backend,
-                 cudaMemsetAsync(args.scales, 0, sizeof *args.scales, queue->stream), err);
+    CHECK_RETURN(queue->backend, cudaMemsetAsync(args.scales.data, 0, sizeof(float), queue->stream),
+                 err);
     enum roped_status status =
         is_packed ? launch_packets<T, kVecOf<T>>(args, tensor_kernel<T, kVecOf<T>>, kMostBlocks,
                                                  queue, err)
@@ -348,7 +312,7 @@ static enum roped_status launch(quantize_args args, struct roped_queue *queue,
     }
     if (args.n_rows == 0)
         return ROPED_OK;
-    const bool is_row = args.finds && args.n_tiles == 1 && args.tile_rows == 1;
+    const bool is_row = args.finds && args.n_tiles == 1 && args.tile_rows == 1 && !args.y_shift;
     if (is_packed && args.finds && args.tile_rows > 1)
         return start(queue, tile_kernel<T, kSide * kSide / kVec / kThreads, true>, dim3(kThreads),
                      blocks_of(args.n_rows, kSide) * args.n_tiles, dim3(1), args, err);
@@ -360,16 +324,23 @@ static enum roped_status launch(quantize_args args, struct roped_queue *queue,
                  blocks_of(args.n_rows, args.tile_rows) * args.n_tiles, dim3(1), args, err);
 }
 
-// What is behind the last row's scale of each column.
-static enum roped_status clear_padding(const struct quantize_plan *plan, float *scales,
-                                       struct roped_queue *queue, struct roped_error *err)
+// Zeros where scales are beyond rows and groups.
+static enum roped_status clear_padding(const struct code_tiles *tiles,
+                                       const struct roped_tensor *scales, struct roped_queue *queue,
+                                       struct roped_error *err)
 {
-    if (plan->n_padding > 0)
+    const size_t bytes = (size_t)tiles->scale_bytes;
+    char *end = static_cast<char *>(scales->data) + (size_t)tiles->n_rows * bytes;
+    if (tiles->is_swizzled && (tiles->n_rows % 128 || tiles->n_tiles % 4))
+        CHECK_RETURN(
+            queue->backend,
+            cudaMemsetAsync(scales->data, 0, (size_t)roped_tensor_bytes(scales), queue->stream),
+            err);
+    if (tiles->n_padding > 0)
         CHECK_RETURN(queue->backend,
-                     cudaMemset2DAsync(scales + plan->n_rows,
-                                       (size_t)plan->scale_tile * sizeof *scales, 0,
-                                       (size_t)plan->n_padding * sizeof *scales,
-                                       (size_t)plan->n_tiles, queue->stream),
+                     cudaMemset2DAsync(end, (size_t)tiles->scale_tile * bytes, 0,
+                                       (size_t)tiles->n_padding * bytes, (size_t)tiles->n_tiles,
+                                       queue->stream),
                      err);
     return ROPED_OK;
 }
@@ -384,30 +355,24 @@ extern "C" enum roped_status roped_cuda_quantize(const struct roped_call *call,
 {
     const struct quantize_plan *plan = (const struct quantize_plan *)call->plan;
     const struct roped_tensor *x = &call->in[QUANTIZE_X], *y = &call->out[QUANTIZE_Y];
-    const bool finds = plan->dynamic && !plan->is_tensor;
+    const struct code_tiles *tiles = &plan->tiles;
     quantize_args args = {};
     args.x = x->data;
     args.y = static_cast<uint8_t *>(y->data);
-    args.scales = static_cast<float *>(call->out[QUANTIZE_SCALES].data);
-    args.n_rows = plan->n_rows;
-    args.width = plan->width;
-    args.x_stride = stride_of(x, plan->width);
-    args.y_stride = stride_of(y, plan->width);
-    args.scale_row = plan->scale_row;
-    args.scale_tile = plan->scale_tile;
-    args.n_tiles = finds ? plan->n_tiles : 1;
-    args.tile_rows = finds ? plan->tile_rows : 1;
-    args.tile_width = finds ? plan->tile_width : plan->width;
+    args.scales = code_scales_of(*tiles, call->out[QUANTIZE_SCALES].data);
+    args.n_rows = tiles->n_rows;
+    args.width = tiles->width;
+    args.y_shift = plan->rule.element == CODE_E2M1;
+    args.x_stride = stride_of(x, tiles->width);
+    args.y_stride = stride_of(y, tiles->width >> args.y_shift);
+    args.n_tiles = tiles->n_tiles;
+    args.tile_rows = tiles->tile_rows;
+    args.tile_width = tiles->tile_width;
     args.dequant_scale = plan->dequant_scale;
-    args.scale_ub = plan->scale_ub;
-    args.largest = plan->largest;
-    args.least_scale = plan->least_scale;
-    args.least_code = plan->least_code;
-    args.output_dtype = plan->output_dtype;
-    args.power_of_two = plan->power_of_two;
-    args.finds = finds;
+    args.rule = plan->rule;
+    args.finds = plan->dynamic && !plan->is_tensor;
     args.is_tensor = plan->is_tensor;
-    enum roped_status status = clear_padding(plan, args.scales, queue, err);
+    enum roped_status status = clear_padding(tiles, &call->out[QUANTIZE_SCALES], queue, err);
     if (status)
         return status;
     return with_float_type(

@@ -8,52 +8,41 @@
 #include <float.h>
 #include <math.h>
 
-static void plan_tiles(struct quantize_plan *plan,
-                       const struct quantize_params *params)
+static struct code_rule rule_of(const struct quantize_params *params)
 {
-    const int64_t side = QUANTIZE_BLOCK_SIDE;
-    plan->tile_rows = 1;
-    plan->tile_width = plan->width;
-    if (params->granularity == QUANTIZE_GROUP) {
-        plan->tile_width = params->group_size;
-    } else if (params->granularity == QUANTIZE_BLOCK) {
-        plan->tile_rows = plan->tile_width = side;
-    }
-    plan->is_tensor = params->granularity == QUANTIZE_TENSOR;
-    plan->n_tiles = (plan->width + plan->tile_width - 1) / plan->tile_width;
-    plan->scale_row = plan->n_tiles;
-    plan->scale_tile = 1;
-    if (params->scale_layout < SCALES_COLUMNS)
-        return;
-    if (params->scale_layout == SCALES_COLUMNS_4)
-        plan->n_padding = (4 - plan->n_rows % 4) % 4;
-    plan->scale_row = 1;
-    plan->scale_tile = plan->n_rows + plan->n_padding;
+    const struct code_traits *traits = &code_traits[params->codes.format];
+    struct code_rule rule = {
+        .scale_ub = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub,
+        .largest = traits->largest,
+        .least_code = params->dynamic ? -127 : -128,
+        .element = traits->element,
+        .scale = traits->scale,
+        .power_of_two = params->scale_rounding == SCALE_ROUND_POWER_OF_TWO,
+        .infinity = params->infinity,
+    };
+    if (traits->element != CODE_I8)
+        rule.least_scale = 1 / (512 * rule.largest);
+    if (params->scale_rounding != SCALE_ROUND_FLOOR)
+        rule.round_bits =
+            0x7FFFFF - (roped_float_bits(rule.largest) & 0x7FFFFF);
+    return rule;
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    static const float largest[] = {ROPED_E4M3_MAX, ROPED_E5M2_MAX, 127};
     const struct quantize_params *params = (const void *)call->params;
-    const struct roped_tensor *x = &call->in[QUANTIZE_X];
     struct quantize_plan *plan = (void *)call->plan;
-    (void)err;
     *plan = (struct quantize_plan){
-        .width = x->dims[x->rank - 1],
-        .dequant_scale = (float)params->dequant_scale,
-        .scale_ub = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub,
-        .largest = largest[params->output_dtype],
-        .least_code = params->dynamic ? -127 : -128,
-        .output_dtype = params->output_dtype,
+        .tiles = code_tiles_of(&params->codes,
+                               (enum code_format)params->codes.format,
+                               &call->in[QUANTIZE_X]),
+        .rule = rule_of(params),
+        .dequant_scale = (float)params->codes.dequant_scale,
         .dynamic = params->dynamic,
-        .power_of_two = params->power_of_two,
     };
-    plan->n_rows = roped_tensor_elements(x) / plan->width;
-    if (params->output_dtype != QUANTIZE_INT8)
-        plan->least_scale = 1 / (512 * plan->largest);
-    if (params->dynamic)
-        plan_tiles(plan, params);
-    return ROPED_OK;
+    plan->is_tensor = params->dynamic && plan->tiles.scale_row == 0;
+    return scale_plan(call, QUANTIZE_GLOBAL_SCALE, params->codes.global_scale,
+                      &plan->rule.global_scale, err);
 }
 
 #define AT(member) offsetof(struct quantize_params, member)
@@ -62,45 +51,41 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 const struct roped_op roped_op_quantize = {
     .name = "quantize",
     .since = "0.1",
-    .summary = "rows divided by a dynamic or a given scale and rounded to FP8 or int8",
-    .type = {{"T", ROPED_FLOATS}, {"Q", ROPED_FP8S | ROPED_SET(ROPED_I8), .by = "output_dtype", .of = "F8_E4M3|F8_E5M2|I8"}, {"S", ROPED_SET(ROPED_F32)}},
+    .summary = "rows divided by a dynamic or a given scale and rounded to FP8, int8, MXFP8, MXFP4 or NVFP4",
+    .type = {{"T", ROPED_FLOATS}, {"Q", CODES_TYPES, .by = "output_dtype", .of = CODES_DTYPES}, {"S", SCALES_TYPES, .by = "output_dtype", .of = SCALES_DTYPES}, {"F", ROPED_SET(ROPED_F32)}},
     .given = {
         {.with_param = "dequant_scale", .needs = "dynamic=false"},
         {.with_param = "granularity", .needs = "dynamic=true"},
         {.with_param = "scale_ub", .needs = "dynamic=true"},
         {.with_param = "scale_rounding", .needs = "dynamic=true"},
         {.with_param = "scale_layout", .needs = "dynamic=true"},
-        {.with_param = "scale_layout", .needs = "granularity=row,group"},
-        {.with_param = "group_size", .needs = "granularity=group"},
-        {.with_param = "group_size", .needs = "group_size=16,32,64,128"},
+        {.when = CODES_MICRO("output_dtype"), .needs = "dynamic=true"},
+        {.with_param = "scale_ub", .needs = CODES_PLAIN("output_dtype")},
+        {.with_param = "infinity", .needs = CODES_MX("output_dtype")},
+        {.when = "scale_rounding=none,power_of_two", .with_param = "scale_rounding", .needs = CODES_PLAIN("output_dtype")},
+        {.when = "scale_rounding=up,floor", .with_param = "scale_rounding", .needs = CODES_MX("output_dtype")},
+        CODES_GIVEN("output_dtype", QUANTIZE_GLOBAL_SCALE),
     },
     .in = {
         [QUANTIZE_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "rows of any values"},
+        [QUANTIZE_GLOBAL_SCALE] = SCALE_INPUT("global_scale"),
     },
     .out = {
-        [QUANTIZE_Y] = {"y", "Q", "...rows h", ROPED_STRIDED, .doc = "codes of the rows divided by their scales; Inf saturates, NaN is 0x7F in FP8 and 0 in int8"},
-        [QUANTIZE_SCALES] = {"scales", "S",
-            "[granularity=tensor] 1"
-            "|[granularity=block] rows^128/128 h^128/128"
-            "|[granularity=row scale_layout=rows] rows"
-            "|[granularity=row scale_layout=rows_2d] rows 1"
-            "|[granularity=row scale_layout=columns] 1 rows"
-            "|[granularity=row scale_layout=columns_4] 1 rows^4"
-            "|[scale_layout=columns] h/group_size rows"
-            "|[scale_layout=columns_4] h/group_size rows^4"
-            "|rows h/group_size", .requires_ = "dynamic", .doc = "what codes are multiplied by to have the values back; finite and above 0 whatever these are"},
+        [QUANTIZE_Y] = {"y", "Q", CODES_SHAPE("output_dtype"), ROPED_STRIDED, .doc = "codes of the rows divided by their scales; Inf saturates, NaN is 0x7F in FP8 and 0 in int8; of mxfp4 and nvfp4 two e2m1 codes a byte, the first in the low bits"},
+        [QUANTIZE_SCALES] = {"scales", "S", SCALES_SHAPE("output_dtype"), .requires_ = "dynamic", .doc = "what codes are multiplied by to have the values back; F32 ones are finite and above 0 whatever these are; of mxfp8 and mxfp4 U8 exponents, 2^(code - 127), of nvfp4 e4m3, which global_scale divides"},
     },
     .params_bytes = sizeof(struct quantize_params),
     .angles_offset = ROPED_NO_ANGLES,
     .param = {
-        {"output_dtype", ROPED_PARAM_CHOICE, AT(output_dtype), .choices = "e4m3|e5m2|int8", .doc = "format of y"},
+        {"output_dtype", ROPED_PARAM_CHOICE, CODES_AT(quantize_params, format), .choices = CODES_CHOICES, .doc = "format of y"},
         {"dynamic", ROPED_PARAM_BOOL, AT(dynamic), 0, 1, .doc = "scales from the values, instead of dequant_scale"},
-        {"dequant_scale", ROPED_PARAM_FLOAT, AT(dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding; int8 saturates at -128 and 127"},
-        {"granularity", ROPED_PARAM_CHOICE, AT(granularity), 0, QUANTIZE_ROW, .choices = "tensor|row|group|block", .doc = "dynamic: what has a scale: all, each row, each group of it, each block of 128 rows and 128 columns, fewer at the edges"},
-        {"group_size", ROPED_PARAM_INT, AT(group_size), 0, 128, 16, 128, .doc = "granularity=group: columns of a group, 16, 32, 64 or 128"},
+        {"dequant_scale", ROPED_PARAM_FLOAT, CODES_AT(quantize_params, dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding; int8 saturates at -128 and 127"},
+        CODES_TILE_PARAMS(quantize_params, "dynamic: "),
         {"scale_ub", ROPED_PARAM_FLOAT, AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale"},
-        {"scale_rounding", ROPED_PARAM_CHOICE, AT(power_of_two), .choices = "none|power_of_two", .doc = "dynamic: power_of_two: up to one, as DeepGEMM and DeepSeek V3.1"},
-        {"scale_layout", ROPED_PARAM_CHOICE, AT(scale_layout), .choices = "rows|rows_2d|columns|columns_4", .doc = "row and group: rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4 with zeros], for TMA"},
+        {"scale_rounding", ROPED_PARAM_CHOICE, AT(scale_rounding), .choices = "none|power_of_two|up|floor", .doc = "dynamic: power_of_two: up to one, as DeepGEMM and DeepSeek V3.1; of mxfp8 and mxfp4 up, unless it is given: nothing saturates, as FlashInfer and TransformerEngine, or floor, as OCP MX 1.0 and torchao"},
+        CODES_LAYOUT_PARAM(quantize_params),
+        CODES_GLOBAL_PARAM(quantize_params),
+        {"infinity", ROPED_PARAM_CHOICE, AT(infinity), .choices = "saturate|nan", .doc = "mxfp8 and mxfp4: the scale of a group with Inf is 0xFE, the largest, or 0xFF, NaN, as torchao"},
     },
     .rows = "rows",
     .tokens = "rows",

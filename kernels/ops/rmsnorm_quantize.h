@@ -13,18 +13,11 @@
 #ifndef ROPED_OPS_RMSNORM_QUANTIZE_H
 #define ROPED_OPS_RMSNORM_QUANTIZE_H
 
+#include "ops/codes.h"
 #include "ops/rmsnorm.h"
 
 enum { RMSNORM_QUANTIZE_X, RMSNORM_QUANTIZE_WEIGHT };
 enum { RMSNORM_QUANTIZE_Y, RMSNORM_QUANTIZE_SCALES };
-
-/* Order of the scales of n rows with g groups each; g is 1 for whole rows. */
-enum scale_layout {
-    SCALES_ROWS,     /* [n, g]; whole rows: [n] */
-    SCALES_ROWS_2D,  /* [n, g]; whole rows: [n, 1] */
-    SCALES_COLUMNS,  /* [g, n] */
-    SCALES_COLUMNS_4 /* [g, n rounded up to a multiple of 4], 0 beyond n */
-};
 
 struct rmsnorm_quantize_params {
     struct rmsnorm_params norm;

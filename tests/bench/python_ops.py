@@ -35,6 +35,7 @@ def calls(n, device):
         return torch.tensor(values, dtype=torch.int32, device=device)
 
     q, k, v, x = random(n, HEADS, WIDTH), random(n, KV_HEADS, WIDTH), random(n, KV_HEADS, WIDTH), random(n, 4096)
+    codes = x.to(torch.float8_e4m3fn)
     weight, head_weight = random(4096), random(WIDTH)
     positions, slots = torch.arange(n, device=device), torch.arange(n, device=device)
     caches = random(SLOTS, KV_HEADS, WIDTH), random(SLOTS, KV_HEADS, WIDTH)
@@ -66,6 +67,7 @@ def calls(n, device):
         "act_and_mul": lambda: ops.act_and_mul(x),
         "act_and_mul_backward": lambda: ops.act_and_mul_backward(x[:, :2048], x),
         "quantize": lambda: ops.quantize(x),
+        "dequantize": lambda: ops.dequantize(codes, dequant_scale=0.5, output_dtype="bf16"),
         "compare": lambda: ops.compare(x, x),
     }
 

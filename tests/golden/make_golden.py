@@ -628,6 +628,31 @@ def draw_quantized_rows() -> Iterator[Case]:
                 yield Case("quantize", name, {**metadata, **parameters}, {"x": x.to(TYPES[dtype])})
 
 
+# granularity, parameters and the type of y
+DEQUANTIZED_ROWS = [
+    ("tensor", {}, "f32"),
+    ("row", {}, "bf16"),
+    ("group", {"group_size": "32", "scale_layout": "columns_4"}, "f16"),
+    ("block", {}, "f32"),
+]
+
+
+def draw_dequantized_rows() -> Iterator[Case]:
+    """Codes and scales of rows; of blocks as U8, as clients without FP8 have them."""
+    for input_dtype in ("e4m3", "e5m2", "int8"):
+        for granularity, parameters, output_dtype in DEQUANTIZED_ROWS:
+            x = randn(130, 160) if granularity == "block" else randn(5, 160)
+            parameters = {"granularity": granularity, **parameters}
+            made = quantize(Case("", "", {"output_dtype": input_dtype, **parameters}, {"x": x}))
+            codes = made["y.expected"]
+            dtypes = {"input_dtype": input_dtype, "output_dtype": output_dtype}
+            metadata = {"op": "dequantize", **dtypes, **parameters}
+            if granularity == "block":
+                codes = codes.view(torch.uint8)
+            name = f"dequantize_{input_dtype}_{granularity}_{output_dtype}"
+            yield Case("dequantize", name, metadata, {"x": codes, "scales": made["scales.expected"]})
+
+
 def draw_compares() -> Iterator[Case]:
     """Of one type; and NaN, Inf and zeros in one or both."""
     for dtype in ("f32", "f16", "bf16"):
@@ -655,7 +680,7 @@ def draw_cases() -> list[Case]:
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
     groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
-    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares):
+    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares, draw_dequantized_rows):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -1107,6 +1132,24 @@ def quantize(case: Case) -> Tensors:
     return {"y.expected": codes, "scales.expected": scales}
 
 
+def take_out(scales: torch.Tensor, layout: str, n_rows: int) -> torch.Tensor:
+    """[n, groups]: the inverse of lay_out."""
+    if layout.startswith("columns"):
+        return scales.T[:n_rows]
+    return scales if scales.dim() == 2 else scales[:, None]
+
+
+def dequantize(case: Case) -> Tensors:
+    """Products in float32, rounded once to the type of y."""
+    metadata, codes = case.metadata, case.inputs["x"]
+    codes = codes.view(FP8.get(metadata["input_dtype"], torch.int8))
+    n_rows, n_columns = tile_of(case)
+    scales = take_out(case.inputs["scales"], metadata.get("scale_layout", "rows"), len(codes))
+    scales = scales.repeat_interleave(n_rows, 0).repeat_interleave(n_columns, 1)
+    y = codes.float() * scales[: codes.shape[0], : codes.shape[1]]
+    return {"y.expected": y.to(TYPES[metadata["output_dtype"]])}
+
+
 def number_of(x: torch.Tensor) -> torch.Tensor:
     """Places of numbers among those of their type; 0 and -0 are one."""
     bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int16).long()
@@ -1151,6 +1194,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "act_and_mul": act_and_mul,
     "act_and_mul_backward": act_and_mul_backward,
     "quantize": quantize,
+    "dequantize": dequantize,
     "compare": compare,
     "qk_rmsnorm_rope": heads_append,
     "rope_append": heads_append,

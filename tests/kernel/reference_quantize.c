@@ -2,7 +2,7 @@
  * reference_quantize.c - quantize in float64. Scales are met to the bit; codes
  * are those of the scale, and a neighbour only where float32 sees a tie.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_codes.h"
 
 #include "ops/quantize.h"
 
@@ -27,11 +27,11 @@ static struct tiles tiles_of(const struct roped_call *call)
                       0};
     t.width = t.columns = t.x->dims[t.x->rank - 1];
     t.n_rows = t.rows = roped_tensor_elements(t.x) / t.width;
-    if (t.params->dynamic && t.params->granularity != QUANTIZE_TENSOR)
+    if (t.params->dynamic && t.params->codes.granularity != CODES_TENSOR)
         t.rows = 1;
-    if (t.params->granularity == QUANTIZE_GROUP)
-        t.columns = t.params->group_size;
-    if (t.params->granularity == QUANTIZE_BLOCK)
+    if (t.params->codes.granularity == CODES_GROUP)
+        t.columns = t.params->codes.group_size;
+    if (t.params->codes.granularity == CODES_BLOCK)
         t.rows = t.columns = 128;
     return t;
 }
@@ -44,32 +44,19 @@ static double smaller(double a, double b)
 static double expected_scale(const struct quantize_params *params, double a)
 {
     const double largest[] = {448, 57344, 127};
-    const double m = largest[params->output_dtype];
+    const double m = largest[params->codes.format];
     double bound = isnan(params->scale_ub) ? (double)FLT_MAX
                                            : (double)(float)params->scale_ub;
-    double least = params->output_dtype == QUANTIZE_INT8
-                       ? 0
-                       : (double)(float)(1 / (512 * m));
+    double least =
+        params->codes.format == CODES_INT8 ? 0 : (double)(float)(1 / (512 * m));
     double scale = (double)(float)(smaller(a, bound) / m);
     scale = scale > least ? scale : least;
     if (scale == 0)
         scale = 1;
-    if (params->power_of_two)
+    if (params->scale_rounding == SCALE_ROUND_POWER_OF_TWO)
         scale =
             exp2(ceil(log2(scale < (double)FLT_MIN ? (double)FLT_MIN : scale)));
     return scale;
-}
-
-/* Where the scale of a tile is in its tensor. */
-static int64_t scale_at(const struct tiles *t, int64_t strip, int64_t group)
-{
-    const int32_t layout = t->params->scale_layout;
-    const int64_t last = t->scales->dims[t->scales->rank - 1];
-    if (t->scales->rank == 1)
-        return strip;
-    if (layout == SCALES_COLUMNS || layout == SCALES_COLUMNS_4)
-        return group * last + strip;
-    return strip * last + group;
 }
 
 static void judge_int8(struct reference_judge *judge, const struct tiles *t,
@@ -91,14 +78,14 @@ static void judge_int8(struct reference_judge *judge, const struct tiles *t,
 static void judge_tile(struct reference_judge *judge, const struct tiles *t,
                        const int64_t rows[2], const int64_t columns[2])
 {
-    double largest = 0, scale = (double)(float)t->params->dequant_scale;
+    double largest = 0, scale = (double)(float)t->params->codes.dequant_scale;
     for (int64_t r = rows[0]; r < rows[1]; r++)
         for (int64_t c = columns[0]; c < columns[1]; c++)
             largest =
                 fmax(largest, fabs(reference_value(t->x, r * t->width + c)));
     if (t->params->dynamic) {
-        int64_t at = scale_at(t, t->rows ? rows[0] / t->rows : 0,
-                              columns[0] / t->columns);
+        int64_t at = reference_scale_at(&t->params->codes, t->scales, rows[0],
+                                        columns[0], t->width);
         scale = expected_scale(t->params, largest);
         judge_value(judge, reference_value(t->scales, at), scale, 0, "scales",
                     at);
@@ -107,7 +94,7 @@ static void judge_tile(struct reference_judge *judge, const struct tiles *t,
         for (int64_t c = columns[0]; c < columns[1]; c++) {
             int64_t i = r * t->width + c;
             double exact = reference_value(t->x, i) / scale;
-            if (t->y->dtype == ROPED_I8)
+            if (t->params->codes.format == CODES_INT8)
                 judge_int8(judge, t, i, exact);
             else
                 judge_fp8(judge, t->y, i, exact, 0, "y");
@@ -118,8 +105,12 @@ void reference_quantize(const struct roped_call *call,
                         struct reference_judge *judge)
 {
     const struct tiles t = tiles_of(call);
-    const bool is_padded = t.params->scale_layout == SCALES_COLUMNS_4;
+    const bool is_padded = t.params->codes.scale_layout == SCALES_COLUMNS_4;
     int64_t r = 0;
+    if (t.params->codes.format >= CODES_MXFP8) {
+        reference_groups(call, judge);
+        return;
+    }
     do { /* a tensor without rows has a scale too */
         const int64_t rows[] = {r,
                                 r + t.rows < t.n_rows ? r + t.rows : t.n_rows};

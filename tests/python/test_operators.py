@@ -215,6 +215,23 @@ def test_quantize_to_int8_by_groups(call, rng):
     assert out["y"].dtype == np.int8 and np.abs(out["y"].reshape(3, 4, 32) - codes).max() <= 0.5 + 1e-5
 
 
+@pytest.mark.parametrize("output_dtype", ["e4m3", "e5m2", "int8"])
+def test_dequantize(call, rng, output_dtype):
+    x = rng.standard_normal((3, 128), np.float32)
+    codes = call("quantize", {"x": x}, output_dtype=output_dtype)
+    out = call("dequantize", {"x": codes["y"], "scales": codes["scales"]})["y"]
+    expected = codes["y"].astype(np.float64) * codes["scales"].astype(np.float64)[:, None]
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+    assert np.abs(out - x).max() < 0.13 * np.abs(x).max()  # half a step of e5m2
+
+
+def test_dequantize_bytes(call, rng):
+    codes = rng.integers(0, 0x7C, (3, 128), np.uint8)
+    out = call("dequantize", {"x": codes}, input_dtype="e5m2", output_dtype="f16", dequant_scale=0.5)["y"]
+    expected = (codes.astype(np.uint16) << 8).view(np.float16) / 2  # the upper half of a float16
+    np.testing.assert_allclose(out.astype(np.float64), expected.astype(np.float64), atol=2.0**-25)
+
+
 def reduce(terms, shape):
     """Sums a gradient to the shape of its operand, and its terms' magnitudes."""
     for _ in range(terms.ndim - len(shape)):

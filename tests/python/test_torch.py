@@ -43,6 +43,8 @@ def calls():
         "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
         "act_and_mul_backward": ({"grad_y": random(3, 32), "x": random(3, 64)}, {"activation": "gelu"}),
         "quantize": ({"x": random(3, 64)}, {"output_dtype": "int8", "granularity": "group", "group_size": 32}),
+        "dequantize": ({"x": torch.arange(192, dtype=torch.uint8).view(3, 64), "scales": random(3)},
+                       {"input_dtype": "int8", "granularity": "row", "output_dtype": "bf16"}),
         "compare": ({"a": random(3, 32), "b": random(3, 32)}, {"rtol": 0.5}),
     }  # fmt: skip
 

@@ -12,6 +12,7 @@
 
 #define ROPED_E4M3_MAX 448.0f
 #define ROPED_E5M2_MAX 57344.0f
+#define ROPED_E2M1_MAX 6.0f
 
 static inline uint32_t roped_float_bits(float x)
 {
@@ -122,6 +123,36 @@ static inline float roped_e4m3_to_float(uint8_t code)
     else
         x = roped_bits_float((magnitude << 20) + ((127u - 7u) << 23));
     return roped_bits_float(sign | roped_float_bits(x));
+}
+
+/* Four bits, of which NaN has none: it becomes the largest, as PTX's cvt makes
+ * it. */
+static inline uint8_t roped_float_to_e2m1(float x)
+{
+    uint32_t bits = roped_float_bits(x);
+    float magnitude = roped_bits_float(bits & 0x7FFFFFFFu);
+    if (magnitude != magnitude)
+        return 7;
+    if (magnitude > ROPED_E2M1_MAX)
+        magnitude = ROPED_E2M1_MAX;
+    return (uint8_t)((bits >> 28 & 8u) |
+                     roped_round_magnitude(magnitude, 1, 1));
+}
+
+/* Of the low four bits. */
+static inline float roped_e2m1_to_float(uint8_t code)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    float x = values[code & 7];
+    return code & 8 ? -x : x;
+}
+
+/* 2^(code - 127); 0xFF is NaN. */
+static inline float roped_e8m0_to_float(uint8_t code)
+{
+    return roped_bits_float(code == 0xFF ? 0x7FC00000u
+                            : code == 0  ? 0x00400000u
+                                         : (uint32_t)code << 23);
 }
 
 #endif

@@ -1,0 +1,35 @@
+/*
+ * codes.h - values that share a scale to codes, and back: what quantize,
+ * dequantize and whatever else makes codes share on the CPU.
+ */
+#ifndef ROPED_CPU_CODES_H
+#define ROPED_CPU_CODES_H
+
+#include "cpu/cpu_internal.h"
+#include "cpu/quantize_rows.h"
+#include "ops/quantize.h"
+
+enum { CPU_MOST_TILES = CPU_BLOCK / 16 }; /* of a block */
+
+/* Where the scale of a tile is, and what it is as a number. */
+int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
+                      int64_t tile);
+float code_scale_value(enum code_scale kind, const void *scales, int64_t at);
+
+/* Up to which bits magnitudes count for a scale. */
+int32_t code_bound(const struct code_rule *rule);
+
+/* Writes scale number at of values up to a magnitude of these bits, and says by
+ * what they are divided. */
+struct cpu_quotient code_scale_store(const struct code_rule *rule,
+                                     int32_t largest, void *scales, int64_t at);
+
+/* Writes n codes of values that were divided. */
+void code_store(const struct cpu_rows *rows, const struct code_rule *rule,
+                void *to, const float *x, int64_t n, bool is_streamed);
+
+/* Zeros where scales are beyond rows and tiles. */
+void code_clear_padding(const struct code_tiles *tiles,
+                        const struct roped_tensor *scales);
+
+#endif

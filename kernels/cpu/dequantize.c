@@ -1,0 +1,74 @@
+/*
+ * dequantize.c - dequantize on the CPU: rows over threads, each a block at a
+ * time through float32.
+ */
+#include "ops/dequantize.h"
+#include "cpu/codes.h"
+
+struct dequantize_loop {
+    const struct cpu_rows *rows;
+    const struct dequantize_plan *plan;
+    const struct roped_tensor *x, *y;
+    const void *scales; /* NULL: dequant_scale */
+    bool is_streamed;
+};
+
+/* What the tile of a row's columns from first on is multiplied by. */
+static float scale_of(const struct dequantize_loop *loop, int64_t row,
+                      int64_t first)
+{
+    const struct dequantize_plan *plan = loop->plan;
+    const struct code_tiles *tiles = &plan->tiles;
+    if (!loop->scales)
+        return plan->dequant_scale;
+    float scale = code_scale_value((enum code_scale)plan->scale, loop->scales,
+                                   code_scale_at(tiles, row / tiles->tile_rows,
+                                                 first / tiles->tile_width));
+    return plan->scale == CODE_SCALE_E4M3 ? scale / plan->global_scale : scale;
+}
+
+static void expand_block(const struct dequantize_loop *loop, int64_t row,
+                         int64_t first, int64_t n)
+{
+    const int64_t width = loop->plan->tiles.width,
+                  tile = loop->plan->tiles.tile_width;
+    const enum code_element element = (enum code_element)loop->plan->element;
+    const struct roped_tensor *x = loop->x, *y = loop->y;
+    const struct cpu_conversion how = {
+        .from = ROPED_F32, .to = y->dtype, .is_streamed = loop->is_streamed};
+    const int64_t from = row * cpu_stride(x, code_bytes(element, width)) +
+                         code_bytes(element, first);
+    const int64_t to = row * cpu_stride(y, width) + first;
+    float block[CPU_BLOCK], scale[CPU_MOST_TILES];
+    loop->rows->quantize->expand(element, block, cpu_at(x->data, from, 1), n);
+    for (int64_t i = 0; i == 0 || i * tile < n; i++)
+        scale[i] = scale_of(loop, row, first + i * tile);
+    loop->rows->quantize->multiply(block, n, tile, scale);
+    loop->rows->convert(&how, cpu_at(y->data, to, roped_dtype_bytes(y->dtype)),
+                        block, n);
+}
+
+static void expand_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct dequantize_loop *loop = context;
+    const int64_t width = loop->plan->tiles.width;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t i = 0; i < width; i += CPU_BLOCK)
+            expand_block(loop, row, i, cpu_smaller(width - i, CPU_BLOCK));
+}
+
+enum roped_status roped_cpu_dequantize(const struct roped_call *call,
+                                       struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    const int64_t bytes = roped_call_bytes(call);
+    struct dequantize_loop loop = {.rows = queue->backend->rows,
+                                   .plan = (const void *)call->plan,
+                                   .x = &call->in[DEQUANTIZE_X],
+                                   .y = &call->out[DEQUANTIZE_Y],
+                                   .scales = call->in[DEQUANTIZE_SCALES].data,
+                                   .is_streamed = cpu_is_large(queue, bytes)};
+    (void)err;
+    cpu_for(queue, bytes, loop.plan->tiles.n_rows, expand_rows, &loop);
+    return ROPED_OK;
+}
