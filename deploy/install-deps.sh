@@ -4,9 +4,11 @@
 #   deploy/install-deps.sh [build | tests | package | arm | deploy | clients]...
 #                                                            (default: build)
 #     build    compiler, CMake, Ninja, libmicrohttpd, GnuTLS, cJSON, zlib, libcurl
-#     tests    also clang-format 14, clang-tidy and shellcheck for tests/lint.sh,
-#              python3-venv for tests/interop, openssl for the tests of TLS, g++
-#              for tests/deploy, locales for a program with decimal commas
+#     tests    also ccache, because packages, images and wheels are made of the
+#              same sources; clang-format 14, clang-tidy and shellcheck for
+#              tests/lint.sh, python3-venv for tests/interop, openssl for the
+#              tests of TLS, g++ for tests/deploy, locales for a program with
+#              decimal commas
 #     package  what cpack makes packages with, and lintian, which checks them
 #     arm      a compiler for aarch64 and QEMU, for tests/arm
 #     deploy   Chromium (300 MB), which looks at the page of GET /; buildah and
@@ -24,7 +26,7 @@ needed=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev
     libgnutls28-dev libcjson-dev zlib1g-dev libcurl4-openssl-dev curl ca-certificates)
 # libb64-0d: what perf_analyzer, a benchmark of tests/interop, links; haproxy: what
 # tests/attack restarts three daemons behind; g++: programs of tests/deploy
-wished=(clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++ locales)
+wished=(ccache clang-format-14 clang-tidy shellcheck python3-venv libb64-0d haproxy openssl g++ locales)
 package=(file dpkg-dev lintian)
 arm=(gcc-aarch64-linux-gnu qemu-user)
 # iproute2 and procps: what an image is run with
@@ -54,7 +56,7 @@ is_present() {
     gcc) command -v cc >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
-    cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
+    ccache | cmake | curl | clang-format-14 | clang-tidy | shellcheck | openssl) command -v "$1" >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     prometheus) command -v prometheus >/dev/null || [ -x build/tools/bin/prometheus ] ;;
     nginx) [ -x /usr/sbin/nginx ] || [ -x build/tools/bin/nginx ] ;;

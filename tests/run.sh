@@ -17,7 +17,6 @@
 # shellcheck disable=SC2317 # functions that step calls
 set -u
 cd "$(dirname "$0")/.." || exit 1
-. deploy/environment.sh
 logs=build/logs
 mkdir -p "$logs"
 times=$logs/times
@@ -37,6 +36,7 @@ fi
 if [ -z "${ROPED_NO_INSTALL:-}" ]; then
     deploy/install-deps.sh build tests ${is_all:+deploy} || exit 1
 fi
+. deploy/environment.sh # looks for what was just installed
 
 # step NAME COMMAND... : runs it into a log; a line now and one in the summary
 step() {

@@ -440,13 +440,13 @@ static enum roped_status launch_timed(struct lane *lane, struct exec_job *job,
     if (!status && api->mark)
         status = api->mark(lane->queue, LANE_MARK_AFTER_STEP, err);
     status = lane_await(lane, status, err);
-    run->step_ns[step] =
-        status      ? 0
-        : api->mark ? (uint64_t)(api->seconds_between(lane->queue,
-                                                      LANE_MARK_BEFORE_STEP,
-                                                      LANE_MARK_AFTER_STEP) *
-                                 1e9)
-                    : lane_now_ns() - start_ns;
+    uint64_t took_ns = lane_now_ns() - start_ns;
+    if (!status && api->mark)
+        took_ns =
+            (uint64_t)(api->seconds_between(lane->queue, LANE_MARK_BEFORE_STEP,
+                                            LANE_MARK_AFTER_STEP) *
+                       1e9);
+    run->step_ns[step] = status ? 0 : took_ns;
     return status;
 }
 

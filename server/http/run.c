@@ -40,17 +40,7 @@ void run_give(struct run *run)
 
 /* ------------------------------------------------------------------ decode */
 
-/* safetensors_entry_fn, and safetensors_metadata_fn: a document in the file. */
-static enum roped_status skip_entry(void *context,
-                                    const struct safetensors_entry *entry,
-                                    struct roped_error *err)
-{
-    (void)context;
-    (void)entry;
-    (void)err;
-    return ROPED_OK;
-}
-
+/* safetensors_metadata_fn: a document in the file. */
 static enum roped_status read_document(void *context, const char *name,
                                        const char *value,
                                        struct roped_error *err)
@@ -74,7 +64,7 @@ static enum roped_status find_document(struct run *run)
     enum roped_status status = ROPED_OK;
     if (body->length > 0)
         status = safetensors_read(body_bytes(body, 0), body->header_bytes,
-                                  body->length, skip_entry, read_document, run,
+                                  body->length, NULL, read_document, run,
                                   run->call->error);
     if (status || run->program)
         return status;

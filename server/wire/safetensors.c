@@ -343,7 +343,8 @@ static enum roped_status read_tensor(struct reading *reading,
     if (status)
         return status;
     note_span(reading, &entry, name);
-    return reading->entry(reading->context, &entry, err);
+    return reading->entry ? reading->entry(reading->context, &entry, err)
+                          : ROPED_OK;
 }
 
 static enum roped_status read_header(struct reading *reading,

@@ -62,9 +62,9 @@ enum safetensors_other safetensors_mistaken(const void *prefix, size_t bytes);
 
 /*
  * Reads the header (prefix + JSON, header_bytes of them) of a body of
- * total_bytes; the data need not be there. metadata may be NULL; without it
- * nothing is allocated. Over 1,280 names in JSON objects that are open at once
- * are refused.
+ * total_bytes; the data need not be there. entry may be NULL, and metadata;
+ * without the latter nothing is allocated. Over 1,280 names in JSON objects
+ * that are open at once are refused.
  */
 ROPED_MUST_CHECK enum roped_status
 safetensors_read(const void *header, size_t header_bytes, uint64_t total_bytes,

@@ -182,7 +182,14 @@ static void judge(struct figures *figures, const struct hogs *hogs,
 
 static void beside_hogs(enum appetite appetite, const char *name)
 {
-    const char *flags[] = {"--host_bytes", "256m", "--pool_bytes", "64m", NULL};
+    /* what the hogs leave behind would be answered for half a minute */
+    const char *flags[] = {"--host_bytes",
+                           "256m",
+                           "--pool_bytes",
+                           "64m",
+                           "--drain_timeout_seconds",
+                           "1",
+                           NULL};
     struct figures figures = {.n_missed = 0};
     struct hogs hogs = {.appetite = appetite};
     pthread_t thread, watcher;

@@ -223,9 +223,10 @@ typedef enum roped_status roped_launch_fn(const struct roped_call *call,
                                           struct roped_queue *queue,
                                           struct roped_error *err);
 
-/* roped_backend_cpu and so on; only those that are built in can be linked. */
+/* roped_backend_cpu and so on, for who links what libroped_kernels.so is made
+ * of; that has roped_kernels_backend. */
 #define BACKEND(name, title)                                                   \
-    ROPED_API extern const struct roped_backend_api roped_backend_##name;
+    extern const struct roped_backend_api roped_backend_##name;
 #define NO_BACKEND(name, title) BACKEND(name, title)
 #include <roped/backends.def>
 

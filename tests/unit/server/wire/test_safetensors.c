@@ -374,6 +374,24 @@ TEST(a_failing_callback_ends_the_reading)
     CHECK_INT(seen.n, 1);
 }
 
+TEST(without_a_callback_the_tensors_are_checked_all_the_same)
+{
+    static const char *const tensors[] = {"{\"dtype\":\"U8\",\"shape\":[1],"
+                                          "\"data_offsets\":[0,1]}",
+                                          "{\"dtype\":\"U8\",\"shape\":[2],"
+                                          "\"data_offsets\":[0,1]}"};
+    for (int i = 0; i < 2; i++) {
+        unsigned char file[256] = {0};
+        struct roped_error err;
+        int n = snprintf((char *)file + 8, sizeof file - 8, "{\"a\":%s}",
+                         tensors[i]);
+        file[0] = (unsigned char)n;
+        enum roped_status status = safetensors_read(
+            file, 8 + (size_t)n, 9 + (uint64_t)n, NULL, NULL, NULL, &err);
+        CHECK_INT(status != ROPED_OK, i);
+    }
+}
+
 /* ---------------------------------------------------------------- writing */
 
 TEST(what_is_written_can_be_read)
