@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { HF, BIAS, ONCE, LAYER, N_KINDS };
-enum heads { NEVER, ALWAYS, BY_USE_QK_NORM, APART, OTHER_HEADS, NO_ROTATION };
+enum kind { HF, BIAS, ONCE, LAYER, PLUS_ONE, N_KINDS };
+enum heads { NEVER, ALWAYS, APART, AFTER, OTHER_HEADS, NO_ROTATION, UNROTATED };
 enum sum { SUM, SCALED_SUM, OTHER_SUM };
 enum mlp { GATED, SINGLE, OTHER_MLP };
 
@@ -26,6 +26,7 @@ static const struct layers {
     enum mlp mlp;
     const char *activation;
     const char *inner_eps;  /* of norms of another width; NULL: the same */
+    const char *index_eps;  /* of an indexer's layer norms; NULL: none */
     const char *heads_flag; /* a member: not true means NEVER */
 } known[] = {
 #define LAYERS(...) {__VA_ARGS__},
@@ -37,6 +38,7 @@ struct model {
     const cJSON *config; /* of the text model */
     const char *path, *type;
     const struct layers *layers; /* NULL: not known */
+    struct roped_error no_table; /* its text: why there is none; or "" */
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     int n_sets;
 };
@@ -85,25 +87,28 @@ static void find_model(struct model *model)
             model->layers = &known[i];
 }
 
-/* Exit code, after saying what is wrong: what a table cannot be made of is no
- * model that is known, unless it is known to rotate nothing. */
+/* Exit code, after saying what is wrong: of a file that no table can be made
+ * of, the model must be known. */
 static int read_model(struct model *model)
 {
-    struct roped_error err;
+    enum roped_status status = ROPED_OK;
     size_t bytes;
     char *text = (char *)read_input(model->path, &bytes);
     if (!text)
         return EXIT_FAILURE;
-    enum roped_status status = ROPED_OK;
     model->tree = cJSON_ParseWithLength(text, bytes);
     if (model->tree)
         find_model(model);
-    if (!model->layers || model->layers->heads != NO_ROTATION)
+    if (!model->layers || model->layers->heads < NO_ROTATION)
         status = angles_json_read(base, NULL, text, bytes, model->sets,
-                                  &model->n_sets, &err);
+                                  &model->n_sets, &model->no_table);
     free(text);
-    if (status)
-        return fail_text("'%s': %s", model->path, err.text);
+    if (!status)
+        model->no_table.text[0] = 0;
+    else if (model->layers)
+        model->n_sets = 0;
+    else
+        return fail_text("'%s': %s", model->path, model->no_table.text);
     if (!model->type || !model->type[0])
         return fail_text("'%s': no 'model_type', expected a model's "
                          "config.json",
@@ -164,7 +169,8 @@ static char *norm_parameters(const struct model *model, const char *eps,
     static const char *const kinds[N_KINDS] = {[HF] = " --rounding hf",
                                                [BIAS] = " --weight_bias 1",
                                                [ONCE] = "",
-                                               [LAYER] = ""};
+                                               [LAYER] = "",
+                                               [PLUS_ONE] = ""};
     char *value = eps_text(model, eps), *text;
     if (asprintf(&text, "--eps %s%s%s", value, kinds[model->layers->kind],
                  more) < 0)
@@ -195,9 +201,31 @@ static char *heads_parameters(const struct model *model)
     return must_have(text);
 }
 
+static bool has_layer_norms(const struct model *model)
+{
+    return model->layers->kind >= LAYER;
+}
+
 static const char *norm_operator(const struct model *model)
 {
-    return model->layers->kind == LAYER ? "layer_norm" : "rmsnorm";
+    return has_layer_norms(model) ? "layer_norm" : "rmsnorm";
+}
+
+/* A norm of heads that is a call of its own. */
+static void add_apart(cJSON *array, const struct model *model)
+{
+    static const char *const when[] = {
+        [ALWAYS] = "q and k, before they are rotated",
+        [APART] = "q and k, before they are rotated",
+        [AFTER] = "q and k, after they are rotated",
+        [UNROTATED] = "q and k, which are not rotated"};
+    enum heads heads = heads_of(model);
+    bool is_fused = heads == ALWAYS && !model->no_table.text[0];
+    if (heads == NEVER || heads == NO_ROTATION || is_fused)
+        return;
+    char *text = norm_parameters(model, model->layers->eps, "");
+    add_layer(array, when[heads], norm_operator(model), text);
+    free(text);
 }
 
 /* Rows of heads, for each table. */
@@ -208,13 +236,10 @@ static void add_heads(cJSON *array, const struct model *model)
         add_other(array, "q and k", "not known: they are normalised");
         return;
     }
+    add_apart(array, model);
+    if (model->no_table.text[0])
+        add_layer(array, "q and k", "not known", model->no_table.text);
     char *more = heads_parameters(model), *text;
-    if (heads_of(model) == APART) {
-        text = norm_parameters(model, model->layers->eps, "");
-        add_layer(array, "q and k, before they are rotated",
-                  norm_operator(model), text);
-        free(text);
-    }
     for (int i = 0; i < model->n_sets; i++) {
         const char *kind = kind_of(model, i);
         if (asprintf(&text, "--table %s%s%s", model->type, kind, more) < 0)
@@ -234,15 +259,25 @@ static void add_norms(cJSON *array, const struct model *model)
     const char *op = norm_operator(model);
     char *one = norm_parameters(model, layers->eps, ""),
          *sum = norm_parameters(model, layers->eps, " --sum_rounding type");
-    add_layer(array, "norms", op, one);
+    add_layer(array,
+              layers->kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms",
+              op, one);
     if (layers->inner_eps) {
         char *inner = norm_parameters(model, layers->inner_eps, "");
         add_layer(array, "norms inside attention", op, inner);
         free(inner);
     }
+    if (layers->index_eps) {
+        char *value = eps_text(model, layers->index_eps), *text;
+        if (asprintf(&text, "--eps %s", value) < 0)
+            text = NULL;
+        add_layer(array, "norms of the indexer", "layer_norm", must_have(text));
+        free(text);
+        free(value);
+    }
     if (layers->sum == SUM)
         add_layer(array, "residual, and a norm of the sum",
-                  layers->kind == LAYER ? "add_layer_norm" : "add_rmsnorm",
+                  has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm",
                   sum);
     else
         add_other(array, "residual, and a norm of the sum",
@@ -353,7 +388,7 @@ static void add_calls(cJSON *document, const struct model *model)
 
 int command_model(const struct ropectl *ctl, int argc, char **argv)
 {
-    struct model model = {.n_sets = 0};
+    struct model model = {.no_table = {.text = ""}};
     if (argc != 2)
         return usage("model", "%d arguments, expected a config.json", argc - 1);
     model.path = argv[1];

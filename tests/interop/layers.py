@@ -160,8 +160,10 @@ class Values:
 # ------------------------------------------------------------------- the run
 
 
-def smaller(config):
+def smaller(kind, config):
     config = copy.deepcopy(config)
+    if isinstance(config.get_text_config(), kind.config_class):  # a text model of a file for more
+        config = config.get_text_config()
     for one in {id(part): part for part in (config, config.get_text_config())}.values():
         with contextlib.suppress(Exception):
             one.vocab_size = one.vocab_size or 128
@@ -212,7 +214,7 @@ def run_once(kind, config, mask):
         stack.enter_context(torch.no_grad())
         torch.set_default_dtype(torch.bfloat16)
         try:
-            model = kind(smaller(config)).eval()
+            model = kind(smaller(kind, config)).eval()
         finally:
             torch.set_default_dtype(before)
         watch(model, graph, norms)

@@ -87,6 +87,17 @@ def test_what_is_not_known_is_said(tmp_path):
     assert "--eps EPS" in found["layers"][0]["parameters"]
 
 
+def test_layers_without_a_table(tmp_path):
+    """Of a file whose angles are not known the rest is said, and why they are not."""
+    rows = describe(tmp_path, {"model_type": "gptj", **SIZES})["layers"]
+    assert [row["operator"] for row in rows] == ["layer_norm", "add_layer_norm", "not known", "not known"]
+    assert rows[2]["for"] == "q and k" and "missing 'rope_theta'" in rows[2]["parameters"]
+    config = {"model_type": "qwen3", **SIZES, "rope_scaling": {"type": "nobody"}}
+    rows = describe(tmp_path, config)["layers"]
+    assert rows[2]["for"] == "q and k, before they are rotated" and rows[2]["operator"] == "rmsnorm"
+    assert rows[3]["operator"] == "not known"
+
+
 def test_a_text_model_inside_another(tmp_path):
     found = describe(tmp_path, {"model_type": "gemma3", "text_config": config_of("gemma3_text")})
     assert found["model"] == "gemma3_text" and found["layers"][2]["operator"] == "qk_rmsnorm_rope"
