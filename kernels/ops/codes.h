@@ -127,7 +127,7 @@ struct code_tiles code_tiles_of(const struct code_params *params,
     {.with_param = "group_size", .needs = "group_size=16,32,64,128"}, \
     {.when = "scale_layout=swizzled", .with_param = "scale_layout", .needs = CODES_MICRO(dtype)}, \
     {.with_param = "global_scale", .needs = CODES_NV(dtype)}, \
-    {.with = ROPED_INPUT(global_scale), .needs = CODES_NV(dtype)}
+    {.when = CODES_PLAIN(dtype) ",mxfp8,mxfp4", .none = ROPED_INPUT(global_scale)}
 
 #define CODES_TILE_PARAMS(params, where) \
     {"granularity", ROPED_PARAM_CHOICE, CODES_AT(params, granularity), 0, CODES_ROW, .choices = "tensor|row|group|block", .doc = where "what has a scale: all, each row, each group of it, each block of 128 rows and 128 columns, fewer at the edges; of mxfp8, mxfp4 and nvfp4 always groups"}, \

@@ -17,6 +17,25 @@ static enum code_format format_of(const struct roped_call *call)
     return (enum code_format)params->codes.format;
 }
 
+/* Scales of another rank might have the shape of another granularity. */
+static enum roped_status check_rank(const struct roped_call *call,
+                                    struct roped_error *err)
+{
+    const struct dequantize_params *params = (const void *)call->params;
+    const struct code_params *codes = &params->codes;
+    const struct roped_tensor *scales = &call->in[DEQUANTIZE_SCALES];
+    const bool is_list =
+        codes->granularity == CODES_TENSOR ||
+        (codes->granularity == CODES_ROW && codes->scale_layout == SCALES_ROWS);
+    const int rank = is_list && !code_traits[codes->format].group ? 1 : 2;
+    if (!roped_tensor_given(scales) || scales->rank == rank)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BAD_SHAPE,
+                      "tensor 'scales': rank %d, expected %d, as "
+                      "'granularity' and 'scale_layout' say",
+                      scales->rank, rank);
+}
+
 static enum roped_status rule(struct roped_call *call, struct roped_error *err)
 {
     const struct code_traits *traits = &code_traits[format_of(call)];
@@ -33,7 +52,7 @@ static enum roped_status rule(struct roped_call *call, struct roped_error *err)
                           "tensor 'scales': U8, expected F32 beside codes of "
                           "%s",
                           traits->name);
-    return ROPED_OK;
+    return check_rank(call, err);
 }
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
@@ -93,7 +112,7 @@ const struct roped_op roped_op_dequantize = {
     .tokens = "rows",
     .widths = "h",
     .rule = rule,
-    .rule_doc = "input_dtype is that of x, unless x is U8; scales of U8 are those of mxfp8, mxfp4 and nvfp4",
+    .rule_doc = "input_dtype is that of x, unless x is U8; scales of U8 are those of mxfp8, mxfp4 and nvfp4; scales of whole rows or the tensor have rank 1, others 2",
     .plan = plan,
     .plan_bytes = sizeof(struct dequantize_plan),
 };

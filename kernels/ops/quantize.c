@@ -59,7 +59,7 @@ const struct roped_op roped_op_quantize = {
         {.with_param = "scale_ub", .needs = "dynamic=true"},
         {.with_param = "scale_rounding", .needs = "dynamic=true"},
         {.with_param = "scale_layout", .needs = "dynamic=true"},
-        {.when = CODES_MICRO("output_dtype"), .needs = "dynamic=true"},
+        {.when = "dynamic=false", .with_param = "dynamic", .needs = CODES_PLAIN("output_dtype")},
         {.with_param = "scale_ub", .needs = CODES_PLAIN("output_dtype")},
         {.with_param = "infinity", .needs = CODES_MX("output_dtype")},
         {.when = "scale_rounding=none,power_of_two", .with_param = "scale_rounding", .needs = CODES_PLAIN("output_dtype")},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden files from PyTorch and Hugging Face transformers.
+"""Makes the golden files from PyTorch, Hugging Face transformers and torchao.
 
     make_golden.py --check [DIR]   compare the files in DIR with what is computed
     make_golden.py --out DIR       write them
@@ -32,7 +32,11 @@ from collections.abc import Callable, Iterator
 import safetensors
 import safetensors.torch
 import torch
+import torchao
 import transformers
+from torchao.prototype.mx_formats.kernels import f4_unpacked_to_f32, f32_to_f4_unpacked, pack_uint4, unpack_uint4
+from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode, to_mx
+from torchao.prototype.mx_formats.utils import from_blocked, to_blocked
 from transformers import LlamaConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
 from transformers.activations import ACT2FN
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
@@ -653,6 +657,38 @@ def draw_dequantized_rows() -> Iterator[Case]:
             yield Case("dequantize", name, metadata, {"x": codes, "scales": made["scales.expected"]})
 
 
+# output_dtype, parameters, and what has Inf
+MICRO_ROWS = [
+    ("mxfp8", "up", {}),
+    ("mxfp8", "floor", {"scale_rounding": "floor", "scale_layout": "swizzled"}),
+    ("mxfp4", "up", {"scale_layout": "columns_4"}),
+    ("mxfp4", "floor", {"scale_rounding": "floor"}),
+    ("nvfp4", "one", {"scale_layout": "swizzled"}),
+    ("nvfp4", "global", {"global_scale": "12.5"}),
+]
+
+
+def draw_micro_rows() -> Iterator[Case]:
+    """Groups that share a scale of 8 bits, some of them of zeros alone."""
+    for output_dtype, kind, parameters in MICRO_ROWS:
+        for dtype in ("f32", "bf16"):
+            x = randn(5, 192) * torch.exp2(torch.arange(-20, 10, 6.0))[:, None]
+            x[3, :64] = 0
+            metadata = {"op": "quantize", "output_dtype": output_dtype, **parameters}
+            name = f"quantize_{output_dtype}_{kind}_{dtype}"
+            yield Case("quantize", name, metadata, {"x": x.to(TYPES[dtype])})
+
+
+def draw_dequantized_micro_rows() -> Iterator[Case]:
+    for case in draw_micro_rows():
+        if case.inputs["x"].dtype == torch.float32:
+            made = quantize(case)
+            metadata = {key: value for key, value in case.metadata.items() if key != "scale_rounding"}
+            metadata |= {"op": "dequantize", "output_dtype": "bf16", "input_dtype": case.metadata["output_dtype"]}
+            inputs = {"x": made["y.expected"], "scales": made["scales.expected"]}
+            yield Case("dequantize", f"de{case.name[:-4]}_bf16", metadata, inputs)
+
+
 def draw_compares() -> Iterator[Case]:
     """Of one type; and NaN, Inf and zeros in one or both."""
     for dtype in ("f32", "f16", "bf16"):
@@ -680,7 +716,7 @@ def draw_cases() -> list[Case]:
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
     groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
-    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares, draw_dequantized_rows):
+    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares, draw_dequantized_rows, draw_micro_rows, draw_dequantized_micro_rows):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -854,6 +890,8 @@ def norm_to_quantize(case: Case, slip: float = 1.0) -> torch.Tensor:
 def lay_out(scales: torch.Tensor, layout: str) -> torch.Tensor:
     """[n, groups] in the order of scale_layout."""
     n_rows, n_groups = scales.shape
+    if layout == "swizzled":
+        return to_blocked(scales.view(torch.uint8)).view(scales.dtype).reshape(-(-n_rows // 128) * 128, -1)
     if layout == "rows":
         return scales if n_groups > 1 else scales[:, 0]
     if layout == "columns_4":
@@ -1112,9 +1150,33 @@ def tile_of(case: Case) -> tuple[int, int]:
     ]
 
 
+MX = {"mxfp8": torch.float8_e4m3fn, "mxfp4": torch.float4_e2m1fn_x2}
+
+
+def quantize_micro(case: Case) -> Tensors:
+    """MX by torchao's own function; NVFP4 by its conversion to e2m1, as torchao divides by another order
+    and has no scale of 0."""
+    metadata, x = case.metadata, case.inputs["x"].float()
+    if metadata["output_dtype"] in MX:
+        mode = ScaleCalculationMode.FLOOR if "scale_rounding" in metadata else ScaleCalculationMode.RCEIL
+        scales, codes = to_mx(x, MX[metadata["output_dtype"]], 32, mode)
+        scales = scales.view(torch.uint8).reshape(len(x), -1)
+        codes = codes if codes.dtype == torch.float8_e4m3fn else codes.view(torch.uint8)
+    else:
+        factor = torch.tensor(float(metadata.get("global_scale", 1)))
+        groups = x.unflatten(1, (-1, 16))
+        scales = into_fp8(groups.abs().amax(dim=-1) / 6 * factor, torch.float8_e4m3fn)
+        divided = groups * factor / scales.float()[..., None]
+        divided = torch.where(scales.float()[..., None] == 0, groups * 0, divided)
+        codes = pack_uint4(f32_to_f4_unpacked(divided.flatten(1)))
+    return {"y.expected": codes, "scales.expected": lay_out(scales, metadata.get("scale_layout", "rows"))}
+
+
 def quantize(case: Case) -> Tensors:
     """Scales and quotients in float32, as PyTorch divides them."""
     metadata, x = case.metadata, case.inputs["x"].float()
+    if "granularity" not in metadata:
+        return quantize_micro(case)
     fp8 = FP8.get(metadata["output_dtype"])
     largest = torch.finfo(fp8).max if fp8 else 127.0
     n_rows, n_columns = tile_of(case)
@@ -1134,14 +1196,29 @@ def quantize(case: Case) -> Tensors:
 
 def take_out(scales: torch.Tensor, layout: str, n_rows: int) -> torch.Tensor:
     """[n, groups]: the inverse of lay_out."""
+    if layout == "swizzled":
+        return from_blocked(scales.flatten(), *scales.shape)[:n_rows]
     if layout.startswith("columns"):
         return scales.T[:n_rows]
     return scales if scales.dim() == 2 else scales[:, None]
 
 
+def dequantize_micro(case: Case) -> Tensors:
+    metadata, codes = case.metadata, case.inputs["x"]
+    is_nv = metadata["input_dtype"] == "nvfp4"
+    values = codes.float() if metadata["input_dtype"] == "mxfp8" else f4_unpacked_to_f32(unpack_uint4(codes))
+    scales = take_out(case.inputs["scales"], metadata.get("scale_layout", "rows"), len(codes))
+    scales = scales.view(torch.float8_e4m3fn if is_nv else torch.float8_e8m0fnu).float()
+    scales = scales / float(metadata.get("global_scale", 1))
+    scales = scales.repeat_interleave(16 if is_nv else 32, 1)[:, : values.shape[1]]
+    return {"y.expected": (values * scales).to(TYPES[metadata["output_dtype"]])}
+
+
 def dequantize(case: Case) -> Tensors:
     """Products in float32, rounded once to the type of y."""
     metadata, codes = case.metadata, case.inputs["x"]
+    if "granularity" not in metadata:
+        return dequantize_micro(case)
     codes = codes.view(FP8.get(metadata["input_dtype"], torch.int8))
     n_rows, n_columns = tile_of(case)
     scales = take_out(case.inputs["scales"], metadata.get("scale_layout", "rows"), len(codes))
@@ -1371,7 +1448,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     cases = draw_cases()
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, torchao {torchao.__version__}"
     print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {len(cases)} files")
     if args.inputs:
         for case in cases:

@@ -227,6 +227,62 @@ TEST(codes_of_nan_inf_and_zeros)
     }
 }
 
+/* The same of formats of groups: codes of the first four elements of groups
+ * with NaN, Inf, zeros, and numbers of which floor saturates one. */
+TEST(codes_of_groups_with_nan_inf_and_zeros)
+{
+    static struct roped_call call;
+    static float x[4][32] = {{NAN, 1, -2, 0},
+                             {INFINITY, 1, -INFINITY, -0.0f},
+                             {0, -0.0f},
+                             {7.75f, 0.25f, -0.75f, 3}};
+    static const struct {
+        const char *params;
+        uint8_t scale[4], codes[4][4];
+    } cases[] = {{"output_dtype=mxfp8",
+                  {0xFF, 0xFE, 0, 122},
+                  {{0x7F, 0x7F, 0x7F, 0x7F},
+                   {0x7E, 0, 0xFE, 0x80},
+                   {0, 0x80, 0, 0},
+                   {0x78, 0x50, 0xDC, 0x6C}}},
+                 {"output_dtype=mxfp8&scale_rounding=floor&infinity=nan",
+                  {0xFF, 0xFF, 0, 121},
+                  {{0x7F, 0x7F, 0x7F, 0x7F},
+                   {0x7F, 0x7F, 0x7F, 0x7F},
+                   {0, 0x80, 0, 0},
+                   {0x7E, 0x58, 0xE4, 0x74}}},
+                 {"output_dtype=mxfp4",
+                  {0xFF, 0xFE, 0, 128},
+                  {{7, 7, 7, 7}, {7, 0, 15, 8}, {0, 8, 0, 0}, {6, 0, 9, 3}}},
+                 {"output_dtype=mxfp4&scale_rounding=floor",
+                  {0xFF, 0xFE, 0, 127},
+                  {{7, 7, 7, 7}, {7, 0, 15, 8}, {0, 8, 0, 0}, {7, 0, 10, 5}}},
+                 {"output_dtype=nvfp4",
+                  {0x2B, 0x7E, 0, 0x3A},
+                  {{7, 5, 15, 0}, {7, 0, 15, 8}, {0, 8, 0, 0}, {7, 0, 9, 4}}}};
+    struct roped_tensor of_x = {ROPED_F32, 2, {4, 32}, x};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct roped_error err = {.text = ""};
+        roped_call_init(&call, roped_op_find("quantize"));
+        case_bind(&call, "x", &of_x);
+        case_params(&call, cases[c].params);
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+        const uint8_t *y = call.out[QUANTIZE_Y].data;
+        const uint8_t *scales = call.out[QUANTIZE_SCALES].data;
+        const int64_t per_row = roped_tensor_elements(&call.out[1]) / 4;
+        const bool is_packed = call.out[QUANTIZE_Y].dims[1] == 16;
+        for (int row = 0; y && row < 4; row++) {
+            CHECK_INT(scales[row * per_row], cases[c].scale[row]);
+            for (int i = 0; i < 4; i++)
+                CHECK_INT(is_packed ? y[row * 16 + i / 2] >> i % 2 * 4 & 15
+                                    : y[row * 32 + i],
+                          cases[c].codes[row][i]);
+        }
+        runner_free_outputs(&call);
+    }
+}
+
 int main(int argc, char **argv)
 {
     return runner_main(&runner, argc, argv);

@@ -225,6 +225,18 @@ def test_dequantize(call, rng, output_dtype):
     assert np.abs(out - x).max() < 0.13 * np.abs(x).max()  # half a step of e5m2
 
 
+@pytest.mark.parametrize(("output_dtype", "group", "step"), [("mxfp8", 32, 0.07), ("mxfp4", 32, 0.34), ("nvfp4", 16, 0.26)])
+def test_formats_of_groups(call, rng, output_dtype, group, step):
+    x = rng.standard_normal((3, 128), np.float32)
+    named = {"scale_layout": "swizzled"}
+    codes = call("quantize", {"x": x}, output_dtype=output_dtype, **named)
+    assert codes["y"].shape == (3, 128 if output_dtype == "mxfp8" else 64)
+    assert codes["scales"].shape == (128, -(-128 // group // 4) * 4)
+    out = call("dequantize", {"x": codes["y"], "scales": codes["scales"]}, input_dtype=output_dtype, **named)["y"]
+    largest = np.abs(x).reshape(3, -1, group).max(axis=-1).repeat(group, axis=-1)
+    assert (np.abs(out - x) <= step * largest).all()
+
+
 def test_dequantize_bytes(call, rng):
     codes = rng.integers(0, 0x7C, (3, 128), np.uint8)
     out = call("dequantize", {"x": codes}, input_dtype="e5m2", output_dtype="f16", dequant_scale=0.5)["y"]
