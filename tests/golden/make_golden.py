@@ -1338,7 +1338,7 @@ def allowed_difference(case: Case, name: str, made: Tensors) -> torch.Tensor | f
     return TOLERANCE + torch.nn.functional.pad(slack, (0, rest))[:, None]
 
 
-def compare(case: Case, path: pathlib.Path) -> tuple[bool, float, list[str]]:
+def compare_file(case: Case, path: pathlib.Path) -> tuple[bool, float, list[str]]:
     """Whether the file has equal bytes, its largest difference, what is wrong with it."""
     if not path.exists():
         return False, float("inf"), ["is not there"]
@@ -1396,7 +1396,7 @@ def check(cases: list[Case], folder: pathlib.Path) -> bool:
     from_modules = 0.0
     for case in cases:
         path = path_of(folder, case)
-        equal, worst, faults = compare(case, path)
+        equal, worst, faults = compare_file(case, path)
         rows[case.kind].append((equal, worst))
         wrong += [f"{path.name} {fault}" for fault in faults]
         if case.kind.endswith("rmsnorm") or is_of_qwen3(case):
@@ -1433,7 +1433,7 @@ def write(cases: list[Case], folder: pathlib.Path) -> None:
     """Leaves files alone that have these tensors and metadata."""
     folder.mkdir(parents=True, exist_ok=True)
     for case in cases:
-        if not compare(case, path_of(folder, case))[0]:
+        if not compare_file(case, path_of(folder, case))[0]:
             write_file(path_of(folder, case), case.metadata, make(case))
 
 
