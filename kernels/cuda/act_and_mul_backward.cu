@@ -123,7 +123,7 @@ extern "C" enum roped_status roped_cuda_act_and_mul_backward(const struct roped_
         return ROPED_OK;
     struct act_gradient_args args = {};
     args.grad_y = grad_y->data;
-    args.grad_y_stride = act_stride(grad_y, plan->width);
+    args.grad_y_stride = row_stride(grad_y, plan->width);
     args.limit = plan->limit;
     args.end = plan->limit < INFINITY ? plan->limit : NAN;
     args.alpha = plan->alpha;
