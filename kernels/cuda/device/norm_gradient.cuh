@@ -49,7 +49,7 @@ struct gradient_config {
     static constexpr int kSums = kCentres ? 2 : 1;
     static constexpr int kGroups = kThreads > 32 ? 1 : 256 / kThreads;
     static constexpr int kBlock = kThreads * kGroups;
-    static constexpr int kMinBlocks = kGroups > 1 ? 3 : 1;
+    static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kHolds = kAligned && kVectors <= 2; // rows and gains, in registers
     static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
 };
