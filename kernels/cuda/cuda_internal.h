@@ -20,7 +20,7 @@ struct roped_queue {
     int n_multiprocessors; /* launch sizes follow it */
     int l2_bytes;
     int shared_bytes; /* of a multiprocessor */
-    int can_overlap; /* bool: has programmatic dependent launch */
+    int can_overlap;  /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
