@@ -43,6 +43,7 @@ static const struct {
     {"geglu", "act_and_mul"},
     {"silu_mul", "act_and_mul"},
     {"rms_norm_backward", "rmsnorm_backward"},
+    {"native_layer_norm_backward", "layer_norm_backward"},
     {"silu_and_mul_backward", "act_and_mul_backward"},
     {"swiglu_backward", "act_and_mul_backward"},
     {"geglu_backward", "act_and_mul_backward"},

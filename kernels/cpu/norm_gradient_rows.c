@@ -23,6 +23,20 @@ static double dot(const float *restrict a, const float *restrict b, int64_t n)
     return sum;
 }
 
+static double sum_of(const float *restrict a, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i];
+    return sum;
+}
+
+static void centre(float *restrict a, float high, float low, float s, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        a[i] = (a[i] - high - low) * s;
+}
+
 static void multiply(float *restrict a, const float *restrict b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -30,10 +44,11 @@ static void multiply(float *restrict a, const float *restrict b, int64_t n)
 }
 
 static void descend(float *restrict a, const float *restrict b,
-                    const float *restrict c, float s, float k, int64_t n)
+                    const float *restrict c, float s, float shift, float k,
+                    int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        a[i] = s * (a[i] - k * b[i]);
+        a[i] = s * (a[i] - shift - k * b[i]);
     for (int64_t i = 0; i < n && c; i++)
         a[i] += c[i];
 }
@@ -45,10 +60,19 @@ static void add_products(double *restrict sum, const float *restrict a,
         sum[i] += (double)a[i] * (double)b[i];
 }
 
+static void add(double *restrict sum, const float *restrict a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += (double)a[i];
+}
+
 extern const struct cpu_norm_gradient_rows ISA(cpu_norm_gradient_rows);
 const struct cpu_norm_gradient_rows ISA(cpu_norm_gradient_rows) = {
     .dot = dot,
+    .sum = sum_of,
+    .centre = centre,
     .multiply = multiply,
     .descend = descend,
     .add_products = add_products,
+    .add = add,
 };

@@ -84,7 +84,7 @@ extern "C" enum roped_status roped_cuda_act_and_mul(const struct roped_call *cal
         return ROPED_OK;
     struct act_args args = {};
     args.y = y->data;
-    args.y_stride = act_stride(y, plan->width);
+    args.y_stride = row_stride(y, plan->width);
     args.limit = plan->limit;
     args.limits = plan->limit < INFINITY;
     args.alpha = plan->alpha;

@@ -15,36 +15,63 @@ struct act_gradient_args {
     const char *grad_y_end;
     struct act_rows rows;
     float limit, alpha, beta; // a beta of -0 leaves every number as it is
-    float end;                // the limit, NaN where there is none
     int32_t activation;
-    int32_t rounds; // bool
+    int32_t limits, rounds; // bool
 };
 
-// gate becomes its gradient, and up too.
+// Numbers beyond the limit, or at it, become the limit.
+template <int kVec>
+__device__ __forceinline__ uint32_t limit_all(float limit, bool is_signed, float (&x)[kVec])
+{
+    uint32_t beyond = 0;
+#pragma unroll
+    for (int j = 0; j < kVec; j++) {
+        bool is_beyond = (is_signed ? fabsf(x[j]) : x[j]) >= limit;
+        x[j] = is_beyond ? is_signed ? copysignf(limit, x[j]) : limit : x[j];
+        beyond |= (uint32_t)is_beyond << j;
+    }
+    return beyond;
+}
+
+template <typename T, int kVec>
+__device__ __forceinline__ void round_all(float (&x)[kVec])
+{
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        x[j] = element<T>::to_float(element<T>::from_float(x[j]));
+}
+
+// gate becomes its gradient, and up too. What hardly any call asks for is behind branches of all.
 template <typename T, int kVec>
 __device__ __forceinline__ void descend(const act_gradient_args &args, bool has_up,
                                         const float (&g)[kVec], float (&gate)[kVec],
                                         float (&up)[kVec])
 {
-    bool gate_is_beyond[kVec];
-    float slope[kVec];
-#pragma unroll
-    for (int j = 0; j < kVec; j++) {
-        gate_is_beyond[j] = gate[j] >= args.end;
-        gate[j] = gate_is_beyond[j] ? args.limit : gate[j];
+    uint32_t gates_beyond = 0, ups_beyond = 0;
+    float slope[kVec], to_act[kVec];
+    if (args.limits) {
+        gates_beyond = limit_all(args.limit, false, gate);
+        ups_beyond = limit_all(args.limit, true, up);
     }
     differentiate(args.activation, args.alpha, gate, slope);
 #pragma unroll
+    for (int j = 0; j < kVec; j++)
+        to_act[j] = has_up ? g[j] * (up[j] + args.beta) : g[j];
+    if (sizeof(T) == 2 && args.rounds) {
+        round_all<T>(to_act);
+        round_all<T>(gate);
+    }
+#pragma unroll
     for (int j = 0; j < kVec; j++) {
-        bool is_beyond = fabsf(up[j]) >= args.end;
-        float clamped = is_beyond ? copysignf(args.limit, up[j]) : up[j];
-        float to_act = has_up ? g[j] * (clamped + args.beta) : g[j], act = gate[j];
-        if (args.rounds) {
-            to_act = element<T>::to_float(element<T>::from_float(to_act));
-            act = element<T>::to_float(element<T>::from_float(act));
+        up[j] = g[j] * gate[j];
+        gate[j] = slope[j] == 0.0f ? 0.0f : to_act[j] * slope[j];
+    }
+    if (args.limits) {
+#pragma unroll
+        for (int j = 0; j < kVec; j++) {
+            gate[j] = gates_beyond >> j & 1 ? 0.0f : gate[j];
+            up[j] = ups_beyond >> j & 1 ? 0.0f : up[j];
         }
-        gate[j] = gate_is_beyond[j] || slope[j] == 0.0f ? 0.0f : to_act * slope[j];
-        up[j] = is_beyond ? 0.0f : g[j] * act;
     }
 }
 
@@ -123,9 +150,9 @@ extern "C" enum roped_status roped_cuda_act_and_mul_backward(const struct roped_
         return ROPED_OK;
     struct act_gradient_args args = {};
     args.grad_y = grad_y->data;
-    args.grad_y_stride = act_stride(grad_y, plan->width);
+    args.grad_y_stride = row_stride(grad_y, plan->width);
     args.limit = plan->limit;
-    args.end = plan->limit < INFINITY ? plan->limit : NAN;
+    args.limits = plan->limit < INFINITY;
     args.alpha = plan->alpha;
     args.beta = plan->beta == 0 ? -0.0f : plan->beta;
     args.activation = plan->activation;

@@ -154,11 +154,6 @@ __device__ __forceinline__ void store_packet(T *to, const act_place<kVec> &place
 
 // ------------------------------------------------------------------------------------ launch
 
-static inline int64_t act_stride(const struct roped_tensor *tensor, int64_t width)
-{
-    return tensor->stride ? tensor->stride : width;
-}
-
 // Where the last whole packet of an operand ends.
 template <typename T>
 static const char *act_end(const void *from, int64_t stride, const struct act_and_mul_plan *plan)
@@ -176,11 +171,11 @@ act_operands_of(const struct act_and_mul_plan *plan, const struct roped_tensor *
     struct act_operands of = {};
     int64_t h = plan->width;
     if (!roped_tensor_given(x)) {
-        of = {gate->data, up->data, act_stride(gate, h), act_stride(up, h), NULL, NULL};
+        of = {gate->data, up->data, row_stride(gate, h), row_stride(up, h), NULL, NULL};
     } else {
         T *data = static_cast<T *>(x->data);
         of.gate = data;
-        of.gate_stride = of.up_stride = act_stride(x, plan->gated ? 2 * h : h);
+        of.gate_stride = of.up_stride = row_stride(x, plan->gated ? 2 * h : h);
         if (plan->gated && !plan->interleaved) {
             of.gate = plan->gate_second ? data + h : data;
             of.up = plan->gate_second ? data : data + h;

@@ -25,6 +25,7 @@ struct roped_backend {
     int device;
     int n_multiprocessors;
     int l2_bytes;
+    int shared_bytes;
     int can_overlap;
     struct roped_device_info info;
 
@@ -159,6 +160,7 @@ static enum roped_status fill_backend(struct roped_backend *backend,
     backend->device = options->device;
     backend->n_multiprocessors = found.multiProcessorCount;
     backend->l2_bytes = found.l2CacheSize;
+    backend->shared_bytes = (int)found.sharedMemPerMultiprocessor;
     backend->can_overlap = found.major >= 9;
     describe(&found, driver, &backend->info);
     if (!found.unifiedAddressing || !found.canMapHostMemory)
@@ -335,6 +337,7 @@ static enum roped_status new_queue(struct roped_backend *backend, cudaStream_t s
     queue->device = backend->device;
     queue->n_multiprocessors = backend->n_multiprocessors;
     queue->l2_bytes = backend->l2_bytes;
+    queue->shared_bytes = backend->shared_bytes;
     queue->can_overlap = backend->can_overlap;
     queue->stream = stream;
     queue->owns_stream = owns_stream;

@@ -285,10 +285,6 @@ __device__ __forceinline__ void finish_block(const sum_args &args, const sum_pla
 
 // ------------------------------------------------------------------------------------ layout
 
-// A constant, though it is of an H100: with the device's own count the order of the sums, and so
-// their bits, would depend on it.
-constexpr int64_t kMultiprocessors = 132;
-
 // A step each of so many threads keeps the memory busy: 32 KiB in flight for a multiprocessor.
 constexpr int64_t kFillingThreads = kMultiprocessors * 1024;
 // Beyond them a thread takes more steps, which cost less than more threads: two iterations.

@@ -19,7 +19,8 @@ struct roped_queue {
     int device;
     int n_multiprocessors; /* launch sizes follow it */
     int l2_bytes;
-    int can_overlap; /* bool: has programmatic dependent launch */
+    int shared_bytes; /* of a multiprocessor */
+    int can_overlap;  /* bool: has programmatic dependent launch */
     cudaStream_t stream;
     int owns_stream;                   /* bool: false for a caller's stream */
     cudaEvent_t mark[ROPED_MAX_MARKS]; /* made at first use */
@@ -62,7 +63,7 @@ void roped_cuda_recording_free(struct roped_queue *queue, struct roped_recording
  * into graphs; those of one queue share them. Launches are cut so that they
  * never need more than there is.
  */
-enum { ROPED_CUDA_SCRATCH_BYTES = 8 << 20, ROPED_CUDA_COUNTERS = 16 << 10 };
+enum { ROPED_CUDA_SCRATCH_BYTES = 9 << 20, ROPED_CUDA_COUNTERS = 16 << 10 };
 enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, int64_t n_counters,
                                      float **out, uint32_t **counters, struct roped_error *err);
 

@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <initializer_list>
 #include <limits.h>
 
 // ------------------------------------------------------------------------------------ types
@@ -35,6 +36,35 @@ static inline bool is_aligned(const void *pointer, uintptr_t bytes)
     return (uintptr_t)pointer % bytes == 0;
 }
 
+// Have all of them vectors of 16 bytes? NULL, which no call has given, is no obstacle.
+static inline bool are_aligned(std::initializer_list<const void *> pointers)
+{
+    for (const void *pointer : pointers)
+        if (!is_aligned(pointer, 16))
+            return false;
+    return true;
+}
+
+// Are so many elements whole vectors?
+template <typename T>
+static inline bool are_vectors(std::initializer_list<int64_t> elements)
+{
+    for (int64_t n : elements)
+        if (n % (16 / (int64_t)sizeof(T)) != 0)
+            return false;
+    return true;
+}
+
+// Elements from a row to the next.
+static inline int64_t row_stride(const struct roped_tensor *tensor, int64_t width)
+{
+    return tensor->stride ? tensor->stride : width;
+}
+
+// A constant, though it is of an H100: with the device's own count the order of sums, and so their
+// bits, would depend on it.
+constexpr int64_t kMultiprocessors = 132;
+
 // Does a call move so much more than L2 holds that its kernel should keep what it reads
 // (device/vector.cuh)? From four times on it gains.
 static inline bool passes_l2(int64_t bytes, const struct roped_queue *queue)
@@ -51,17 +81,24 @@ using kernel_fn = void(const Args);
 // places while the last ones of the kernel before run, which saves 0.3 us of a launch of 1 us.
 // Every kernel keeps the order of the stream itself (device/stream.cuh).
 //
-// n_blocks goes to grid.x, the only dimension without a small limit.
+// n_blocks goes to grid.x, the only dimension without a small limit. shared_bytes are what a block
+// has beside what its kernel declares.
 template <typename Args>
 static enum roped_status start(struct roped_queue *queue, kernel_fn<Args> *kernel, dim3 block,
                                int64_t n_blocks, dim3 grid, const Args &args,
-                               struct roped_error *err)
+                               struct roped_error *err, int64_t shared_bytes = 0)
 {
     static_assert(sizeof(Args) <= 4096, "kernel parameters");
     if (n_blocks > INT_MAX)
         return roped_fail(err, ROPED_TOO_LARGE, "call: %lld blocks, expected at most %d",
                           (long long)n_blocks, INT_MAX);
     grid.x = (unsigned)n_blocks;
+    if (shared_bytes > 40 << 10) // more than a kernel may have unasked
+        CHECK_RETURN(queue->backend,
+                     cudaFuncSetAttribute((const void *)kernel,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)shared_bytes),
+                     err);
     void *params[] = {const_cast<Args *>(&args)};
     cudaLaunchAttribute overlap = {};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -69,6 +106,7 @@ static enum roped_status start(struct roped_queue *queue, kernel_fn<Args> *kerne
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
+    config.dynamicSmemBytes = (size_t)shared_bytes;
     config.stream = queue->stream;
     config.attrs = &overlap;
     config.numAttrs = queue->can_overlap ? 1 : 0;

@@ -300,7 +300,7 @@ static inline int weight_kind_of(int weight, int x)
 // Of a single row it does not matter.
 static inline int64_t pitch_of(const struct rmsnorm_plan *plan, const struct roped_tensor *tensor)
 {
-    return tensor->stride && plan->n_rows > 1 ? tensor->stride : plan->hidden;
+    return plan->n_rows > 1 ? row_stride(tensor, plan->hidden) : plan->hidden;
 }
 
 // What every norm operator's arguments have; x's pointers and those of further results are left to
@@ -352,13 +352,10 @@ static inline void set_bias(struct norm_args *args, const struct roped_tensor *x
 template <typename T>
 static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
 {
-    for (int64_t n : {args->hidden, args->x_pitch, args->y_pitch, args->residual_pitch,
-                      args->residual_out_pitch})
-        if (n % kVecOf<T> != 0)
-            return false;
-    return is_aligned(args->x, 16) && is_aligned(args->weight, 16) && is_aligned(args->bias, 16) &&
-           is_aligned(args->y, y_bytes) && is_aligned(args->residual, 16) &&
-           is_aligned(args->residual_out, 16);
+    return are_vectors<T>({args->hidden, args->x_pitch, args->y_pitch, args->residual_pitch,
+                           args->residual_out_pitch}) &&
+           are_aligned({args->x, args->weight, args->bias, args->residual, args->residual_out}) &&
+           is_aligned(args->y, y_bytes);
 }
 
 // ------------------------------------------------------------------------------------ FP8

@@ -27,9 +27,11 @@
     {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as residual is returned, as Hugging Face and vLLM"}
 /* The same for layer norms. rounding: RMSNORM_ROUND_HF is type. */
 #define LAYER_NORM_PARAMS \
+    LAYER_NORM_PARAMS_ROUNDED("once: at the end, as torch.nn.functional.layer_norm; type: also before the weight product and after it, as DeBERTa and Chameleon")
+#define LAYER_NORM_PARAMS_ROUNDED(rounding_doc) \
     {"eps", ROPED_PARAM_FLOAT, NORM_AT(0, eps), 0, 1e-5, 0, FLT_MAX, .doc = "added to the variance"}, \
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(0, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Nemotron form"}, \
-    {"rounding", ROPED_PARAM_CHOICE, NORM_AT(0, rounding), .choices = "once|type", .doc = "once: at the end, as torch.nn.functional.layer_norm; type: also before the weight product and after it, as DeBERTa and Chameleon"}
+    {"rounding", ROPED_PARAM_CHOICE, NORM_AT(0, rounding), .choices = "once|type", .doc = rounding_doc}
 
 /* Forms, parameters and the shape of the scales, for norms into FP8. */
 #define NORM_QUANTIZE_AT(member) offsetof(struct rmsnorm_quantize_params, member)

@@ -63,6 +63,7 @@ def calls(n, device):
         "rmsnorm_backward": lambda: ops.rmsnorm_backward(x, x, weight, eps=1e-5),
         "binary_backward": lambda: ops.binary_backward(x, x, weight, function="mul"),
         "layer_norm": lambda: ops.layer_norm(x, weight, weight),
+        "layer_norm_backward": lambda: ops.layer_norm_backward(x, x, weight, weight, eps=1e-5),
         "add_layer_norm": lambda: ops.add_layer_norm(x, x, weight, weight),
         "act_and_mul": lambda: ops.act_and_mul(x),
         "act_and_mul_backward": lambda: ops.act_and_mul_backward(x[:, :2048], x),

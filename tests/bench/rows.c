@@ -167,7 +167,14 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm_backward bf16 32768x8192", "rmsnorm_backward", BF16, "rows=32768 h=8192", "weight"},
     {"rmsnorm_backward bf16 16384x16384", "rmsnorm_backward", BF16, "rows=16384 h=16384", "weight"},
     {"rmsnorm_backward bf16 262144x1024", "rmsnorm_backward", BF16, "rows=262144 h=1024", "weight"},
+    {"rmsnorm_backward bf16 16384x5120", "rmsnorm_backward", BF16, "rows=16384 h=5120", "weight"},
+    {"rmsnorm_backward bf16 262144x128", "rmsnorm_backward", BF16, "rows=262144 h=128", "weight"},
     {"rmsnorm_backward f32 32768x4096", "rmsnorm_backward", F32, "rows=32768 h=4096", "weight"},
+    {"layer_norm_backward bf16 1x4096", "layer_norm_backward", BF16, "rows=1 h=4096", "weight bias"},
+    {"layer_norm_backward bf16 2048x4096", "layer_norm_backward", BF16, "rows=2048 h=4096", "weight bias"},
+    {"layer_norm_backward bf16 65536x4096", "layer_norm_backward", BF16, "rows=65536 h=4096", "weight bias"},
+    {"layer_norm_backward bf16 16384x8192", "layer_norm_backward", BF16, "rows=16384 h=8192", "weight bias"},
+    {"layer_norm_backward f32 32768x4096", "layer_norm_backward", F32, "rows=32768 h=4096", "weight bias"},
     {"mul backward f32 16x1024x4096", "binary_backward", F32, "o=16,1024,4096 a=16,1024,4096 b=16,1024,4096", "a b", "function=mul", .goal = 1.05},
     {"mul backward f32 16x1024x4096, b 1x1x4096", "binary_backward", F32, "o=16,1024,4096 a=16,1024,4096 b=1,1,4096", "a b", "function=mul", .goal = 0.97},
     {"mul backward f32 16x1024x4096, b 16x1024x1", "binary_backward", F32, "o=16,1024,4096 a=16,1024,4096 b=16,1024,1", "a b", "function=mul", .goal = 0.98},
@@ -221,6 +228,7 @@ const struct bench_row bench_rows[] = {
     {"dequantize int8 bf16 given 65536x4096", "dequantize", ROPED_I8, "rows=65536 h=4096", NULL, "output_dtype=bf16&dequant_scale=0.05"},
     {"compare bf16 1x4096", "compare", BF16, "rows=1 h=4096"},
     {"compare bf16 65536x4096", "compare", BF16, "rows=65536 h=4096"},
+    {"compare f16 65536x4096", "compare", F16, "rows=65536 h=4096"},
     {"compare f32 32768x4096", "compare", F32, "rows=32768 h=4096"},
 };
 /* clang-format on */

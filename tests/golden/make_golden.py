@@ -609,6 +609,24 @@ def draw_norm_gradients() -> Iterator[Case]:
             yield Case("rmsnorm_backward", f"rmsnorm_backward_{form}_{dtype}", metadata, inputs)
 
 
+def draw_layer_norm_gradients() -> Iterator[Case]:
+    """Of layer_norm with and without a weight, with a bias, with 1 + weight, and of add_layer_norm."""
+    for form in ("plain", "weight", "bias", "residual"):
+        for dtype in ("f32", "bf16", "f16"):
+            inputs = {"grad_y": randn(5, 96), "x": 3 + randn(5, 96)}
+            if form != "plain":
+                inputs["weight"] = randn(96)
+            if form in ("bias", "residual"):
+                inputs["bias"] = randn(96)
+            if form == "residual":
+                inputs["grad_residual"] = randn(5, 96)
+            metadata = {"op": "layer_norm_backward", "eps": str(EPS)}
+            if form == "bias":
+                metadata["weight_bias"] = "1.0"
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            yield Case("layer_norm_backward", f"layer_norm_backward_{form}_{dtype}", metadata, inputs)
+
+
 # granularity and parameters of quantize
 QUANTIZED_ROWS = [
     ("tensor", {}),
@@ -716,7 +734,9 @@ def draw_cases() -> list[Case]:
     state = generator.get_state()
     groups = (draw_rows_of_positions, draw_quantized_norms, draw_heads, draw_model_norms)
     groups += (draw_quantized_sums, draw_layer_norms, draw_activations, draw_quantized_rows)
-    for draw in (*groups, draw_activation_gradients, draw_norm_gradients, draw_compares, draw_dequantized_rows, draw_micro_rows, draw_dequantized_micro_rows):
+    gradients = (draw_activation_gradients, draw_norm_gradients, draw_layer_norm_gradients)
+    codes = (draw_dequantized_rows, draw_micro_rows, draw_dequantized_micro_rows)
+    for draw in (*groups, *gradients, draw_compares, *codes):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
     return cases
@@ -1124,12 +1144,16 @@ def is_firm_activation_gradient(case: Case) -> bool:
     return all(has_equal_bytes(found[0], other) for other in (*found[1:], x.grad))
 
 
-def rmsnorm_backward(case: Case) -> Tensors:
+def norm_backward(case: Case) -> Tensors:
     inputs = {key: x.double() for key, x in case.inputs.items()}
-    leaves = {key: inputs[key].requires_grad_() for key in ("x", "weight") if key in inputs}
+    leaves = {key: inputs[key].requires_grad_() for key in ("x", "weight", "bias") if key in inputs}
     gain = leaves["weight"] + float(case.metadata.get("weight_bias", 0)) if "weight" in leaves else None
     x, eps = leaves["x"], float(case.metadata["eps"])
-    torch.nn.functional.rms_norm(x, x.shape[-1:], gain, eps).backward(inputs["grad_y"])
+    if case.metadata["op"] == "rmsnorm_backward":
+        y = torch.nn.functional.rms_norm(x, x.shape[-1:], gain, eps)
+    else:
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:], gain, leaves.get("bias"), eps)
+    y.backward(inputs["grad_y"])
     made = {f"grad_{key}.expected": leaf.grad for key, leaf in leaves.items()}
     made["grad_x.expected"] = made["grad_x.expected"] + inputs.get("grad_residual", 0)
     return {key: gradient.float() for key, gradient in made.items()}
@@ -1264,7 +1288,8 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "add_rmsnorm": rmsnorm,
     "rmsnorm_quantize": quantize_norm,
     "add_rmsnorm_quantize": quantize_norm,
-    "rmsnorm_backward": rmsnorm_backward,
+    "rmsnorm_backward": norm_backward,
+    "layer_norm_backward": norm_backward,
     "binary_backward": binary_backward,
     "layer_norm": layer_norm,
     "add_layer_norm": layer_norm,
@@ -1279,7 +1304,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     "rope_quantize_append": rope_quantize_append,
 }
 N_ROWS_KEPT = {"rope": 4, "rope_quantize": 4, "rmsnorm": 2, "add_rmsnorm": 2}
-HAVE_NO_ROWS = ("weight", "grad_weight.expected", "bias", "cos_sin_cache", "indptr", "offsets")
+HAVE_NO_ROWS = ("weight", "grad_weight.expected", "bias", "grad_bias.expected", "cos_sin_cache", "indptr", "offsets")
 
 
 def make(case: Case) -> Tensors:

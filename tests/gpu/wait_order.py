@@ -15,7 +15,7 @@ import sys
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 TARGET = re.compile(r"\b(?:BRA|CALL)\S*\s.*?(0x[0-9a-f]+)")
-MEMORY = re.compile(r"\b(LDG|STG|LD|ST|ATOM|ATOMG|RED)\b")
+MEMORY = re.compile(r"\b(LDG|LDGSTS|STG|LD|ST|ATOM|ATOMG|RED)\b")
 WAIT = "ACQBULK"
 PARAMETERS = "c[0x0][0x198]"  # on sm_90: the address of a kernel's parameters
 REGISTER = re.compile(r"\bU?R\d+\b")

@@ -3,6 +3,7 @@
  */
 #include "kernel/reference_internal.h"
 
+#include "ops/layer_norm_backward.h"
 #include "ops/rmsnorm_backward.h"
 
 #include <float.h>
@@ -13,7 +14,13 @@ struct gradient_view {
     const struct rmsnorm_params *params;
     const struct roped_tensor *grad_y, *x, *weight, *grad_residual;
     int64_t n_rows, width;
-    bool rounds;
+    bool rounds, is_centred;
+};
+
+/* What a row is normalised by. Its mean may be off by what a norm may be: by
+ * 1e-6 of its deviation, which is 1 of the values of the norm. */
+struct row_norm {
+    double mean, s;
 };
 
 static double gain_at(const struct gradient_view *view, int64_t column)
@@ -24,16 +31,29 @@ static double gain_at(const struct gradient_view *view, int64_t column)
                : 1;
 }
 
-static double row_scale(const struct gradient_view *view, int64_t row)
+static struct row_norm norm_of_row(const struct gradient_view *view,
+                                   int64_t row)
 {
+    struct row_norm norm = {0, 0};
     double sum = 0;
+    for (int64_t j = 0; j < view->width && view->is_centred; j++)
+        sum += reference_value(view->x, row * view->width + j);
+    norm.mean = sum / (double)view->width;
+    sum = 0;
     for (int64_t j = 0; j < view->width; j++) {
-        double x = reference_value(view->x, row * view->width + j);
+        double x = reference_value(view->x, row * view->width + j) - norm.mean;
         sum += x * x;
     }
-    double scale =
+    norm.s =
         1 / sqrt(sum / (double)view->width + (double)(float)view->params->eps);
-    return scale > (double)FLT_MAX ? INFINITY : scale;
+    norm.s = norm.s > (double)FLT_MAX ? INFINITY : norm.s;
+    return norm;
+}
+
+static double normal_at(const struct gradient_view *view,
+                        const struct row_norm *norm, int64_t i)
+{
+    return (reference_value(view->x, i) - norm->mean) * norm->s;
 }
 
 /* A value where it is rounded to the type of x, and how far it is to the
@@ -76,22 +96,30 @@ static void judge_row(struct reference_judge *judge,
                       const struct roped_tensor *grad_x, int64_t row)
 {
     const int64_t first = row * view->width;
-    double s = row_scale(view, row), dot = 0, magnitude = 0, largest = 0;
+    const struct row_norm norm = norm_of_row(view, row);
+    const double off = view->is_centred ? 1 : 0;
+    double s = norm.s, dot = 0, magnitude = 0, largest = 0;
+    double shift = 0, shift_magnitude = 0;
     for (int64_t j = 0; j < view->width; j++) {
         struct rounded gw = weighted_at(view, row, j);
-        double normal = reference_value(view->x, first + j) * s;
+        double normal = normal_at(view, &norm, first + j);
         dot += gw.value * normal;
         magnitude += (fabs(gw.value) + gw.slack * 1e6) * fabs(normal);
         largest = fmax(largest, fabs(gw.value));
+        if (view->is_centred) {
+            shift += gw.value / (double)view->width;
+            shift_magnitude +=
+                (fabs(gw.value) + gw.slack * 1e6) / (double)view->width;
+        }
     }
     const double k = dot / (double)view->width;
     magnitude /= (double)view->width;
     for (int64_t j = 0; j < view->width; j++) {
         struct rounded gw = weighted_at(view, row, j);
-        double normal = reference_value(view->x, first + j) * s;
-        double exact = s * (gw.value - normal * k), scale;
-        scale =
-            s * (fabs(gw.value) + gw.slack * 1e6 + fabs(normal) * magnitude);
+        double normal = normal_at(view, &norm, first + j);
+        double exact = s * (gw.value - shift - normal * k), scale;
+        scale = s * (fabs(gw.value) + gw.slack * 1e6 + shift_magnitude +
+                     (fabs(normal) + off) * (magnitude + shift_magnitude));
         scale += 1e6 * (reference_lost(s, largest) +
                         0x1p-149 * (1 + fabs(s) * (1 + fabs(normal))));
         if (roped_tensor_given(view->grad_residual)) {
@@ -106,51 +134,84 @@ static void judge_row(struct reference_judge *judge,
     }
 }
 
-static void judge_weight(struct reference_judge *judge,
-                         const struct gradient_view *view,
-                         const struct roped_tensor *grad_weight,
-                         const double *s, int64_t column)
+static void judge_sum(struct reference_judge *judge,
+                      const struct gradient_view *view,
+                      const struct roped_tensor *grad,
+                      const struct row_norm *norm, int64_t column)
 {
     double sum = 0, scale = 0;
     for (int64_t row = 0; row < view->n_rows; row++) {
         int64_t i = row * view->width + column;
         double g = reference_value(view->grad_y, i);
-        double x = reference_value(view->x, i);
-        struct rounded normal = round_like_x(view, x * s[row]);
+        struct rounded normal = {1, 0};
+        if (norm) {
+            scale += view->is_centred ? fabs(g) : 0;
+            normal = round_like_x(view, normal_at(view, &norm[row], i));
+            double x = reference_value(view->x, i) - norm[row].mean;
+            scale += 1e6 * reference_lost(fabs(g) * fabs(x), 0);
+        }
         sum += g * normal.value;
         scale += fabs(g) * (fabs(normal.value) + normal.slack * 1e6);
-        scale += 1e6 * (reference_lost(fabs(g) * fabs(x), 0) +
-                        reference_lost(fabs(g), 0) + 0x1p-149);
+        scale += 1e6 * (reference_lost(fabs(g), 0) + 0x1p-149);
     }
     scale = within_float(scale, scale);
-    judge_float(judge, grad_weight, column, sum, isfinite(scale) ? scale : 0,
-                "grad_weight");
+    judge_float(judge, grad, column, sum, isfinite(scale) ? scale : 0,
+                norm ? "grad_weight" : "grad_bias");
+}
+
+static void judge_gradients(struct reference_judge *judge,
+                            struct gradient_view *view,
+                            const struct roped_tensor *grad_x,
+                            const struct roped_tensor *grad_weight,
+                            const struct roped_tensor *grad_bias)
+{
+    view->width = view->x->dims[view->x->rank - 1];
+    view->rounds = view->params->rounding != RMSNORM_ROUND_ONCE &&
+                   view->x->dtype != ROPED_F32;
+    view->n_rows = roped_tensor_elements(view->x) / view->width;
+    struct row_norm *norm = malloc((size_t)(view->n_rows + 1) * sizeof *norm);
+    if (!norm)
+        abort();
+    for (int64_t row = 0; row < view->n_rows; row++) {
+        norm[row] = norm_of_row(view, row);
+        judge_row(judge, view, grad_x, row);
+    }
+    for (int64_t j = 0; j < view->width; j++) {
+        if (roped_tensor_given(view->weight))
+            judge_sum(judge, view, grad_weight, norm, j);
+        if (grad_bias)
+            judge_sum(judge, view, grad_bias, NULL, j);
+    }
+    free(norm);
 }
 
 void reference_rmsnorm_backward(const struct roped_call *call,
                                 struct reference_judge *judge)
 {
-    const struct roped_tensor *x = &call->in[RMSNORM_BACKWARD_X];
-    const struct rmsnorm_params *params = (const void *)call->params;
+    struct gradient_view view = {.params = (const void *)call->params,
+                                 .grad_y = &call->in[RMSNORM_BACKWARD_GRAD_Y],
+                                 .x = &call->in[RMSNORM_BACKWARD_X],
+                                 .weight = &call->in[RMSNORM_BACKWARD_WEIGHT],
+                                 .grad_residual =
+                                     &call->in[RMSNORM_BACKWARD_GRAD_RESIDUAL]};
+    judge_gradients(judge, &view, &call->out[RMSNORM_BACKWARD_GRAD_X],
+                    &call->out[RMSNORM_BACKWARD_GRAD_WEIGHT], NULL);
+}
+
+void reference_layer_norm_backward(const struct roped_call *call,
+                                   struct reference_judge *judge)
+{
+    const struct roped_tensor *bias = &call->in[LAYER_NORM_BACKWARD_BIAS];
     struct gradient_view view = {
-        .params = params,
-        .grad_y = &call->in[RMSNORM_BACKWARD_GRAD_Y],
-        .x = x,
-        .weight = &call->in[RMSNORM_BACKWARD_WEIGHT],
-        .grad_residual = &call->in[RMSNORM_BACKWARD_GRAD_RESIDUAL],
-        .width = x->dims[x->rank - 1],
-        .rounds =
-            params->rounding != RMSNORM_ROUND_ONCE && x->dtype != ROPED_F32};
-    view.n_rows = roped_tensor_elements(x) / view.width;
-    double *s = malloc((size_t)(view.n_rows + 1) * sizeof *s);
-    if (!s)
-        abort();
-    for (int64_t row = 0; row < view.n_rows; row++) {
-        s[row] = row_scale(&view, row);
-        judge_row(judge, &view, &call->out[RMSNORM_BACKWARD_GRAD_X], row);
-    }
-    for (int64_t j = 0; j < view.width && roped_tensor_given(view.weight); j++)
-        judge_weight(judge, &view, &call->out[RMSNORM_BACKWARD_GRAD_WEIGHT], s,
-                     j);
-    free(s);
+        .params = (const void *)call->params,
+        .grad_y = &call->in[LAYER_NORM_BACKWARD_GRAD_Y],
+        .x = &call->in[LAYER_NORM_BACKWARD_X],
+        .weight = &call->in[LAYER_NORM_BACKWARD_WEIGHT],
+        .grad_residual = &call->in[LAYER_NORM_BACKWARD_GRAD_RESIDUAL],
+        .is_centred = true};
+    judge_gradients(judge, &view, &call->out[LAYER_NORM_BACKWARD_GRAD_X],
+                    &call->out[LAYER_NORM_BACKWARD_GRAD_WEIGHT],
+                    roped_tensor_given(bias)
+                        ? &call->out[LAYER_NORM_BACKWARD_GRAD_BIAS]
+                        : NULL);
 }

@@ -13,7 +13,7 @@ from test_torch import CALLS, opcheck, parts, random  # noqa: E402
 import roped  # noqa: E402
 from roped import ops  # noqa: E402
 
-HAVE = ["rope", "binary_backward", "act_and_mul", "rmsnorm", "add_rmsnorm"]
+HAVE = ["rope", "binary_backward", "act_and_mul", "rmsnorm", "add_rmsnorm", "layer_norm", "add_layer_norm"]
 HAVE_NONE = sorted(set(CALLS) - set(HAVE))
 POSITIONS = torch.tensor([0, 3, 11])
 
@@ -184,6 +184,27 @@ def test_norms_beside_float64(bias):
     )
 
 
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_layer_norms_beside_float64(bias):
+    def norm(x, weight=None, shift=None):
+        gain = None if weight is None else weight + bias
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], gain, shift, 1e-5)
+
+    rows, columns = lambda: 2 + random(5, 48), lambda: random(48)  # noqa: E731
+    params = {"weight_bias": bias}
+    beside_float64(lambda x: ops.layer_norm(x), norm, {"x": rows()})
+    beside_float64(lambda x, weight: ops.layer_norm(x, weight, **params), norm, {"x": rows(), "weight": columns()})
+    beside_float64(
+        lambda x, shift: ops.layer_norm(x, None, shift), lambda x, shift: norm(x, None, shift),
+        {"x": rows(), "shift": columns()},
+    )  # fmt: skip
+    beside_float64(
+        lambda x, residual, weight, shift: tuple(ops.add_layer_norm(x, residual, weight, shift, **params)),
+        lambda x, residual, weight, shift: (norm(x + residual, weight, shift), x + residual),
+        {"x": rows(), "residual": rows(), "weight": columns(), "shift": columns()},
+    )
+
+
 @pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
 def test_gradcheck_of_norms_and_activations():
     """float32: over a step of 0.01 differences are off by 1e-4 of curvature and 1e-5 of rounding, within 5e-3."""
@@ -194,6 +215,10 @@ def test_gradcheck_of_norms_and_activations():
     residual = random(3, 8).requires_grad_()
     assert torch.autograd.gradcheck(
         lambda x, r, w: tuple(ops.add_rmsnorm(x, r, w, eps=1e-2)), (x, residual, weight), **tolerance
+    )
+    bias = random(8).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x, r, w, b: tuple(ops.add_layer_norm(x, r, w, b, eps=1e-2)), (x, residual, weight, bias), **tolerance
     )
 
 
@@ -296,10 +321,13 @@ def test_inference_with_parameters(name, backend):
 
 def test_a_compiled_backward_without_a_gradient():
     """A compiler traces the backward with the call, which must not refuse then."""
-    compiled = torch.compile(lambda x: ops.layer_norm(x) * 2, fullgraph=True, backend="aot_eager", dynamic=True)
+    def function(x):
+        return ops.rmsnorm_backward(x, x).grad_x * 2
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
     for n in [3, 5]:
         y = compiled(random(n, 32).requires_grad_())
-        with pytest.raises(roped.Error, match=r"roped\.ops\.layer_norm has no gradient"):
+        with pytest.raises(roped.Error, match=r"roped\.ops\.rmsnorm_backward has no gradient"):
             y.sum().backward()
 
 
@@ -327,8 +355,8 @@ def test_places_that_are_recorded():
     y.sum().backward()
     near(x.grad, torch.autograd.functional.vjp(lambda t: torch.nn.functional.rms_norm(t, (8,), None, 1e-6),
                                                x.detach().double(), torch.ones(3, 8).double())[1])  # fmt: skip
-    ops.layer_norm(x, out=y)
-    with pytest.raises(roped.Error, match=r"roped\.ops\.layer_norm has no gradient"):
+    ops.rmsnorm_backward(x, x, out={"grad_x": y})
+    with pytest.raises(roped.Error, match=r"roped\.ops\.rmsnorm_backward has no gradient"):
         y.sum().backward()
 
 
@@ -338,8 +366,10 @@ def test_results_of_a_server(client):
     want = client.layer_norm(x)
     y = client.layer_norm(x, weight)
     assert torch.equal(y, want)
-    with pytest.raises(roped.Error, match=r"^roped\.Client\.layer_norm has no gradient: "):
+    with pytest.raises(roped.Error, match=r"^roped\.Client\.layer_norm has no gradient; roped\.ops\.layer_norm, in this"):
         (y * 2).sum().backward()
+    with pytest.raises(roped.Error, match=r"^roped\.Client\.rmsnorm_backward has no gradient: "):
+        client.rmsnorm_backward(x, x, weight).grad_x.sum().backward()
     q = x[:, None].requires_grad_()
     with pytest.raises(roped.Error, match=r"^roped\.Client\.rope has no gradient; roped\.ops\.rope, in this process"):
         client.rope(q).q.sum().backward()

@@ -167,6 +167,21 @@ def test_rmsnorm_backward(call, rng, dtype):
     assert_close(out["grad_weight"], (g * normed).sum(0))
 
 
+def test_layer_norm_backward(call, rng, dtype):
+    grad_y, x, grad_residual = (rng.standard_normal((5, 96)).astype(dtype) for _ in range(3))
+    weight, bias = (rng.standard_normal(96).astype(dtype) for _ in range(2))
+    g, rows, w = (tensor.astype(np.float64) for tensor in (grad_y, x, weight))
+    off = rows - rows.mean(-1, keepdims=True)
+    scale = 1 / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5)
+    normed, of_normed = off * scale, g * w - (g * w).mean(-1, keepdims=True)
+    tensors = {"grad_y": grad_y, "x": x, "weight": weight, "bias": bias, "grad_residual": grad_residual}
+    out = call("layer_norm_backward", tensors, eps=1e-5)
+    own = scale * (of_normed - normed * (g * w * normed).mean(-1, keepdims=True))
+    assert_close(out["grad_x"], own + grad_residual.astype(np.float64))
+    assert_close(out["grad_weight"], (g * normed).sum(0))
+    assert_close(out["grad_bias"], g.sum(0))
+
+
 def test_compare(call, rng):
     b = rng.standard_normal((3, 8), np.float32)
     a = b.copy()

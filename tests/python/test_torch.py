@@ -40,6 +40,8 @@ def calls():
         "binary_backward": ({"grad_output": random(3, 32), "a": random(3, 1), "b": random(32)}, {"function": "mul"}),
         "layer_norm": ({"x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "add_layer_norm": ({"x": random(3, 32), "residual": random(3, 32), "bias": random(32)}, {}),
+        "layer_norm_backward": (
+            {"grad_y": random(3, 32), "x": random(3, 32), "weight": random(32), "bias": random(32)}, {}),
         "act_and_mul": ({"x": random(3, 64)}, {"activation": "gelu_tanh"}),
         "act_and_mul_backward": ({"grad_y": random(3, 32), "x": random(3, 64)}, {"activation": "gelu"}),
         "quantize": ({"x": random(3, 64)}, {"output_dtype": "int8", "granularity": "group", "group_size": 32}),

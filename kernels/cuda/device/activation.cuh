@@ -69,15 +69,13 @@ __device__ __forceinline__ float quick_gelu(float x, float alpha)
 // Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and (1 + 2 y) * erfcx(y) - 1 is a
 // polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
 struct normal_tail {
-    float a;       // |x|, up to where nothing is left
     float p;       // p * e.scale is Phi(-a),
     exponential e; // and e is e^(-a^2 / 2)
 };
 
-__device__ __forceinline__ normal_tail normal_tail_of(float x)
+// erfcx(a / sqrt(2)) / 2
+__device__ __forceinline__ float half_erfcx(float a)
 {
-    float a = fminf(fabsf(x), 20.0f), square = a * a;
-    exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
     float y = fminf(a * 0x1.6a09e6p-1f, 10.0f);
     float s = fmaf(-4.8f, reciprocal_of(y + 2.0f), 1.4f);
     float w = fmaf(0x1.6da732p-17f, s, 0x1.00230ep-18f);
@@ -91,7 +89,14 @@ __device__ __forceinline__ normal_tail normal_tail_of(float x)
     w = fmaf(w, s, -0x1.6cf9ecp-3f);
     w = fmaf(w, s, -0x1.370fccp-6f);
     w = fmaf(w, s, 0x1.25ea64p-2f);
-    return {a, fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f)) * e.e, e};
+    return fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f));
+}
+
+__device__ __forceinline__ normal_tail normal_tail_of(float x)
+{
+    float a = fminf(fabsf(x), 20.0f), square = a * a;
+    exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
+    return {half_erfcx(a) * e.e, e};
 }
 
 // x * Phi(x)
@@ -177,73 +182,111 @@ __device__ __forceinline__ void activate(int activation, float alpha, float (&x)
 
 // ------------------------------------------------------------------------------------ slopes
 
-// sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a function of x and w
-// is x times its slope; w is finite.
-__device__ __forceinline__ float slope_of_sigmoid(float z, float rest, float w)
+// An activation and its slope have the same exponential. e^z is a square here: nothing leaves
+// float32's normal range until the last product, without a choice between scales. That doubles what
+// the hardware's exp2 is off, and 1e-6 still holds.
+
+// The larger; NaN stays.
+__device__ __forceinline__ float at_least(float least, float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(least));
+    return y;
+#else
+    return x < least ? least : x;
+#endif
+}
+
+// As within, but NaN stays.
+__device__ __forceinline__ float clamped(float most, float x)
+{
+    return -at_least(-most, -at_least(-most, x));
+}
+
+// The root of e^(2 (u + rest)), u from -100 to 0.
+__device__ __forceinline__ float root_of_exponential(float u, float rest)
+{
+    float t = __fmul_rn(u, 0x1.715476p+0f);
+    float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, u)) + rest;
+    float e = exp2_of(t);
+    return fmaf(e, lost, e);
+}
+
+// sigmoid(z) = own^2 * r, sigmoid(-z) = other^2 * r; z + rest, and rest is finite.
+struct sigmoid_factors {
+    float own, other, r;
+};
+
+__device__ __forceinline__ sigmoid_factors factors_of_sigmoid(float z, float rest)
 {
     bool is_low = z < 0.0f;
-    exponential e = exponential_of(fmaxf(-fabsf(z), kLeastExponent), is_low ? rest : -rest);
-    float r = reciprocal_of(fmaf(e.e, e.scale, 1.0f));
-    float t = fmaf(w, is_low ? r : e.e * e.scale * r, 1.0f);
-    return is_low ? t * e.e * e.scale * r : t * r;
+    float half = is_low ? 0.5f * rest : -0.5f * rest;
+    float e = root_of_exponential(fmaxf(-0.5f * fabsf(z), kLeastExponent / 2), half);
+    return {is_low ? e : 1.0f, is_low ? 1.0f : e, reciprocal_of(fmaf(e, e, 1.0f))};
 }
 
-__device__ __forceinline__ float slope_of_silu(float x)
+// x becomes x * sigmoid(z) for z a function of x, and slope is that of it; w is x times the slope
+// of z, and finite.
+__device__ __forceinline__ void differentiate_sigmoid(float z, float rest, float w, float &x,
+                                                      float &slope)
 {
-    return slope_of_sigmoid(x, 0.0f, within(-kLeastExponent, x));
+    const sigmoid_factors of = factors_of_sigmoid(z, rest);
+    float p = of.own * of.r, t = fmaf(w, of.other * (of.other * of.r), 1.0f);
+    slope = t * of.own * p;
+    x = at_least(-FLT_MAX, x) * of.own * p;
 }
 
-__device__ __forceinline__ float slope_of_quick_gelu(float x, float alpha)
+__device__ __forceinline__ void differentiate_quick_gelu(float alpha, float &x, float &slope)
 {
     float z = alpha * x, rest = fmaf(alpha, x, -z);
     rest = -fabsf(z) > kLeastExponent ? rest : 0.0f;
-    return slope_of_sigmoid(z, rest, within(-kLeastExponent, z));
+    differentiate_sigmoid(z, rest, clamped(-kLeastExponent, z), x, slope);
 }
 
-__device__ __forceinline__ float slope_of_gelu_tanh(float x)
+__device__ __forceinline__ void differentiate_gelu_tanh(float &x, float &slope)
 {
-    float near = within(kGeluTanhEnd, x);
+    float near = clamped(kGeluTanhEnd, x);
     value_and_rest z = gelu_tanh_exponent(near);
     float w = near * fmaf(3 * 0x1.2444f2p-4f, near * near, 0x1.988454p+0f);
-    return slope_of_sigmoid(z.value, z.rest, w);
+    differentiate_sigmoid(z.value, z.rest, w, x, slope);
 }
 
-// Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi)
-__device__ __forceinline__ float slope_of_gelu(float x)
+// x * Phi(x), and Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi)
+__device__ __forceinline__ void differentiate_gelu(float &x, float &slope)
 {
-    normal_tail tail = normal_tail_of(x);
-    float below = fmaf(-0x1.988454p-2f * tail.a, tail.e.e, tail.p) * tail.e.scale;
-    return x < 0.0f ? below : 1.0f - below;
+    float a = -at_least(-20.0f, -fabsf(x)), square = a * a;
+    float e = root_of_exponential(-0.25f * square, -0.25f * fmaf(a, a, -square));
+    float p = half_erfcx(a), to = clamped(FLT_MAX, x) * p * e;
+    float of_slope = fmaf(-0x1.988454p-2f, a, p) * e;
+    slope = x < 0.0f ? of_slope * e : fmaf(-of_slope, e, 1.0f);
+    x = x < 0.0f ? to * e : fmaf(-to, e, x);
 }
 
 // x through the activation, and its slope before that; NaN stays.
 template <int kActivation>
 __device__ __forceinline__ void differentiate_one(float alpha, float &x, float &slope)
 {
-    float before = x;
     if constexpr (kActivation == ACT_SILU) {
-        slope = slope_of_silu(x);
-        x = silu(x);
+        differentiate_sigmoid(x, 0.0f, clamped(-kLeastExponent, x), x, slope);
     } else if constexpr (kActivation == ACT_GELU) {
-        slope = slope_of_gelu(x);
-        x = gelu(x);
+        differentiate_gelu(x, slope);
     } else if constexpr (kActivation == ACT_GELU_TANH) {
-        slope = slope_of_gelu_tanh(x);
-        x = gelu_tanh(x);
-    } else if constexpr (kActivation == ACT_RELU) {
-        slope = x > 0.0f ? 1.0f : 0.0f;
+        differentiate_gelu_tanh(x, slope);
+    } else if constexpr (kActivation == ACT_RELU || kActivation == ACT_RELU2) {
+        constexpr bool kSquares = kActivation == ACT_RELU2;
+        float above = kSquares ? 2.0f * x : 1.0f, below = isnan(x) ? x : 0.0f;
+        slope = x > 0.0f ? above : below;
         x = x < 0.0f ? 0.0f : x;
-    } else if constexpr (kActivation == ACT_RELU2) {
-        slope = x > 0.0f ? 2.0f * x : 0.0f;
-        x = x < 0.0f ? 0.0f : x * x;
+        x = kSquares ? x * x : x;
     } else if constexpr (kActivation == ACT_SIGMOID) {
-        slope = sigmoid(x) * sigmoid(-x);
-        x = sigmoid(x);
+        const sigmoid_factors of = factors_of_sigmoid(x, 0.0f);
+        float p = of.own * of.r;
+        slope = isnan(x) ? x : p * of.own * (of.other * (of.other * of.r));
+        x = isnan(x) ? x : p * of.own;
     } else {
-        slope = slope_of_quick_gelu(x, alpha);
-        x = quick_gelu(x, alpha);
+        differentiate_quick_gelu(alpha, x, slope);
     }
-    slope = isnan(before) ? before : slope;
 }
 
 template <int kActivation, int n>

@@ -131,27 +131,28 @@ def _act_and_mul_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
     return tuple(None if t is None else g for t, g in zip((x, gate, up), made))
 
 
-def _of_norm(ctx: Any, grad_y: Any, x: Any, weight: Any, grad_residual: Any = None) -> tuple[Any, Any]:
-    """The gradients of x and of the weight."""
+def _of_norm(ctx: Any, grad_y: Any, grad_residual: Any = None) -> tuple[Any, ...]:
+    """The gradients of x, of the weight, and where the norm has a bias, of that."""
+    x, *rest = ctx.saved_tensors
     params = {name: value for name, value in ctx.params.items() if name != "sum_rounding"}
-    grad_x, grad_weight = torch.ops.roped.rmsnorm_backward(grad_y, x, weight, grad_residual, **params)
-    return grad_x, None if weight is None else grad_weight
+    backward = torch.ops.roped.rmsnorm_backward if len(rest) == 1 else torch.ops.roped.layer_norm_backward
+    grad_x, *sums = backward(grad_y, x, *rest, grad_residual, **params)
+    return grad_x, *(None if tensor is None else made for tensor, made in zip(rest, sums))
 
 
-def _rmsnorm_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
-    return _of_norm(ctx, grad_y, *ctx.saved_tensors)
+def _norm_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
+    return _of_norm(ctx, grad_y)
 
 
-def _add_rmsnorm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
     ctx.params = keyword_only_inputs
-    ctx.save_for_backward(output[1], inputs[2])
+    ctx.save_for_backward(output[1], *inputs[2:])
 
 
-def _add_rmsnorm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
+def _add_norm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
     """Of the sum as it was returned; both addends have its gradient."""
-    x, weight = ctx.saved_tensors
-    grad_x, grad_weight = _of_norm(ctx, grad_y, x, weight, grad_residual)
-    return grad_x, grad_x, grad_weight
+    grad_x, *sums = _of_norm(ctx, grad_y, grad_residual)
+    return grad_x, grad_x, *sums
 
 
 # setup_context and backward
@@ -159,8 +160,10 @@ FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "rope": (_rope_setup, _rope_backward),
     "binary_backward": (_binary_setup, _binary_backward),
     "act_and_mul": (_setup, _act_and_mul_backward),
-    "rmsnorm": (_setup, _rmsnorm_backward),
-    "add_rmsnorm": (_add_rmsnorm_setup, _add_rmsnorm_backward),
+    "rmsnorm": (_setup, _norm_backward),
+    "add_rmsnorm": (_add_norm_setup, _add_norm_backward),
+    "layer_norm": (_setup, _norm_backward),
+    "add_layer_norm": (_add_norm_setup, _add_norm_backward),
 }
 
 

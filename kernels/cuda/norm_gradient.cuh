@@ -1,0 +1,513 @@
+// norm_gradient.cuh - the kernels of gradients of norms, and how they are started; for
+// rmsnorm_backward and layer_norm_backward.
+//
+// A block takes every n-th row, n the number of blocks. Rows come to shared memory while those
+// before them are summed; grad_x is written, and what the columns' sums have of the row is added
+// in registers for 16 rows, then in shared memory. In the end a block leaves its sums as partial
+// ones, which a second kernel adds in the order of the blocks; a single block writes the results.
+//
+// Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
+// Rows of up to 1,024 vectors are in registers while they are summed and written, wider ones in
+// shared memory, or, where that has no room, they are read again. So are rows of more than 16,384
+// elements, whose sums are in memory from the start.
+//
+// The number of blocks, and what each of their threads adds, follow from the shape alone: the same
+// bits from run to run, from device to device, and at any address.
+#pragma once
+
+extern "C" {
+#include "ops/rmsnorm.h"
+}
+
+#include "cuda/device/norm_gradient.cuh"
+#include "cuda/dispatch.cuh"
+
+constexpr int kRowsInRegisters = 16; // added there, before their sum is added to that of others
+
+// ------------------------------------------------------------------------------------ column sums
+
+__device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x)
+{
+    if (dtype == ROPED_F16)
+        static_cast<__half *>(to)[i] = __float2half_rn(x);
+    else if (dtype == ROPED_BF16)
+        static_cast<__nv_bfloat16 *>(to)[i] = __float2bfloat16_rn(x);
+    else
+        static_cast<float *>(to)[i] = x;
+}
+
+// What a block leaves of a sum: the result, or one of the partial ones.
+template <typename C>
+__device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
+                                           int64_t column, int n, const float (&x)[C::kVec])
+{
+    using T = typename C::T;
+    if (args.partial) {
+        int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
+#pragma unroll
+        for (int i = 0; i < C::kVec; i += 4)
+            *reinterpret_cast<float4 *>(args.partial + at + i) =
+                make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    } else if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
+        store_floats<T>(static_cast<T *>(args.sum_to[place]) + column, x);
+    } else {
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++)
+            if (i < n)
+                store_as(args.sum_dtype, args.sum_to[place], column + i, x[i]);
+    }
+}
+
+// A thread's share of a block's column sums: of some rows in registers, of all in memory, where
+// nobody else reads and writes it.
+template <typename C>
+struct column_sums {
+    const norm_gradient_args &args;
+    const gradient_place<C> &place;
+    float *all; // [n_sums][sum_pitch]
+    float some[C::kSums][C::kVectors][C::kVec] = {};
+
+    __device__ __forceinline__ void add(int v, const float (&g)[C::kVec],
+                                        const float (&normal)[C::kVec])
+    {
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++) {
+            some[0][v][i] = fmaf(g[i], normal[i], some[0][v][i]);
+            if constexpr (C::kCentres)
+                some[1][v][i] += g[i];
+        }
+    }
+    // From registers to memory. Of the first and of the last rows.
+    __device__ __forceinline__ void put_down(bool is_first, bool is_last)
+    {
+#pragma unroll
+        for (int s = 0; s < C::kSums; s++) {
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v++) {
+                int column = place.column(v);
+                if (args.sum_place[s] < 0 || column >= args.hidden)
+                    continue;
+                put_down_vector(some[s][v], args.sum_place[s], column, is_first,
+                                is_last && C::kGroups == 1);
+            }
+        }
+    }
+    __device__ __forceinline__ void put_down_vector(float (&x)[C::kVec], int sum, int64_t column,
+                                                    bool is_first, bool is_result)
+    {
+        float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
+#pragma unroll
+        for (int i = 0; i < C::kVec && !is_first; i += 4) {
+            float4 before = at[i / 4];
+            x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
+        }
+        if (is_result)
+            store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
+#pragma unroll
+        for (int i = 0; i < C::kVec; i += 4) {
+            if (!is_result)
+                at[i / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+            x[i] = x[i + 1] = x[i + 2] = x[i + 3] = 0.0f;
+        }
+    }
+};
+
+// Of the rows that a block has at once.
+template <typename C>
+__device__ __forceinline__ void add_groups(const norm_gradient_args &args, const float *all)
+{
+    int64_t n = args.n_sums * args.sum_pitch;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < n; i += C::kBlock) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int group = 0; group < C::kGroups; group++)
+            sum += all[group * n + i];
+        int64_t place = i / args.sum_pitch, column = i - place * args.sum_pitch;
+        if (args.partial)
+            args.partial[blockIdx.x * n + i] = sum;
+        else if (column < args.hidden)
+            store_as(args.sum_dtype, args.sum_to[place], column, sum);
+    }
+}
+
+// ------------------------------------------------------------------------------------ kernels
+
+// grad_x of a row, and what it adds to the columns' sums.
+template <typename C>
+__device__ __forceinline__ void
+write_row(const norm_gradient_args &args, const row_in_hand<C> &row, const row_factors &of,
+          const uint4 (&residual)[C::kVectors], column_sums<C> &sums)
+{
+    using T = typename C::T;
+    T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
+    row.for_each([&](int v, int64_t column, int n, auto &x, auto &g, auto &w) {
+        float made[C::kVec];
+        unpack<T>(residual[v], made);
+        descend<C>(of, x, g, w, made);
+        store_row<C>(to + column, n, made);
+        if (n > 0)
+            sums.add(v, g, x);
+    });
+}
+
+template <typename C>
+__device__ __forceinline__ void load_residual(const norm_gradient_args &args,
+                                              const gradient_place<C> &place, int64_t row,
+                                              uint4 (&residual)[C::kVectors])
+{
+    using T = typename C::T;
+    const T *from = static_cast<const T *>(args.grad_residual);
+#pragma unroll
+    for (int v = 0; v < C::kVectors; v++) {
+        int column = place.column(v);
+        residual[v] = make_uint4(0, 0, 0, 0);
+        if (from)
+            residual[v] = load_raw<C>(from + row * args.grad_residual_pitch + column,
+                                      counted<C>(args, row, column));
+    }
+}
+
+template <typename C>
+__device__ __forceinline__ void load_held_gains(const norm_gradient_args &args,
+                                                const gradient_place<C> &place,
+                                                float (&w)[C::kHolds ? C::kVectors : 1][C::kVec])
+{
+    if constexpr (C::kHolds)
+        with_weight(args, [&](auto *weight) {
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v++) {
+                int column = place.column(v);
+                load_gains<C>(args, weight, column, counted<C>(args, 0, column), w[v]);
+            }
+        });
+}
+
+template <typename C>
+static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
+    norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    extern __shared__ uint4 memory[]; // the ring, then sums
+    __shared__ gradient_exchange<C> exchange;
+    let_next_start();
+    const gradient_place<C> place;
+    const row_ring<C> ring{args, place, memory, args.n_stages ? policy_of(args.keeps) : 0};
+    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
+    if (args.sums_in_shared)
+        all = reinterpret_cast<float *>(ring.slot(args.n_stages, 0, 0) - threadIdx.x) +
+              place.group * args.n_sums * args.sum_pitch;
+    column_sums<C> sums{args, place, all};
+    float w[C::kHolds ? C::kVectors : 1][C::kVec];
+    exchange.clear();
+    wait_for_previous();
+    for (int i = 0; i < args.n_stages; i++)
+        ring.fetch(place.row(i), i);
+    row_in_hand<C> row{ring, w};
+    if (!args.n_stages) {
+        row.row = place.row(0);
+        row.hold(); // its loads begin before those of the gains
+    }
+    load_held_gains<C>(args, place, w);
+    for (int64_t turn = 0; place.row(turn) - place.group < args.n_rows; turn++) {
+        uint4 residual[C::kVectors];
+        row.row = place.row(turn);
+        load_residual<C>(args, place, row.row, residual);
+        if (args.n_stages)
+            wait_for_stage(args.n_stages);
+        if (args.n_stages || turn > 0)
+            row.hold();
+        if (C::kHolds && args.n_stages)
+            ring.fetch(place.row(turn + args.n_stages), row.stage);
+        const row_in_memory<C> again{args, row.row, place.lane, place.threads};
+        const row_factors of = find_factors<C>(row, again, exchange, (int)(turn % 2));
+        row.forget();
+        write_row(args, row, of, residual, sums);
+        if (!C::kHolds && args.n_stages)
+            ring.fetch(place.row(turn + args.n_stages), row.stage);
+        if (++row.stage == args.n_stages)
+            row.stage = 0;
+        bool is_last = place.row(turn + 1) - place.group >= args.n_rows;
+        if (args.n_sums && (turn % kRowsInRegisters == kRowsInRegisters - 1 || is_last))
+            sums.put_down(turn < kRowsInRegisters, is_last);
+    }
+    if (C::kGroups > 1 && args.n_sums)
+        add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
+}
+
+// The widest rows. Only the thread that has a column reads and writes its partial sum.
+template <typename C>
+static __global__ void __launch_bounds__(C::kBlock)
+    wide_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    __shared__ gradient_exchange<C> exchange;
+    let_next_start();
+    exchange.clear();
+    wait_for_previous();
+    float *partial = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
+    int parity = 0;
+    for (int64_t at = blockIdx.x; at < args.n_rows; at += gridDim.x, parity ^= 1) {
+        const row_in_memory<C> row{args, at, (int)threadIdx.x, C::kThreads};
+        const T *residual = static_cast<const T *>(args.grad_residual);
+        T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
+        const row_factors of = find_factors<C>(row, row, exchange, parity);
+        row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
+            float made[C::kVec] = {};
+            if (residual)
+                unpack<T>(load_raw<C>(residual + at * args.grad_residual_pitch + column, n), made);
+            descend<C>(of, x, g, w, made);
+            store_row<C>(to + column, n, made);
+#pragma unroll
+            for (int i = 0; i < C::kVec * C::kSums; i++) {
+                constexpr int kVec = C::kVec;
+                int sum = args.sum_place[i / kVec];
+                float term = i < kVec ? g[i % kVec] * x[i % kVec] : g[i % kVec];
+                float *all = partial + sum * args.sum_pitch + column + i % kVec;
+                if (sum >= 0)
+                    *all = at == blockIdx.x ? term : *all + term;
+            }
+        });
+    }
+}
+
+constexpr int kSumColumns = 32, kSumBatch = 8;
+
+// A thread adds every kSumLanes-th partial sum of a column, and a tree the threads. Loads of a
+// batch start together.
+template <int kSumLanes>
+static __global__ void __launch_bounds__(kSumColumns *kSumLanes)
+    column_sum_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    __shared__ double shared[kSumLanes][kSumColumns];
+    let_next_start();
+    const int lane = threadIdx.x / kSumColumns, at = threadIdx.x % kSumColumns;
+    const int64_t n = args.n_sums * args.sum_pitch;
+    const int64_t i = (int64_t)blockIdx.x * kSumColumns + at;
+    const float *from = args.partial + (i < n ? i : 0);
+    double sum = 0.0;
+    wait_for_previous();
+    for (int first = lane; first < args.n_partial; first += kSumLanes * kSumBatch) {
+        float x[kSumBatch];
+#pragma unroll
+        for (int j = 0; j < kSumBatch; j++)
+            x[j] = load_float(from + min(first + j * kSumLanes, args.n_partial - 1) * n);
+#pragma unroll
+        for (int j = 0; j < kSumBatch; j++)
+            sum += first + j * kSumLanes < args.n_partial ? (double)x[j] : 0.0;
+    }
+    shared[lane][at] = sum;
+    for (int half = kSumLanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane < half)
+            shared[lane][at] = sum += shared[lane + half][at];
+    }
+    const int64_t place = i / args.sum_pitch, column = i - place * args.sum_pitch;
+    if (lane == 0 && i < n && column < args.hidden)
+        store_as(args.sum_dtype, args.sum_to[place], column, (float)sum);
+}
+
+// ------------------------------------------------------------------------------------ launch
+
+// Blocks that a multiprocessor is to have at once.
+template <typename C>
+static int64_t blocks_at_once(int threads)
+{
+    int64_t blocks = C::kGroups > 1 ? C::kMinBlocks : 512 / threads;
+    return blocks < 1 ? 1 : blocks < 16 ? blocks : 16;
+}
+
+// How many blocks there are: as many as are at once, and have room for their partial sums. 0: one
+// would have none.
+static inline int64_t gradient_blocks(const struct norm_gradient_args *args, int64_t n_rows,
+                                      int64_t at_once)
+{
+    int64_t bytes = args->n_sums * args->sum_pitch * (int64_t)sizeof(float);
+    int64_t most = kMultiprocessors * at_once;
+    if (bytes && ROPED_CUDA_SCRATCH_BYTES / bytes < most)
+        most = ROPED_CUDA_SCRATCH_BYTES / bytes;
+    return n_rows < most ? n_rows : most;
+}
+
+static inline enum roped_status with_partial(struct norm_gradient_args *args, int64_t n_blocks,
+                                             struct roped_queue *queue, struct roped_error *err)
+{
+    uint32_t *counters;
+    args->n_partial = (int32_t)n_blocks;
+    return roped_cuda_scratch(queue,
+                              n_blocks * args->n_sums * args->sum_pitch * (int64_t)sizeof(float), 1,
+                              &args->partial, &counters, err);
+}
+
+static inline enum roped_status sum_columns(const struct norm_gradient_args *args,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr int kFew = 8, kMany = 32;
+    bool is_few = args->n_partial <= kFew * kSumBatch;
+    int64_t n = args->n_sums * args->sum_pitch;
+    return start(queue, is_few ? column_sum_kernel<kFew> : column_sum_kernel<kMany>,
+                 dim3(kSumColumns * (is_few ? kFew : kMany)), (n + kSumColumns - 1) / kSumColumns,
+                 dim3(1), *args, err);
+}
+
+// What of a multiprocessor's shared memory the ring and the sums of a block get. Returns bytes.
+template <typename C>
+static int64_t share_memory(struct norm_gradient_args *args, int threads, int64_t turns,
+                            const struct roped_queue *queue)
+{
+    const int64_t of_block = 1024 + (int64_t)sizeof(gradient_exchange<C>); // whatever it does
+    const int64_t room = queue->shared_bytes / blocks_at_once<C>(threads) - of_block;
+    const int64_t stage = 2 * C::kVectors * threads * 16;
+    const bool sums = args->n_sums && (C::kGroups > 1 || turns > kRowsInRegisters);
+    int64_t bytes = sums ? C::kGroups * args->n_sums * args->sum_pitch * (int64_t)sizeof(float) : 0;
+    args->sums_in_shared = sums && bytes <= room;
+    bytes = args->sums_in_shared ? bytes : 0;
+    if (turns > 1 || !C::kHolds) {
+        int64_t stages = (room - bytes) / stage;
+        stages = stages < turns ? stages : turns;
+        args->n_stages = (int32_t)(stages < kMostStages ? stages : kMostStages);
+    }
+    return bytes + args->n_stages * stage;
+}
+
+template <typename C>
+static enum roped_status launch_rows(struct norm_gradient_args args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int64_t warps = (vectors + 32 * C::kVectors - 1) / (32 * C::kVectors);
+    const int threads = C::kGroups > 1 ? C::kBlock : 32 * (int)warps;
+    const int64_t n_groups = (args.n_rows + C::kGroups - 1) / C::kGroups;
+    const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(threads));
+    enum roped_status status = ROPED_OK;
+    if (args.n_sums && n_blocks != 1)
+        status = with_partial(&args, n_blocks, queue, err);
+    if (!status && n_blocks > 0) {
+        const int64_t turns = (n_groups + n_blocks - 1) / n_blocks;
+        const int64_t bytes = share_memory<C>(&args, threads, turns, queue);
+        status = start(queue, norm_gradient_kernel<C>, dim3(threads), n_blocks, dim3(1), args, err,
+                       bytes);
+    }
+    return status || !args.partial ? status : sum_columns(&args, queue, err);
+}
+
+template <typename C>
+static enum roped_status launch_wide(struct norm_gradient_args args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, 1);
+    if (n_blocks == 0 && args.n_rows > 0)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "tensor 'x': %lld columns, expected at most %lld on this device",
+                          (long long)args.hidden,
+                          (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
+    enum roped_status status = ROPED_OK;
+    if (args.n_sums)
+        status = with_partial(&args, n_blocks, queue, err);
+    if (!status && n_blocks > 0)
+        status = start(queue, wide_norm_gradient_kernel<C>, dim3(C::kBlock), n_blocks, dim3(1),
+                       args, err);
+    return status || !args.n_sums ? status : sum_columns(&args, queue, err);
+}
+
+// Addresses that 16 bytes do not divide are rare: rows of any width by one kind of kernel.
+template <typename T, bool kCentres, bool kRounds, bool kAligned>
+static enum roped_status launch_width(const struct norm_gradient_args &args,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    if constexpr (kAligned) {
+        if (vectors <= 16)
+            return launch_rows<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue,
+                                                                                   err);
+        if (vectors <= 32)
+            return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue,
+                                                                                   err);
+        if (vectors <= 1024)
+            return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue,
+                                                                                    err);
+    }
+    if (vectors <= 2048)
+        return launch_rows<gradient_config<T, kCentres, kRounds, kAligned, 512, 4>>(args, queue,
+                                                                                    err);
+    if constexpr (kAligned && sizeof(T) == 4)
+        if (vectors <= 4096)
+            return launch_rows<gradient_config<T, kCentres, kRounds, true, 1024, 4>>(args, queue,
+                                                                                     err);
+    return launch_wide<gradient_config<T, kCentres, kRounds, kAligned, 1024, 1>>(args, queue, err);
+}
+
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_gradient_of(const struct norm_gradient_args &args,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    bool is_aligned = are_aligned({args.grad_y, args.x, args.weight, args.grad_residual,
+                                   args.grad_x, args.sum_to[0], args.sum_to[1]}) &&
+                      are_vectors<T>({args.hidden, args.grad_y_pitch, args.x_pitch,
+                                      args.grad_residual_pitch, args.grad_x_pitch});
+    return is_aligned ? launch_width<T, kCentres, kRounds, true>(args, queue, err)
+                      : launch_width<T, kCentres, kRounds, false>(args, queue, err);
+}
+
+// The call's tensors; biases and their gradients, which a norm that is not centred does not have,
+// are NULL there.
+struct norm_gradient_tensors {
+    const struct roped_tensor *grad_y, *x, *weight, *bias, *grad_residual;
+    const struct roped_tensor *grad_x, *grad_weight, *grad_bias;
+};
+
+static inline void add_sum(struct norm_gradient_args *args, int of,
+                           const struct roped_tensor *operand, const struct roped_tensor *gradient)
+{
+    args->sum_place[of] = -1;
+    if (!operand || !roped_tensor_given(operand))
+        return;
+    args->sum_place[of] = args->n_sums;
+    args->sum_dtype = gradient->dtype;
+    args->sum_to[args->n_sums++] = gradient->data;
+}
+
+static inline struct norm_gradient_args
+norm_gradient_args_of(const struct rmsnorm_plan *plan, const struct norm_gradient_tensors *of,
+                      int64_t per_vector)
+{
+    auto pitch = [&](const struct roped_tensor *tensor) {
+        return plan->n_rows > 1 ? row_stride(tensor, plan->hidden) : plan->hidden;
+    };
+    struct norm_gradient_args args = {};
+    args.grad_y = of->grad_y->data;
+    args.x = of->x->data;
+    args.weight = of->weight->data;
+    args.grad_residual = of->grad_residual->data;
+    args.grad_x = of->grad_x->data;
+    args.n_rows = plan->n_rows;
+    args.hidden = plan->hidden;
+    args.sum_pitch = (plan->hidden + per_vector - 1) / per_vector * per_vector;
+    args.grad_y_pitch = pitch(of->grad_y);
+    args.x_pitch = pitch(of->x);
+    args.grad_residual_pitch = pitch(of->grad_residual);
+    args.grad_x_pitch = pitch(of->grad_x);
+    args.eps = plan->eps;
+    args.weight_bias = plan->weight_bias;
+    args.inverse_hidden = (float)(1.0 / (double)plan->hidden);
+    args.weight_dtype = plan->weight_dtype;
+    add_sum(&args, 0, of->weight, of->grad_weight);
+    add_sum(&args, 1, of->bias, of->grad_bias);
+    return args;
+}
+
+template <bool kCentres>
+static enum roped_status launch_norm_gradient(const struct roped_call *call,
+                                              const struct norm_gradient_tensors &of,
+                                              struct roped_queue *queue, struct roped_error *err)
+{
+    const struct rmsnorm_plan *plan = (const struct rmsnorm_plan *)call->plan;
+    return with_float_type(of.x->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        struct norm_gradient_args args = norm_gradient_args_of(plan, &of, kVecOf<T>);
+        args.keeps = passes_l2(roped_call_bytes(call), queue);
+        if constexpr (sizeof(T) == 2)
+            if (plan->rounding != RMSNORM_ROUND_ONCE)
+                return launch_gradient_of<T, kCentres, true>(args, queue, err);
+        return launch_gradient_of<T, kCentres, false>(args, queue, err);
+    });
+}
