@@ -1,6 +1,6 @@
 // add_layer_norm.cu - add_layer_norm on a CUDA device: the centred norm (device/norm_centred.cuh)
 // of x + residual, which is stored beside it. Each of the four tensors moves once.
-#include "cuda/norm_launch.cuh"
+#include "cuda/centred_launch.cuh"
 #include "ops/add_layer_norm.h"
 
 extern "C" enum roped_status roped_cuda_add_layer_norm(const struct roped_call *call,
@@ -18,7 +18,6 @@ extern "C" enum roped_status roped_cuda_add_layer_norm(const struct roped_call *
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return launch_source<T, true, kToFloats, true>(&args, has_vectors<T>(&args, 16),
-                                                       plan->rounds_sum, queue, err);
+        return launch_centred<T, true>(args, plan->rounds_sum, queue, err);
     });
 }

@@ -1,6 +1,6 @@
 // layer_norm.cu - layer_norm on a CUDA device: the centred norm (device/norm_centred.cuh), 2 bytes
 // moved per byte of x.
-#include "cuda/norm_launch.cuh"
+#include "cuda/centred_launch.cuh"
 #include "ops/layer_norm.h"
 
 extern "C" enum roped_status roped_cuda_layer_norm(const struct roped_call *call,
@@ -16,7 +16,6 @@ extern "C" enum roped_status roped_cuda_layer_norm(const struct roped_call *call
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return launch_source<T, false, kToFloats, true>(&args, has_vectors<T>(&args, 16), false,
-                                                        queue, err);
+        return launch_centred<T, false>(args, false, queue, err);
     });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/norm_reread.cuh"
+#include "cuda/device/shifted.cuh"
 #include "cuda/dispatch.cuh"
 #include "ops/rmsnorm_quantize.h"
 
@@ -63,8 +64,7 @@ struct norm_config {
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
     static constexpr int kMostRows = most_rows<K>(kThreads, kIsWide);
-    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1 &&
-                                     !(kIsWide && K::kAdds && K::kCentres); // it would spill
+    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1;
     static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
     static constexpr bool kReadiesGains =
@@ -76,7 +76,6 @@ struct norm_config {
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
-                                      : kBlock == 256 && K::kCentres            ? 3
                                       : kThreads == 512 && !kHasNext            ? 2
                                                                                 : 1;
 };
@@ -221,18 +220,17 @@ static inline bool is_packed(const struct norm_args *args)
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
 // the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
-// of rows with strides, and where such a bias has no weight beside it, or a weight no bias.
+// of rows with strides.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
     bool has_strides = !is_packed(args);
-    bool has_all = !K::kCentres || (args->weight && args->bias);
     if (is_aligned && is_in_kind && !has_strides)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
-        if (is_aligned && !has_strides && has_all)
+        if (is_aligned && !has_strides)
             return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
     if constexpr (!K::kAdds)
         if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
@@ -274,16 +272,15 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
 
 // From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
 // instructions. A sum of float is the one that is stored.
-template <typename T, bool kAdds, norm_sink kTo, bool kCentres = false>
+template <typename T, bool kAdds, norm_sink kTo>
 static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                        struct roped_queue *queue, struct roped_error *err)
 {
     if constexpr (kAdds && sizeof(T) == 2)
         if (rounds_sum)
-            return launch_norm<norm_kind<T, kFromRoundedSum, kTo, kCentres>>(args, is_aligned,
-                                                                             queue, err);
+            return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
     constexpr norm_source kFrom = kAdds ? kFromSum : kFromX;
-    return launch_norm<norm_kind<T, kFrom, kTo, kCentres>>(args, is_aligned, queue, err);
+    return launch_norm<norm_kind<T, kFrom, kTo>>(args, is_aligned, queue, err);
 }
 
 static inline int weight_kind_of(int weight, int x)
@@ -312,6 +309,7 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
 {
     struct norm_args args = {};
     args.x = x->data;
+    args.x_end = whole_end(x->data, roped_tensor_span(x));
     args.weight = weight->data;
     args.y = y->data;
     args.n_rows = plan->n_rows;
@@ -333,6 +331,7 @@ static inline void set_residual(struct norm_args *args, const struct rmsnorm_pla
                                 const struct roped_tensor *residual_out)
 {
     args->residual = residual->data;
+    args->residual_end = whole_end(residual->data, roped_tensor_span(residual));
     args->residual_pitch = pitch_of(plan, residual);
     args->residual_out = residual_out->data;
     args->residual_out_pitch = pitch_of(plan, residual_out);

@@ -3,8 +3,8 @@
 //     y = z * rsqrt(mean(z^2) + eps) * (weight_bias + weight)
 //
 // where z is x, or x + residual in float32, or that sum as it is stored, and y is stored rounded,
-// or divided by a scale and rounded to FP8. A centred norm has z - mean(z) in the place of z, and
-// adds a bias in the end: norm_centred.cuh.
+// or divided by a scale and rounded to FP8. The centred norm, which has z - mean(z) in the place of
+// z and adds a bias in the end: norm_centred.cuh.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of
@@ -26,7 +26,6 @@
 // many threads and blocks take a row is not decided here: norm_launch.cuh.
 #pragma once
 
-#include "cuda/device/norm_centred.cuh"
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
@@ -285,13 +284,10 @@ struct row_part {
 };
 
 // Gains of a thread's vectors, the same for all rows of its group: weights as they came, or as
-// floats before the sum is there, which shortens what follows it. kIsBias: what a centred norm adds
-// in the end, as it came.
-template <typename K, typename C, bool kIsBias = false>
+// floats before the sum is there, which shortens what follows it.
+template <typename K, typename C>
 struct row_gains {
-    static constexpr bool kReadies = C::kReadiesGains && !kIsBias;
-    // four vectors of a bias beside four of weights would leave no registers
-    static constexpr bool kStarts = C::kStartsWeight && (!kIsBias || C::kVectors <= 2);
+    static constexpr bool kReadies = C::kReadiesGains, kStarts = C::kStartsWeight;
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
     const norm_args &args;
     int thread;
@@ -308,11 +304,7 @@ struct row_gains {
     }
     __device__ __forceinline__ const char *weights() const
     {
-        return static_cast<const char *>(kIsBias ? args.bias : args.weight);
-    }
-    static __device__ __forceinline__ uint4 absent()
-    {
-        return kIsBias ? make_uint4(0, 0, 0, 0) : no_weight<typename K::T>();
+        return static_cast<const char *>(args.weight);
     }
     __device__ __forceinline__ void find_now()
     {
@@ -325,7 +317,7 @@ struct row_gains {
         if constexpr (kStarts) {
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
-                started[v] = absent();
+                started[v] = no_weight<typename K::T>();
                 if (v * kThreads < to_read)
                     started[v] = start_weight<T, C::kWeight, C::kKeeps>(
                         from + v * kThreads * weight_bytes<T, C::kWeight>);
@@ -344,12 +336,9 @@ struct row_gains {
         else
             raw = to_read ? start_weight<T, C::kWeight, C::kKeeps>(
                                 weights() + vector * weight_bytes<T, C::kWeight>)
-                          : absent();
-        if constexpr (K::kCentres && !kReadies)
-            forget_words(raw); // or a loop over rows would hold the floats too
+                          : no_weight<typename K::T>();
         started_weights<T, C::kWeight>(args, weights(), raw, vector, gain);
-        if constexpr (!kIsBias)
-            add_bias(args, gain);
+        add_bias(args, gain);
     }
     __device__ __forceinline__ void make_ready(int v)
     {
@@ -379,7 +368,6 @@ struct row_writer {
     const norm_args &args;
     const row_values<K, C> &values;
     const row_gains<K, C> &gains;
-    const row_gains<K, C, true> &biases;
     const row_part<K, C> &part;
     row_scale scale;
 
@@ -388,13 +376,7 @@ struct row_writer {
         float gain[K::kVec];
         gains.get(v, gain);
         values.template get<true>(v, y);
-        if constexpr (K::kCentres) {
-            float bias[K::kVec];
-            biases.get(v, bias);
-            finish_centred<K, kRounds>(gain, bias, scale, y);
-        } else {
-            finish_vector<K, kRounds>(args, gain, scale, y);
-        }
+        finish_vector<K, kRounds>(args, gain, scale, y);
     }
     // Of n vectors from first on. Only the stores depend on whether a vector exists: branches would
     // keep the compiler from working on several at once.
@@ -532,9 +514,9 @@ struct row_writer {
 // All of a row that has been loaded. turn alternates between rows. A row by itself has time between
 // the exchanges of its sum: to make its gains ready and to store x + residual.
 template <typename K, typename C, bool kRounds>
-__device__ __forceinline__ void
-norm_row(const norm_args &args, row_values<K, C> &values, row_gains<K, C> &gains,
-         const row_gains<K, C, true> &biases, const row_part<K, C> &part, int turn)
+__device__ __forceinline__ void norm_row(const norm_args &args, row_values<K, C> &values,
+                                         row_gains<K, C> &gains, const row_part<K, C> &part,
+                                         int turn)
 {
     constexpr int kGains = C::kIsShort ? C::kVectors : 0, kSums = K::kAdds ? C::kVectors : 0;
     auto prepare = [&](int i, int n) {
@@ -545,11 +527,7 @@ norm_row(const norm_args &args, row_values<K, C> &values, row_gains<K, C> &gains
                 part.store_sum_of(task - kGains, args, values);
     };
     auto sum = [&](const auto &meanwhile) -> row_scale {
-        if constexpr (K::kCentres)
-            return centre_row(args, held_row<K, C>{values, part.to_read}, part.row, part.thread,
-                              turn, meanwhile);
-        else
-            return {scale_of(args, values, part.row, part.thread, turn, meanwhile)};
+        return {scale_of(args, values, part.row, part.thread, turn, meanwhile)};
     };
     row_scale scale;
     if constexpr (C::kIsShort) {
@@ -560,7 +538,7 @@ norm_row(const norm_args &args, row_values<K, C> &values, row_gains<K, C> &gains
     }
     if (C::kMayPart && K::kSink != kToFp8PerRow && part.to_write <= 0)
         return; // whole warps
-    row_writer<K, C, kRounds>{args, values, gains, biases, part, scale}.finish(turn);
+    row_writer<K, C, kRounds>{args, values, gains, part, scale}.finish(turn);
 }
 
 // C: threads per row, vectors per thread and what is loaded ahead; groups below a block's size
@@ -585,14 +563,11 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     if constexpr (C::kMayPart)
         part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
     row_gains<K, C> gains(args, part.thread);
-    row_gains<K, C, true> biases(args, part.thread);
     row_source<K> source(args,
                          C::kStrides ? part.row * args.x_pitch + part.thread * K::kVec : part.at);
     if constexpr (!C::kTakesRows) {
         part.find_now();
         gains.find_now();
-        if constexpr (K::kCentres)
-            biases.find_now();
         source.find_now();
         finish_before_wait(source.x, gains.from, part.to_write, gains.to_read);
     }
@@ -601,8 +576,6 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         let_next_start();
     part.load(source, raw);
     gains.start();
-    if constexpr (K::kCentres)
-        biases.start();
     if constexpr (K::kSink >= kToFp8PerRow)
         let_next_start();
     if constexpr (C::kTakesRows) {
@@ -617,7 +590,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             next.to_read = next.row < args.n_rows ? to_read : 0;
             values.take(raw);
             next.load({args, next.at}, raw);
-            norm_row<K, C, kRounds>(args, values, gains, biases, part, turn);
+            norm_row<K, C, kRounds>(args, values, gains, part, turn);
             if (next.row >= args.n_rows)
                 break;
             part.row = next.row;
@@ -625,6 +598,6 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         }
     } else {
         values.take(raw);
-        norm_row<K, C, kRounds>(args, values, gains, biases, part, 0);
+        norm_row<K, C, kRounds>(args, values, gains, part, 0);
     }
 }

@@ -1,21 +1,53 @@
-// norm_centred.cuh - mean and standard deviation of a row, for norms (norm.cuh) that are centred.
-// The sum of the row gives its mean, but for what float32 loses of it; sums of the distances from
-// that, and of their squares, give the rest of the mean and the variance. Both are over what the
-// threads hold, in the order of the norm's one sum. Where squares overflow, may have lost bits to
-// underflow, or where the rest is most of them, the same once more in double.
+// norm_centred.cuh - the centred norm of the CUDA backend, for layer_norm and add_layer_norm:
+//
+//     y = (z - mean(z)) * rsqrt(mean((z - mean(z))^2) + eps) * (weight_bias + weight) + bias
+//
+// where z is what norm.cuh normalises. Rows of up to eight vectors of 16 bytes for each of 1,024
+// threads are read once and kept in registers, whatever their width, address and weights are;
+// wider ones are read three times, from a cache after the first.
+//
+// Each warp finds the mean of what it holds, and sums the distances from that, and their squares,
+// before it meets the others: one barrier, and never E[z^2] - E[z]^2. Together they are the sums of
+// the row about the first warp's mean, which gives the rest of the mean and the variance. Where
+// squares overflow, may have lost bits to underflow, or where the rest is most of them, the same
+// once more in double.
+//
+// The order of the sums follows from the width alone: element e belongs to vector e / kVec, vector
+// v to thread v % threads, which adds its own in four sums, in order; then a butterfly adds a
+// warp's threads, and another one the warps.
 #pragma once
 
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/shifted.cuh"
 #include "cuda/device/squares.cuh"
 
-// A thread's vectors of a row, in registers: f takes each, and how many of its elements count. What
-// was unpacked for it is not kept for the next time.
+// kRowVectors: of a thread. kPlain: all addresses are multiples of 16
+// bytes, and weights have x's type. kKeep: what it reads stays in L2 (device/vector.cuh).
+// kIsNarrow: a row takes up to a warp, of which it may have a part.
+template <typename K, int kRowVectors, bool kIsNarrow, bool kPlain, bool kKeep = false>
+struct centred_config {
+    static constexpr int kVectors = kRowVectors;
+    static constexpr bool kIsBlock = !kIsNarrow;
+    static constexpr bool kIsPlain = kPlain;
+    static constexpr bool kKeeps = kKeep;
+    static constexpr bool kHoldsFloats = kVectors <= 2 || (K::kAdds && !K::kRoundsSum);
+    static constexpr bool kStartsWeights = kPlain && kVectors <= 2;
+    // two blocks of 576 threads, which is what a row of 18,432 of 16 bits takes, on a
+    // multiprocessor
+    static constexpr int kRegisters = kVectors <= 4 ? 56 : 64;
+};
+
+// ------------------------------------------------------------------------------------ sums
+
+// A thread's vectors of a row, in registers. f takes each, and how many elements of the row are
+// left at it. What was unpacked is not kept for the next time, where registers hold it as it came.
 template <typename K, typename C>
 struct held_row {
-    static_assert(C::kShares == 1, "one share per thread");
+    static constexpr bool kIsWhole = C::kIsPlain; // vectors are, or are not there at all
     row_values<K, C> &values;
-    int to_read; // row_part
+    int left; // elements from vector 0 of the thread to the row's end
+    int step; // from a vector to the next
 
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
@@ -24,32 +56,31 @@ struct held_row {
         for (int v = 0; v < C::kVectors; v++) {
             float z[K::kVec];
             values.template get<false>(v, z);
-            f(z, v * C::kThreads < to_read ? K::kVec : 0);
+            f(z, left - v * step);
         }
         values.forget();
     }
 };
 
 // The same in memory.
-template <typename K, bool kIsAligned, bool kStrides, bool kKeeps>
+template <typename K>
 struct read_row {
+    static constexpr bool kIsWhole = false;
     const norm_args &args;
-    int64_t row;
-    int thread, threads;
+    row_source<K> source; // of vector 0
+    int64_t left;
+    int step;
 
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
     {
         raw_row<K, 1> raw;
-        if (row >= args.n_rows)
-            return;
 #pragma unroll 1
-        for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
+        for (int64_t i = 0; i < left; i += step) {
             float z[K::kVec];
-            int64_t n = args.hidden - i;
-            load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i, n);
+            load_into<K, false>(raw, 0, source, i, left - i);
             unpack_row<K>(raw, 0, z);
-            f(z, n < K::kVec ? (int)n : K::kVec);
+            f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
         }
     }
 };
@@ -74,11 +105,12 @@ __device__ __forceinline__ two_sums<Acc> share_about(const Row &row, float mean)
 {
     Acc sum[4] = {};
     square_sums<Acc> squares;
-    row.for_each([&](const auto &z, int n_counted) {
+    row.for_each([&](const auto &z, int left) {
         constexpr int n = sizeof z / sizeof z[0];
+        float from = left > 0 ? mean : 0.0f; // zeros that are not the row's are at no distance
 #pragma unroll
         for (int i = 0; i < n; i++) {
-            Acc off = i < n_counted ? (Acc)z[i] - (Acc)mean : (Acc)0;
+            Acc off = Row::kIsWhole || i < left ? (Acc)z[i] - (Acc)from : (Acc)0;
             sum[i % 4] += off;
             squares.part[i % 4] = fma(off, off, squares.part[i % 4]);
         }
@@ -86,18 +118,78 @@ __device__ __forceinline__ two_sums<Acc> share_about(const Row &row, float mean)
     return {(sum[0] + sum[1]) + (sum[2] + sum[3]), squares.total()};
 }
 
-__device__ __forceinline__ float mean_of(const norm_args &args, float sum)
+// Over so many lanes, a power of two.
+template <typename Acc>
+__device__ __forceinline__ Acc sum_over(Acc x, int lanes)
 {
-    return sum * args.inverse_hidden;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        if (distance < lanes)
+            x += exchange(x, distance);
+    return x;
 }
 
-__device__ __forceinline__ float mean_of(const norm_args &args, double sum)
+// The threads of a row: whole warps, which are a block, or a power of two up to 32.
+template <bool kIsBlock>
+struct row_threads {
+    int threads, thread;
+
+    __device__ __forceinline__ int lanes() const
+    {
+        return kIsBlock ? 32 : threads;
+    }
+    // Elements of the row that the warp holds.
+    __device__ __forceinline__ int held_by_warp(int64_t hidden, int vec) const
+    {
+        int64_t n = 0, step = threads * vec, width = lanes() * vec;
+        for (int64_t left = hidden - thread / 32 * width; left > 0; left -= step)
+            n += left < width ? left : width;
+        return (int)n;
+    }
+};
+
+// What a warp knows of its part of a row.
+template <typename Acc>
+struct warp_sums {
+    two_sums<Acc> about; // mean
+    float mean;
+    float n; // elements
+};
+
+// About the mean of the first warp, with the same bits in every thread. together: 32 places that
+// nobody reads any more.
+template <typename Acc>
+__device__ __forceinline__ two_sums<Acc> sums_of_warps(const row_threads<true> &group,
+                                                       const warp_sums<Acc> &mine,
+                                                       warp_sums<Acc> *together, float &mean)
 {
-    return (float)(sum * args.exact_inverse_hidden);
+    int n_warps = group.threads / 32, lane = group.thread & 31;
+    int lanes = n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
+    int other = lane & (lanes - 1);
+    if (lane == 0)
+        together[group.thread / 32] = mine;
+    __syncthreads();
+    mean = together[0].mean;
+    two_sums<Acc> sums = {};
+    if (other < n_warps) {
+        const warp_sums<Acc> &warp = together[other];
+        Acc off = (Acc)warp.mean - (Acc)mean, far = (Acc)warp.n * off;
+        sums = {far + warp.about.first,
+                fma(off, fma((Acc)2, warp.about.first, far), warp.about.second)};
+    }
+    return sum_over(sums, lanes);
 }
 
 // From the sums about mean. Every kernel rounds alike: nothing is left to be fused. rest is the sum
-// divided, not times an inverse: of a row of one value it is all that mean is off.
+// divided, not times an inverse: of a row of one value it is all that mean is off. What the sum of
+// both loses is left beside it.
+__device__ __forceinline__ row_scale scale_beside(float mean, float rest, float root)
+{
+    float sum = __fadd_rn(mean, rest), more = __fsub_rn(sum, mean);
+    float lost = __fadd_rn(__fsub_rn(mean, __fsub_rn(sum, more)), __fsub_rn(rest, more));
+    return {root, sum, __fmul_rn(-lost, root)};
+}
+
 __device__ __forceinline__ row_scale scale_about(const norm_args &args, float mean,
                                                  const two_sums<float> &sums, bool &is_done)
 {
@@ -108,7 +200,7 @@ __device__ __forceinline__ row_scale scale_about(const norm_args &args, float me
     float variance = fmaf(sums.second, args.inverse_hidden, -square);
     float spread = __fadd_rn(variance < 0 ? 0.0f : variance, args.eps);
     is_done = is_good(sums.second, spread) && square <= spread;
-    return {inverse_root(spread), mean, rest};
+    return scale_beside(mean, rest, inverse_root(spread));
 }
 
 __device__ __forceinline__ row_scale scale_about(const norm_args &args, float mean,
@@ -117,98 +209,267 @@ __device__ __forceinline__ row_scale scale_about(const norm_args &args, float me
     double rest = sums.first * args.exact_inverse_hidden;
     double variance = fma(sums.second, args.exact_inverse_hidden, -__dmul_rn(rest, rest));
     is_done = true;
-    return {(float)rsqrt((variance < 0 ? 0.0 : variance) + (double)args.eps), mean, (float)rest};
+    return scale_beside(mean, (float)rest,
+                        (float)rsqrt((variance < 0 ? 0.0 : variance) + (double)args.eps));
 }
 
-// The threads of a row: as many as a configuration says, or the launch.
-template <typename C>
-struct fixed_group {
-    static constexpr int kPartials = C::kPartials;
-    template <typename Acc, typename F>
-    __device__ __forceinline__ Acc sum(const Acc &share, Acc *shared, const F &meanwhile) const
-    {
-        return sum_in_group<C::kThreads>(share, shared, meanwhile);
-    }
-};
-struct any_group {
-    static constexpr int kPartials = 32;
-    int threads;
-    template <typename Acc, typename F>
-    __device__ __forceinline__ Acc sum(const Acc &share, Acc *shared, const F &) const
-    {
-        return sum_in_group(share, shared, threads);
-    }
-};
-
-// With the same bits in every thread of the group. turn: as of scale_of (norm.cuh). Each sum has
-// memory of its own, which nobody reads any more when the next row's comes.
-template <typename Acc, typename Row, typename Group, typename F = wait_idly>
+// n: elements that the warp holds.
+template <typename Acc, typename Row, bool kIsBlock>
 __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &row,
-                                            const Group &group, int turn, bool &is_done,
-                                            const F &meanwhile = {})
+                                            const row_threads<kIsBlock> &group, int n,
+                                            bool &is_done)
 {
-    __shared__ Acc sum[2][Group::kPartials];
-    __shared__ two_sums<Acc> about[2][Group::kPartials];
-    float mean = mean_of(args, group.sum(share_of_sum<Acc>(row), sum[turn], meanwhile));
-    two_sums<Acc> sums = group.sum(share_about<Acc>(row, mean), about[turn], wait_idly{});
-    return scale_about(args, mean, sums, is_done);
+    warp_sums<Acc> mine;
+    mine.n = (float)n;
+    Acc sum = sum_over(share_of_sum<Acc>(row), group.lanes());
+    mine.mean = (float)(sum * (Acc)__fdividef(1.0f, mine.n));
+    mine.about = sum_over(share_about<Acc>(row, mine.mean), group.lanes());
+    if constexpr (kIsBlock) {
+        __shared__ warp_sums<Acc> together[32];
+        mine.about = sums_of_warps(group, mine, together, mine.mean);
+    }
+    return scale_about(args, mine.mean, mine.about, is_done);
 }
 
-// Out of line, and of x from memory, of a sum from registers: as sum_again (norm.cuh).
-template <typename K, typename C>
-__device__ __noinline__ row_scale centre_read_again(const norm_args &args, int64_t row, int thread,
-                                                    int turn)
+// ------------------------------------------------------------------------------------ rows
+
+// Where a thread's vectors of a row are.
+struct centred_place {
+    int64_t row;
+    int left; // elements from vector 0 to the row's end; 0 or below: none, or no row
+    int step; // elements from one vector to the next
+
+    __device__ __forceinline__ int bytes(int v, int size) const
+    {
+        return min(16, (left - v * step) * size);
+    }
+};
+
+// Vectors at any address, two at a time: more would leave no registers.
+template <typename T, int kVectors>
+__device__ __forceinline__ void load_shifted(const char *from, const char *end,
+                                             const centred_place &place, uint4 (&raw)[kVectors])
 {
-    bool is_done;
-    read_row<K, true, C::kStrides, C::kKeeps> again{args, row, thread, C::kThreads};
-    return centre<double>(args, again, fixed_group<C>{}, turn, is_done);
+#pragma unroll
+    for (int v = 0; v < kVectors; v += 2) {
+        shifted_vector<(int)sizeof(T)> vector[2];
+#pragma unroll
+        for (int i = v; i < v + 2 && i < kVectors; i++)
+            vector[i - v].start(from + i * place.step * (int)sizeof(T),
+                                place.bytes(i, (int)sizeof(T)), end);
+#pragma unroll
+        for (int i = v; i < v + 2 && i < kVectors; i++)
+            raw[i] = vector[i - v].finish();
+    }
 }
 
 template <typename K, typename C>
-__device__ __noinline__ row_scale centre_held_again(const norm_args &args, row_values<K, C> values,
-                                                    int to_read, int turn)
+__device__ __forceinline__ void load_row(const norm_args &args, const centred_place &place,
+                                         const row_source<K> &source, raw_row<K, C::kVectors> &raw)
 {
-    bool is_done;
-    held_row<K, C> again{values, to_read};
-    return centre<double>(args, again, fixed_group<C>{}, turn, is_done);
+    using T = typename K::T;
+    if constexpr (C::kIsPlain) {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            raw.x[v] = make_uint4(0, 0, 0, 0);
+            if constexpr (K::kAdds)
+                raw.residual[v] = make_uint4(0, 0, 0, 0);
+            if (v * place.step < place.left)
+                load_into<K, true, C::kKeeps>(raw, v, source, v * place.step, K::kVec);
+        }
+    } else {
+        load_shifted<T>(source.x, args.x_end, place, raw.x);
+        if constexpr (K::kAdds)
+            load_shifted<T>(source.residual, args.residual_end, place, raw.residual);
+    }
 }
 
+// Weights, or biases, of a thread's vectors. Where all addresses are plain, loads start before what
+// needs them: all with those of the row, or one vector ahead.
 template <typename K, typename C>
-__device__ __forceinline__ row_scale centre_again(const norm_args &args, const held_row<K, C> &held,
-                                                  int64_t row, int thread, int turn)
+struct centred_gains {
+    static constexpr int kAhead = C::kStartsWeights ? C::kVectors : 1;
+    const norm_args &args;
+    const void *weights;
+    float absent;
+    uint4 started[kAhead];
+
+    __device__ __forceinline__ centred_gains(const norm_args &norm, const void *from, float none)
+        : args(norm), weights(from), absent(none)
+    {
+    }
+    __device__ __forceinline__ void start(int v, int threads, int thread,
+                                          const centred_place &place)
+    {
+        if constexpr (C::kIsPlain) {
+            float all[K::kVec];
+#pragma unroll
+            for (float &one : all)
+                one = absent;
+            const char *from = static_cast<const char *>(weights) + (v * threads + thread) * 16;
+            uint4 &raw = started[v % kAhead];
+            raw = pack<typename K::T>(all);
+            if (weights && v * place.step < place.left)
+                raw = C::kKeeps ? load_16_to_keep(from) : load_16(from);
+        }
+    }
+    __device__ __forceinline__ void get(int v, int threads, int thread, const centred_place &place,
+                                        float (&gain)[K::kVec]) const
+    {
+        using T = typename K::T;
+        if constexpr (C::kIsPlain)
+            unpack<T>(started[v % kAhead], gain);
+        else
+            any_weights<T, false>(args, v * place.step < place.left ? weights : nullptr, absent,
+                                  v * threads + thread, gain);
+    }
+};
+
+// Stores a vector of so many elements to its row's end. All lanes of a warp take part.
+template <typename K, bool kIsPlain>
+__device__ __forceinline__ void put(void *to, int64_t at, int threads, int thread, int left,
+                                    const float (&y)[K::kVec])
 {
-    if constexpr (!K::kAdds)
-        return centre_read_again<K, C>(args, row, thread, turn);
+    using T = typename K::T;
+    using unit = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+    T *first = static_cast<T *>(to) + at;
+    if constexpr (kIsPlain) {
+        if (left > 0)
+            *reinterpret_cast<uint4 *>(first) = pack<T>(y);
+    } else {
+        uint4 raw = pack<T>(y);
+        int lane = thread & 31;
+        bool has_right = lane < 31 && thread + 1 < threads && left > K::kVec;
+        store_shifted<unit>(reinterpret_cast<char *>(first), left, lane > 0 && left > 0, has_right,
+                            {raw.x, raw.y, raw.z, raw.w});
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ void finish_any(const norm_args &args, const float (&gain)[K::kVec],
+                                           const float (&bias)[K::kVec], const row_scale &scale,
+                                           float (&y)[K::kVec])
+{
+    constexpr bool kMayRound = sizeof(typename K::T) == 2;
+    if (kMayRound && args.rounds_product)
+        finish_centred<K, kMayRound>(gain, bias, scale, y);
     else
-        return centre_held_again<K, C>(args, held.values, held.to_read, turn);
+        finish_centred<K, false>(gain, bias, scale, y);
 }
 
-// Of a row in registers.
-template <typename K, typename C, typename F>
-__device__ __forceinline__ row_scale centre_row(const norm_args &args, const held_row<K, C> &held,
-                                                int64_t row, int thread, int turn,
-                                                const F &meanwhile)
+// ------------------------------------------------------------------------------------ kernels
+
+// All of a row that is read again, for sums in double, and for its result. Several rows may share a
+// warp, and all of its lanes take part in a sum: one that is done has found its scale, and keeps
+// it.
+template <typename K, bool kIsBlock>
+__device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
+                                             const row_threads<kIsBlock> &group, bool is_done,
+                                             row_scale found)
 {
+    using T = typename K::T;
+    int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
+    int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
+    row_source<K> source(args, row * args.x_pitch + first,
+                         K::kAdds ? row * args.residual_pitch + first : 0);
+    bool is_exact;
+    row_scale exact =
+        centre<double>(args, read_row<K>{args, source, left, step}, group, n, is_exact);
+    row_scale scale = is_done ? found : exact;
+    for (int64_t i = 0; i < left; i += step) {
+        raw_row<K, 1> raw;
+        float y[K::kVec], gain[K::kVec], bias[K::kVec];
+        int64_t vector = (first + i) / K::kVec, n_left = left - i;
+        load_into<K, false>(raw, 0, source, i, n_left);
+        unpack_row<K>(raw, 0, y);
+        store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
+        any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
+        any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
+        add_bias(args, gain);
+        finish_any<K>(args, gain, bias, scale, y);
+        store_result<K, false>(args, row * args.y_pitch + first + i, n_left, y);
+    }
+}
+
+// Out of line, and nothing is left to do behind it: the instructions of a row that is good follow
+// each other, and no register waits for the call.
+template <typename K, bool kIsBlock>
+__device__ __noinline__ void call_centre_again(const norm_args &args, int64_t row,
+                                               row_threads<kIsBlock> group, bool is_done,
+                                               row_scale found)
+{
+    centre_again<K>(args, row, group, is_done, found);
+}
+
+// Rows that no registers hold.
+template <typename K>
+__global__ void __launch_bounds__(1024)
+    centred_reread_kernel(const __grid_constant__ struct norm_args args)
+{
+    wait_for_previous();
+    let_next_start();
+    centre_again<K>(args, blockIdx.x, row_threads<true>{(int)blockDim.x, (int)threadIdx.x}, false,
+                    {});
+}
+
+// blockDim.x threads a row, blockDim.y rows a block: one where they are whole warps.
+template <typename K, typename C>
+__global__ void __maxnreg__(C::kRegisters)
+    centred_kernel(const __grid_constant__ struct norm_args args)
+{
+    constexpr int kVectors = C::kVectors;
+    row_threads<C::kIsBlock> group{(int)blockDim.x, (int)threadIdx.x};
+    centred_place place;
+    raw_row<K, kVectors> raw;
+    row_values<K, C> values;
+    place.row = blockIdx.x;
+    if constexpr (!C::kIsBlock)
+        place.row = place.row * blockDim.y + threadIdx.y;
+    place.step = group.threads * K::kVec;
+    int first = group.thread * K::kVec;
+    place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
+    int n = group.held_by_warp(args.hidden, K::kVec);
+    row_source<K> source(args, place.row * args.x_pitch + first,
+                         K::kAdds ? place.row * args.residual_pitch + first : 0);
+    centred_gains<K, C> gains(args, args.weight, 1.0f), biases(args, args.bias, 0.0f);
+    source.find_now();
+    // what is read of the parameters before is in a cache behind the wait
+    finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
+                       (int)args.y_pitch, (int)args.residual_out_pitch, args.rounds_product);
+
+    wait_for_previous();
+    let_next_start();
+    load_row<K, C>(args, place, source, raw);
+#pragma unroll
+    for (int v = 0; v < gains.kAhead; v++) {
+        gains.start(v, group.threads, group.thread, place);
+        biases.start(v, group.threads, group.thread, place);
+    }
+    values.take(raw);
     bool is_done;
-    row_scale found = centre<float>(args, held, fixed_group<C>{}, turn, is_done, meanwhile);
-    if (C::kSharesWarp ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
-        return found;
-    row_scale exact = centre_again(args, held, row, thread, turn);
-    return is_done ? found : exact;
-}
-
-// Of a row that is read again and again.
-template <typename K, bool kIsAligned>
-__device__ __forceinline__ row_scale reread_centre(const norm_args &args, int64_t row, int thread,
-                                                   int threads)
-{
-    read_row<K, kIsAligned, true, false> read{args, row, thread, threads};
-    row_scale found = {};
-    bool is_done = false, is_exact;
-    if (!args.sums_in_double)
-        found = centre<float>(args, read, any_group{threads}, 0, is_done);
-    if (threads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
-        return found;
-    row_scale exact = centre<double>(args, read, any_group{threads}, 0, is_exact);
-    return is_done ? found : exact;
+    held_row<K, C> held{values, place.left, place.step};
+    row_scale scale = centre<float>(args, held, group, n, is_done);
+    if (C::kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
+        call_centre_again<K>(args, place.row, group, is_done, scale);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        float y[K::kVec], gain[K::kVec], bias[K::kVec];
+        int left = place.left - v * place.step, at = first + v * place.step;
+        values.template get<true>(v, y);
+        if constexpr (K::kAdds)
+            put<K, C::kIsPlain>(args.residual_out, place.row * args.residual_out_pitch + at,
+                                group.threads, group.thread, left, y);
+        gains.get(v, group.threads, group.thread, place, gain);
+        biases.get(v, group.threads, group.thread, place, bias);
+        if (gains.kAhead < kVectors && v + 1 < kVectors) {
+            gains.start(v + 1, group.threads, group.thread, place);
+            biases.start(v + 1, group.threads, group.thread, place);
+        }
+        add_bias(args, gain);
+        finish_any<K>(args, gain, bias, scale, y);
+        put<K, C::kIsPlain>(args.y, place.row * args.y_pitch + at, group.threads, group.thread,
+                            left, y);
+    }
 }

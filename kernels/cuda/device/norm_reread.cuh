@@ -11,8 +11,6 @@ template <typename K, bool kIsAligned>
 __device__ __forceinline__ row_scale reread_scale(const norm_args &args, int64_t row, int thread,
                                                   int threads)
 {
-    if constexpr (K::kCentres)
-        return reread_centre<K, kIsAligned>(args, row, thread, threads);
     __shared__ float partial[32];
     __shared__ double exact_partial[32];
     float mean = 0;
@@ -45,18 +43,10 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     any_weights<typename K::T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
     add_bias(args, gain);
     unpack_row<K>(raw, 0, y);
-    if constexpr (K::kCentres) {
-        float bias[K::kVec];
-        any_weights<typename K::T, kIsAligned>(args, args.bias, 0.0f, vector, bias);
-        if (kIsNarrow && args.rounds_product)
-            finish_centred<K, kIsNarrow>(gain, bias, scale, y);
-        else
-            finish_centred<K, false>(gain, bias, scale, y);
-    } else if (kIsNarrow && args.rounds_product) {
+    if (kIsNarrow && args.rounds_product)
         finish_vector<K, kIsNarrow>(args, gain, scale, y);
-    } else {
+    else
         finish_vector<K, false>(args, gain, scale, y);
-    }
 }
 
 // The largest value among vectors first, first + step, ... before end.

@@ -51,11 +51,12 @@ struct norm_args {
     int64_t y_pitch;
     int64_t residual_pitch;
     int64_t residual_out_pitch;
-    const void *bias; // of a centred norm, of weight's type; NULL: 0
+    const void *bias;                 // of a centred norm, of weight's type; NULL: 0
+    const char *x_end, *residual_end; // of a centred norm: device/shifted.cuh
 };
 
-// What is known of a row once it is summed: y = (z - mean - rest) * scale. mean and rest, what the
-// mean is beside it, are those of a centred norm.
+// What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the
+// mean is beside it times -scale, are those of a centred norm.
 struct row_scale {
     float scale;
     float mean;
@@ -77,16 +78,14 @@ enum norm_sink {
     kToFp8PerGroup, // by one for each group of the row
 };
 
-// One kind of norm: the type of x, the row's source, the result's sink. kIsCentred: layer_norm.
-template <typename Element, norm_source kFrom, norm_sink kTo, bool kIsCentred = false>
+// One kind of norm: the type of x, the row's source, the result's sink.
+template <typename Element, norm_source kFrom, norm_sink kTo>
 struct norm_kind {
-    static_assert(!kIsCentred || kTo == kToFloats, "FP8 of centred rows is not written yet");
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
     static constexpr bool kAdds = kFrom != kFromX;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
     static constexpr norm_sink kSink = kTo;
-    static constexpr bool kCentres = kIsCentred;
 };
 
 // ------------------------------------------------------------------------------------ vectors
@@ -351,8 +350,7 @@ struct row_values {
 template <typename K, typename C>
 struct row_values<K, C, false> {
     static constexpr int kVectors = C::kVectors;
-    using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink,
-                           K::kCentres>;
+    using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink>;
     raw_row<kept, kVectors> raw;
 
     __device__ __forceinline__ void take(const raw_row<K, kVectors> &from)
@@ -413,7 +411,7 @@ __device__ __forceinline__ void finish_centred(const float (&gain)[K::kVec],
     using T = typename K::T;
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
-        y[i] = ((y[i] - row.mean) - row.rest) * row.scale;
+        y[i] = fmaf(y[i] - row.mean, row.scale, row.rest);
     if constexpr (kRounds) {
         unpack<T>(pack<T>(y), y);
 #pragma unroll

@@ -1,0 +1,71 @@
+// centred_launch.cuh - launch shapes of the centred norm (device/norm_centred.cuh): how many
+// threads take a row, with how many vectors each. Host code.
+#pragma once
+
+#include "cuda/device/norm_centred.cuh"
+#include "cuda/norm_launch.cuh"
+
+// Threads of a row, a power of two or whole warps, and rows of a block: where they are narrow, so
+// many that there is a block for each multiprocessor.
+template <typename K, typename C>
+static enum roped_status launch_centred_rows(const struct norm_args &args, int64_t vectors,
+                                             struct roped_queue *queue, struct roped_error *err)
+{
+    int64_t wanted = (vectors + C::kVectors - 1) / C::kVectors;
+    int64_t threads = (wanted + 31) / 32 * 32, rows = 1;
+    if (!C::kIsBlock) {
+        for (threads = 4; threads < wanted;)
+            threads *= 2;
+        int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
+        for (rows = 32 / threads; rows < enough && rows * threads < 256;)
+            rows *= 2;
+    }
+    return start(queue, centred_kernel<K, C>, dim3((unsigned)threads, (unsigned)rows),
+                 blocks_of(args.n_rows, rows), dim3(), args, err);
+}
+
+template <typename K, int kVectors, bool kIsNarrow>
+static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
+                                                struct roped_queue *queue, struct roped_error *err)
+{
+    using plain = centred_config<K, kVectors, kIsNarrow, true>;
+    using kept = centred_config<K, kVectors, kIsNarrow, true, true>;
+    using any = centred_config<K, kVectors, kIsNarrow, false>;
+    bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
+    if (!is_plain)
+        return launch_centred_rows<K, any>(args, vectors, queue, err);
+    if (passes_l2(moved_bytes<K>(&args), queue))
+        return launch_centred_rows<K, kept>(args, vectors, queue, err);
+    return launch_centred_rows<K, plain>(args, vectors, queue, err);
+}
+
+// Two vectors for each thread; three where they make one warp of two that would idle, and more
+// where a block of many warps would have a multiprocessor to itself.
+template <typename K>
+static enum roped_status launch_kind(const struct norm_args &args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    int64_t vectors = (args.hidden + K::kVec - 1) / K::kVec;
+    if (vectors <= 64)
+        return launch_centred_vectors<K, 2, true>(args, vectors, queue, err);
+    if (vectors <= 96)
+        return launch_centred_vectors<K, 3, true>(args, vectors, queue, err);
+    if (vectors <= 1024)
+        return launch_centred_vectors<K, 2, false>(args, vectors, queue, err);
+    if (vectors <= 4096)
+        return launch_centred_vectors<K, 4, false>(args, vectors, queue, err);
+    if constexpr (sizeof(typename K::T) == 4)
+        if (vectors <= 8192)
+            return launch_centred_vectors<K, 8, false>(args, vectors, queue, err);
+    return start(queue, centred_reread_kernel<K>, dim3(1024), args.n_rows, dim3(), args, err);
+}
+
+template <typename T, bool kAdds>
+static enum roped_status launch_centred(const struct norm_args &args, bool rounds_sum,
+                                        struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (kAdds && sizeof(T) == 2)
+        if (rounds_sum)
+            return launch_kind<norm_kind<T, kFromRoundedSum, kToFloats>>(args, queue, err);
+    return launch_kind<norm_kind<T, kAdds ? kFromSum : kFromX, kToFloats>>(args, queue, err);
+}
