@@ -354,7 +354,7 @@ def mlps_of(found, values):
                 continue
             seen.add(kind)
             out = rows(values[one])
-            begin += [Made(i, 0) for i in nodes if graph.nodes[i].name == "add"]  # of a product and a bias
+            begin += [Made(i, 0) for i in nodes if re.match("add_?$", graph.nodes[i].name)]  # product and bias
             parts = [rows(values[part]) for part in begin if len(graph.shape(part)) > 1]
             large = [part for part in parts if part.numel() >= out.numel() and part.dtype == out.dtype]
             yield Place("MLP", kind[-1], {str(i): part for i, part in enumerate(large)}, out)
