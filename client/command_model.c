@@ -15,7 +15,7 @@
 enum kind { HF, BIAS, ONCE, LAYER, PLUS_ONE, N_KINDS };
 enum heads { NEVER, ALWAYS, APART, AFTER, OTHER_HEADS, NO_ROTATION, UNROTATED };
 enum sum { SUM, SCALED_SUM, OTHER_SUM };
-enum mlp { GATED, SINGLE, OTHER_MLP };
+enum mlp { GATED, SINGLE, PAIRS, OTHER_MLP };
 
 static const struct layers {
     const char *type;
@@ -27,6 +27,7 @@ static const struct layers {
     const char *activation;
     const char *inner_eps;  /* of norms of another width; NULL: the same */
     const char *index_eps;  /* of an indexer's layer norms; NULL: none */
+    const char *gate;       /* activation behind gated norms; NULL: none */
     const char *heads_flag; /* a member: not true means NEVER */
 } known[] = {
 #define LAYERS(...) {__VA_ARGS__},
@@ -253,6 +254,22 @@ static void add_heads(cJSON *array, const struct model *model)
     free(more);
 }
 
+/* Norms of linear attention, which are Llama's and then meet their gates. */
+static void add_gated(cJSON *array, const struct model *model)
+{
+    char *value = eps_text(model, model->layers->eps), *text;
+    if (asprintf(&text, "--eps %s --rounding hf", value) < 0)
+        text = NULL;
+    add_layer(array, "gated norms", "rmsnorm", must_have(text));
+    free(text);
+    free(value);
+    if (asprintf(&text, "--activation %s", model->layers->gate) < 0)
+        text = NULL;
+    add_layer(array, "gated norms, times the gate", "act_and_mul",
+              must_have(text));
+    free(text);
+}
+
 static void add_norms(cJSON *array, const struct model *model)
 {
     const struct layers *layers = model->layers;
@@ -275,6 +292,8 @@ static void add_norms(cJSON *array, const struct model *model)
         free(text);
         free(value);
     }
+    if (layers->gate)
+        add_gated(array, model);
     if (layers->sum == SUM)
         add_layer(array, "residual, and a norm of the sum",
                   has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm",
@@ -288,25 +307,28 @@ static void add_norms(cJSON *array, const struct model *model)
     free(sum);
 }
 
-/* What transformers calls them, and roped. Its gelu_new rounds each of its
- * steps to the type of x. */
-static const char *const activations[][2] = {
-    {"silu", "silu"},       {"swish", "silu"},
-    {"gelu", "gelu"},       {"gelu_pytorch_tanh", "gelu_tanh"},
-    {"relu", "relu"},       {"relu2", "relu2"},
-    {"sigmoid", "sigmoid"},
+/* What transformers calls them, and roped; which round each of their steps to
+ * the type of x. */
+static const struct activation {
+    const char *theirs, *ours;
+    bool has_steps;
+} activations[] = {
+    {"silu", "silu", false},         {"swish", "silu", false},
+    {"gelu", "gelu", false},         {"gelu_pytorch_tanh", "gelu_tanh", false},
+    {"gelu_new", "gelu_tanh", true}, {"quick_gelu", "quick_gelu", true},
+    {"relu", "relu", false},         {"relu2", "relu2", false},
+    {"sigmoid", "sigmoid", false},   {"swiglu_oai", "swiglu_oai", true},
 };
 
 /* NULL: none of roped's. */
-static const char *activation_of(const struct model *model)
+static const struct activation *activation_of(const struct model *model)
 {
     const char *name = model->layers->activation;
-    if (name[0] == '=')
-        return name + 1;
-    name = cJSON_GetStringValue(member(model, name));
+    name =
+        name[0] == '=' ? name + 1 : cJSON_GetStringValue(member(model, name));
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
-        if (name && strcmp(activations[i][0], name) == 0)
-            return activations[i][1];
+        if (name && strcmp(activations[i].theirs, name) == 0)
+            return &activations[i];
     return NULL;
 }
 
@@ -314,17 +336,23 @@ static void add_mlp(cJSON *array, const struct model *model)
 {
     static const char *const what[] = {[GATED] = "middle of a gated MLP",
                                        [SINGLE] = "middle of an MLP",
+                                       [PAIRS] = "middle of a gated MLP",
                                        [OTHER_MLP] = "middle of an MLP"};
-    static const char *const more[] = {
-        [GATED] = "--rounding type", [SINGLE] = "--gated false"};
+    static const char *const layout[] = {[GATED] = "",
+                                         [SINGLE] = " --gated false",
+                                         [PAIRS] = " --interleaved true"};
     enum mlp mlp = model->layers->mlp;
-    const char *activation = mlp == OTHER_MLP ? NULL : activation_of(model);
+    const struct activation *activation =
+        mlp == OTHER_MLP ? NULL : activation_of(model);
     char *text;
     if (!activation) {
         add_other(array, what[mlp], "not known");
         return;
     }
-    if (asprintf(&text, "--activation %s %s", activation, more[mlp]) < 0)
+    if (asprintf(&text, "--activation %s%s%s", activation->ours, layout[mlp],
+                 activation->has_steps ? " --rounding steps"
+                 : mlp == GATED        ? " --rounding type"
+                                       : "") < 0)
         text = NULL;
     add_layer(array, what[mlp], "act_and_mul", must_have(text));
     free(text);

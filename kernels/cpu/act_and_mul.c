@@ -4,6 +4,9 @@
  */
 #include "cpu/act_operand.h"
 
+#include <math.h>
+#include <string.h>
+
 struct act_loop {
     const struct cpu_rows *rows;
     const struct act_and_mul_plan *plan;
@@ -11,6 +14,86 @@ struct act_loop {
     struct act_operands of;
     bool is_streamed;
 };
+
+/* ------------------------------------------------------------------- steps */
+
+/* x = T(a * x + b) */
+static void step(const struct act_loop *loop, float *x, float a, float b,
+                 int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = a * x[i] + b;
+    cpu_round(loop->rows, loop->y->dtype, x, n);
+}
+
+/* x = T(x * y) */
+static void step_product(const struct act_loop *loop, float *x, const float *y,
+                         int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= y[i];
+    cpu_round(loop->rows, loop->y->dtype, x, n);
+}
+
+/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), whose -0 is of no account */
+static void gelu_steps(const struct act_loop *loop, float *x, int64_t n)
+{
+    const enum roped_dtype dtype = loop->y->dtype;
+    float z[CPU_BLOCK] = {0};
+    memcpy(z, x, (size_t)n * sizeof *z);
+    step_product(loop, z, x, n);
+    step_product(loop, z, x, n);
+    step(loop, z, 0.044715f, 0, n);
+    for (int64_t i = 0; i < n; i++)
+        z[i] += x[i];
+    cpu_round(loop->rows, dtype, z, n);
+    step(loop, z, 0x1.988454p-1f, 0, n);
+    loop->rows->activation->tanh(z, cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    cpu_round(loop->rows, dtype, z, n);
+    step(loop, z, 1, 1, n);
+    step(loop, x, 0.5f, 0, n);
+    step_product(loop, x, z, n);
+}
+
+/* x * sigmoid(alpha * x) */
+static void sigmoid_steps(const struct act_loop *loop, float *x, int64_t n)
+{
+    const struct act_and_mul_plan sigmoid = {.activation = ACT_SIGMOID,
+                                             .limit = INFINITY};
+    float z[CPU_BLOCK] = {0};
+    memcpy(z, x, (size_t)n * sizeof *z);
+    step(loop, z, loop->plan->alpha, 0, n);
+    loop->rows->activation->activate(&sigmoid, z,
+                                     cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    cpu_round(loop->rows, loop->y->dtype, z, n);
+    step_product(loop, x, z, n);
+}
+
+/* Of gates, clamped; and what swiglu_oai adds to up, clamped too. */
+static void act_steps(const struct act_loop *loop, float *gate, float *up,
+                      int64_t n)
+{
+    const struct act_and_mul_plan *plan = loop->plan;
+    const float limit = plan->limit;
+    for (int64_t i = 0; i < n; i++)
+        gate[i] = gate[i] > limit ? limit : gate[i];
+    if (plan->activation == ACT_GELU_TANH)
+        gelu_steps(loop, gate, n);
+    else
+        sigmoid_steps(loop, gate, n);
+    if (!plan->gated)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        const float most = up[i] > limit ? limit : up[i];
+        up[i] = most < -limit ? -limit : most;
+    }
+    if (plan->beta != 0)
+        step(loop, up, 1, plan->beta, n);
+    for (int64_t i = 0; i < n; i++)
+        gate[i] *= up[i];
+}
+
+/* ------------------------------------------------------------------ blocks */
 
 static void act_block(const struct act_loop *loop, int64_t row, int64_t i,
                       int64_t n)
@@ -22,12 +105,16 @@ static void act_block(const struct act_loop *loop, int64_t row, int64_t i,
     const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
     float gate[CPU_BLOCK], up[CPU_BLOCK];
     act_load(loop->rows, &loop->of.gate, row, i, n, gate);
-    loop->rows->activation->activate(plan, gate, whole);
-    if (plan->rounds)
-        cpu_round(loop->rows, dtype, gate, n);
-    if (plan->gated) {
+    if (plan->gated)
         act_load(loop->rows, &loop->of.up, row, i, n, up);
-        loop->rows->activation->multiply(plan, gate, up, whole);
+    if (plan->steps) {
+        act_steps(loop, gate, up, n);
+    } else {
+        loop->rows->activation->activate(plan, gate, whole);
+        if (plan->rounds)
+            cpu_round(loop->rows, dtype, gate, n);
+        if (plan->gated)
+            loop->rows->activation->multiply(plan, gate, up, whole);
     }
     loop->rows->convert(&store,
                         cpu_at(loop->y->data,

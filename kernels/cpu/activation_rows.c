@@ -188,6 +188,25 @@ INLINE float gelu(float x)
     return x < 0 ? below : x * (1 - tail.p * tail.e.up * tail.e.down);
 }
 
+/* (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)), or a series where that is 0 / 2. */
+INLINE float tanh_of(float x)
+{
+    const float a = x < 0 ? -x : x, square = x * x;
+    const struct exponential e =
+        exponential_of(at_least(LEAST, -2 * a), NO_REST);
+    const float power = e.p * e.up * e.down;
+    const float far = (1 - power) * reciprocal(1 + power);
+    float p = mul_add(0x1.664f48p-6f, square, -0x1.ba1ba2p-5f);
+    p = mul_add(p, square, 0x1.111112p-3f);
+    p = mul_add(p, square, -0x1.555556p-2f);
+    const float near = mul_add(x * square, p, x);
+    return a < 0.25f    ? near
+           : a <= 1e30f ? (x < 0 ? -far : far)
+           : x < 0      ? -1
+           : x > 0      ? 1
+                        : x;
+}
+
 INLINE float act(enum activation activation, float alpha, float x)
 {
     float y = x < 0 ? 0 : x;
@@ -354,6 +373,12 @@ static void differentiate(const struct act_and_mul_plan *plan, float *gate,
     FOR_ACTIVATION(plan->activation, differentiate_all, plan, gate, slope, n)
 }
 
+static void tanh_all(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < (n & -CPU_LANES); i++)
+        x[i] = tanh_of(x[i]);
+}
+
 /* A beta of 0 is not added: it would make a -0 a +0. */
 static void multiply(const struct act_and_mul_plan *plan, float *restrict gate,
                      const float *restrict up, int64_t n)
@@ -402,6 +427,7 @@ static void pick(float *restrict to, const float *restrict from, int64_t n)
 extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 const struct cpu_activation_rows ISA(cpu_activation_rows) = {
     .activate = activate,
+    .tanh = tanh_all,
     .multiply = multiply,
     .differentiate = differentiate,
     .descend = descend,

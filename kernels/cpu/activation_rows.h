@@ -12,6 +12,8 @@ struct cpu_activation_rows {
     /* gate[i] = act(gate[i]), clamped first; n is a multiple of CPU_LANES. */
     void (*activate)(const struct act_and_mul_plan *plan, float *gate,
                      int64_t n);
+    /* x[i] = tanh(x[i]); n as for activate. */
+    void (*tanh)(float *x, int64_t n);
     /* gate[i] *= up[i], clamped and with beta. */
     void (*multiply)(const struct act_and_mul_plan *plan, float *gate,
                      const float *up, int64_t n);

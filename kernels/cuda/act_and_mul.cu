@@ -15,7 +15,43 @@ struct act_args {
     int32_t limits, rounds; // bool
 };
 
-template <typename T, bool kIsPairs, act_access kAccess>
+template <typename T>
+static __device__ __forceinline__ float rounded(float x)
+{
+    return element<T>::to_float(element<T>::from_float(x));
+}
+
+// gelu_new of Hugging Face, each step of which is rounded.
+template <typename T>
+static __device__ __forceinline__ float gelu_in_steps(float x)
+{
+    float cube = rounded<T>(rounded<T>(__fmul_rn(x, x)) * x);
+    float z = rounded<T>(__fadd_rn(x, rounded<T>(__fmul_rn(0.044715f, cube))));
+    float t = rounded<T>(tanhf(rounded<T>(__fmul_rn(0x1.988454p-1f, z))));
+    return rounded<T>(rounded<T>(0.5f * x) * rounded<T>(1.0f + t));
+}
+
+// x * sigmoid(alpha * x), the same way.
+template <typename T>
+static __device__ __forceinline__ float sigmoid_in_steps(float x, float alpha)
+{
+    return rounded<T>(x * rounded<T>(sigmoid(rounded<T>(__fmul_rn(alpha, x)))));
+}
+
+template <typename T, int n>
+static __device__ __forceinline__ void activate_in_steps(const act_args &args, float (&gate)[n],
+                                                         float (&up)[n])
+{
+    bool is_gelu = args.activation == ACT_GELU_TANH;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+        gate[j] = is_gelu ? gelu_in_steps<T>(gate[j]) : sigmoid_in_steps<T>(gate[j], args.alpha);
+        up[j] = rounded<T>(up[j] + args.beta);
+    }
+}
+
+// kSteps: rounding=steps, rare, and a kernel of its own.
+template <typename T, bool kIsPairs, act_access kAccess, bool kSteps>
 static __global__ void __launch_bounds__(kActThreads)
     act_kernel(const __grid_constant__ struct act_args args)
 {
@@ -38,18 +74,29 @@ static __global__ void __launch_bounds__(kActThreads)
             up[j] = up[j] < -args.limit ? -args.limit : up[j];
         }
     }
-    activate(args.activation, args.alpha, gate);
-    if (args.rounds) {
+    if constexpr (kSteps)
+        activate_in_steps<T>(args, gate, up);
+    else
+        activate(args.activation, args.alpha, gate);
+    if (!kSteps && args.rounds) {
 #pragma unroll
         for (int j = 0; j < kVec; j++)
-            gate[j] = element<T>::to_float(element<T>::from_float(gate[j]));
+            gate[j] = rounded<T>(gate[j]);
     }
     if (kIsPairs || args.of.up) {
 #pragma unroll
         for (int j = 0; j < kVec; j++)
-            gate[j] *= up[j] + args.beta;
+            gate[j] *= kSteps ? up[j] : up[j] + args.beta;
     }
     store_packet<T, kAccess, kVec>(to, place, gate);
+}
+
+template <typename T, bool kIsPairs, act_access kAccess>
+static kernel_fn<act_args> *kernel_of(const struct act_and_mul_plan *plan)
+{
+    constexpr bool kMayStep = sizeof(T) == 2;
+    return plan->steps ? act_kernel<T, kIsPairs, kAccess, kMayStep>
+                       : act_kernel<T, kIsPairs, kAccess, false>;
 }
 
 template <typename T>
@@ -61,9 +108,9 @@ static enum roped_status launch(struct act_args args, const struct roped_call *c
                                  &call->in[ACT_AND_MUL_UP]);
     bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.y, args.y_stride);
     return with_access(access_of<T>(call, has, queue), [&](auto access) {
-        kernel_fn<act_args> *kernel = act_kernel<T, false, access>;
+        kernel_fn<act_args> *kernel = kernel_of<T, false, access>(plan);
         if constexpr (access != kActShifted)
-            kernel = plan->interleaved ? act_kernel<T, true, access> : kernel;
+            kernel = plan->interleaved ? kernel_of<T, true, access>(plan) : kernel;
         auto moved = [&](int64_t row) {
             struct act_args further = args;
             further.of = act_moved<T>(args.of, row);

@@ -27,7 +27,7 @@ const struct roped_op roped_op_act_and_mul = {
     },
     .params_bytes = sizeof(struct act_and_mul_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {ACT_PARAMS("once: at the end, as FlashInfer; type: act(gate) also before the product, as vLLM and Hugging Face")},
+    .param = {ACT_PARAMS("once|type|steps", "once: at the end, as FlashInfer; type: act(gate) also before the product, as vLLM and Hugging Face; steps: each step of gelu_tanh, quick_gelu and swiglu_oai too, as Hugging Face's gelu_new, quick_gelu and gpt-oss")},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",

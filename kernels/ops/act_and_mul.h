@@ -22,7 +22,7 @@ enum activation {
     ACT_SWIGLU_OAI
 };
 
-enum act_rounding { ACT_ROUND_ONCE, ACT_ROUND_TYPE };
+enum act_rounding { ACT_ROUND_ONCE, ACT_ROUND_TYPE, ACT_ROUND_STEPS };
 
 struct act_and_mul_params {
     double limit, alpha, beta;
@@ -40,6 +40,8 @@ struct act_and_mul_plan {
     int32_t gated;       /* bool: there is an up */
     int32_t interleaved; /* bool: x has pairs of gate and up */
     int32_t gate_second; /* bool: x has up first */
+    int32_t steps;       /* bool: every step of the activation to T, too */
+    int32_t reserved;
 };
 
 #endif

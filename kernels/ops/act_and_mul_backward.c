@@ -34,7 +34,7 @@ const struct roped_op roped_op_act_and_mul_backward = {
     },
     .params_bytes = sizeof(struct act_and_mul_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {ACT_PARAMS("as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
+    .param = {ACT_PARAMS("once|type", "as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",

@@ -19,6 +19,7 @@ void act_plan(struct roped_call *call, const struct roped_tensor *y)
     struct act_and_mul_plan *plan = (void *)call->plan;
     int64_t width = y->dims[y->rank - 1];
     bool is_oai = params->activation == ACT_SWIGLU_OAI;
+    bool is_narrow = y->dtype != ROPED_F32;
     *plan = (struct act_and_mul_plan){
         .n_rows = roped_tensor_elements(y) / width,
         .width = width,
@@ -26,10 +27,13 @@ void act_plan(struct roped_call *call, const struct roped_tensor *y)
         .alpha = is_oai ? (float)params->alpha : 1.702f,
         .beta = is_oai ? (float)params->beta : 0,
         .activation = params->activation,
-        .rounds = params->rounding == ACT_ROUND_TYPE && params->gated &&
-                  y->dtype != ROPED_F32,
+        .rounds =
+            params->rounding != ACT_ROUND_ONCE && params->gated && is_narrow,
         .gated = params->gated,
         .interleaved = params->interleaved,
         .gate_second = params->gate_second,
+        .steps = params->rounding == ACT_ROUND_STEPS && is_narrow &&
+                 (params->activation == ACT_GELU_TANH ||
+                  params->activation == ACT_QUICK_GELU || is_oai),
     };
 }

@@ -11,15 +11,15 @@
 
 /* clang-format off */
 #define ACT_AT(member) offsetof(struct act_and_mul_params, member)
-#define ACT_PARAMS(rounding_doc) \
-    {"activation", ROPED_PARAM_CHOICE, ACT_AT(activation), .choices = "silu|gelu|gelu_tanh|relu|relu2|quick_gelu|sigmoid|swiglu_oai", .doc = "gelu: by erf, exact in its tail; gelu_tanh: Hugging Face's gelu_new and gelu_pytorch_tanh; swiglu_oai: gate * sigmoid(alpha * gate) * (up + beta), as gpt-oss"}, \
+#define ACT_PARAMS(roundings, rounding_doc) \
+    {"activation", ROPED_PARAM_CHOICE, ACT_AT(activation), .choices = "silu|gelu|gelu_tanh|relu|relu2|quick_gelu|sigmoid|swiglu_oai", .doc = "gelu: by erf, exact in its tail; gelu_tanh: Hugging Face's gelu_pytorch_tanh, and with rounding=steps gelu_new; swiglu_oai: gate * sigmoid(alpha * gate) * (up + beta), as gpt-oss"}, \
     {"gated", ROPED_PARAM_BOOL, ACT_AT(gated), 0, 1, .doc = "false: y = act(x), without a product"}, \
     {"interleaved", ROPED_PARAM_BOOL, ACT_AT(interleaved), .doc = "x has pairs, the gate is the even element, as gpt-oss"}, \
     {"gate_second", ROPED_PARAM_BOOL, ACT_AT(gate_second), .doc = "the gate is the second half of x"}, \
     {"limit", ROPED_PARAM_FLOAT, ACT_AT(limit), ROPED_NO_DEFAULT, 0, FLT_TRUE_MIN, FLT_MAX, .doc = "gate is at most limit, up at most limit in magnitude; unset: 7 for swiglu_oai, else no limit"}, \
     {"alpha", ROPED_PARAM_FLOAT, ACT_AT(alpha), 0, 1.702, FLT_MIN, FLT_MAX, .doc = "swiglu_oai: what the gate is multiplied by inside the sigmoid"}, \
     {"beta", ROPED_PARAM_FLOAT, ACT_AT(beta), 0, 1, -FLT_MAX, FLT_MAX, .doc = "swiglu_oai: what is added to up"}, \
-    {"rounding", ROPED_PARAM_CHOICE, ACT_AT(rounding), .choices = "once|type", .doc = rounding_doc}
+    {"rounding", ROPED_PARAM_CHOICE, ACT_AT(rounding), .choices = roundings, .doc = rounding_doc}
 
 /* x, or gate and up: sets of one input each. */
 #define ACT_GIVEN(x, gate, up) \

@@ -572,6 +572,9 @@ def draw_activations() -> Iterator[Case]:
                 yield draw_activation(name, dtype, parameters, {"x": (3, 96)})
     for row in ACTIVATION_LAYOUTS:
         yield draw_activation(*row)
+    for activation, layout in (("gelu_tanh", {"gated": "false"}), ("quick_gelu", {}), ("swiglu_oai", {"interleaved": "true"})):
+        parameters = {"activation": activation, "rounding": "steps", **layout}
+        yield draw_activation(f"{activation}_steps_bf16", "bf16", parameters, {"x": (3, 96)})
 
 
 def draw_activation_gradients() -> Iterator[Case]:
@@ -1085,15 +1088,28 @@ def gate_and_up(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return gate.clamp(max=limit), up.clamp(-limit, limit)
 
 
+def activated_in_steps(case: Case) -> torch.Tensor:
+    """As models' own activations do it, in the type of x."""
+    name = case.metadata["activation"]
+    if name == "swiglu_oai":
+        own = argparse.Namespace(alpha=1.702, limit=7.0)
+        return GptOssExperts._apply_gate(own, case.inputs["x"])
+    gate, up = gate_and_up(case)
+    activated = ACT2FN["gelu_new" if name == "gelu_tanh" else name](gate)
+    return activated if case.metadata.get("gated") == "false" else activated * up
+
+
 def act_and_mul(case: Case, slip: float = 1.0) -> Tensors:
     """With rounding=type the activation too is rounded, times slip, and y has the type of x."""
-    name = case.metadata.get("activation", "silu")
+    name, rounding = (case.metadata.get(key) for key in ("activation", "rounding"))
+    if rounding == "steps":
+        return {"y.expected": activated_in_steps(case)}
     if name == "swiglu_oai":
         own = argparse.Namespace(alpha=1.702, limit=float(case.metadata.get("limit", 7)))
         return {"y.expected": GptOssExperts._apply_gate(own, case.inputs["x"].double()).float()}
     gate, up = gate_and_up(case)
-    activated = ACT2FN[ACTIVATIONS[name]](gate.double()) * slip
-    if case.metadata.get("rounding") == "type":
+    activated = ACT2FN[ACTIVATIONS[name or "silu"]](gate.double()) * slip
+    if rounding == "type":
         return {"y.expected": (activated.to(gate.dtype).double() * up.double()).to(gate.dtype)}
     return {"y.expected": (activated * up.double()).float()}
 

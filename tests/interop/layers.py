@@ -319,7 +319,8 @@ def norms_of(found, values):
         role = "norm" if len(inside) == 1 else "gated norm"
         role = "norm of heads" if HEADS.search(place) else role
         is_rotated = role == "norm of heads" and rotates(graph, inside[0])
-        yield Place(role, place, {"x": values[inside[0]], **gains}, values[out], False, is_rotated, eps_of(module))
+        gate = {"gate": values[inside[1]]} if role == "gated norm" else {}
+        yield Place(role, place, {"x": values[inside[0]], **gains, **gate}, values[out], False, is_rotated, eps_of(module))
         operands = sum_of(graph, inside[0])
         if operands and role == "norm":
             x, residual = operands
@@ -353,6 +354,7 @@ def mlps_of(found, values):
                 continue
             seen.add(kind)
             out = rows(values[one])
+            begin += [Made(i, 0) for i in nodes if re.match("add_?$", graph.nodes[i].name)]  # product and bias
             parts = [rows(values[part]) for part in begin if len(graph.shape(part)) > 1]
             large = [part for part in parts if part.numel() >= out.numel() and part.dtype == out.dtype]
             yield Place("MLP", kind[-1], {str(i): part for i, part in enumerate(large)}, out)

@@ -110,18 +110,69 @@ static double product(double activated, double up, bool rounds,
     return fabs(found - low) <= fabs(found - high) ? low : high;
 }
 
-static bool rounds_between(const struct act_and_mul_params *params,
-                           const struct roped_tensor *y)
-{
-    return params->rounding == ACT_ROUND_TYPE && params->gated &&
-           y->dtype != ROPED_F32;
-}
-
 /* What float32 worked at; below its normal range a factor has fewer digits. */
 static double scale_of(double exact, double by)
 {
     double scale = fmax(fabs(exact), fabs(by) * (double)FLT_MIN);
     return isfinite(scale) ? scale : 0;
+}
+
+/* ------------------------------------------------------------------- steps */
+
+static double in_type(double x, enum roped_dtype dtype)
+{
+    return reference_round_float((double)(float)x, dtype);
+}
+
+/* The activation by steps, each rounded to T; slip is that of its one step that
+ * is no product or sum. */
+static double act_in_steps(int activation, double alpha, double x, double slip,
+                           enum roped_dtype dtype)
+{
+    const double root = (double)0x1.988454p-1f;
+    if (activation != ACT_GELU_TANH) {
+        double s = sigmoid(in_type(alpha * x, dtype)) * slip;
+        return in_type(x * in_type(s, dtype), dtype);
+    }
+    double cube = in_type(in_type(x * x, dtype) * x, dtype);
+    double z = in_type(x + in_type((double)0.044715f * cube, dtype), dtype);
+    double t = in_type(tanh(in_type(root * z, dtype)) * slip, dtype);
+    return in_type(in_type(0.5 * x, dtype) * in_type(1 + t, dtype), dtype);
+}
+
+/* Whichever of two the result is nearer to, where the slip shows. */
+static void judge_steps(struct reference_judge *judge,
+                        const struct act_and_mul_params *params,
+                        const struct operands *of, bool is_gated,
+                        const struct roped_tensor *y, int64_t i)
+{
+    const bool is_oai = params->activation == ACT_SWIGLU_OAI;
+    double alpha = (double)(is_oai ? (float)params->alpha : 1.702f);
+    double up = is_gated ? in_type(of->up, y->dtype) : 1, exact[2];
+    double found = reference_value(y, i);
+    for (int j = 0; j < 2; j++)
+        exact[j] = act_in_steps(params->activation, alpha, of->gate,
+                                j ? 1 + 1e-6 : 1 - 1e-6, y->dtype) *
+                   up;
+    int nearer = fabs(found - exact[1]) < fabs(found - exact[0]);
+    judge_float(judge, y, i, in_range(exact[nearer]),
+                scale_of(in_range(exact[nearer]), up), "y");
+}
+
+static bool has_steps(const struct act_and_mul_params *params,
+                      const struct roped_tensor *y)
+{
+    return params->rounding == ACT_ROUND_STEPS && y->dtype != ROPED_F32 &&
+           (params->activation == ACT_GELU_TANH ||
+            params->activation == ACT_QUICK_GELU ||
+            params->activation == ACT_SWIGLU_OAI);
+}
+
+static bool rounds_between(const struct act_and_mul_params *params,
+                           const struct roped_tensor *y)
+{
+    return params->rounding != ACT_ROUND_ONCE && params->gated &&
+           y->dtype != ROPED_F32;
 }
 
 void reference_act_and_mul(const struct roped_call *call,
@@ -135,6 +186,10 @@ void reference_act_and_mul(const struct roped_call *call,
                                      &call->in[ACT_AND_MUL_GATE],
                                      &call->in[ACT_AND_MUL_UP], h, i);
         struct operands of = operands_at(params, &at);
+        if (has_steps(params, y)) {
+            judge_steps(judge, params, &of, at.up != NULL, y, i);
+            continue;
+        }
         double activated = in_range(
             act(params->activation, (double)(float)params->alpha, of.gate));
         double exact = in_range(
