@@ -5,6 +5,11 @@
 #include "cuda/device/norm_centred.cuh"
 #include "cuda/norm_launch.cuh"
 
+static inline bool takes_place_of(const struct roped_tensor *out, const struct roped_tensor *in)
+{
+    return do_overlap(out->data, roped_tensor_span(out), in->data, roped_tensor_span(in));
+}
+
 // Threads of a row, a power of two or whole warps, and rows of a block: where they are narrow, so
 // many that there is a block for each multiprocessor.
 template <typename K, typename C>

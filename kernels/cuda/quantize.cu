@@ -45,14 +45,27 @@ __device__ __forceinline__ code_divisor known_scale(const quantize_args &args)
     return {1.0f, divisor_of(scale)};
 }
 
+// The rule of a launch, whose scales a kernel is compiled for: those of float32 are those of codes
+// of 8 bits. What other formats do would take the registers and the time of every one.
+template <int kScale>
+__device__ __forceinline__ code_rule rule_of(const quantize_args &args)
+{
+    code_rule rule = args.rule;
+    rule.scale = kScale;
+    if (kScale == CODE_SCALE_F32 && rule.element > CODE_I8)
+        __builtin_unreachable();
+    return rule;
+}
+
 // ------------------------------------------------------------------------------------ kernels
 
 // Packets of given scales, of tensors and of groups: those of a group are in lanes of one warp.
-template <typename T>
+template <typename T, int kScale>
 static __global__ void __launch_bounds__(kThreads)
     packet_kernel(const __grid_constant__ quantize_args args)
 {
     constexpr int kVec = kVecOf<T>;
+    const code_rule rule = rule_of<kScale>(args);
     let_next_start();
     uint32_t i = blockIdx.x * kThreads + threadIdx.x;
     uint32_t row = quotient(i, args.to_row), packet = i - row * args.packets;
@@ -65,21 +78,20 @@ static __global__ void __launch_bounds__(kThreads)
     code_divisor divisor;
     unpack<T>(raw, x);
     if (args.finds) {
-        float largest = largest_of(args.rule, x);
+        float largest = largest_of(rule, x);
         int lanes = 1 << args.tile_shift;
         for (int distance = lanes / 2; distance > 0; distance /= 2)
             largest = fmaxf(largest, exchange(largest, distance));
-        code_scale_made scale = make_scale(args.rule, largest);
+        code_scale_made scale = make_scale(rule, largest);
         if (is_inside && threadIdx.x % lanes == 0)
-            store_scale(args.rule, args.scales,
-                        scale_at(args.scales, place, packet >> args.tile_shift), scale);
+            store_scale(rule, args.scales, scale_at(args.scales, place, packet >> args.tile_shift),
+                        scale);
         divisor = divisor_of(scale);
     } else {
         divisor = known_scale(args);
     }
     if (is_inside)
-        store_codes(args.rule, args.y + place * args.y_stride + (column >> args.y_shift), x,
-                    divisor);
+        store_codes(rule, args.y + place * args.y_stride + (column >> args.y_shift), x, divisor);
 }
 
 // The element at which packet v of a thread begins, or one outside.
@@ -106,6 +118,7 @@ static __global__ void __launch_bounds__(kMostThreads)
     tile_kernel(const __grid_constant__ quantize_args args)
 {
     constexpr int kVec = kVecOf<T>;
+    const code_rule rule = rule_of<CODE_SCALE_F32>(args);
     __shared__ float shared[32];
     let_next_start();
     wait_for_previous();
@@ -120,20 +133,19 @@ static __global__ void __launch_bounds__(kMostThreads)
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         unpack<T>(raw[v], x);
-        largest = fmaxf(largest, largest_of(args.rule, x));
+        largest = fmaxf(largest, largest_of(rule, x));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
-    code_scale_made scale = make_scale(args.rule, largest);
+    code_scale_made scale = make_scale(rule, largest);
     if (threadIdx.x == 0)
-        store_scale(args.rule, args.scales, kIsBlock ? blockIdx.x : blockIdx.x * args.scales.row,
-                    scale);
+        store_scale(rule, args.scales, kIsBlock ? blockIdx.x : blockIdx.x * args.scales.row, scale);
     code_divisor divisor = divisor_of(scale);
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         if (!place_of<T, kIsBlock>(args, v, &row, &column))
             continue;
         unpack<T, true>(raw[v], x);
-        store_codes(args.rule, args.y + row * args.y_stride + column, x, divisor);
+        store_codes(rule, args.y + row * args.y_stride + column, x, divisor);
     }
 }
 
@@ -312,14 +324,22 @@ static enum roped_status launch(quantize_args args, struct roped_queue *queue,
     }
     if (args.n_rows == 0)
         return ROPED_OK;
-    const bool is_row = args.finds && args.n_tiles == 1 && args.tile_rows == 1 && !args.y_shift;
-    if (is_packed && args.finds && args.tile_rows > 1)
+    const int scale = args.rule.scale;
+    const bool is_row = args.finds && args.n_tiles == 1 && args.tile_rows == 1;
+    const bool in_tiles = is_packed && args.finds && scale == CODE_SCALE_F32;
+    if (in_tiles && args.tile_rows > 1)
         return start(queue, tile_kernel<T, kSide * kSide / kVec / kThreads, true>, dim3(kThreads),
                      blocks_of(args.n_rows, kSide) * args.n_tiles, dim3(1), args, err);
-    if (is_packed && is_row && args.width <= 8 * kMostThreads * kVec)
+    if (in_tiles && is_row && args.width <= 8 * kMostThreads * kVec)
         return launch_rows<T>(args, queue, err);
+    if (is_packed && scale == CODE_SCALE_E8M0)
+        return launch_packets<T, kVec>(args, packet_kernel<T, CODE_SCALE_E8M0>, INT_MAX, queue,
+                                       err);
+    if (is_packed && scale == CODE_SCALE_E4M3)
+        return launch_packets<T, kVec>(args, packet_kernel<T, CODE_SCALE_E4M3>, INT_MAX, queue,
+                                       err);
     if (is_packed && !is_row)
-        return launch_packets<T, kVec>(args, packet_kernel<T>, INT_MAX, queue, err);
+        return launch_packets<T, kVec>(args, packet_kernel<T, CODE_SCALE_F32>, INT_MAX, queue, err);
     return start(queue, element_kernel<T>, dim3(args.tile_width <= kSide ? 32 : kThreads),
                  blocks_of(args.n_rows, args.tile_rows) * args.n_tiles, dim3(1), args, err);
 }
@@ -345,11 +365,6 @@ static enum roped_status clear_padding(const struct code_tiles *tiles,
     return ROPED_OK;
 }
 
-static int64_t stride_of(const struct roped_tensor *tensor, int64_t width)
-{
-    return tensor->stride ? tensor->stride : width;
-}
-
 extern "C" enum roped_status roped_cuda_quantize(const struct roped_call *call,
                                                  struct roped_queue *queue, struct roped_error *err)
 {
@@ -363,8 +378,8 @@ extern "C" enum roped_status roped_cuda_quantize(const struct roped_call *call,
     args.n_rows = tiles->n_rows;
     args.width = tiles->width;
     args.y_shift = plan->rule.element == CODE_E2M1;
-    args.x_stride = stride_of(x, tiles->width);
-    args.y_stride = stride_of(y, tiles->width >> args.y_shift);
+    args.x_stride = row_stride(x, tiles->width);
+    args.y_stride = row_stride(y, tiles->width >> args.y_shift);
     args.n_tiles = tiles->n_tiles;
     args.tile_rows = tiles->tile_rows;
     args.tile_width = tiles->tile_width;

@@ -222,7 +222,7 @@ const struct bench_row bench_rows[] = {
     {"dequantize nvfp4 bf16 65536x4096", "dequantize", ROPED_U8, "rows=65536 h=4096", "scales", "input_dtype=nvfp4&output_dtype=bf16"},
     {"dequantize e4m3 bf16 row 1x4096", "dequantize", BF16, "rows=1 h=4096", "scales", "output_dtype=bf16"},
     {"dequantize e4m3 bf16 row 65536x4096", "dequantize", BF16, "rows=65536 h=4096", "scales", "output_dtype=bf16"},
-    {"dequantize e4m3 bf16 group 65536x4096", "dequantize", BF16, "rows=65536 h=4096", "scales", "output_dtype=bf16&granularity=group"},
+    {"dequantize e4m3 bf16 group 65536x4096", "dequantize", BF16, "rows=65536 h=4096 group_size=128", "scales", "output_dtype=bf16&granularity=group"},
     {"dequantize e4m3 bf16 block 65536x4096", "dequantize", BF16, "rows=65536 h=4096", "scales", "output_dtype=bf16&granularity=block"},
     {"dequantize e5m2 f32 row 32768x4096", "dequantize", ROPED_F8_E5M2, "rows=32768 h=4096", "scales", NULL},
     {"dequantize int8 bf16 given 65536x4096", "dequantize", ROPED_I8, "rows=65536 h=4096", NULL, "output_dtype=bf16&dequant_scale=0.05"},

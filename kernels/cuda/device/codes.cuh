@@ -198,13 +198,14 @@ __device__ __forceinline__ uint32_t int8_of(float x, float least)
     return x != x ? 0 : (uint32_t)__float2int_rn(fminf(fmaxf(x, least), 127.0f)) & 0xFFu;
 }
 
-// Four bits, as roped/numeric.h defines them.
+// Four bits, as roped/numeric.h defines them. Below 1 they are steps of a half, to which a float
+// that is as large as 2^22 rounds.
 __device__ __forceinline__ uint32_t e2m1_of(float x)
 {
     const float magnitude = fminf(fabsf(x), 6.0f); // of NaN too
     const uint32_t bits = __float_as_uint(magnitude);
     const uint32_t normal = ((bits + 0x1FFFFFu + (bits >> 22 & 1u)) >> 22) - 252u;
-    const uint32_t code = magnitude < 1.0f ? __float2uint_rn(magnitude * 2.0f) : normal;
+    const uint32_t code = magnitude < 1.0f ? __float_as_uint(magnitude + 0x1p22f) & 3u : normal;
     return code | (x != x ? 0u : __float_as_uint(x) >> 28 & 8u);
 }
 

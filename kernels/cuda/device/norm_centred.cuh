@@ -436,7 +436,6 @@ __global__ void __maxnreg__(C::kRegisters)
     // what is read of the parameters before is in a cache behind the wait
     finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
                        (int)args.y_pitch, (int)args.residual_out_pitch, args.rounds_product);
-
     wait_for_previous();
     let_next_start();
     load_row<K, C>(args, place, source, raw);
@@ -446,6 +445,19 @@ __global__ void __maxnreg__(C::kRegisters)
         biases.start(v, group.threads, group.thread, place);
     }
     values.take(raw);
+    auto store_sum_of = [&](int v) {
+        float z[K::kVec];
+        int at = first + v * place.step;
+        values.template get<true>(v, z);
+        put<K, C::kIsPlain>(args.residual_out, place.row * args.residual_out_pitch + at,
+                            group.threads, group.thread, place.left - v * place.step, z);
+    };
+    // a row that may be read again needs what it has replaced, and so do neighbours of one that is
+    // shifted
+    const bool stores_early = K::kAdds && C::kIsPlain && kVectors <= 2 && args.stores_early;
+    if constexpr (K::kAdds && C::kIsPlain && kVectors <= 2)
+        for (int v = 0; v < kVectors && stores_early; v++)
+            store_sum_of(v);
     bool is_done;
     held_row<K, C> held{values, place.left, place.step};
     row_scale scale = centre<float>(args, held, group, n, is_done);
@@ -458,9 +470,8 @@ __global__ void __maxnreg__(C::kRegisters)
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
         int left = place.left - v * place.step, at = first + v * place.step;
         values.template get<true>(v, y);
-        if constexpr (K::kAdds)
-            put<K, C::kIsPlain>(args.residual_out, place.row * args.residual_out_pitch + at,
-                                group.threads, group.thread, left, y);
+        if (K::kAdds && !stores_early)
+            store_sum_of(v);
         gains.get(v, group.threads, group.thread, place, gain);
         biases.get(v, group.threads, group.thread, place, bias);
         if (gains.kAhead < kVectors && v + 1 < kVectors) {

@@ -191,14 +191,22 @@ struct gradient_row {
     }
 };
 
-// 16 bytes to shared memory, or zeros; they are there once wait_for_stage says so.
+// 16 bytes to shared memory, or zeros; they are there once wait_for_stage says so. kHints: with a
+// policy. ptxas 13.0 makes instructions of it that no chip has in blocks of 1,024 threads
+// (tests/gpu/wait_order.py looks for them).
+template <bool kHints>
 __device__ __forceinline__ void copy_16(uint4 *to, const void *from, bool is_there, uint64_t policy)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(is_there ? 16 : 0), "l"(policy)
-                 : "memory");
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    if constexpr (kHints)
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(at),
+                     "l"(__cvta_generic_to_global(from)), "r"(is_there ? 16 : 0), "l"(policy)
+                     : "memory");
+    else
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at),
+                     "l"(__cvta_generic_to_global(from)), "r"(is_there ? 16 : 0)
+                     : "memory");
 #else
     (void)policy;
     *to = is_there ? load_16(from) : make_uint4(0, 0, 0, 0);
@@ -258,7 +266,7 @@ struct row_ring {
     __device__ __forceinline__ void copy(uint4 *to, const typename C::T *from, int n) const
     {
         if constexpr (C::kAligned)
-            copy_16(to, from, n > 0, policy);
+            copy_16<(C::kThreads < 1024)>(to, from, n > 0, policy);
         else
             *to = load_raw<C>(from, n);
     }
@@ -558,6 +566,21 @@ __device__ __forceinline__ bool is_orthogonal(const row_in_memory<C> &row, float
         return !__syncthreads_or(has_product);
 }
 
+// Of grad_y * w times n: where the sum of one is Inf, what was summed about another mean is NaN.
+template <typename C>
+__device__ __forceinline__ double share_of_dot(const row_in_memory<C> &row, const row_factors &of)
+{
+    double sum = 0;
+    row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++) {
+            const double normal = (((double)x[i] - of.mean) - of.rest) * of.s;
+            sum += i < n ? (double)rounded<C>(g[i] * w[i]) * normal : 0.0;
+        }
+    });
+    return sum;
+}
+
 // Out of line, and of x and grad_y from memory, so that the common rows have its instructions and
 // registers for themselves.
 template <typename C>
@@ -573,7 +596,11 @@ __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
         return found.of;
     const auto exact = sums_of<C, double>(row.args, row, shared, parity, mean);
     bool is_good;
-    const row_factors again = factors_of(row.args, mean, exact, is_good);
+    row_factors again = factors_of(row.args, mean, exact, is_good);
+    if constexpr (C::kCentres) {
+        const double dot = sum_over_row<C>(share_of_dot<C>(row, again), shared.of_x(0.0, parity));
+        again.k = (float)(dot / (double)row.args.hidden);
+    }
     return is_known ? found.of : again;
 }
 

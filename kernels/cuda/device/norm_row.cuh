@@ -53,6 +53,7 @@ struct norm_args {
     int64_t residual_out_pitch;
     const void *bias;                 // of a centred norm, of weight's type; NULL: 0
     const char *x_end, *residual_end; // of a centred norm: device/shifted.cuh
+    int32_t stores_early;             // bool, of one: residual_out takes no input's place
 };
 
 // What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the
