@@ -86,11 +86,23 @@ const char *sweep_type_name(enum roped_dtype dtype)
     return dtype == ROPED_F32 ? "f32" : dtype == ROPED_BF16 ? "bf16" : "f16";
 }
 
+/* Needed inputs, and of alternatives to others the first. */
+static uint32_t needed_of(const struct roped_op *op)
+{
+    uint32_t needed = roped_op_needed(op);
+    for (int i = 0; i < ROPED_MAX_GIVEN; i++) {
+        const struct roped_given *given = &op->given[i];
+        if (!given->when && !given->with_param && !(needed & given->without))
+            needed |= given->without & -given->without;
+    }
+    return needed;
+}
+
 /* The inputs that a call cannot do without, and those that have a value
  * for each column: weights and biases. */
 static const char *inputs_of(const struct roped_op *op, char text[96])
 {
-    uint32_t needed = roped_op_needed(op);
+    uint32_t needed = needed_of(op);
     int at = 0;
     text[0] = '\0';
     for (int i = 0; i < roped_op_inputs(op); i++) {
@@ -127,7 +139,8 @@ static void visit_rows(const struct sweep *sweep, const struct roped_op *op,
 static void sweep_width(const struct sweep *sweep, const struct roped_op *op,
                         int64_t width)
 {
-    bool quantizes = roped_op_param(op, "dynamic") >= 0;
+    bool quantizes = roped_op_param(op, "dynamic") >= 0 &&
+                     roped_op_param(op, "granularity") < 0; /* a norm */
     for (int v = 0; v < (quantizes ? N_VARIANTS : 1); v++) {
         if (width % variants[v].group)
             continue;
