@@ -22,9 +22,9 @@
 #include "cuda/device/shifted.cuh"
 #include "cuda/device/squares.cuh"
 
-// kRowVectors: of a thread. kPlain: all addresses are multiples of 16
-// bytes, and weights have x's type. kKeep: what it reads stays in L2 (device/vector.cuh).
-// kIsNarrow: a row takes up to a warp, of which it may have a part.
+// kRowVectors: of a thread. kIsNarrow: a row takes up to a warp, or a part of one. kPlain: all
+// addresses are multiples of 16 bytes, and weights have x's type. kKeep: what is read stays in L2
+// (device/vector.cuh).
 template <typename K, int kRowVectors, bool kIsNarrow, bool kPlain, bool kKeep = false>
 struct centred_config {
     static constexpr int kVectors = kRowVectors;
@@ -33,8 +33,7 @@ struct centred_config {
     static constexpr bool kKeeps = kKeep;
     static constexpr bool kHoldsFloats = kVectors <= 2 || (K::kAdds && !K::kRoundsSum);
     static constexpr bool kStartsWeights = kPlain && kVectors <= 2;
-    // two blocks of 576 threads, which is what a row of 18,432 of 16 bits takes, on a
-    // multiprocessor
+    // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes
     static constexpr int kRegisters = kVectors <= 4 ? 56 : 64;
 };
 
@@ -435,7 +434,8 @@ __global__ void __maxnreg__(C::kRegisters)
     source.find_now();
     // what is read of the parameters before is in a cache behind the wait
     finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
-                       (int)args.y_pitch, (int)args.residual_out_pitch, args.rounds_product);
+                       (int)(args.y_pitch >> 32), (int)(args.residual_out_pitch >> 32),
+                       args.rounds_product);
     wait_for_previous();
     let_next_start();
     load_row<K, C>(args, place, source, raw);
