@@ -61,7 +61,7 @@ struct exchange {
     struct peer *peer;
     const char *target; /* of the request line, as it came */
     size_t target_bytes;
-    bool has_head, has_ended, has_job;
+    bool has_head, has_job;
     int code;         /* of its answer; 0: none yet */
     atomic_int state; /* enum exchange_state */
     struct exchange *next;
@@ -450,7 +450,6 @@ static mhd_result begin(struct exchange *exchange, const char *method,
                                            request->body.started_ns, 0));
     if (request_begin(request))
         return MHD_YES;
-    exchange->has_ended = true;
     return proceed(exchange, request_end(request));
 }
 
@@ -466,9 +465,7 @@ static mhd_result receive(struct exchange *exchange, const char *data,
     return goes_on ? MHD_YES : MHD_NO;
 }
 
-/* The body is complete, or the connection has been resumed. What returns
- * MHD_NO ends the connection: an answer that is not taken must, because the
- * library's loop would spin. */
+/* The body is complete, or the connection has been resumed. */
 static mhd_result finish(struct exchange *exchange)
 {
     switch ((enum exchange_state)atomic_load(&exchange->state)) {
@@ -480,13 +477,13 @@ static mhd_result finish(struct exchange *exchange)
     case EXCHANGE_IDLE:
         break;
     }
-    if (exchange->has_ended)
-        return MHD_NO;
-    exchange->has_ended = true;
     peer_set_deadline(exchange->peer, 0);
     return proceed(exchange, request_end(&exchange->request));
 }
 
+/* What returns MHD_NO ends the connection. A request that has its answer must:
+ * the library comes again where it has not taken that, without saying so once
+ * it is being stopped. */
 static mhd_result handle_access(void *context,
                                 struct MHD_Connection *connection,
                                 const char *path, const char *method,
@@ -498,7 +495,7 @@ static mhd_result handle_access(void *context,
     (void)context;
     (void)connection;
     *data_bytes = 0; /* all of it is taken */
-    if (!exchange)
+    if (!exchange || exchange->code)
         return MHD_NO;
     if (!exchange->has_head)
         return begin(exchange, method, path, version);
