@@ -324,8 +324,9 @@ static enum roped_status open_all(const struct config *config,
 
 enum { PAUSE_MS = 10 };
 
-/* Closes nothing of a device that is lost, which may hang: false, and the
- * process is to be ended as it is. */
+/* Closes nothing of a device that is lost, which may hang, nor connections that
+ * still wait for their answers, whose end the library takes for an error of
+ * ours: false, and the process is to be ended as it is. */
 static bool close_all(struct process *process)
 {
     uint64_t until_ns = after_ns(ANSWER_SECONDS);
@@ -334,6 +335,8 @@ static bool close_all(struct process *process)
     while (process->daemon && daemon_is_busy(process->daemon) &&
            after_ns(0) < until_ns)
         usleep(PAUSE_MS * 1000);
+    if (process->daemon && daemon_is_busy(process->daemon))
+        return false;
     daemon_stop(process->daemon);
     if (process->exec && !exec_is_healthy(process->exec))
         return false;
