@@ -164,8 +164,8 @@ static char *eps_text(const struct model *model, const char *eps)
 }
 
 /* Parameters of a norm; more: those of a sum, too. To be freed. */
-static char *norm_parameters(const struct model *model, const char *eps,
-                             const char *more)
+static char *norm_parameters(const struct model *model, enum kind kind,
+                             const char *eps, const char *more)
 {
     static const char *const kinds[N_KINDS] = {[HF] = " --rounding hf",
                                                [BIAS] = " --weight_bias 1",
@@ -173,8 +173,7 @@ static char *norm_parameters(const struct model *model, const char *eps,
                                                [LAYER] = "",
                                                [PLUS_ONE] = ""};
     char *value = eps_text(model, eps), *text;
-    if (asprintf(&text, "--eps %s%s%s", value, kinds[model->layers->kind],
-                 more) < 0)
+    if (asprintf(&text, "--eps %s%s%s", value, kinds[kind], more) < 0)
         text = NULL;
     free(value);
     return must_have(text);
@@ -195,7 +194,8 @@ static char *heads_parameters(const struct model *model)
 {
     char *norm = NULL, *text;
     if (heads_of(model) == ALWAYS)
-        norm = norm_parameters(model, model->layers->eps, "");
+        norm =
+            norm_parameters(model, model->layers->kind, model->layers->eps, "");
     if (asprintf(&text, "%s%s", norm ? " " : "", norm ? norm : "") < 0)
         text = NULL;
     free(norm);
@@ -224,7 +224,8 @@ static void add_apart(cJSON *array, const struct model *model)
     bool is_fused = heads == ALWAYS && !model->no_table.text[0];
     if (heads == NEVER || heads == NO_ROTATION || is_fused)
         return;
-    char *text = norm_parameters(model, model->layers->eps, "");
+    char *text =
+        norm_parameters(model, model->layers->kind, model->layers->eps, "");
     add_layer(array, when[heads], norm_operator(model), text);
     free(text);
 }
@@ -257,12 +258,9 @@ static void add_heads(cJSON *array, const struct model *model)
 /* Norms of linear attention, which are Llama's and then meet their gates. */
 static void add_gated(cJSON *array, const struct model *model)
 {
-    char *value = eps_text(model, model->layers->eps), *text;
-    if (asprintf(&text, "--eps %s --rounding hf", value) < 0)
-        text = NULL;
-    add_layer(array, "gated norms", "rmsnorm", must_have(text));
+    char *text = norm_parameters(model, HF, model->layers->eps, "");
+    add_layer(array, "gated norms", "rmsnorm", text);
     free(text);
-    free(value);
     if (asprintf(&text, "--activation %s", model->layers->gate) < 0)
         text = NULL;
     add_layer(array, "gated norms, times the gate", "act_and_mul",
@@ -274,23 +272,22 @@ static void add_norms(cJSON *array, const struct model *model)
 {
     const struct layers *layers = model->layers;
     const char *op = norm_operator(model);
-    char *one = norm_parameters(model, layers->eps, ""),
-         *sum = norm_parameters(model, layers->eps, " --sum_rounding type");
+    char *one = norm_parameters(model, layers->kind, layers->eps, ""),
+         *sum = norm_parameters(model, layers->kind, layers->eps,
+                                " --sum_rounding type");
     add_layer(array,
               layers->kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms",
               op, one);
     if (layers->inner_eps) {
-        char *inner = norm_parameters(model, layers->inner_eps, "");
+        char *inner =
+            norm_parameters(model, layers->kind, layers->inner_eps, "");
         add_layer(array, "norms inside attention", op, inner);
         free(inner);
     }
     if (layers->index_eps) {
-        char *value = eps_text(model, layers->index_eps), *text;
-        if (asprintf(&text, "--eps %s", value) < 0)
-            text = NULL;
-        add_layer(array, "norms of the indexer", "layer_norm", must_have(text));
+        char *text = norm_parameters(model, LAYER, layers->index_eps, "");
+        add_layer(array, "norms of the indexer", "layer_norm", text);
         free(text);
-        free(value);
     }
     if (layers->gate)
         add_gated(array, model);
