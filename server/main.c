@@ -332,11 +332,11 @@ static bool close_all(struct process *process)
     uint64_t until_ns = after_ns(ANSWER_SECONDS);
     if (process->exec) /* nothing may run when the connections go */
         exec_drain(process->exec, after_ns(0));
-    while (process->daemon && daemon_is_busy(process->daemon) &&
-           after_ns(0) < until_ns)
+    while (process->daemon && daemon_is_busy(process->daemon)) {
+        if (after_ns(0) >= until_ns)
+            return false;
         usleep(PAUSE_MS * 1000);
-    if (process->daemon && daemon_is_busy(process->daemon))
-        return false;
+    }
     daemon_stop(process->daemon);
     if (process->exec && !exec_is_healthy(process->exec))
         return false;
