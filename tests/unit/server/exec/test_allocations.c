@@ -71,7 +71,6 @@ static int n_with_inbox;
  * leaves its block to the executor. */
 static void run_with_inbox(struct memory_block *block)
 {
-    struct exec_usage usage;
     for (int i = 0; i < 2; i++) {
         work_make(&work, MAX_ROWS);
         memcpy(block->start, work.x, sizeof work.x);
@@ -86,9 +85,7 @@ static void run_with_inbox(struct memory_block *block)
         } else {
             exec_inbox_abandon(exec, &work.job, block);
         }
-        do { /* what it had is there for the next */
-            exec_usage(exec, &usage);
-        } while (usage.n_busy_lanes > 0);
+        work_wait_idle(exec); /* what it had is there for the next */
     }
     memory_give(exec_memory(exec), block); /* where there was no inbox */
 }
@@ -104,10 +101,12 @@ static void run_jobs(void)
             make_rotation();
         else
             work_make(&work, MAX_ROWS);
-        if (i % 2)
+        if (i % 2) {
+            work_wait_idle(exec);
             CHECK(exec_run_inline(exec, &work.job));
-        else
+        } else {
             CHECK_OK(exec_submit(exec, &work.job, &err), &err);
+        }
         CHECK(work_wait(&work));
         CHECK_OK(work.job.status, &work.job.error);
     }

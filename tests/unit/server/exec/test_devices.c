@@ -51,15 +51,11 @@ static void give(struct region *region)
 /* Waits until all work has ended and its lanes are free. */
 static void wait_all(struct work *work, int n)
 {
-    struct exec_usage usage;
     for (int i = 0; i < n; i++) {
         CHECK(work_wait(&work[i]));
         CHECK_OK(work[i].job.status, &work[i].job.error);
     }
-    do {
-        pause_ms(1);
-        exec_usage(exec, &usage);
-    } while (usage.n_busy_lanes > 0);
+    work_wait_idle(exec);
 }
 
 /* ---------------------------------------------------------------- routing */

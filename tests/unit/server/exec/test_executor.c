@@ -99,6 +99,7 @@ TEST(a_continued_job_is_let_in_by_a_full_queue_and_by_a_drain)
     work_make(&work[3], 8);
     CHECK_INT(exec_submit(exec, &work[3].job, &err), ROPED_DRAINING);
     work[3].job.is_continued = true;
+    work_wait_idle(exec);
     CHECK(exec_run_inline(exec, &work[3].job));
     close_exec();
 }

@@ -65,16 +65,6 @@ static uint64_t pool_used(void)
     return usage.pool_used_bytes;
 }
 
-/* Lanes are idle, and so nothing of an inbox is under way. */
-static void wait_idle(void)
-{
-    struct exec_usage usage;
-    do {
-        pause_ms(1);
-        exec_usage(exec, &usage);
-    } while (usage.n_busy_lanes > 0 || usage.n_waiting > 0);
-}
-
 static void close_inboxes(void)
 {
     exec_drain(exec, after_ms(20000));
@@ -181,7 +171,7 @@ static void call(int rows, uint64_t piece)
     CHECK_INT(run(&a), ROPED_OK);
     CHECK(is_right(&a));
     let_go(&a);
-    wait_idle();
+    work_wait_idle(exec);
 }
 
 static uint64_t early(int device)
@@ -303,7 +293,7 @@ TEST(a_client_that_goes_away_leaves_its_block_until_the_copies_end)
         pause_ms(5);
         CHECK(pool_used() > 0);
         atomic_store(&queued_is_held, false);
-        wait_idle();
+        work_wait_idle(exec);
         CHECK_INT(pool_used(), 0);
     }
     call(64, 100);
@@ -327,7 +317,7 @@ TEST(canceled_and_late_calls_wait_for_their_copies)
         memset(a.block.start, 0x5A, FIRST); /* a sanitizer sees a copy */
         memset(a.block.start + FIRST, 0x5A, 64 * (size_t)ROW);
         let_go(&a);
-        wait_idle();
+        work_wait_idle(exec);
     }
     call(64, 100);
     close_inboxes();
@@ -360,7 +350,7 @@ TEST(a_call_that_expires_in_the_queue_still_has_its_inbox)
     await_done(&late);
     CHECK(is_right(&late));
     let_go(&late);
-    wait_idle();
+    work_wait_idle(exec);
     close_inboxes();
 }
 
@@ -390,7 +380,7 @@ TEST(drain_and_close_wait_for_abandoned_bodies)
         arrive(&a[1], FIRST, body_end(&a[1]), 4096);
         CHECK_INT(run(&a[1]), ROPED_OK);
         let_go(&a[1]);
-        wait_idle();
+        work_wait_idle(exec);
         make(&a[1], 64);
         begin(&a[1]);
         CHECK(a[0].job.inbox && a[1].job.inbox);
@@ -438,7 +428,7 @@ TEST(a_chunk_that_cannot_start_costs_only_time)
         CHECK_INT(run(&a), ROPED_OK);
         CHECK(is_right(&a));
         let_go(&a);
-        wait_idle();
+        work_wait_idle(exec);
         CHECK_INT(early(0), (at * (at - 1) / 2) * CHUNK); /* of those before */
     }
     close_inboxes();
@@ -459,7 +449,7 @@ TEST(a_copy_that_fails_on_the_device_fails_its_call_alone)
         CHECK_INT(run(&a), ROPED_DEVICE);
         CHECK_CONTAINS(a.job.error.text, "failed at a copy");
         let_go(&a);
-        wait_idle();
+        work_wait_idle(exec);
         exec_usage(exec, &usage);
         CHECK_INT(usage.device_errors, round + 1);
         call(16, 512);
@@ -470,7 +460,7 @@ TEST(a_copy_that_fails_on_the_device_fails_its_call_alone)
     atomic_store(&queued_fail_upload, 1);
     arrive(&a, FIRST, FIRST + 2 * CHUNK, 512);
     let_go(&a);
-    wait_idle();
+    work_wait_idle(exec);
     call(16, 512);
     close_inboxes();
 }
@@ -546,7 +536,7 @@ static void call_into(struct region *region, bool has_inbox)
     CHECK(!a.job.inbox || a.job.inbox->device->number == device);
     arrive(&a, FIRST, body_end(&a), 512);
     CHECK_INT(run(&a), ROPED_OK);
-    wait_idle();
+    work_wait_idle(exec);
     memcpy(a.out.start, region_data(region), 64 * (size_t)ROW);
     CHECK(is_right(&a));
     let_go(&a);
@@ -590,7 +580,7 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
         CHECK(is_right(&a[1]));
         for (int i = 0; i < 3; i++)
             let_go(&a[i]);
-        wait_idle();
+        work_wait_idle(exec);
     }
     for (int round = 0; round < 6; round++) { /* what is gone counts no more */
         make(&a[0], 64);
@@ -601,7 +591,7 @@ TEST(bodies_that_arrive_together_go_to_different_devices)
         if (round % 3 > 1)
             CHECK_INT(run(&a[0]), ROPED_OK);
         let_go(&a[0]);
-        wait_idle();
+        work_wait_idle(exec);
     }
     regions_give(exec_regions(exec), region[0]);
     regions_give(exec_regions(exec), region[1]);

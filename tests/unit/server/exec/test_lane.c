@@ -25,16 +25,6 @@ static uint64_t arena_bytes(struct executor *exec)
     return usage.device_arena_bytes;
 }
 
-/* Until no lane is busy: an arena beyond a lane's share is then freed. */
-static void wait_idle(struct executor *exec)
-{
-    struct exec_usage usage;
-    do {
-        pause_ms(1);
-        exec_usage(exec, &usage);
-    } while (usage.n_busy_lanes > 0);
-}
-
 /* ----------------------------------------------------------------- arenas */
 
 /* One call of 16 rows fills the device, and two of 8 fit side by side: none
@@ -49,7 +39,7 @@ TEST(lanes_share_the_device_without_starving_each_other)
         work_make(&large, 16);
         CHECK_INT(run(exec, &large), ROPED_OK);
         CHECK(work_is_right(&large));
-        wait_idle(exec);
+        work_wait_idle(exec);
         CHECK(arena_bytes(exec) <= options.device_bytes / 2);
         int n_launches = atomic_load(&fake_n_launches);
         fake_hold(); /* both lanes at once */
@@ -64,7 +54,7 @@ TEST(lanes_share_the_device_without_starving_each_other)
             CHECK_OK(small[i].job.status, &small[i].job.error);
             CHECK(work_is_right(&small[i]));
         }
-        wait_idle(exec);
+        work_wait_idle(exec);
     }
     work_close(exec);
 }

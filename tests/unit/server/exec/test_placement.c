@@ -620,6 +620,7 @@ TEST(bytes_move_between_host_and_region)
     work_make(&work, 1);
     work.job.work = EXEC_STORE;
     work.job.transfer = (struct exec_transfer){region, in, sizeof in};
+    work_wait_idle(exec);
     CHECK(exec_run_inline(exec, &work.job));
     work_make(&work, 1);
     work.job.work = EXEC_STORE;

@@ -106,6 +106,15 @@ bool work_wait(struct work *work)
     return atomic_load(&work->n_done) == 1;
 }
 
+void work_wait_idle(struct executor *exec)
+{
+    struct exec_usage usage;
+    do {
+        pause_ms(1);
+        exec_usage(exec, &usage);
+    } while (usage.n_busy_lanes > 0 || usage.n_waiting > 0);
+}
+
 bool work_wait_launches(int n)
 {
     for (int i = 0; i < 20000 && atomic_load(&fake_n_launches) < n; i++)

@@ -40,6 +40,10 @@ void work_make(struct work *work, int rows);
 /* True once done has run, and only once; false after 20 s. */
 bool work_wait(struct work *work);
 
+/* Until no lane is busy and no job waits. A lane calls done before it idles:
+ * who wants one for a job inline, or what it gives back, waits for that too. */
+void work_wait_idle(struct executor *exec);
+
 /* True once the device has started n launches; false after 20 s. */
 bool work_wait_launches(int n);
 
