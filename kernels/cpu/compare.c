@@ -19,57 +19,64 @@ struct compare_loop {
     struct compare_part part[MOST_SEGMENTS];
 };
 
-/* Elements [at, at + n) in their order, from as many rows as they are in. */
+/* Elements [at, at + n) in their order, from as many rows as they are in, and
+ * zeros. */
 static void load(const struct compare_loop *loop, const struct roped_tensor *x,
                  int64_t at, int64_t n, float *to)
 {
     const int64_t width = x->stride ? loop->plan->width : loop->plan->n;
-    while (n > 0) {
-        const int64_t row = at / width, column = at - row * width;
-        const int64_t here = cpu_smaller(width - column, n);
-        loop->rows->widen(x->dtype, to,
+    for (int64_t i = 0, here; i < n; i += here) {
+        const int64_t row = (at + i) / width, column = at + i - row * width;
+        here = cpu_smaller(width - column, n - i);
+        loop->rows->widen(x->dtype, to + i,
                           cpu_at(x->data, row * cpu_stride(x, width) + column,
                                  roped_dtype_bytes(x->dtype)),
                           here);
-        at += here;
-        to += here;
-        n -= here;
     }
+    cpu_pad(to, n);
 }
 
-static void add_steps(const struct compare_loop *loop, const float *a,
-                      const float *b, int64_t n, struct compare_part *part)
+/* How many numbers of the coarser type are the most between two elements, from
+ * how many of float32 are. */
+static uint32_t steps_of(const struct compare_loop *loop, const float *a,
+                         const float *b, int64_t n, uint32_t steps)
 {
-    const struct cpu_compare_rows *rows = loop->rows->compare;
     const enum roped_dtype type = (enum roped_dtype)loop->plan->coarser;
     const struct cpu_conversion round = {.from = ROPED_F32, .to = type};
     uint16_t x[CPU_BLOCK], y[CPU_BLOCK];
-    if (type == ROPED_F32) {
-        part->steps = rows->steps_32(a, b, n, part->steps);
-        return;
-    }
+    if (type == ROPED_F32)
+        return steps;
+    if (loop->a->dtype == ROPED_BF16 && loop->b->dtype == ROPED_BF16)
+        return steps >> 16;
     loop->rows->convert(&round, x, a, n);
     loop->rows->convert(&round, y, b, n);
-    part->steps = rows->steps_16(x, y, n, type == ROPED_F16 ? 0x7C00 : 0x7F80,
-                                 part->steps);
+    return loop->rows->compare->steps_16(x, y, n,
+                                         type == ROPED_F16 ? 0x7C00 : 0x7F80);
+}
+
+static void compare_blocks(const struct compare_loop *loop, int64_t at,
+                           int64_t n, struct compare_part *part)
+{
+    float a[CPU_BLOCK], b[CPU_BLOCK];
+    load(loop, loop->a, at, n, a);
+    load(loop, loop->b, at, n, b);
+    const uint32_t steps = steps_of(
+        loop, a, b, n,
+        loop->rows->compare->differences(a, b, n, at, loop->plan, part));
+    if (steps > part->steps)
+        part->steps = steps;
 }
 
 static void compare_segments(void *context, int64_t begin, int64_t end)
 {
     struct compare_loop *loop = context;
     for (int64_t s = begin; s < end; s++) {
-        float a[CPU_BLOCK], b[CPU_BLOCK];
         struct compare_part *part = &loop->part[s];
         const int64_t last =
             cpu_smaller((s + 1) * loop->of_segment, loop->plan->n);
         *part = (struct compare_part){.nan_at = -1, .at = -1};
-        for (int64_t at = s * loop->of_segment; at < last; at += CPU_BLOCK) {
-            const int64_t n = cpu_smaller(last - at, CPU_BLOCK);
-            load(loop, loop->a, at, n, a);
-            load(loop, loop->b, at, n, b);
-            loop->rows->compare->differences(a, b, n, at, loop->plan, part);
-            add_steps(loop, a, b, n, part);
-        }
+        for (int64_t at = s * loop->of_segment; at < last; at += CPU_BLOCK)
+            compare_blocks(loop, at, cpu_smaller(last - at, CPU_BLOCK), part);
     }
 }
 
