@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MOST_SEGMENTS = 64 };
+enum { MOST_SEGMENTS = 64, ROWS_OF_SEGMENT = 8 };
 
 struct gradient_loop {
     struct cpu_norm_gradient of;
@@ -20,142 +20,66 @@ struct gradient_loop {
     int64_t n_segments;
     int n_sums;
     const struct roped_tensor *sum_to[2];
-    double *partial; /* [n_segments][n_sums][width] */
-    bool rounds;
+    int64_t room;    /* elements of a row of sums */
+    double *partial; /* [n_segments][n_sums][room] */
+    float *gain;
+    bool rounds, is_streamed;
 };
 
-/* Blocks of a row in hand, and zeros up to a multiple of CPU_LANES. */
-struct blocks {
-    int64_t n, whole;
-    float g[CPU_BLOCK];      /* grad_y */
-    float gw[CPU_BLOCK];     /* grad_y * w */
-    float normal[CPU_BLOCK]; /* (x - mean) * s */
-};
-
-/* A row's norm, and what is added up of it. */
-struct row_norm {
-    int64_t row;
-    float s;
-    struct cpu_mean mean;
-    double sum, dot; /* of grad_y * w, and of it times normal */
-};
-
-static const void *element_at(const struct gradient_loop *loop,
-                              const struct roped_tensor *tensor, int64_t row,
-                              int64_t i)
+static void *element_at(const struct gradient_loop *loop,
+                        const struct roped_tensor *tensor, int64_t row)
 {
-    return cpu_at(tensor->data,
-                  row * cpu_stride(tensor, loop->plan->hidden) + i,
+    return cpu_at(tensor->data, row * cpu_stride(tensor, loop->plan->hidden),
                   roped_dtype_bytes(tensor->dtype));
 }
 
-static void load(const struct gradient_loop *loop,
-                 const struct roped_tensor *tensor, int64_t row, int64_t i,
-                 int64_t n, float *to)
+/* Fills s, and mean where the norm has one. */
+static void find_norm(const struct gradient_loop *loop,
+                      struct cpu_gradient_row *row)
 {
-    loop->rows->widen(tensor->dtype, to, element_at(loop, tensor, row, i), n);
-    cpu_pad(to, n);
-}
-
-static void load_blocks(const struct gradient_loop *loop,
-                        const struct row_norm *norm, int64_t i,
-                        struct blocks *to)
-{
-    const struct rmsnorm_plan *plan = loop->plan;
-    const struct cpu_norm_gradient_rows *rows = loop->rows->norm_gradient;
-    const enum roped_dtype weight = (enum roped_dtype)plan->weight_dtype;
-    float gain[CPU_BLOCK];
-    to->n = cpu_smaller(plan->hidden - i, CPU_BLOCK);
-    to->whole = cpu_ceil_div(to->n, CPU_LANES) * CPU_LANES;
-    load(loop, loop->of.grad_y, norm->row, i, to->n, to->g);
-    load(loop, loop->of.x, norm->row, i, to->n, to->normal);
+    const struct cpu_norm_rows one = {.n = 1, .x = row->x};
     if (loop->of.is_centred)
-        rows->centre(to->normal, norm->mean.high, norm->mean.low, norm->s,
-                     to->n);
+        loop->rows->inverse_deviation(row->type, row->n, &one, loop->plan->eps,
+                                      &row->s, &row->mean);
     else
-        loop->rows->scale(to->normal, norm->s, to->n);
-    memcpy(to->gw, to->g, (size_t)to->whole * sizeof *to->g);
-    if (!roped_tensor_given(loop->of.weight))
-        return;
-    loop->rows->fill_weight(
-        weight, gain,
-        cpu_at(loop->of.weight->data, i, roped_dtype_bytes(weight)),
-        plan->weight_bias, to->n);
-    rows->multiply(to->gw, gain, to->n);
-    if (loop->rounds)
-        cpu_round(loop->rows, loop->of.x->dtype, to->gw, to->n);
+        loop->rows->inverse_rms(row->type, row->n, &one, loop->plan->eps,
+                                &row->s);
 }
 
-static void add_to_sums(const struct gradient_loop *loop, int64_t i,
-                        double *sum, struct blocks *of)
-{
-    const struct cpu_norm_gradient_rows *rows = loop->rows->norm_gradient;
-    if (roped_tensor_given(loop->of.weight)) {
-        if (loop->rounds)
-            cpu_round(loop->rows, loop->of.x->dtype, of->normal, of->n);
-        rows->add_products(sum + i, of->g, of->normal, of->n);
-        sum += loop->plan->hidden;
-    }
-    if (loop->of.bias && roped_tensor_given(loop->of.bias))
-        rows->add(sum + i, of->g, of->n);
-}
-
-static void write_blocks(const struct gradient_loop *loop,
-                         const struct row_norm *norm, int64_t i, double *sum,
-                         struct blocks *of)
-{
-    const struct cpu_norm_gradient_rows *rows = loop->rows->norm_gradient;
-    const struct cpu_conversion narrow = {.from = ROPED_F32,
-                                          .to = loop->of.grad_x->dtype};
-    const bool adds = roped_tensor_given(loop->of.grad_residual);
-    const double width = (double)loop->plan->hidden;
-    float residual[CPU_BLOCK];
-    if (adds)
-        load(loop, loop->of.grad_residual, norm->row, i, of->n, residual);
-    rows->descend(of->gw, of->normal, adds ? residual : NULL, norm->s,
-                  (float)(norm->sum / width), (float)(norm->dot / width),
-                  of->n);
-    loop->rows->convert(
-        &narrow,
-        (void *)(uintptr_t)element_at(loop, loop->of.grad_x, norm->row, i),
-        of->gw, of->n);
-    if (sum)
-        add_to_sums(loop, i, sum, of);
-}
-
-static void gradient_row(const struct gradient_loop *loop, int64_t row,
+/* Its sums, or NULL where it has none, are added to sum. */
+static void gradient_row(const struct gradient_loop *loop, int64_t i,
                          double *sum)
 {
-    const struct rmsnorm_plan *plan = loop->plan;
-    const struct cpu_norm_gradient_rows *rows = loop->rows->norm_gradient;
-    const struct cpu_norm_rows one = {
-        .n = 1, .x = element_at(loop, loop->of.x, row, 0)};
-    const enum roped_dtype dtype = loop->of.x->dtype;
-    struct row_norm norm = {.row = row};
-    struct blocks blocks;
+    const bool has_weight = roped_tensor_given(loop->of.weight);
+    double of_all, of_normal;
+    struct cpu_gradient_row row = {
+        .type = loop->of.x->dtype,
+        .n = loop->plan->hidden,
+        .grad_y = element_at(loop, loop->of.grad_y, i),
+        .x = element_at(loop, loop->of.x, i),
+        .gain = loop->gain,
+        .rounds = loop->rounds,
+        .grad_x = element_at(loop, loop->of.grad_x, i),
+        .gain_sum = has_weight ? sum : NULL,
+        .is_streamed = loop->is_streamed,
+    };
+    if (roped_tensor_given(loop->of.grad_residual))
+        row.residual = element_at(loop, loop->of.grad_residual, i);
+    if (loop->n_sums > has_weight)
+        row.shift_sum = sum + has_weight * loop->room;
+    find_norm(loop, &row);
+    loop->rows->norm_gradient->sums(&row, &of_all, &of_normal);
     if (loop->of.is_centred)
-        loop->rows->inverse_deviation(dtype, plan->hidden, &one, plan->eps,
-                                      &norm.s, &norm.mean);
-    else
-        loop->rows->inverse_rms(dtype, plan->hidden, &one, plan->eps, &norm.s);
-    for (int64_t i = 0; i < plan->hidden; i += CPU_BLOCK) {
-        load_blocks(loop, &norm, i, &blocks);
-        norm.dot += rows->dot(blocks.gw, blocks.normal, blocks.whole);
-        if (loop->of.is_centred)
-            norm.sum += rows->sum(blocks.gw, blocks.n);
-    }
-    for (int64_t i = 0; i < plan->hidden; i += CPU_BLOCK) {
-        if (plan->hidden > CPU_BLOCK)
-            load_blocks(loop, &norm, i, &blocks);
-        write_blocks(loop, &norm, i, sum, &blocks);
-    }
+        row.shift = (float)(of_all / (double)row.n);
+    row.k = (float)(of_normal / (double)row.n);
+    loop->rows->norm_gradient->descend(&row);
 }
 
 static void gradient_segments(void *context, int64_t begin, int64_t end)
 {
     const struct gradient_loop *loop = context;
     const int64_t n_rows = loop->plan->n_rows;
-    const int64_t n = loop->n_sums * loop->plan->hidden;
+    const int64_t n = loop->n_sums * loop->room;
     for (int64_t segment = begin; segment < end; segment++) {
         double *sum = n ? loop->partial + segment * n : NULL;
         const int64_t rows = cpu_ceil_div(n_rows, loop->n_segments);
@@ -171,26 +95,60 @@ static void gradient_segments(void *context, int64_t begin, int64_t end)
 static void sum_columns(void *context, int64_t begin, int64_t end)
 {
     const struct gradient_loop *loop = context;
-    const int64_t width = loop->plan->hidden, n = loop->n_sums * width;
+    const int64_t width = loop->plan->hidden;
     const int64_t n_blocks = cpu_ceil_div(width, CPU_BLOCK);
     for (int64_t block = begin; block < end; block++) {
         const struct roped_tensor *to = loop->sum_to[block / n_blocks];
         const struct cpu_conversion narrow = {.from = ROPED_F32,
                                               .to = to->dtype};
-        const double *from = loop->partial + block / n_blocks * width;
         const int64_t i = block % n_blocks * CPU_BLOCK;
-        const int64_t part = cpu_smaller(width - i, CPU_BLOCK);
+        const int64_t n = cpu_smaller(width - i, CPU_BLOCK);
+        double sum[CPU_BLOCK] = {0};
         float result[CPU_BLOCK];
-        for (int64_t j = 0; j < part; j++) {
-            double sum = 0;
-            for (int64_t segment = 0; segment < loop->n_segments; segment++)
-                sum += from[segment * n + i + j];
-            result[j] = (float)sum;
+        for (int64_t segment = 0; segment < loop->n_segments; segment++) {
+            const int64_t row = segment * loop->n_sums + block / n_blocks;
+            const double *from = loop->partial + row * loop->room + i;
+            for (int64_t j = 0; j < n; j++)
+                sum[j] += from[j];
         }
+        for (int64_t j = 0; j < n; j++)
+            result[j] = (float)sum[j];
         loop->rows->convert(&narrow,
                             cpu_at(to->data, i, roped_dtype_bytes(to->dtype)),
-                            result, part);
+                            result, n);
     }
+}
+
+/* Memory for sums and gains, and the gains in it. */
+static enum roped_status take_scratch(struct gradient_loop *loop,
+                                      struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const struct rmsnorm_plan *plan = loop->plan;
+    const bool has_weight = roped_tensor_given(loop->of.weight);
+    const int64_t n_sums = loop->n_segments * loop->n_sums * loop->room;
+    void *scratch;
+    enum roped_status status =
+        cpu_scratch(queue,
+                    (size_t)n_sums * sizeof *loop->partial +
+                        (size_t)loop->room * sizeof *loop->gain,
+                    &scratch, err);
+    if (status)
+        return status;
+    loop->partial = scratch;
+    loop->gain = (float *)(loop->partial + n_sums);
+    loop->rows->fill_weight(
+        has_weight ? (enum roped_dtype)plan->weight_dtype : ROPED_NO_DTYPE,
+        loop->gain, has_weight ? loop->of.weight->data : NULL,
+        has_weight ? plan->weight_bias : 0, plan->hidden);
+    return ROPED_OK;
+}
+
+static bool is_in_place(const struct cpu_norm_gradient *of)
+{
+    const void *to = of->grad_x->data;
+    return to == of->grad_y->data || to == of->x->data ||
+           to == of->grad_residual->data;
 }
 
 enum roped_status cpu_norm_gradient(const struct cpu_norm_gradient *of,
@@ -199,31 +157,27 @@ enum roped_status cpu_norm_gradient(const struct cpu_norm_gradient *of,
                                     struct roped_error *err)
 {
     const struct rmsnorm_plan *plan = (const void *)call->plan;
+    const int64_t bytes = roped_call_bytes(call);
     struct gradient_loop loop = {
         .of = *of,
         .rows = queue->backend->rows,
         .plan = plan,
-        .n_segments = cpu_smaller(plan->n_rows, MOST_SEGMENTS),
+        .n_segments = cpu_smaller(cpu_ceil_div(plan->n_rows, ROWS_OF_SEGMENT),
+                                  MOST_SEGMENTS),
+        .room = cpu_ceil_div(plan->hidden, CPU_LANES) * CPU_LANES,
         .rounds =
-            plan->rounding != RMSNORM_ROUND_ONCE && of->x->dtype != ROPED_F32};
+            plan->rounding != RMSNORM_ROUND_ONCE && of->x->dtype != ROPED_F32,
+        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place(of)};
     if (roped_tensor_given(of->weight))
         loop.sum_to[loop.n_sums++] = of->grad_weight;
     if (of->bias && roped_tensor_given(of->bias))
         loop.sum_to[loop.n_sums++] = of->grad_bias;
-    const int64_t n = loop.n_sums * plan->hidden;
-    if (n) {
-        void *scratch;
-        enum roped_status status = cpu_scratch(
-            queue, (size_t)(loop.n_segments * n) * sizeof *loop.partial,
-            &scratch, err);
-        if (status)
-            return status;
-        loop.partial = scratch;
-    }
-    cpu_for(queue, roped_call_bytes(call), loop.n_segments, gradient_segments,
-            &loop);
-    if (n)
-        cpu_for(queue, loop.n_segments * n * 8,
+    enum roped_status status = take_scratch(&loop, queue, err);
+    if (status)
+        return status;
+    cpu_for(queue, bytes, loop.n_segments, gradient_segments, &loop);
+    if (loop.n_sums)
+        cpu_for(queue, loop.n_segments * loop.n_sums * loop.room * 8,
                 loop.n_sums * cpu_ceil_div(plan->hidden, CPU_BLOCK),
                 sum_columns, &loop);
     return ROPED_OK;
