@@ -200,11 +200,8 @@ INLINE float tanh_of(float x)
     p = mul_add(p, square, 0x1.111112p-3f);
     p = mul_add(p, square, -0x1.555556p-2f);
     const float near = mul_add(x * square, p, x);
-    return a < 0.25f    ? near
-           : a <= 1e30f ? (x < 0 ? -far : far)
-           : x < 0      ? -1
-           : x > 0      ? 1
-                        : x;
+    const float y = a < 0.25f ? near : x < 0 ? -far : far;
+    return x != x ? x : y;
 }
 
 INLINE float act(enum activation activation, float alpha, float x)
