@@ -1,7 +1,8 @@
 /*
- * rows_deviation.c - the mean of rows and their standard deviation, in two
- * passes: what the first finds is the mean but for what float32 lost of it, and
- * the second, over the distances from it, finds that and their squares.
+ * rows_deviation.c - the mean of rows and their standard deviation, over the
+ * distances from a value that is near the mean: that of a row's first block.
+ * Where that is too far away, there is a pass that finds the mean but for what
+ * float32 lost of it, and another one over the distances from that.
  */
 #include "cpu/rows_norm.h"
 
@@ -122,15 +123,37 @@ INLINE bool is_good(struct deviation_sums sums, struct moments found,
            found.rest * found.rest <= mean;
 }
 
+/* Exact where all elements are equal. */
+INLINE float mean_of_first(struct deviations a, int64_t n)
+{
+    const int64_t here = n < BLOCK ? n : BLOCK;
+    const block z = load_source(a.dtype, HALVES, a.row, 0, here, a.is_sum);
+    const doubles lo = widen_floats(z.lo), hi = widen_floats(z.hi);
+    return (float)((sum_of_doubles(lo) + sum_of_doubles(hi)) / (double)here);
+}
+
+/* Finds what it can from a.from. */
+INLINE bool try_moments(struct deviations a, int64_t n, double eps,
+                        struct moments *found)
+{
+    const struct deviation_sums sums = sum_row(a, n);
+    *found = moments_of(sums, n);
+    return is_good(sums, *found, eps);
+}
+
 INLINE void deviation_of(struct deviations a, int64_t n, double eps, float *s,
                          struct cpu_mean *mean)
 {
     struct deviations first = a;
+    struct moments found;
     first.is_first = true;
-    a.from = (float)(sum_row(first, n).sum / (double)n);
-    struct deviation_sums sums = sum_row(a, n);
-    struct moments found = moments_of(sums, n);
-    if (UNLIKELY(!is_good(sums, found, eps))) {
+    a.from = mean_of_first(a, n);
+    bool is_found = try_moments(a, n, eps, &found);
+    if (UNLIKELY(!is_found)) {
+        a.from = (float)(sum_row(first, n).sum / (double)n);
+        is_found = try_moments(a, n, eps, &found);
+    }
+    if (UNLIKELY(!is_found)) {
         a.from = 0;
         a.from = (float)(double_sums(a, n).sum / (double)n);
         found = moments_of(double_sums(a, n), n);
