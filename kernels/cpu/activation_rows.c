@@ -1,148 +1,144 @@
 /*
  * activation_rows.c - activations of a block of float32; built once per
- * instruction set, as rows.c is. The functions are of one element, without
- * branches, and the compiler makes vectors of them. Their relative error stays
- * below 1e-6 wherever the result is normal: what goes into an exponent is two
- * floats, a value and what float32 loses of it.
+ * instruction set, as rows.c is. Their relative error stays below 1e-6 wherever
+ * the result is normal: what goes into an exponent is two floats, a value and
+ * what float32 loses of it.
  */
 #include "cpu/activation_rows.h"
 #include "cpu/rows_isa.h"
 
 #include <math.h>
 
-/* ------------------------------------------------------- products, quotients
- */
+/* --------------------------------------------------------------- arithmetic */
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define mul_add(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define mul_add(a, b, c) ((a) * (b) + (c))
-#endif
+INLINE vfloat within(float most, vfloat x)
+{
+    return at_least(splat(-most), at_most(splat(most), x));
+}
 
 /* What float32 loses of a * b, which is product then. */
-INLINE float lost_of(float a, float b, float product)
+INLINE vfloat lost_of(vfloat a, vfloat b, vfloat product)
 {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return __builtin_fmaf(a, b, -product);
-#else
-    return (float)((double)a * (double)b - (double)product);
-#endif
-}
-
-union float_bits {
-    float value;
-    uint32_t bits;
-};
-
-INLINE float nearer_reciprocal(float x, float y)
-{
-    return mul_add(y, mul_add(-x, y, 1.0f), y);
-}
-
-/* Of a positive normal number, to 1.2e-7: vectors are divided in the time of
- * twenty other operations. */
-INLINE float reciprocal(float x)
-{
-    union float_bits guess = {x};
-    guess.bits = 0x7EF311C7u - guess.bits; /* within 13 % */
-    const float second = nearer_reciprocal(x, guess.value);
-    return nearer_reciprocal(x, nearer_reciprocal(x, second));
+    if (HAS_FUSED)
+        return multiply_add(a, b, -product);
+    vfloat lost;
+    for (int i = 0; i < LANES; i++)
+        lost[i] = (float)((double)a[i] * (double)b[i] - (double)product[i]);
+    return lost;
 }
 
 /* ------------------------------------------------------------ exponentials */
 
-/* e^z = p * up * down; up and down are powers of two. Where e^z leaves
- * float32's normal range a number times it may not have: it comes between. */
+/* e^z = p * 2^k, and k is a whole number. Where that leaves float32's normal
+ * range a number times it may not: it comes between. */
 struct exponential {
-    float p, up, down;
+    vfloat p, k;
 };
-#define LEAST   (-170.0f) /* nothing is left of float32 from there on */
-#define NO_REST (-0.0f)   /* which compilers need not add */
-
-INLINE float power_of_two(int32_t k)
-{
-    const union float_bits power = {.bits = (uint32_t)(k + 127) << 23};
-    return power.value;
-}
+#define LEAST   (-170.0f)    /* nothing is left of float32 from there on */
+#define NO_REST splat(-0.0f) /* which compilers need not add */
 
 /* Of z + rest, z from LEAST to 0. */
-INLINE struct exponential exponential_of(float z, float rest)
+INLINE struct exponential exponential_of(vfloat z, vfloat rest)
 {
-    const float to_integer = 0x1.8p23f;
-    const float k = mul_add(z, 0x1.715476p+0f, to_integer) - to_integer;
-    float r = mul_add(k, -0.693359375f, z);
-    r = mul_add(k, 2.12194440e-4f, r) + rest;
-    float p = mul_add(1.9875691500e-4f, r, 1.3981999507e-3f);
-    p = mul_add(p, r, 8.3334519073e-3f);
-    p = mul_add(p, r, 4.1665795894e-2f);
-    p = mul_add(p, r, 1.6666665459e-1f);
-    p = mul_add(p, r, 5.0000001201e-1f);
-    p = mul_add(p, r * r, r) + 1.0f;
-    const int32_t whole = (int32_t)k, half = whole >> 1;
-    return (struct exponential){p, power_of_two(half),
-                                power_of_two(whole - half)};
+    const vfloat to_integer = splat(0x1.8p23f);
+    const vfloat k =
+        multiply_add(z, splat(0x1.715476p+0f), to_integer) - to_integer;
+    vfloat r = multiply_add(k, splat(-0.693359375f), z);
+    r = multiply_add(k, splat(2.12194440e-4f), r) + rest;
+    vfloat p =
+        multiply_add(splat(1.9875691500e-4f), r, splat(1.3981999507e-3f));
+    p = multiply_add(p, r, splat(8.3334519073e-3f));
+    p = multiply_add(p, r, splat(4.1665795894e-2f));
+    p = multiply_add(p, r, splat(1.6666665459e-1f));
+    p = multiply_add(p, r, splat(5.0000001201e-1f));
+    return (struct exponential){multiply_add(p, r * r, r) + splat(1), k};
+}
+
+/* m * e^z */
+INLINE vfloat times_power(vfloat m, struct exponential e)
+{
+    return scaled(m * e.p, e.k);
+}
+
+INLINE vfloat power_of(struct exponential e)
+{
+    return scaled(e.p, e.k);
 }
 
 /* m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or
  * is 1. */
-INLINE float times_sigmoid(float m, bool is_low, float z, float rest)
+INLINE vfloat times_sigmoid(vfloat m, vmask is_low, vfloat z, vfloat rest)
 {
     const struct exponential e = exponential_of(z, rest);
-    const float low = (z > LEAST ? m : -0.0f) * e.p * e.up * e.down;
-    return (is_low ? low : m) * reciprocal(mul_add(e.p * e.up, e.down, 1.0f));
-}
-
-INLINE float at_least(float least, float x)
-{
-    return x > least ? x : least; /* and least for NaN */
+    const vmask is_left = is_less(splat(LEAST), z);
+    const vfloat low = times_power(pick_lanes(is_left, m, splat(-0.0f)), e);
+    return pick_lanes(is_low, low, m) * reciprocal(splat(1) + power_of(e));
 }
 
 /* ------------------------------------------------------------- activations */
 
-INLINE float silu(float x)
+/* -|z|, and what is left of it */
+INLINE vfloat low_of(vfloat z)
 {
-    return times_sigmoid(x, x < 0, at_least(LEAST, x < 0 ? x : -x), NO_REST);
+    return at_least(splat(LEAST), negative_magnitude(z));
 }
 
-INLINE float sigmoid(float x)
+INLINE vfloat silu(vfloat x)
 {
-    const float one = x != x ? x : 1, low = at_least(LEAST, x < 0 ? x : -x);
-    return times_sigmoid(one, x < 0, low, NO_REST) + 0.0f; /* never -0 */
+    const vmask is_low = is_less(x, splat(0));
+    return times_sigmoid(x, is_low, low_of(x), NO_REST);
+}
+
+INLINE vfloat sigmoid(vfloat x)
+{
+    const vmask is_low = is_less(x, splat(0));
+    const vfloat one = pick_lanes(is_nan(x), x, splat(1));
+    return times_sigmoid(one, is_low, low_of(x), NO_REST) +
+           splat(0); /* never -0 */
+}
+
+/* What alpha * x, which is z, loses, where something is left of e^-|z|. */
+INLINE vfloat rest_of(vfloat alpha, vfloat x, vfloat z)
+{
+    const vmask is_left = is_less(splat(LEAST), negative_magnitude(z));
+    return pick_lanes(is_left, lost_of(alpha, x, z), splat(0));
 }
 
 /* x * sigmoid(alpha * x) */
-INLINE float quick_gelu(float x, float alpha)
+INLINE vfloat quick_gelu(vfloat x, vfloat alpha)
 {
-    const float z = alpha * x, low = z < 0 ? z : -z;
-    const float rest = low > LEAST ? lost_of(alpha, x, z) : 0;
-    return times_sigmoid(x, z < 0, at_least(LEAST, low), z < 0 ? rest : -rest);
+    const vfloat z = alpha * x, rest = rest_of(alpha, x, z);
+    const vmask is_low = is_less(z, splat(0));
+    return times_sigmoid(x, is_low, low_of(z), pick_lanes(is_low, rest, -rest));
 }
 
 /* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value
  * and what it loses. */
 struct pair {
-    float value, rest;
+    vfloat value, rest;
 };
 
-INLINE struct pair gelu_tanh_exponent(float x)
+INLINE struct pair gelu_tanh_exponent(vfloat x)
 {
-    const float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
-    const float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
-    const float square = x * x, square_rest = lost_of(x, x, square);
-    const float sum = mul_add(d, square, c), of_square = sum - c;
-    float rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
-    rest += mul_add(d, square_rest, mul_add(d_rest, square, c_rest));
-    const float z = x * sum;
-    return (struct pair){z, mul_add(x, rest, lost_of(x, sum, z))};
+    const vfloat c = splat(0x1.988454p+0f), c_rest = splat(-0x1.857936p-25f);
+    const vfloat d = splat(0x1.2444f2p-4f), d_rest = splat(0x1.49b16ap-29f);
+    const vfloat square = x * x, square_rest = lost_of(x, x, square);
+    const vfloat sum = multiply_add(d, square, c), of_square = sum - c;
+    vfloat rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
+    rest = rest +
+           multiply_add(d, square_rest, multiply_add(d_rest, square, c_rest));
+    const vfloat z = x * sum;
+    return (struct pair){z, multiply_add(x, rest, lost_of(x, sum, z))};
 }
 
-INLINE float gelu_tanh(float x)
+INLINE vfloat gelu_tanh(vfloat x)
 {
-    const float most = 12.5f; /* 2 u is 159 there */
-    const float near = at_least(-most, x > most ? most : x);
+    const vfloat near = within(12.5f, x); /* 2 u is 159 there */
     const struct pair z = gelu_tanh_exponent(near);
-    return times_sigmoid(x < 0 ? near : x, x < 0, x < 0 ? z.value : -z.value,
-                         x < 0 ? z.rest : -z.rest);
+    const vmask is_low = is_less(x, splat(0));
+    return times_sigmoid(pick_lanes(is_low, near, x), is_low,
+                         pick_lanes(is_low, z.value, -z.value),
+                         pick_lanes(is_low, z.rest, -z.rest));
 }
 
 /*
@@ -151,74 +147,80 @@ INLINE float gelu_tanh(float x)
  * y up to 10.
  */
 struct normal_tail {
-    float a;              /* |x|, up to where nothing is left */
-    float p;              /* p * e.up * e.down is Phi(-a), */
+    vfloat a;             /* |x|, up to where nothing is left */
+    vfloat p;             /* p times the power of e is Phi(-a), */
     struct exponential e; /* and e is e^(-a^2 / 2) */
 };
 
-INLINE struct normal_tail normal_tail_of(float x)
+INLINE struct normal_tail normal_tail_of(vfloat x)
 {
-    const float magnitude = x < 0 ? -x : x;
-    const float a = magnitude < 18 ? magnitude : 18, square = a * a;
-    const struct exponential e =
-        exponential_of(-0.5f * square, -0.5f * lost_of(a, a, square));
-    const float scaled = a * 0x1.6a09e6p-1f;
-    const float y = scaled < 10 ? scaled : 10;
-    const float s = mul_add(-4.8f, reciprocal(y + 2), 1.4f);
-    float w = mul_add(0x1.6da732p-17f, s, 0x1.00230ep-18f);
-    w = mul_add(w, s, -0x1.cb0774p-14f);
-    w = mul_add(w, s, -0x1.45fe5cp-13f);
-    w = mul_add(w, s, 0x1.875582p-11f);
-    w = mul_add(w, s, 0x1.157750p-9f);
-    w = mul_add(w, s, -0x1.9d1b64p-8f);
-    w = mul_add(w, s, -0x1.5cfdbcp-6f);
-    w = mul_add(w, s, 0x1.d3715ap-4f);
-    w = mul_add(w, s, -0x1.6cf9ecp-3f);
-    w = mul_add(w, s, -0x1.370fccp-6f);
-    w = mul_add(w, s, 0x1.25ea64p-2f);
-    const float p = mul_add(0.5f, w, 0.5f) * reciprocal(mul_add(2, y, 1)) * e.p;
+    const vfloat magnitude = pick_lanes(is_less(x, splat(0)), -x, x);
+    const vfloat a = pick_lanes(is_less(magnitude, splat(18)), magnitude,
+                                splat(18)), /* of NaN too */
+        square = a * a;
+    const struct exponential e = exponential_of(
+        splat(-0.5f) * square, splat(-0.5f) * lost_of(a, a, square));
+    const vfloat y = at_most(splat(10), a * splat(0x1.6a09e6p-1f));
+    const vfloat s =
+        multiply_add(splat(-4.8f), reciprocal(y + splat(2)), splat(1.4f));
+    vfloat w = multiply_add(splat(0x1.6da732p-17f), s, splat(0x1.00230ep-18f));
+    w = multiply_add(w, s, splat(-0x1.cb0774p-14f));
+    w = multiply_add(w, s, splat(-0x1.45fe5cp-13f));
+    w = multiply_add(w, s, splat(0x1.875582p-11f));
+    w = multiply_add(w, s, splat(0x1.157750p-9f));
+    w = multiply_add(w, s, splat(-0x1.9d1b64p-8f));
+    w = multiply_add(w, s, splat(-0x1.5cfdbcp-6f));
+    w = multiply_add(w, s, splat(0x1.d3715ap-4f));
+    w = multiply_add(w, s, splat(-0x1.6cf9ecp-3f));
+    w = multiply_add(w, s, splat(-0x1.370fccp-6f));
+    w = multiply_add(w, s, splat(0x1.25ea64p-2f));
+    const vfloat p = multiply_add(splat(0.5f), w, splat(0.5f)) *
+                     reciprocal(multiply_add(splat(2), y, splat(1))) * e.p;
     return (struct normal_tail){a, p, e};
 }
 
 /* x * Phi(x) */
-INLINE float gelu(float x)
+INLINE vfloat gelu(vfloat x)
 {
     const struct normal_tail tail = normal_tail_of(x);
-    const float below = -tail.a * tail.p * tail.e.up * tail.e.down;
-    return x < 0 ? below : x * (1 - tail.p * tail.e.up * tail.e.down);
+    const vfloat below = -scaled(tail.a * tail.p, tail.e.k);
+    return pick_lanes(is_less(x, splat(0)), below,
+                      x * (splat(1) - scaled(tail.p, tail.e.k)));
 }
 
 /* (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)), or a series where that is 0 / 2. */
-INLINE float tanh_of(float x)
+INLINE vfloat tanh_of(vfloat x)
 {
-    const float a = x < 0 ? -x : x, square = x * x;
-    const struct exponential e =
-        exponential_of(at_least(LEAST, -2 * a), NO_REST);
-    const float power = e.p * e.up * e.down;
-    const float far = (1 - power) * reciprocal(1 + power);
-    float p = mul_add(0x1.664f48p-6f, square, -0x1.ba1ba2p-5f);
-    p = mul_add(p, square, 0x1.111112p-3f);
-    p = mul_add(p, square, -0x1.555556p-2f);
-    const float near = mul_add(x * square, p, x);
-    const float y = a < 0.25f ? near : x < 0 ? -far : far;
-    return x != x ? x : y;
+    const vmask is_low = is_less(x, splat(0));
+    const vfloat a = pick_lanes(is_low, -x, x), square = x * x;
+    const vfloat power = power_of(
+        exponential_of(at_least(splat(LEAST), splat(-2) * a), NO_REST));
+    const vfloat far = (splat(1) - power) * reciprocal(splat(1) + power);
+    vfloat p =
+        multiply_add(splat(0x1.664f48p-6f), square, splat(-0x1.ba1ba2p-5f));
+    p = multiply_add(p, square, splat(0x1.111112p-3f));
+    p = multiply_add(p, square, splat(-0x1.555556p-2f));
+    const vfloat near = multiply_add(x * square, p, x);
+    const vfloat y = pick_lanes(is_less(a, splat(0.25f)), near,
+                                pick_lanes(is_low, -far, far));
+    return pick_lanes(is_nan(x), x, y);
 }
 
-INLINE float act(enum activation activation, float alpha, float x)
+INLINE vfloat act(enum activation activation, vfloat alpha, vfloat x)
 {
-    float y = x < 0 ? 0 : x;
+    const vfloat y = pick_lanes(is_less(x, splat(0)), splat(0), x);
     if (activation == ACT_SILU)
-        y = silu(x);
-    else if (activation == ACT_GELU)
-        y = gelu(x);
-    else if (activation == ACT_GELU_TANH)
-        y = gelu_tanh(x);
-    else if (activation == ACT_RELU2)
-        y = y * y;
-    else if (activation == ACT_QUICK_GELU)
-        y = quick_gelu(x, alpha);
-    else if (activation == ACT_SIGMOID)
-        y = sigmoid(x);
+        return silu(x);
+    if (activation == ACT_GELU)
+        return gelu(x);
+    if (activation == ACT_GELU_TANH)
+        return gelu_tanh(x);
+    if (activation == ACT_RELU2)
+        return y * y;
+    if (activation == ACT_QUICK_GELU)
+        return quick_gelu(x, alpha);
+    if (activation == ACT_SIGMOID)
+        return sigmoid(x);
     return y;
 }
 
@@ -226,87 +228,100 @@ INLINE float act(enum activation activation, float alpha, float x)
 
 /* sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a
  * function of x and w is x times its slope; w is finite. */
-INLINE float slope_of_sigmoid(float z, float rest, float w)
+INLINE vfloat slope_of_sigmoid(vfloat z, vfloat rest, vfloat w)
 {
-    const bool is_low = z < 0;
-    const float low = at_least(LEAST, is_low ? z : -z);
-    const struct exponential e = exponential_of(low, is_low ? rest : -rest);
-    const float p = low > LEAST ? e.p : 0;
-    const float r = reciprocal(mul_add(e.p * e.up, e.down, 1.0f));
-    const float t = mul_add(w, is_low ? r : p * e.up * e.down * r, 1.0f);
-    return is_low ? t * p * e.up * e.down * r : t * r;
+    const vmask is_low = is_less(z, splat(0));
+    const vfloat low = low_of(z);
+    const struct exponential e =
+        exponential_of(low, pick_lanes(is_low, rest, -rest));
+    const vfloat r = reciprocal(splat(1) + power_of(e));
+    const vfloat p = pick_lanes(is_less(splat(LEAST), low), e.p, splat(0)) * r;
+    const vfloat t =
+        multiply_add(w, pick_lanes(is_low, r, scaled(p, e.k)), splat(1));
+    return pick_lanes(is_low, scaled(t * p, e.k), t * r);
 }
 
-INLINE float within(float most, float x)
-{
-    return at_least(-most, x > most ? most : x);
-}
-
-INLINE float slope_of_silu(float x)
+INLINE vfloat slope_of_silu(vfloat x)
 {
     return slope_of_sigmoid(x, NO_REST, within(-LEAST, x));
 }
 
-INLINE float slope_of_quick_gelu(float x, float alpha)
+INLINE vfloat slope_of_quick_gelu(vfloat x, vfloat alpha)
 {
-    const float z = alpha * x, low = z < 0 ? z : -z;
-    const float rest = low > LEAST ? lost_of(alpha, x, z) : 0;
-    return slope_of_sigmoid(z, rest, within(-LEAST, z));
+    const vfloat z = alpha * x;
+    return slope_of_sigmoid(z, rest_of(alpha, x, z), within(-LEAST, z));
 }
 
-INLINE float slope_of_gelu_tanh(float x)
+INLINE vfloat slope_of_gelu_tanh(vfloat x)
 {
-    const float near = within(12.5f, x); /* as gelu_tanh, whose z this is */
+    const vfloat near = within(12.5f, x); /* as gelu_tanh, whose z this is */
     const struct pair z = gelu_tanh_exponent(near);
-    const float w =
-        near * mul_add(3 * 0x1.2444f2p-4f, near * near, 0x1.988454p+0f);
+    const vfloat w = near * multiply_add(splat(3 * 0x1.2444f2p-4f), near * near,
+                                         splat(0x1.988454p+0f));
     return slope_of_sigmoid(z.value, z.rest, w);
 }
 
 /* Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi) */
-INLINE float slope_of_gelu(float x)
+INLINE vfloat slope_of_gelu(vfloat x)
 {
     const struct normal_tail tail = normal_tail_of(x);
-    const float p = mul_add(-0x1.988454p-2f * tail.a, tail.e.p, tail.p);
-    const float below = p * tail.e.up * tail.e.down;
-    return x < 0 ? below : 1 - below;
+    const vfloat p =
+        multiply_add(splat(-0x1.988454p-2f) * tail.a, tail.e.p, tail.p);
+    const vfloat below = scaled(p, tail.e.k);
+    return pick_lanes(is_less(x, splat(0)), below, splat(1) - below);
 }
 
-INLINE float slope_of_one_side(float x, float above)
+INLINE vfloat slope_of_one_side(vfloat x, vfloat above)
 {
-    return x > 0 ? above : 0;
+    return pick_lanes(is_less(splat(0), x), above, splat(0));
+}
+
+INLINE vfloat slope_of_number(enum activation activation, vfloat alpha,
+                              vfloat x)
+{
+    if (activation == ACT_SILU)
+        return slope_of_silu(x);
+    if (activation == ACT_GELU)
+        return slope_of_gelu(x);
+    if (activation == ACT_GELU_TANH)
+        return slope_of_gelu_tanh(x);
+    if (activation == ACT_RELU2)
+        return slope_of_one_side(x, splat(2) * x);
+    if (activation == ACT_QUICK_GELU)
+        return slope_of_quick_gelu(x, alpha);
+    if (activation == ACT_SIGMOID)
+        return sigmoid(x) * sigmoid(-x);
+    return slope_of_one_side(x, splat(1));
 }
 
 /* NaN stays. */
-INLINE float slope_of(enum activation activation, float alpha, float x)
+INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
 {
-    float slope = slope_of_one_side(x, 1);
-    if (activation == ACT_SILU)
-        slope = slope_of_silu(x);
-    else if (activation == ACT_GELU)
-        slope = slope_of_gelu(x);
-    else if (activation == ACT_GELU_TANH)
-        slope = slope_of_gelu_tanh(x);
-    else if (activation == ACT_RELU2)
-        slope = slope_of_one_side(x, 2 * x);
-    else if (activation == ACT_QUICK_GELU)
-        slope = slope_of_quick_gelu(x, alpha);
-    else if (activation == ACT_SIGMOID)
-        slope = sigmoid(x) * sigmoid(-x);
-    return x != x ? x : slope;
+    return pick_lanes(is_nan(x), x, slope_of_number(activation, alpha, x));
 }
 
 /* ------------------------------------------------------------------ blocks */
 
-INLINE void activate_all(enum activation activation,
-                         const struct act_and_mul_plan *plan,
-                         float *restrict gate, int64_t n)
+INLINE vfloat load_lanes(const float *from)
 {
-    const float limit = plan->limit, alpha = plan->alpha;
-    for (int64_t i = 0; i < (n & -CPU_LANES); i++) {
-        const float x = gate[i] > limit ? limit : gate[i];
-        gate[i] = act(activation, alpha, x);
-    }
+    vfloat x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+INLINE void store_lanes(float *to, vfloat x)
+{
+    memcpy(to, &x, sizeof x);
+}
+
+INLINE void activate_all(enum activation activation,
+                         const struct act_and_mul_plan *plan, float *gate,
+                         int64_t n)
+{
+    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
+    for (int64_t i = 0; i < n; i += LANES)
+        store_lanes(gate + i, act(activation, alpha,
+                                  at_most(limit, load_lanes(gate + i))));
 }
 
 /* The limit, at which a clamped value has no slope any more, as in PyTorch;
@@ -316,18 +331,24 @@ INLINE float end_of(const struct act_and_mul_plan *plan)
     return plan->limit < INFINITY ? plan->limit : NAN;
 }
 
-INLINE void differentiate_all(enum activation activation,
-                              const struct act_and_mul_plan *plan,
-                              float *restrict gate, float *restrict slope,
-                              int64_t n)
+/* What the values with a slope are at most. */
+INLINE float below_limit(const struct act_and_mul_plan *plan)
 {
-    const float limit = plan->limit, alpha = plan->alpha;
-    const float end = end_of(plan);
-    for (int64_t i = 0; i < (n & -CPU_LANES); i++) {
-        const float x = gate[i] > limit ? limit : gate[i];
-        const float s = slope_of(activation, alpha, x);
-        slope[i] = gate[i] >= end ? 0 : s;
-        gate[i] = act(activation, alpha, x);
+    return plan->limit < INFINITY ? nextafterf(plan->limit, -INFINITY)
+                                  : INFINITY;
+}
+
+INLINE void differentiate_all(enum activation activation,
+                              const struct act_and_mul_plan *plan, float *gate,
+                              float *slope, int64_t n)
+{
+    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
+    const vfloat below = splat(below_limit(plan));
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vfloat x = load_lanes(gate + i), near = at_most(limit, x);
+        const vfloat s = slope_of(activation, alpha, near);
+        store_lanes(slope + i, pick_lanes(is_less(below, x), splat(0), s));
+        store_lanes(gate + i, act(activation, alpha, near));
     }
 }
 
@@ -372,8 +393,8 @@ static void differentiate(const struct act_and_mul_plan *plan, float *gate,
 
 static void tanh_all(float *x, int64_t n)
 {
-    for (int64_t i = 0; i < (n & -CPU_LANES); i++)
-        x[i] = tanh_of(x[i]);
+    for (int64_t i = 0; i < n; i += LANES)
+        store_lanes(x + i, tanh_of(load_lanes(x + i)));
 }
 
 /* A beta of 0 is not added: it would make a -0 a +0. */

@@ -14,6 +14,16 @@
  *                                   quotients, none of them NaN: see below.
  *                                   false where that cannot tell all of them
  *     bounded                       x, of magnitude at most bound
+ *     vmask                         some of the lanes: is_less, is_nan
+ *     pick_lanes                    of these from yes, of the others from no
+ *     at_least                      x, or least where that is larger or x is
+ *                                   NaN
+ *     at_most                       x, or most where that is smaller
+ *     negative_magnitude            -|x|
+ *     scaled                        x * 2^k, k a whole number from -250 to 1
+ *     reciprocal                    1 / x of a positive normal number, to
+ *                                   1.2e-7: vectors are divided in the time of
+ *                                   twenty other operations
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address

@@ -42,6 +42,49 @@ INLINE vfloat negative_multiply_add(vfloat a, vfloat b, vfloat c)
     return _mm512_fnmadd_ps(a, b, c);
 }
 
+typedef __mmask16 vmask;
+
+INLINE vmask is_less(vfloat a, vfloat b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+
+INLINE vmask is_nan(vfloat x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+}
+
+INLINE vfloat pick_lanes(vmask mask, vfloat yes, vfloat no)
+{
+    return _mm512_mask_blend_ps(mask, no, yes);
+}
+
+INLINE vfloat at_least(vfloat least, vfloat x)
+{
+    return _mm512_max_ps(x, least); /* the second where one is NaN */
+}
+
+INLINE vfloat at_most(vfloat most, vfloat x)
+{
+    return _mm512_min_ps(most, x);
+}
+
+INLINE vfloat negative_magnitude(vfloat x)
+{
+    return _mm512_or_ps(x, splat(-0.0f));
+}
+
+INLINE vfloat scaled(vfloat x, vfloat k)
+{
+    return _mm512_scalef_ps(x, k);
+}
+
+INLINE vfloat reciprocal(vfloat x)
+{
+    const vfloat y = _mm512_rcp14_ps(x);
+    return _mm512_fmadd_ps(y, _mm512_fnmadd_ps(x, y, splat(1)), y);
+}
+
 INLINE vint nearest_integers(vfloat x)
 {
     return (vint)_mm512_cvtps_epi32(x);
@@ -302,11 +345,6 @@ INLINE bool any_nan(block x)
     return _mm512_cmp_ps_mask(x.lo, x.hi, _CMP_UNORD_Q) != 0;
 }
 
-INLINE __mmask16 nan_mask(vfloat x)
-{
-    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-}
-
 /* Bits whose upper half is x, not NaN, as bf16. */
 INLINE __m512i round_bf16(vfloat x)
 {
@@ -326,7 +364,7 @@ INLINE raw16 round_block_to_bf16(block x)
         _mm512_permutex2var_epi16(round_bf16(x.lo), upper, round_bf16(x.hi));
     if (UNLIKELY(any_nan(x)))
         code = _mm512_mask_mov_epi16(
-            code, _mm512_kunpackw(nan_mask(x.hi), nan_mask(x.lo)),
+            code, _mm512_kunpackw(is_nan(x.hi), is_nan(x.lo)),
             _mm512_or_si512(
                 _mm512_permutex2var_epi16(_mm512_castps_si512(x.lo), upper,
                                           _mm512_castps_si512(x.hi)),
@@ -426,8 +464,8 @@ INLINE raw8 pack_fp8(block x, float scale, int m, int b, float max,
     code = _mm256_ternarylogic_epi32(code, top, _mm256_set1_epi8((char)0x80),
                                      SELECT);
     if (UNLIKELY(any_nan(x))) {
-        raw8 nan = pick_bytes(_mm512_movm_epi32(nan_mask(x.lo)), table,
-                              _mm512_movm_epi32(nan_mask(x.hi)), 0);
+        raw8 nan = pick_bytes(_mm512_movm_epi32(is_nan(x.lo)), table,
+                              _mm512_movm_epi32(is_nan(x.hi)), 0);
         code = _mm256_ternarylogic_epi32(code, _mm256_set1_epi8(0x7F), nan,
                                          SELECT);
     }

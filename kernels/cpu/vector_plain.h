@@ -6,6 +6,61 @@
 #ifndef ROPED_CPU_VECTOR_PLAIN_H
 #define ROPED_CPU_VECTOR_PLAIN_H
 
+typedef vint vmask; /* all bits of a lane, or none */
+
+INLINE vmask is_less(vfloat a, vfloat b)
+{
+    return (vmask)(a < b);
+}
+
+INLINE vmask is_nan(vfloat x)
+{
+    return (vmask)(x != x);
+}
+
+INLINE vfloat pick_lanes(vmask mask, vfloat yes, vfloat no)
+{
+    return (vfloat)((mask & (vint)yes) | (~mask & (vint)no));
+}
+
+INLINE vfloat at_least(vfloat least, vfloat x)
+{
+    return pick_lanes(is_less(least, x), x, least);
+}
+
+INLINE vfloat at_most(vfloat most, vfloat x)
+{
+    return pick_lanes(is_less(most, x), most, x);
+}
+
+INLINE vfloat negative_magnitude(vfloat x)
+{
+    return (vfloat)((vint)x | INT32_MIN);
+}
+
+INLINE vfloat power_of_two(vint k)
+{
+    return (vfloat)((k + 127) << 23);
+}
+
+INLINE vfloat scaled(vfloat x, vfloat k)
+{
+    const vint whole = nearest_integers(k), half = whole >> 1;
+    return x * power_of_two(half) * power_of_two(whole - half);
+}
+
+INLINE vfloat nearer_reciprocal(vfloat x, vfloat y)
+{
+    return multiply_add(y, negative_multiply_add(x, y, splat(1)), y);
+}
+
+INLINE vfloat reciprocal(vfloat x)
+{
+    const vfloat guess = (vfloat)(0x7EF311C7 - (vint)x); /* within 13 % */
+    const vfloat second = nearer_reciprocal(x, guess);
+    return nearer_reciprocal(x, nearer_reciprocal(x, second));
+}
+
 INLINE block load32_part(const void *from, int64_t n)
 {
     float x[BLOCK] = {0};
