@@ -114,6 +114,18 @@ static inline int check_cases(int n)
 }
 
 /*
+ * The same of random calls in process, and half of that where ROPED_TEST_QUICK
+ * is above 1: what shows there alone is how threads meet, or what another
+ * processor does, and neither depends on much of a call.
+ */
+static inline int check_calls(int n)
+{
+    const char *quick = getenv("ROPED_TEST_QUICK");
+    bool is_quicker = quick && strtoul(quick, NULL, 10) > 1;
+    return is_quicker ? check_cases(n) / 2 : check_cases(n);
+}
+
+/*
  * Is a sweep's case among those that run? One in ROPED_TEST_QUICK is, where
  * that is above 1: under an emulator.
  */

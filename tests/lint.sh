@@ -125,7 +125,8 @@ verdict "every file says what it is for" \
         [ -s "$file" ] && head -n 1 "$file" | grep -qE '^(/\*|//)' || echo "$file"
     done)"
 verdict "files of one subject, at most 700 lines" \
-    "$(wc -l "${code[@]}" | awk '$2 != "total" && $1 > 700')"
+    "$({ printf '%s\0' "${code[@]}" && find client tests -name '*.py' -print0; } |
+        wc -l --files0-from=- | awk '$2 != "total" && $1 > 700')"
 mapfile -t scripts < <(find .ci deploy tests client -name '*.sh' -o -path '.ci/run' | sort)
 if command -v shellcheck >/dev/null; then
     verdict "shellcheck (${#scripts[@]} scripts)" "$(shellcheck -x -S warning -e SC2164 "${scripts[@]}")"

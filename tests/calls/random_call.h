@@ -81,6 +81,13 @@ const char *random_call_text(const struct random_call *made, char *text,
 
 void random_call_free(struct random_call *made);
 
+/* Of the table of angles that the call may use, or must; 0: it uses none. */
+static inline int64_t random_call_table_bytes(const struct roped_call *call)
+{
+    const struct roped_table_use *use = &call->table;
+    return use->rows * use->angles.n_pairs * 8;
+}
+
 /* Is this output what becomes of an updated input, such as a cache? */
 bool random_call_updates(const struct roped_op *op, int output);
 

@@ -392,6 +392,13 @@ static void say(const struct random_call *made, int64_t seed)
                 random_call_text(made, text, sizeof text));
 }
 
+/* Under a sanitizer or an emulator a table of a million rows takes as long as a
+ * thousand calls, and its rows are filled as those of a small one are. */
+static bool is_slow(const struct roped_call *call)
+{
+    return check_cases(10) < 10 && random_call_table_bytes(call) > 1 << 20;
+}
+
 static void check_call(const struct roped_op *op, int64_t seed)
 {
     struct random_source source = {(uint64_t)seed};
@@ -404,7 +411,7 @@ static void check_call(const struct roped_op *op, int64_t seed)
         random_call_spoil(&made, &source);
     if (made.status) {
         check_refused(&made, seed);
-    } else {
+    } else if (!is_slow(&made.call)) {
         struct manner manner = random_manner(&made, &source);
         check_accepted(&made, &manner, seed, &result);
         check_widened(&made, &manner, seed, &result, &source);
@@ -431,7 +438,7 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "cpu";
     const struct roped_backend_options options = {0};
-    n_calls = argc > 2 ? strtoll(argv[2], NULL, 10) : check_cases(5500);
+    n_calls = argc > 2 ? strtoll(argv[2], NULL, 10) : check_calls(5500);
     first_seed = argc > 3 ? strtoll(argv[3], NULL, 10) : 1;
     api = roped_kernels_backend(name);
     if (!api || api->device_count(&err) == 0) {

@@ -87,7 +87,7 @@ static bool takes_indexes(const struct roped_op *op)
 
 int main(int argc, char **argv)
 {
-    int n_calls = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 400;
+    int n_calls = argc > 1 ? (int)strtol(argv[1], NULL, 10) : check_calls(400);
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     for (int i = 0; i < roped_op_count(); i++) {
         const struct roped_op *op = roped_op_at(i);

@@ -18,7 +18,7 @@
 static struct server server;
 static struct roped_session *session;
 static struct random_program made;
-static int64_t n_steps, n_run, n_bytes;
+static int64_t n_steps, n_made, n_run, n_bytes;
 
 enum { RUNS = 6 };
 
@@ -202,6 +202,7 @@ static void check_program(uint64_t seed)
     is_good = put_program(seed);
     for (int i = 0; i < RUNS && is_good; i++)
         is_good = run(&file, seed);
+    n_made++;
     n_run += is_good;
     random_program_free(&made);
 }
@@ -218,7 +219,8 @@ int main(int argc, char **argv)
     /* of one lane: runs of one kind meet there */
     server_start(&server, (const char *[]){"--lanes", "1", NULL});
     for (int64_t i = 0; i < n && check_failures < 10; i++)
-        check_program(seed + (uint64_t)i);
+        if (check_takes_case())
+            check_program(seed + (uint64_t)i);
     random_program_close(session);
     double captures =
         metric(&server, "roped_program_captures_total{device=\"0\"}");
@@ -228,8 +230,8 @@ int main(int argc, char **argv)
     printf("%" PRId64 " of %" PRId64 " programs ran, %" PRId64
            " steps, %" PRId64
            " bytes compared, %.0f runs recorded, %.0f repeated\n",
-           n_run, n, n_steps, n_bytes, captures, replays);
+           n_run, n_made, n_steps, n_bytes, captures, replays);
     CHECK(captures <= 0 || replays > 0);
-    CHECK(n_run * 10 >= n * 8);
+    CHECK(n_run * 10 >= n_made * 8);
     return check_done();
 }

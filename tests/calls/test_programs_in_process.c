@@ -147,7 +147,7 @@ static void check_program(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    int64_t n = argc > 1 ? strtoll(argv[1], NULL, 10) : 300;
+    int64_t n = argc > 1 ? strtoll(argv[1], NULL, 10) : check_calls(300);
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     session = random_program_open("cpu");
     for (int64_t i = 0; i < n && check_failures < 10; i++)

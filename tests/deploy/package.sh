@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the packages, and in a fresh Debian 12 and 13 installs, starts, asks and
 # purges them, and has lintian judge them: those of an older system are for newer
-# ones too.
+# ones too, and are judged once, by the newest.
 #   package.sh SOURCE_DIR BUILD_DIR [DIST]   those in DIST, made before
 # Exit 77: skipped.
 set -eu
@@ -54,6 +54,8 @@ try_packages() { # try_packages WHERE
         dpkg -i /dist/roped_*.deb && grep 'lanes = 3' /etc/roped.conf && roped --config /etc/roped.conf --check-config | grep 'lanes = 3'"
     check "$1: purge leaves nothing" inside "apt-get -q purge -y roped libroped0 libroped-dev
         ! find / -xdev -path /dist -prune -o -path /tmp -prune -o -path /proc -prune -o -path '*/cache/*' -prune -o -name '*roped*' -print | grep ."
+}
+judge_packages() { # judge_packages WHERE
     check "$1: lintian has nothing against them" inside "apt-get -q install -y --no-install-recommends lintian
         lintian --allow-root --fail-on error,warning /dist/*.deb"
 }
@@ -63,9 +65,10 @@ try_packages() { # try_packages WHERE
 libc=$(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2)
 for debian in "12 2.36 debian" "13 2.41 debian13"; do
     read -r version its_libc dir <<<"$debian"
-    packages=("$dist"/*"+deb${version}_"*.deb)
+    packages=("$dist"/*"+deb${version}_"*.deb) is_judged=1
     if [ ! -e "${packages[0]}" ]; then
         packages=("$dist"/*.deb)
+        [ "$version" = 13 ] || is_judged=
         if ! printf '%s\n' "$libc" "$its_libc" | sort -CV; then
             echo "Debian $version: not tried, it is older than this system"
             continue
@@ -73,5 +76,6 @@ for debian in "12 2.36 debian" "13 2.41 debian13"; do
     fi
     enter "$build/$dir" "${packages[@]}"
     try_packages "Debian $version"
+    [ -z "$is_judged" ] || judge_packages "Debian $version"
     remove_root
 done

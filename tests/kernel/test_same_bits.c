@@ -110,8 +110,8 @@ static void expect_same(struct random_call *made,
 /* Is the table that the call may use, or must, one that fits? */
 static bool has_small_table(const struct roped_call *call)
 {
-    const struct roped_table_use *use = &call->table;
-    return use->rows * use->angles.n_pairs * 8 < 64 << 20;
+    const int64_t most = check_cases(10) == 10 ? 64 << 20 : 1 << 20;
+    return random_call_table_bytes(call) < most;
 }
 
 static void make(struct random_call *made, const struct roped_op *op,
@@ -141,7 +141,7 @@ TEST(slices_are_the_whole)
 {
     for (int o = 0; o < roped_op_count(); o++) {
         const struct roped_op *op = roped_op_at(o);
-        int n = check_cases(150), n_cut = 0;
+        int n = check_calls(150), n_cut = 0;
         for (int i = 0; i < n && op->rows; i++) {
             struct random_call made;
             make(&made, op, i % 3 == 0);
@@ -194,7 +194,7 @@ static void expect_same_with_strides(struct random_call *made)
 TEST(strides_change_no_bits)
 {
     for (int o = 0; o < roped_op_count(); o++)
-        for (int i = 0; i < check_cases(90) && roped_op_at(o)->tokens; i++) {
+        for (int i = 0; i < check_calls(90) && roped_op_at(o)->tokens; i++) {
             struct random_call made;
             make(&made, roped_op_at(o), i % 3 > 0);
             expect_same_with_strides(&made);
@@ -207,7 +207,7 @@ TEST(strides_change_no_bits)
 TEST(a_call_in_its_own_place_has_the_same_bits)
 {
     for (int o = 0; o < roped_op_count(); o++)
-        for (int i = 0; i < check_cases(40); i++) {
+        for (int i = 0; i < check_calls(40); i++) {
             struct random_call made;
             size_t bytes;
             make(&made, roped_op_at(o), i % 4 > 0);
@@ -234,7 +234,7 @@ TEST(bits_do_not_depend_on_threads)
         struct roped_error err = {.text = ""};
         CHECK_OK(own.api->open(&options, &other.backend, &err), &err);
         CHECK_OK(own.api->queue_open(other.backend, &other.queue, &err), &err);
-        for (int i = 0; i < check_cases(40) * roped_op_count(); i++) {
+        for (int i = 0; i < check_calls(40) * roped_op_count(); i++) {
             struct random_call made;
             size_t bytes;
             make(&made, roped_op_at(i % roped_op_count()), true);
@@ -338,7 +338,7 @@ TEST(rows_have_the_bits_that_they_have_among_few)
 {
     for (int o = 0; o < roped_op_count(); o++) {
         const struct roped_op *op = roped_op_at(o);
-        for (int i = 0; i < check_cases(30) && op->rows && !check_failures;) {
+        for (int i = 0; i < check_calls(30) && op->rows && !check_failures;) {
             struct random_call made;
             make(&made, op, true);
             if (is_repeatable(&made.call)) {

@@ -3,8 +3,10 @@ ends within its time and its memory, with a result or with an Error that a termi
 
 import json
 import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ FAILS = {
     "put": METRICS | REGION,
 }
 TIMEOUT, SLACK, MAX_ANSWER, MAX_GROWTH = 0.5, 8.0, 4 << 20, 200 << 20
+N_CLIENTS = 4
 
 if not os.path.exists(SERVER):
     pytest.skip("ROPED_TEST_HOSTILE names no server", allow_module_level=True)
@@ -45,15 +48,30 @@ def port():
     process.wait(10)
 
 
-@pytest.mark.parametrize("name", BEHAVIOURS)
-def test_behaviour(port, name):
-    scheme = "https" if name.startswith("tls_") else "http"
-    command = [sys.executable, Path(__file__).parent / "hostile_client.py", f"{scheme}://127.0.0.1:{port}/{name}"]
-    process = subprocess.run(
-        [*command, str(TIMEOUT), str(MAX_ANSWER)], capture_output=True, text=True, timeout=100, check=False
-    )
+def ask(urls):
+    """For each what a client of it printed, its errors too, and its exit status."""
+    command = [sys.executable, Path(__file__).parent / "hostile_client.py", str(TIMEOUT), str(MAX_ANSWER), *urls]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0 and not process.stderr, process.stderr
-    calls, growth = json.loads(process.stdout)
+    said = re.split(r"^exit (-?\d+)\n", process.stdout, flags=re.MULTILINE)
+    return zip(said[::2], map(int, said[1::2]))
+
+
+@pytest.fixture(scope="module")
+def answers(port, request):
+    """Of each behaviour that is tried. Most make their clients wait, so several ask side by side."""
+    names = [item.callspec.params["name"] for item in request.session.items if item.path == Path(__file__)]
+    parts = [names[i::N_CLIENTS] for i in range(min(N_CLIENTS, len(names)))]
+    urls = [[f"http{'s' * name.startswith('tls_')}://127.0.0.1:{port}/{name}" for name in part] for part in parts]
+    with ThreadPoolExecutor(N_CLIENTS) as pool:
+        return {name: answer for part, said in zip(parts, pool.map(ask, urls)) for name, answer in zip(part, said)}
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_behaviour(answers, name):
+    said, status = answers[name]
+    assert status == 0 and said.count("\n") == 1, (status, said)
+    calls, growth = json.loads(said)
     assert growth < MAX_GROWTH, f"memory grew by {growth >> 20} MiB"
     for call, seconds, raised, text in calls:
         assert seconds < TIMEOUT + SLACK, (call, seconds)
