@@ -414,7 +414,7 @@ TEST(clients_who_come_meanwhile_wait)
          i++)
         pause_seconds(0.005);
     int n_before = atomic_load(&load.n_right);
-    for (int i = 0; i < 1000 && atomic_load(&load.n_right) < n_before + 500;
+    for (int i = 0; i < 6000 && atomic_load(&load.n_right) < n_before + 500;
          i++)
         pause_seconds(0.005);
     atomic_store(&load.is_over, true);

@@ -150,6 +150,8 @@ def differing(found, place, tensors, params):
     if params.get("activation", "").startswith("gelu"):
         gate = tensors.get("gate", tensors.get("x"))[..., : wanted.shape[-1]]
         off &= gate > TAIL
+    if not off.any():
+        return 0
     by_row = layers.rows(off).sum(dim=-1)
     return int(by_row.sum() - by_row.max())
 
