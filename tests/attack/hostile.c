@@ -195,15 +195,18 @@ static void play_json(const struct peer *peer)
  * ends with: "head|start|again|end", up to some 3.5 MB. */
 static void play_large(const struct peer *peer)
 {
-    struct bytes body = {0};
+    struct bytes block = {0}, body = {0};
     char *copy = strdup(peer->behaviour->body), *rest = copy;
     const char *head = strsep(&rest, "|"), *start = strsep(&rest, "|"),
                *again = strsep(&rest, "|");
     bytes_text(&body, start);
+    while (block.n < 50000)
+        bytes_text(&block, again);
     while (body.n < 3500000)
-        bytes_text(&body, again);
+        bytes_add(&body, block.start, block.n);
     bytes_text(&body, rest);
     send_answer(peer, head, body.start, body.n);
+    bytes_free(&block);
     bytes_free(&body);
     free(copy);
     end(peer, CLOSE);
