@@ -47,7 +47,7 @@ open_backend(const struct roped_backend_options *options,
     struct roped_backend *backend = calloc(1, sizeof *backend);
     if (!backend)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for a backend");
-    backend->rows = cpu_rows_at(0);
+    backend->rows = cpu_rows_at(cpu_rows_rank);
     backend->large_bytes = large_bytes(n_threads);
     enum roped_status status = pool_open(n_threads, &backend->pool, err);
     if (status) {

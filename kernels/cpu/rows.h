@@ -229,4 +229,7 @@ static inline float cpu_fp8_scale_of(const struct cpu_fp8_scale *scale, float a)
  */
 const struct cpu_rows *cpu_rows_at(int rank);
 
+/* The rank that backends open with, 0. Tests set it before they open one. */
+extern int cpu_rows_rank;
+
 #endif

@@ -42,6 +42,8 @@ static bool has_avx512(void)
 }
 #endif
 
+int cpu_rows_rank;
+
 const struct cpu_rows *cpu_rows_at(int rank)
 {
     const struct cpu_rows *usable[4];

@@ -2,6 +2,9 @@
  * test_sweep.c - every operator on one backend (arguments: cpu or cuda, and an
  * operator; without it all of them) against its float64 reference.
  *
+ * On the CPU a tenth of the calls is made again with each of the other
+ * instruction sets that this processor has.
+ *
  * Calls are made from the descriptors: any shapes, types, forms, parameters and
  * index values that an operator takes, widths of models, no rows, misaligned
  * and strided memory, results in place, index tensors that only the device can
@@ -10,6 +13,7 @@
  */
 #include "calls/random_call.h"
 #include "check.h"
+#include "cpu/rows.h"
 #include "kernel/broadcast.h"
 #include "kernel/case.h"
 #include "kernel/reference.h"
@@ -278,7 +282,8 @@ static void sweep(const struct roped_op *op)
 {
     static struct coverage coverage;
     coverage.n = 0;
-    for (int i = 0; i < check_cases(1500); i++) {
+    const int n = check_cases(cpu_rows_rank > 0 ? 150 : 1500);
+    for (int i = 0; i < n; i++) {
         static struct swept swept;
         if (!check_takes_case())
             continue;
@@ -287,7 +292,7 @@ static void sweep(const struct roped_op *op)
         count_call(&coverage, &swept);
         random_call_free(&swept.made);
     }
-    if (check_cases(10) == 10)
+    if (check_cases(10) == 10 && cpu_rows_rank == 0)
         sweep_rest(op, &coverage);
 }
 
@@ -305,5 +310,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "test_sweep: no operator '%s'\n", only);
         return EXIT_FAILURE;
     }
-    return runner_main(&runner, argc, argv);
+    if (argc > 1 && strcmp(argv[1], "cuda") == 0)
+        return runner_main(&runner, argc, argv);
+    const struct cpu_rows *rows;
+    for (; (rows = cpu_rows_at(cpu_rows_rank)); cpu_rows_rank++) {
+        printf("%s:\n", rows->name);
+        CHECK(runner_open(&runner, "cpu"));
+        check_run();
+        runner_close(&runner);
+    }
+    return check_done();
 }
