@@ -302,18 +302,6 @@ INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
 
 /* ------------------------------------------------------------------ blocks */
 
-INLINE vfloat load_lanes(const float *from)
-{
-    vfloat x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
-
-INLINE void store_lanes(float *to, vfloat x)
-{
-    memcpy(to, &x, sizeof x);
-}
-
 INLINE void activate_all(enum activation activation,
                          const struct act_and_mul_plan *plan, float *gate,
                          int64_t n)

@@ -10,13 +10,6 @@ enum { INF = 0x7F800000, NO_MAGNITUDE = 0x7FFFFFFF };
 
 typedef uint32_t vcount __attribute__((vector_size(sizeof(vfloat))));
 
-INLINE vfloat load_lanes(const float *from)
-{
-    vfloat x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
-
 /* What the lanes have found. */
 struct lanes {
     vint largest, beyond, nan_alone; /* the last two count down */

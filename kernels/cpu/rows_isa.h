@@ -106,6 +106,19 @@ INLINE block plus(block a, block b)
     return (block){a.lo + b.lo, a.hi + b.hi};
 }
 
+/* Half a block of float32, at any address. */
+INLINE vfloat load_lanes(const float *from)
+{
+    vfloat x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+INLINE void store_lanes(float *to, vfloat x)
+{
+    memcpy(to, &x, sizeof x);
+}
+
 /* The first n elements of a block in the order of addresses, and zeros. */
 INLINE block first_of(block x, int64_t n)
 {
