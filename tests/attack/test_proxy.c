@@ -139,8 +139,8 @@ static void restart_all(struct site *site, const int home[N_NAMES])
 
 /* ----------------------------------------------------------------- delays */
 
-/* Where Nagle's algorithm delays bodies, most calls take 40 ms. */
-static void call_without_delay(const struct site *site)
+/* How many of some calls with a body take more than 20 ms. */
+static int count_slow(const struct site *site)
 {
     struct http_request call = post_ones(40, 256);
     int n_slow = 0, fd = client_open(site->proxy.port);
@@ -155,6 +155,17 @@ static void call_without_delay(const struct site *site)
     request_free(&call);
     printf("%s: %d of %d calls of 40 KiB take more than 20 ms\n", file_of(site),
            n_slow, N_CALLS);
+    return n_slow;
+}
+
+/* Where Nagle's algorithm delays bodies, most calls take 40 ms, whenever they
+ * are made; on a busy machine many do for a while. */
+static void call_without_delay(const struct site *site)
+{
+    enum { N_TRIES = 5 };
+    int n_slow = N_CALLS;
+    for (int i = 0; i < N_TRIES && n_slow >= N_CALLS / 2; i++)
+        n_slow = count_slow(site);
     CHECK(n_slow < N_CALLS / 2);
 }
 
