@@ -22,6 +22,7 @@ mkdir -p "$logs"
 times=$logs/times
 : >"$times"
 summary=()
+failed_logs=()
 n_failed=0
 
 is_all=
@@ -56,6 +57,7 @@ step() {
     elif [ "$status" -ne 0 ]; then
         word=FAILED
         n_failed=$((n_failed + 1))
+        failed_logs+=("$log")
     fi
     summary+=("$(printf '%-7s %4ds  %s%s' "$word" $((SECONDS - start)) "$name" "${count:+: $count}")")
     return "$status"
@@ -92,10 +94,39 @@ say_slowest() {
     sort -rn "$times" | head -n 20
 }
 
+# Where only the end of a run is kept, it has to say why it failed: of each test
+# that did, or of a step without tests, the last lines.
+say_failed() {
+    local log
+    for log in "${failed_logs[@]}"; do
+        printf '\n== %s\n' "$log"
+        if ! grep -q ' Test *#' "$log"; then
+            tail -n 25 "$log"
+            continue
+        fi
+        awk 'function say(i) {
+                 if (failed)
+                     print failed
+                 for (i = n > 25 ? n - 24 : 1; i <= n; i++)
+                     print "    " line[i]
+                 failed = ""
+                 n = 0
+             }
+             /^ *[0-9]+\/[0-9]+ Test *#|^ *Start +[0-9]+:|^[0-9]+% tests passed/ {
+                 say()
+                 if (/\*\*\*/ && !/\*\*\*Skipped/)
+                     failed = $0
+                 next
+             }
+             failed { line[++n] = $0 }' "$log"
+    done
+}
+
 finish() {
     printf '\n== summary\n'
     printf '%s\n' "${summary[@]}"
     say_slowest
+    [ "$n_failed" -eq 0 ] || say_failed
     if [ "$n_failed" -eq 0 ]; then
         echo "all passed in $SECONDS s"
     else
