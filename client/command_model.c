@@ -17,6 +17,16 @@ enum heads { NEVER, ALWAYS, APART, AFTER, OTHER_HEADS, NO_ROTATION, UNROTATED };
 enum sum { SUM, SCALED_SUM, OTHER_SUM };
 enum mlp { GATED, SINGLE, PAIRS, OTHER_MLP };
 
+/* Norms beside a gate; parameters: NULL, there are none. */
+struct gate {
+    const char *parameters;
+    const char *eps;    /* NULL: as the others */
+    const char *width;  /* members whose product is the width of a row */
+    const char *groups; /* a member: into how many its columns are cut */
+    const char *flag;   /* a member: not true means that there are none */
+    const char *after;  /* a member: not true means that the gate is first */
+};
+
 static const struct layers {
     const char *type;
     enum kind kind;
@@ -27,8 +37,9 @@ static const struct layers {
     const char *activation;
     const char *inner_eps;  /* of norms of another width; NULL: the same */
     const char *index_eps;  /* of an indexer's layer norms; NULL: none */
-    const char *gate;       /* activation behind gated norms; NULL: none */
     const char *heads_flag; /* a member: not true means NEVER */
+    bool is_behind;         /* norms of what a block gives are added */
+    struct gate gate;
 } known[] = {
 #define LAYERS(...) {__VA_ARGS__},
 #include "model_layers.def"
@@ -255,16 +266,41 @@ static void add_heads(cJSON *array, const struct model *model)
     free(more);
 }
 
-/* Norms of linear attention, which are Llama's and then meet their gates. */
+/* Columns of a group of gated norms: "" where a row is one. To be freed. */
+static char *group_text(const struct model *model, const struct gate *gate)
+{
+    int n_groups = gate->groups ? count_of(model, gate->groups) : 1;
+    long long width = 1;
+    char names[128], *text, *rest = NULL;
+    snprintf(names, sizeof names, "%s", gate->width ? gate->width : "");
+    for (char *name = strtok_r(names, " ", &rest); name;
+         name = strtok_r(NULL, " ", &rest))
+        width *= count_of(model, name);
+    if (n_groups == 1)
+        return must_have(strdup(""));
+    if (!n_groups || !width || width % n_groups)
+        return must_have(strdup(" --group_size GROUP_SIZE"));
+    if (asprintf(&text, " --group_size %lld", width / n_groups) < 0)
+        text = NULL;
+    return must_have(text);
+}
+
 static void add_gated(cJSON *array, const struct model *model)
 {
-    char *text = norm_parameters(model, HF, model->layers->eps, "");
-    add_layer(array, "gated norms", "rmsnorm", text);
-    free(text);
-    if (asprintf(&text, "--activation %s", model->layers->gate) < 0)
+    const struct gate *gate = &model->layers->gate;
+    if (!gate->parameters ||
+        (gate->flag && !cJSON_IsTrue(member(model, gate->flag))))
+        return;
+    bool is_first = gate->after && !cJSON_IsTrue(member(model, gate->after));
+    char *eps = eps_text(model, gate->eps ? gate->eps : model->layers->eps),
+         *group = group_text(model, gate), *text;
+    if (asprintf(&text, "--eps %s%s%s%s%s", eps, gate->parameters[0] ? " " : "",
+                 gate->parameters, is_first ? " --gate_first true" : "",
+                 group) < 0)
         text = NULL;
-    add_layer(array, "gated norms, times the gate", "act_and_mul",
-              must_have(text));
+    add_layer(array, "gated norms", "gated_rmsnorm", must_have(text));
+    free(eps);
+    free(group);
     free(text);
 }
 
@@ -289,8 +325,10 @@ static void add_norms(cJSON *array, const struct model *model)
         add_layer(array, "norms of the indexer", "layer_norm", text);
         free(text);
     }
-    if (layers->gate)
-        add_gated(array, model);
+    add_gated(array, model);
+    if (layers->is_behind)
+        add_layer(array, "norms behind a block, and the residual",
+                  "rmsnorm_add", one);
     if (layers->sum == SUM)
         add_layer(array, "residual, and a norm of the sum",
                   has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm",

@@ -238,34 +238,50 @@ static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
     return launch_reread<K>(args, is_aligned, kThreads, queue, err);
 }
 
-// Threads and vectors per row, by the row's vectors of 16 bytes: two to four loads in flight per
-// thread, and a block as small as that allows, for its barrier is what a single row waits for.
-// 4,096 of bfloat16 are 512 vectors: 256 threads with two each.
+// Threads of a row, and vectors of each.
+template <int kRowThreads, int kRowVectors>
+struct row_shape {
+    static constexpr int kThreads = kRowThreads, kVectors = kRowVectors;
+};
+
+constexpr int64_t kMostVectors = 4096; // of a row that registers hold
+
+// launch(row_shape) for rows of so many vectors of 16 bytes, at most kMostVectors: two to four
+// loads in flight per thread, and a block as small as that allows, for its barrier is what a single
+// row waits for. 4,096 of bfloat16 are 512 vectors: 256 threads with two each.
+template <typename F>
+static enum roped_status with_row_shape(int64_t vectors, const F &launch)
+{
+    if (vectors <= 8)
+        return launch(row_shape<4, 2>{});
+    if (vectors <= 16)
+        return launch(row_shape<8, 2>{});
+    if (vectors <= 32)
+        return launch(row_shape<16, 2>{});
+    if (vectors <= 64)
+        return launch(row_shape<32, 2>{});
+    if (vectors <= 128)
+        return launch(row_shape<32, 4>{});
+    if (vectors <= 256)
+        return launch(row_shape<128, 2>{});
+    if (vectors <= 512)
+        return launch(row_shape<256, 2>{});
+    if (vectors <= 1024)
+        return launch(row_shape<512, 2>{});
+    if (vectors <= 2048)
+        return launch(row_shape<512, 4>{});
+    return launch(row_shape<1024, 4>{});
+}
+
 template <typename K>
 static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     int64_t vectors = (args->hidden + K::kVec - 1) / K::kVec;
-    if (vectors <= 8)
-        return launch_rows<K, 4, 2>(args, is_aligned, queue, err);
-    if (vectors <= 16)
-        return launch_rows<K, 8, 2>(args, is_aligned, queue, err);
-    if (vectors <= 32)
-        return launch_rows<K, 16, 2>(args, is_aligned, queue, err);
-    if (vectors <= 64)
-        return launch_rows<K, 32, 2>(args, is_aligned, queue, err);
-    if (vectors <= 128)
-        return launch_rows<K, 32, 4>(args, is_aligned, queue, err);
-    if (vectors <= 256)
-        return launch_rows<K, 128, 2>(args, is_aligned, queue, err);
-    if (vectors <= 512)
-        return launch_rows<K, 256, 2>(args, is_aligned, queue, err);
-    if (vectors <= 1024)
-        return launch_rows<K, 512, 2>(args, is_aligned, queue, err);
-    if (vectors <= 2048)
-        return launch_rows<K, 512, 4>(args, is_aligned, queue, err);
-    if (vectors <= 4096)
-        return launch_rows<K, 1024, 4>(args, is_aligned, queue, err);
+    if (vectors <= kMostVectors)
+        return with_row_shape(vectors, [&](auto shape) {
+            return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);
+        });
     args->sums_in_double = true;
     return launch_reread<K>(args, is_aligned, 1024, queue, err);
 }

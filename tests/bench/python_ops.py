@@ -70,6 +70,8 @@ def calls(n, device):
         "quantize": lambda: ops.quantize(x),
         "dequantize": lambda: ops.dequantize(codes, dequant_scale=0.5, output_dtype="bf16"),
         "compare": lambda: ops.compare(x, x),
+        "rmsnorm_add": lambda: ops.rmsnorm_add(x, x, weight, eps=1e-5),
+        "gated_rmsnorm": lambda: ops.gated_rmsnorm(x, x, weight, gate_first=True),
     }
 
 

@@ -51,7 +51,7 @@ check "bash: every command of the table" \
 actions=$(roped --help | sed '/^$/,$d' | grep -oE -- '--(check|sample|health|version|help)[a-z-]*' | sort)
 check "bash: everything that the usage of roped names" \
     "$(for action in $actions; do complete_in_bash roped "$action"; done)" "$actions"
-check "bash: operators" "$(complete_in_bash ropectl --server x run rmsn)" $'rmsnorm\nrmsnorm_backward\nrmsnorm_quantize'
+check "bash: operators" "$(complete_in_bash ropectl --server x run rmsn)" $'rmsnorm\nrmsnorm_add\nrmsnorm_backward\nrmsnorm_quantize'
 check "bash: parameters" "$(complete_in_bash ropectl run rope --sty)" --style
 check "bash: choices" "$(complete_in_bash ropectl run rope x --style '')" $'gptj\nneox'
 check "bash: choices behind other columns" \
@@ -76,7 +76,7 @@ if command -v fish >/dev/null; then
     check "fish: commands" "$(complete_in_fish 'ropectl st')" status
     check "fish: every command of the table" \
         "$(complete_in_fish 'ropectl ' | grep -vx help)" "$(sort <<<"$commands")"
-    check "fish: operators" "$(complete_in_fish 'ropectl describe rmsn')" $'rmsnorm\nrmsnorm_backward\nrmsnorm_quantize'
+    check "fish: operators" "$(complete_in_fish 'ropectl describe rmsn')" $'rmsnorm\nrmsnorm_add\nrmsnorm_backward\nrmsnorm_quantize'
     check "fish: choices" "$(complete_in_fish 'ropectl run rope x --style ')" $'gptj\nneox'
     check "fish: of that operator alone" "$(complete_in_fish 'ropectl run rmsnorm --sty')" ""
     check "fish: a command's own options" "$(complete_in_fish 'ropectl bench rope --sec')" --seconds

@@ -39,6 +39,7 @@ import activations
 import codes
 import elements
 import heads
+import norm_pairs
 import norms
 import rotary
 from case import TOLERANCE, Case, Metadata, Tensors, difference, generator, has_equal_bytes
@@ -76,6 +77,7 @@ def draw_cases() -> list[Case]:
         codes.draw_dequantized_rows,
         codes.draw_micro_rows,
         codes.draw_dequantized_micro_rows,
+        norm_pairs.draw_norm_pairs,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
@@ -86,6 +88,7 @@ OPERATORS: dict[str, Callable[[Case], Tensors]] = {
     **rotary.OPERATORS,
     **heads.OPERATORS,
     **norms.OPERATORS,
+    **norm_pairs.OPERATORS,
     **activations.OPERATORS,
     **codes.OPERATORS,
     **elements.OPERATORS,

@@ -245,7 +245,7 @@ def run(kind, config):
 class Place:
     """Something that one call should give: tensors by the names of an operator's ports, and what the model makes."""
 
-    role: str  # norm, norm of heads, sum, MLP
+    role: str  # norm, norm of heads, gated norm, sum, added norm, MLP
     name: str
     inputs: dict
     output: torch.Tensor
@@ -319,14 +319,33 @@ def norms_of(found, values):
         role = "norm" if len(inside) == 1 else "gated norm"
         role = "norm of heads" if HEADS.search(place) else role
         is_rotated = role == "norm of heads" and rotates(graph, inside[0])
-        gate = {"gate": values[inside[1]]} if role == "gated norm" else {}
-        yield Place(role, place, {"x": values[inside[0]], **gains, **gate}, values[out], False, is_rotated, eps_of(module))
+        x = values[inside[0]]
+        gate = {"gate": values[inside[1]].to(x.dtype)} if role == "gated norm" else {}  # Mamba's x is float32
+        yield Place(role, place, {"x": x, **gains, **gate}, values[out], False, is_rotated, eps_of(module))
         operands = sum_of(graph, inside[0])
         if operands and role == "norm":
             x, residual = operands
             scaled = is_scaled(graph, x) or is_scaled(graph, residual)
             inputs = {"x": values[x], "residual": values[residual], **gains}
             yield Place("sum", place, inputs, values[out], scaled, eps=eps_of(module))
+
+
+def added_norms_of(found, values):
+    """Norms that are added to a residual: x, the residual, and the sum."""
+    graph, seen = found.graph, set()
+    made = {graph.behind_views(out): (name, module, inside) for name, module, inside, out in found.norms if len(inside) == 1}
+    for i, node in enumerate(graph.nodes):
+        operands = sum_of(graph, Made(i, 0)) or ()
+        for norm, residual in zip(operands, reversed(operands)):
+            if graph.behind_views(norm) not in made:
+                continue
+            name, module, inside = made[graph.behind_views(norm)]
+            place = re.sub(r"\d+", "N", name)
+            if place in seen or getattr(module, "weight", None) is None:
+                continue
+            seen.add(place)
+            inputs = {"x": values[inside[0]], "residual": values[residual], "weight": values.parameter(module.weight)}
+            yield Place("added norm", place, inputs, values[Made(i, 0)], eps=eps_of(module))
 
 
 def rows(tensor):
@@ -365,4 +384,5 @@ def places(found):
     values = Values(found.graph)
     with torch.no_grad():
         yield from norms_of(found, values)
+        yield from added_norms_of(found, values)
         yield from mlps_of(found, values)

@@ -56,6 +56,8 @@ FILLED = {
 ROWS = (ROOT / "client/model_layers.def").read_text()
 # model_type -> the member that says whether heads are normalised, and the one that names the activation
 FLAGS = dict(re.findall(r'^LAYERS\("([\w-]+)".*heads_flag = "(\w+)"', ROWS, re.MULTILINE))
+# model_type -> the member that says whether there are gated norms, and the one that says where the gate is
+GATES = {found[0]: found[1:] for found in re.findall(r'^LAYERS\("([\w-]+)".* \.flag = "(\w+)", \.after = "(\w+)"', ROWS, re.MULTILINE)}
 ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
 
 
@@ -103,7 +105,7 @@ def row_of(place, rows, width):
     is_inner = place.role == "norm" and place.output.shape[-1] != width
     if is_inner and "norms inside attention" in rows:
         return rows["norms inside attention"]
-    start = {"norm": "norms", "sum": "residual", "MLP": "middle of a", "gated norm": "gated"}[place.role]
+    start = {"norm": "norms", "sum": "residual", "MLP": "middle of a", "gated norm": "gated", "added norm": "norms behind"}[place.role]
     found = [row for what, row in rows.items() if what.startswith(start)]
     if not found or found[0][1] is None:
         return None, found[0][0] if found else f"a {place.role}"
@@ -113,22 +115,14 @@ def row_of(place, rows, width):
 def ask(address, operator, tensors, params):
     data = safetensors.save({name: tensor.contiguous() for name, tensor in tensors.items()})
     reply = requests.post(f"http://{address}/v1/{operator}", data=data, params=params)
-    return safetensors.load(reply.content)["y"] if reply.status_code == 200 else reply.json()["error"]
-
-
-def result_of(address, place, rows, operator, tensors, params):
-    """Of one call; of a gated norm of two."""
-    found = ask(address, operator, tensors, params)
-    if place.role != "gated norm" or isinstance(found, str):
-        return found
-    operator, params = rows["gated norms, times the gate"]
-    return ask(address, operator, {"gate": place.inputs["gate"], "up": found.reshape(place.inputs["gate"].shape)}, params)
+    made = safetensors.load(reply.content) if reply.status_code == 200 else {}
+    return made.get("y", made.get("residual")) if made else reply.json()["error"]
 
 
 def inputs_of(place, operator, params):
     """Ports of the operator, in each way in which the model's tensors may be them."""
     if operator != "act_and_mul":
-        wanted = ("x", "residual", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "weight")
+        wanted = ("x", "residual", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "gate", "weight")
         yield {name: place.inputs[name] for name in wanted if name in place.inputs}
         return
     parts, width = list(place.inputs.values()), place.output.shape[-1] * (1 if params.get("gated") == "false" else 2)
@@ -165,6 +159,8 @@ class Model:
 
     def compare(self, address, place, rows):
         operator, params = row_of(place, rows, self.width)
+        if place.role == "added norm" and operator is None:
+            return  # it is a norm and a sum
         if place.role == "sum" and place.is_scaled and operator:
             self.where.append(f"{place.name}: x is multiplied first")
         if operator is None and params == "WRONG":
@@ -175,7 +171,7 @@ class Model:
         if "norms, by T(1 + weight)" in rows and "weight" in place.inputs:
             place.inputs["weight"] = place.inputs["weight"] + 1
         ways = list(inputs_of(place, operator, params))
-        off = min((differing(result_of(address, place, rows, operator, way, params), place, way, params) for way in ways), default=place.output.numel())
+        off = min((differing(ask(address, operator, way, params), place, way, params) for way in ways), default=place.output.numel())
         self.n += place.output.numel()
         self.n_off += off
         if off > max(A_FEW, place.output.numel() / 1000):
@@ -207,6 +203,9 @@ def forms():
             yield model_type, kind, {}
             if model_type in FLAGS:
                 yield model_type, kind, {FLAGS[model_type]: True}
+            if model_type in GATES:
+                flag, after = GATES[model_type]
+                yield from ((model_type, kind, {flag: True, after: is_after}) for is_after in (True, False))
             if model_type in ACTIVATIONS:
                 yield model_type, kind, {ACTIVATIONS[model_type]: "relu"}
 

@@ -1,8 +1,9 @@
 /*
  * test_made_of.c - an operator that does what others do gives their bits, on
  * one backend (argument: cpu or cuda): add_<op> those of <op>, <op>_quantize
- * codes of what <op> gives. Calls are random ones, made from the descriptors.
- * That the bits are right is for test_sweep.c to say.
+ * codes of what <op> gives, rmsnorm_add and gated_rmsnorm those of rmsnorm and
+ * what comes before or after it. Calls are random ones, made from the
+ * descriptors. That the bits are right is for test_sweep.c to say.
  */
 #include "calls/random_call.h"
 #include "check.h"
@@ -89,12 +90,10 @@ static const struct roped_tensor *output(const struct roped_call *call,
 }
 
 /* Bit for bit, but for what a NaN holds. */
-static void expect_same(const struct random_call *made,
-                        const struct roped_call *found,
-                        const struct roped_call *expected, const char *name)
+static void expect_equal(const struct random_call *made,
+                         const struct roped_tensor *a,
+                         const struct roped_tensor *b, const char *what)
 {
-    const struct roped_tensor *a = output(found, name);
-    const struct roped_tensor *b = output(expected, name);
     int64_t n_wrong = 0, n = a && b ? roped_tensor_elements(a) : 0;
     size_t bytes = a ? roped_dtype_bytes(a->dtype) : 0;
     if (!n || !memcmp(a->data, b->data, (size_t)n * bytes))
@@ -105,7 +104,14 @@ static void expect_same(const struct random_call *made,
                    (char *)b->data + (size_t)i * bytes, bytes) != 0 &&
             !(isnan(reference_value(a, i)) && isnan(reference_value(b, i)));
     if (n_wrong)
-        fail(made, name);
+        fail(made, what);
+}
+
+static void expect_same(const struct random_call *made,
+                        const struct roped_call *found,
+                        const struct roped_call *expected, const char *name)
+{
+    expect_equal(made, output(found, name), output(expected, name), name);
 }
 
 /* ---------------------------------------------------------------------- sums
@@ -316,6 +322,109 @@ TEST(codes_are_those_of_the_quotient)
             runner_free_outputs(&made.call);
             random_call_free(&made);
         }
+}
+
+/* ----------------------------------------------------------- pairs of tensors
+ */
+
+/* x + y in float32, rounded to their type, in the place of x. */
+static void add_to(const struct roped_tensor *x, const struct roped_tensor *y)
+{
+    for (int64_t i = 0; i < roped_tensor_elements(x); i++)
+        values_set(
+            x, i,
+            (double)(float)(reference_value(x, i) + reference_value(y, i)));
+}
+
+TEST(rmsnorm_add_adds_what_rmsnorm_gives)
+{
+    for (int i = 0; i < check_cases(300); i++) {
+        static struct random_call made;
+        static struct roped_call norm;
+        if (!check_takes_case())
+            continue;
+        make(&made, roped_op_find("rmsnorm_add"), i);
+        set_param(&made, "sum_rounding", NULL);
+        random_call_judge(&made);
+        init_part(&norm, roped_op_find("rmsnorm"), &made, NULL);
+        if (run(&made, &made.call, &plain) && run(&made, &norm, &plain)) {
+            add_to(output(&norm, "y"),
+                   &made.in[roped_op_input(made.op, "residual")]);
+            expect_equal(&made, output(&made.call, "residual"),
+                         output(&norm, "y"), "residual");
+        }
+        runner_free_outputs(&norm);
+        runner_free_outputs(&made.call);
+        random_call_free(&made);
+    }
+}
+
+/* act(gate) * up */
+static void init_product(struct roped_call *call,
+                         const struct random_call *made,
+                         const struct roped_tensor *up)
+{
+    const int param = roped_op_param(made->op, "gate_activation");
+    struct roped_error err = {.text = ""};
+    roped_call_init(call, roped_op_find("act_and_mul"));
+    if (made->has_param[param])
+        case_param(call, "activation", made->param[param]);
+    case_bind(call, "gate", &made->in[roped_op_input(made->op, "gate")]);
+    case_bind(call, "up", up);
+    if (roped_call_resolve(call, &err))
+        fail(made, err.text);
+}
+
+/* Where nothing is rounded in between that the other two would not round. */
+static bool is_made_of_two(const struct random_call *made, bool is_first)
+{
+    const struct roped_tensor *weight =
+        &made->in[roped_op_input(made->op, "weight")];
+    if (made->in[0].dtype == ROPED_F32)
+        return true;
+    return !is_first && weight->dtype != ROPED_F32;
+}
+
+static void expect_gate_and_norm(struct random_call *made, bool is_first)
+{
+    static struct roped_call norm, product;
+    const struct roped_op *rmsnorm = roped_op_find("rmsnorm");
+    const struct roped_tensor *x = &made->in[roped_op_input(made->op, "x")];
+    struct roped_call *first = is_first ? &product : &norm;
+    struct roped_call *second = is_first ? &norm : &product;
+    if (is_first)
+        init_product(first, made, x);
+    else
+        init_part(first, rmsnorm, made, NULL);
+    if (!run(made, &made->call, &plain) || !run(made, first, &plain))
+        return;
+    if (is_first)
+        init_part(second, rmsnorm, made, output(first, "y"));
+    else
+        init_product(second, made, output(first, "y"));
+    if (run(made, second, &plain))
+        expect_same(made, &made->call, second, "y");
+    runner_free_outputs(first);
+    runner_free_outputs(second);
+    runner_free_outputs(&made->call);
+}
+
+TEST(gated_rmsnorm_is_rmsnorm_and_act_and_mul)
+{
+    for (int i = 0; i < check_cases(600); i++) {
+        static struct random_call made;
+        const bool is_first = i % 2;
+        if (!check_takes_case())
+            continue;
+        make(&made, roped_op_find("gated_rmsnorm"), i);
+        set_param(&made, "group_size", NULL);
+        set_param(&made, "rounding", "hf");
+        set_param(&made, "gate_first", is_first ? "true" : NULL);
+        random_call_judge(&made);
+        if (is_made_of_two(&made, is_first))
+            expect_gate_and_norm(&made, is_first);
+        random_call_free(&made);
+    }
 }
 
 int main(int argc, char **argv)

@@ -121,6 +121,25 @@ def test_add_rmsnorm(call, rng, dtype):
     assert_close(out["y"], reference.rmsnorm(total))
 
 
+def test_rmsnorm_add(call, rng, dtype):
+    x, residual = (rng.standard_normal((3, 96)).astype(dtype) for _ in range(2))
+    out = call("rmsnorm_add", {"x": x, "residual": residual}, sum_rounding="once")
+    assert out.keys() == {"residual"}
+    assert_close(out["residual"], residual.astype(np.float64) + reference.rmsnorm(x))
+
+
+def test_gated_rmsnorm(call, rng, dtype):
+    x, gate = (rng.standard_normal((3, 96)).astype(dtype) for _ in range(2))
+    weight = rng.standard_normal(96).astype(dtype)
+    z, w = gate.astype(np.float64), weight.astype(np.float64)
+    sigmoid = 1 / (1 + np.exp(-z))
+    out = call("gated_rmsnorm", {"x": x, "gate": gate, "weight": weight}, gate_activation="sigmoid")
+    assert_close(out["y"], reference.rmsnorm(x, weight) * sigmoid)
+    gated = (x.astype(np.float64) * z * sigmoid).reshape(3, 4, 24)
+    out = call("gated_rmsnorm", {"x": x, "gate": gate, "weight": weight}, gate_first=True, group_size=24)
+    assert_close(out["y"], reference.rmsnorm(gated).reshape(3, 96) * w)
+
+
 def test_layer_norm(call, rng, dtype):
     x, bias = rng.standard_normal((3, 96)).astype(dtype), rng.standard_normal(96).astype(dtype)
     assert_close(call("layer_norm", {"x": x, "bias": bias})["y"], reference.layer_norm(x, bias=bias))

@@ -1,0 +1,178 @@
+/*
+ * norm_pair.c - RMS norms with a second tensor of rows on the CPU: a row is
+ * read once for its sum, and again, a block at a time through float32, for its
+ * result. What a gate makes of a row is kept in between.
+ */
+#include "cpu/norm_pair.h"
+#include "cpu/activation_rows.h"
+
+#include <math.h>
+
+/* Rows are cut into segments, so that each may have memory of its own. */
+enum { SEGMENTS_OF_THREAD = 4 };
+
+struct pair_loop {
+    struct cpu_norm_pair of;
+    const struct cpu_rows *rows;
+    enum roped_dtype dtype;      /* of the rows */
+    struct act_and_mul_plan act; /* what a gate goes through */
+    int64_t n_segments, room;    /* floats of a group, in whole lanes */
+    float *gain;                 /* weight_bias + weight, of a whole row */
+    float *gated; /* [n_segments][room]; where it is normalised */
+    bool rounds, is_streamed;
+};
+
+/* Column i of a group, which is a row of the plan. */
+static void *column_at(const struct pair_loop *loop,
+                       const struct roped_tensor *tensor, int64_t group,
+                       int64_t i)
+{
+    const int64_t n_groups = loop->of.plan->n_groups;
+    const int64_t size = loop->of.plan->norm.hidden;
+    const int64_t stride = cpu_stride(tensor, n_groups * size);
+    return cpu_at(tensor->data,
+                  group / n_groups * stride + group % n_groups * size + i,
+                  roped_dtype_bytes(tensor->dtype));
+}
+
+static void widen(const struct pair_loop *loop,
+                  const struct roped_tensor *tensor, int64_t group, int64_t i,
+                  int64_t n, float *to)
+{
+    loop->rows->widen(loop->dtype, to, column_at(loop, tensor, group, i), n);
+}
+
+/* z *= act(gate) */
+static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
+                 int64_t n, float *z)
+{
+    float act[CPU_BLOCK];
+    widen(loop, loop->of.second, group, i, n, act);
+    cpu_pad(act, n);
+    loop->rows->activation->activate(&loop->act, act,
+                                     cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    loop->rows->activation->multiply(&loop->act, z, act, n);
+}
+
+/* z += residual */
+static void add(const struct pair_loop *loop, int64_t group, int64_t i,
+                int64_t n, float *z)
+{
+    float residual[CPU_BLOCK];
+    const struct cpu_norm_rows one = {
+        .n = 1, .x = z, .residual = residual, .sum = z};
+    widen(loop, loop->of.second, group, i, n, residual);
+    loop->rows->add(ROPED_F32, n, &one);
+}
+
+/* From z of columns [i, i + n) of a group, at most a block, to their result. */
+static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
+                         int64_t n, float s, float *z)
+{
+    const struct norm_pair_plan *plan = loop->of.plan;
+    const struct cpu_conversion store = {
+        .from = ROPED_F32, .to = loop->dtype, .is_streamed = loop->is_streamed};
+    const int64_t first = group % plan->n_groups * plan->norm.hidden;
+    loop->rows->scale(z, s, n);
+    if (loop->rounds)
+        cpu_round(loop->rows, loop->dtype, z, n);
+    loop->rows->activation->multiply(&loop->act, z, loop->gain + first + i, n);
+    if (plan->rounds_norm)
+        cpu_round(loop->rows, loop->dtype, z, n);
+    if (plan->pair == NORM_THEN_ADD)
+        add(loop, group, i, n, z);
+    else if (plan->pair == NORM_THEN_GATE)
+        gate(loop, group, i, n, z);
+    loop->rows->convert(&store, column_at(loop, loop->of.out, group, i), z, n);
+}
+
+/* gated: memory for what is normalised where that is not x, else NULL. */
+static void finish_group(const struct pair_loop *loop, int64_t group,
+                         float *gated)
+{
+    const struct rmsnorm_plan *norm = &loop->of.plan->norm;
+    struct cpu_norm_rows one = {.n = 1, .x = gated};
+    float block[CPU_BLOCK], s;
+    for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK) {
+        const int64_t n = cpu_smaller(norm->hidden - i, CPU_BLOCK);
+        widen(loop, loop->of.x, group, i, n, gated + i);
+        gate(loop, group, i, n, gated + i);
+    }
+    if (!gated)
+        one.x = column_at(loop, loop->of.x, group, 0);
+    loop->rows->inverse_rms(gated ? ROPED_F32 : loop->dtype, norm->hidden, &one,
+                            norm->eps, &s);
+    for (int64_t i = 0; i < norm->hidden; i += CPU_BLOCK) {
+        const int64_t n = cpu_smaller(norm->hidden - i, CPU_BLOCK);
+        float *z = gated ? gated + i : block;
+        if (!gated)
+            widen(loop, loop->of.x, group, i, n, z);
+        finish_block(loop, group, i, n, s, z);
+    }
+}
+
+static void finish_segments(void *context, int64_t begin, int64_t end)
+{
+    const struct pair_loop *loop = context;
+    const int64_t n = loop->of.plan->norm.n_rows;
+    const int64_t size = cpu_ceil_div(n, loop->n_segments);
+    for (int64_t segment = begin; segment < end; segment++) {
+        const int64_t last = cpu_smaller(n, (segment + 1) * size);
+        float *gated = loop->gated ? loop->gated + segment * loop->room : NULL;
+        for (int64_t group = segment * size; group < last; group++)
+            finish_group(loop, group, gated);
+    }
+}
+
+/* Memory for gains, and the gains in it, and for gated rows. */
+static enum roped_status take_scratch(struct pair_loop *loop,
+                                      struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const struct norm_pair_plan *plan = loop->of.plan;
+    const int64_t width = plan->n_groups * plan->norm.hidden;
+    const int64_t room = cpu_ceil_div(width, CPU_LANES) * CPU_LANES;
+    const bool keeps = plan->pair == GATE_THEN_NORM;
+    const int64_t kept = keeps ? loop->n_segments * loop->room : 0;
+    void *scratch;
+    enum roped_status status = cpu_scratch(
+        queue, (size_t)(room + kept) * sizeof(float), &scratch, err);
+    if (status)
+        return status;
+    loop->gain = scratch;
+    loop->gated = keeps ? loop->gain + room : NULL;
+    loop->rows->fill_weight((enum roped_dtype)plan->norm.weight_dtype,
+                            loop->gain, loop->of.weight->data,
+                            plan->norm.weight_bias, width);
+    return ROPED_OK;
+}
+
+enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
+                                const struct roped_call *call,
+                                struct roped_queue *queue,
+                                struct roped_error *err)
+{
+    const struct norm_pair_plan *plan = of->plan;
+    const int64_t bytes = roped_call_bytes(call);
+    const int64_t most =
+        (int64_t)pool_threads(queue->backend->pool) * SEGMENTS_OF_THREAD;
+    const bool is_in_place =
+        of->out->data == of->x->data || of->out->data == of->second->data;
+    struct pair_loop loop = {
+        .of = *of,
+        .rows = queue->backend->rows,
+        .dtype = of->x->dtype,
+        .act = {.activation = plan->activation, .limit = INFINITY},
+        .n_segments = cpu_smaller(plan->norm.n_rows, most),
+        .room = cpu_ceil_div(plan->norm.hidden, CPU_LANES) * CPU_LANES,
+        .rounds = plan->norm.rounding != RMSNORM_ROUND_ONCE &&
+                  of->x->dtype != ROPED_F32,
+        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place};
+    if (plan->norm.n_rows == 0)
+        return ROPED_OK;
+    enum roped_status status = take_scratch(&loop, queue, err);
+    if (status)
+        return status;
+    cpu_for(queue, bytes, loop.n_segments, finish_segments, &loop);
+    return ROPED_OK;
+}
