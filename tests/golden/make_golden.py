@@ -76,6 +76,7 @@ def draw_cases() -> list[Case]:
         codes.draw_dequantized_rows,
         codes.draw_micro_rows,
         codes.draw_dequantized_micro_rows,
+        norms.draw_sums,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

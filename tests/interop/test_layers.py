@@ -48,6 +48,7 @@ FILLED = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128, "moe_topk": 2, "num_experts": 8},
+    "minicpm3": {"num_hidden_layers": 3},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
 }
@@ -56,15 +57,22 @@ FILLED = {
 ROWS = (ROOT / "client/model_layers.def").read_text()
 # model_type -> the member that says whether heads are normalised, and the one that names the activation
 FLAGS = dict(re.findall(r'^LAYERS\("([\w-]+)".*heads_flag = "(\w+)"', ROWS, re.MULTILINE))
+# -> the first member that says whether blocks are parallel, and whether they are without it
+SUM_FLAGS = {name: (bool(plus), flag) for name, plus, flag in
+             re.findall(r'^LAYERS\("([\w-]+)".*sum_flags = "(\+?)(\w+)', ROWS, re.MULTILINE)}  # fmt: skip
+SCALES = dict(re.findall(r'^LAYERS\("([\w-]+)".*x_scale = "(\w+)', ROWS, re.MULTILINE))
 ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
 
 
 def configuration(model_type, **others):
-    """The defaults, and every eps another number."""
+    """The defaults, and every eps another number, and what x is multiplied by."""
     config = transformers.CONFIG_MAPPING[model_type](**FILLED.get(model_type, {}))
     text = config.get_text_config()
     for name, value in others.items():
         setattr(text, name, value)
+    for name in set(SCALES.values()):
+        if isinstance(getattr(text, name, None), float):
+            setattr(text, name, 0.22)
     names = [name for name, value in sorted(text.to_dict().items()) if "eps" in name and isinstance(value, float)]
     for i, name in enumerate(names):
         setattr(text, name, round(1.1e-5 + i * 1e-6, 9))
@@ -128,8 +136,9 @@ def result_of(address, place, rows, operator, tensors, params):
 def inputs_of(place, operator, params):
     """Ports of the operator, in each way in which the model's tensors may be them."""
     if operator != "act_and_mul":
-        wanted = ("x", "residual", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "weight")
-        yield {name: place.inputs[name] for name in wanted if name in place.inputs}
+        wanted = ("x", "residual", "addend", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "addend", "weight")
+        inputs = place.inputs | (place.parallel[1] if "sum_order" in params else {})
+        yield {name: inputs[name] for name in wanted if name in inputs}
         return
     parts, width = list(place.inputs.values()), place.output.shape[-1] * (1 if params.get("gated") == "false" else 2)
     yield from ({"x": part} for part in parts if part.shape == (len(place.output), width))
@@ -165,8 +174,11 @@ class Model:
 
     def compare(self, address, place, rows):
         operator, params = row_of(place, rows, self.width)
-        if place.role == "sum" and place.is_scaled and operator:
-            self.where.append(f"{place.name}: x is multiplied first")
+        if place.role == "sum" and operator and place.is_scaled != ("x_scale" in params):
+            self.where.append(f"{place.name}: x is multiplied first, or is not")
+        if place.role == "sum" and operator and "sum_order" in params and place.parallel[:1] != (params["sum_order"],):
+            self.where.append(f"{place.name}: the order of the sum is {place.parallel[:1]}")
+            return
         if operator is None and params == "WRONG":
             self.where.append(f"{place.name}: q and k are normalised")
         if operator is None:
@@ -207,6 +219,8 @@ def forms():
             yield model_type, kind, {}
             if model_type in FLAGS:
                 yield model_type, kind, {FLAGS[model_type]: True}
+            if model_type in SUM_FLAGS:
+                yield model_type, kind, {SUM_FLAGS[model_type][1]: not SUM_FLAGS[model_type][0]}
             if model_type in ACTIVATIONS:
                 yield model_type, kind, {ACTIVATIONS[model_type]: "relu"}
 
@@ -225,7 +239,7 @@ def walk(address, folder):
             continue
         name = " ".join([model_type, *others])
         model = Model(config)
-        if rows["residual, and a norm of the sum"][0] == "not known":  # nor is it always found
+        if rows.get("residual, and a norm of the sum", ("",))[0] == "not known":  # nor is it always found
             model.missing.add("a residual sum")
         for place in layers.places(found):
             model.compare(address, place, rows)
