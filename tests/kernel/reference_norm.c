@@ -221,7 +221,9 @@ static void judge_flat_row(struct reference_judge *judge,
 }
 
 /* With rounding=type the norm is rounded to the type of x, and so is its
- * product with the weight. Either may be a tie, which falls either way. */
+ * product with the weight. Either may be a tie, which falls either way. The
+ * mean is off by 1e-6 of the largest distance from it, which a weight
+ * multiplies. */
 static void judge_layer_row(struct reference_judge *judge,
                             const struct norm_view *view,
                             const struct roped_tensor *bias,
@@ -229,7 +231,7 @@ static void judge_layer_row(struct reference_judge *judge,
 {
     struct moments of = moments_of(view, row);
     int64_t first = row * view->hidden;
-    double largest = 0;
+    double largest = 0, farthest = 0;
     if (of.is_flat && view->params->eps > 0) {
         judge_flat_row(judge, view, bias, y, row);
         return;
@@ -237,6 +239,8 @@ static void judge_layer_row(struct reference_judge *judge,
     for (int64_t j = 0; j < view->hidden; j++) {
         double v = (value_at(view, first + j) - of.mean) * of.s;
         double product = v * gain_at(view, j);
+        if (isfinite(v))
+            farthest = fmax(farthest, fabs(v));
         if (isfinite(product))
             largest = fmax(largest, fabs(product));
         largest = fmax(largest, fabs(bias_at(bias, j)));
@@ -251,8 +255,9 @@ static void judge_layer_row(struct reference_judge *judge,
             slack += reference_unit(product, view->x->dtype);
             product = round_like_x(view, product);
         }
+        double near = isfinite(gain) ? farthest * fabs(gain) : 0;
         judge_float(judge, y, first + j, product + bias_at(bias, j),
-                    largest + slack * 1e6, "y");
+                    fmax(largest, near) + slack * 1e6, "y");
     }
 }
 
