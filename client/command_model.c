@@ -8,13 +8,14 @@
 
 #include "wire/angles_json.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum kind { HF, BIAS, ONCE, LAYER, PLUS_ONE, N_KINDS };
 enum heads { NEVER, ALWAYS, APART, AFTER, OTHER_HEADS, NO_ROTATION, UNROTATED };
-enum sum { SUM, SCALED_SUM, OTHER_SUM };
+enum sum { SUM, SCALED_SUM, ADDENDS_FIRST, RESIDUAL_FIRST, OTHER_SUM };
 enum mlp { GATED, SINGLE, PAIRS, OTHER_MLP };
 
 /* Norms beside a gate; parameters: NULL, there are none. */
@@ -40,6 +41,8 @@ static const struct layers {
     const char *heads_flag; /* a member: not true means NEVER */
     bool is_behind;         /* norms of what a block gives are added */
     struct gate gate;
+    const char *x_scale;    /* of SCALED_SUM; NULL: not known */
+    const char *sum_flags;  /* members: none is true means SUM */
 } known[] = {
 #define LAYERS(...) {__VA_ARGS__},
 #include "model_layers.def"
@@ -304,13 +307,93 @@ static void add_gated(cJSON *array, const struct model *model)
     free(text);
 }
 
+/* Is one of these members true? Behind '+' one counts where it is missing. */
+static bool is_any_true(const struct model *model, const char *flags)
+{
+    while (*flags) {
+        char name[64];
+        bool is_default = *flags == '+';
+        flags += is_default;
+        int n = (int)strcspn(flags, "|");
+        snprintf(name, sizeof name, "%.*s", n, flags);
+        const cJSON *node = member(model, name);
+        if (cJSON_IsTrue(node) || (!node && is_default))
+            return true;
+        flags += n + (flags[n] == '|');
+    }
+    return false;
+}
+
+static enum sum sum_of(const struct model *model)
+{
+    const struct layers *layers = model->layers;
+    if (layers->sum_flags && !is_any_true(model, layers->sum_flags))
+        return SUM;
+    if (layers->sum == SCALED_SUM && !layers->x_scale)
+        return OTHER_SUM;
+    return layers->sum;
+}
+
+/* A number of the file, or one over the root of another: "a/sqrt(b)". NULL
+ * where the file has not said it. To be freed. */
+static char *scale_text(const struct model *model)
+{
+    char name[64] = "", root[64] = "";
+    int n = sscanf(model->layers->x_scale, "%63[^/]/sqrt(%63[^)])", name, root);
+    const cJSON *a = member(model, name), *b = member(model, root);
+    if (!cJSON_IsNumber(a) ||
+        (n > 1 && !(cJSON_IsNumber(b) && b->valueint > 0)))
+        return NULL;
+    cJSON *number = cJSON_CreateNumber(
+        n > 1 ? a->valuedouble / sqrt(b->valuedouble) : a->valuedouble);
+    char *text = cJSON_PrintUnformatted(number),
+         *copy = must_have(strdup(must_have(text)));
+    cJSON_free(text);
+    cJSON_Delete(number);
+    return copy;
+}
+
+/* Parameters of a sum; to be freed. */
+static char *sum_parameters(const struct model *model)
+{
+    static const char *const orders[] = {
+        [ADDENDS_FIRST] = " --sum_order addends_first",
+        [RESIDUAL_FIRST] = " --sum_order residual_first"};
+    enum sum sum = sum_of(model);
+    char *scale = sum == SCALED_SUM ? scale_text(model) : NULL, *text;
+    if (asprintf(&text, " --sum_rounding type%s%s%s",
+                 sum == SCALED_SUM ? " --x_scale " : "",
+                 sum == SCALED_SUM ? scale ? scale : "X_SCALE" : "",
+                 sum > SCALED_SUM ? orders[sum] : "") < 0)
+        text = NULL;
+    free(scale);
+    return must_have(text);
+}
+
+static void add_sum(cJSON *array, const struct model *model)
+{
+    enum sum sum = sum_of(model);
+    const char *what = sum == ADDENDS_FIRST || sum == RESIDUAL_FIRST
+                           ? "residual and addend, and a norm of the sum"
+                           : "residual, and a norm of the sum";
+    if (sum == OTHER_SUM) {
+        add_other(array, what, "not known");
+        return;
+    }
+    char *more = sum_parameters(model);
+    char *text =
+        norm_parameters(model, model->layers->kind, model->layers->eps, more);
+    add_layer(array, what,
+              has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm", text);
+    free(text);
+    free(more);
+}
+
 static void add_norms(cJSON *array, const struct model *model)
 {
     const struct layers *layers = model->layers;
     const char *op = norm_operator(model);
-    char *one = norm_parameters(model, layers->kind, layers->eps, ""),
-         *sum = norm_parameters(model, layers->kind, layers->eps,
-                                " --sum_rounding type");
+    char *one = norm_parameters(model, layers->kind, layers->eps, "");
     add_layer(array,
               layers->kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms",
               op, one);
@@ -329,17 +412,8 @@ static void add_norms(cJSON *array, const struct model *model)
     if (layers->is_behind)
         add_layer(array, "norms behind a block, and the residual",
                   "rmsnorm_add", one);
-    if (layers->sum == SUM)
-        add_layer(array, "residual, and a norm of the sum",
-                  has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm",
-                  sum);
-    else
-        add_other(array, "residual, and a norm of the sum",
-                  layers->sum == SCALED_SUM
-                      ? "no operator: x is multiplied before it is added"
-                      : "not known");
+    add_sum(array, model);
     free(one);
-    free(sum);
 }
 
 /* What transformers calls them, and roped; which round each of their steps to

@@ -15,10 +15,9 @@ enum roped_status roped_cpu_add_layer_norm(const struct roped_call *call,
         .y = &call->out[ADD_LAYER_NORM_Y],
         .residual = &call->in[ADD_LAYER_NORM_RESIDUAL],
         .residual_out = &call->out[ADD_LAYER_NORM_RESIDUAL_OUT],
+        .addend = &call->in[ADD_LAYER_NORM_ADDEND],
         .is_centred = true,
         .bias = &call->in[ADD_LAYER_NORM_BIAS],
     };
-    (void)err;
-    cpu_norm_rows(&norm, call, queue);
-    return ROPED_OK;
+    return cpu_norm_sums(&norm, call, queue, err);
 }

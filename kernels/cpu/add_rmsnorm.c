@@ -15,8 +15,7 @@ enum roped_status roped_cpu_add_rmsnorm(const struct roped_call *call,
         .y = &call->out[ADD_RMSNORM_Y],
         .residual = &call->in[ADD_RMSNORM_RESIDUAL],
         .residual_out = &call->out[ADD_RMSNORM_RESIDUAL_OUT],
+        .addend = &call->in[ADD_RMSNORM_ADDEND],
     };
-    (void)err;
-    cpu_norm_rows(&norm, call, queue);
-    return ROPED_OK;
+    return cpu_norm_sums(&norm, call, queue, err);
 }

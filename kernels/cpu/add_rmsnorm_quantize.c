@@ -17,10 +17,9 @@ enum roped_status roped_cpu_add_rmsnorm_quantize(const struct roped_call *call,
         .y = &call->out[ADD_RMSNORM_QUANTIZE_Y],
         .residual = &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL],
         .residual_out = &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT],
+        .addend = &call->in[ADD_RMSNORM_QUANTIZE_ADDEND],
         .quantize = plan,
         .scales = call->out[ADD_RMSNORM_QUANTIZE_SCALES].data,
     };
-    (void)err;
-    cpu_norm_rows(&norm, call, queue);
-    return ROPED_OK;
+    return cpu_norm_sums(&norm, call, queue, err);
 }

@@ -4,6 +4,8 @@
  */
 #include "cpu/norm.h"
 
+#include "cpu/norm_sum.h"
+
 #include <string.h>
 
 struct norm_loop {
@@ -11,6 +13,13 @@ struct norm_loop {
     const struct cpu_norm_call *call;
     struct cpu_norm norm;
     struct cpu_fp8_scale scale; /* dynamic */
+
+    /* Where sums are more than x + residual: rows in segments, each with room
+     * for the exact sums of a batch where those are normalised. */
+    bool has_terms;
+    struct cpu_norm_sum sum;
+    int64_t n_segments;
+    float *exact; /* or NULL */
 };
 
 /*
@@ -95,13 +104,40 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
     rows->residual = NULL;
 }
 
-static void normalize_rows(void *context, int64_t begin, int64_t end)
+/* The same of sums that are more than x + residual, and of the exact ones where
+ * there is room for them. */
+static void add_terms(const struct norm_loop *loop, int64_t row, float *exact,
+                      struct cpu_norm_rows *rows)
 {
-    const struct norm_loop *loop = context;
+    const struct cpu_norm_call *call = loop->call;
+    const int64_t width = loop->norm.width;
+    for (int64_t i = 0; i < rows->n; i++) {
+        const struct cpu_norm_terms terms = {
+            .x = row_of(loop, call->x, row + i),
+            .residual = row_of(loop, call->residual, row + i),
+            .addend = row_of(loop, call->addend, row + i),
+            .sum = row_of(loop, call->residual_out, row + i),
+            .exact = exact ? exact + i * width : NULL};
+        cpu_norm_sum_row(&loop->sum, &terms);
+    }
+    rows->x = exact ? exact : rows->sum;
+    rows->stride.x = exact ? width : rows->stride.sum;
+    rows->residual = NULL;
+}
+
+static int64_t batch_of(const struct norm_loop *loop)
+{
+    int64_t bytes =
+        loop->norm.width * (int64_t)roped_dtype_bytes(loop->norm.from);
+    return rows_per_batch(loop->call->residual ? 2 * bytes : bytes);
+}
+
+static void normalize_batches(const struct norm_loop *loop, int64_t begin,
+                              int64_t end, float *exact)
+{
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
-    int64_t row_bytes = norm->width * (int64_t)roped_dtype_bytes(norm->from);
-    int64_t batch = rows_per_batch(call->residual ? 2 * row_bytes : row_bytes);
+    const int64_t batch = batch_of(loop);
     struct cpu_mean mean[CPU_ROWS];
     float s[CPU_ROWS];
     for (int64_t row = begin; row < end; row += batch) {
@@ -118,7 +154,9 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
             .mean = call->is_centred ? mean : NULL,
             .s = s,
         };
-        if (call->plan->rounds_sum)
+        if (loop->has_terms)
+            add_terms(loop, row, exact, &rows);
+        else if (call->plan->rounds_sum)
             store_sums(loop, &rows);
         if (call->is_centred)
             loop->rows->inverse_deviation(norm->from, norm->width, &rows,
@@ -128,6 +166,22 @@ static void normalize_rows(void *context, int64_t begin, int64_t end)
                                     call->plan->eps, s);
         normalize_batch(loop, row, &rows);
     }
+}
+
+static void normalize_rows(void *context, int64_t begin, int64_t end)
+{
+    normalize_batches(context, begin, end, NULL);
+}
+
+static void normalize_segments(void *context, int64_t begin, int64_t end)
+{
+    const struct norm_loop *loop = context;
+    const int64_t n_rows = loop->call->plan->n_rows;
+    const int64_t rows = cpu_ceil_div(n_rows, loop->n_segments);
+    const int64_t room = batch_of(loop) * loop->norm.width;
+    for (int64_t i = begin; i < end; i++)
+        normalize_batches(loop, i * rows, cpu_smaller(n_rows, (i + 1) * rows),
+                          loop->exact ? loop->exact + i * room : NULL);
 }
 
 static bool is_in_place(const struct cpu_norm_call *call)
@@ -170,18 +224,74 @@ static void clear_padding(const struct cpu_norm_call *call)
                (size_t)plan->n_padding * sizeof *end);
 }
 
-void cpu_norm_rows(const struct cpu_norm_call *norm,
-                   const struct roped_call *call, struct roped_queue *queue)
+static struct norm_loop loop_of(const struct cpu_norm_call *norm,
+                                const struct roped_call *call,
+                                const struct roped_queue *queue)
 {
-    int64_t bytes = roped_call_bytes(call);
+    bool is_large = cpu_is_large(queue, roped_call_bytes(call));
     struct norm_loop loop = {.rows = queue->backend->rows,
                              .call = norm,
-                             .norm = norm_of(norm, cpu_is_large(queue, bytes))};
+                             .norm = norm_of(norm, is_large)};
     if (norm->quantize && norm->quantize->n_padding)
         clear_padding(norm);
     if (norm->quantize)
         loop.scale = (struct cpu_fp8_scale){norm->quantize->scale_ub,
                                             norm->quantize->largest,
                                             norm->quantize->smallest_scale};
-    cpu_for(queue, bytes, norm->plan->n_rows, normalize_rows, &loop);
+    return loop;
+}
+
+void cpu_norm_rows(const struct cpu_norm_call *norm,
+                   const struct roped_call *call, struct roped_queue *queue)
+{
+    struct norm_loop loop = loop_of(norm, call, queue);
+    cpu_for(queue, roped_call_bytes(call), norm->plan->n_rows, normalize_rows,
+            &loop);
+}
+
+/* Exact sums are floats, which nothing else keeps. */
+static enum roped_status take_exact(struct norm_loop *loop,
+                                    struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    void *exact;
+    loop->norm.from = ROPED_F32;
+    const int64_t n = loop->n_segments * batch_of(loop) * loop->norm.width;
+    enum roped_status status =
+        cpu_scratch(queue, (size_t)n * sizeof *loop->exact, &exact, err);
+    loop->exact = status ? NULL : exact;
+    return status;
+}
+
+enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
+                                const struct roped_call *call,
+                                struct roped_queue *queue,
+                                struct roped_error *err)
+{
+    enum { SEGMENTS_PER_THREAD = 4 };
+    const struct rmsnorm_plan *plan = norm->plan;
+    const enum roped_dtype dtype = norm->x->dtype;
+    if (plan->x_scale == 1 && !roped_tensor_given(norm->addend)) {
+        cpu_norm_rows(norm, call, queue);
+        return ROPED_OK;
+    }
+    struct norm_loop loop = loop_of(norm, call, queue);
+    loop.has_terms = true;
+    loop.sum = (struct cpu_norm_sum){
+        .rows = loop.rows,
+        .dtype = dtype,
+        .width = plan->hidden,
+        .x_scale = plan->x_scale,
+        .is_rounded = plan->rounds_sum,
+        .is_residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST};
+    loop.n_segments = cpu_smaller(
+        plan->n_rows, SEGMENTS_PER_THREAD * pool_threads(queue->backend->pool));
+    if (dtype != ROPED_F32 && !plan->rounds_sum) {
+        enum roped_status status = take_exact(&loop, queue, err);
+        if (status)
+            return status;
+    }
+    cpu_for(queue, roped_call_bytes(call), loop.n_segments, normalize_segments,
+            &loop);
+    return ROPED_OK;
 }

@@ -19,6 +19,7 @@ struct cpu_norm_call {
      * where plan->rounds_sum as it is stored */
     const struct roped_tensor *residual;
     const struct roped_tensor *residual_out;
+    const struct roped_tensor *addend; /* (optional) to z: cpu_norm_sums */
 
     /* The mean is subtracted first, and bias, where one is given, added at the
      * end. y is not FP8. */
@@ -33,5 +34,10 @@ struct cpu_norm_call {
 /* Normalises every row, over the threads of the backend. */
 void cpu_norm_rows(const struct cpu_norm_call *norm,
                    const struct roped_call *call, struct roped_queue *queue);
+
+/* The same where residual is given: with x_scale and addend. */
+ROPED_MUST_CHECK enum roped_status
+cpu_norm_sums(const struct cpu_norm_call *norm, const struct roped_call *call,
+              struct roped_queue *queue, struct roped_error *err);
 
 #endif

@@ -263,9 +263,9 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
     const enum order order = order_of(form.from);
     const block v =
         form.is_centred
-            ? layer_block(form.from, z, row.mean, a->weight + i, a->shift + i,
+            ? layer_block(form.to, z, row.mean, a->weight + i, a->shift + i,
                           row.s, form.is_rounded)
-            : normal_block(form.from, z, a->weight + i, row.s, form.is_rounded);
+            : normal_block(form.to, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
         store(form.from, order, place(form.from, row.sum, i), z, 1, n,
               form.is_streamed);
@@ -341,11 +341,12 @@ INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
         normalize_rows(form, a);
 }
 
-INLINE void centre_part(enum roped_dtype type, const struct norm_part *a)
+INLINE void centre_part(enum roped_dtype from, enum roped_dtype to,
+                        const struct norm_part *a)
 {
-    struct norm_form form = {.from = type, .to = type, .is_centred = true};
-    const bool is_rounded = type != ROPED_F32 && a->norm->rounds_product;
-    const bool is_sum = a->rows->residual != NULL;
+    struct norm_form form = {.from = from, .to = to, .is_centred = true};
+    const bool is_rounded = to != ROPED_F32 && a->norm->rounds_product;
+    const bool is_sum = from == to && a->rows->residual != NULL;
     struct norm_form rounded = form, sum = form, rounded_sum = form;
     rounded.is_rounded = rounded_sum.is_rounded = true;
     sum.is_sum = rounded_sum.is_sum = true;
@@ -365,8 +366,8 @@ INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
     const bool is_sum = from == to && a->rows->residual;
     if (size_of(to) == 1)
         return;
-    if (from == to && a->rows->mean)
-        centre_part(from, a);
+    if (a->rows->mean)
+        centre_part(from, to, a);
     else if (a->norm->rounds_product && is_sum)
         normalize_form((struct norm_form){from, to, true, true}, a);
     else if (a->norm->rounds_product)

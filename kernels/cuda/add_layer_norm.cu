@@ -14,6 +14,7 @@ extern "C" enum roped_status roped_cuda_add_layer_norm(const struct roped_call *
     set_bias(&args, x, &call->in[ADD_LAYER_NORM_BIAS]);
     set_residual(&args, plan, &call->in[ADD_LAYER_NORM_RESIDUAL],
                  &call->out[ADD_LAYER_NORM_RESIDUAL_OUT]);
+    set_terms(&args, plan, &call->in[ADD_LAYER_NORM_ADDEND]);
     args.stores_early = !takes_place_of(&call->out[ADD_LAYER_NORM_RESIDUAL_OUT], x) &&
                         !takes_place_of(&call->out[ADD_LAYER_NORM_RESIDUAL_OUT],
                                         &call->in[ADD_LAYER_NORM_RESIDUAL]);

@@ -12,8 +12,9 @@ static inline bool takes_place_of(const struct roped_tensor *out, const struct r
 
 // Threads of a row, a power of two or whole warps, and rows of a block: where they are narrow, so
 // many that there is a block for each multiprocessor.
-template <typename K, typename C>
-static enum roped_status launch_centred_rows(const struct norm_args &args, int64_t vectors,
+template <typename C>
+static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
+                                             const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
     int64_t wanted = (vectors + C::kVectors - 1) / C::kVectors;
@@ -25,23 +26,38 @@ static enum roped_status launch_centred_rows(const struct norm_args &args, int64
         for (rows = 32 / threads; rows < enough && rows * threads < 256;)
             rows *= 2;
     }
-    return start(queue, centred_kernel<K, C>, dim3((unsigned)threads, (unsigned)rows),
+    return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
                  blocks_of(args.n_rows, rows), dim3(), args, err);
 }
 
 template <typename K, int kVectors, bool kIsNarrow>
-static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
-                                                struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_held_vectors(const struct norm_args &args, int64_t vectors,
+                                             struct roped_queue *queue, struct roped_error *err)
 {
     using plain = centred_config<K, kVectors, kIsNarrow, true>;
     using kept = centred_config<K, kVectors, kIsNarrow, true, true>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
     if (!is_plain)
-        return launch_centred_rows<K, any>(args, vectors, queue, err);
+        return launch_centred_rows<any>(centred_kernel<K, any>, args, vectors, queue, err);
     if (passes_l2(moved_bytes<K>(&args), queue))
-        return launch_centred_rows<K, kept>(args, vectors, queue, err);
-    return launch_centred_rows<K, plain>(args, vectors, queue, err);
+        return launch_centred_rows<kept>(centred_kernel<K, kept>, args, vectors, queue, err);
+    return launch_centred_rows<plain>(centred_kernel<K, plain>, args, vectors, queue, err);
+}
+
+template <typename K, int kVectors, bool kIsNarrow>
+static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
+                                                struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (K::kHasTerms) {
+        using C = centred_config<K, kVectors, kIsNarrow, false>;
+        kernel_fn<norm_args> *kernel = has_vectors<typename K::T>(&args, 16)
+                                           ? centred_terms_kernel<K, C::kIsBlock, true>
+                                           : centred_terms_kernel<K, C::kIsBlock, false>;
+        return launch_centred_rows<C>(kernel, args, vectors, queue, err);
+    } else {
+        return launch_held_vectors<K, kVectors, kIsNarrow>(args, vectors, queue, err);
+    }
 }
 
 // Two vectors for each thread; three where they make one warp of two that would idle, and more
@@ -69,6 +85,9 @@ template <typename T, bool kAdds>
 static enum roped_status launch_centred(const struct norm_args &args, bool rounds_sum,
                                         struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (kAdds)
+        if (has_terms(&args))
+            return launch_kind<norm_kind<T, kFromTerms, kToFloats>>(args, queue, err);
     if constexpr (kAdds && sizeof(T) == 2)
         if (rounds_sum)
             return launch_kind<norm_kind<T, kFromRoundedSum, kToFloats>>(args, queue, err);

@@ -222,8 +222,8 @@ static inline bool is_packed(const struct norm_args *args)
 // the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
 // of rows with strides.
 template <typename K, int kThreads, int kVectors>
-static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
-                                     struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_held_rows(struct norm_args *args, bool is_aligned,
+                                          struct roped_queue *queue, struct roped_error *err)
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
     bool has_strides = !is_packed(args);
@@ -273,6 +273,17 @@ static enum roped_status with_row_shape(int64_t vectors, const F &launch)
     return launch(row_shape<1024, 4>{});
 }
 
+// Sums of terms are rarer than what they would cost to hold in registers.
+template <typename K, int kThreads, int kVectors>
+static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
+                                     struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (K::kHasTerms)
+        return launch_reread<K>(args, is_aligned, kThreads, queue, err);
+    else
+        return launch_held_rows<K, kThreads, kVectors>(args, is_aligned, queue, err);
+}
+
 template <typename K>
 static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
@@ -286,12 +297,21 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
     return launch_reread<K>(args, is_aligned, 1024, queue, err);
 }
 
+// Is a sum more than x + residual?
+static inline bool has_terms(const struct norm_args *args)
+{
+    return args->x_scale != 1 || args->addend;
+}
+
 // From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
 // instructions. A sum of float is the one that is stored.
 template <typename T, bool kAdds, norm_sink kTo>
 static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                        struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (kAdds)
+        if (has_terms(args))
+            return launch_norm<norm_kind<T, kFromTerms, kTo>>(args, is_aligned, queue, err);
     if constexpr (kAdds && sizeof(T) == 2)
         if (rounds_sum)
             return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
@@ -331,6 +351,8 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.n_rows = plan->n_rows;
     args.hidden = plan->hidden;
     args.x_pitch = args.residual_pitch = args.residual_out_pitch = pitch_of(plan, x);
+    args.addend_pitch = args.x_pitch;
+    args.x_scale = 1;
     args.y_pitch = pitch_of(plan, y);
     args.eps = plan->eps;
     args.weight_bias = plan->weight_bias;
@@ -353,6 +375,19 @@ static inline void set_residual(struct norm_args *args, const struct rmsnorm_pla
     args->residual_out_pitch = pitch_of(plan, residual_out);
 }
 
+// What makes a sum more than that; addend may be absent.
+static inline void set_terms(struct norm_args *args, const struct rmsnorm_plan *plan,
+                             const struct roped_tensor *addend)
+{
+    args->x_scale = plan->x_scale;
+    args->rounds_sum = plan->rounds_sum;
+    args->residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST;
+    if (!roped_tensor_given(addend))
+        return;
+    args->addend = addend->data;
+    args->addend_pitch = pitch_of(plan, addend);
+}
+
 // What a centred norm adds in the end. It says of which type weights are where there are none.
 static inline void set_bias(struct norm_args *args, const struct roped_tensor *x,
                             const struct roped_tensor *bias)
@@ -368,8 +403,9 @@ template <typename T>
 static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
 {
     return are_vectors<T>({args->hidden, args->x_pitch, args->y_pitch, args->residual_pitch,
-                           args->residual_out_pitch}) &&
-           are_aligned({args->x, args->weight, args->bias, args->residual, args->residual_out}) &&
+                           args->residual_out_pitch, args->addend_pitch}) &&
+           are_aligned({args->x, args->weight, args->bias, args->residual, args->residual_out,
+                        args->addend}) &&
            is_aligned(args->y, y_bytes);
 }
 

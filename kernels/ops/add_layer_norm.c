@@ -21,15 +21,17 @@ const struct roped_op roped_op_add_layer_norm = {
     .since = "0.1",
     .summary = "residual = x + residual; y = layer_norm of that sum, before it is rounded or after",
     .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
+    .given = {NORM_ADDEND_GIVEN(ADD_LAYER_NORM_ADDEND)},
     .in = {
         [ADD_LAYER_NORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_LAYER_NORM_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
         [ADD_LAYER_NORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
         [ADD_LAYER_NORM_BIAS] = {"bias", "W", "h", ROPED_OPTIONAL, .doc = "added per column at the end; absent: 0"},
+        [ADD_LAYER_NORM_ADDEND] = NORM_ADDEND,
     },
     .out = {
         [ADD_LAYER_NORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the sums, normalised"},
-        [ADD_LAYER_NORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
+        [ADD_LAYER_NORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "the sums, in the type of x"},
     },
     .params_bytes = sizeof(struct rmsnorm_params),
     .angles_offset = ROPED_NO_ANGLES,

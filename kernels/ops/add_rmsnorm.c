@@ -21,14 +21,16 @@ const struct roped_op roped_op_add_rmsnorm = {
     .since = "0.1",
     .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after",
     .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
+    .given = {NORM_ADDEND_GIVEN(ADD_RMSNORM_ADDEND)},
     .in = {
         [ADD_RMSNORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_RMSNORM_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
         [ADD_RMSNORM_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+        [ADD_RMSNORM_ADDEND] = NORM_ADDEND,
     },
     .out = {
         [ADD_RMSNORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the sums, normalised"},
-        [ADD_RMSNORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
+        [ADD_RMSNORM_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "the sums, in the type of x"},
     },
     .params_bytes = sizeof(struct rmsnorm_params),
     .angles_offset = ROPED_NO_ANGLES,

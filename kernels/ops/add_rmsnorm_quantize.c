@@ -21,15 +21,16 @@ const struct roped_op roped_op_add_rmsnorm_quantize = {
     .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after, divided by a scale and rounded to FP8",
     .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
     .form = {NORM_QUANTIZE_FORMS},
-    .given = {NORM_QUANTIZE_GIVEN},
+    .given = {NORM_QUANTIZE_GIVEN, NORM_ADDEND_GIVEN(ADD_RMSNORM_QUANTIZE_ADDEND)},
     .in = {
         [ADD_RMSNORM_QUANTIZE_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_RMSNORM_QUANTIZE_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
         [ADD_RMSNORM_QUANTIZE_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
+        [ADD_RMSNORM_QUANTIZE_ADDEND] = NORM_ADDEND,
     },
     .out = {
         [ADD_RMSNORM_QUANTIZE_Y] = {"y", "Q", "...rows h", ROPED_STRIDED, .doc = "FP8 of the sums, normalised and divided by their scale"},
-        [ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "x + residual, rounded once"},
+        [ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "the sums, in the type of x"},
         [ADD_RMSNORM_QUANTIZE_SCALES] = {"scales", "S", NORM_QUANTIZE_SCALES, .requires_ = "dynamic", .doc = "dynamic scale of each row, or of each group of it"},
     },
     .params_bytes = sizeof(struct rmsnorm_quantize_params),

@@ -27,6 +27,8 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
         .weight_dtype = (int32_t)weight->dtype,
         .rounds_sum =
             params->sum_rounding == RMSNORM_SUM_TYPE && x->dtype != ROPED_F32,
+        .sum_order = params->sum_order,
+        .x_scale = (float)params->x_scale,
     };
 }
 

@@ -24,7 +24,12 @@
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(base, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Gemma form"}, \
     {"rounding", ROPED_PARAM_CHOICE, NORM_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
 #define NORM_SUM_PARAM(base) \
-    {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as residual is returned, as Hugging Face and vLLM"}
+    {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as residual is returned, as Hugging Face and vLLM; x * x_scale and the first of two sums are rounded, too"}, \
+    {"x_scale", ROPED_PARAM_FLOAT, NORM_AT(base, x_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "x is multiplied by it before it is added, as Granite's residual_multiplier; addend is not"}, \
+    {"sum_order", ROPED_PARAM_CHOICE, NORM_AT(base, sum_order), .choices = "addends_first|residual_first", .doc = "beside addend: addends_first: (x + addend) + residual, as GPT-J, GPT-NeoX, Phi and Falcon; residual_first: (residual + x) + addend, as Cohere"}
+/* The second thing that is added to the residual, an input of these too. */
+#define NORM_ADDEND {"addend", "T", "...rows h", ROPED_STRIDED | ROPED_OPTIONAL, .doc = "what else the block adds, where attention and MLP are parallel"}
+#define NORM_ADDEND_GIVEN(addend) {.with_param = "sum_order", .all = ROPED_INPUT(addend)}
 /* The same for layer norms. rounding: RMSNORM_ROUND_HF is type. */
 #define LAYER_NORM_PARAMS \
     LAYER_NORM_PARAMS_ROUNDED("once: at the end, as torch.nn.functional.layer_norm; type: also before the weight product and after it, as DeBERTa and Chameleon")

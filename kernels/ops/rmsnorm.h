@@ -20,7 +20,14 @@ enum rmsnorm_rounding {
 /* Of which sum the norm is, where x + residual is normalised. */
 enum rmsnorm_sum_rounding {
     RMSNORM_SUM_ONCE, /* the float32 sum */
-    RMSNORM_SUM_TYPE  /* the sum as it is returned, in the type of x */
+    RMSNORM_SUM_TYPE  /* the sum as it is returned, in the type of x; with
+                         x_scale or an addend every step is rounded to it */
+};
+
+/* What is added first, where there is an addend. */
+enum rmsnorm_sum_order {
+    RMSNORM_ADDENDS_FIRST, /* (x_scale * x + addend) + residual */
+    RMSNORM_RESIDUAL_FIRST /* (residual + x_scale * x) + addend */
 };
 
 struct rmsnorm_params {
@@ -28,6 +35,9 @@ struct rmsnorm_params {
     double weight_bias;
     int32_t rounding;     /* enum rmsnorm_rounding */
     int32_t sum_rounding; /* enum rmsnorm_sum_rounding; of the adding norms */
+    int32_t sum_order;    /* enum rmsnorm_sum_order; likewise */
+    int32_t reserved;
+    double x_scale; /* likewise */
 };
 
 struct rmsnorm_plan {
@@ -38,6 +48,8 @@ struct rmsnorm_plan {
     int32_t rounding;
     int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weight is 1 */
     int32_t rounds_sum;   /* bool: RMSNORM_SUM_TYPE, and x is not F32 */
+    int32_t sum_order;    /* enum rmsnorm_sum_order */
+    float x_scale;        /* of the adding norms */
     int32_t reserved;
 };
 

@@ -78,6 +78,7 @@ def draw_cases() -> list[Case]:
         codes.draw_micro_rows,
         codes.draw_dequantized_micro_rows,
         norm_pairs.draw_norm_pairs,
+        norms.draw_sums,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

@@ -7,6 +7,7 @@ from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.glm4.modeling_glm4 import Glm4RMSNorm
+from transformers.models.granite.modeling_granite import GraniteRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from case import EPS, FP8, TYPES, Case, Metadata, Tensors, difference, has_equal_bytes, into_fp8, randn
@@ -42,8 +43,19 @@ MODEL_NORMS = {
     "llama": (LlamaRMSNorm, {"eps": "1e-05", "rounding": "hf"}),
     "gemma3": (Gemma3RMSNorm, {"eps": "1e-06", "weight_bias": "1.0"}),
     "glm4": (Glm4RMSNorm, {"eps": "1.5625e-07", "rounding": "hf"}),
+    "granite": (GraniteRMSNorm, {"eps": "1e-06", "rounding": "hf", "x_scale": "0.22"}),
 }
 MODEL_ROWS = [("bf16", 1, 4096), ("bf16", 3, 128), ("f16", 3, 128)]
+
+# What a block adds to the residual: name, operator, parameters, tensors beside x and residual
+TERMS = ("x", "residual", "addend")
+SUMS = [
+    ("scaled", "add_rmsnorm", {"x_scale": "0.22"}, ("weight",)),
+    ("scaled_parallel", "add_rmsnorm", {"x_scale": "-1.75"}, ("addend",)),
+    ("gptj", "add_layer_norm", {"sum_rounding": "type"}, ("addend", "weight", "bias")),
+    ("cohere", "add_layer_norm", {"sum_rounding": "type", "sum_order": "residual_first"}, ("addend", "weight")),
+    ("parallel", "add_layer_norm", {"sum_order": "addends_first"}, ("addend", "weight", "bias")),
+]
 
 # Layer norms: name, parameters, tensors that are left out; and widths and rows
 LAYER_NORMS = [
@@ -170,6 +182,25 @@ def draw_quantized_sums() -> Iterator[Case]:
             yield case
 
 
+def draw_sums() -> Iterator[Case]:
+    for name, op, parameters, others in SUMS:
+        for dtype in ("f32", "f16", "bf16"):
+            keys = ("x", "residual", *others)
+            inputs = {key: randn(200) if key in ("weight", "bias") else randn(3, 200) * 3 + 1 for key in keys}
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            if op == "add_rmsnorm" and "weight" not in inputs:
+                inputs["weight"] = torch.ones(200).to(TYPES[dtype])
+            yield Case(op, f"{op}_{name}_{dtype}", {"op": op, "eps": "1e-05", **parameters}, inputs)
+    for dtype in ("f16", "bf16"):
+        metadata = {"op": "add_rmsnorm_quantize", "eps": "1e-06", "output_dtype": "e4m3", "dynamic": "true"}
+        metadata |= {"rounding": "type", "sum_rounding": "type", "x_scale": "0.22"}
+        case = Case("add_rmsnorm_quantize", f"add_rmsnorm_quantize_granite_{dtype}", metadata, {})
+        while not case.inputs or not has_firm_codes(case):
+            case.inputs = {key: randn(3, 256).to(TYPES[dtype]) for key in ("x", "residual")}
+            case.inputs["weight"] = randn(256).to(TYPES[dtype])
+        yield case
+
+
 def draw_norm_gradients(op: str, mean: float) -> Iterator[Case]:
     """Of a norm without a weight, with one, with 1 + weight, and of the norm of a sum."""
     for form, others, parameters in NORM_GRADIENTS[op]:
@@ -182,11 +213,18 @@ def draw_norm_gradients(op: str, mean: float) -> Iterator[Case]:
 
 
 def norm_input(case: Case) -> torch.Tensor:
-    """x, or the float32 sum of x and residual, rounded where the case says so."""
-    x = case.inputs["x"].float()
-    if "residual" in case.inputs:
-        x = x + case.inputs["residual"].float()
-    return x.to(case.inputs["x"].dtype).float() if "sum_rounding" in case.metadata else x
+    """x, or the sum that a model's block makes of it: in float32, or in the type of x where the case says so."""
+    dtype = case.inputs["x"].dtype if "sum_rounding" in case.metadata else torch.float32
+    x, residual, addend = (case.inputs[key].to(dtype) if key in case.inputs else None for key in TERMS)
+    if "x_scale" in case.metadata:
+        x = x * float(case.metadata["x_scale"])
+    if residual is None:
+        return x.float()
+    if addend is None:
+        return (residual + x).float()
+    if case.metadata.get("sum_order") == "residual_first":
+        return (residual + x + addend).float()
+    return (x + addend + residual).float()
 
 
 def norm_of_model(case: Case, slip: float = 1.0) -> Tensors:
@@ -206,7 +244,7 @@ def is_firm_norm(case: Case) -> bool:
     norm = module(case.inputs["x"].shape[-1], float(case.metadata["eps"]))
     norm.weight.data = case.inputs["weight"]
     found = [norm_of_model(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
-    found.append(norm(case.inputs["residual"] + case.inputs["x"]).detach())
+    found.append(norm(norm_input(case).to(case.inputs["x"].dtype)).detach())
     return all(has_equal_bytes(found[0], other) for other in found[1:])
 
 

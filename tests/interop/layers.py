@@ -249,7 +249,8 @@ class Place:
     name: str
     inputs: dict
     output: torch.Tensor
-    is_scaled: bool = False  # of a sum: an operand was multiplied by a number
+    is_scaled: bool = False  # of a sum: x was multiplied by a number, and is as it was before
+    parallel: tuple = ()  # of a sum: what it is with three operands: the order, and their tensors
     is_rotated: bool = False  # of heads: before they were normalised
     eps: float = None
 
@@ -270,6 +271,10 @@ def is_scaled(graph, reference):
     return not (isinstance(inside, Made) and graph.nodes[inside.i].name == "embedding")
 
 
+def unscaled(graph, reference):
+    return next(one for one in graph.nodes[graph.behind_views(reference).i].args if not is_number(graph, one))
+
+
 def sum_of(graph, reference):
     """The two tensors that it is the sum of, or None."""
     reference = graph.behind_views(reference)
@@ -280,6 +285,23 @@ def sum_of(graph, reference):
         return None
     a, b = node.args
     return (b, a) if graph.shape(a) == graph.shape(b) else None
+
+
+def parallel_sum(graph, operands, streams):
+    """The order of a sum of three, and which they are: x, addend, residual. What norms read is the residual."""
+
+    def is_stream(one):
+        one = graph.behind_views(one)
+        return isinstance(one, Made) and one in streams
+
+    for one, other in (operands, operands[::-1]):
+        pair = sum_of(graph, one)
+        if pair and is_stream(other) and not any(map(is_stream, pair)):
+            return "addends_first", (*pair, other)
+        if pair and not is_stream(other) and any(map(is_stream, pair)) and not is_stream(one):
+            x, residual = pair if is_stream(pair[1]) else pair[::-1]
+            return "residual_first", (x, other, residual)
+    return None
 
 
 def eps_of(module):
@@ -309,6 +331,7 @@ def rotates(graph, reference):
 
 def norms_of(found, values):
     graph, count = found.graph, {}
+    streams = {graph.behind_views(inside[0]) for *_, inside, _ in found.norms if not isinstance(inside[0], Given)}
     for name, module, inside, out in found.norms:
         place = re.sub(r"\d+", "N", name)
         count[place] = count.get(place, 0) + 1
@@ -326,8 +349,15 @@ def norms_of(found, values):
         if operands and role == "norm":
             x, residual = operands
             scaled = is_scaled(graph, x) or is_scaled(graph, residual)
-            inputs = {"x": values[x], "residual": values[residual], **gains}
-            yield Place("sum", place, inputs, values[out], scaled, eps=eps_of(module))
+            if is_scaled(graph, residual) and not is_scaled(graph, x):
+                x, residual = residual, x
+            of_x = unscaled(graph, x) if scaled else x
+            inputs = {"x": values[of_x], "residual": values[residual], **gains}
+            three = parallel_sum(graph, operands, streams)
+            if three:
+                order, terms = three
+                three = order, dict(zip(("x", "addend", "residual"), (values[one] for one in terms)))
+            yield Place("sum", place, inputs, values[out], scaled, three or (), eps=eps_of(module))
 
 
 def added_norms_of(found, values):

@@ -48,6 +48,7 @@ FILLED = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128, "moe_topk": 2, "num_experts": 8},
+    "minicpm3": {"num_hidden_layers": 3},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
 }
@@ -58,15 +59,22 @@ ROWS = (ROOT / "client/model_layers.def").read_text()
 FLAGS = dict(re.findall(r'^LAYERS\("([\w-]+)".*heads_flag = "(\w+)"', ROWS, re.MULTILINE))
 # model_type -> the member that says whether there are gated norms, and the one that says where the gate is
 GATES = {found[0]: found[1:] for found in re.findall(r'^LAYERS\("([\w-]+)".* \.flag = "(\w+)", \.after = "(\w+)"', ROWS, re.MULTILINE)}
+# -> the first member that says whether blocks are parallel, and whether they are without it
+SUM_FLAGS = {name: (bool(plus), flag) for name, plus, flag in
+             re.findall(r'^LAYERS\("([\w-]+)".*sum_flags = "(\+?)(\w+)', ROWS, re.MULTILINE)}  # fmt: skip
+SCALES = dict(re.findall(r'^LAYERS\("([\w-]+)".*x_scale = "(\w+)', ROWS, re.MULTILINE))
 ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
 
 
 def configuration(model_type, **others):
-    """The defaults, and every eps another number."""
+    """The defaults, and every eps another number, and what x is multiplied by."""
     config = transformers.CONFIG_MAPPING[model_type](**FILLED.get(model_type, {}))
     text = config.get_text_config()
     for name, value in others.items():
         setattr(text, name, value)
+    for name in set(SCALES.values()):
+        if isinstance(getattr(text, name, None), float):
+            setattr(text, name, 0.22)
     names = [name for name, value in sorted(text.to_dict().items()) if "eps" in name and isinstance(value, float)]
     for i, name in enumerate(names):
         setattr(text, name, round(1.1e-5 + i * 1e-6, 9))
@@ -122,8 +130,9 @@ def ask(address, operator, tensors, params):
 def inputs_of(place, operator, params):
     """Ports of the operator, in each way in which the model's tensors may be them."""
     if operator != "act_and_mul":
-        wanted = ("x", "residual", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "gate", "weight")
-        yield {name: place.inputs[name] for name in wanted if name in place.inputs}
+        wanted = ("x", "residual", "addend", "weight", "bias") if "layer_norm" in operator else ("x", "residual", "addend", "gate", "weight")
+        inputs = place.inputs | (place.parallel[1] if "sum_order" in params else {})
+        yield {name: inputs[name] for name in wanted if name in inputs}
         return
     parts, width = list(place.inputs.values()), place.output.shape[-1] * (1 if params.get("gated") == "false" else 2)
     yield from ({"x": part} for part in parts if part.shape == (len(place.output), width))
@@ -161,8 +170,11 @@ class Model:
         operator, params = row_of(place, rows, self.width)
         if place.role == "added norm" and operator is None:
             return  # it is a norm and a sum
-        if place.role == "sum" and place.is_scaled and operator:
-            self.where.append(f"{place.name}: x is multiplied first")
+        if place.role == "sum" and operator and place.is_scaled != ("x_scale" in params):
+            self.where.append(f"{place.name}: x is multiplied first, or is not")
+        if place.role == "sum" and operator and "sum_order" in params and place.parallel[:1] != (params["sum_order"],):
+            self.where.append(f"{place.name}: the order of the sum is {place.parallel[:1]}")
+            return
         if operator is None and params == "WRONG":
             self.where.append(f"{place.name}: q and k are normalised")
         if operator is None:
@@ -206,6 +218,8 @@ def forms():
             if model_type in GATES:
                 flag, after = GATES[model_type]
                 yield from ((model_type, kind, {flag: True, after: is_after}) for is_after in (True, False))
+            if model_type in SUM_FLAGS:
+                yield model_type, kind, {SUM_FLAGS[model_type][1]: not SUM_FLAGS[model_type][0]}
             if model_type in ACTIVATIONS:
                 yield model_type, kind, {ACTIVATIONS[model_type]: "relu"}
 
@@ -224,7 +238,7 @@ def walk(address, folder):
             continue
         name = " ".join([model_type, *others])
         model = Model(config)
-        if rows["residual, and a norm of the sum"][0] == "not known":  # nor is it always found
+        if rows.get("residual, and a norm of the sum", ("",))[0] == "not known":  # nor is it always found
             model.missing.add("a residual sum")
         for place in layers.places(found):
             model.compare(address, place, rows)

@@ -15,6 +15,7 @@
 struct norm_view {
     const struct roped_tensor *x, *weight;
     const struct roped_tensor *residual; /* or NULL */
+    const struct roped_tensor *addend;   /* absent, or NULL */
     const struct rmsnorm_params *params;
     int64_t hidden, n_rows;
 };
@@ -36,17 +37,31 @@ static double round_like_x(const struct norm_view *view, double value)
     return reference_round_float(value, view->x->dtype);
 }
 
-/* What is normalised: x, or x + residual in float32, rounded or not. */
-static double value_at(const struct norm_view *view, int64_t i)
+/* A step of a sum: in float32, rounded to the type of x or not. */
+static double round_step(const struct norm_view *view, double value)
 {
-    double x = reference_value(view->x, i);
-    if (!view->residual)
-        return x;
-    double z = (double)(float)(x + reference_value(view->residual, i));
+    double z = (double)(float)value;
     return view->params->sum_rounding == RMSNORM_SUM_TYPE &&
                    view->x->dtype != ROPED_F32
                ? round_like_x(view, z)
                : z;
+}
+
+/* What is normalised: x, or x * x_scale and an addend and residual. */
+static double value_at(const struct norm_view *view, int64_t i)
+{
+    const struct rmsnorm_params *params = view->params;
+    double x = reference_value(view->x, i);
+    if (!view->residual)
+        return x;
+    double z = round_step(view, x * (double)(float)params->x_scale);
+    double residual = reference_value(view->residual, i);
+    if (!roped_tensor_given(view->addend))
+        return round_step(view, z + residual);
+    double addend = reference_value(view->addend, i);
+    if (params->sum_order == RMSNORM_RESIDUAL_FIRST)
+        return round_step(view, round_step(view, residual + z) + addend);
+    return round_step(view, round_step(view, z + addend) + residual);
 }
 
 static double gain_at(const struct norm_view *view, int64_t column)
@@ -157,6 +172,7 @@ void reference_add_rmsnorm(const struct roped_call *call,
         view_of(&call->in[ADD_RMSNORM_X], &call->in[ADD_RMSNORM_WEIGHT],
                 (const void *)call->params);
     view.residual = &call->in[ADD_RMSNORM_RESIDUAL];
+    view.addend = &call->in[ADD_RMSNORM_ADDEND];
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_row(judge, &view, &call->out[ADD_RMSNORM_Y], row);
     for (int64_t i = 0; i < view.n_rows * view.hidden; i++)
@@ -205,7 +221,9 @@ static void judge_flat_row(struct reference_judge *judge,
 }
 
 /* With rounding=type the norm is rounded to the type of x, and so is its
- * product with the weight. Either may be a tie, which falls either way. */
+ * product with the weight. Either may be a tie, which falls either way. The
+ * mean is off by 1e-6 of the largest distance from it, which a weight
+ * multiplies. */
 static void judge_layer_row(struct reference_judge *judge,
                             const struct norm_view *view,
                             const struct roped_tensor *bias,
@@ -213,7 +231,7 @@ static void judge_layer_row(struct reference_judge *judge,
 {
     struct moments of = moments_of(view, row);
     int64_t first = row * view->hidden;
-    double largest = 0;
+    double largest = 0, farthest = 0;
     if (of.is_flat && view->params->eps > 0) {
         judge_flat_row(judge, view, bias, y, row);
         return;
@@ -221,6 +239,8 @@ static void judge_layer_row(struct reference_judge *judge,
     for (int64_t j = 0; j < view->hidden; j++) {
         double v = (value_at(view, first + j) - of.mean) * of.s;
         double product = v * gain_at(view, j);
+        if (isfinite(v))
+            farthest = fmax(farthest, fabs(v));
         if (isfinite(product))
             largest = fmax(largest, fabs(product));
         largest = fmax(largest, fabs(bias_at(bias, j)));
@@ -235,8 +255,9 @@ static void judge_layer_row(struct reference_judge *judge,
             slack += reference_unit(product, view->x->dtype);
             product = round_like_x(view, product);
         }
+        double near = isfinite(gain) ? farthest * fabs(gain) : 0;
         judge_float(judge, y, first + j, product + bias_at(bias, j),
-                    largest + slack * 1e6, "y");
+                    fmax(largest, near) + slack * 1e6, "y");
     }
 }
 
@@ -258,6 +279,7 @@ void reference_add_layer_norm(const struct roped_call *call,
         view_of(&call->in[ADD_LAYER_NORM_X], &call->in[ADD_LAYER_NORM_WEIGHT],
                 (const void *)call->params);
     view.residual = &call->in[ADD_LAYER_NORM_RESIDUAL];
+    view.addend = &call->in[ADD_LAYER_NORM_ADDEND];
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_layer_row(judge, &view, &call->in[ADD_LAYER_NORM_BIAS],
                         &call->out[ADD_LAYER_NORM_Y], row);
@@ -413,6 +435,7 @@ void reference_add_rmsnorm_quantize(const struct roped_call *call,
         .y = &call->out[ADD_RMSNORM_QUANTIZE_Y],
         .scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES]};
     view.norm.residual = &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL];
+    view.norm.addend = &call->in[ADD_RMSNORM_QUANTIZE_ADDEND];
     judge_quantized(judge, &view);
     for (int64_t i = 0; i < view.norm.n_rows * view.norm.hidden; i++)
         judge_sum(judge, &view.norm,

@@ -123,8 +123,17 @@ static const struct roped_op *summed(const struct roped_op *op)
     return strncmp(op->name, "add_", 4) ? NULL : roped_op_find(op->name + 4);
 }
 
+/* Does the call round a step of its sum before the last one? */
+static bool rounds_steps(const struct random_call *made)
+{
+    const struct roped_op *op = made->op;
+    return roped_tensor_given(&made->in[roped_op_input(op, "addend")]) ||
+           made->has_param[roped_op_param(op, "x_scale")];
+}
+
 /* By either kernel and of any number of rows; so sum_rounding=type needs no
- * other proof. The residual is the one of sum_rounding=once. */
+ * other proof. The residual is the one of sum_rounding=once, where one step is
+ * all. */
 static void expect_norm_of_residual(struct random_call *made)
 {
     static struct roped_call part, once;
@@ -145,7 +154,8 @@ static void expect_norm_of_residual(struct random_call *made)
     set_param(made, "sum_rounding", NULL);
     init_part(&once, made->op, made, NULL);
     run(made, &once, &plain);
-    expect_same(made, &made->call, &once, "residual");
+    if (!rounds_steps(made))
+        expect_same(made, &made->call, &once, "residual");
     runner_free_outputs(&part);
     runner_free_outputs(&once);
     runner_free_outputs(&made->call);
@@ -164,17 +174,32 @@ TEST(a_rounded_sum_gives_the_bits_of_the_norm_of_the_residual)
         }
 }
 
-/* x + residual in float32. */
+/* x * x_scale + addend + residual in float32, in the call's order. */
 static struct roped_tensor sum_of(const struct random_call *made)
 {
     const struct roped_op *op = made->op;
     const struct roped_tensor *x = &made->in[roped_op_input(op, "x")];
     const struct roped_tensor *to = &made->in[roped_op_input(op, "residual")];
+    const struct roped_tensor *and = &made->in[roped_op_input(op, "addend")];
+    const int scale = roped_op_param(op, "x_scale");
+    const int order = roped_op_param(op, "sum_order");
+    const float by =
+        made->has_param[scale] ? strtof(made->param[scale], NULL) : 1;
+    bool is_last = made->has_param[order] &&
+                   strcmp(made->param[order], "residual_first") == 0;
     struct roped_tensor sum =
         case_tensor(&source, ROPED_F32, x->rank, x->dims, 0);
-    for (int64_t i = 0; i < roped_tensor_elements(x); i++)
-        ((float *)sum.data)[i] =
-            (float)(reference_value(x, i) + reference_value(to, i));
+    for (int64_t i = 0; i < roped_tensor_elements(x); i++) {
+        float z = (float)reference_value(x, i) * by;
+        float residual = (float)reference_value(to, i);
+        if (!roped_tensor_given(and))
+            z += residual;
+        else if (is_last)
+            z = (residual + z) + (float)reference_value(and, i);
+        else
+            z = (z + (float)reference_value(and, i)) + residual;
+        ((float *)sum.data)[i] = z;
+    }
     return sum;
 }
 
@@ -213,6 +238,7 @@ TEST(a_sum_is_normalised_before_it_is_rounded)
             set_param(&made, "sum_rounding", NULL);
             set_param(&made, "rounding", NULL);
             set_param(&made, "weight_bias", NULL);
+            set_param(&made, "x_scale", i % 2 ? "0.22" : NULL);
             random_call_judge(&made);
             struct roped_tensor x = sum_of(&made);
             init_part(&part, summed(made.op), &made, &x);

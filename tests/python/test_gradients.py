@@ -184,6 +184,28 @@ def test_norms_beside_float64(bias):
     )
 
 
+@pytest.mark.parametrize("order", ["addends_first", "residual_first"])
+def test_norms_of_larger_sums_beside_float64(order):
+    params = {"eps": 1e-5, "x_scale": 0.22}
+    beside_float64(
+        lambda x, residual: tuple(ops.add_rmsnorm(x, residual, **params)),
+        lambda x, residual: (torch.nn.functional.rms_norm(0.22 * x + residual, (48,), None, 1e-5), 0.22 * x + residual),
+        {"x": random(5, 48), "residual": random(5, 48)},
+    )
+
+    def added(x, residual, addend, weight):
+        z = 0.22 * x + addend + residual
+        return torch.nn.functional.layer_norm(z, (48,), weight, None, 1e-5), z
+
+    beside_float64(
+        lambda x, residual, addend, weight: tuple(
+            ops.add_layer_norm(x, residual, weight, None, addend, sum_order=order, **params)
+        ),
+        added,
+        {"x": random(5, 48), "residual": 2 + random(5, 48), "addend": random(5, 48), "weight": random(48)},
+    )
+
+
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_layer_norms_beside_float64(bias):
     def norm(x, weight=None, shift=None):

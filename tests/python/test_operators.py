@@ -140,6 +140,18 @@ def test_gated_rmsnorm(call, rng, dtype):
     assert_close(out["y"], reference.rmsnorm(gated).reshape(3, 96) * w)
 
 
+def test_norms_of_larger_sums(call, rng, dtype):
+    x, residual, addend = (rng.standard_normal((3, 96)).astype(dtype) for _ in range(3))
+    tensors = {"x": x, "residual": residual, "addend": addend}
+    total = 0.5 * x.astype(np.float64) + residual.astype(np.float64) + addend.astype(np.float64)
+    for order in ("addends_first", "residual_first"):
+        out = call("add_rmsnorm", tensors, x_scale=0.5, sum_order=order)
+        assert_close(out["residual"], total)
+        assert_close(out["y"], reference.rmsnorm(total))
+        out = call("add_layer_norm", tensors, x_scale=0.5, sum_order=order)
+        assert_close(out["y"], reference.layer_norm(total))
+
+
 def test_layer_norm(call, rng, dtype):
     x, bias = rng.standard_normal((3, 96)).astype(dtype), rng.standard_normal(96).astype(dtype)
     assert_close(call("layer_norm", {"x": x, "bias": bias})["y"], reference.layer_norm(x, bias=bias))

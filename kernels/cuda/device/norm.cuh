@@ -142,7 +142,7 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
         float z[K::kVec];
         load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
                                          args.hidden - i);
-        unpack_row<K>(raw, 0, z);
+        unpack_sum<K>(args, raw, z);
         sums.add(z);
     }
     return sums.total();

@@ -78,7 +78,7 @@ struct read_row {
         for (int64_t i = 0; i < left; i += step) {
             float z[K::kVec];
             load_into<K, false>(raw, 0, source, i, left - i);
-            unpack_row<K>(raw, 0, z);
+            unpack_sum<K>(args, raw, z);
             f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
         }
     }
@@ -370,7 +370,8 @@ __device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
     int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
     int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
     row_source<K> source(args, row * args.x_pitch + first,
-                         K::kAdds ? row * args.residual_pitch + first : 0);
+                         K::kAdds ? row * args.residual_pitch + first : 0,
+                         K::kHasTerms ? row * args.addend_pitch + first : 0);
     bool is_exact;
     row_scale exact =
         centre<double>(args, read_row<K>{args, source, left, step}, group, n, is_exact);
@@ -380,7 +381,7 @@ __device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
         int64_t vector = (first + i) / K::kVec, n_left = left - i;
         load_into<K, false>(raw, 0, source, i, n_left);
-        unpack_row<K>(raw, 0, y);
+        unpack_sum<K>(args, raw, y);
         store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
         any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
         any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
@@ -482,5 +483,69 @@ __global__ void __maxnreg__(C::kRegisters)
         finish_any<K>(args, gain, bias, scale, y);
         put<K, C::kIsPlain>(args.y, place.row * args.y_pitch + at, group.threads, group.thread,
                             left, y);
+    }
+}
+
+// A row of a sum of terms, in memory.
+template <typename K, bool kIsAligned>
+struct read_terms {
+    static constexpr bool kIsWhole = false;
+    const norm_args &args;
+    row_source<K> source; // of vector 0
+    int64_t left;
+    int step;
+
+    template <typename F>
+    __device__ __forceinline__ void for_each(const F &f) const
+    {
+        raw_row<K, 1> raw;
+#pragma unroll 1
+        for (int64_t i = 0; i < left; i += step) {
+            float z[K::kVec];
+            load_into<K, kIsAligned>(raw, 0, source, i, left - i);
+            unpack_sum<K>(args, raw, z);
+            f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
+        }
+    }
+};
+
+// Sums of terms, by as many threads as a row in registers has: in the same order, so with the bits
+// that the norm of the stored sum has where every step is rounded. A thread reads the elements
+// that it writes, and no others: a result may take an input's place.
+template <typename K, bool kIsBlock, bool kIsAligned>
+__global__ void __launch_bounds__(1024)
+    centred_terms_kernel(const __grid_constant__ struct norm_args args)
+{
+    using T = typename K::T;
+    row_threads<kIsBlock> group{(int)blockDim.x, (int)threadIdx.x};
+    int64_t row = blockIdx.x;
+    if constexpr (!kIsBlock)
+        row = row * blockDim.y + threadIdx.y;
+    int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
+    int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
+    row_source<K> source(args, row * args.x_pitch + first, row * args.residual_pitch + first,
+                         row * args.addend_pitch + first);
+    wait_for_previous();
+    let_next_start();
+    bool is_done;
+    row_scale scale =
+        centre<float>(args, read_terms<K, kIsAligned>{args, source, left, step}, group, n, is_done);
+    if (kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
+        call_centre_again<K>(args, row, group, is_done, scale);
+        return;
+    }
+#pragma unroll 1
+    for (int64_t i = 0; i < left; i += step) {
+        raw_row<K, 1> raw;
+        float y[K::kVec], gain[K::kVec], bias[K::kVec];
+        int64_t vector = (first + i) / K::kVec, n_left = left - i;
+        load_into<K, kIsAligned>(raw, 0, source, i, n_left);
+        unpack_sum<K>(args, raw, y);
+        store_sum<K, kIsAligned>(args, row * args.residual_out_pitch + first + i, n_left, y);
+        any_weights<T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
+        any_weights<T, kIsAligned>(args, args.bias, 0.0f, vector, bias);
+        add_bias(args, gain);
+        finish_any<K>(args, gain, bias, scale, y);
+        store_result<K, kIsAligned>(args, row * args.y_pitch + first + i, n_left, y);
     }
 }

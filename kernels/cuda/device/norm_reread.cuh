@@ -1,6 +1,6 @@
 // norm_reread.cuh - the norm (norm.cuh) of rows that registers do not hold: too wide, or of widths
 // or at addresses that 16 bytes do not divide, or with weights that have no kernel of their own;
-// and of tensors whose rows are not equally far apart.
+// and of tensors whose rows are not equally far apart; and of sums of more than x + residual.
 #pragma once
 
 #include "cuda/device/norm.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     load_into<K, kIsAligned>(raw, 0, source_of_row<K, true>(args, row), i, args.hidden - i);
     any_weights<typename K::T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
     add_bias(args, gain);
-    unpack_row<K>(raw, 0, y);
+    unpack_sum<K>(args, raw, y);
     if (kIsNarrow && args.rounds_product)
         finish_vector<K, kIsNarrow>(args, gain, scale, y);
     else
@@ -92,7 +92,7 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
         int64_t i = vector * K::kVec, at = row * args.y_pitch + i, n = args.hidden - i;
         if constexpr (K::kAdds) {
             float z[K::kVec];
-            unpack_row<K>(raw, 0, z);
+            unpack_sum<K>(args, raw, z);
             store_sum<K, kIsAligned>(args, row * args.residual_out_pitch + i, n, z);
         }
         if constexpr (K::kSink == kToFloats) {

@@ -54,6 +54,12 @@ struct norm_args {
     const void *bias;                 // of a centred norm, of weight's type; NULL: 0
     const char *x_end, *residual_end; // of a centred norm: device/shifted.cuh
     int32_t stores_early;             // bool, of one: residual_out takes no input's place
+    // of a sum of terms
+    const void *addend; // or NULL
+    int64_t addend_pitch;
+    float x_scale;
+    int32_t rounds_sum;     // bool: every step, of a narrow type
+    int32_t residual_first; // bool: before the addend
 };
 
 // What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the
@@ -67,8 +73,9 @@ struct row_scale {
 // Where a row comes from.
 enum norm_source {
     kFromX,
-    kFromSum,       // x + residual, which is stored too
-    kFromRoundedSum // the same as it is stored; of a narrow type
+    kFromSum,        // x + residual, which is stored too
+    kFromRoundedSum, // the same as it is stored; of a narrow type
+    kFromTerms       // x * x_scale, an addend and residual, in any order, rounded or not
 };
 
 // Where the result goes.
@@ -86,6 +93,7 @@ struct norm_kind {
     static constexpr int kVec = kVecOf<T>;
     static constexpr bool kAdds = kFrom != kFromX;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
+    static constexpr bool kHasTerms = kFrom == kFromTerms; // of kernels that read a row again
     static constexpr norm_sink kSink = kTo;
 };
 
@@ -249,16 +257,32 @@ __device__ __forceinline__ void forget_words(uint4 &raw)
         *word = compute_now(*word);
 }
 
+// What only a sum of terms has: no other kind's rows have room for it.
+template <bool kHasTerms, int kVectors>
+struct raw_addend {
+};
+template <int kVectors>
+struct raw_addend<true, kVectors> {
+    uint4 addend[kVectors];
+};
+template <bool kHasTerms>
+struct addend_source {
+};
+template <>
+struct addend_source<true> {
+    const char *addend; // or NULL
+};
+
 // Vectors of a row as they came from memory.
 template <typename K, int kVectors>
-struct raw_row {
+struct raw_row : raw_addend<K::kHasTerms, kVectors> {
     uint4 x[kVectors];
     uint4 residual[K::kAdds ? kVectors : 1]; // unused, and so without registers, for x alone
 };
 
 // Addresses of an element in x, and in the residual.
 template <typename K>
-struct row_source {
+struct row_source : addend_source<K::kHasTerms> {
     const char *x;
     const char *residual;
 
@@ -266,13 +290,20 @@ struct row_source {
         : row_source(args, at, at)
     {
     }
-    __device__ __forceinline__ row_source(const norm_args &args, int64_t at, int64_t residual_at)
+    __device__ __forceinline__ row_source(const norm_args &args, int64_t at, int64_t residual_at,
+                                          int64_t addend_at = 0)
     {
         x = reinterpret_cast<const char *>(static_cast<const typename K::T *>(args.x) + at);
         residual = nullptr;
         if constexpr (K::kAdds)
             residual = reinterpret_cast<const char *>(
                 static_cast<const typename K::T *>(args.residual) + residual_at);
+        if constexpr (K::kHasTerms) {
+            this->addend = nullptr;
+            if (args.addend)
+                this->addend = reinterpret_cast<const char *>(
+                    static_cast<const typename K::T *>(args.addend) + addend_at);
+        }
     }
     __device__ __forceinline__ void find_now()
     {
@@ -287,7 +318,8 @@ template <typename K, bool kStrides>
 __device__ __forceinline__ row_source<K> source_of_row(const norm_args &args, int64_t row)
 {
     if constexpr (kStrides)
-        return {args, row * args.x_pitch, K::kAdds ? row * args.residual_pitch : 0};
+        return {args, row * args.x_pitch, K::kAdds ? row * args.residual_pitch : 0,
+                K::kHasTerms ? row * args.addend_pitch : 0};
     return {args, row * args.hidden};
 }
 
@@ -301,6 +333,12 @@ __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
     if constexpr (K::kAdds)
         raw.residual[v] = load_vector<T, kIsAligned, kKeeps>(
             reinterpret_cast<const T *>(source.residual) + at, n);
+    if constexpr (K::kHasTerms) {
+        raw.addend[v] = make_uint4(0, 0, 0, 0);
+        if (source.addend)
+            raw.addend[v] = load_vector<T, kIsAligned, kKeeps>(
+                reinterpret_cast<const T *>(source.addend) + at, n);
+    }
 }
 
 // What is normalised, in float32.
@@ -318,6 +356,48 @@ __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int 
     }
     if constexpr (K::kRoundsSum)
         unpack<typename K::T>(pack<typename K::T>(z), z);
+}
+
+// A step of a sum of terms.
+template <typename T, int n>
+__device__ __forceinline__ void round_step(const norm_args &args, float (&z)[n])
+{
+    if (sizeof(T) == 2 && args.rounds_sum)
+        unpack<T>(pack<T>(z), z);
+}
+
+template <typename T, int n>
+__device__ __forceinline__ void add_term(const norm_args &args, const uint4 &term, float (&z)[n])
+{
+    float other[n];
+    unpack<T>(term, other);
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        z[i] += other[i];
+    round_step<T>(args, z);
+}
+
+// What is normalised, of any kind. A product that is not fused with the sum: it is rounded.
+template <typename K>
+__device__ __forceinline__ void unpack_sum(const norm_args &args, const raw_row<K, 1> &raw,
+                                           float (&z)[K::kVec])
+{
+    using T = typename K::T;
+    if constexpr (K::kHasTerms) {
+        unpack<T>(raw.x[0], z);
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            z[i] = __fmul_rn(z[i], args.x_scale);
+        round_step<T>(args, z);
+        if (!args.addend) {
+            add_term<T>(args, raw.residual[0], z);
+        } else {
+            add_term<T>(args, args.residual_first ? raw.residual[0] : raw.addend[0], z);
+            add_term<T>(args, args.residual_first ? raw.addend[0] : raw.residual[0], z);
+        }
+    } else {
+        unpack_row<K>(raw, 0, z);
+    }
 }
 
 // What a thread keeps of a row from its sum to its result: floats, where there are registers for

@@ -131,10 +131,13 @@ def _act_and_mul_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
     return tuple(None if t is None else g for t, g in zip((x, gate, up), made))
 
 
+_OF_SUMS = ("sum_rounding", "x_scale", "sum_order")  # what a norm of a sum has beside a norm
+
+
 def _of_norm(ctx: Any, grad_y: Any, grad_residual: Any = None) -> tuple[Any, ...]:
     """The gradients of x, of the weight, and where the norm has a bias, of that."""
     x, *rest = ctx.saved_tensors
-    params = {name: value for name, value in ctx.params.items() if name != "sum_rounding"}
+    params = {name: value for name, value in ctx.params.items() if name not in _OF_SUMS}
     backward = torch.ops.roped.rmsnorm_backward if len(rest) == 1 else torch.ops.roped.layer_norm_backward
     grad_x, *sums = backward(grad_y, x, *rest, grad_residual, **params)
     return grad_x, *(None if tensor is None else made for tensor, made in zip(rest, sums))
@@ -146,13 +149,16 @@ def _norm_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
 
 def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
     ctx.params = keyword_only_inputs
-    ctx.save_for_backward(output[1], *inputs[2:])
+    ctx.has_addend = inputs[-1] is not None
+    ctx.save_for_backward(output[1], *inputs[2:-1])
 
 
 def _add_norm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
-    """Of the sum as it was returned; both addends have its gradient."""
-    grad_x, *sums = _of_norm(ctx, grad_y, grad_residual)
-    return grad_x, grad_x, *sums
+    """Of the sum as it was returned; all that is added has its gradient, x times what x was multiplied by."""
+    grad_sum, *sums = _of_norm(ctx, grad_y, grad_residual)
+    x_scale = ctx.params.get("x_scale")
+    grad_x = grad_sum if x_scale is None or x_scale == 1 else grad_sum * x_scale
+    return grad_x, grad_sum, *sums, grad_sum if ctx.has_addend else None
 
 
 # setup_context and backward

@@ -1,0 +1,70 @@
+/*
+ * norm_sum.c - a row is added up block by block, each of which stays in the
+ * first-level cache.
+ */
+#include "cpu/norm_sum.h"
+
+#include "cpu/cpu_internal.h"
+
+/* Elements [first, first + n) of a row, at most CPU_BLOCK, and their sum. */
+struct block {
+    const struct cpu_norm_sum *how;
+    int64_t first, n;
+    float *z;
+};
+
+static void round_sum(const struct block *block)
+{
+    if (block->how->is_rounded)
+        cpu_round(block->how->rows, block->how->dtype, block->z, block->n);
+}
+
+static void widen(const struct block *block, float *to, const void *row)
+{
+    const enum roped_dtype dtype = block->how->dtype;
+    block->how->rows->widen(dtype, to,
+                            (const unsigned char *)row +
+                                (size_t)block->first * roped_dtype_bytes(dtype),
+                            block->n);
+}
+
+static void add(const struct block *block, const void *row)
+{
+    float other[CPU_BLOCK];
+    widen(block, other, row);
+    for (int64_t i = 0; i < block->n; i++)
+        block->z[i] += other[i];
+    round_sum(block);
+}
+
+static void add_up(const struct block *block, const struct cpu_norm_terms *row)
+{
+    const struct cpu_norm_sum *how = block->how;
+    widen(block, block->z, row->x);
+    if (how->x_scale != 1) {
+        how->rows->scale(block->z, how->x_scale, block->n);
+        round_sum(block);
+    }
+    if (row->addend && !how->is_residual_first)
+        add(block, row->addend);
+    add(block, row->residual);
+    if (row->addend && how->is_residual_first)
+        add(block, row->addend);
+}
+
+void cpu_norm_sum_row(const struct cpu_norm_sum *how,
+                      const struct cpu_norm_terms *row)
+{
+    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = how->dtype};
+    const size_t bytes = roped_dtype_bytes(how->dtype);
+    float own[CPU_BLOCK];
+    for (int64_t i = 0; i < how->width; i += CPU_BLOCK) {
+        const struct block block = {.how = how,
+                                    .first = i,
+                                    .n = cpu_smaller(how->width - i, CPU_BLOCK),
+                                    .z = row->exact ? row->exact + i : own};
+        add_up(&block, row);
+        how->rows->convert(&narrow, cpu_at(row->sum, i, bytes), block.z,
+                           block.n);
+    }
+}
