@@ -76,6 +76,7 @@ def draw_cases() -> list[Case]:
         codes.draw_dequantized_rows,
         codes.draw_micro_rows,
         codes.draw_dequantized_micro_rows,
+        codes.draw_coded_activations,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()
